@@ -70,6 +70,12 @@ pub fn read(device: &dyn Device, uuid: Uuid, size: u64) -> Option<Note> {
     found.into_iter().flatten().max_by_key(|note| note.generation)
 }
 
+/// Are both copies of a disk's note the same, or none?
+pub fn is_whole(device: &dyn Device, uuid: Uuid, size: u64) -> bool {
+    let [first, last] = places(size).map(|place| read_at(device, uuid, place));
+    first == last
+}
+
 fn read_at(device: &dyn Device, uuid: Uuid, place: u64) -> Option<Note> {
     let head = get(device, HEAD, place)?;
     let raw = RawNote::read_from_bytes(&head).ok()?;

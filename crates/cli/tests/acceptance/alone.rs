@@ -17,6 +17,8 @@ pub const TESTS: &[Test] = &[
     ("alone::full_disks_have_room_for_the_copy", full),
     ("alone::a_disk_put_back_from_an_earlier_time_does_not_count", put_back_earlier),
     ("alone::a_mirror_of_which_one_disk_is_rotten_opens_right", rotten),
+    ("alone::a_scrub_puts_a_rotten_copy_and_labels_right", scrubbed),
+    ("alone::a_disk_with_content_of_an_earlier_time_is_told", old_content),
 ];
 
 const SIZE: usize = 20 << 20;
@@ -167,12 +169,78 @@ fn rotten() -> Outcome {
         fill(&lab, 1);
         lose_memory(&lab);
         let mut bytes = fs::read(lab.path(which)).expect("a disk");
-        bytes.iter_mut().skip(9000).step_by(16 << 10).for_each(|byte| *byte ^= 0x20);
+        // Between the labels: in what begins each segment, too.
+        bytes[(1 << 20) + 100..255 << 20].iter_mut().step_by(16 << 10).for_each(|byte| *byte ^= 0x20);
         fs::write(lab.path(which), bytes).expect("written");
         lab.mount();
         holds(&lab.mnt(), 1);
+        let found = lab.run(&["scrub", &pool]);
+        let told = ["the summary of its segment", "put right"].iter().all(|what| found.out.contains(what));
+        assert!(found.code == 1 && told && !found.out.contains("LOST"), "{}{}", found.out, found.err);
+        let again = lab.run(&["scrub", &pool]);
+        assert_eq!(again.code, 0, "{}{}", again.out, again.err);
         lab.umount();
         lab.check();
+    }
+    Ok(())
+}
+
+/// One of the two disks is rotten all over, its first label is gone: after a scrub it alone opens the pool.
+fn scrubbed() -> Outcome {
+    let lab = with(2, &[]);
+    lab.mount();
+    for n in 0..200 {
+        fs::write(lab.mnt().join(format!("small-1-{n}")), format!("1 {n}")).expect("written");
+    }
+    lab.umount();
+    let mut bytes = fs::read(lab.path("d1")).expect("a disk");
+    bytes.iter_mut().skip(9000).step_by(16 << 10).for_each(|byte| *byte ^= 0x20);
+    bytes[..4096].fill(0);
+    fs::write(lab.path("d1"), bytes).expect("written");
+    lab.mount();
+    let found = lab.run(&["scrub", &lab.pool()]);
+    let told = ["the copy of the memory", "the label of", "put right"].iter().all(|what| found.out.contains(what));
+    assert!(found.code == 1 && told && !found.out.contains("LOST"), "{}{}", found.out, found.err);
+    let again = lab.run(&["scrub", &lab.pool()]);
+    assert_eq!(again.code, 0, "{}{}", again.out, again.err);
+    lose_all_but_disks(&lab);
+    fs::rename(lab.path("d0"), lab.path("away")).expect("away");
+    import(&lab, &["d1"]);
+    lab.mount_with("ro");
+    holds_small(&lab.mnt(), 1);
+    lab.umount();
+    Ok(())
+}
+
+/// A disk of a pool whose copy lies in its directory is put back as it was before a file was written: half of a mirror is out, and what only
+/// a single disk had is named.
+fn old_content() -> Outcome {
+    for mirror in [true, false] {
+        let lab = Lab::new();
+        for name in ["d0", "d1"] {
+            fs::File::create(lab.path(name)).and_then(|file| file.set_len(256 << 20)).expect("a file");
+        }
+        let (pool, d0) = (lab.pool(), lab.text("d0"));
+        let disk = if mirror { format!("mirror:{d0},{}", lab.text("d1")) } else { d0.clone() };
+        lab.ok(&["format", &pool, "--nvram", "64M", "--copy", ".", "--disk", &disk, "--cache", "ceiling=5"]);
+        lab.mount();
+        fill(&lab, 1);
+        keep(&lab, &["d0"]);
+        fill(&lab, 2);
+        lose_memory(&lab);
+        put_back(&lab, &["d0"]);
+        lab.mount();
+        let log = || fs::read_to_string(lab.path("pool/server.log")).expect("a log");
+        wait_until(PATIENCE, "it is told", || log().contains("it is older than the pool's memory"));
+        match mirror {
+            true => {
+                holds(&lab.mnt(), 2);
+                let listed = lab.ok(&["region", "list", &pool, "--json"]);
+                assert!(listed.contains("\"out\""), "{listed}");
+            }
+            false => wait_until(PATIENCE, "what is lost is named", || lab.ok(&["status", &pool]).contains("large-2")),
+        }
+        lab.umount();
     }
     Ok(())
 }

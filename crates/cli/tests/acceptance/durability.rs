@@ -374,7 +374,7 @@ fn used_elsewhere() -> Outcome {
     lab.kill9();
     lab.umount();
     elsewhere("second");
-    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["used without this memory", "remove the memory"]);
+    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["used without this memory", "move the memory"]);
     Ok(())
 }
 

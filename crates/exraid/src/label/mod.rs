@@ -256,6 +256,12 @@ impl Label {
         copies.newest(device).cloned()
     }
 
+    /// Are both copies of a disk's label whole, and the same?
+    pub fn is_whole(device: &dyn Device) -> Result<bool> {
+        let copies = Copies::read(device)?;
+        Ok(copies.first.is_ok() && copies.first == copies.last)
+    }
+
     /// Writes the first label of a disk.
     pub fn write(&mut self, device: &dyn Device) -> Result<()> {
         self.generation += 1;

@@ -105,6 +105,10 @@ pub trait Region: Device {
     /// [`raise_sequence`](Self::raise_sequence) does.
     fn set_lease(&self, lease: &[u8]) -> Result<()>;
 
+    /// Writes labels and notes anew that are not the same in both their places; which they were. Waits for disks, as
+    /// [`raise_sequence`](Self::raise_sequence) does.
+    fn mend_ends(&self) -> Result<Vec<String>>;
+
     /// Bytes that a thread of the [background](throttle::Background) is to ask for at a time.
     fn piece(&self) -> u64;
 
@@ -383,6 +387,10 @@ impl Region for Volume {
 
     fn set_lease(&self, lease: &[u8]) -> Result<()> {
         self.set.set_lease(lease)
+    }
+
+    fn mend_ends(&self) -> Result<Vec<String>> {
+        self.set.mend_ends()
     }
 
     fn piece(&self) -> u64 {

@@ -411,6 +411,32 @@ impl Set {
         self.note_in_labels(&|label| label.lease = lease.to_vec())
     }
 
+    /// Labels and notes of which one copy is not like the other are written anew; of which disks they were.
+    pub fn mend_ends(&self) -> Result<Vec<String>> {
+        let (mut labels, mut notes) = (Vec::new(), Vec::new());
+        {
+            let _alone = self.alone()?;
+            let (states, known) = (self.states().clone(), self.labels().clone());
+            for (role, label) in known.iter().filter(|(role, _)| states[**role] != MemberState::Out) {
+                let Some(part) = self.part(*role) else { continue };
+                let name = part.device.name();
+                if !Label::is_whole(&*part.device)? {
+                    labels.push(format!("the label of {name}"));
+                }
+                if !note::is_whole(&*part.device, label.device, label.size) {
+                    notes.push(format!("the note of {name}"));
+                }
+            }
+        }
+        if !labels.is_empty() {
+            self.note_in_labels(&|_| {})?;
+        }
+        if let Some(note) = self.newest_note().filter(|_| !notes.is_empty()) {
+            self.set_note(&note.bytes)?;
+        }
+        Ok(labels.into_iter().chain(notes).collect())
+    }
+
     /// Changes what labels have that is no matter of the membership.
     fn note_in_labels(&self, change: &dyn Fn(&mut Label)) -> Result<()> {
         let _alone = self.alone()?;

@@ -24,6 +24,7 @@
 //! | [`keep`] | segments that are kept for the copy of the persistent RAM |
 //! | `late` | regions that do not answer |
 //! | [`leave`] | regions that leave the log |
+//! | [`old`] | regions that are older than the table |
 //! | [`standing`] | regions that have failed, and those that come back |
 //! | [`discard`] | slots that are being given back to their disk, and by whom |
 //! | `known_lost` | what was found to be lost a moment ago |
@@ -68,6 +69,7 @@ mod known_lost;
 mod late;
 pub mod leave;
 pub mod live;
+pub mod old;
 mod order;
 pub mod part;
 pub mod place;
@@ -177,6 +179,8 @@ pub struct Log {
     ignored: Mutex<HashSet<u32>>,
     /// Regions that came back and were refused, which is told once.
     refused: Mutex<HashSet<u32>>,
+    /// Regions that are older than the memory, and nobody knows yet.
+    old: Mutex<Vec<old::Old>>,
     /// Segments that could not be copied, and are left alone for a while.
     aside: Mutex<copies::Aside>,
     /// Of these, the ones of which a disk did not give all.
@@ -302,6 +306,7 @@ impl Log {
             out_of_reach: AtomicU64::new(0),
             ignored: Mutex::default(),
             refused: Mutex::default(),
+            old: Mutex::default(),
             aside: Mutex::default(),
             unread: Mutex::default(),
             under_way: Mutex::default(),

@@ -168,6 +168,11 @@ impl Part {
         to[UNSUMMED - 4..UNSUMMED].copy_from_slice(&crc.to_le_bytes());
     }
 
+    /// Was a summary of that segment written at `block`, where `bytes` are now? It may be damaged.
+    pub fn was_written(identity: &Identity, sequence: u64, block: u32, bytes: &[u8]) -> bool {
+        first_of::<RawPart>(bytes).is_some_and(|raw| raw.nonce == identity.nonce(sequence, block))
+    }
+
     /// Reads the summary that begins at `block` of a segment, of which `bytes` are what follows there.
     pub fn read(identity: &Identity, block: u32, bytes: &[u8]) -> Found {
         let Some(raw) = first_of::<RawPart>(bytes) else { return Found::Nothing };

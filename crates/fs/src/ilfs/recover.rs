@@ -54,6 +54,8 @@ impl Log {
         if is_settled()? {
             return Ok(None);
         }
+        // Before anything is known that came after the commit.
+        *self.old.lock().unwrap_or_else(PoisonError::into_inner) = self.old_regions(session)?;
         let found = self.recover(session, true)?;
         // This memory is older than the labels may be.
         let regions = self.regions();

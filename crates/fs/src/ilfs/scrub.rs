@@ -19,6 +19,7 @@ use super::live::Live;
 use super::part::{Owner, Part};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, State, KEY};
+use super::walk::Walk;
 use super::write::is_gone;
 use super::Log;
 
@@ -139,13 +140,45 @@ impl Log {
             let look = Look { slot: home.slot, region: area.number, live: &live };
             told.bytes += live.len() as u64 * BLOCK;
             looked.push(home.slot);
+            told.wrong.extend(self.mend_summaries(session, home.slot, area.number, &contents.parts)?);
             wrong.extend(self.look(session, &look)?.into_iter().map(|one| (home.slot, one)));
         }
-        told.wrong = self.put_right(session, files, &segment, looked, wrong)?;
+        told.wrong.extend(self.put_right(session, files, &segment, looked, wrong)?);
         if told.wrong.iter().any(|one| one.repaired) {
             self.forget_known_lost();
         }
         Ok(told)
+    }
+
+    /// Summaries that one copy in a slot has wrong, or lacks, and another has right, are written anew.
+    fn mend_summaries(&self, session: &Session, slot: u32, number: u32, parts: &[Part]) -> Result<Vec<Wrong>> {
+        let (lies, mut wrong) = (self.lies(session, slot)?, Vec::new());
+        for copy in 0..lies.region.copies() {
+            let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).of_copy(copy);
+            for part in parts {
+                // One that is out is no copy, and one that cannot be read is told with its content.
+                if walk.part_at(part.block).as_ref() == Some(part) || walk.failed.take().is_some() {
+                    continue;
+                }
+                let Some(first) = part.entries.first() else { continue };
+                let mut bytes = vec![0; part.summary_blocks() as usize * BLOCK as usize];
+                part.write(&lies.identity, &mut bytes);
+                let at = lies.at + u64::from(part.block) * BLOCK;
+                let written = lies.region.run(Request::write(at, Buffers::whole(&Aligned::of(&bytes)))).result;
+                wrong.push(Wrong {
+                    owner: first.owner,
+                    place: Place::new(part.sequence, part.block),
+                    region: number,
+                    why: "the summary of its segment is wrong".into(),
+                    repaired: written.is_ok(),
+                    from_memory: false,
+                });
+            }
+        }
+        if !wrong.is_empty() {
+            lies.region.run(exraid::Op::Flush.into()).result?;
+        }
+        Ok(wrong)
     }
 
     /// What is wrong in one slot.

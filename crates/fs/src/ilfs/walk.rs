@@ -21,13 +21,15 @@ pub struct Walk<'r> {
     bytes: Vec<u8>,
     /// Blocks that are read at a time.
     ahead: u32,
+    /// Nothing but this copy is read.
+    copy: Option<usize>,
     /// The last failure of the disk.
     pub failed: Option<exraid::Error>,
 }
 
 impl<'r> Walk<'r> {
     pub fn new(region: &'r dyn Region, identity: Identity, at: u64, blocks: u32) -> Walk<'r> {
-        Walk { region, identity, at, blocks, from: 0, bytes: Vec::new(), ahead: AHEAD, failed: None }
+        Walk { region, identity, at, blocks, from: 0, bytes: Vec::new(), ahead: AHEAD, copy: None, failed: None }
     }
 
     /// Reads no more than is needed: for who looks at one part, which is seldom there.
@@ -35,8 +37,16 @@ impl<'r> Walk<'r> {
         Walk { ahead: 1, ..self }
     }
 
+    /// The same in one of the copies that the region keeps.
+    pub fn of_copy(self, copy: usize) -> Walk<'r> {
+        Walk { copy: Some(copy), ..self }
+    }
+
     /// The part whose summary begins at `block`. None where none does, in any copy that can be read.
     pub fn part_at(&mut self, block: u32) -> Option<Part> {
+        if self.copy.is_some() {
+            return self.part_in(block, self.copy);
+        }
         if let Some(part) = self.part_in(block, None) {
             return Some(part);
         }
@@ -48,6 +58,12 @@ impl<'r> Walk<'r> {
     /// The next part of the segment with this number, from `block` on: behind what is torn too.
     pub fn next_of(&mut self, sequence: u64, block: u32) -> Option<Part> {
         (block..self.blocks).find_map(|block| self.part_at(block).filter(|part| part.sequence == sequence))
+    }
+
+    /// Was a part of that segment written at `block`, whole or not?
+    pub fn was_written(&mut self, sequence: u64, block: u32) -> bool {
+        let from = self.have(block, BLOCK as usize, self.copy);
+        from.is_some_and(|from| Part::was_written(&self.identity, sequence, block, &self.bytes[from..]))
     }
 
     fn part_in(&mut self, block: u32, copy: Option<usize>) -> Option<Part> {

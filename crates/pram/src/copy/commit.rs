@@ -304,6 +304,35 @@ impl Copy {
         Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words, region }))
     }
 
+    pub(super) fn disks(&self) -> &Disks {
+        &self.disks
+    }
+
+    pub(super) fn id(&self) -> Identity {
+        self.id
+    }
+
+    /// Does something while nobody commits.
+    pub(super) fn while_committing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        loop {
+            if let Some(_lead) = self.lead(session)? {
+                return work();
+            }
+            session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
+        }
+    }
+
+    /// Does something while nobody checkpoints.
+    pub(super) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let _pages = lock(&self.pages);
+        let word = session.runtime().copy().checkpointer;
+        while !session.take_role(word)? {
+            session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
+        }
+        let _role = Checkpointer(word);
+        work()
+    }
+
     /// The pace of what nobody waits for yet.
     fn pace<'a>(&'a self, words: ControlBlock<'a>, waits: impl Fn() -> bool + 'a) -> RateLimit<'a> {
         match self.rate {

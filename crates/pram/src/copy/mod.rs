@@ -14,6 +14,7 @@
 //! | [`control`] | what processes agree on about it |
 //! | [`state`] | how far the logs have come, for the next process |
 //! | [`readahead`] | reading much of a disk in order, several reads under way |
+//! | [`scrub`] | comparing the copies, and putting right what one has wrong |
 //! | [`vote`] | which of several copies are behind |
 //! | [`aligned`] | buffers for reading and writing past the host's page cache |
 //!
@@ -37,6 +38,7 @@ pub mod marks;
 mod rate;
 pub mod readahead;
 pub(crate) mod rounds;
+pub mod scrub;
 mod state;
 mod vote;
 

@@ -53,18 +53,18 @@ pub fn put_away_old(disks: &Disks, id: Identity, known: Option<Acknowledged>) ->
 fn is_old(disks: &Disks, id: Identity, known: Option<Acknowledged>, n: usize) -> Result<bool> {
     let is_behind = |own: Result<u64>, all: u64| own.is_ok_and(|own| own + 1 < all);
     let of = |disk: &SharedDisk| Log::began(disk, id).map(|began| began.generation);
-    if is_behind(Image::generation(&OneCopy { disk: &disks.image, n }), Image::generation(&disks.image)?) {
+    if is_behind(Image::generation(&OneCopy { disk: &disks.image, copy: Some(n) }), Image::generation(&disks.image)?) {
         return Ok(true);
     }
     for disk in &disks.logs {
-        let own = Log::began(&OneCopy { disk, n }, id).map(|began| began.generation);
+        let own = Log::began(&OneCopy { disk, copy: Some(n) }, id).map(|began| began.generation);
         if is_behind(own, of(disk)?) {
             return Ok(true);
         }
     }
     let Some(known) = known else { return Ok(false) };
     let disk = &disks.logs[known.log];
-    let own = OneCopy { disk, n };
+    let own = OneCopy { disk, copy: Some(n) };
     match Log::began(&own, id) {
         Ok(began) if began.generation != of(disk)? => Ok(true),
         Ok(_) => Ok(known.record.is_some_and(|record| Log::ends_before(&own, id, record, known.commit))),

@@ -8,6 +8,7 @@
 //! | [`regions`] | the copy in regions of the pool itself |
 //! | [`room`] | how much of a region is kept for it ahead of need |
 //! | [`tend`] | looking after that: members that are lacking, regions that leave |
+//! | [`scrub`] | comparing its copies, and putting right what is rotten |
 //! | [`files`] | the files of a copy: made, opened, replaced |
 //! | [`verified`] | those files, verified to be there while they are in use |
 //! | [`direct_io`] | a file read and written past the page cache |
@@ -19,5 +20,6 @@ pub mod logged;
 pub mod regions;
 pub mod replica;
 pub mod room;
+pub mod scrub;
 pub mod tend;
 mod verified;

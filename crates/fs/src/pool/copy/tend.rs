@@ -13,11 +13,12 @@ use pram::copy::image::Image;
 use pram::copy::log::{Disk, Log};
 
 use super::regions::IMAGE;
-use super::room;
+use super::{room, scrub};
 use crate::error::{Error, Result};
 use crate::ilfs;
 use crate::node::Fs;
 use crate::pool::config::Config;
+use crate::pool::disks::damage;
 use crate::ubj::Union;
 
 /// How long after a member was excluded its region may be tried again.
@@ -38,6 +39,8 @@ pub struct Tending {
     rests: Option<Instant>,
     /// The epoch that others were told.
     told: Option<u64>,
+    /// When the scrub began, seconds since 1970, with which all of this was looked at last.
+    scrubbed: Option<u64>,
 }
 
 /// A pool whose copy lies in regions.
@@ -71,7 +74,30 @@ impl Tending {
             return Ok(true);
         }
         self.tell(pool)?;
-        Ok(false)
+        self.scrub(pool, go_on)
+    }
+
+    /// Where something wrong was come upon, or all is scrubbed in the background.
+    fn scrub(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let (log, session) = (pool.union.log(), pool.fs.session());
+        let (_, began) = log.scrubbed(session)?;
+        let is_asked = log.tasks(session)?.scrub && self.scrubbed != Some(began);
+        if !pool.duplex.take_wrong() && !is_asked {
+            return Ok(false);
+        }
+        self.scrubbed = is_asked.then_some(began).or(self.scrubbed);
+        let scrubbed = scrub::scrub(pool.fs, pool.union, Some(pool.duplex), go_on)?;
+        for one in &scrubbed.damage {
+            let (path, region, outcome) = (one.path.as_deref().unwrap_or_default(), one.region, one.outcome());
+            tracing::error!(
+                "scrub: {path}, bytes {} to {}, region {region}: {}; {outcome}",
+                one.first,
+                one.last,
+                one.why
+            );
+        }
+        damage::add(pool.dir, scrubbed.damage)?;
+        Ok(true)
     }
 
     /// Regions that are no members remember how members stand; what is kept and named nowhere is given back.

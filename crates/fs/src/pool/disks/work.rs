@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::damage::{self, Damage, Found};
 use crate::error::{Error, Result};
 use crate::ilfs::balance::Filled;
+use crate::pool::copy::scrub;
 use crate::pool::Pool;
 use crate::ubj::tend::Pace;
 use crate::ubj::Union;
@@ -165,7 +166,8 @@ impl Pool {
         self.with_log()?.reorganise(&self.fs, ino, go_on)
     }
 
-    /// Verifies all content on disks, each copy of it, and has put right what can be. `go_on` is told segments that were looked at, and
+    /// Verifies all content on disks, each copy of it, then labels, and the copy of the memory where that lies in regions, and has put right
+    /// what can be. `go_on` is told segments that were looked at, and
     /// of how many. What is found is kept until [`forget_damage`](Pool::forget_damage).
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
         let union = self.with_log()?;
@@ -187,6 +189,10 @@ impl Pool {
             }
         }
         go_on(all, all);
+        let beside = scrub::scrub(&self.fs, union, self.duplex.as_deref(), &|| true)?;
+        damage::add(&self.dir, beside.damage.clone())?;
+        told.bytes += beside.bytes;
+        told.damage.extend(beside.damage);
         Ok(told)
     }
 

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use exraid::duplex::Duplex;
+use exraid::Layout;
 
 use crate::error::{Error, Result};
 use crate::node::Fs;
@@ -56,7 +57,7 @@ impl Drop for DiskWork {
 fn run(fs: &Fs, union: &Union, dir: &Path, duplex: Option<&Duplex>, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::SeqCst);
     let mut tending = Tending::default();
-    let mut is_clear = false;
+    let (mut is_clear, mut is_compared) = (false, false);
     let (mut pace, mut looked, mut counted) = (Pace::default(), None::<Instant>, Instant::now());
     std::thread::park_timeout(TICK);
     while !stopped() {
@@ -65,6 +66,12 @@ fn run(fs: &Fs, union: &Union, dir: &Path, duplex: Option<&Duplex>, stop: &Atomi
             let looked = union.log().look_again(fs.session());
             if let Err(e) = looked.and_then(|()| union.log().count_out_of_reach(fs.session())) {
                 tracing::error!("work on disks: {e}");
+            }
+        }
+        if !is_compared && fs.session().try_maintenance() {
+            is_compared = true;
+            if let Err(e) = look_for_old(fs, union) {
+                tracing::error!("looking for disks that are older than the pool: {e}");
             }
         }
         if fs.session().try_maintenance() && !stopped() {
@@ -85,6 +92,32 @@ fn run(fs: &Fs, union: &Union, dir: &Path, duplex: Option<&Duplex>, stop: &Atomi
             std::thread::park_timeout(rest);
         }
     }
+}
+
+/// A disk that is older than the pool's memory is told. Where others have what it lacks it is out; else all content is scrubbed.
+fn look_for_old(fs: &Fs, union: &Union) -> Result<()> {
+    for old in union.log().take_old() {
+        let Some(region) = union.regions().into_iter().find(|region| region.number() == old.number) else { continue };
+        let why = "it is older than the pool's memory: it was put back from an earlier time, or has lost writes";
+        if old.copies.len() < old.of && region.layout() == Layout::Mirror {
+            for disk in old.copies {
+                region.put_out(disk, why).map_err(|e| Error::Pool(e.to_string()))?;
+                tracing::error!(
+                    "disk {} of {} is out: {why}; `conquest region replace` puts it back",
+                    disk + 1,
+                    region.name()
+                );
+            }
+            continue;
+        }
+        tracing::error!(
+            "{}: {why}. What it lacks is lost, where no other region has it: a scrub begins, which names it",
+            region.name()
+        );
+        union.log().set_scrubbed(fs.session(), 0, crate::node::now().0.max(0) as u64 / 1_000_000_000)?;
+        union.log().set_tasks(fs.session(), &|tasks| (tasks.scrub, tasks.paused) = (true, false))?;
+    }
+    Ok(())
 }
 
 /// Some work; how long to rest after it.

@@ -7,6 +7,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this one | the file: headers, opening, reading |
+//! | `compare` | which slots a copy has wrong |
 //! | `read` | slots in large reads; what is lost when one is damaged |
 //! | `table` | the tables in memory |
 //! | `slots` | which slots are taken |
@@ -41,6 +42,7 @@
 //! A write or flush that failed is not tried again, as in [`crate::copy::log`]: the image refuses every change after it.
 //! It can still be read; what is on the disk is the image before, or the new one, whole.
 
+mod compare;
 mod read;
 mod slots;
 mod table;
@@ -58,6 +60,7 @@ use read::{Source, Wanted};
 use slots::Slots;
 use table::{Tables, FANOUT};
 
+pub use compare::Suspect;
 pub use update::Update;
 
 /// Bytes of a page and of a slot.

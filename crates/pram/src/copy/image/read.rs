@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::copy::log::{host, read_copy, Disk, Instant};
+use crate::copy::log::{host, read_copy, Disk, Instant, OneCopy};
 use crate::copy::readahead;
 use crate::error::{Error, Result};
 
@@ -90,6 +90,41 @@ impl<D: Disk> Source<'_, D> {
         read_copy(self.disk, copy, buf, at)
             .map_err(|e| host(&format!("reading the image at byte {at}, where {}", self.held(found, level)), &e))?;
         self.verify(found, level, buf)
+    }
+
+    /// Tells what of this a copy has wrong, or cannot be read there. `bytes` counts what is read.
+    pub fn wrong_in(
+        &self,
+        copy: Option<usize>,
+        (wanted, level): (&mut [Wanted], u32),
+        bytes: &mut u64,
+        go_on: &mut dyn FnMut(u64) -> bool,
+        tell: &mut dyn FnMut(Wanted),
+    ) -> Result<()> {
+        wanted.sort_unstable_by_key(|found| found.entry.slot);
+        let one = OneCopy { disk: self.disk, copy };
+        let pieces = Runs(wanted).map(|run| at(&run[0])..at(&run[run.len() - 1]) + PAGE);
+        let mut page = vec![0; PAGE as usize];
+        readahead::read(&one, pieces, |ahead| {
+            for run in Runs(wanted) {
+                let Some((piece, whole, read)) = ahead.take_next() else { break };
+                let len = piece.end - piece.start;
+                *bytes += len;
+                for found in run {
+                    let is_right = match whole {
+                        Ok(()) => self.is_right(found, &read[(at(found) - piece.start) as usize..][..PAGE as usize]),
+                        Err(_) => self.read_from(copy, found, level, &mut page).is_ok(),
+                    };
+                    if !is_right {
+                        tell(*found);
+                    }
+                }
+                if !go_on(len) {
+                    break;
+                }
+            }
+            Ok(())
+        })
     }
 
     fn is_right(&self, found: &Wanted, bytes: &[u8]) -> bool {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | this | what a log looks like; appending to it |
 //! | `scan` | reading it back, where nothing is trusted |
+//! | `compare` | which records a copy has wrong |
 //!
 //! A *commit* is the difference between two instants at which no operation was under way: the lines (64 bytes)
 //! that changed, as they are at the second one. Replaying commits in order over the region of an earlier
@@ -42,6 +43,7 @@
 //! A write or flush that failed is not tried again: the kernel may have dropped the pages it could not write
 //! and report success the second time. The log refuses everything after it.
 
+mod compare;
 mod scan;
 
 use std::fs::File;
@@ -58,6 +60,7 @@ use crate::random;
 use crate::region::fingerprint;
 use scan::{follows, last_of, newer_header, read_header, Found, Scan, Surveyed};
 
+pub use compare::Inventory;
 pub use scan::Survey;
 
 /// What is tracked and logged together: a cache line.
@@ -480,7 +483,9 @@ impl<D: Disk> Log<D> {
     pub fn ends_before(disk: &D, id: Identity, (at, crc): (u64, u32), commit: u64) -> bool {
         let Ok(header) = read_header(disk, id) else { return false };
         let there = Scan::over(&mut &*disk, &header).read(at, |raw| raw.crc == crc);
-        if !matches!(there, Ok(None)) {
+        // What this generation has begun there is damaged.
+        let is_begun = Scan::over(&mut &*disk, &header).is_begun(at).unwrap_or(true);
+        if is_begun || !matches!(there, Ok(None)) {
             return false;
         }
         let all = Scan::over(&mut &*disk, &header).all(u64::MAX, |_, _, _| Ok(()));
@@ -718,7 +723,7 @@ pub(crate) fn read_places<H: FromBytes + IntoBytes>(
     at: [u64; 2],
     what: &str,
 ) -> (Vec<(usize, H)>, Option<Error>) {
-    let copies = if disk.copies() > 1 { (0..disk.copies()).map(Some).collect() } else { vec![None] };
+    let copies = copies_of(disk);
     let (mut found, mut unread) = (Vec::new(), None);
     for (place, at) in at.into_iter().enumerate() {
         for copy in &copies {
@@ -732,6 +737,20 @@ pub(crate) fn read_places<H: FromBytes + IntoBytes>(
     (found, unread)
 }
 
+/// Are all places whole, and the same, in all copies?
+pub(crate) fn places_agree<H: FromBytes + IntoBytes + Immutable>(disk: &impl Disk, at: [u64; 2]) -> bool {
+    let (found, unread) = read_places::<H>(disk, at, "comparing headers");
+    unread.is_none() && found.windows(2).all(|two| two[0].1.as_bytes() == two[1].1.as_bytes())
+}
+
+/// All copies, to be read one by one; where there is one, that.
+pub(crate) fn copies_of(disk: &impl Disk) -> Vec<Option<usize>> {
+    match disk.copies() {
+        copies if copies > 1 => (0..copies).map(Some).collect(),
+        _ => vec![None],
+    }
+}
+
 /// Reads one copy; none: any of them.
 pub(crate) fn read_copy(disk: &impl Disk, copy: Option<usize>, buf: &mut [u8], at: u64) -> io::Result<()> {
     match copy {
@@ -743,12 +762,15 @@ pub(crate) fn read_copy(disk: &impl Disk, copy: Option<usize>, buf: &mut [u8], a
 /// One copy of a disk by itself, to look at.
 pub(crate) struct OneCopy<'d, D> {
     pub disk: &'d D,
-    pub n: usize,
+    pub copy: Option<usize>,
 }
 
 impl<D: Disk> Disk for OneCopy<'_, D> {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.disk.read_copy_at(self.n, buf, at)
+        read_copy(self.disk, self.copy, buf, at)
+    }
+    fn reads_at_once(&self) -> usize {
+        self.disk.reads_at_once()
     }
     fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())

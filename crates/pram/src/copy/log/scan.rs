@@ -219,6 +219,17 @@ impl<'s> Scan<'s> {
         Ok(self.head(&sector, at).is_some())
     }
 
+    /// Goes through all records, whatever follows them.
+    pub fn each(mut self, mut see: impl FnMut(u64, &RawRecord)) -> Result<()> {
+        loop {
+            let at = self.at;
+            match self.next()? {
+                Some(raw) => see(at, &raw),
+                None => return Ok(()),
+            }
+        }
+    }
+
     /// Where what has been read ends.
     pub fn end(&self) -> u64 {
         self.at

@@ -1,0 +1,101 @@
+//! Regions, and copies in them, that are older than memory that was made anew as of a commit: a disk was put back from an earlier time, or
+//! has lost writes.
+//!
+//! What was written last tells. A commit counts when the parts that its table knows are durable, so a copy in which most of the segments of
+//! the highest numbers lack parts has missed them. A few may be rotten, or were under way at that instant for somebody who has died.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::error::Result;
+use super::part::Part;
+use super::table::KEY;
+use super::walk::Walk;
+use super::Log;
+
+/// Segments of a region that are looked at.
+const LOOKED_AT: usize = 8;
+
+/// A region of which something is older.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Old {
+    pub number: u32,
+    /// Which of the copies that it keeps, and how many it keeps. All: the region is.
+    pub copies: Vec<usize>,
+    pub of: usize,
+}
+
+/// A slot with a segment, or a copy of one.
+struct Newest {
+    slot: u32,
+    sequence: u64,
+    used: u32,
+}
+
+impl Log {
+    /// Regions that were found so, since this was asked last.
+    pub fn take_old(&self) -> Vec<Old> {
+        std::mem::take(&mut *self.old.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Regions that lack what the table says was written to them last. The table is as of a commit, and nobody uses it.
+    pub(super) fn old_regions(&self, session: &Session) -> Result<Vec<Old>> {
+        assert_may_wait();
+        let mut old = Vec::new();
+        for (number, newest) in self.newest(session)? {
+            let mut lacking: BTreeMap<usize, usize> = BTreeMap::new();
+            let (mut looked, mut of) = (0, 0);
+            for one in newest {
+                let Ok(lies) = self.lies(session, one.slot) else { continue };
+                (looked, of) = (looked + 1, lies.region.copies());
+                for copy in 0..of {
+                    let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).of_copy(copy);
+                    if lacks_some(&mut walk, &one) {
+                        *lacking.entry(copy).or_default() += 1;
+                    }
+                }
+            }
+            let most = (looked * 3 / 4).max(2);
+            let copies: Vec<usize> = lacking.into_iter().filter(|(_, n)| *n >= most).map(|(copy, _)| copy).collect();
+            if !copies.is_empty() {
+                old.push(Old { number, copies, of });
+            }
+        }
+        Ok(old)
+    }
+
+    /// The last segments of each region, by its number.
+    fn newest(&self, session: &Session) -> Result<BTreeMap<u32, Vec<Newest>>> {
+        let table = self.at.table(session.region());
+        let mut newest: BTreeMap<u32, Vec<Newest>> = BTreeMap::new();
+        for slot in session.read(KEY, || table.used_slots())? {
+            let segment = session.read(KEY, || table.get(slot))?;
+            if !segment.state.is_used() || segment.live == 0 || segment.used == 0 {
+                continue;
+            }
+            for home in session.read(KEY, || table.homes(slot, &segment))?.iter().filter(|home| !home.partial) {
+                let list = newest.entry(session.read(KEY, || table.region(home.n))?.number).or_default();
+                let one = Newest { slot: home.slot, sequence: segment.sequence, used: segment.used };
+                let at = list.partition_point(|other| other.sequence > one.sequence);
+                list.insert(at, one);
+                list.truncate(LOOKED_AT);
+            }
+        }
+        Ok(newest)
+    }
+}
+
+/// Is something missing on the way from part to part to the end? Not what is only damaged.
+fn lacks_some(walk: &mut Walk<'_>, one: &Newest) -> bool {
+    let mut end = 0;
+    while end < one.used {
+        match walk.next_of(one.sequence, end).as_ref().map(Part::end) {
+            Some(next) => end = next,
+            None => return !walk.was_written(one.sequence, end) && walk.failed.is_none(),
+        }
+    }
+    false
+}
