@@ -14,7 +14,8 @@ use tracing_subscriber::EnvFilter;
 
 use repeats::Repeats;
 
-pub fn start() {
+/// That of a `server` has the time; what a command has to say is read at once.
+pub fn start(is_server: bool) {
     let asked = EnvFilter::try_from_env("CONQUEST_LOG");
     // Who asks for more gets it all.
     let repeats: Option<&Mutex<Repeats>> = match asked {
@@ -25,7 +26,11 @@ pub fn start() {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     // Errors of the log itself would go where it goes, by a macro that panics if that fails.
     let writer = move || Told { repeats, to: Lossy::over(io::stderr(), &LOST) };
-    log.log_internal_errors(false).with_writer(writer).init();
+    let log = log.log_internal_errors(false).with_writer(writer);
+    match is_server {
+        true => log.init(),
+        false => log.without_time().with_target(false).init(),
+    }
 }
 
 /// The standard error output is a log of ours: it is not to grow without end.

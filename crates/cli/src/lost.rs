@@ -8,15 +8,20 @@ use fs::Error;
 
 use crate::progress::Beside;
 
+fn name(lost: &Lost) -> String {
+    let path = lost.path.as_deref().map(crate::in_line);
+    path.unwrap_or_else(|| format!("inode {}, which has no name", lost.ino))
+}
+
 /// A line for a range of a file.
 pub fn describe(lost: &Lost) -> String {
-    let name = lost.path.clone().unwrap_or_else(|| format!("inode {}, which has no name", lost.ino));
+    let name = name(lost);
     format!("lost: {name}: bytes {}..{}: {}", lost.first, lost.last, lost.why)
 }
 
 /// A line for a range that reads as zeros from now on.
 pub fn describe_zeroed(lost: &Lost) -> String {
-    let name = lost.path.clone().unwrap_or_else(|| format!("inode {}, which has no name", lost.ino));
+    let name = name(lost);
     format!(
         "zeroed: {name}: bytes {}..{} read as zeros from now on; they were lost: {}",
         lost.first, lost.last, lost.why
@@ -26,7 +31,7 @@ pub fn describe_zeroed(lost: &Lost) -> String {
 /// The same on stderr, for commands that do something else.
 pub fn warn(lost: &[Lost]) {
     let mut err = std::io::stderr().lock();
-    lost.iter().for_each(|lost| _ = writeln!(err, "{}", describe(lost)));
+    lost.iter().for_each(|lost| _ = writeln!(err, "{}", crate::plain(&describe(lost))));
 }
 
 /// What a pool lacks that is to take the place of another is told, and is a reason not to go on unless that is `accepted`.

@@ -19,7 +19,7 @@
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`log`] | the log, which a full disk beneath it does not hold up |
 //! | [`inside`] | paths in mounted pools, their attributes, and what is below them |
-//! | [`inspect`] | opening a pool to look at it, its memory alone if need be |
+//! | [`inspect`] | opening a pool to save or mend it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`disks`] | disks and regions as they are shown |
 //! | [`regions`] | regions as people name them |
@@ -58,6 +58,7 @@ mod stall;
 mod stopped_processes;
 mod verb;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -88,8 +89,8 @@ const AFTER_HELP: &str = "Examples:\n  \
     CONQUEST_LOG    what the log tells, e.g. `debug` or `fuse=trace,info`";
 
 fn main() -> ExitCode {
-    log::start();
     let args: Vec<OsString> = std::env::args_os().collect();
+    log::start(is_server(&args));
     let done = match helper::recognise(&args) {
         Some(request) => request.and_then(|r| r.run()),
         None => Cli::parse_from(&args).verb.run(),
@@ -97,19 +98,51 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "conquest: {failure}");
+            let _ = writeln!(std::io::stderr(), "conquest: {}", plain(&failure.to_string()));
             failure.exit_code()
         }
     }
 }
 
+/// Is this the process of a mount, whose messages are a log?
+fn is_server(args: &[OsString]) -> bool {
+    args.iter().any(|arg| ["--detached", "--foreground", "--guard"].iter().any(|server| arg == server))
+}
+
+/// The text as a terminal may be given it: a name may hold what a terminal obeys.
+fn plain(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(is_obeyed) {
+        return text.into();
+    }
+    let escaped = |c: char| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escaped).collect::<String>().into()
+}
+
+/// A name within a line.
+fn in_line(name: &str) -> String {
+    name.replace('\n', "\\n")
+}
+
 /// Prints facts. A reader that has gone (`conquest status | head`) is no failure.
 fn say(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    match writeln!(out, "{}", plain(text)).and_then(|()| out.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("cannot write the answer: {e}")))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(plain("a\x1b[2Jb\rc\u{9b}d\te\nf"), "a\\u{1b}[2Jb\\rc\\u{9b}d\te\nf");
+        assert_eq!(in_line("one\ntwo"), "one\\ntwo");
+        assert!(matches!(plain("ünïcode"), Cow::Borrowed(_)));
     }
 }

@@ -9,6 +9,10 @@ use crate::failure::{Context, Failure, Result};
 
 const UNITS: [(&str, u64); 5] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("B", 1)];
 
+/// Settings that are times, and those that are parts of something.
+const TIMES: [&str; 4] = ["warm", "cold", "packed", "age"];
+const PERCENTS: [&str; 5] = ["floor", "ceiling", "dirty", "pressure", "share"];
+
 /// The least that a default pool gets.
 const SMALLEST_DEFAULT: u64 = 64 << 20;
 /// Default sizes are whole multiples of this.
@@ -49,9 +53,37 @@ pub fn parse_threshold(text: &str) -> Result<Threshold, String> {
 /// Reads `NAME=VALUE`, whose value is a number or a size.
 pub fn parse_setting(text: &str) -> Result<(String, u64), String> {
     match text.split_once('=') {
-        Some((name, value)) => Ok((name.into(), value.parse().or_else(|_| parse(value))?)),
+        Some((name, value)) => Ok((name.into(), parse_value(name, value)?)),
         None => Err("give NAME=VALUE, as in `ceiling=50`".into()),
     }
+}
+
+/// A number, by what it counts.
+fn parse_value(name: &str, value: &str) -> Result<u64, String> {
+    if let Ok(number) = value.parse() {
+        return Ok(number);
+    }
+    match () {
+        () if TIMES.contains(&name) => parse_seconds(value),
+        () if PERCENTS.contains(&name) => {
+            let number = value.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+            number.ok_or_else(|| format!("`{value}` is no percentage; write it like 50 or 50%"))
+        }
+        () => parse(value),
+    }
+}
+
+/// Reads `90`, `90s`, `10m`, `2h`, `1d`.
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no time; write it in seconds, or like 90s, 10m, 2h or 1d");
+    let (digits, factor) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3600),
+        Some((at, 'd')) => (&text[..at], 86_400),
+        _ => return Err(wrong()),
+    };
+    digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(wrong)
 }
 
 /// Writes a size for people: `1.5 GiB`.
@@ -149,6 +181,15 @@ mod tests {
     fn settings_are_a_name_and_a_number() {
         assert_eq!(parse_setting("ceiling=50"), Ok(("ceiling".into(), 50)));
         assert_eq!(parse_setting("behind=8M"), Ok(("behind".into(), 8 << 20)));
+        assert_eq!(parse_setting("ceiling=50%"), Ok(("ceiling".into(), 50)));
+        for (text, seconds) in
+            [("warm=10m", 600), ("cold=1d", 86_400), ("age=90s", 90), ("packed=2h", 7200), ("warm=7", 7)]
+        {
+            assert_eq!(parse_setting(text).map(|(_, value)| value), Ok(seconds), "{text}");
+        }
+        for text in ["warm=10M", "warm=1.5h", "warm=m", "warm=", "share=1G", "dirty=%", "cold=99999999999999999999d"] {
+            assert!(parse_setting(text).is_err(), "{text}");
+        }
         assert!(parse_setting("ceiling").unwrap_err().contains("NAME=VALUE"));
         assert!(parse_setting("age=soon").unwrap_err().contains("`soon`"));
     }

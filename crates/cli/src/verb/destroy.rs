@@ -1,10 +1,11 @@
 //! `conquest destroy`: the end of a pool.
 
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 use fs::Pool;
 
-use crate::failure::{Context, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::{locate, mounts, say};
 
 /// Destroy a pool that nobody uses, with all that is in it: its memory, its copy on disk, its disks and its
@@ -19,11 +20,32 @@ use crate::{locate, mounts, say};
 pub struct Args {
     /// The pool directory, or the file of memory that belongs to none
     pool: PathBuf,
+    /// Do not ask, which is done on a terminal alone
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Asks on the terminal.
+fn is_wanted(pool: &Path) -> Result<bool> {
+    let mut err = std::io::stderr();
+    let shown = pool.display();
+    let disks = Pool::disks(pool).map(|(_, disks)| disks).unwrap_or_default();
+    let disks: String = disks.iter().map(|disk| format!(", {}", disk.path.display())).collect();
+    let asked = write!(err, "Destroy {shown}{disks}, with all that is in it? Nothing brings it back. Type `yes`: ");
+    let mut answer = String::new();
+    asked
+        .and_then(|()| err.flush())
+        .and_then(|()| std::io::stdin().read_line(&mut answer))
+        .context(|| "cannot ask".into())?;
+    Ok(answer.trim() == "yes")
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     mounts::refuse_mounted(&pool)?;
+    if !args.yes && std::io::stdin().is_terminal() && !is_wanted(&pool)? {
+        return Err(Failure::new(format!("{} stays as it is", pool.display())));
+    }
     Pool::destroy(&pool).context(|| format!("cannot destroy {}", pool.display()))?;
     say(&format!("{} is destroyed", pool.display()))
 }

@@ -1,5 +1,6 @@
 //! `conquest format`: make a pool.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use fs::pool::{CacheConfig, CommitInterval, CompressionConfig, InRegions, NewRegion, Rate, Threshold};
@@ -13,9 +14,11 @@ use crate::{locate, mounts, say, size};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     conquest format /srv/pool                       a quarter of the RAM\n  \
-    conquest format /srv/pool --nvram 2G            2 GiB, in /srv/pool/nvram\n  \
-    conquest format /srv/pool --nvram /dev/shm/p --size 2G\n  \
-                                                    2 GiB in a file elsewhere\n  \
+    conquest format /srv/pool --nvram 2G            2 GiB of this machine's RAM, logged to /srv/pool\n  \
+    conquest format /srv/pool --nvram 2G --medium battery\n  \
+                                                    2 GiB in the file /srv/pool/nvram, used in place\n  \
+    conquest format /srv/pool --nvram /mnt/pmem/p --size 2G\n  \
+                                                    2 GiB in a file elsewhere, used in place\n  \
     conquest format /srv/pool --disk /dev/sdb       a disk of its own for content
     conquest format /srv/pool --disk /data/d:100G   a file of at most 100 GiB, made for it
     conquest format /srv/pool --disk mirror:/dev/sdb,/dev/sdc
@@ -28,8 +31,8 @@ use crate::{locate, mounts, say, size};
 pub struct Args {
     /// The pool directory; created if it does not exist
     pool: PathBuf,
-    /// The persistent RAM: a size for a file in the pool directory, or the path of a file or device
-    /// [default: a quarter of the RAM]
+    /// The persistent RAM: its size, or the path of a file or device. With a size it lies in shared memory on `logged`, in the
+    /// file `nvram` of the pool directory on `battery` and `dax` [default: a quarter of the RAM]
     #[arg(long, value_name = "SIZE|PATH")]
     nvram: Option<String>,
     /// Bytes of a file named with --nvram PATH [default: the size of the file or device]
@@ -119,6 +122,12 @@ pub fn run(args: &Args) -> Result<()> {
     make(&pool, how)?;
     add_profiles(&pool, &profiles)?;
     let pool = pool.display();
+    if is_in_ram(&args.pool) {
+        let _ = writeln!(
+            std::io::stderr(),
+            "conquest: warning: {pool} lies in RAM (tmpfs): whatever lies there, the copy of the memory or a disk, is LOST when this machine stops"
+        );
+    }
     say(&format!("{pool} is ready. {takes}. Mount it with `conquest mount {pool} DIR`."))?;
     match medium {
         MediumKind::Battery => say(CAUTION),
@@ -147,6 +156,16 @@ fn add_profiles(pool: &Path, profiles: &[Vec<u8>]) -> Result<()> {
     profiles.iter().try_for_each(|bytes| open.add_profile(bytes).map(drop)).context(cannot)
 }
 
+/// Does the file system that `path` lies in, or will, keep its files in RAM?
+fn is_in_ram(path: &Path) -> bool {
+    let there = std::path::absolute(path).ok();
+    let there = there.iter().flat_map(|path| path.ancestors()).find(|path| path.exists());
+    there.and_then(|path| rustix::fs::statfs(path).ok()).is_some_and(|found| IN_RAM.contains(&(found.f_type as u32)))
+}
+
+/// tmpfs, ramfs.
+const IN_RAM: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+
 /// What a pool will take where, at most.
 pub fn takes(pool: &Path, how: &FormatOptions) -> String {
     let place = Pool::takes_memory_in(pool, how.medium, how.nvram.as_deref());
@@ -164,8 +183,11 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
              its disks"
                 .into()
         }
-        (MediumKind::Logged, _) => format!(", and about as much on disk in {}", pool.display()),
-        (_, Some(copy)) => format!(", and about as much for its copy in {}", pool.join(copy).display()),
+        (MediumKind::Logged, _) => format!(", and about as much {} {}", on_disk_in(pool), pool.display()),
+        (_, Some(copy)) => {
+            let dir = pool.join(copy);
+            format!(", and about as much for its copy, {} {}", on_disk_in(&dir), dir.display())
+        }
         (_, None) => String::new(),
     };
     let disks = match &how.regions[..] {
@@ -173,6 +195,14 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
         all => all.iter().map(|region| format!(". {}", regions::describe(pool, region))).collect::<String>(),
     };
     format!("It takes memory as that is used, up to {most} in {}{of}{copy}{disks}", place.display())
+}
+
+fn on_disk_in(dir: &Path) -> &'static str {
+    if is_in_ram(dir) {
+        "in RAM too, in"
+    } else {
+        "on disk in"
+    }
 }
 
 /// Will the copy lie on the pool's disks, if they have room?
@@ -285,6 +315,9 @@ fn nvram(args: &Args, pool: &Path) -> Result<(Option<PathBuf>, u64)> {
         ))
         .with_status(2)),
         (Ok(bytes), None) => Ok((None, bytes)),
+        (Err(why), _) if !text.contains('/') && text.starts_with(|c: char| c.is_ascii_digit()) => {
+            Err(Failure::new(format!("--nvram: {why}; a file of this name is written ./{text}")).with_status(2))
+        }
         (Err(_), bytes) => {
             let path = locate::absolute(Path::new(text))?;
             if bytes.is_none() && !path.exists() {

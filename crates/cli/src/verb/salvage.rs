@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +25,7 @@ pub struct Args {
     /// The disks of one pool, files or block devices; nothing is written to them
     #[arg(required = true)]
     disk: Vec<PathBuf>,
-    /// Write what is found to files in this directory, which is made if need be. Beside a file that lacks something lies
+    /// Write what is found to files in this directory, which is made if need be, for you alone. Beside a file that lacks something lies
     /// NAME.missing, with a line for each range: first byte, the byte behind the last, why
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -91,7 +92,12 @@ fn names(inodes: &[SalvagedInode]) -> HashMap<(u64, u32), String> {
 
 /// Writes all to files in `to`; how many ranges could not be read though they are there.
 fn recover(found: &Remains, inodes: &[SalvagedInode], to: &Path) -> Result<usize> {
-    std::fs::create_dir_all(to).context(|| format!("cannot make {}", to.display()))?;
+    // Nothing tells whose these files were.
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(to)
+        .context(|| format!("cannot make {}", to.display()))?;
     let (names, mut lost) = (names(inodes), 0);
     for inode in inodes {
         let name = &names[&key(inode)];
@@ -123,7 +129,8 @@ fn missing(gaps: &[Gap]) -> String {
 
 /// All of them, a line each.
 fn note(path: &Path, gaps: &[Gap]) -> std::io::Result<()> {
-    let mut file = std::io::BufWriter::new(std::fs::File::create_new(path)?);
+    let mut file =
+        std::io::BufWriter::new(std::fs::File::options().write(true).create_new(true).mode(0o600).open(path)?);
     for gap in gaps {
         writeln!(file, "{} {} {}", gap.range.start, gap.range.end, why(gap))?;
     }

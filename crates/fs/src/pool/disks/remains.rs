@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -64,7 +64,7 @@ impl Remains {
     /// [`Error::Host`] if the file is there already or cannot be written.
     pub fn recover(&self, inode: &Inode, to: &Path) -> Result<Vec<Gap>> {
         let host = |e: std::io::Error| Error::host(to, &e);
-        let file = OpenOptions::new().write(true).create_new(true).open(to).map_err(host)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).map_err(host)?;
         let gaps = self.recover_to(inode, &file).map_err(host)?;
         let time = UNIX_EPOCH + Duration::from_nanos(inode.written.max(0) as u64);
         file.set_modified(time).and_then(|()| file.sync_all()).map_err(host)?;
