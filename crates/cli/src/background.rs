@@ -6,12 +6,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use fs::owner;
 use fs::pool::LOG;
+use rustix::fs::OFlags;
 
 use crate::failure::{Context, Failure, Result};
 use crate::say;
@@ -56,8 +57,9 @@ fn spawn(args: &[OsString], home: &Path) -> Result<Child> {
 
 /// Where the server's messages go; nowhere if the directory cannot be written.
 fn log(home: &Path) -> Stdio {
-    let file = File::options().append(true).create(true).mode(0o600).open(home.join(LOG));
-    file.map_or_else(|_| Stdio::null(), Stdio::from)
+    let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+    let file = owner::refuse_foreign_dir(home).ok().and_then(|()| owner::open_within(home, LOG.as_ref(), how).ok());
+    file.map_or_else(Stdio::null, Stdio::from)
 }
 
 fn failed(mut server: Child, answer: &str, home: &Path) -> Failure {

@@ -1,5 +1,5 @@
-//! Opening a pool to look at it: its memory alone, where the copy on disk is not to be had. Memory that was made for that
-//! goes with it.
+//! Opening a pool to save or to mend it: to save it its memory alone, where the copy on disk is not to be had. Memory that was made
+//! for that goes with it.
 
 use std::io::Write;
 use std::ops::Deref;
@@ -21,18 +21,10 @@ struct Loaded(Option<PathBuf>);
 
 /// Opens it.
 pub fn open(path: &Path) -> Result<Inspected> {
-    open_with(path, &OpenOptions::default())
-}
-
-/// The same, without disks that cannot be opened, where what they hold is not asked for.
-pub fn open_to_tell(path: &Path) -> Result<Inspected> {
-    open_with(path, &OpenOptions { without_disks: true, ..OpenOptions::default() })
-}
-
-fn open_with(path: &Path, how: &OpenOptions) -> Result<Inspected> {
     let loaded = Loaded::before_opening(path);
-    let why = match Pool::open(path, how) {
+    let why = match Pool::open(path, &OpenOptions::default()) {
         Ok(pool) => return Ok(Inspected { pool, _loaded: loaded }),
+        Err(e @ fs::Error::Foreign(_)) => return Err(Failure::new(e.to_string())),
         Err(e) => e,
     };
     let memory = match Pool::memory_alone(path) {
@@ -46,7 +38,7 @@ fn open_with(path: &Path, how: &OpenOptions) -> Result<Inspected> {
     Ok(Inspected { pool: alone, _loaded: Loaded(None) })
 }
 
-/// The same, to change it.
+/// Opens it to change it.
 pub fn open_whole(path: &Path) -> fs::Result<Inspected> {
     let loaded = Loaded::before_opening(path);
     Ok(Inspected { pool: Pool::open(path, &OpenOptions::default())?, _loaded: loaded })

@@ -110,6 +110,7 @@ fn open(request: &Request, transport: Transport) -> fs::Result<Arc<Pool>> {
         durability: request.options.terms.durability.unwrap_or_default(),
         commit_interval: request.options.terms.commit_interval,
         without_disks: false,
+        only_beside: false,
         mount: Some(MountInfo { uring: transport == Transport::Uring, mountpoint: request.dir.clone() }),
     };
     let opened = match Pool::open(&request.pool, &how) {

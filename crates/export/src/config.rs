@@ -4,10 +4,12 @@
 //! about to take another's place is named beside it, until the labels say so too.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use exraid::{Layout, Uuid};
+use exraid::{owner, Layout, Uuid};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -95,14 +97,18 @@ impl Config {
     /// That of the volume in `dir`; `None` where there is none.
     pub fn read(dir: &Path) -> Result<Option<Config>> {
         let path = dir.join(CONFIG);
-        if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-            return Err(Error::Volume(format!("{} is no file", path.display())));
-        }
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
+        let mut file = match owner::open_within(dir, CONFIG.as_ref(), OFlags::RDONLY) {
+            Ok(file) => file,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
             Err(e) => return Err(Error::host(&path, "reading it")(e)),
         };
+        let foreign = |e: owner::Foreign| Error::Volume(e.to_string());
+        owner::refuse_foreign_dir(dir).and_then(|()| owner::refuse_foreign_open(&file, &path)).map_err(foreign)?;
+        if file.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(Error::Volume(format!("{} is no file", path.display())));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(Error::host(&path, "reading it"))?;
         let damaged = |why: &str| Error::Volume(format!("{} is damaged: {why}", path.display()));
         let config: Config = toml::from_str(&text).map_err(|e| damaged(e.message()))?;
         if config.version != VERSION {
@@ -110,6 +116,8 @@ impl Config {
             return Err(Error::Volume(format!("{path} has version {found}, this program reads version {VERSION}")));
         }
         config.uuid().ok_or_else(|| damaged("its uuid is none"))?;
+        let disks = config.regions.iter().flat_map(|region| &region.disks);
+        disks.map(|disk| dir.join(disk)).try_for_each(|disk| owner::refuse_foreign_file(&disk)).map_err(foreign)?;
         match config.regions.is_empty() || config.regions.iter().any(|region| region.disks.is_empty()) {
             true => Err(damaged("it names no disks")),
             false => Ok(Some(config)),
@@ -133,7 +141,8 @@ impl Config {
         let (path, new) = (dir.join(CONFIG), dir.join(".volume.toml.new"));
         let text = toml::to_string(self).map_err(|e| Error::Volume(e.to_string()))?;
         let written = (|| {
-            let mut file = File::create(&new)?;
+            let mut how = File::options();
+            let mut file = how.write(true).create(true).truncate(true).mode(0o644).open(&new)?;
             file.write_all(b"# An exported volume; see `conquest export status`.\n")?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use exraid::events::{Event, What};
-use exraid::{Claim, Device, Disk, Label, Making, OpenError, Options, Region, Uuid};
+use exraid::{owner, Claim, Device, Disk, Label, Making, OpenError, Options, Region, Uuid};
 use rustix::fs::FlockOperation;
 
 use crate::config::{Config, NewRegion, RegionEntry, CONFIG, VERSION};
@@ -72,6 +72,7 @@ impl Volume {
     /// Makes a volume of disks of its own, in a directory of its own.
     pub fn make(dir: &Path, regions: &[NewRegion], how: HowToMake, progress: Progress) -> Result<()> {
         regions.iter().try_for_each(check)?;
+        refuse_foreign(dir, regions).map_err(|e| Error::Volume(e.to_string()))?;
         let is_new = make_dir(dir)?;
         let mut made = Made::default();
         let done = (|| {
@@ -245,6 +246,13 @@ fn check(region: &NewRegion) -> Result<()> {
     }
 }
 
+/// Fails if another user may have made the directory, or a disk that is there.
+fn refuse_foreign(dir: &Path, regions: &[NewRegion]) -> Result<(), owner::Foreign> {
+    owner::refuse_foreign_dir(dir)?;
+    let mut disks = regions.iter().flat_map(|region| &region.disks);
+    disks.try_for_each(|disk| owner::refuse_foreign_owner(&dir.join(&disk.path)))
+}
+
 /// What was made so far, in case it comes to nothing.
 #[derive(Default)]
 struct Made {
@@ -279,6 +287,7 @@ fn make_regions(uuid: Uuid, regions: &[NewRegion], how: HowToMake, made: &mut Ma
         for new in &region.disks {
             let was_there = new.path.exists();
             let making = Making { size: new.size, force: how.force, options: alone() };
+            owner::keep_private(&new.path).map_err(Error::host(&new.path, "keeping it from others"))?;
             let disk = Disk::make(&new.path, &making).map_err(taken)?;
             let list = if was_there { &mut made.given } else { &mut made.files };
             list.push(new.path.clone());
@@ -353,7 +362,7 @@ pub fn config_of(dir: &Path) -> Result<Config> {
 
 /// Has anybody the volume in `dir` open?
 pub fn is_in_use(dir: &Path) -> Result<bool> {
-    Ok(try_lock(dir)?.is_none())
+    Ok(dir.join(LOCK).exists() && try_lock(dir)?.is_none())
 }
 
 fn try_lock(dir: &Path) -> Result<Option<File>> {

@@ -17,6 +17,7 @@
 //! | [`space`] | all regions as one address space whose boundaries are known |
 //! | [`meter`] | speed, latency, queue, errors |
 //! | [`events`] | what happens to regions |
+//! | [`owner`] | whose files are, and who else may change them |
 //! | [`error`] | what can fail |
 //! | `fault` | for tests: disks that fail, and what a power cut leaves of them |
 //! | `sys` | all `unsafe`: memory of transfers, io_uring, system calls |
@@ -85,6 +86,7 @@ mod flight;
 pub mod label;
 pub mod meter;
 pub mod note;
+pub mod owner;
 pub mod region;
 pub mod space;
 mod sys;

@@ -40,6 +40,9 @@ pub enum Error {
     /// outside sees it.
     #[error("{}", Errno::AGAIN)]
     Packed(Ino),
+    /// The pool, or what it names, is another user's, or others may write there.
+    #[error(transparent)]
+    Foreign(#[from] exraid::owner::Foreign),
     /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
     #[error("{0}")]
     Pool(String),
@@ -75,6 +78,7 @@ impl Error {
             Error::Elsewhere => Errno::IO,
             Error::Packed(_) => Errno::AGAIN,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
+            Error::Foreign(_) => Errno::PERM,
             Error::Served { .. } => Errno::BUSY,
             Error::Host { errno, .. } => *errno,
         }

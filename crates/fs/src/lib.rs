@@ -59,6 +59,7 @@ struct Semantics;
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use dir::{packed_entries, Taken};
 pub use error::{Error, Lack, Result};
+pub use exraid::owner;
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use fs::fsck::{Look, Lost, Report};
+use fs::Pool;
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -21,7 +22,7 @@ use crate::{inspect, locate, lost, progress, say, size, stall};
 pub struct Args {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// Mend what is found, and give back the space that a crash left unused
+    /// Mend what is found (without this nothing of the pool changes), and give back the space that a crash left unused
     #[arg(long)]
     repair: bool,
     /// Have content that is lost for good read as ZEROS from now on, where reading it fails now; what a disk that is only missing may
@@ -62,9 +63,17 @@ fn check(args: &Args) -> Result<ExitCode> {
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
     } else {
         zeroed.iter().try_for_each(|range| say(&lost::describe_zeroed(range)))?;
+        say(checked(args.quick))?;
         say(text(&report, &pool, args.repair).trim_end())?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn checked(quick: bool) -> &'static str {
+    match quick {
+        true => "checked: the memory, and what it says of the disks; content on disks was not read",
+        false => "checked: the memory, what it says of the disks, and the content there",
+    }
 }
 
 /// What was made zeros, and what is found then.
@@ -74,13 +83,14 @@ fn examine(pool: &Path, args: &Args) -> Result<(Vec<Lost>, Report)> {
     stall::watched(pool, move |steps| {
         let shown = path.display();
         let cannot = || format!("cannot check {shown}");
-        let open = match repair || zero_lost {
-            true => inspect::open_whole(&path).context(cannot)?,
-            false => inspect::open(&path).context(cannot)?,
-        };
         let unfinished = || format!("could not finish the check of {shown}");
-        let zeroed = if zero_lost { open.zero_lost().context(unfinished)? } else { Vec::new() };
         let mut bar = steps.count(progress::count("checking inodes"));
+        if !repair && !zero_lost {
+            let pool = Pool::look_whole(&path).context(cannot)?;
+            return Ok((Vec::new(), pool.fsck_with(false, look, &mut bar).context(unfinished)?));
+        }
+        let open = inspect::open_whole(&path).context(cannot)?;
+        let zeroed = if zero_lost { open.zero_lost().context(unfinished)? } else { Vec::new() };
         Ok((zeroed, open.fsck_with(repair, look, &mut bar).context(unfinished)?))
     })
 }
@@ -88,7 +98,7 @@ fn examine(pool: &Path, args: &Args) -> Result<(Vec<Lost>, Report)> {
 fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
     let mut out = String::new();
     for problem in &r.problems {
-        let _ = writeln!(out, "problem: {problem}");
+        let _ = writeln!(out, "problem: {}", crate::in_line(problem));
     }
     for lost in &r.lost {
         let _ = writeln!(out, "{}", lost::describe(lost));

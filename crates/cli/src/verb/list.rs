@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use fs::pool::{Belongs, Memory, Summary};
-use fs::Pool;
+use fs::{MediumKind, Pool};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -27,8 +27,14 @@ pub struct Args {
 /// A pool, and where it is mounted.
 #[derive(Serialize)]
 struct Listed {
+    /// Where it is.
+    #[serde(rename = "pool")]
+    dir: String,
     #[serde(flatten)]
-    pool: Summary,
+    told: Option<Facts>,
+    /// Why nothing more is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     /// As text: a path may be any bytes.
     mounts: Vec<String>,
 }
@@ -64,8 +70,32 @@ fn pools(with_memory: impl Iterator<Item = PathBuf>) -> Result<Vec<Listed>> {
     for pool in in_fstab(&table).chain(locate::default_pool()) {
         found.entry(pool).or_default();
     }
-    let listed = |(pool, mounts): (PathBuf, Vec<String>)| Some(Listed { pool: Pool::summary(&pool).ok()??, mounts });
-    Ok(found.into_iter().filter_map(listed).collect())
+    Ok(found.into_iter().filter_map(|(pool, mounts)| listed(&pool, mounts)).collect())
+}
+
+/// `None` where there is no pool.
+fn listed(pool: &Path, mounts: Vec<String>) -> Option<Listed> {
+    let (told, refused) = match Pool::summary(pool) {
+        Ok(summary) => (Some(summary?.into()), None),
+        Err(e) => (None, Some(e.to_string())),
+    };
+    Some(Listed { dir: pool.display().to_string(), told, refused, mounts })
+}
+
+/// What is told of a pool that may be looked at.
+#[derive(Serialize)]
+struct Facts {
+    uuid: String,
+    medium: MediumKind,
+    /// None: the user who asks may not know.
+    taken: Option<u64>,
+    in_use: Option<bool>,
+}
+
+impl From<Summary> for Facts {
+    fn from(Summary { uuid, medium, taken, in_use, .. }: Summary) -> Facts {
+        Facts { uuid, medium, taken: in_use.map(|_| taken), in_use }
+    }
 }
 
 const FSTAB: &str = "/etc/fstab";
@@ -86,14 +116,20 @@ fn text(pools: &[Listed], memory: &[Memory]) -> String {
         out.push_str("no pools; `conquest up` makes one and mounts it\n");
     }
     for listed in pools {
-        let pool = &listed.pool;
-        let state = match (&listed.mounts[..], pool.in_use) {
-            ([], true) => "in use".into(),
-            ([], false) => "not mounted".into(),
-            (mounts, _) => format!("mounted at {}", mounts.join(", ")),
+        let state = match (&listed.mounts[..], listed.told.as_ref().and_then(|told| told.in_use)) {
+            ([], Some(true)) => ", in use".into(),
+            ([], Some(false)) => ", not mounted".into(),
+            ([], None) => String::new(),
+            (mounts, _) => format!(", mounted at {}", mounts.join(", ")),
         };
-        let _ =
-            writeln!(out, "{}  {}, {} of memory, {state}", pool.pool.display(), pool.medium, size::show(pool.taken));
+        let told = match (&listed.told, &listed.refused) {
+            (Some(Facts { medium, taken: Some(taken), .. }), _) => {
+                format!("{medium}, {} of memory", size::show(*taken))
+            }
+            (Some(Facts { medium, .. }), _) => format!("{medium}; only its owner and root see more"),
+            (None, why) => why.clone().unwrap_or_default(),
+        };
+        let _ = writeln!(out, "{}  {told}{state}", listed.dir);
     }
     for memory in memory {
         let _ = writeln!(out, "{}", of_none(memory));
@@ -110,8 +146,15 @@ fn of_none(memory: &Memory) -> String {
         (_, Some(dir)) => format!("of a pool that was at {dir}"),
         (_, None) => format!("nothing says of which pool; made by user {}", memory.owner),
     };
-    let remedy = match (memory.belongs, memory.copied) {
-        (Belongs::Gone, Some(true)) => format!("its copy held everything: `conquest release {path}` gives it back"),
+    let remedy = match memory.belongs {
+        Belongs::Another => {
+            let owner = memory.owner;
+            return format!("{path}  {taken} of memory of user {owner}, who alone sees of which pool it is");
+        }
+        // The copy went with the directory.
+        Belongs::Gone => format!(
+            "it may be all that is left of that: `conquest save {path} FILE` writes an image, `conquest destroy {path}` gives it up"
+        ),
         _ => format!(
             "it may hold what is nowhere else: `conquest save {path} FILE` writes an image, `conquest destroy {path}` gives it \
              up"
@@ -144,9 +187,8 @@ mod tests {
             copied: Some(true),
         };
         let told = of_none(&memory);
-        assert!(
-            told.contains("1 GiB") && told.contains("/srv/p is gone") && told.contains("conquest release /dev/shm/m")
-        );
+        assert!(told.contains("1 GiB") && told.contains("/srv/p is gone") && told.contains("conquest save /dev/shm/m"));
+        assert!(!told.contains("release"), "{told}");
         let told = of_none(&Memory { copied: None, ..memory.clone() });
         assert!(told.contains("conquest save") && told.contains("conquest destroy /dev/shm/m"), "{told}");
         let told = of_none(&Memory { belongs: Belongs::Unknown, pool: None, ..memory });

@@ -69,7 +69,7 @@ impl Verb {
             Verb::Format(args) => format::run(&args),
             Verb::Mount(args) => mount::run(&args),
             Verb::Umount(args) => umount::run(&args),
-            Verb::Status(args) => status::run(&args),
+            Verb::Status(args) => return status::run(&args),
             Verb::List(args) => list::run(&args),
             Verb::Release(args) => release::run(&args),
             Verb::Destroy(args) => destroy::run(&args),

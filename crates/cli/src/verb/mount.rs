@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fs::pool::DiskStatus;
 use fs::Pool;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::remount::Remount;
 use crate::serve::{self, Request};
 use crate::{background, guard, killed_servers, locate, places, save_option, say};
@@ -135,6 +135,7 @@ pub fn check(request: &Request) -> Result<()> {
     if !Pool::exists(pool) {
         return Err(locate::no_pool(pool));
     }
+    Pool::refuse_of_others(pool).context(|| format!("cannot mount {}", pool.display()))?;
     if pool.starts_with(dir) {
         let (pool, dir) = (pool.display(), dir.display());
         return Err(Failure::new(format!(

@@ -14,7 +14,7 @@ use fs::Pool;
 use serde::Serialize;
 
 use crate::failure::{Context, Failure, Result};
-use crate::{disks, inside, inspect, locate, mounts, places, progress, regions, say, size, stall};
+use crate::{disks, inside, locate, mounts, places, progress, regions, say, size, stall};
 
 /// Show the regions and disks of a pool, give it some, take one away, replace a disk.
 #[derive(clap::Args)]
@@ -465,8 +465,8 @@ fn disks_of(pool: &Path) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
 fn name_domains(pool: &Path, regions: &mut [RegionStatus]) {
     let path = pool.to_path_buf();
     let asked = stall::watched(pool, move |_| {
-        let open = inspect::open_to_tell(&path)?;
-        open.domains().context(|| format!("cannot tell the domains of {}", path.display()))
+        let cannot = || format!("cannot tell the domains of {}", path.display());
+        Pool::look_whole(&path).context(cannot)?.domains().context(cannot)
     });
     for (number, name) in asked.unwrap_or_default() {
         regions
@@ -580,7 +580,7 @@ fn check(args: &Check) -> Result<ExitCode> {
     let path = pool.clone();
     let verdict: Verdict = stall::watched(&pool, move |_| {
         let cannot = || format!("cannot check the disks of {}", path.display());
-        inspect::open_to_tell(&path)?.may_stop(&what).context(cannot)
+        Pool::look_whole(&path).context(cannot)?.may_stop(&what).context(cannot)
     })?;
     let answer = if verdict.may_stop { "yes" } else { "NO" };
     say(&format!("{answer}: {}", verdict.why))?;

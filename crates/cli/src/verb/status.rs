@@ -2,19 +2,24 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use fs::pool::{CompressionStatus, CopyRegion, CopyStatus, SessionStatus, Status};
+use fs::pool::{
+    CompressionStatus, CopyRegion, CopyStatus, DiskStatus, Looked, RegionStatus, Released, SessionStatus, Status,
+};
+use fs::Pool;
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
 use crate::mounts::Mounted;
 use crate::stopped_processes::Stopped;
-use crate::{disks, inspect, locate, places, say, size, stall};
+use crate::{disks, locate, places, say, size, stall};
 
 /// Show what a pool holds and which processes use it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  conquest status /srv/pool\n  conquest status /mnt/fast          (where it is mounted)\n  \
+    after_help = "Nothing of the pool changes. Exit status: 0 all is well, 1 its copy has failed, content is lost, its server is gone, or it \
+    could not be looked at.\n\nExamples:\n  conquest status /srv/pool\n  conquest status /mnt/fast          (where it is mounted)\n  \
     conquest status /srv/pool --heap           (what the memory is used for)\n  \
     conquest status /srv/pool --json | jq .sessions"
 )]
@@ -62,31 +67,129 @@ fn places_of(pool: &Path, sessions: &[SessionStatus]) -> Result<Vec<Place>> {
     Ok(places.map(place).collect())
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
-    let status = read(&pool)?;
-    // This command is attached itself while it asks.
-    let status = status.without(std::process::id());
+    let status = match read(&pool)? {
+        // This command is attached itself while it asks.
+        Told::Status(status) => status.without(std::process::id()),
+        Told::Released(released) => return tell_released(args, *released),
+    };
     let places = places_of(&pool, &status.sessions)?;
     let stopped: Vec<Stopped> = status.sessions.iter().filter_map(|user| Stopped::among(&[user.pid])).collect();
     if args.json {
         let stopped = stopped.iter().map(|stopped| stopped.pid).collect();
+        let code = exit_code(is_well(&status, &places));
         let answer = Answer { version: env!("CARGO_PKG_VERSION"), status, places, stopped };
-        return say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?);
+        say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
+        return Ok(code);
     }
     let mut told = text(&status, &places, &stopped);
     if args.heap {
         heap(&mut told, &status);
     }
-    say(told.trim_end())
+    say(told.trim_end())?;
+    Ok(exit_code(is_well(&status, &places)))
 }
 
-fn read(pool: &Path) -> Result<Status> {
+enum Told {
+    Status(Box<Status>),
+    Released(Box<Released>),
+}
+
+fn read(pool: &Path) -> Result<Told> {
     let path = pool.to_path_buf();
     stall::watched(pool, move |_| {
-        let cannot = || format!("cannot open the pool at {}", path.display());
-        inspect::open_to_tell(&path).context(cannot)?.status().context(cannot)
+        let cannot = || format!("cannot look at the pool at {}", path.display());
+        Ok(match Pool::look(&path).context(cannot)? {
+            Looked::Pool(pool) => Told::Status(pool.status().context(cannot)?.into()),
+            Looked::Released(released) => Told::Released(released),
+        })
     })
+}
+
+fn exit_code(is_well: bool) -> ExitCode {
+    if is_well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Does its copy hold what it should, is all content there, and does its mount answer?
+fn is_well(status: &Status, places: &[Place]) -> bool {
+    let has_failed = status.copy.as_ref().is_some_and(|copy| copy.failure.is_some());
+    let is_lost = status.work.as_ref().is_some_and(|work| work.lost > 0);
+    !has_failed && !is_lost && are_well(&status.regions, &status.disks) && places.iter().all(|place| place.alive)
+}
+
+/// Have all regions their content, and is each disk there that they cannot do without?
+fn are_well(regions: &[RegionStatus], disks: &[DiskStatus]) -> bool {
+    let has_content = |region: &RegionStatus| region.problem.is_none() && region.tolerated.is_some();
+    let is_spare = |disk: &DiskStatus| {
+        regions
+            .iter()
+            .any(|region| Some(region.number) == disk.region && has_content(region) && region.members.len() > 1)
+    };
+    regions.iter().all(has_content) && disks.iter().all(|disk| disk.problem.is_none() || is_spare(disk))
+}
+
+/// What there is to tell of a pool whose memory is not there. It is not made for that.
+#[derive(Serialize)]
+struct ReleasedAnswer {
+    version: &'static str,
+    #[serde(flatten)]
+    released: Released,
+    /// Bytes of memory.
+    taken: u64,
+    places: Vec<Place>,
+    sessions: [u32; 0],
+}
+
+fn tell_released(args: &Args, released: Released) -> Result<ExitCode> {
+    let places = places_of(&released.pool, &[])?;
+    let is_well = released.failure.is_none() && are_well(&released.regions, &released.disks) && places.is_empty();
+    match args.json {
+        true => {
+            let answer =
+                ReleasedAnswer { version: env!("CARGO_PKG_VERSION"), released, taken: 0, places, sessions: [] };
+            say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
+        }
+        false => say(text_of_released(&released, &places).trim_end())?,
+    }
+    Ok(exit_code(is_well))
+}
+
+fn text_of_released(r: &Released, places: &[Place]) -> String {
+    let mut out = String::new();
+    let copy = match (&r.failure, &r.copy_dir) {
+        (Some(why), _) => format!("FAILED: {why}"),
+        (None, Some(dir)) => format!("in {}", dir.display()),
+        (None, None) => "in the pool's regions".into(),
+    };
+    let rows = [
+        ("pool", r.pool.display().to_string()),
+        ("uuid", r.uuid.clone()),
+        ("medium", r.medium.to_string()),
+        (
+            "memory",
+            "none: it was given back, or lost with the machine; mounting the pool makes it from the copy".into(),
+        ),
+        ("copy on disk", copy),
+    ];
+    for (name, value) in rows {
+        let _ = writeln!(out, "{name:14} {value}");
+    }
+    disks::describe_all(&r.regions, &r.disks, |kind, line| _ = writeln!(out, "{kind:14} {line}"));
+    out.push_str("in use by      nobody\n");
+    describe_places(&mut out, places);
+    out
+}
+
+fn describe_places(out: &mut String, places: &[Place]) {
+    for place in places {
+        let gone = if place.alive { "" } else { ": its server is gone; `conquest up` or `mount` mounts it again" };
+        let _ = writeln!(out, "mounted at     {} ({}){gone}", place.dir, place.options);
+    }
 }
 
 /// What is compressed, if anything is.
@@ -113,14 +216,18 @@ fn compressed(c: &CompressionStatus) -> Option<String> {
 
 fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     let mut out = String::new();
-    let percent = if s.size == 0 { 0.0 } else { s.used as f64 * 100.0 / s.size as f64 };
+    // What of the cache is on disk too goes when the memory is wanted.
+    let clean = s.cache.as_ref().map_or(0, |cache| cache.clean.min(s.used));
+    let kept = s.used - clean;
+    let percent = if s.size == 0 { 0.0 } else { kept as f64 * 100.0 / s.size as f64 };
+    let cached = if clean > 0 { format!(", {} of cache that gives way", size::show(clean)) } else { String::new() };
     let rows = [
         ("pool", s.pool.display().to_string()),
         ("uuid", s.uuid.clone()),
         ("medium", format!("{}, {}", s.medium, s.nvram.display())),
         ("write-back", s.write_back.unwrap_or("not needed").into()),
         ("size", size::show(s.size)),
-        ("used", format!("{} ({percent:.1} %), {} free", size::show(s.used), size::show(s.free))),
+        ("used", format!("{} ({percent:.1} %), {} free{cached}", size::show(kept), size::show(s.free))),
         ("memory", memory(s)),
         ("inodes", s.inodes.to_string()),
         ("fragmentation", format!("{:.1} %", s.fragmentation * 100.0)),
@@ -161,10 +268,7 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
         true => out.push_str("in use by      nobody\n"),
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),
     }
-    for place in places {
-        let gone = if place.alive { "" } else { ": its server is gone; `conquest up` or `mount` mounts it again" };
-        let _ = writeln!(out, "mounted at     {} ({}){gone}", place.dir, place.options);
-    }
+    describe_places(&mut out, places);
     for process in stopped {
         let (waits, remedy) = (waits_for(process.pid, &s.sessions), process.remedy());
         let _ = writeln!(out, "STOPPED        pid {}, and {waits}: {remedy}", process.pid);

@@ -289,7 +289,7 @@ fn stayed_behind() -> Outcome {
     fs::rename(lab.path("d1"), lab.path("away")).expect("away");
     let is_out = || copies(&lab).iter().any(|(region, state)| (*region, state.as_str()) == (1, "out"));
     wait_until(PATIENCE, "it is excluded", is_out);
-    assert!(lab.ok(&["status", &lab.pool()]).contains("region 1 (OUT"));
+    assert!(lab.told(&["status", &lab.pool()]).contains("region 1 (OUT"));
     fill(&lab, 2);
     lose_all_but_disks(&lab);
     fs::rename(lab.path("away"), lab.path("d1")).expect("back");
@@ -395,7 +395,7 @@ fn full() -> Outcome {
     lab.mount();
     let is_well = |when: &str| {
         rustix::fs::syncfs(fs::File::open(lab.mnt()).expect("open")).unwrap_or_else(|e| panic!("{when}: {e}"));
-        let told = lab.ok(&["status", &lab.pool()]);
+        let told = lab.told(&["status", &lab.pool()]);
         assert!(!told.contains("FAILED") && !told.contains("full"), "{when}: {told}");
     };
     let large = until_full(&lab, "large", 8 << 20);

@@ -141,7 +141,7 @@ fn mirrored() -> Outcome {
         let kept = away(&lab.path(lost));
         lab.ok(&["mount", &lab.pool(), &lab.text("mnt")]);
         hold(&lab, &[("safe/one", 1), ("safe/two", 2)]);
-        let status = lab.ok(&["status", &lab.pool()]);
+        let status = lab.told(&["status", &lab.pool()]);
         assert!(status.contains("is MISSING, since"), "{status}");
         write(&lab, "safe/new", 4);
         holds(&lab, "safe/new", 4);
@@ -152,7 +152,7 @@ fn mirrored() -> Outcome {
         lab.mount();
         hold(&lab, &[("safe/one", 1), ("safe/two", 2), ("plain", 3), ("safe/new", 4)]);
         fs::remove_file(file(&lab, "safe/new")).expect("removed");
-        let status = lab.ok(&["status", &lab.pool()]);
+        let status = lab.told(&["status", &lab.pool()]);
         assert!(!status.contains("MISSING"), "{status}");
         lab.umount();
         lab.check();
@@ -166,13 +166,13 @@ fn lost_while_mounted() -> Outcome {
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "one", 1);
     let kept = away(&lab.path("d1"));
-    wait_until(PATIENCE, "it is noticed", || lab.ok(&["status", &lab.pool()]).contains("is MISSING"));
+    wait_until(PATIENCE, "it is noticed", || lab.told(&["status", &lab.pool()]).contains("is MISSING"));
     write(&lab, "two", 2);
     holds(&lab, "one", 1);
     becomes_on_disks(&lab, "one", "mirror:2");
     becomes_on_disks(&lab, "two", "mirror:2");
     fs::rename(kept, lab.path("d1")).expect("back");
-    wait_until(PATIENCE, "it is taken back", || !lab.ok(&["status", &lab.pool()]).contains("MISSING"));
+    wait_until(PATIENCE, "it is taken back", || !lab.told(&["status", &lab.pool()]).contains("MISSING"));
     write(&lab, "three", 3);
     hold_anew(&lab, &[("one", 1), ("two", 2), ("three", 3)]);
     lab.umount();
@@ -244,7 +244,7 @@ fn forced() -> Outcome {
     let lost = lost.as_array().expect("a list").clone();
     assert!(!lost.is_empty() && lost.iter().all(|one| one["path"] == "/plain"), "{lost:?}");
     // Nothing was done: it is still missing.
-    assert!(lab.ok(&["status", &lab.pool()]).contains("is MISSING"));
+    assert!(lab.told(&["status", &lab.pool()]).contains("is MISSING"));
     let told = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d1"), "--force"]);
     assert!(told.contains("/plain: bytes ") && told.contains("of 1 files are lost"), "{told}");
     holds(&lab, "safe", 2);
@@ -280,7 +280,7 @@ fn forced() -> Outcome {
     holds(&lab, "plain", 3);
     lab.umount();
     lab.mount();
-    assert!(!lab.ok(&["status", &lab.pool()]).contains("MISSING"));
+    assert!(!lab.told(&["status", &lab.pool()]).contains("MISSING"));
     holds(&lab, "safe", 2);
     lab.umount();
     lab.check();
@@ -459,10 +459,10 @@ fn scrub() -> Outcome {
         assert_eq!(one["repaired"], one["path"] == "/safe", "{one}");
         assert_eq!(one["region"], 0, "{one}");
     }
-    let told = lab.ok(&["status", &lab.pool()]);
+    let told = lab.told(&["status", &lab.pool()]);
     assert!(!damage.is_empty() && told.contains("damage"), "{told}");
     lab.ok(&["scrub", &lab.pool(), "--forget"]);
-    assert!(!lab.ok(&["status", &lab.pool()]).contains("damage"));
+    assert!(!lab.told(&["status", &lab.pool()]).contains("damage"));
     lab.mount();
     holds(&lab, "safe", 2);
     becomes(&lab, "safe", "mirror:2");
@@ -496,7 +496,7 @@ fn saved() -> Outcome {
     fs::remove_file(file(&lab, "plain")).expect("removed");
     write(&lab, "late", 2);
     let kept = away(&lab.path("d1"));
-    wait_until(PATIENCE, "it is noticed", || lab.ok(&["status", &lab.pool()]).contains("is MISSING"));
+    wait_until(PATIENCE, "it is noticed", || lab.told(&["status", &lab.pool()]).contains("is MISSING"));
     holds(&lab, "late", 2);
     wait_until(PATIENCE, "what memory has is written elsewhere", || {
         let told = lab.run(&["region", "remove", &lab.pool(), "1", "--force", "--dry-run"]);
@@ -548,7 +548,7 @@ fn domains() -> Outcome {
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "safe", 1);
     lab.umount();
-    let told = lab.ok(&["status", &lab.pool()]);
+    let told = lab.told(&["status", &lab.pool()]);
     assert!(told.contains("shelf: region 0") && told.contains("shelf: region 1"), "{told}");
     // Both of them may go: no two copies were there.
     let kept = away(&lab.path("d2"));

@@ -111,7 +111,7 @@ fn usual() -> Outcome {
     assert_eq!(status["disks"][0]["path"], lab.text("pool/disk"));
     assert_eq!(status["disks"][0]["given"], false);
     assert_eq!(status["segments"]["size"], 4 << 20);
-    assert!(lab.ok(&["status", &lab.pool()]).contains("disk "));
+    assert!(lab.told(&["status", &lab.pool()]).contains("disk "));
     // Made anew it has as much again, not what the one before has left.
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--force"]);
     works(&lab);
@@ -209,9 +209,9 @@ fn grows() -> Outcome {
 fn told() -> Outcome {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{}:256M", lab.text("disk"))]);
-    let empty = lab.ok(&["status", &lab.pool()]);
+    let empty = lab.told(&["status", &lab.pool()]);
     assert!(empty.contains("nothing; files beyond 1 MiB go to disk") && !empty.contains("objects"), "{empty}");
-    let heap = lab.ok(&["status", &lab.pool(), "--heap"]);
+    let heap = lab.told(&["status", &lab.pool(), "--heap"]);
     assert!(heap.contains("\nobjects"), "{heap}");
     lab.mount();
     fs::write(lab.mnt().join("file"), vec![1; 8 << 20]).expect("written");
@@ -222,12 +222,12 @@ fn told() -> Outcome {
     assert_eq!(cache("dirty") + cache("clean"), 8 << 20, "{status}");
     assert!(cache("frozen") <= cache("dirty"));
     assert!(!status["heap"].as_array().expect("classes").is_empty());
-    assert!(lab.ok(&["status", &lab.pool()]).contains("union cache    8 MiB"));
+    assert!(lab.told(&["status", &lab.pool()]).contains("union cache    8 MiB"));
     lab.umount();
     let status = lab.status();
     assert_eq!(status["segments"]["live"], 8 << 20, "a pool with a copy writes everything when it is closed");
     assert_eq!((&status["cache"]["dirty"], &status["segments"]["promised"]), (&0.into(), &0.into()));
-    assert!(lab.ok(&["status", &lab.pool()]).contains("on disk        8 MiB of "));
+    assert!(lab.told(&["status", &lab.pool()]).contains("on disk        8 MiB of "));
     Ok(())
 }
 
@@ -237,7 +237,7 @@ fn thresholds() -> Outcome {
     let disk = format!("{}:256M", lab.text("disk"));
     lab.refused(2, &["format", &lab.pool(), "--threshold", "1K"], &["64 KiB to 1 TiB"]);
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &disk, "--threshold", "256K"]);
-    assert!(lab.ok(&["status", &lab.pool()]).contains("files beyond 256 KiB go to disk"));
+    assert!(lab.told(&["status", &lab.pool()]).contains("files beyond 256 KiB go to disk"));
     lab.mount();
     let dir = lab.mnt().join("dir");
     fs::create_dir(&dir).expect("a directory");
@@ -289,6 +289,11 @@ fn salvaged() -> Outcome {
         "{listed}"
     );
     let said = lab.ok(&["salvage", &disk, "--to", &to.display().to_string()]);
+    let all = fs::read_dir(&to).expect("a directory").flatten().map(|entry| entry.path()).chain([to.clone()]);
+    for path in all {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).expect("it is there").permissions());
+        assert_eq!(mode & 0o077, 0, "nothing tells whose it was: {}", path.display());
+    }
     assert!(said.contains("missing: bytes 2097152 to 8388608: not on these disks"), "{said}");
     let found = fs::read(to.join(&whole)).expect("recovered");
     assert!(found[..content.len()] == content && found.len() == content.len().next_multiple_of(4096));
@@ -462,7 +467,7 @@ fn missing() -> Outcome {
     fs::rename(&disk, &away).expect("away");
     let words = ["pool/disk is not there", "[[disk]]", "pool.toml"];
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &words);
-    let told = lab.ok(&["status", &lab.pool()]);
+    let told = lab.told(&["status", &lab.pool()]);
     assert!(told.contains("NOT USED") && told.contains("is not there"), "{told}");
     assert!(lab.ok(&["region", "list", &lab.pool()]).contains("NOT USED"));
     fs::rename(&away, &disk).expect("back");

@@ -96,7 +96,7 @@ impl Lab {
     pub fn on_small_disk(size: &str, disk: &str) -> Result<Self, Skip> {
         let lab = Lab::new();
         std::fs::create_dir(lab.path("pool")).expect("mkdir");
-        let limit = format!("size={disk}");
+        let limit = format!("size={disk},mode=755");
         let mounted = program("mount", &["-t", "tmpfs", "-o", &limit, "none", &lab.pool()]).status();
         if !mounted.is_ok_and(|s| s.success()) {
             return Err(Skip("needs to mount a small tmpfs".into()));
@@ -168,6 +168,13 @@ impl Lab {
         ran.out
     }
 
+    /// What `conquest status` prints, also where something of the pool has failed.
+    pub fn told(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert!(ran.code <= 1 && !ran.out.is_empty(), "conquest {args:?} failed: {}{}", ran.out, ran.err);
+        ran.out
+    }
+
     /// Runs `conquest ARGS`, which must fail with status `code` and a text that contains each of `words`.
     pub fn refused(&self, code: i32, args: &[&str], words: &[&str]) {
         self.run(args).is_refusal(code, words, &format!("conquest {args:?}"));
@@ -196,7 +203,8 @@ impl Lab {
     }
 
     pub fn status(&self) -> serde_json::Value {
-        serde_json::from_str(&self.ok(&["status", &self.pool(), "--json"])).expect("JSON")
+        // 1: something of it has failed.
+        serde_json::from_str(&self.run(&["status", &self.pool(), "--json"]).out).expect("JSON")
     }
 
     /// The process that serves `dir`.

@@ -64,6 +64,7 @@ mod disks;
 mod durability;
 mod export;
 mod fault_disk;
+mod foreign;
 mod frozen;
 mod fuzz;
 mod hanging;
@@ -74,6 +75,7 @@ mod lab;
 mod large;
 mod like_others;
 mod long;
+mod looking;
 mod main_job;
 mod memory;
 mod mounting;
@@ -127,6 +129,8 @@ fn main() -> ExitCode {
         copies::TESTS,
         export::TESTS,
         older::TESTS,
+        foreign::TESTS,
+        looking::TESTS,
         fuzz::TESTS,
         mounting::TESTS,
         idmap::TESTS,

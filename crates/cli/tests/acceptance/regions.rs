@@ -86,7 +86,7 @@ fn stripe() -> Outcome {
     );
     let listed = lab.ok(&["region", "list", &lab.pool()]);
     assert!(listed.contains("region 0, stripe of 2 disks, chunks of 128 KiB, 508 MiB, can lose none"), "{listed}");
-    assert!(lab.ok(&["status", &lab.pool()]).contains("stripe of 2 disks"));
+    assert!(lab.told(&["status", &lab.pool()]).contains("stripe of 2 disks"));
     // With any of them all is lost: it waits for that one.
     let kept = away(&lab.path("b"));
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["/b is not there", "attach it", "pool.toml"]);
@@ -109,7 +109,7 @@ fn mirror() -> Outcome {
     assert_eq!(states(&lab), ["whole", "whole"]);
     let stale = away(&lab.path("b"));
     // Who only looks changes nothing: it can come back.
-    let told = lab.ok(&["status", &lab.pool()]);
+    let told = lab.told(&["status", &lab.pool()]);
     assert!(told.contains("DEGRADED") && told.matches("b is not there").count() == 1, "{told}");
     assert_eq!(states(&lab), ["whole", "missing"]);
     fs::rename(&stale, lab.path("b")).expect("back");
@@ -120,7 +120,7 @@ fn mirror() -> Outcome {
     assert!(said.contains("b is not there") && said.contains("conquest region replace"), "{said}");
     assert!(fs::read(lab.mnt().join("file")).expect("read") == rng::Rng::new(1).bytes(SIZE));
     write_seeded(&lab.mnt().join("later"), 2, 20 << 20);
-    let told = lab.ok(&["status", &lab.text("mnt")]);
+    let told = lab.told(&["status", &lab.text("mnt")]);
     assert!(told.matches("b is not there").count() == 1 && told.contains("can lose none"), "{told}");
     lab.umount();
 

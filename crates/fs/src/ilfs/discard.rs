@@ -14,10 +14,13 @@ use super::error::Result;
 use super::table::{State, KEY};
 use super::Log;
 
-/// Slots that this process is giving back, by pool.
-static GIVING_BACK: Mutex<Option<HashSet<([u8; 16], u32)>>> = Mutex::new(None);
+/// Of which pool, and their numbers.
+type Slots = HashSet<([u8; 16], u32)>;
 
-fn giving_back() -> MutexGuard<'static, Option<HashSet<([u8; 16], u32)>>> {
+/// Slots that this process is giving back, by pool.
+static GIVING_BACK: Mutex<Option<Slots>> = Mutex::new(None);
+
+fn giving_back() -> MutexGuard<'static, Option<Slots>> {
     GIVING_BACK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -40,6 +40,9 @@ fn slots_of<'s>(segments: &'s [Range<u32>], area: &Area) -> impl Iterator<Item =
     segments.iter().flat_map(move |span| span.start.min(most)..span.end.min(most)).map(move |n| first + n)
 }
 
+/// Told what notes name.
+type With<'a> = &'a mut dyn FnMut(&[Range<u32>]) -> Result<()>;
+
 impl Log {
     /// Keeps so many segments of a region; their numbers, from the start of the region.
     ///
@@ -208,7 +211,7 @@ impl Log {
         &self,
         session: &Session,
         number: u32,
-        with_named: &dyn Fn(&mut dyn FnMut(&[Range<u32>]) -> Result<()>) -> Result<()>,
+        with_named: &dyn Fn(With) -> Result<()>,
         at_once: bool,
     ) -> Result<u64> {
         let (area, now) = (self.area(session, number)?, u64::from(seconds()));

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use exraid::owner::{self, Foreign};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::cache_config::CacheConfig;
@@ -219,23 +223,39 @@ impl Config {
         }
     }
 
-    /// The pool's configuration, `None` if there is no pool at `dir`.
+    /// The pool's configuration, `None` if there is no pool at `dir`. Fails if it, or anything that it names, is [not ours](owner).
     pub fn read(dir: &Path) -> Result<Option<Config>> {
-        Config::read_file(&dir.join(paths::CONFIG))
+        Config::read_for(dir, &dir.join(paths::CONFIG))
     }
 
-    /// The same, by whatever name.
-    pub fn read_file(path: &Path) -> Result<Option<Config>> {
-        // A pipe would be waited for.
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(damaged(path, &"it is no file"));
-        }
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
+    /// The same of the pool in `dir`, from another file there.
+    pub fn read_for(dir: &Path, file: &Path) -> Result<Option<Config>> {
+        let Some(config) = Config::read_file(file)? else { return Ok(None) };
+        config.refuse_foreign_media(dir)?;
+        Ok(Some(config))
+    }
+
+    /// What such a file says, which must be ours. What it names need not be.
+    fn read_file(path: &Path) -> Result<Option<Config>> {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path.file_name().unwrap_or_default();
+        let mut file = match owner::open_within(dir, name.as_ref(), OFlags::RDONLY) {
+            Ok(file) => file,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            Err(e) if e.kind() == ErrorKind::InvalidData => return Err(damaged(path, &"it is not text")),
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::LOOP) => return Err(Foreign::Link(path.into()).into()),
             Err(e) => return Err(Error::host(path, &e)),
         };
+        owner::refuse_foreign_dir(dir)?;
+        owner::refuse_foreign_open(&file, path)?;
+        if file.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(damaged(path, &"it is no file"));
+        }
+        let mut text = String::new();
+        match file.read_to_string(&mut text) {
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::InvalidData => return Err(damaged(path, &"it is not text")),
+            Err(e) => return Err(Error::host(path, &e)),
+        }
         let config: Config = toml::from_str(&text).map_err(|e| damaged(path, &e.message()))?;
         if config.version != VERSION {
             return Err(Error::Pool(format!(
@@ -248,12 +268,25 @@ impl Config {
         Ok(Some(config))
     }
 
+    /// Fails unless the region, the directory of the copy and the disks of the pool in `dir` are ours, as far as they are there.
+    pub fn refuse_foreign_media(&self, dir: &Path) -> Result<()> {
+        if self.medium != MediumKind::Logged {
+            owner::refuse_foreign_file(&self.nvram_path(dir))?;
+        }
+        if let Some(copy) = self.copy_dir(dir) {
+            owner::refuse_foreign_dir(&copy)?;
+            paths::copy_files(&copy).iter().try_for_each(|file| owner::refuse_foreign_file(file))?;
+        }
+        Ok(self.disks.iter().try_for_each(|disk| owner::refuse_foreign_file(&disk.at(dir)))?)
+    }
+
     /// Replaces `pool.toml`, atomically and durably.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let text = self.to_text()?;
         let (path, new) = (dir.join(paths::CONFIG), dir.join(".pool.toml.new"));
         let written = (|| {
-            let mut file = fs::File::create(&new)?;
+            let mut how = fs::OpenOptions::new();
+            let mut file = how.write(true).create(true).truncate(true).mode(0o644).open(&new)?;
             file.write_all(b"# Conquest pool; see `conquest status`.\n")?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;

@@ -11,6 +11,7 @@
 //! | [`rescue`] | memory that has lost its copy, its name or its pool |
 //! | [`disks`] | the disks, for content that is not in memory |
 //! | [`copy`] | the copy on a disk: of a pool on ordinary RAM, and the running one of others |
+//! | [`look`] | opening a pool to look at it, which changes nothing |
 //! | [`make`] | making a pool: format, restore, import, and the atomic swap |
 //! | [`maintenance`] | background work: deaths, sweeping, commits in time, checkpoints |
 //! | [`remount`] | the settings in effect in a process, and asking another to change them |
@@ -25,6 +26,7 @@ mod compression_config;
 pub mod config;
 mod copy;
 mod disks;
+mod look;
 mod maintenance;
 mod make;
 mod medium;
@@ -42,6 +44,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use exraid::duplex::Duplex;
+use exraid::owner;
 use pram::copy::Copy;
 use pram::session::{Attach, Exclusive};
 use pram::Session;
@@ -79,6 +82,7 @@ pub use disks::replace::{Replace, Replaced};
 pub use disks::stop::{Stop, Verdict};
 pub use disks::work::{LeavingStatus, OutOfUse, Scrub, WorkStatus};
 pub use exraid::Layout;
+pub use look::{Looked, Released};
 pub use make::from_disks::FromDisks;
 pub use make::lost::Incomplete;
 pub use make::restore::{Over, Restored};
@@ -122,6 +126,9 @@ pub struct Pool {
     mirrored: bool,
     dir: PathBuf,
     config: Config,
+    /// Of a pool that is looked at alone: how its copy stands; and nobody comes to it meanwhile.
+    found: Option<look::CopyFound>,
+    _held: Option<Exclusive>,
 }
 
 impl Pool {
@@ -133,8 +140,12 @@ impl Pool {
 
     /// Opens the pool at `dir`. What a crash left open is undone first; leaks are swept in the background.
     pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
-        let (config, mut opened) = open_media(dir)?;
-        if config.copy_in_regions && dir.join(paths::LOGS[0]).exists() && config.medium == MediumKind::Logged {
+        let (config, mut opened) = open_media(dir, how.only_beside)?;
+        if !how.read_only
+            && config.copy_in_regions
+            && dir.join(paths::LOGS[0]).exists()
+            && config.medium == MediumKind::Logged
+        {
             relocate::clear(dir)?;
         }
         let path = config.nvram_path(dir);
@@ -207,6 +218,8 @@ impl Pool {
             mirrored,
             dir: dir.into(),
             config,
+            found: None,
+            _held: None,
         };
         pool.tell();
         Ok(pool)
@@ -217,10 +230,16 @@ impl Pool {
         dir.join(paths::CONFIG).exists() || paths::is_swap_due(dir)
     }
 
+    /// Fails if the pool at `dir`, or anything that it names, [is another user's](exraid::owner), or others may write there.
+    pub fn refuse_of_others(dir: &Path) -> Result<()> {
+        owner::refuse_foreign_dir(dir)?;
+        Config::read(dir).map(drop)
+    }
+
     /// The files in shared memory that belong to the pool at `dir`, whether or not they are there. Whoever removes the
     /// pool directory removes them too; removing them alone, with no process attached, is what a reboot does.
     pub fn memory(dir: &Path) -> Result<Vec<PathBuf>> {
-        let config = load(dir)?;
+        let config = read_config(dir)?;
         let parts: &[&str] = match config.medium {
             MediumKind::Logged => &["region", "marks"],
             _ if config.copy.is_some() => &["marks"],
@@ -234,7 +253,7 @@ impl Pool {
     /// The processes that have the pool at `dir` open, without opening it. One that is being killed counts until all
     /// of it is gone.
     pub fn users(dir: &Path) -> Result<Vec<SessionStatus>> {
-        let config = load(dir)?;
+        let config = read_config(dir)?;
         let (path, uuid) = (config.lock_path(dir), config.uuid_bytes()?);
         let lock = std::fs::OpenOptions::new().read(true).write(true).open(&path);
         let lock = lock.map_err(|e| Error::host(&path, &e))?;
@@ -244,7 +263,7 @@ impl Pool {
 
     /// Has any process the pool at `dir` open? Tells so also where nothing says which.
     pub fn is_in_use(dir: &Path) -> Result<bool> {
-        locks::are_attached(&load(dir)?.lock_path(dir))
+        locks::are_attached(&read_config(dir)?.lock_path(dir))
     }
 
     /// Has any process its files open? Tells so also where only the kernel still has, for a process that has ended.
@@ -303,12 +322,14 @@ impl Pool {
             mirrored: false,
             dir,
             config,
+            found: None,
+            _held: None,
         })
     }
 
     /// The file that such memory is in, if there is any; also of a pool of which nothing else is left.
     pub fn memory_alone(dir: &Path) -> Result<Option<PathBuf>> {
-        match load(dir).map_or_else(|_| salvage::lost(dir), |config| Ok(Some(config)))? {
+        match read_config(dir).map_or_else(|_| salvage::lost(dir), |config| Ok(Some(config)))? {
             Some(config) => salvage::find(dir, &config),
             None => Ok(None),
         }
@@ -422,7 +443,9 @@ impl Pool {
 
     /// The regions of the pool at `dir`, their disks, and what is wrong with them, without opening the pool.
     pub fn disks(dir: &Path) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
-        let config = load(dir)?;
+        let config = read_config(dir)?;
+        // Who may not look at the pool learns nothing wrong of its disks.
+        locks::are_attached(&config.lock_path(dir))?;
         let told = disks::look::of_closed(dir, &config)?;
         Ok((told.regions, told.disks))
     }
@@ -541,13 +564,19 @@ fn read_config(dir: &Path) -> Result<Config> {
         (false, Some(save_it)) => format!("but there is memory of one that was: {save_it}"),
         (false, None) => "`conquest list` shows those of this host".into(),
     };
-    let missing = || Error::Pool(format!("there is no pool at {shown}; {}", how()));
+    let missing = || match paths::is_swap_due(dir) {
+        true => Error::Pool(format!("{shown}: making the pool was interrupted; mounting it finishes that")),
+        false => Error::Pool(format!("there is no pool at {shown}; {}", how())),
+    };
     Config::read(dir)?.ok_or_else(missing)
 }
 
 /// The same; where there is none that could be read, what memory says whose copy lay there.
 fn load_or_lost(dir: &Path) -> Result<Config> {
-    load(dir).or_else(|unread| salvage::lost(dir)?.ok_or(unread))
+    match read_config(dir) {
+        Err(e @ Error::Foreign(_)) => Err(e),
+        read => read.or_else(|unread| salvage::lost(dir)?.ok_or(unread)),
+    }
 }
 
 /// What can be done if the pool at `dir` cannot be opened, as its copy is not to be had.
@@ -566,12 +595,13 @@ fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
 }
 
 /// Opens the media of the pool at `dir`; again if another pool took its place meanwhile.
-fn open_media(dir: &Path) -> Result<(Config, Opened)> {
+fn open_media(dir: &Path, only_beside: bool) -> Result<(Config, Opened)> {
     loop {
-        let config = load(dir)?;
+        let config = if only_beside { read_config(dir)? } else { load(dir)? };
         let opened = match config.medium {
-            MediumKind::Logged => logged::open(dir, &config).map_err(|e| or_save(e, dir, &config)),
-            _ => restore_from_mirror(dir, &config).and_then(|()| replica::open(dir, &config)),
+            MediumKind::Logged => logged::open(dir, &config, only_beside).map_err(|e| or_save(e, dir, &config)),
+            _ if only_beside => replica::open(dir, &config, true),
+            _ => restore_from_mirror(dir, &config).and_then(|()| replica::open(dir, &config, false)),
         };
         let is_another = || Config::read(dir).is_ok_and(|now| now.is_some_and(|now| now.uuid != config.uuid));
         if paths::is_swap_due(dir) || is_another() {
@@ -625,13 +655,7 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
 /// Opens the disks of the pool that is attached to, which has a log on them then.
 fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result<Disks> {
     let disks = Disks::open(dir, config, fs.session(), how.without_disks, how.read_only)?;
-    if config.disks.is_empty() && disks::has_log(fs.session())? {
-        tracing::warn!(
-            "{}: the pool has content on disks that {} does not name: it cannot be read until their [[disk]] is put there",
-            dir.display(),
-            paths::CONFIG
-        );
-    }
+    warn_of_unnamed_disks(dir, config, fs.session())?;
     if disks.missing.is_empty() && !how.read_only && !disks.read_only {
         disks::make_log_if_none(fs.session(), &disks.regions, config.cache.segment())?;
         disks::grow::complete(fs.session(), &disks.regions)?;
@@ -641,6 +665,17 @@ fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result
         }
     }
     Ok(disks)
+}
+
+fn warn_of_unnamed_disks(dir: &Path, config: &Config, session: &Session) -> Result<()> {
+    if config.disks.is_empty() && disks::has_log(session)? {
+        tracing::warn!(
+            "{}: the pool has content on disks that {} does not name: it cannot be read until their [[disk]] is put there",
+            dir.display(),
+            paths::CONFIG
+        );
+    }
+    Ok(())
 }
 
 /// One kernel at a time caches the pool; nobody comes or goes while `exclusive` is held.

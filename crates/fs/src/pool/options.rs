@@ -122,6 +122,8 @@ pub struct OpenOptions {
     pub commit_interval: Option<CommitInterval>,
     /// Go on without disks that cannot be opened: what lies there cannot be read. For who looks at the pool.
     pub without_disks: bool,
+    /// Fail unless another process has the pool open: for who [looks](crate::Pool::look) at it.
+    pub only_beside: bool,
     /// This process is the mount: it caches, and is listed as such in the status. Refused
     /// ([`Error::Served`](crate::Error::Served)) while another process is.
     pub mount: Option<MountInfo>,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -66,8 +67,9 @@ pub fn beside_region(path: &Path) -> PathBuf {
     real.with_file_name(hidden)
 }
 
+/// Makes a directory, in which nobody else may write.
 pub fn make_dir(dir: &Path) -> Result<()> {
-    fs::create_dir_all(dir).map_err(|e| match e.kind() {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => {
             Error::Pool(format!("{}: not permitted to make the pool directory", dir.display()))
         }

@@ -196,6 +196,8 @@ impl CacheStatus {
 
 const FULL: &str = "its disk is full, and nothing can be changed; it goes on by itself when there is room there";
 
+const UNUSABLE: &str = "it cannot be used; the messages of the process that opened the pool first say why";
+
 /// How the copy on disk stands.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyStatus {
@@ -300,9 +302,9 @@ pub(super) fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> Re
 }
 
 impl CopyStatus {
-    /// Of a copy that could not be opened.
-    fn unusable(dir: PathBuf, interval: f64, rate: Option<u64>) -> CopyStatus {
-        let failure = Some("it cannot be used; the messages of the process that opened the pool first say why".into());
+    /// Of a copy that this process does not write.
+    fn unused(dir: PathBuf, interval: f64, rate: Option<u64>, failure: String) -> CopyStatus {
+        let failure = Some(failure);
         CopyStatus {
             dir,
             regions: Vec::new(),
@@ -413,10 +415,22 @@ impl Pool {
         let in_regions = self.config.copy_in_regions.then(|| self.dir.clone());
         let Some(dir) = self.config.copy_dir(&self.dir).or(in_regions) else { return Ok(None) };
         let (interval, rate) = (self.config.interval().into(), self.config.copy_rate.map(u64::from));
-        let Some(copy) = session.copy() else { return Ok(Some(CopyStatus::unusable(dir, interval, rate))) };
+        let members = self.duplex.as_ref().map(|duplex| duplex.members()).unwrap_or_default();
+        let Some(copy) = session.copy() else {
+            let found = self.found.as_ref().filter(|found| found.failure.is_none());
+            let failure = self.found.as_ref().and_then(|found| found.failure.clone());
+            let status = CopyStatus::unused(dir, interval, rate, failure.unwrap_or_else(|| UNUSABLE.into()));
+            return Ok(Some(found.map_or(status.clone(), |found| CopyStatus {
+                regions: members.iter().map(CopyRegion::of).collect(),
+                as_of: found.as_of as f64 / 1e9,
+                age: (pram::copy::log::now() - found.as_of).max(0) as f64 / 1e9,
+                pending: found.pending.unwrap_or_default(),
+                failure: None,
+                ..status
+            })));
+        };
         let (now, as_of) = (pram::copy::log::now(), session.runtime().copy_time());
         let (commits, logged) = session.runtime().copy_commits();
-        let members = self.duplex.as_ref().map(|duplex| duplex.members()).unwrap_or_default();
         Ok(Some(CopyStatus {
             dir,
             regions: members.iter().map(CopyRegion::of).collect(),

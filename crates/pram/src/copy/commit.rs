@@ -105,6 +105,16 @@ impl Copy {
         Ok(State::read(marks, id)?.is_some())
     }
 
+    /// The instant that it is of, nanoseconds since the epoch.
+    pub fn time(&self) -> i64 {
+        self.last().time
+    }
+
+    /// Bytes that the copy lacks, as these marks say.
+    pub fn marked(marks: &Marks) -> Result<u64> {
+        Ok(marks.marked()? * log::LINE)
+    }
+
     /// Fails unless the disks are as `state` says.
     fn check(&self, state: &State) -> Result<()> {
         Image::peek(&self.disks.image)?;
@@ -289,7 +299,7 @@ impl Copy {
 
     /// Bytes that a commit now would hold.
     pub fn pending(&self, session: &Session) -> Result<u64> {
-        Ok(marks_of(session.region())?.marked()? * log::LINE)
+        Copy::marked(marks_of(session.region())?)
     }
 
     /// The right to commit, unless somebody else has it.

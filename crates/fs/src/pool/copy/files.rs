@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use exraid::owner::{self, Foreign};
 use pram::copy::{self, Disks};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::direct_io::{DirectFile, Writes};
 use super::verified::{self, VerifiedFiles};
@@ -54,7 +57,8 @@ pub fn replace(from: &Path, to: &Path) -> Result<()> {
 /// Opens a file of the copy in `dir`.
 pub fn open_file(dir: &Path, name: &str) -> Result<fs::File> {
     let path = dir.join(name);
-    fs::OpenOptions::new().read(true).write(true).open(&path).map_err(|e| match e.kind() {
+    let file = owner::open_within(dir, name.as_ref(), OFlags::RDWR).map_err(|e| match e.kind() {
+        _ if Errno::from_io_error(&e) == Some(Errno::LOOP) => Foreign::Link(path.clone()).into(),
         std::io::ErrorKind::NotFound => {
             Error::Pool(format!("{} is missing: a part of the pool's copy on disk; put it back", path.display()))
         }
@@ -63,7 +67,10 @@ pub fn open_file(dir: &Path, name: &str) -> Result<fs::File> {
             path.display()
         )),
         _ => Error::host(&path, &e),
-    })
+    })?;
+    owner::refuse_foreign_dir(dir)?;
+    owner::refuse_foreign_open(&file, &path)?;
+    Ok(file)
 }
 
 /// Opens the copy in `dir` to look at it.

@@ -117,14 +117,17 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
 
 /// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more. `None` if the pool was
 /// replaced before it could be locked: then another one is there.
-pub fn open(dir: &Path, config: &Config) -> Result<Option<Opened>> {
-    open_as(dir, dir, config.uuid_bytes()?, Some(config), ExpectMarks::Yes)
+pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
+    let expect = if only_beside { ExpectMarks::InUse } else { ExpectMarks::Yes };
+    open_as(dir, dir, config.uuid_bytes()?, Some(config), expect)
 }
 
 /// Should there be marks for a region that is there?
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExpectMarks {
     Yes,
+    /// Others use them, or it is not opened.
+    InUse,
     /// It has just been made from an image.
     NotYet,
 }
@@ -142,6 +145,9 @@ fn open_as(
         return Ok(None);
     }
     let attached = session::in_use(&exclusive)?;
+    if marks == ExpectMarks::InUse {
+        locks::refuse_unless_used(&exclusive, dir)?;
+    }
     let take = |config| regions::take(dir, config, !attached);
     let in_regions = config.filter(|config| config.copy_in_regions).map(take).transpose()?;
     let disks = match &in_regions {

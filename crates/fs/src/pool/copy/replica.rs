@@ -20,15 +20,18 @@ use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::paths::{self, IMAGE};
 use crate::pool::region::file::{open_region, Opened};
-use crate::pool::region::shared;
+use crate::pool::region::{locks, shared};
 use crate::pool::uuid;
 
 /// Opens the region of the pool at `dir`, with its copy if it has one.
 /// `None` if another pool takes the place of this one.
-pub fn open(dir: &Path, config: &Config) -> Result<Option<Opened>> {
+pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
     let path = config.nvram_path(dir);
     let opened = open_region(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
     let Some(mut opened) = opened else { return Ok(None) };
+    if only_beside {
+        locks::refuse_unless_used(&opened.exclusive, dir)?;
+    }
     let copy = if config.copy_in_regions { Some(dir.to_path_buf()) } else { config.copy_dir(dir) };
     if let Some(copy) = copy.filter(|_| config.is_of(&opened.region)) {
         let attached = match config.copy_in_regions {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use exraid::label::END;
-use exraid::{Device, Disk, Label, Layout, Making, OpenError, Options, Region, Uuid};
+use exraid::{owner, Device, Disk, Label, Layout, Making, OpenError, Options, Region, Uuid};
 
 use super::lease;
 use super::plan::{cannot_make, Plan};
@@ -40,6 +40,9 @@ pub fn make(dir: &Path, from: &Path, plan: &Plan, uuid: [u8; 16]) -> Result<Vec<
     for (number, planned) in plan.0.iter().enumerate() {
         let mut at = Vec::new();
         for disk in &planned.disks {
+            if disk.entry.given {
+                keep_private(&disk.path)?;
+            }
             at.push((made_at(dir, from, n, &disk.entry), disk.size));
             n += 1;
         }
@@ -49,9 +52,14 @@ pub fn make(dir: &Path, from: &Path, plan: &Plan, uuid: [u8; 16]) -> Result<Vec<
     Ok(regions)
 }
 
+fn keep_private(path: &Path) -> Result<()> {
+    owner::keep_private(path).map_err(|e| Error::host(path, &e))
+}
+
 /// Makes a region of the disks at these places, of so many bytes, whatever is there. Others may open them from then on: a process that has
 /// the pool open looks for the region as soon as the table has it, while who made it still waits for a commit.
 pub fn make_region(disks: &[(PathBuf, u64)], layout: Layout, uuid: [u8; 16], number: u32) -> Result<Arc<dyn Region>> {
+    disks.iter().try_for_each(|(at, _)| keep_private(at))?;
     let make = |(at, size): &(PathBuf, u64)| {
         let making = Making { size: Some(*size), force: true, options: Options::default() };
         Disk::make(at, &making).map(Arc::new)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use exraid::disk::usual_reserve;
 use exraid::label::END;
-use exraid::{Claim, Layout, OpenError, Uuid};
+use exraid::{owner, Claim, Layout, OpenError, Uuid};
 
 use crate::error::{Error, Result};
 use crate::ilfs;
@@ -24,6 +24,9 @@ const _: () = assert!(SMALLEST >= 2 * END + ilfs::LEAST * *ilfs::SEGMENTS.start(
 const GRAIN: u64 = 1 << 20;
 /// Beyond this no host's files are sure to reach.
 const LARGEST: u64 = 8 << 40;
+
+/// Where the host has its devices.
+const DEVICES: &str = "/dev";
 
 /// Of so much of a disk that a region has no use for it is said, one part in so many.
 const MUCH: u64 = 10;
@@ -151,9 +154,20 @@ impl Wanted<'_> {
     pub fn plan(&self, new: &NewDisk) -> Result<Planned> {
         let path = paths::real(&self.dir.join(&new.path));
         save::refuse(self.dir, &Config { disks: Vec::new(), ..self.config.clone() }, &path)?;
+        owner::refuse_foreign_owner(&path)?;
         let there = fs::metadata(&path).ok();
         if there.is_none() && !path.parent().is_some_and(Path::is_dir) {
             return Err(refused(&path, "cannot be made: its directory is not there; make that first"));
+        }
+        if there.is_none() && is_among_devices(&path) {
+            let why = "is not there, and a file in its place would lie in RAM: name a device that is there, or a file elsewhere";
+            return Err(refused(&path, why));
+        }
+        if there.as_ref().is_some_and(|found| !found.is_file() && owner::is_readable_by_others(found)) {
+            tracing::warn!(
+                "other users may read {}, and so all files that have content there, whatever their permissions: take that right from the                  device (`chmod o-r`, and a rule of udev for the next boot)",
+                path.display()
+            );
         }
         let is_given = there.is_some() && !self.is_own(&path);
         let claim = there.map(|_| self.claim(&path)).transpose()?;
@@ -281,6 +295,12 @@ pub fn usual(dir: &Path, how: &FormatOptions) -> Result<Option<NewDisk>> {
     }
     let size = Host::of(&dir.join(DISK))?.may_take(&taken(dir, &config, how.size), old.as_ref(), dir);
     Ok((size >= SMALLEST).then(|| NewDisk { path: DISK.into(), size: Some(size) }))
+}
+
+/// Would a file there lie where the host has its devices, in RAM?
+fn is_among_devices(path: &Path) -> bool {
+    let device = |dir: &Path| fs::metadata(dir).map(|found| found.dev()).ok();
+    path.starts_with(DEVICES) && path.parent().and_then(device) == device(DEVICES.as_ref())
 }
 
 /// So many disks make no such region.

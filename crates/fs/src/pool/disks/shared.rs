@@ -67,6 +67,9 @@ impl Agreement {
     pub fn look(dir: &Path, config: &Config) -> Option<Common> {
         let lock = config.lock_path(dir);
         let lock = File::options().read(true).write(true).open(&lock).ok()?;
+        if !pram::session::in_use(&lock).ok()? {
+            return None;
+        }
         let path = shared::path(&lock, &config.uuid_bytes().ok()?, NAME).ok()?;
         shared::open_shared(&path, &lock).ok().flatten().map(Common::of)
     }

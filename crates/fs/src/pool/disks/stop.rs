@@ -135,7 +135,7 @@ impl Pool {
         leave::number_of(&self.dir, &config, self.fs.union()?.log(), entry)
     }
 
-    fn no_region(&self, name: &str) -> Error {
+    pub(super) fn no_region(&self, name: &str) -> Error {
         let dir = self.dir.display();
         Error::Pool(format!("{dir} has no {name}; `conquest region list {dir}` tells its regions and disks"))
     }

@@ -137,6 +137,9 @@ impl Pool {
 
     /// A region that has failed takes content again.
     pub fn readmit(&self, region: u32) -> Result<()> {
+        if !self.disks_status().regions.iter().any(|known| known.number == region) {
+            return Err(self.no_region(&format!("region {region}")));
+        }
         self.with_log()?.log().readmit_asked(self.fs.session(), region)?;
         Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
     }

@@ -95,7 +95,7 @@ pub fn is_due(dir: &Path) -> bool {
 /// The other steps, any of which may have been done.
 pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     let decided = dir.join(DESTROYED);
-    let config = Config::read_file(&decided)?.ok_or_else(|| none(dir))?;
+    let config = Config::read_for(dir, &decided)?.ok_or_else(|| none(dir))?;
     step()?;
     if let Some(region) = salvage::find(dir, &config)? {
         salvage::remove(&region);

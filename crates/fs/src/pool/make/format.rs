@@ -39,7 +39,10 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     let old = there(dir, how.force)?;
     match config.medium {
         MediumKind::Logged => refuse_copy_alone(dir, how)?,
-        _ => refuse_region(dir, &config, how)?,
+        _ => {
+            refuse_region(dir, &config, how)?;
+            refuse_copy_of_another(dir, &config, old.as_ref())?;
+        }
     }
     for pool in old.iter().chain([&config]) {
         locks::refuse_attached(&pool.lock_path(dir))?;
@@ -168,6 +171,22 @@ fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions) -> Result<()>
         )));
     }
     file::refuse_target(&config.nvram_path(dir), how.size, how.force)
+}
+
+/// A directory with the copy of another pool, or that is one, is never taken: what is there may be all that is left of it.
+fn refuse_copy_of_another(dir: &Path, config: &Config, old: Option<&Config>) -> Result<()> {
+    let Some(copy) = config.copy_dir(dir).filter(|copy| copy.canonicalize().ok() != dir.canonicalize().ok()) else {
+        return Ok(());
+    };
+    let own = old.and_then(|old| old.uuid_bytes().ok());
+    let found = files::open(&copy).ok().and_then(|disks| pram::copy::identify(&disks).ok());
+    if !copy.join(paths::CONFIG).exists() && found.is_none_or(|id| Some(id.uuid) == own) {
+        return Ok(());
+    }
+    Err(Error::Pool(format!(
+        "{} is the directory of another pool, or holds the copy of one: choose another; if that pool is gone, remove its files yourself",
+        copy.display()
+    )))
 }
 
 /// Keeps all from coming to any of these pools; fails if any process works on one.

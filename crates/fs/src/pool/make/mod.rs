@@ -29,6 +29,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use exraid::owner;
+
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::copy::{files, regions};
@@ -61,6 +63,7 @@ pub struct Builder {
 impl Builder {
     pub fn begin(dir: &Path) -> Result<Builder> {
         let builder = loop {
+            owner::refuse_foreign_dir(dir)?;
             let made = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_path_buf).collect();
             paths::make_dir(dir)?;
             let file = fs::File::open(dir).map_err(|e| Error::host(dir, &e))?;
@@ -72,6 +75,9 @@ impl Builder {
                 break Builder { _lock: locked.then_some(file), made };
             }
         };
+        // What was to be finished there, too.
+        let unfinished = [paths::STAGING, paths::DECIDED].map(|name| dir.join(name));
+        unfinished.iter().try_for_each(|dir| owner::refuse_foreign_dir(dir))?;
         if paths::is_swap_due(dir) {
             tracing::warn!("{}: finishing what was interrupted", dir.display());
             swap::finish(dir, &mut || Ok(()))?;

@@ -1,6 +1,7 @@
 //! Where a pool is made, beside what is there; what comes to nothing leaves nothing.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::{swap, OnStep};
@@ -23,7 +24,7 @@ impl Staged<'_> {
     pub fn begin<'a>(home: &'a Path, config: &Config) -> Result<Staged<'a>> {
         clear(home);
         let staged = Staged { home, dir: home.join(STAGING) };
-        fs::create_dir(&staged.dir).map_err(|e| Error::host(&staged.dir, &e))?;
+        fs::DirBuilder::new().mode(0o700).create(&staged.dir).map_err(|e| Error::host(&staged.dir, &e))?;
         // Whoever clears it away if we are killed learns where its region is.
         let config = Config { uuid: uuid::text(&[0; 16]), ..config.clone() };
         config.write(&staged.dir)?;
@@ -66,7 +67,7 @@ pub fn clear(home: &Path) {
     if let Some(image) = plain(&dir.join(IMAGE)) {
         shared::remove_named_after(&image);
     }
-    if let Ok(Some(config)) = Config::read(&dir) {
+    if let Ok(Some(config)) = Config::read_for(home, &dir.join(paths::CONFIG)) {
         place::clear(home, &config);
         if config.medium != MediumKind::Logged {
             let path = config.nvram_path(home);

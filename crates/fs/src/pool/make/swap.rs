@@ -43,7 +43,7 @@ pub fn replace(dir: &Path, step: OnStep) -> Result<()> {
 /// Does what is left to do, while nobody else makes a pool there.
 pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     let from = dir.join(DECIDED);
-    if let Some(new) = Config::read(&from)? {
+    if let Some(new) = Config::read_for(dir, &from.join(paths::CONFIG))? {
         let old = Config::read(dir).ok().flatten();
         let swap = Swap { dir, from: &from, old: old.as_ref(), new: &new };
         swap.clear_way(step)?;

@@ -187,14 +187,19 @@ pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option
 
 fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
     fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::Pool(format!(
-            "the pool's persistent RAM {} is missing; put it back, make it from the pool's copy on disk with \
-             `conquest import {1}`, or from an image with `conquest restore {1} FILE`",
-            path.display(),
-            dir.display()
-        )),
+        std::io::ErrorKind::NotFound => missing(path, dir),
         _ => open_failed(path, &e),
     })
+}
+
+/// What can be done where the region of the pool at `dir` is not there.
+pub fn missing(path: &Path, dir: &Path) -> Error {
+    Error::Pool(format!(
+        "the pool's persistent RAM {} is missing; put it back, make it from the pool's copy on disk with `conquest import {1}`, or from an \
+         image with `conquest restore {1} FILE`",
+        path.display(),
+        dir.display()
+    ))
 }
 
 fn map_region(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<Region> {

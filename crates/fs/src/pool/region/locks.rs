@@ -71,9 +71,21 @@ pub fn refuse_attached(path: &Path) -> Result<()> {
     }
 }
 
+/// Fails if nobody works any more on the pool at `dir`, whose locks are held.
+pub fn refuse_unless_used(held: &Exclusive, dir: &Path) -> Result<()> {
+    match pram::session::in_use(held)? {
+        true => Ok(()),
+        false => Err(Error::Pool(format!("nobody works on the pool at {} any more", dir.display()))),
+    }
+}
+
 /// Does any process work on it?
 pub fn are_attached(path: &Path) -> Result<bool> {
-    opened(path)?.map_or(Ok(false), |file| Ok(pram::session::in_use(file)?))
+    match fs::File::open(path) {
+        Ok(file) => Ok(pram::session::in_use(file)?),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(open_failed(path, &e)),
+    }
 }
 
 /// Does any process work on it, or the kernel still on what one had asked for that has ended?

@@ -1,11 +1,13 @@
 //! Opening and mapping a file or DAX device as its medium demands.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pram::dax::{self, Dax};
 use pram::medium::{BATTERY, LOGGED};
 use pram::mem::Sync;
+use pram::region::HEADERS;
 use pram::{Mapping, Medium, Region};
 use rustix::io::Errno;
 
@@ -75,5 +77,11 @@ pub fn open_failed(path: &Path, e: &std::io::Error) -> Error {
 }
 
 pub fn holds_data(path: &Path) -> Error {
-    Error::Pool(format!("{} holds data; destroy it with `conquest format --force`", path.display()))
+    let mut header = [0; HEADERS];
+    let read = fs::File::open(path).and_then(|file| file.read_at(&mut header, 0)).unwrap_or(0);
+    let shown = path.display();
+    Error::Pool(match Region::probe(&header[..read]) {
+        Ok(_) => format!("{shown} holds data of a pool; `conquest format --force` destroys it"),
+        Err(_) => format!("{shown} holds data that is no pool's memory: name another place, or remove it yourself"),
+    })
 }

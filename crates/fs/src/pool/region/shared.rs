@@ -25,9 +25,10 @@ pub fn path(lock: impl AsFd, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
 
 /// Where the region of the pool in `dir` is.
 pub fn region_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
-    let lock = fs::OpenOptions::new().read(true).write(true).open(dir.join(IMAGE)).ok();
-    let region = lock.and_then(|lock| path(&lock, uuid, "region").ok());
-    region.unwrap_or_else(|| RUNTIME_DIR.into())
+    match rustix::fs::stat(dir.join(IMAGE)) {
+        Ok(stat) => Path::new(RUNTIME_DIR).join(format!("{}-region", session::shared_name(uuid, &stat))),
+        Err(_) => RUNTIME_DIR.into(),
+    }
 }
 
 /// The UUID in what the files of a pool in shared memory are called.

@@ -46,6 +46,8 @@ pub enum Belongs {
     Pool,
     /// That of a pool which is gone, or in whose place another one is.
     Gone,
+    /// Another user made it, who alone may say whose it is.
+    Another,
     /// Nothing that could be read says so.
     Unknown,
 }
@@ -61,9 +63,10 @@ pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
     if !found.is_file() {
         return Err(Error::Pool(format!("{} is no file", region.display())));
     }
+    let is_ours = found.uid() == shared::own_uid();
     let marks_path = marks::beside(region);
     let marks_taken = marks_path.as_ref().and_then(|path| fs::symlink_metadata(path).ok()).map_or(0, |m| m.blocks());
-    let read = marks_path.and_then(|path| marks::read_out(&path, found.uid()).ok());
+    let read = marks_path.filter(|_| is_ours).and_then(|path| marks::read_out(&path, found.uid()).ok());
     let identity = read.as_ref().and_then(|marks| MemoryIdentity::read(marks, uuid).ok());
     let id = Identity { uuid };
     let copied = |marks| Some(marks::holds_all(marks).ok()? && Copy::is_known(marks, id).ok()?);
@@ -73,7 +76,11 @@ pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
         owner: found.uid(),
         size: found.len(),
         taken: (found.blocks() + marks_taken) * 512,
-        belongs: identity.as_ref().map_or(Belongs::Unknown, |identity| whose(identity, &uuid, region, found.uid())),
+        belongs: match &identity {
+            Some(identity) => whose(identity, &uuid, region, found.uid()),
+            None if is_ours => Belongs::Unknown,
+            None => Belongs::Another,
+        },
         pool: identity.and_then(|identity| identity.dir().map(Path::to_path_buf)),
         copied: read.as_ref().and_then(copied),
     })
@@ -107,8 +114,8 @@ pub struct Summary {
     pub medium: MediumKind,
     /// Bytes that its region takes now: of shared memory on `logged`, of its file on other media.
     pub taken: u64,
-    /// Some process has it open.
-    pub in_use: bool,
+    /// Some process has it open; `None`: the user who asks may not know.
+    pub in_use: Option<bool>,
 }
 
 /// The pool at `dir`, like [`Config::read`] says.
@@ -119,7 +126,7 @@ pub fn summary(dir: &Path, config: &Config) -> Summary {
         MediumKind::Logged => memory.unwrap_or(0),
         _ => fs::metadata(&region).map_or(0, |found| found.blocks() * 512),
     };
-    let in_use = locks::are_attached(&config.lock_path(dir)).unwrap_or(false);
+    let in_use = locks::are_attached(&config.lock_path(dir)).ok();
     Summary { pool: dir.into(), uuid: config.uuid.clone(), medium: config.medium, taken, in_use }
 }
 

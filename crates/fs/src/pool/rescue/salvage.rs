@@ -114,7 +114,7 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
 }
 
 /// Anybody may make files there: only those of the pool's owner count.
-fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
+pub fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
     made_by(orphans::owner_of(dir), open_plain(path, false), path)
 }
 

@@ -1,0 +1,290 @@
+//! Looking at a pool: nothing of it changes, and what is told is true, whoever looks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{chown, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::lab::{self, program, Lab, NOBODY};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("looking::nothing_of_a_pool_that_nobody_uses_changes", unused),
+    ("looking::nothing_of_a_pool_whose_memory_was_given_back_is_loaded", released),
+    ("looking::what_was_interrupted_is_not_finished", interrupted),
+    ("looking::another_user_is_told_that_he_may_not", another),
+    ("looking::what_has_failed_is_no_success", failed),
+    ("looking::what_would_be_lost_is_never_advised", advice),
+    ("looking::texts_say_what_is_so", texts),
+];
+
+const USER: u32 = 65534;
+
+/// Bytes that are compared of a file.
+const MOST: u64 = 96 << 20;
+
+type Facts = (u64, i64, i64, u64, Vec<u8>);
+
+/// What lies below `dir`, and in shared memory under the names of pools.
+fn all_of(dir: &Path, uuid: &str) -> BTreeMap<PathBuf, Facts> {
+    let below =
+        |dir: &Path| fs::read_dir(dir).expect("a directory").flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    let uuid = uuid.replace('-', "");
+    let memory = below(Path::new("/dev/shm")).into_iter().filter(|path| path.to_string_lossy().contains(&uuid));
+    let facts = |path: PathBuf| {
+        let found = fs::metadata(&path).expect("it is there");
+        // Files in shared memory have addresses set aside behind what they hold.
+        let mut content = Vec::new();
+        let file = fs::File::open(&path).map(|file| file.take(MOST));
+        file.and_then(|mut file| if found.is_file() { file.read_to_end(&mut content) } else { Ok(0) }).expect("read");
+        (path, (found.ino(), found.mtime(), found.mtime_nsec(), found.blocks(), content))
+    };
+    below(dir).into_iter().chain(memory).map(facts).collect()
+}
+
+fn uuid_of(lab: &Lab) -> String {
+    let text = fs::read_to_string(lab.path("pool/pool.toml")).expect("it is there");
+    let line = text.lines().find(|line| line.starts_with("uuid")).expect("a uuid");
+    line.split('"').nth(1).expect("quoted").into()
+}
+
+fn look(lab: &Lab, code: i32) {
+    let pool = lab.pool();
+    for args in [
+        &["status", &pool][..],
+        &["status", &pool, "--json"],
+        &["status", &pool, "--heap"],
+        &["fsck", &pool],
+        &["region", "list", &pool],
+        &["region", "check", &pool, "0"],
+        &["list"],
+    ] {
+        let ran = lab.run(args);
+        let expected = if args[0] == "region" && args[1] == "check" { ran.code } else { code };
+        assert_eq!(ran.code, expected, "{args:?}: {}{}", ran.out, ran.err);
+    }
+}
+
+/// `status` wrote all that was dirty to the disk when it ended, as the last process to leave.
+fn unused() -> Outcome {
+    for medium in ["logged", "battery"] {
+        let lab = Lab::new();
+        lab.ok(&[
+            "format",
+            &lab.pool(),
+            "--nvram",
+            "64M",
+            "--medium",
+            medium,
+            "--disk",
+            &format!("{}:128M", lab.text("disk")),
+        ]);
+        lab.mount();
+        fs::write(lab.mnt().join("small"), b"small").expect("write");
+        fs::write(lab.mnt().join("large"), vec![7; 8 << 20]).expect("write");
+        // Killed, so that it has closed nothing.
+        lab.kill9();
+        lab::ok(&mut program("umount", &["-l", &lab.text("mnt")]));
+        let uuid = uuid_of(&lab);
+        let before = (all_of(&lab.path("pool"), &uuid), fs::read(lab.path("disk")).expect("read"));
+        look(&lab, 0);
+        let after = (all_of(&lab.path("pool"), &uuid), fs::read(lab.path("disk")).expect("read"));
+        let differ: Vec<_> =
+            after.0.iter().filter(|(path, facts)| before.0.get(*path) != Some(facts)).map(|(path, _)| path).collect();
+        assert!(after == before, "{medium}: {differ:?} changed");
+        let status = lab.status();
+        assert!(status["cache"]["dirty"].as_u64() > Some(0) && status["inodes"] == 3, "{medium}: {status}");
+        lab.mount();
+        assert_eq!(fs::read(lab.mnt().join("large")).expect("read"), vec![7; 8 << 20]);
+        lab.umount();
+        let before = all_of(&lab.path("pool"), &uuid);
+        look(&lab, 0);
+        assert!(all_of(&lab.path("pool"), &uuid) == before, "{medium}: closed");
+        lab.ok(&["destroy", &lab.pool()]);
+    }
+    Ok(())
+}
+
+/// `status` and `fsck` loaded all of it, and dropped it again.
+fn released() -> Outcome {
+    let lab = Lab::mounted("32M");
+    fs::write(lab.mnt().join("file"), b"content").expect("write");
+    lab.ok(&["umount", &lab.text("mnt"), "--release"]);
+    let uuid = uuid_of(&lab);
+    let before = all_of(&lab.path("pool"), &uuid);
+    look(&lab, 0);
+    assert!(all_of(&lab.path("pool"), &uuid) == before);
+    let told = lab.ok(&["status", &lab.pool()]);
+    assert!(told.contains("given back") && told.contains("nobody"), "{told}");
+    let checked = lab.check();
+    assert_eq!((&checked["inodes"], &checked["clean"]), (&2.into(), &true.into()));
+    fs::write(lab.path("pool/image"), "no image").expect("written");
+    assert_eq!(lab.run(&["status", &lab.pool()]).code, 1);
+    assert_eq!(lab.run(&["fsck", &lab.pool()]).code, 2);
+    Ok(())
+}
+
+/// It is for who changes something.
+fn interrupted() -> Outcome {
+    let lab = Lab::with_pool("16M");
+    let other = lab.text("other");
+    lab.ok(&["format", &other, "--nvram", "16M", "--disk", "none"]);
+    fs::create_dir(lab.path("pool/.restored-whole")).expect("mkdir");
+    for name in ["pool.toml", "image", "redo-0", "redo-1"] {
+        fs::rename(lab.path("other").join(name), lab.path("pool/.restored-whole").join(name)).expect("moved");
+    }
+    let uuid = uuid_of(&lab);
+    let before = all_of(&lab.path("pool"), &uuid);
+    look(&lab, 0);
+    assert!(all_of(&lab.path("pool"), &uuid) == before);
+    assert!(lab.path("pool/.restored-whole/image").exists());
+    lab.mount();
+    assert!(!lab.path("pool/.restored-whole").exists());
+    assert_ne!(uuid_of(&lab), uuid);
+    lab.umount();
+    lab.ok(&["destroy", &lab.pool()]);
+    Ok(())
+}
+
+/// He was told of healthy pools that they had no memory and no disk, and of their memory that it was nobody's.
+fn another() -> Outcome {
+    lab::require("setpriv")?;
+    let lab = Lab::new();
+    lab.ok(&["format", &lab.pool(), "--nvram", "16M", "--disk", &format!("{}:32M", lab.text("disk"))]);
+    lab.mount();
+    for args in [&["status", &lab.pool()][..], &["region", "list", &lab.pool()], &["fsck", &lab.pool()]] {
+        let ran = lab.run_as(&NOBODY, args);
+        assert!(ran.code > 0 && ran.err.contains("ermission denied"), "{args:?}: {}{}", ran.out, ran.err);
+        assert!(!ran.out.contains("NOT USED"), "{}", ran.out);
+    }
+    let listed = lab.run_as(&NOBODY, &["list"]).out;
+    let line = |what: &str| listed.lines().find(|line| line.contains(what)).unwrap_or_default().to_string();
+    assert!(line(&lab.pool()).contains("only its owner and root") && !line(&lab.pool()).contains("0 B"), "{listed}");
+    let memory = line(&uuid_of(&lab).replace('-', ""));
+    assert!(memory.contains("user 0, who alone") && !memory.contains("destroy"), "{listed}");
+    lab.umount();
+    // And root of what is another's.
+    fs::create_dir(lab.path("home")).expect("mkdir");
+    chown(lab.path("home"), Some(USER), Some(USER)).expect("chown");
+    let theirs = lab.text("home/pool");
+    let made = lab.run_as(&NOBODY, &["format", &theirs, "--nvram", "16M", "--disk", "none"]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let listed = lab.ok(&["list"]);
+    assert!(listed.contains("user 65534, who alone"), "{listed}");
+    lab.refused(1, &["status", &theirs], &["belongs to user 65534"]);
+    let destroyed = lab.run_as(&NOBODY, &["destroy", &theirs]);
+    assert_eq!(destroyed.code, 0, "{}", destroyed.err);
+    Ok(())
+}
+
+/// `status` was a success where the server was dead, and where a region was lost.
+fn failed() -> Outcome {
+    let lab = Lab::new();
+    lab.ok(&["format", &lab.pool(), "--nvram", "16M", "--disk", &format!("{}:32M", lab.text("disk"))]);
+    lab.mount();
+    assert_eq!(lab.run(&["status", &lab.pool()]).code, 0);
+    lab.kill9();
+    let ran = lab.run(&["status", &lab.pool()]);
+    assert!(ran.code == 1 && ran.out.contains("its server is gone"), "{}", ran.out);
+    lab.mount();
+    assert_eq!(lab.run(&["status", &lab.pool()]).code, 0);
+    lab.umount();
+    fs::rename(lab.path("disk"), lab.path("away")).expect("renamed");
+    let ran = lab.run(&["status", &lab.pool()]);
+    assert!(ran.code == 1 && ran.out.contains("NOT USED"), "{}", ran.out);
+    fs::rename(lab.path("away"), lab.path("disk")).expect("renamed");
+    let told = lab.ok(&["fsck", &lab.pool()]);
+    assert!(told.contains("checked: the memory") && told.ends_with("clean\n"), "{told}");
+    lab.ok(&["destroy", &lab.pool()]);
+    Ok(())
+}
+
+/// What is all that is left, and what is another's.
+fn advice() -> Outcome {
+    let lab = Lab::with_file("16M");
+    let other = lab.text("other");
+    fs::write(lab.path("thesis"), "text".repeat(9000)).expect("written");
+    let thesis = lab.text("thesis");
+    let ran = lab.run(&["format", &other, "--medium", "battery", "--nvram", &thesis, "--size", "16M"]);
+    assert!(ran.code == 1 && ran.err.contains("holds data") && !ran.err.contains("--force"), "{}", ran.err);
+    for dir in [lab.pool(), lab.text("mirror")] {
+        if dir != lab.pool() {
+            lab.ok(&[
+                "format",
+                &lab.text("second"),
+                "--nvram",
+                "16M",
+                "--medium",
+                "battery",
+                "--disk",
+                "none",
+                "--mirror",
+                &dir,
+            ]);
+            lab.ok(&["status", &lab.text("second")]);
+            lab.ok(&["mount", &lab.text("second"), &lab.text("mnt")]);
+            lab.umount();
+        }
+        let before = all_of(Path::new(&dir), "no pool");
+        let args =
+            ["format", &other, "--nvram", "16M", "--medium", "battery", "--disk", "none", "--mirror", &dir, "--force"];
+        lab.refused(1, &args, &["another pool"]);
+        assert!(all_of(Path::new(&dir), "no pool") == before);
+    }
+    lab.ok(&["destroy", &lab.text("second")]);
+    let gone = Lab::with_pool("16M");
+    let memory = uuid_of(&gone).replace('-', "");
+    fs::remove_dir_all(gone.path("pool")).expect("removed");
+    let listed = gone.ok(&["list"]);
+    let line = listed.lines().find(|line| line.contains(&memory)).expect("its memory").to_string();
+    assert!(line.contains("conquest save") && !line.contains("conquest release"), "{line}");
+    let region = line.split(' ').next().expect("a path").to_string();
+    gone.ok(&["destroy", &region]);
+    Ok(())
+}
+
+fn texts() -> Outcome {
+    let lab = Lab::new();
+    for size in ["5X", "16E", "100%"] {
+        lab.refused(2, &["format", &lab.pool(), "--nvram", size], &["is not a size", &format!("./{size}")]);
+    }
+    lab.refused(
+        1,
+        &["format", &lab.pool(), "--nvram", "16M", "--disk", "/dev/conquest-none:64M"],
+        &["is not there", "RAM"],
+    );
+    assert!(!Path::new("/dev/conquest-none").exists());
+    let args = [
+        "format",
+        &lab.pool(),
+        "--nvram",
+        "16M",
+        "--disk",
+        &format!("{}:32M", lab.text("disk")),
+        "--compression",
+        "warm=10m",
+    ];
+    let made = lab.run(&args);
+    assert_eq!(made.code, 0, "{}", made.err);
+    assert!(made.err.contains("lies in RAM") && !made.out.contains("on disk in"), "{}{}", made.out, made.err);
+    assert_eq!(lab.status()["compression"]["warm_after"], 600);
+    lab.refused(1, &["region", "readmit", &lab.pool(), "9"], &["no region 9", "region list"]);
+    // Killed with its directory gone, a server leaves its marks; whoever ends it in order leaves nothing.
+    lab.mount();
+    let memory = uuid_of(&lab).replace('-', "");
+    fs::remove_dir_all(lab.path("pool")).expect("removed");
+    lab.run(&["umount", &lab.text("mnt")]);
+    lab.ok(&["list"]);
+    let left: Vec<_> =
+        fs::read_dir("/dev/shm").expect("a directory").flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> = left.iter().filter(|name| name.to_string_lossy().contains(&memory)).collect();
+    let region = left.iter().find(|name| name.to_string_lossy().ends_with("-region"));
+    if let Some(region) = region {
+        lab.ok(&["destroy", &Path::new("/dev/shm").join(region).to_string_lossy()]);
+    }
+    let still = fs::read_dir("/dev/shm").expect("a directory").flatten();
+    let still: Vec<_> = still.filter(|entry| entry.file_name().to_string_lossy().contains(&memory)).collect();
+    assert!(still.is_empty(), "{still:?}, of {left:?}");
+    Ok(())
+}

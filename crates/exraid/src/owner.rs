@@ -1,0 +1,211 @@
+//! Whose files are: what a process opens, writes or removes because a file says so belongs to its user or to root, and nobody else may
+//! change it.
+//!
+//! A directory that another user may write is a tool in his hands: a file in it may name any other file as a disk, and whoever works
+//! on the pool there, root say, would write to it. So before a process believes such a file it looks at
+//! 1. the directory and all above it: another user could put a directory of his own in their place. Above, one in which nobody may
+//!    rename what is another's (`/tmp`, by its sticky bit) is as good;
+//! 2. the file, and each that it names, with the directories in which these lie.
+//!
+//! A group that has the number of the owner is the owner's own, as login takes it; one of a device is the administrator's choice.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{open, openat2, Mode, OFlags, ResolveFlags};
+use thiserror::Error;
+
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+/// What only its owner reads and writes.
+const PRIVATE: u32 = 0o600;
+const GROUP_READS: u32 = 0o040;
+const OTHERS_READ: u32 = 0o004;
+/// The group `disk`, whose members may read every disk.
+const DISK_GROUP: u32 = 6;
+
+/// Why something is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Foreign {
+    #[error(
+        "{} belongs to user {owner}: nothing is done on its word as user {me}; run this as that user (`setpriv --reuid={owner} --init-groups \
+         conquest ...`)",
+        path.display()
+    )]
+    Owner { path: PathBuf, owner: u32, me: u32 },
+    #[error(
+        "other users may write {}, and could have anything done by who works with what lies there: `chmod go-w {0}` ends that",
+        path.display()
+    )]
+    Writable { path: PathBuf },
+    #[error("{} is a symbolic link; put there what it leads to", .0.display())]
+    Link(PathBuf),
+}
+
+fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// May others than the user `me` and root change it, or was it made by one?
+fn refuse(path: &Path, found: &Metadata, me: u32, allowed: u32) -> Result<(), Foreign> {
+    let owner = found.uid();
+    if owner != me && owner != 0 {
+        return Err(Foreign::Owner { path: path.into(), owner, me });
+    }
+    let is_own_group = found.gid() == owner;
+    let writes = found.mode() & (GROUP_WRITES | OTHERS_WRITE) & !allowed;
+    match writes & OTHERS_WRITE != 0 || writes & GROUP_WRITES != 0 && !is_own_group {
+        true => Err(Foreign::Writable { path: path.into() }),
+        false => Ok(()),
+    }
+}
+
+/// The path that a file or directory has without links, also if it is not there yet.
+fn real(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let there = path.ancestors().find_map(|dir| Some((dir.canonicalize().ok()?, dir.to_path_buf())));
+    match there {
+        Some((real, named)) => real.join(path.strip_prefix(named).unwrap_or(Path::new(""))),
+        None => path,
+    }
+}
+
+/// Fails unless the directories above `path` are as said, by the names that it is given and by those that these lead to.
+fn refuse_above(path: &Path, me: u32) -> Result<(), Foreign> {
+    let named = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    for path in [named, real(path)] {
+        for dir in path.ancestors().skip(1) {
+            let Ok(found) = fs::metadata(dir) else { continue };
+            let allowed = if found.mode() & STICKY != 0 { GROUP_WRITES | OTHERS_WRITE } else { 0 };
+            refuse(dir, &found, me, allowed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless the directory `dir`, if it is there, and those above it belong to this user or root, and nobody else may write there.
+pub fn refuse_foreign_dir(dir: &Path) -> Result<(), Foreign> {
+    let me = me();
+    refuse_above(dir, me)?;
+    fs::metadata(dir).map_or(Ok(()), |found| refuse(dir, &found, me, 0))
+}
+
+/// The same of a file or device, and where it lies.
+pub fn refuse_foreign_file(path: &Path) -> Result<(), Foreign> {
+    let me = me();
+    refuse_above(path, me)?;
+    let Ok(found) = fs::metadata(path) else { return Ok(()) };
+    let kind = found.file_type();
+    let allowed = if kind.is_block_device() || kind.is_char_device() { GROUP_WRITES } else { 0 };
+    refuse(path, &found, me, allowed)
+}
+
+/// The same of what is to become a disk: who may write a file is not asked, since that is changed then.
+pub fn refuse_foreign_owner(path: &Path) -> Result<(), Foreign> {
+    let me = me();
+    refuse_above(path, me)?;
+    let Ok(found) = fs::metadata(path) else { return Ok(()) };
+    match found.file_type().is_block_device() {
+        true => refuse(path, &found, me, GROUP_WRITES),
+        false => refuse(path, &found, me, GROUP_WRITES | OTHERS_WRITE),
+    }
+}
+
+/// Lets only the owner of a file read and write it. Devices are the administrator's.
+pub fn keep_private(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() && found.mode() & 0o7777 != PRIVATE => {
+            fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same of a file that is open, which lies in a directory that is as said.
+pub fn refuse_foreign_open(file: &File, path: &Path) -> Result<(), Foreign> {
+    file.metadata().map_or(Ok(()), |found| refuse(path, &found, me(), 0))
+}
+
+/// Opens the file `name` in `dir`, or makes it, for its owner alone, by these flags. No link is followed, and none leads out of `dir`.
+pub fn open_within(dir: &Path, name: &Path, flags: OFlags) -> io::Result<File> {
+    let home = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    // A pipe would be waited for.
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(PRIVATE) } else { Mode::empty() };
+    Ok(File::from(openat2(home, name, flags, mode, within)?))
+}
+
+/// May others than its owner and root read this file or device?
+pub fn is_readable_by_others(found: &Metadata) -> bool {
+    let groups = [0, DISK_GROUP, found.uid()];
+    found.mode() & OTHERS_READ != 0 || found.mode() & GROUP_READS != 0 && !groups.contains(&found.gid())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+    }
+
+    #[test]
+    fn what_others_may_write_is_refused_wherever_on_the_way() {
+        let top = tempfile::tempdir().expect("a directory");
+        let (above, dir) = (top.path().join("above"), top.path().join("above/pool"));
+        fs::create_dir_all(&dir).expect("made");
+        let file = dir.join("disk");
+        fs::write(&file, "").expect("made");
+        [(&above, 0o755), (&dir, 0o700), (&file, 0o600)].iter().for_each(|(path, mode)| chmod(path, *mode));
+        let all = || refuse_foreign_dir(&dir).and_then(|()| refuse_foreign_file(&file));
+        assert_eq!(all(), Ok(()));
+        for (path, mode, usual) in [(&file, 0o602, 0o600), (&dir, 0o702, 0o700), (&above, 0o757, 0o755)] {
+            chmod(path, mode);
+            assert_eq!(all(), Err(Foreign::Writable { path: path.clone() }));
+            chmod(path, usual);
+        }
+        // Nobody renames there what is another's; but makes what is not there.
+        chmod(&above, 0o1777);
+        assert_eq!(all(), Ok(()));
+        chmod(&dir, 0o1777);
+        assert!(all().is_err());
+    }
+
+    #[test]
+    fn what_another_user_made_is_refused() {
+        let found = fs::metadata("/").expect("it is there");
+        let theirs = refuse(Path::new("/"), &found, found.uid() + 1, 0);
+        assert_eq!(theirs.is_err(), found.uid() != 0);
+        let dir = tempfile::tempdir().expect("a directory");
+        let mine = fs::metadata(dir.path()).expect("it is there");
+        if mine.uid() == 0 && std::os::unix::fs::chown(dir.path(), Some(1234), Some(1234)).is_ok() {
+            let told = refuse_foreign_dir(dir.path()).expect_err("another's").to_string();
+            assert!(told.contains("user 1234"), "{told}");
+            chmod(dir.path(), 0o770);
+            assert!(refuse_foreign_file(&dir.path().join("sub")).is_err());
+            // Of the owner's own group, for the owner.
+            let mine = fs::metadata(dir.path()).expect("it is there");
+            assert_eq!(refuse(dir.path(), &mine, 1234, 0), Ok(()));
+        }
+    }
+
+    #[test]
+    fn no_link_is_followed() {
+        let (dir, out) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
+        fs::write(out.path().join("file"), "theirs").expect("made");
+        symlink(out.path(), dir.path().join("sub")).expect("a link");
+        symlink(out.path().join("file"), dir.path().join("link")).expect("a link");
+        fs::write(dir.path().join("file"), "mine").expect("made");
+        let open = |name: &str| open_within(dir.path(), Path::new(name), OFlags::RDONLY);
+        assert!(open("file").is_ok());
+        for name in ["link", "sub/file", "../file", "/etc/passwd"] {
+            assert!(open(name).is_err(), "{name}");
+        }
+    }
+}
