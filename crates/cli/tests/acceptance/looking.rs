@@ -94,7 +94,7 @@ fn unused() -> Outcome {
             after.0.iter().filter(|(path, facts)| before.0.get(*path) != Some(facts)).map(|(path, _)| path).collect();
         assert!(after == before, "{medium}: {differ:?} changed");
         let status = lab.status();
-        assert!(status["cache"]["dirty"].as_u64() > Some(0) && status["inodes"] == 3, "{medium}: {status}");
+        assert!(status["cache"]["memory"].as_u64() > Some(0) && status["inodes"] == 3, "{medium}: {status}");
         lab.mount();
         assert_eq!(fs::read(lab.mnt().join("large")).expect("read"), vec![7; 8 << 20]);
         lab.umount();
