@@ -112,9 +112,10 @@ fn further(request: &Request, server: &SessionStatus, place: &Mounted) -> Result
     if !locate::is_root() {
         let places = list(&of(&request.pool)?);
         return Err(Failure::new(format!(
-            "{pool} is mounted already, at {places}, by process {}; only root can mount it at a further directory: `sudo \
-             conquest mount {pool} {dir}`",
-            server.pid
+            "{pool} is mounted already, at {places}, by process {}; only root can show it at a further directory: `sudo \
+             mount --bind {} {dir}`",
+            server.pid,
+            place.dir.display()
         )));
     }
     fuse::mount_again(&request.pool, &place.dir, &request.dir, &request.options.mount)

@@ -87,6 +87,7 @@ fn examine(pool: &Path, args: &Args) -> Result<(Vec<Lost>, Report)> {
         let mut bar = steps.count(progress::count("checking inodes"));
         if !repair && !zero_lost {
             let pool = Pool::look_whole(&path).context(cannot)?;
+            pool.missing_disks().for_each(|why| eprintln!("conquest: {}", crate::in_line(&why)));
             return Ok((Vec::new(), pool.fsck_with(false, look, &mut bar).context(unfinished)?));
         }
         let open = inspect::open_whole(&path).context(cannot)?;

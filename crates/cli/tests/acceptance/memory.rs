@@ -53,7 +53,7 @@ fn listed() -> Outcome {
     std::fs::remove_dir_all(&pool).expect("remove");
     let all = list(&lab);
     assert_eq!(found(&all, "memory", "path", &memory).expect("listed")["belongs"], "gone");
-    assert!(lab.ok(&["list"]).contains(&format!("conquest release {memory}")));
+    assert!(lab.ok(&["list"]).contains(&format!("conquest save {memory}")));
     lab.ok(&["release", &memory]);
     assert!(!Path::new(&memory).exists() && found(&list(&lab), "memory", "path", &memory).is_none());
     Ok(())

@@ -646,7 +646,8 @@ fn image_over_pool() -> Outcome {
     for format in [&["--nvram", "16M"][..], &mirror] {
         lab.ok(&[&["format", &pool, "--force"][..], format].concat());
         // A mirror is made when the pool is first opened.
-        lab.told(&["status", &pool]);
+        lab.mount();
+        lab.umount();
         let copy = if format.len() > 2 { "mirror" } else { "pool" };
         let bound = lab.text("bound");
         std::fs::create_dir_all(&bound).expect("mkdir");

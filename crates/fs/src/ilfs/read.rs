@@ -28,6 +28,8 @@ use super::Log;
 
 /// What is wrong with a block of which no summary tells.
 const UNTOLD: &str = "no summary tells its checksum";
+/// What that means, or a segment of another number, as it is told.
+const USED_AGAIN: &str = "its segment was used again, or never written";
 
 /// A read under way.
 #[must_use = "what was read is not verified before it is waited for"]
@@ -336,8 +338,7 @@ impl Log {
             Err(e) => e,
         };
         let why = match &e {
-            Error::Lost(_) => "its segment was used again".into(),
-            Error::Damaged { what, .. } if *what == UNTOLD => "its segment was used again, or never written".into(),
+            Error::Lost(_) | Error::Damaged { what: UNTOLD, .. } => USED_AGAIN.into(),
             Error::Damaged { what, .. } => (*what).into(),
             Error::Missing(number) => format!("no disk has region {number}"),
             Error::Device(e) => e.to_string(),

@@ -67,16 +67,19 @@ impl Log {
     }
 
     /// Puts the table in order. With `lost`: the memory is that of a commit, made anew; what was freed before that may be
-    /// used. It then reads the first summary of each slot that is not in use.
+    /// used. It then reads the first summary of each slot that is not in use. Where regions are only looked at, nothing is written to their labels.
     pub fn recover(&self, session: &Session, lost: bool) -> Result<Recovered> {
         if lost {
             self.keep_named(session)?;
         }
         let found = if lost { self.find_parts(session)? } else { Recovered::default() };
         self.link_free(session, lost)?;
-        if lost {
-            // Beyond all that was found.
-            self.get_ready(session)?;
+        let is_looked_at = self.regions().iter().any(|region| region.properties().read_only);
+        // Beyond all that was found.
+        match lost {
+            true if is_looked_at => self.number_on(session)?,
+            true => self.get_ready(session)?,
+            false => {}
         }
         Ok(found)
     }

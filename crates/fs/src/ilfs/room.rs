@@ -525,6 +525,16 @@ impl Log {
         Ok(())
     }
 
+    /// The same in memory alone, for looking at it: no number is issued, and labels stay as they are.
+    pub(super) fn number_on(&self, session: &Session) -> Result<()> {
+        let marks = self.regions().iter().map(|region| region.sequence()).max().unwrap_or(0);
+        self.change(session, |change| {
+            let from = change.head()?.limit.max(marks);
+            change.set_sequence(from, from)
+        })?;
+        self.close_all(session)
+    }
+
     /// More sequence numbers, if there are none.
     fn reserve_numbers(&self, session: &Session) -> Result<()> {
         let _alone = session.long_lock(KEY)?;

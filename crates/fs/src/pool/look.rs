@@ -70,6 +70,11 @@ pub(super) struct CopyFound {
 }
 
 impl Pool {
+    /// Why disks of the pool are not used by this process.
+    pub fn missing_disks(&self) -> impl Iterator<Item = String> + '_ {
+        self.disks.missing.iter().map(|missing| missing.error.to_string())
+    }
+
     /// Opens the pool at `dir` to look at it.
     pub fn look(dir: &Path) -> Result<Looked> {
         let config = load_or_lost(dir)?;
