@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fs::path::{Open, View};
 use fs::pool::{HowToSave, Layout, NewDisk, NewRegion, Over};
@@ -14,11 +15,16 @@ const RECORDS: u64 = 700;
 const RECORD: u64 = 4096;
 
 /// Directories of pools; what they have in shared memory goes with them.
-struct Homes(tempfile::TempDir);
+///
+/// One at a time: they take much memory, and whoever makes a pool gives back memory of others whose directory is just being replaced.
+struct Homes(tempfile::TempDir, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Homes {
     fn new() -> Homes {
-        Homes(tempfile::tempdir_in("/dev/shm").unwrap())
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Homes(tempfile::tempdir_in("/dev/shm").unwrap(), alone)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -26,7 +32,11 @@ impl Homes {
     }
 
     fn format(&self, medium: MediumKind, copy: bool) -> Pool {
-        let disk = NewDisk { path: "disk".into(), size: Some(96 * MIB) };
+        self.format_on(96 * MIB, medium, copy)
+    }
+
+    fn format_on(&self, disk: u64, medium: MediumKind, copy: bool) -> Pool {
+        let disk = NewDisk { path: "disk".into(), size: Some(disk) };
         let copy = (copy && medium != MediumKind::Logged).then(|| ".".into());
         let how = FormatOptions { medium, copy, regions: vec![disk.into()], ..FormatOptions::sized(24 * MIB) };
         Pool::format(&self.path("pool"), &how).unwrap();
@@ -120,7 +130,8 @@ fn is_whole(pool: &Pool) {
 /// Saves it while somebody writes; the pool that is made of that elsewhere has a prefix of what was written, and all of the rest.
 fn saved_at_work(medium: MediumKind, copy: bool) {
     let homes = Homes::new();
-    let pool = homes.format(medium, copy);
+    // With room for what is overwritten meanwhile, however fast that is.
+    let pool = homes.format_on(1 << 30, medium, copy);
     fill(&pool);
     let stop = AtomicBool::new(false);
     let saved = std::thread::scope(|scope| {

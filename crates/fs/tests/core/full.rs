@@ -133,11 +133,11 @@ fn random_operations_in_a_full_pool_are_done_or_not() {
     assert!(full > 500, "the pools were full {full} times only");
 }
 
-/// Writes files until not a byte more fits.
+/// Writes files until not a byte more fits, of bytes that nothing compresses: else room may be made when it is needed.
 fn fill(v: &View) {
-    let (mut size, mut n) = (1 << 16, 0);
+    let (mut size, mut n) = (1 << 16, 0_u64);
     while size > 0 {
-        match put(v, &format!("fill{n}"), &vec![5; size]) {
+        match put(v, &format!("fill{n}"), &Rng::new(n).bytes(size)) {
             Ok(()) => n += 1,
             Err(_) => size /= 2,
         }
