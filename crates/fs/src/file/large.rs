@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ilfs::Place;
 
 /// How executables and shared libraries begin.
-const EXECUTABLE: [u8; 4] = *b"\x7fELF";
+pub(crate) const EXECUTABLE: [u8; 4] = *b"\x7fELF";
 
 /// Is a file that gets bytes up to `end`, among them `data` at `off`, large, or to become so?
 #[inline(always)]

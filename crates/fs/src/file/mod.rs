@@ -77,11 +77,11 @@ pub(crate) use edit::{Disks, Edit};
 pub(crate) use fetched::{
     admit, enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched,
 };
-pub(crate) use large::{block_of, compact, evict, is_at, is_on_disk, keep, leads_to, places, relocate};
+pub(crate) use large::{block_of, compact, evict, is_at, is_on_disk, keep, leads_to, places, relocate, EXECUTABLE};
 pub(crate) use map::{
     has_memory, is_plain, on_disk, pages_on_disk, read, read_with, seek_data, seek_hole, unfetched, Sought,
 };
-pub(crate) use residence::{bring, elsewhere, is_program, resident, send, Fate, Sent};
+pub(crate) use residence::{bring, elsewhere, is_program, resident, send, send_compressed, Fate, Sent};
 pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};
 
 /// What the inode keeps of a file's content.

@@ -7,6 +7,7 @@
 use exraid::Buffers;
 use pram::Region;
 
+use super::compressed::Copied;
 use super::edit::Edit;
 use super::fetched::Fetched;
 use super::tree::entry::Entry;
@@ -45,7 +46,7 @@ pub(crate) enum Fate {
 /// Adds to `found` the first `most` pages of those from `first` on that lie in memory pages, or have such reserved.
 pub(crate) fn resident(r: &Region, c: &Content, first: u64, most: usize, found: &mut Vec<Resident>) -> Result<()> {
     match form(r, c)? {
-        // It stays where it is.
+        // It goes as a whole.
         Form::Compressed(_) => {}
         Form::Direct(d) => {
             let used = c.size.min(d.cap);
@@ -159,6 +160,19 @@ fn send_direct(tx: &mut Edit, c: &mut Content, off: u64, sent: &[Sent]) -> Resul
     (c.root, c.pages) = (Root::EMPTY.pack(), 0);
     Writer { tx, c, fresh: true, large: true }.link_all(0, &entries)?;
     Ok(tx.free(off, tag::DATA)?)
+}
+
+/// Makes a tree of places of a compressed file, of which all pages were decoded from `copied` and sent, if it still is that.
+pub(crate) fn send_compressed(tx: &mut Edit, c: &mut Content, copied: &Copied, sent: &[Sent]) -> Result<Vec<Fate>> {
+    let Form::Compressed(found) = form(tx.region(), c)? else { return Ok(vec![Fate::Gone; sent.len()]) };
+    if sent.len() as u64 != c.size.div_ceil(PAGE) || !copied.is_still(tx.region(), c)? {
+        return Ok(vec![Fate::Changed; sent.len()]);
+    }
+    let entries: Vec<Entry> = sent.iter().map(entry_of).collect();
+    (c.root, c.pages) = (Root::EMPTY.pack(), 0);
+    Writer { tx, c, fresh: true, large: true }.link_all(0, &entries)?;
+    found.free(tx)?;
+    Ok(vec![Fate::Moved; sent.len()])
 }
 
 /// Brings pages into memory: what lies in blocks, what was fetched from where it lies, and what is promised. A file that has nothing

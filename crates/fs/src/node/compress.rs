@@ -135,8 +135,26 @@ impl Fs {
         })
     }
 
+    /// Is it compressed, and begins as executables and shared libraries do? Nobody has read it for that.
+    pub(crate) fn is_compressed_program(&self, ino: Ino) -> bool {
+        let (mut copied, mut first) = (Copied::default(), [0; file::EXECUTABLE.len()]);
+        let found = self.session().read(ino, || {
+            let c = content_of(ino, &self.raw(ino)?);
+            match file::is_compressed(&c) {
+                true => file::copy_out(self.region(), &c, 0, first.len() as u64, &mut copied).map(|()| true),
+                false => Ok(false),
+            }
+        });
+        if !matches!(found, Ok(true)) {
+            return false;
+        }
+        let dictionary = self.dictionary(copied.dictionary());
+        let decoded = dictionary.and_then(|dictionary| copied.decode(dictionary.as_deref(), 0, &mut first));
+        decoded.is_ok() && first == file::EXECUTABLE
+    }
+
     /// All that was copied of a file, decoded.
-    pub(super) fn decode_all(&self, copied: &Copied) -> Result<Vec<u8>> {
+    pub(crate) fn decode_all(&self, copied: &Copied) -> Result<Vec<u8>> {
         let mut plain = vec![0; copied.size().min(codec::MOST) as usize];
         let dictionary = self.dictionary(copied.dictionary())?;
         copied.decode(dictionary.as_deref(), 0, &mut plain)?;

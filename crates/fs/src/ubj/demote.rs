@@ -1,8 +1,9 @@
 //! Demotion: where memory is short for objects, and clean blocks have gone, the content of the coldest small files goes to disk.
 //!
 //! The hand of a clock goes over the inode table. Of some thousand files that it passes, the colder half is what may go, the coldest
-//! first: cold is a file whose last access, change, or change of attributes is long ago. Not those of less than a page, which give
-//! nothing back; programs that are to stay in memory; or files whose threshold is `none`.
+//! first: cold is a file whose last access, change, or change of attributes is long ago, whether it is compressed or not. Not those of
+//! less than a page, or compressed to little more than their index takes, which give nothing back; programs that are to stay in memory;
+//! or files whose threshold is `none`.
 //!
 //! A file that lay in one block needs an index, which takes memory. So writers of small files leave some, and wait rather than take it,
 //! unless there is nothing that could go.
@@ -43,6 +44,8 @@ struct Cold {
     /// When it was used last.
     used: i64,
     ino: Ino,
+    size: u64,
+    /// Pages that are sent.
     pages: u64,
 }
 
@@ -75,6 +78,9 @@ impl Union {
             if pages >= wanted {
                 break;
             }
+            if cold.size <= self.options.executables && fs.is_compressed_program(cold.ino) {
+                continue;
+            }
             pages += cold.pages;
             chosen.push(cold.ino);
         }
@@ -105,8 +111,8 @@ impl Union {
     fn cold(&self, fs: &Fs, ino: Ino) -> Option<Cold> {
         let look = || {
             let raw = fs.raw(ino)?;
-            let pages = self.demotable(fs, ino, &raw);
-            Ok::<_, Error>(pages.map(|pages| Cold { used: raw.atime.max(raw.mtime).max(raw.ctime), ino, pages }))
+            let used = raw.atime.max(raw.mtime).max(raw.ctime);
+            Ok::<_, Error>(self.demotable(fs, ino, &raw).map(|pages| Cold { used, ino, size: raw.size, pages }))
         };
         // What cannot be read is nobody's to move.
         fs.session().read(ino, look).ok().flatten()
@@ -115,14 +121,19 @@ impl Union {
     /// Pages of a file that may go to disk though it is small.
     fn demotable(&self, fs: &Fs, ino: Ino, raw: &RawInode) -> Option<u64> {
         let (c, region) = (content_of(ino, raw), fs.region());
-        if raw.kind != Kind::Regular as u8 || raw.size < PAGE || c.is_large() || c.is_cut() || file::is_compressed(&c) {
+        if raw.kind != Kind::Regular as u8 || raw.size < PAGE || c.is_large() || c.is_cut() {
             return None;
         }
-        let bytes = file::allocated(region, &c);
+        let (bytes, plain) = (file::allocated(region, &c), raw.size.div_ceil(PAGE));
+        let (pages, least) = match file::is_compressed(&c) {
+            // It goes plain, and a page takes a word of the index.
+            true => (plain, PAGE / 2 + plain.next_power_of_two() * 8),
+            false => (bytes.div_ceil(PAGE), PAGE),
+        };
         let is_kept = || raw.size <= self.options.executables && file::is_program(region, &c);
-        match bytes < PAGE || raw.threshold_or(self.threshold()) == u64::MAX || is_kept() {
+        match bytes < least || raw.threshold_or(self.threshold()) == u64::MAX || is_kept() {
             true => None,
-            false => Some(bytes.div_ceil(PAGE)),
+            false => Some(pages),
         }
     }
 }

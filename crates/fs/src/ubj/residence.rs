@@ -9,7 +9,9 @@
 //! | 3 | under the locks of file and log, each page that still has the content of its copy leads to it, and gives its memory back | what was written since would be lost |
 //! | 4 | places to which nothing leads are given up | they count as live until their segment is cleaned |
 //!
-//! It takes no memory of the pool but for the index of a file that had none, so that it works where there is next to nothing left.
+//! It takes no memory of the pool but for the index of a file that had none, so that it works where there is next to nothing left. A
+//! compressed file is decoded in memory of this process, and lies plain on disk: all of it in one transaction, if it is still compressed
+//! to the same bytes.
 //!
 //! Into memory, one file at a time:
 //!
@@ -22,7 +24,7 @@
 //! What is written to a file meanwhile goes to blocks, as it is large before its first piece towards disk is there and until after its
 //! last one towards memory. A copy that cannot be read leaves the file as it is.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use exraid::{Aligned, Buffers};
 use pram::blocks::BLOCK;
@@ -35,6 +37,7 @@ use super::room::HIGH;
 use super::write_back::regular;
 use super::{all_memory, count, free_memory, usage, Count, Union};
 use crate::attr::{Ino, Kind};
+use crate::compress::codec;
 use crate::error::{Error, Result};
 use crate::file::{self, Fate, Fetched, Missing, Sent, PAGE};
 use crate::ilfs::part::Owner;
@@ -54,11 +57,16 @@ const PLENTY: u64 = 8;
 /// Pieces that are brought of a file before others have their turn.
 const PIECES: u32 = 64;
 
-/// A page, and what it had when it was copied; none: it is reserved.
+/// A page, and what it had when it was copied; none: it is reserved. Of a compressed file what it was decoded from: of such a file all
+/// pages go, or none.
 struct Copied {
     owner: Owner,
     content: Option<Buffers>,
+    packed: Option<Arc<file::Copied>>,
 }
+
+/// All pages of a compressed file go in one transaction.
+const _: () = assert!(codec::MOST.div_ceil(PAGE) as usize <= SENT);
 
 /// What bringing a file into memory came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +211,10 @@ impl Union {
             sent.push(Sent { page: copied.owner.page, copy: copied.content.clone().zip(*place) });
         }
         let mut edit = fs.edit(&mut tx);
-        let fates = file::send(&mut edit, &mut c, &sent)?;
+        let fates = match &some[0].0.packed {
+            Some(packed) => file::send_compressed(&mut edit, &mut c, packed, &sent)?,
+            None => file::send(&mut edit, &mut c, &sent)?,
+        };
         if !fates.contains(&Fate::Moved) {
             return Ok(fates);
         }
@@ -289,14 +300,20 @@ impl Union {
 /// Step 1 of sending: adds up to `most` pages of a file. What cannot be read stays, and is for fsck to tell.
 fn copy(fs: &Fs, ino: Ino, most: usize, copied: &mut Vec<Copied>) {
     let (mut found, mut bytes, mut generation) = (Vec::new(), Vec::new(), 0);
+    let (mut packed, mut is_packed) = (file::Copied::default(), false);
     let look = || {
         found.clear();
         bytes.clear();
         let raw = fs.raw(ino)?;
         let c = content_of(ino, &raw);
         generation = raw.generation;
+        is_packed = false;
         if raw.kind != Kind::Regular as u8 || c.is_cut() {
             return Ok(());
+        }
+        is_packed = file::is_compressed(&c);
+        if is_packed {
+            return file::copy_out(fs.region(), &c, 0, c.size, &mut packed);
         }
         file::resident(fs.region(), &c, 0, most, &mut found)?;
         bytes.resize(found.len() * PAGE as usize, 0);
@@ -310,11 +327,33 @@ fn copy(fs: &Fs, ino: Ino, most: usize, copied: &mut Vec<Copied>) {
     if let Err::<(), Error>(e) = fs.session().read(ino, look) {
         return tracing::debug!("inode {ino}: copying its content: {e}");
     }
+    if is_packed {
+        return copy_packed(fs, (ino, generation), packed, most, copied);
+    }
     let memory = Aligned::of(&bytes);
     for (n, is) in found.iter().enumerate() {
         let range = n * PAGE as usize..(n + 1) * PAGE as usize;
         let content = is.bytes.map(|_| Buffers::part(&memory, range));
-        copied.push(Copied { owner: Owner { ino, generation, page: is.page }, content });
+        copied.push(Copied { owner: Owner { ino, generation, page: is.page }, content, packed: None });
+    }
+}
+
+/// The same of a compressed file, decoded: all of its pages, or none where there are more.
+fn copy_packed(fs: &Fs, of: (Ino, u32), packed: file::Copied, most: usize, copied: &mut Vec<Copied>) {
+    let (ino, generation) = of;
+    let pages = packed.size().div_ceil(PAGE);
+    if pages > most as u64 {
+        return;
+    }
+    let mut plain = match fs.decode_all(&packed) {
+        Ok(plain) => plain,
+        Err(e) => return tracing::debug!("inode {ino}: decoding its content: {e}"),
+    };
+    plain.resize((pages * PAGE) as usize, 0);
+    let (memory, packed) = (Aligned::of(&plain), Arc::new(packed));
+    for page in 0..pages {
+        let content = Some(Buffers::part(&memory, (page * PAGE) as usize..((page + 1) * PAGE) as usize));
+        copied.push(Copied { owner: Owner { ino, generation, page }, content, packed: Some(packed.clone()) });
     }
 }
 

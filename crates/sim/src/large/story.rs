@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use fs::compress::codec::Codec;
 use fs::node::{Fallocate, Rename};
 use pram::MediumKind;
 use rng::Rng;
@@ -344,7 +345,7 @@ pub fn named() -> Vec<Story> {
                 Wait,
             ],
         ),
-        // Small ones of either form, also written while they go; and on their way back.
+        // Small ones of each form, also written while they go; and on their way back.
         story(
             "demote",
             vec![
@@ -353,7 +354,8 @@ pub fn named() -> Vec<Story> {
                 create("/b"),
                 Do(write("/b", 0, 39_000, 2)),
                 create("/c"),
-                Do(write("/c", 0, 35_000, 3)),
+                Do(Op::Text("/c".into(), 35_000, 3)),
+                Do(Op::Compress("/c".into(), Codec::Lz4)),
             ],
             vec![
                 During(0, write("/b", 4000, 5000, 4)),

@@ -7,6 +7,7 @@ use exraid::Op;
 
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, SetAttr};
+use crate::compress::codec::Method;
 use crate::node::{Fallocate, SetXattr, WriteFlags};
 
 const MIB: u64 = 1 << 20;
@@ -300,4 +301,69 @@ fn more_small_files_than_memory_holds_fit_where_there_is_a_disk() {
             rig.fs.unlink(crate::ROOT, format!("{len}-{n}").as_bytes(), &Caller::root()).expect("it works");
         }
     }
+}
+
+/// Half of it repeats, so that about half of it is left once it is compressed.
+fn text(ino: Ino, len: u64) -> Vec<u8> {
+    let mut text = pattern(ino, len);
+    text.chunks_mut(64).for_each(|line| line.iter_mut().skip(32).for_each(|byte| *byte = b' '));
+    text
+}
+
+fn compressed(rig: &Rig, name: &str, content: impl Fn(Ino) -> Vec<u8>) -> Ino {
+    let ino = rig.create(name);
+    rig.write(ino, 0, &content(ino));
+    let method = if ino % 2 == 0 { Method::Lz4 } else { Method::Zstd(None) };
+    rig.fs.compress(ino, &method).expect("it works");
+    assert!(crate::file::is_compressed(&rig.content(ino)), "{name}");
+    ino
+}
+
+/// What was compressed stayed in memory for ever, and what was new went to disk.
+#[test]
+fn compressed_files_go_to_disk_too_and_come_back() {
+    let rig = Rig::new(64 * MIB, 64, MIB);
+    follow(&rig);
+    let sizes = [100_000, 100_001, 300_000, 500_000, MIB - 1, MIB];
+    let files: Vec<Ino> = sizes.iter().map(|len| compressed(&rig, &len.to_string(), |ino| text(ino, *len))).collect();
+    let program = compressed(&rig, "program", |ino| [b"\x7fELF".as_slice(), &text(ino, 300_000)].concat());
+    let all: Vec<Ino> = files.iter().chain([&program]).copied().collect();
+    let before: Vec<Vec<u8>> = all.iter().map(|ino| rig.read(*ino)).collect();
+    let free = rig.fs.session().runtime().free_segments();
+    assert!(demote_all(&rig) > 400);
+    assert!(rig.fs.session().runtime().free_segments() > free);
+    assert!(!is_large(&rig, program), "programs stay");
+    let rig = rig.reopened();
+    for (ino, was) in files.iter().zip(&before) {
+        assert!(is_large(&rig, *ino), "{ino}");
+        assert!(rig.read(*ino) == *was, "{ino}");
+    }
+    rig.check(&all, true, "after they went");
+    assert_eq!(rig.fs.fsck(false, &mut |_, _| {}).expect("it runs").leaked_objects, 0);
+    follow(&rig);
+    for (ino, was) in all.iter().zip(&before) {
+        assert!(!is_large(&rig, *ino) && rig.read(*ino) == *was, "{ino}");
+    }
+    rig.check(&all, true, "after they came back");
+}
+
+#[test]
+fn a_compressed_file_that_changes_while_it_goes_stays() {
+    let rig = Rig::new(64 * MIB, 64, MIB);
+    let ino = compressed(&rig, "file", |ino| text(ino, 300_000));
+    let fs = rig.fs.clone();
+    let act = move || {
+        // To other bytes, compressed again: perhaps to where the first ones lay.
+        fs.write(ino, 7, b"new", WriteFlags::default()).expect("it works");
+        fs.compress(ino, &Method::Zstd(None)).expect("it works");
+    };
+    let done = at_next_write(&rig, act);
+    assert_eq!(rig.union().demote(&rig.fs, 1000).expect("it works"), 0);
+    assert!(done.load(Ordering::SeqCst));
+    let mut expected = text(ino, 300_000);
+    expected[7..10].copy_from_slice(b"new");
+    assert!(rig.read(ino) == expected && !is_large(&rig, ino));
+    rig.check(&[ino], true, "written meanwhile");
+    assert!(demote_all(&rig) > 0 && rig.read(ino) == expected);
+    rig.check(&[ino], true, "then");
 }
