@@ -244,10 +244,9 @@ pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) 
     if work.scrubbing {
         row("scrub", format!("{} segments are left, since {}{paused}", work.scrub_left, since(work.scrub_began)));
     }
-    for damage in work.damage.iter().take(SHOWN) {
-        row("damage", crate::verb::scrub::describe(damage));
-    }
-    let more = work.damage.len().saturating_sub(SHOWN) as u64 + work.more_damage;
+    let damage = crate::verb::scrub::describe(&work.damage);
+    damage.iter().take(SHOWN).for_each(|line| row("damage", line.clone()));
+    let more = damage.len().saturating_sub(SHOWN) as u64 + work.more_damage;
     if more > 0 {
         row("damage", format!("and {more} more: `conquest status --json` tells them"));
     }

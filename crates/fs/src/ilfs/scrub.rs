@@ -205,7 +205,7 @@ impl Log {
                 let failure = found.iter().find_map(|blocks| match &blocks[n] {
                     // A member that is out is no copy.
                     Err(e) if e.class == Failure::Gone && copies > 1 => None,
-                    Err(e) => Some(e.to_string()),
+                    Err(e) => Some(why(e)),
                     Ok(bytes) if !is_right(&bytes) => Some("its checksum is wrong".into()),
                     Ok(_) => None,
                 });
@@ -321,6 +321,16 @@ impl Log {
             (one.repaired, one.from_memory) = (true, true);
         }
         Ok(())
+    }
+}
+
+/// Without the place: what is wrong side by side is one range.
+fn why(e: &exraid::Error) -> String {
+    match e.class {
+        Failure::Media => "the disk does not give it".into(),
+        Failure::Timeout => "the disk did not answer in time".into(),
+        Failure::Gone => "the disk is gone".into(),
+        _ => e.to_string(),
     }
 }
 
