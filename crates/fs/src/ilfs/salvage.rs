@@ -76,7 +76,7 @@ impl Salvage {
 
     fn scan_one(&mut self, n: usize, identity: Identity, at: u64, blocks: u32) {
         let region = self.regions[n].clone();
-        let mut walk = Walk::new(&*region, identity, at, blocks);
+        let mut walk = Walk::new(&*region, identity, at, blocks).of_the_rest();
         let (mut parts, mut block) = (Vec::<Part>::new(), 0);
         while block < blocks {
             match walk.part_at(block) {

@@ -23,13 +23,16 @@ pub struct Walk<'r> {
     ahead: u32,
     /// Nothing but this copy is read.
     copy: Option<usize>,
+    /// Members that are out are no copies.
+    is_rest: bool,
     /// The last failure of the disk.
     pub failed: Option<exraid::Error>,
 }
 
 impl<'r> Walk<'r> {
     pub fn new(region: &'r dyn Region, identity: Identity, at: u64, blocks: u32) -> Walk<'r> {
-        Walk { region, identity, at, blocks, from: 0, bytes: Vec::new(), ahead: AHEAD, copy: None, failed: None }
+        let (from, bytes) = (0, Vec::new());
+        Walk { region, identity, at, blocks, from, bytes, ahead: AHEAD, copy: None, is_rest: false, failed: None }
     }
 
     /// Reads no more than is needed: for who looks at one part, which is seldom there.
@@ -40,6 +43,11 @@ impl<'r> Walk<'r> {
     /// The same in one of the copies that the region keeps.
     pub fn of_copy(self, copy: usize) -> Walk<'r> {
         Walk { copy: Some(copy), ..self }
+    }
+
+    /// What members that are out could tell does not count as failed: for who looks at what is left.
+    pub fn of_the_rest(self) -> Walk<'r> {
+        Walk { is_rest: true, ..self }
     }
 
     /// The part whose summary begins at `block`. None where none does, in any copy that can be read.
@@ -109,6 +117,7 @@ impl<'r> Walk<'r> {
                     (self.from, self.bytes) = (block, memory.to_vec());
                     return Some(0);
                 }
+                (Err(e), _) if self.is_rest && copy.is_some() && e.class.is_final() => {}
                 (Err(e), _) => failed = Some(e),
                 (Ok(()), None) => {}
             }

@@ -5,7 +5,7 @@ use exraid::{Disk, Label, Options};
 
 use crate::path::{Open, View};
 use crate::pool::config::Config;
-use crate::pool::{DiskEntry, Layout, NewDisk, NewRegion, Replace};
+use crate::pool::{DiskEntry, Layout, NewDisk, NewRegion, Remains, Replace};
 use crate::{Caller, FormatOptions, MediumKind, OpenOptions, Pool};
 
 const MIB: u64 = 1 << 20;
@@ -451,6 +451,26 @@ fn a_pool_is_opened_without_a_disk_of_a_mirror_and_without_a_stripe() {
     fs::remove_file(home.path("b")).expect("removed");
     fs::create_dir(home.path("b")).expect("something else");
     assert!(open(&dir).is_ok());
+}
+
+/// The half that is not there was told as a failure of each segment.
+#[test]
+fn half_a_mirror_tells_all_that_is_on_it() {
+    let home = Home::new();
+    let dir = home.try_regions("pool", &[region(Layout::Mirror, &[("a", 16), ("b", 16)])]).expect("formatted");
+    let (pool, content) = (open(&dir).expect("a pool"), vec![7; 2 * MIB as usize]);
+    let file = View::new(&pool, Caller::root()).create(b"file", 0o600).expect("made");
+    file.write_at(0, &content).expect("written");
+    pool.union().expect("a log").move_to_disk(&pool, file.ino()).expect("there is room");
+    drop(file);
+    drop(pool);
+    for disk in ["a", "b"] {
+        let found = Remains::find(&[home.path(disk)], &mut |_, _| ()).expect("it is looked through");
+        assert!(found.segments().0 > 0 && found.failed().is_empty(), "{disk}: {:?}", found.failed());
+        let to = home.path(&format!("from {disk}"));
+        let gaps = found.recover(&found.inodes()[0], &to).expect("written");
+        assert!(gaps.is_empty() && fs::read(to).expect("there").starts_with(&content), "{disk}");
+    }
 }
 
 /// Whoever has for himself what lies where a disk was keeps nobody from the rest.
