@@ -126,6 +126,8 @@ pub struct CacheStatus {
     pub admitted: u64,
     /// Blocks that were read, by where they were found.
     pub hits: HitStatus,
+    /// Bytes that were copied so that content has as many copies as it is to have: balancing and cleaning are not among them.
+    pub copied: u64,
     /// Blocks that were moved, and segments that were freed, by cleaning; and the first for each block of the second, if there were any.
     pub moved: u64,
     pub freed: u64,
@@ -183,6 +185,7 @@ impl CacheStatus {
             evicted: found.evicted,
             admitted: found.admitted,
             hits: found.hits.into(),
+            copied: found.copied * BLOCK,
             moved: found.moved,
             freed: found.freed,
             moved_per_freed: ratio(found.moved, found.freed * u64::from(found.log.blocks)),

@@ -185,6 +185,8 @@ pub struct Status {
     pub admitted: u64,
     pub fetched: u64,
     pub ahead: u64,
+    /// Blocks that were copied so that content has as many copies as it is to have.
+    pub copied: u64,
     /// Blocks that were moved in cleaning, and segments that were freed.
     pub moved: u64,
     pub freed: u64,
@@ -336,6 +338,7 @@ impl Union {
             admitted: of(Count::Admitted),
             fetched: of(Count::Fetched),
             ahead: of(Count::Ahead),
+            copied: of(Count::Copied),
             moved: of(Count::Moved),
             freed: of(Count::Freed),
             sent: of(Count::Sent),

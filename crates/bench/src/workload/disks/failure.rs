@@ -5,6 +5,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fs::{OpenOptions, Pool};
+
 use super::files::{self, Redundancy};
 use super::peer::{named, PoolOn};
 use super::unequal::skip;
@@ -114,7 +116,7 @@ fn once(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section; 3]) -> Result<(),
     rig.set_rates(&[bench.slow(); COUNT])?;
     let seconds = if bench.context.quick { 2 } else { SECONDS };
     // From the loss on nothing else is written: it may be copied without being told to.
-    let whole = rig.written()?;
+    let (whole, before) = (rig.written()?, copied(&pool)?);
     let slots: Vec<AtomicU64> = (0..2 * seconds).map(|_| AtomicU64::new(0)).collect();
     let (ended, start) = (AtomicBool::new(false), Instant::now());
     let written = std::thread::scope(|scope| {
@@ -152,11 +154,14 @@ fn once(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section; 3]) -> Result<(),
         sections[0].add(WHO.name(), measure, some.iter().sum::<f64>() / some.len() as f64);
     }
     let by_itself = (rig.written()? - whole) / MIB;
-    let copied = reconstructed(bench, rig, &pool, whole)?;
+    reconstruct(bench, rig, &pool)?;
+    let (copied, written) = (copied(&pool)? - before, rig.written()? - whole);
     let of_lost = copied as f64 / held as f64;
     sections[2].notes.push(format!(
-        "{moved} MiB were moved once all was written; {} MiB were held, {by_itself} were copied by itself, {} in all",
+        "{moved} MiB were moved once all was written; {} MiB were held, {by_itself} were written by itself before it was taken out, {} in \
+         all, balancing among them; {} were copied",
         held / MIB,
+        written / MIB,
         copied / MIB
     ));
     if of_lost < WHOLE {
@@ -166,14 +171,20 @@ fn once(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section; 3]) -> Result<(),
     Ok(())
 }
 
-/// Takes the broken disk out of the pool, and waits until nothing is written any more; the bytes that were.
-fn reconstructed(bench: &Bench<'_>, rig: &Rig, pool: &PoolOn, before: u64) -> Result<u64, Error> {
+/// Bytes that the pool has copied so that content has as many copies as it is to have. What it moves to balance its disks afterwards is no
+/// reconstruction.
+fn copied(pool: &PoolOn) -> Result<u64, Error> {
+    let status = Pool::open(pool.pool(), &OpenOptions::default())?.status()?;
+    Ok(status.cache.map_or(0, |cache| cache.copied))
+}
+
+/// Takes the broken disk out of the pool, and waits until nothing is written any more.
+fn reconstruct(bench: &Bench<'_>, rig: &Rig, pool: &PoolOn) -> Result<(), Error> {
     rig.set_rates(&[bench.fast(); COUNT])?;
     let mut remove = Command::new(&bench.context.program);
     remove.args(["region", "remove", "--force"]).arg(pool.pool()).arg(rig.disks[0].path());
     hosts::run(&mut remove).map_err(|e| e.at("region remove --force"))?;
-    quiet(rig, QUIET)?;
-    Ok(rig.written()? - before)
+    quiet(rig, QUIET)
 }
 
 /// Waits until nothing has been written for so long.
