@@ -125,13 +125,20 @@ impl Log {
         let (lies, sequence) = (self.lies(session, slot)?, run.first.sequence());
         let (_, segment) = self.find(session, run.first)?;
         let none = || Err(self.damaged(&lies, run.first, UNTOLD));
-        if self.known_lost().is_walked(sequence, slot, segment.used) {
-            return none();
+        let walk = || Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
+        let known = self.known_lost().untold(run.first, slot, segment.used);
+        if let Some(untold) = known {
+            // A part that was being written meanwhile begins there.
+            let mut glance = walk().narrow();
+            if glance.part_of(sequence, untold.start).is_none() {
+                return glance.failed.take().map_or_else(none, |e| Err(e.into()));
+            }
         }
-        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
-        let mut at = self.sums().walked(sequence);
+        let (mut walk, mut at) = (walk(), self.sums().walked(sequence));
+        let mut told: Vec<_> = std::iter::once(0..at).collect();
         while let Some(part) = walk.next_of(sequence, at) {
             at = part.end();
+            told.push(part.block..at);
             let mut sums = self.sums();
             sums.add(&part);
             if let Some(known) = sums.of(run) {
@@ -141,7 +148,7 @@ impl Log {
         match walk.failed.take() {
             Some(e) => Err(e.into()),
             None => {
-                self.known_lost().walked(sequence, slot, segment.used);
+                self.known_lost().looked((sequence, slot), segment.used, &told);
                 none()
             }
         }

@@ -63,9 +63,14 @@ impl<'r> Walk<'r> {
         (0..copies).filter(|_| copies > 1).find_map(|copy| self.part_in(block, Some(copy)))
     }
 
+    /// The part of the segment with this number whose summary begins at `block`.
+    pub fn part_of(&mut self, sequence: u64, block: u32) -> Option<Part> {
+        self.part_at(block).filter(|part| part.sequence == sequence)
+    }
+
     /// The next part of the segment with this number, from `block` on: behind what is torn too.
     pub fn next_of(&mut self, sequence: u64, block: u32) -> Option<Part> {
-        (block..self.blocks).find_map(|block| self.part_at(block).filter(|part| part.sequence == sequence))
+        (block..self.blocks).find_map(|block| self.part_of(sequence, block))
     }
 
     /// Was a part of that segment written at `block`, whole or not?

@@ -3,8 +3,10 @@
 use exraid::{Aligned, Buffers};
 
 use super::super::place::{Place, Run, BLOCK};
+use super::super::sums::Sums;
+use super::super::Head;
 use super::copies::{file, world, MOST};
-use super::rig::MIB;
+use super::rig::{block, content, MIB};
 use super::world::World;
 
 fn bytes_read(world: &World) -> u64 {
@@ -31,4 +33,49 @@ fn what_is_known_to_be_lost_is_not_looked_for_again() {
     // The page itself, and the first summary.
     let each = (bytes_read(&world) - once) / (places.len() as u64 - 1);
     assert!(each <= 16 * BLOCK, "{each} bytes for each page, of a segment of {MIB}");
+}
+
+/// Two parts of one segment, whose summaries nobody knows any more, and a page of each.
+fn parts() -> (World, [Place; 2]) {
+    let world = world(1, &[]);
+    let places = [1, 2].map(|ino| world.rig.write(Head::Hot, &[block(ino, 0, ino)]).expect("there is room")[0]);
+    assert_eq!(places[0].sequence(), places[1].sequence());
+    (World::with(world.rig.reopened(), Default::default(), 1, 0), places)
+}
+
+fn hide_summary(world: &World, place: Place) {
+    let at = MIB + u64::from(place.block() - 1) * BLOCK;
+    world.rig.disk.overwrite(at, &vec![0xd5; BLOCK as usize]);
+}
+
+fn is_right(world: &World, place: Place, seed: u64) -> bool {
+    world.rig.read(Run::one(place)).is_ok_and(|found| found == content(seed))
+}
+
+/// A disk answered wrongly once: all content of the segment was lost for a while, and a check could have called it lost for good.
+#[test]
+fn what_was_hidden_once_is_not_known_to_be_lost() {
+    let (world, [first, second]) = parts();
+    let good = world.rig.disk.content();
+    hide_summary(&world, first);
+    let only_first = world.rig.disk.content();
+    hide_summary(&world, second);
+    assert!(!is_right(&world, first, 1));
+    // The one behind what is lost indeed.
+    world.rig.disk.replace(only_first);
+    assert!(is_right(&world, second, 2) && !is_right(&world, first, 1) && !is_right(&world, first, 1));
+    // What somebody else was writing meanwhile.
+    world.rig.disk.replace(good);
+    assert!(is_right(&world, first, 1));
+}
+
+/// A summary beside one that was lost had been found, and its checksums were forgotten.
+#[test]
+fn what_is_beside_what_is_lost_is_read_when_its_checksums_were_forgotten() {
+    let (world, [first, second]) = parts();
+    hide_summary(&world, first);
+    assert!((0..3).all(|_| !is_right(&world, first, 1)));
+    assert!(is_right(&world, second, 2));
+    *world.rig.log.sums() = Sums::new(10);
+    assert!(is_right(&world, second, 2) && !is_right(&world, first, 1));
 }
