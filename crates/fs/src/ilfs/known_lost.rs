@@ -76,7 +76,8 @@ impl KnownLost {
         let begins = told.iter().map(|part| part.start).chain(std::iter::once(used));
         let now: Vec<_> = ends.zip(begins).map(|(from, to)| from..to).collect();
         let before = self.looked.get(&(sequence, slot)).filter(|known| known.counts(used));
-        let (times, before) = before.map_or((0, vec![0..used]), |known| (known.times, known.untold.clone()));
+        let (times, before) =
+            before.map_or((0, std::iter::once(0..used).collect()), |known| (known.times, known.untold.clone()));
         // What any of the looks found is there.
         let both = now.iter().flat_map(|a| before.iter().map(|b| a.start.max(b.start)..a.end.min(b.end)));
         let untold = both.filter(|range| !range.is_empty()).collect();
