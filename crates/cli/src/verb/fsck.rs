@@ -116,15 +116,16 @@ fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
         r.entries,
         size::show(r.bytes)
     );
-    if r.leaked_objects > 0 || r.orphans > 0 || r.truncations > 0 {
+    if r.leaked_objects + r.leaked_slots + r.orphans + r.truncations > 0 {
         let advice = if repair { "" } else { " (harmless; --repair gives the space back)" };
         let _ = writeln!(
             out,
-            "left by a crash: {} unused objects of {}, {} unlinked inodes, {} truncated files{advice}",
+            "left by a crash: {} unused objects of {}, {} unlinked inodes, {} truncated files, {} unused segments of disks{advice}",
             r.leaked_objects,
             size::show(r.leaked_bytes),
             r.orphans,
-            r.truncations
+            r.truncations,
+            r.leaked_slots
         );
     }
     // What is lost no repair brings back.
@@ -172,6 +173,8 @@ mod tests {
         let clean = Report { leaked_objects: 2, ..Report::default() };
         assert!(text(&clean, pool, false).ends_with("clean\n"));
         assert!(text(&clean, pool, false).contains("--repair gives the space back"));
+        let slots = text(&Report { leaked_slots: 3, ..Report::default() }, pool, false);
+        assert!(slots.contains("3 unused segments of disks (harmless") && slots.ends_with("clean\n"), "{slots}");
         let lost = fs::fsck::Lost {
             ino: 9,
             path: Some("/films/one".into()),

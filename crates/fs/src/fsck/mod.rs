@@ -45,6 +45,8 @@ pub struct Report {
     /// Objects and bytes that nothing refers to: what a crash leaves, harmless, swept by `repair`.
     pub leaked_objects: u64,
     pub leaked_bytes: u64,
+    /// Slots of the log that somebody was giving back to their disk who died: in no list, free after `repair`.
+    pub leaked_slots: u64,
     /// Inodes without a name or reference: what a crash leaves of open unlinked files.
     pub orphans: u64,
     /// Truncations of large files whose memory is not all free yet: under way, or what a crash leaves.
@@ -167,6 +169,7 @@ impl Fs {
         if pass.report.problems.is_empty() {
             if repair {
                 pass.sweep()?;
+                self.adopt_slots()?;
             }
             return Ok(pass.report);
         }
@@ -184,7 +187,17 @@ impl Fs {
         // Who watches may have to wait for operations before it can take notice.
         drop(frozen);
         self.tell_repaired(&gone);
-        repaired.map(|report| packed::told(report, &named))
+        let report = repaired?;
+        self.adopt_slots()?;
+        Ok(packed::told(report, &named))
+    }
+
+    /// Gives slots back to their disk that somebody was giving back who died.
+    fn adopt_slots(&self) -> Result<()> {
+        if let Some(union) = self.union() {
+            union.log().adopt_orphans(self.session())?;
+        }
+        Ok(())
     }
 
     /// Frees what crashes have left, beside everybody else (decision 5). Returns objects and bytes freed.
@@ -212,6 +225,10 @@ impl Fs {
             return Err(Error::Corrupt(format!("{first}; nothing was swept")));
         }
         pass.sweep()?;
+        // Not now: a disk may take its time, and whoever sweeps has to see who else dies.
+        if let Some(union) = self.union() {
+            union.log().look_for_orphans();
+        }
         self.give_back_marked()?;
         Ok((pass.report.leaked_objects, pass.report.leaked_bytes))
     }
@@ -640,8 +657,8 @@ impl<'a> Pass<'a> {
             Ok::<_, ilfs::Error>(found)
         })?;
         found.wrong.into_iter().for_each(|text| self.problem(text));
-        for orphan in self.fs.union().map_or(Ok(Vec::new()), |union| union.log().orphans(session))? {
-            self.problem(ilfs::discard::told(&orphan));
+        if let Some(union) = self.fs.union() {
+            self.report.leaked_slots = union.log().orphans(session)?.len() as u64;
         }
         found.lost.into_iter().for_each(|text| self.loss(text));
         Ok(())

@@ -97,7 +97,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
         }
         // Counts of the disks mean nothing before the files are what they are.
         if next.is_none() {
-            repaired.extend(mend_log(fs, &pass.needs, frozen)?);
+            repaired.extend(mend_log(&pass.needs, frozen)?);
         }
         marks.reset();
         pass = fs.check_pass(marks, &mut |_, _| {})?;
@@ -120,7 +120,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
 }
 
 /// Makes the log count what files need of it.
-fn mend_log(fs: &Fs, needs: &Needs, frozen: &Frozen) -> Result<Vec<String>> {
+fn mend_log(needs: &Needs, frozen: &Frozen) -> Result<Vec<String>> {
     let mut change = |work: table::Work<'_>| {
         let mut op = frozen.begin()?;
         op.lock(&[ilfs::KEY])?;
@@ -128,8 +128,7 @@ fn mend_log(fs: &Fs, needs: &Needs, frozen: &Frozen) -> Result<Vec<String>> {
         work(&mut tx)?;
         Ok(tx.commit()?)
     };
-    let orphans = fs.union().map_or(Ok(Vec::new()), |union| union.log().orphans(fs.session()))?;
-    Ok(table::mend(needs, &orphans, &mut change)?)
+    Ok(table::mend(needs, &mut change)?)
 }
 
 /// Whoever reads without locks, and has found an inode before the table's reference to it was cleared, looks again: its

@@ -2,9 +2,11 @@
 //!
 //! A slot is in no list while its disk is told that its content is not needed: so that nobody writes there meanwhile. The table says which
 //! process does it. Where that has died the slot is an *orphan*, and whoever finds it begins anew: the first who gives back anything after
-//! the pool was opened, who removes its region, and fsck.
+//! the pool was opened or a process has died, who removes its region, and a repair. A check tells how many there are: they are what a crash
+//! leaves, and no damage.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pram::session::assert_may_wait;
@@ -77,6 +79,11 @@ impl Log {
         Ok(orphans)
     }
 
+    /// Somebody died: the next who gives anything back looks for what he left.
+    pub(crate) fn look_for_orphans(&self) {
+        self.are_orphans_known.store(false, Ordering::Relaxed);
+    }
+
     /// Makes orphans free; how many.
     pub fn adopt_orphans(&self, session: &Session) -> Result<u64> {
         assert_may_wait();
@@ -95,12 +102,4 @@ impl Log {
         }
         Ok(adopted)
     }
-}
-
-/// In words, for whoever checks.
-pub(crate) fn told(orphan: &(u32, u64)) -> String {
-    format!(
-        "slot {} of the log is being given back by process {}, which is no more: its room is lost",
-        orphan.0, orphan.1
-    )
 }

@@ -109,12 +109,8 @@ impl Live {
 pub type Work<'w> = &'w mut dyn FnMut(&mut Tx<'_>) -> Result<()>;
 
 /// Makes the counts of a table those of these needs: nobody is at work. In pieces, each a transaction that `change` runs; what was
-/// mended, in words. `orphans`: slots that somebody was discarding who died, and who that was; they are free.
-pub fn mend(
-    needs: &Needs,
-    orphans: &[(u32, u64)],
-    change: &mut dyn FnMut(Work<'_>) -> Result<()>,
-) -> Result<Vec<String>> {
+/// mended, in words.
+pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Result<Vec<String>> {
     const SOME: usize = 64;
     let (mut mended, mut live, mut from) = (Vec::new(), Live::default(), 0);
     let mut slots: Vec<u32> = Vec::new();
@@ -124,13 +120,6 @@ pub fn mend(
         }
         Ok(())
     })?;
-    for (slot, by) in orphans {
-        change(&mut |tx| {
-            let Some((at, _)) = Where::find(tx.region())? else { return Ok(()) };
-            Change::new(tx, at).discarded(*slot, false, *by)
-        })?;
-        mended.push(format!("slot {slot} of the log is free"));
-    }
     while from < slots.len() {
         let mut told = Vec::new();
         let mut sum = Live::default();

@@ -35,6 +35,20 @@ fn a_slot_that_was_being_discarded_by_the_dead_is_free_again() {
 }
 
 #[test]
+fn whoever_dies_later_leaves_nothing_either() {
+    let world = world(1, &[]);
+    let (log, session) = (&world.rig.log, &world.rig.session);
+    log.reclaim(session, 0, 1).expect("it works");
+    let slot = with_orphan(&world);
+    log.reclaim(session, 0, 1).expect("it works");
+    assert_eq!(log.orphans(session).expect("told"), [(slot, DEAD)], "nobody has said that somebody died");
+    log.look_for_orphans();
+    log.reclaim(session, 0, 1).expect("it works");
+    assert_eq!(log.orphans(session).expect("told"), []);
+    world.rig.check();
+}
+
+#[test]
 fn a_region_with_such_a_slot_can_be_removed() {
     let world = world(2, &[]);
     let (log, session) = (&world.rig.log, &world.rig.session);
