@@ -127,7 +127,7 @@ pub struct RawSaveEnd {
 const _: () = assert!(size_of::<RawSaveEnd>() == 32);
 
 /// What an image says about itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SaveInfo {
     pub uuid: [u8; 16],
     /// Bytes of the region.

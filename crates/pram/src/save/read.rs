@@ -101,16 +101,7 @@ pub(super) struct Reader {
 impl Reader {
     pub fn open(path: &Path) -> Result<Reader> {
         let file = File::open(path).map_err(|e| host(path, "opening", e))?;
-        let info = SaveInfo {
-            uuid: [0; 16],
-            size: 0,
-            app_version: 0,
-            saved: 0,
-            chunks: 0,
-            bytes: 0,
-            with_content: false,
-            unplaced: false,
-        };
+        let info = SaveInfo::default();
         let mut reader = Reader {
             path: path.into(),
             file: BufReader::with_capacity(1 << 20, file),

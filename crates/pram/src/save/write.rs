@@ -40,16 +40,7 @@ const MUCH: usize = 1 << 20;
 impl Writer {
     pub fn begin(path: &Path) -> Result<Writer> {
         let end = RawSaveEnd { magic: END_MAGIC, chunks: 0, bytes: 0, sum: 0, crc: 0 };
-        let info = SaveInfo {
-            uuid: [0; 16],
-            size: 0,
-            app_version: 0,
-            saved: 0,
-            chunks: 0,
-            bytes: 0,
-            with_content: false,
-            unplaced: false,
-        };
+        let info = SaveInfo::default();
         Ok(Writer { target: Target::begin(path, "saving")?, buf: Vec::with_capacity(2 * MUCH), end, info, content: 0 })
     }
 

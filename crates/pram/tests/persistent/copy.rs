@@ -10,7 +10,7 @@ use pram::copy::{create, load, Copy, Disks, Loaded, SharedDisk};
 use pram::{Error, Mapping, Session};
 use rustix::io::Errno;
 
-use crate::rig::{self, MIB, UUID};
+use crate::rig::{self, change, MIB, UUID};
 use crate::tape::{Event, Tape};
 
 const ID: Identity = Identity { uuid: UUID };
@@ -141,13 +141,7 @@ impl Twins {
 /// Fills memory anew so often, with a commit each time.
 fn commit(session: &Session, times: u64) {
     for _ in 0..times {
-        let mut op = session.begin().unwrap();
-        let mut tx = op.tx().unwrap();
-        let word = session.region().root(3);
-        let next = session.region().load(word).unwrap() + 1;
-        tx.set(pram::Off::new(word.raw()), &next).unwrap();
-        tx.commit().unwrap();
-        drop(op);
+        change(session);
         session.copy().unwrap().wait(session).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use pram::copy::{create, Copy, Disks};
 use pram::session::{Epochs, Frozen, Participant};
 use pram::{Error, Mapping, Session};
 
-use crate::rig::{self, KEYS, MIB, UUID};
+use crate::rig::{self, change, KEYS, MIB, UUID};
 use crate::tape::Tape;
 
 /// Tells what it is called for, and fails where it is to.
@@ -77,15 +77,6 @@ fn copied(size: u64, disks: Disks) -> Session {
 
 fn tapes() -> Disks {
     disks(|len| Arc::new(Tape::of(vec![0; len as usize])))
-}
-
-fn change(session: &Session) {
-    let mut op = session.begin().unwrap();
-    let mut tx = op.tx().unwrap();
-    let word = session.region().root(3);
-    let next = session.region().load(word).unwrap() + 1;
-    tx.set(pram::Off::new(word.raw()), &next).unwrap();
-    tx.commit().unwrap();
 }
 
 const ORDER: [&str; 3] =

@@ -86,3 +86,13 @@ impl Medium for Lossy {
     }
     fn stored(&self, _: u64, _: &[u8]) {}
 }
+
+/// Counts a root word up.
+pub fn change(session: &Session) {
+    let mut op = session.begin().unwrap();
+    let mut tx = op.tx().unwrap();
+    let word = session.region().root(3);
+    let next = session.region().load(word).unwrap() + 1;
+    tx.set(pram::Off::new(word.raw()), &next).unwrap();
+    tx.commit().unwrap();
+}
