@@ -20,17 +20,6 @@ pub const TESTS: &[Test] = &[
 const FIRST: u32 = 100_000;
 const MANY: u32 = 65_536;
 
-/// As the kernel takes it.
-#[repr(C)]
-struct MountAttr {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    user_namespace: u64,
-}
-
-const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
-
 /// Puts a further mount of `place` at `dir`, which maps users.
 fn put_mapped(place: &Path, dir: &Path) -> rustix::io::Result<()> {
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -40,9 +29,9 @@ fn put_mapped(place: &Path, dir: &Path) -> rustix::io::Result<()> {
 }
 
 fn set_map(mount: &OwnedFd, users: &std::fs::File) -> rustix::io::Result<()> {
-    let user_namespace = users.as_raw_fd() as u64;
-    let attr = MountAttr { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, user_namespace };
-    let (mount, size) = (mount.as_raw_fd(), std::mem::size_of::<MountAttr>());
+    let userns_fd = users.as_raw_fd() as u64;
+    let attr = libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd };
+    let (mount, size) = (mount.as_raw_fd(), std::mem::size_of::<libc::mount_attr>());
     // SAFETY: the path ends with a zero and `attr` is of the size that is told; both live through the call.
     match unsafe { libc::syscall(libc::SYS_mount_setattr, mount, c"".as_ptr(), libc::AT_EMPTY_PATH, &attr, size) } {
         0 => Ok(()),

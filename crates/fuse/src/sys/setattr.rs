@@ -5,20 +5,11 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-/// As the kernel takes it.
-#[repr(C)]
-struct MountAttr {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    user_namespace: u64,
-}
-
 /// Clears and then sets flags of the mount at `path`, which is seen from `dir`; with an empty one, of `dir` itself.
 pub fn mount_setattr(dir: impl AsFd, path: &CStr, set: u32, clear: u32) -> Result<(), Errno> {
     let flags = if path.is_empty() { libc::AT_EMPTY_PATH } else { libc::AT_SYMLINK_NOFOLLOW };
-    let attr = MountAttr { set: set.into(), clear: clear.into(), propagation: 0, user_namespace: 0 };
-    let (dir, size) = (dir.as_fd().as_raw_fd(), std::mem::size_of::<MountAttr>());
+    let attr = libc::mount_attr { attr_set: set.into(), attr_clr: clear.into(), propagation: 0, userns_fd: 0 };
+    let (dir, size) = (dir.as_fd().as_raw_fd(), std::mem::size_of::<libc::mount_attr>());
     // SAFETY: `path` ends with a zero and `attr` is of the size that is told; both live through the call.
     match unsafe { libc::syscall(libc::SYS_mount_setattr, dir, path.as_ptr(), flags, &attr, size) } {
         0 => Ok(()),
