@@ -120,7 +120,8 @@ fn main() -> ExitCode {
         return qemu::guest_main(&args[1..]);
     }
     let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
-    let [machines, long]: [&[Test]; 2] = if filters.is_empty() { [&[], &[]] } else { [qemu::TESTS, long::TESTS] };
+    let [machines, long, slow]: [&[Test]; 3] =
+        if filters.is_empty() { [&[]; 3] } else { [qemu::TESTS, long::TESTS, slow_disk::LONG] };
     let all = [
         alone::TESTS,
         bad_input::TESTS,
@@ -160,6 +161,7 @@ fn main() -> ExitCode {
         main_job::TESTS,
         machines,
         long,
+        slow,
     ];
     let chosen: Vec<Test> = all
         .iter()
