@@ -17,6 +17,7 @@ pub const TESTS: &[Test] = &[
     ("disks::a_mounted_pool_gets_further_disks_and_gives_one_up", grows),
     ("disks::files_that_are_made_go_with_the_pool", files),
     ("disks::a_device_outlives_its_pool", device),
+    ("disks::a_device_with_another_name_is_found_by_its_label", renamed_device),
     ("disks::a_device_that_is_mounted_or_holds_something_is_refused", taken_device),
     ("disks::what_can_be_no_disk_is_refused", refused_inputs),
     ("disks::a_disk_that_a_pool_uses_is_nobody_elses", used),
@@ -348,10 +349,13 @@ struct Loop(PathBuf);
 
 impl Loop {
     fn new(lab: &Lab, name: &str, size: u64) -> Result<Loop, Skip> {
+        sparse(&lab.path(name), size);
+        Loop::again(lab, name)
+    }
+
+    fn again(lab: &Lab, name: &str) -> Result<Loop, Skip> {
         require("losetup")?;
-        let file = lab.path(name);
-        sparse(&file, size);
-        let output = program("losetup", &["--find", "--show"]).arg(&file).output();
+        let output = program("losetup", &["--find", "--show"]).arg(lab.path(name)).output();
         let device = output.ok().filter(|output| output.status.success());
         let device = device.ok_or_else(|| Skip("needs a loop device".into()))?;
         Ok(Loop(String::from_utf8_lossy(&device.stdout).trim().into()))
@@ -359,6 +363,13 @@ impl Loop {
 
     fn text(&self) -> String {
         self.0.display().to_string()
+    }
+
+    /// Gives it a further name.
+    fn also(&self, name: &str) {
+        let number = fs::metadata(&self.0).expect("a device").rdev();
+        let [major, minor] = [libc::major(number), libc::minor(number)].map(|number| number.to_string());
+        lab::ok(&mut program("mknod", &["-m", "600", name, "b", &major, &minor]));
     }
 }
 
@@ -393,6 +404,51 @@ fn device() -> Outcome {
     assert!(device.0.exists());
     assert_eq!(make(&lab.pool(), &[]).code, 0, "its label is gone");
     works(&lab);
+    lab.ok(&["destroy", &lab.pool()]);
+    Ok(())
+}
+
+/// As devices have after a reboot: the names have moved on by one. What only looks writes nothing of it down, and nothing is guessed.
+fn renamed_device() -> Outcome {
+    let lab = Lab::new();
+    let [a, b, c] = ["1", "2", "3"].map(|name| Loop::new(&lab, name, 32 << 20));
+    let (a, b, c) = (a?, b?, c?);
+    let dev = lab.path("dev");
+    fs::create_dir(&dev).expect("made");
+    let at = |name: &str| dev.join(name).display().to_string();
+    for (device, name) in [(&a, "a"), (&b, "b"), (&c, "c")] {
+        device.also(&at(name));
+    }
+    let mv = |from: &str, to: &str| fs::rename(at(from), at(to)).expect("renamed");
+    let told =
+        |key: &str| disks(&lab).iter().map(|disk| disk[key].as_str().unwrap_or("").into()).collect::<Vec<String>>();
+    let toml = || fs::read_to_string(lab.path("pool/pool.toml")).expect("pool.toml");
+    let mirror = format!("mirror:{},{}", at("a"), at("b"));
+    lab.ok(&["format", &lab.pool(), "--nvram", "32M", "--disk", &mirror, "--disk", &at("c")]);
+    works(&lab);
+    let before = toml();
+    mv("c", "d");
+    mv("b", "c");
+    let now = ["a", "d", "c"].map(at).to_vec();
+    assert_eq!((told("path"), toml()), (now.clone(), before));
+    works(&lab);
+    let of = |name: &str, region: u32| format!("path = \"{}\"\ngiven = true\nregion = {region}\n", at(name));
+    assert!([of("a", 0), of("c", 0), of("d", 1)].iter().all(|entry| toml().contains(entry)), "{}", toml());
+    assert_eq!((told("path"), told("state")), (now, vec!["whole".into(); 3]));
+
+    mv("d", "e");
+    fs::copy(lab.path("3"), lab.path("copy")).expect("copied");
+    let copy = Loop::again(&lab, "copy")?;
+    copy.also(&at("f"));
+    let problem = told("problem").concat();
+    assert!(problem.contains(&format!("{} and {} have the label of one disk", at("e"), at("f"))), "{problem}");
+    fs::remove_file(at("f")).expect("removed");
+    std::os::unix::fs::chown(at("e"), Some(1234), Some(0)).expect("given away");
+    let problem = told("problem").concat();
+    assert!(problem.contains("its label is on") && problem.contains("user 1234"), "{problem}");
+    std::os::unix::fs::chown(at("e"), Some(0), Some(0)).expect("given back");
+    works(&lab);
+    assert_eq!(told("path"), ["a", "e", "c"].map(at));
     lab.ok(&["destroy", &lab.pool()]);
     Ok(())
 }

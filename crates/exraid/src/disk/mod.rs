@@ -138,8 +138,8 @@ impl Disk {
 
     /// The label of what is there, whoever has it for himself. Nothing but that may be done with such a disk.
     pub fn peek(path: &Path) -> Result<Label, OpenError> {
-        let options = Options { read_only: true, cached: true, threads: true, ..Options::default() };
-        Label::read(&Disk::over(path, host::open(path, &options)?, &options)?)
+        let options = Options { read_only: true, ..Options::default() };
+        Label::read(&probe::answers(Disk::over(path, host::open(path, &options)?, &options)?, LATE)?)
     }
 
     /// Makes a disk of what is there, or of a file that is not there yet. What was on it is gone afterwards, but where

@@ -162,7 +162,7 @@ impl Pool {
         let duplex = opened.duplex.clone();
         let fs = attach(opened, how)?;
         // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
-        let mut disks = open_disks(dir, &config, &fs, how)?;
+        let (config, mut disks) = open_disks(dir, config, &fs, how)?;
         let options = config.cache.options(config.threshold());
         let union = match disks.read_only {
             // To put the log in order something may have to be written.
@@ -653,18 +653,24 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
 }
 
 /// Opens the disks of the pool that is attached to, which has a log on them then.
-fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result<Disks> {
-    let disks = Disks::open(dir, config, fs.session(), how.without_disks, how.read_only)?;
-    warn_of_unnamed_disks(dir, config, fs.session())?;
+fn open_disks(dir: &Path, mut config: Config, fs: &Fs, how: &OpenOptions) -> Result<(Config, Disks)> {
+    let disks = Disks::open(dir, &config, fs.session(), how.without_disks, how.read_only)?;
+    if !(disks.moved.is_empty() || disks.read_only || how.read_only || how.without_disks) {
+        match disks.note_moved(dir, fs.session()) {
+            Ok(noted) => config = noted,
+            Err(e) => tracing::warn!("noting where the disks are now: {e}"),
+        }
+    }
+    warn_of_unnamed_disks(dir, &config, fs.session())?;
     if disks.missing.is_empty() && !how.read_only && !disks.read_only {
         disks::make_log_if_none(fs.session(), &disks.regions, config.cache.segment())?;
         disks::grow::complete(fs.session(), &disks.regions)?;
-        disks::leave::complete(dir, config, fs.session())?;
-        if let Err(e) = disks::leave::note_regions(dir, config, fs.session()) {
+        disks::leave::complete(dir, &config, fs.session())?;
+        if let Err(e) = disks::leave::note_regions(dir, &config, fs.session()) {
             tracing::debug!("noting which regions the disks are of: {e}");
         }
     }
-    Ok(disks)
+    Ok((config, disks))
 }
 
 fn warn_of_unnamed_disks(dir: &Path, config: &Config, session: &Session) -> Result<()> {

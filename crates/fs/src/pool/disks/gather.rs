@@ -10,6 +10,7 @@ use exraid::label::MemberState;
 use exraid::region::{Common, Sharing};
 use exraid::{Class, Device, Disk, Label, OpenError, Options, Region, Uuid};
 
+use super::seek::{self, Sought};
 use super::{lease, Disks};
 use crate::error::{Error, Result};
 use crate::pool::config::{Config, DiskEntry};
@@ -27,6 +28,27 @@ pub struct Missing {
     pub is_lost: bool,
     /// It does not answer.
     pub is_late: bool,
+    /// The number of its region, if `pool.toml` says it.
+    region: Option<u32>,
+}
+
+impl Missing {
+    /// Is it not where it should be?
+    fn is_gone(&self) -> bool {
+        self.is_lost && !self.is_late
+    }
+
+    fn also(&mut self, why: &str) {
+        self.why = format!("{}; {why}", self.why);
+        self.error = Error::Pool(format!("{}; {why}", self.error));
+    }
+}
+
+/// A disk that is not where `pool.toml` names it, or not of the region.
+pub struct Moved {
+    pub from: PathBuf,
+    pub to: PathBuf,
+    pub region: u32,
 }
 
 /// A region that cannot be used, though disks of it are there.
@@ -55,22 +77,75 @@ pub enum With<'w> {
 }
 
 /// The disks of a pool, by region; and those that cannot be opened.
+#[derive(Default)]
 pub struct Gathered {
     regions: BTreeMap<u32, Vec<Found>>,
     missing: Vec<Missing>,
+    moved: Vec<Moved>,
 }
 
 impl Gathered {
     /// Opens those of the pool at `dir`, which has this UUID.
     pub fn of(dir: &Path, config: &Config, uuid: [u8; 16], options: &Options) -> Gathered {
-        let (mut regions, mut missing) = (BTreeMap::<u32, Vec<Found>>::new(), Vec::new());
+        let mut gathered = Gathered::default();
         for entry in &config.disks {
             match open_one(dir, entry, uuid, options) {
-                Ok(found) => regions.entry(found.label.region).or_default().push(found),
-                Err(why) => missing.push(why),
+                Ok(found) => {
+                    let Label { region, .. } = found.label;
+                    if entry.region.is_some_and(|noted| noted != region) {
+                        gathered.moved.push(Moved { from: found.path.clone(), to: found.path.clone(), region });
+                    }
+                    gathered.add(found);
+                }
+                Err(why) => gathered.missing.push(why),
             }
         }
-        Gathered { regions, missing }
+        if gathered.missing.iter().any(Missing::is_gone) {
+            gathered.seek(dir, config, uuid, options);
+        }
+        gathered
+    }
+
+    /// Takes disks from elsewhere for those that are not where they should be.
+    fn seek(&mut self, dir: &Path, config: &Config, uuid: [u8; 16], options: &Options) {
+        let known: Vec<PathBuf> = self.regions.values().flatten().map(|found| found.path.clone()).collect();
+        for Sought { path, label, refused } in seek::find(dir, config, uuid, &known) {
+            let is_of = |region: Option<u32>| region.is_none_or(|region| region == label.region);
+            if !config.disks.iter().any(|entry| is_of(entry.region)) || !self.lacks(&label) {
+                continue;
+            }
+            // Where names have moved on by one, `pool.toml` names the disk of another region by the one that is free now.
+            let gone = self.missing.iter_mut().enumerate().filter(|(_, missing)| missing.is_gone());
+            let Some((at, missing)) = gone.max_by_key(|(_, missing)| missing.region == Some(label.region)) else {
+                return;
+            };
+            let opened = match refused {
+                Some(why) => Err(why),
+                None => open_labelled(&path, options).map_err(|e| e.to_string()),
+            };
+            match opened {
+                Ok((disk, now)) if now.device == label.device && now.pool == label.pool => {
+                    let from = self.missing.remove(at).path;
+                    tracing::info!("the disk that was {} is {} now", from.display(), path.display());
+                    self.moved.push(Moved { from, to: path.clone(), region: now.region });
+                    self.add(Found { path, device: Arc::new(disk), label: now });
+                }
+                // Names change just now.
+                Ok(_) => {}
+                Err(why) => missing.also(&why),
+            }
+        }
+    }
+
+    fn add(&mut self, found: Found) {
+        self.regions.entry(found.label.region).or_default().push(found);
+    }
+
+    /// Has its region the disk with this label, which is not there?
+    fn lacks(&self, label: &Label) -> bool {
+        let Some(disks) = self.regions.get(&label.region) else { return true };
+        let is_there = disks.iter().any(|disk| disk.label.device == label.device);
+        !is_there && newest(disks).members.iter().any(|member| member.device == label.device)
     }
 
     /// Regions whose disks are to say that the pool directory `dir` uses them.
@@ -130,7 +205,7 @@ impl Gathered {
                 Err(e) => broken.push(Broken { error: cannot_use_region(dir, &label, &e), label, there }),
             }
         }
-        Disks { regions, missing: self.missing, broken, read_only, ..Disks::default() }
+        Disks { regions, missing: self.missing, moved: self.moved, broken, read_only, ..Disks::default() }
     }
 }
 
@@ -140,22 +215,27 @@ fn newest(disks: &[Found]) -> &Label {
     labels.max_by_key(|label| (label.epoch.number(), label.generation)).expect("a region has a disk")
 }
 
+fn open_labelled(path: &Path, options: &Options) -> std::result::Result<(Disk, Label), OpenError> {
+    let disk = Disk::open(path, options)?;
+    Label::read(&disk).map(|label| (disk, label))
+}
+
 fn open_one(dir: &Path, entry: &DiskEntry, uuid: [u8; 16], options: &Options) -> Result<Found, Missing> {
     let path = entry.at(dir);
-    let opened = Disk::open(&path, options).and_then(|disk| Label::read(&disk).map(|label| (disk, label)));
-    let (disk, label) = opened.map_err(|e| Missing {
+    let (disk, label) = open_labelled(&path, options).map_err(|e| Missing {
         path: path.clone(),
         why: e.to_string(),
         is_lost: is_lost(&e) || is_another(&path, uuid),
         is_late: is_late(&e),
         error: cannot_use(dir, &e),
+        region: entry.region,
     })?;
     if label.pool != Uuid(uuid) {
         let why =
             format!("{} is a disk of the pool {}, not of this one ({})", path.display(), label.pool, uuid::text(&uuid));
         let toml = dir.join(CONFIG);
         let error = Error::Pool(format!("{why}: put the right one there, or correct the path in {}", toml.display()));
-        return Err(Missing { path, why, error, is_lost: true, is_late: false });
+        return Err(Missing { path, why, error, is_lost: true, is_late: false, region: entry.region });
     }
     Ok(Found { path, device: Arc::new(disk), label })
 }

@@ -376,7 +376,9 @@ pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region
         members.find(|member| member.name.as_ref().is_some_and(|name| Path::new(&**name) == path))
     };
     let tell = |entry: &DiskEntry| {
-        let mut status = DiskStatus::of(dir, entry);
+        let moved = disks.moved.iter().find(|moved| moved.from == entry.at(dir));
+        let path = moved.map_or_else(|| entry.path.clone(), |moved| moved.to.clone());
+        let mut status = DiskStatus::of(dir, &DiskEntry { path, ..entry.clone() });
         let missing = disks.missing.iter().find(|missing| missing.path == status.path);
         status.problem = missing.map(|missing| missing.error.to_string());
         let found = regions.iter().find_map(|region| Some((region, region.member_at(&status.path)?)));

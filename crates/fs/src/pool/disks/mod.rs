@@ -12,6 +12,7 @@
 //! | [`replace`] | a member of a region put back, or another in its place |
 //! | [`lease`] | which directory uses a disk |
 //! | [`rebuild`] | one process at a time does that |
+//! | [`seek`] | finding those that are not where `pool.toml` names them |
 //! | [`shared`] | what the processes that use the disks agree by |
 //! | [`stop`] | what would be lost with a region, or a disk |
 //! | [`damage`] | what scrubbing has found wrong |
@@ -48,6 +49,7 @@ pub mod plan;
 mod rebuild;
 pub mod remains;
 pub mod replace;
+mod seek;
 pub mod shared;
 pub mod stop;
 #[cfg(test)]
@@ -63,10 +65,11 @@ use pram::Session;
 
 use super::config::{Config, DiskEntry};
 use super::paths::{CONFIG, DISK};
+use super::read_config;
 use crate::error::{Error, Result};
 use crate::ilfs::table::Where;
 use crate::ilfs::{self, Log};
-use gather::{Broken, Gathered, Missing, With};
+use gather::{Broken, Gathered, Missing, Moved, With};
 use shared::Agreement;
 
 /// How long a disk may take to answer whoever opens the pool first.
@@ -81,6 +84,8 @@ pub struct Disks {
     pub regions: Vec<Arc<dyn Region>>,
     /// Those that are not used, and why.
     pub missing: Vec<Missing>,
+    /// Those of which `pool.toml` is wrong.
+    pub moved: Vec<Moved>,
     /// Regions that cannot be used, though disks of them are there.
     pub broken: Vec<Broken>,
     /// Nothing is written to them.
@@ -148,6 +153,20 @@ impl Disks {
             }
         }
         Ok(())
+    }
+
+    /// From now on `pool.toml` names them where they are.
+    pub fn note_moved(&self, dir: &Path, session: &Session) -> Result<Config> {
+        let _alone = session.long_lock(ilfs::table::GROWING)?;
+        let mut config = read_config(dir)?;
+        for entry in &mut config.disks {
+            let Some(moved) = self.moved.iter().find(|moved| moved.from == entry.at(dir)) else { continue };
+            entry.region = Some(moved.region);
+            if moved.from != moved.to {
+                *entry = DiskEntry { path: moved.to.clone(), size: None, given: true, region: entry.region };
+            }
+        }
+        config.write(dir).map(|()| config)
     }
 
     /// Opens those that can be opened, to look at them.
