@@ -1,5 +1,7 @@
 //! Names and paths, a word at a time: they are too short for what searches long strings fast.
 
+use pram::sip::short_word;
+
 /// The low bit of each byte of a word.
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = LOW_BITS << 7;
@@ -35,18 +37,6 @@ pub fn contains(bytes: &[u8], wanted: u8) -> bool {
 fn hits(word: u64, wanted: u8) -> u64 {
     let differs = word ^ (LOW_BITS * u64::from(wanted));
     differs.wrapping_sub(LOW_BITS) & !differs & HIGH_BITS
-}
-
-/// Up to seven bytes as a little-endian word.
-#[inline(always)]
-pub fn short_word(bytes: &[u8]) -> u64 {
-    let n = bytes.len();
-    let half = |at: usize| u64::from(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
-    if n >= 4 {
-        // Two halves that may overlap: the shared bytes agree.
-        return half(0) | half(n - 4) << ((n - 4) * 8);
-    }
-    bytes.iter().enumerate().fold(0, |word, (i, b)| word | u64::from(*b) << (i * 8))
 }
 
 #[cfg(test)]

@@ -110,6 +110,29 @@ impl From<Errno> for Error {
     }
 }
 
+impl From<ilfs::Error> for Error {
+    fn from(e: ilfs::Error) -> Error {
+        match e {
+            ilfs::Error::Ram(e) => e.into(),
+            ilfs::Error::Corrupt(what) => Error::Corrupt(what),
+            ilfs::Error::NoSpace => Error::DisksFull,
+            ilfs::Error::Unusable(text) => Error::Pool(text),
+            e => Error::Host { errno: e.errno(), what: e.to_string() },
+        }
+    }
+}
+
+impl From<Error> for ilfs::Error {
+    fn from(e: Error) -> ilfs::Error {
+        match e {
+            Error::MustGrow => pram::Error::MustGrow.into(),
+            Error::DisksFull => ilfs::Error::NoSpace,
+            Error::Corrupt(what) => ilfs::Error::Corrupt(what),
+            e => ilfs::Error::Owner { errno: e.errno(), what: e.to_string() },
+        }
+    }
+}
+
 impl From<pram::Error> for Error {
     fn from(e: pram::Error) -> Self {
         use pram::Error as P;

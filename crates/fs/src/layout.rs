@@ -28,7 +28,7 @@ pub mod tag {
     /// Permission triples.
     pub const PERM: Tag = Tag(9);
     /// The log of segments: its head, and the table of segments.
-    pub const LOG: Tag = Tag(10);
+    pub const LOG: Tag = ilfs::table::TAG;
     /// Compressed content of files.
     pub const COMPRESSED: Tag = Tag(11);
     /// What compressed content was compressed with.
@@ -64,7 +64,7 @@ pub mod root {
     /// Offset of the superblock.
     pub const SUPER: u64 = 0;
     /// Offset of the head of the log of segments, or 0.
-    pub const LOG: u64 = 1;
+    pub const LOG: u64 = ilfs::table::ROOT;
     /// The threshold that all files have followed, in bytes; or 0: some may have to; or 1: somebody sees to it.
     pub const FOLLOWED: u64 = 2;
     /// The size of the region when they had.

@@ -15,7 +15,6 @@
 //! | `dir` | directories: extendible hash tables of buckets |
 //! | [`packed`] | the codes of packed inodes and names |
 //! | `file` | content of memory files: one contiguous block, or a tree of pages |
-//! | [`ilfs`] | the log of segments: content on disks |
 //! | `xattr` | extended attributes and POSIX ACLs |
 //! | [`fsck`] | the check of everything, and mark-and-sweep |
 //!
@@ -35,7 +34,7 @@ mod dir;
 pub mod error;
 mod file;
 pub mod fsck;
-pub mod ilfs;
+
 mod inode;
 pub mod layout;
 pub mod node;
@@ -45,8 +44,6 @@ mod perm;
 pub mod poll;
 pub mod pool;
 mod recent;
-#[cfg(test)]
-mod rig;
 pub mod setting;
 pub mod ubj;
 mod xattr;
@@ -60,6 +57,7 @@ pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use dir::{packed_entries, Taken};
 pub use error::{Error, Lack, Result};
 pub use exraid::owner;
+
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;

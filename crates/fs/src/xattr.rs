@@ -365,7 +365,6 @@ mod tests {
     use rng::Rng;
 
     use super::*;
-    use crate::rig::session;
 
     type Done = std::result::Result<(), Errno>;
 
@@ -401,7 +400,7 @@ mod tests {
     fn random_changes_match_the_model() {
         let mut rng = Rng::new(1);
         let mut below = |n: u64| rng.below(n);
-        let s = session(4 << 20);
+        let s = pram::Session::in_memory(4 << 20).unwrap();
         let (mut off, mut model) = (0, BTreeMap::new());
         for step in 0..4000 {
             let name = format!("user.{}", "n".repeat(1 + below(12) as usize * 5)).into_bytes();
@@ -428,7 +427,7 @@ mod tests {
 
     #[test]
     fn several_changes_in_one_transaction_are_undone_together() {
-        let s = session(1 << 20);
+        let s = pram::Session::in_memory(1 << 20).unwrap();
         let mut off = 0;
         let model: BTreeMap<Vec<u8>, Vec<u8>> = [("user.a", 40), ("user.b", 80), ("user.c", 10)]
             .map(|(n, len)| (n.as_bytes().to_vec(), vec![len as u8; len]))
@@ -448,7 +447,7 @@ mod tests {
 
     #[test]
     fn limits_and_conditions_are_those_of_setxattr() {
-        let s = session(2 << 20);
+        let s = pram::Session::in_memory(2 << 20).unwrap();
         let mut off = 0;
         assert_eq!(put(&s, &mut off, b"", b"", SetXattr::Any), Err(Errno::RANGE));
         assert_eq!(put(&s, &mut off, &[b'n'; 256], b"", SetXattr::Any), Err(Errno::RANGE));
@@ -465,7 +464,7 @@ mod tests {
 
     #[test]
     fn there_are_no_more_names_than_can_be_listed() {
-        let s = session(2 << 20);
+        let s = pram::Session::in_memory(2 << 20).unwrap();
         let mut off = 0;
         let name = |i: u32| format!("user.{i:0>200}").into_bytes();
         let full = (0..1000).find(|i| put(&s, &mut off, &name(*i), b"", SetXattr::Any) == Err(Errno::NOSPC));
@@ -482,7 +481,7 @@ mod tests {
 
     #[test]
     fn removing_works_in_a_full_region() {
-        let s = session(1 << 20);
+        let s = pram::Session::in_memory(1 << 20).unwrap();
         let (mut off, mut model) = (0, BTreeMap::new());
         for i in 0..16u8 {
             let (name, value) = (format!("user.{i}").into_bytes(), vec![i; 3000]);
@@ -506,7 +505,7 @@ mod tests {
 
     #[test]
     fn damaged_blocks_are_refused() {
-        let s = session(1 << 20);
+        let s = pram::Session::in_memory(1 << 20).unwrap();
         let mut off = 0;
         put(&s, &mut off, b"user.a", b"value", SetXattr::Any).unwrap();
         for (at, word) in [(0, 4u32), (0, 1 << 20), (0, 13), (4, 7), (8, u32::MAX)] {

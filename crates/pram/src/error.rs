@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An offset outside the region, or misaligned: damage, since offsets come from the region itself.
@@ -43,6 +43,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// The number that a system call would report.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::NoSpace | Error::LogFull | Error::DiskFull(_) | Error::MustGrow => Errno::NOSPC,
+            Error::Unusable(_) | Error::Outdated(_) => Errno::INVAL,
+            Error::Host { errno, .. } => *errno,
+            Error::BadAddress { .. } | Error::WrongType { .. } | Error::NotAllocated { .. } | Error::RedoFull => {
+                Errno::UCLEAN
+            }
+        }
+    }
+
     pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(Errno) -> Error {
         let what = what.into();
         move |errno| Error::Host { what, errno }

@@ -19,6 +19,8 @@
 //! | [`attached`] | who is attached, for those who are not |
 //! | [`events`] | what one process tells the others that cache |
 //! | [`save`] | save and restore of a region, as one file |
+//! | [`clock`] | the time of day |
+//! | [`sip`] | the keyed hash of the format |
 //! | [`random`] | numbers that nobody can guess |
 //! | [`copy`] | the copy of a region on disk: marks, redo logs, image; group commit, checkpoint, recovery |
 //!
@@ -37,6 +39,7 @@ compile_error!("regions are little-endian and used in place");
 
 pub mod attached;
 pub mod blocks;
+pub mod clock;
 pub mod copy;
 pub mod dax;
 pub mod error;
@@ -51,6 +54,7 @@ pub mod reserve;
 pub mod runtime;
 pub mod save;
 pub mod session;
+pub mod sip;
 pub mod tx;
 
 pub use error::{Error, Result};

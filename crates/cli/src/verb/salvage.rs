@@ -61,7 +61,7 @@ fn list(inodes: &[SalvagedInode]) -> Result<()> {
 }
 
 fn describe(inode: &SalvagedInode, name: &str) -> String {
-    let (bytes, end) = (inode.pages * fs::ilfs::place::BLOCK, inode.end * fs::ilfs::place::BLOCK);
+    let (bytes, end) = (inode.pages * ilfs::place::BLOCK, inode.end * ilfs::place::BLOCK);
     let within = match bytes == end {
         true => String::new(),
         false => format!(" of {}", size::show(end)),

@@ -109,7 +109,7 @@ fn what_is_known_counts() {
 }
 
 fn small_pool() -> Fs {
-    let session = crate::rig::session(6 << 20);
+    let session = pram::Session::in_memory(6 << 20).unwrap();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     Fs::over(session, Policy::default()).unwrap()
 }
@@ -175,7 +175,7 @@ fn cold_files_can_be_put_off() {
 /// The same by several threads at once: none is refused what the pool has room for.
 #[test]
 fn several_fill_a_pool_beyond_its_memory() {
-    let session = crate::rig::session(64 << 20);
+    let session = pram::Session::in_memory(64 << 20).unwrap();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     let fs = Fs::over(session, Policy::default()).unwrap();
     std::thread::scope(|s| {
@@ -195,7 +195,7 @@ fn several_fill_a_pool_beyond_its_memory() {
 /// What takes several pieces finds room between them.
 #[test]
 fn long_changes_of_a_nearly_full_pool_find_room() {
-    let session = crate::rig::session(24 << 20);
+    let session = pram::Session::in_memory(24 << 20).unwrap();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     let fs = Fs::over(session, Policy::default()).unwrap();
     let text: Vec<u8> = b"all of these lines are much the same\n".iter().copied().cycle().take(9000).collect();

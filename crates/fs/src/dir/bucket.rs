@@ -19,12 +19,12 @@
 use pram::{Off, Region, Tx};
 use smallvec::SmallVec;
 
-use super::hash::NameHash;
 use super::image::Image;
 use super::{damaged, Entry};
 use crate::attr::NAME_MAX;
 use crate::error::Result;
 use crate::layout::{tag, MAX_INODES};
+use pram::sip::NameHash;
 
 /// Bytes of the header, of a slot, and of a record beside its name.
 pub const HEADER: u64 = 8;

@@ -3,12 +3,12 @@
 use pram::Tx;
 
 use super::bucket::{self, Bucket, HEADER, SIZES, SPLIT};
-use super::hash::NameHash;
 use super::image::Builder;
 use super::table::{Table, MAX_DEPTH};
 use super::{BucketPlace, Dir};
 use crate::error::{Error, Result};
 use crate::layout::tag;
+use pram::sip::NameHash;
 use rustix::io::Errno;
 
 /// Brings the entry of `cost` bytes that the bucket has no room for nearer to having it. The caller looks

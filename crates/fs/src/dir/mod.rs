@@ -14,7 +14,6 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | `hash` | the hash of a name |
 //! | [`naming`] | it, and what names are packed with |
 //! | [`bucket`] | entries in one object: find, add, remove |
 //! | [`image`] | copies of buckets: reading them through, making new ones |
@@ -35,7 +34,6 @@
 mod bucket;
 mod check;
 mod grow;
-pub(crate) mod hash;
 mod image;
 mod naming;
 mod pack;

@@ -1,9 +1,9 @@
 //! What directories need to know of names beside the names themselves: how they are hashed, and with what they are packed.
 
-use super::hash::NameHash;
 use crate::error::Result;
 use crate::packed::names::Symbols;
 use crate::packed::profile::Numbers;
+use pram::sip::NameHash;
 
 /// A parameter, as the hash is, so that tests need no pool.
 pub trait Naming: NameHash {

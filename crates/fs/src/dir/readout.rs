@@ -4,13 +4,13 @@ use pram::{Region, Tag};
 use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket};
-use super::hash::NameHash;
 use super::naming::Naming;
 use super::packed::{Owned, Packed};
 use super::table::{AnyBucket, Table};
 use super::{damaged, form, Dir, Entry};
 use crate::error::Result;
 use crate::layout::{tag, Root};
+use pram::sip::NameHash;
 
 /// Cookies up to this mean the start.
 const RESERVED: u64 = 2;

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::PAGE;
 use crate::error::{Error, Result};
-use crate::ilfs::{Log, Place};
+use ilfs::{Log, Place};
 
 /// What files have to know of the disks of their pool.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub(crate) struct Disks<'a> {
 const LEFT: u64 = 4;
 
 /// A change under way. Whoever changes a [large](super::Content::is_large) file has the lock of the log's table too
-/// ([`KEY`](crate::ilfs::KEY)), and calls [`finish`](Edit::finish) before the transaction commits.
+/// ([`KEY`](ilfs::KEY)), and calls [`finish`](Edit::finish) before the transaction commits.
 pub(crate) struct Edit<'a, 'o> {
     tx: &'a mut Tx<'o>,
     disks: Option<Disks<'a>>,
@@ -197,4 +197,4 @@ fn no_log() -> Error {
 }
 
 /// Bytes of a block are those of a page.
-const _: () = assert!(pram::blocks::BLOCK == PAGE && crate::ilfs::place::BLOCK == PAGE);
+const _: () = assert!(pram::blocks::BLOCK == PAGE && ilfs::place::BLOCK == PAGE);

@@ -14,8 +14,8 @@ use super::tree::entry::Entry;
 use super::tree::{self, find, Found, Writer};
 use super::{form, Content, Form, PAGE};
 use crate::error::Result;
-use crate::ilfs::{self, Place};
 use crate::layout::tag;
+use ilfs::Place;
 
 /// Places that one look at a file notes.
 pub(super) const NOTED: usize = 256;

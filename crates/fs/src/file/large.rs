@@ -8,7 +8,7 @@ use super::tree::entry::Entry;
 use super::tree::{self, find, Found, Node, Writer, FANOUT};
 use super::{form, read, Content, Form, FREED, LARGE_WORD};
 use crate::error::{Error, Result};
-use crate::ilfs::Place;
+use ilfs::Place;
 
 /// How executables and shared libraries begin.
 pub(crate) const EXECUTABLE: [u8; 4] = *b"\x7fELF";

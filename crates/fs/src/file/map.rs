@@ -12,7 +12,7 @@ use super::tree::entry::Entry;
 use super::tree::{adjacent, check_block, check_page, find, Found, Node, BATCH, FANOUT};
 use super::{end_of, form, Content, Form, PAGE};
 use crate::error::{Error, Result};
-use crate::ilfs::Place;
+use ilfs::Place;
 
 /// A stretch of a file that lies in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

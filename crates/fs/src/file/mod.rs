@@ -62,11 +62,11 @@ use pram::{Region, Tag, Tx};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::ilfs::Place;
 use crate::layout::form::{COMPRESSED, DIRECT, TREE};
 use crate::layout::{tag, Root};
 use compressed::Compressed;
 use direct::{Direct, Patch};
+use ilfs::Place;
 use tree::{Node, Writer};
 
 pub(crate) use crate::layout::PAGE;
@@ -98,7 +98,7 @@ pub(crate) struct Content {
 }
 
 /// Most bytes that one transaction writes; callers cut longer writes.
-pub(crate) const ATOMIC: u64 = 1 << 20;
+pub(crate) const ATOMIC: u64 = ilfs::room::LONGEST * ilfs::place::BLOCK;
 /// Most pages that one transaction frees, where there may be more, and most that one takes.
 pub(crate) const FREED: u64 = 512;
 pub(crate) const FILLED: u64 = 128;

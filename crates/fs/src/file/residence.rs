@@ -14,8 +14,8 @@ use super::tree::entry::Entry;
 use super::tree::{self, Writer};
 use super::{form, Content, Form, LARGE_WORD, MOVED_WORD, PAGE};
 use crate::error::Result;
-use crate::ilfs::Place;
 use crate::layout::{tag, Root};
+use ilfs::Place;
 
 /// A page in memory, of a file of whatever form.
 #[derive(Clone, Copy, Debug)]

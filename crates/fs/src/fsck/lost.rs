@@ -13,10 +13,10 @@ use serde::Serialize;
 use crate::attr::{Ino, Kind};
 use crate::error::{Error, Result};
 use crate::file;
-use crate::ilfs::place::Run;
-use crate::ilfs::read::{Reach, Reading, Verdict};
-use crate::ilfs::{Log, Place};
 use crate::node::{content_of, Fs};
+use ilfs::place::Run;
+use ilfs::read::{Reach, Reading, Verdict};
+use ilfs::{Log, Place};
 
 /// Bytes of a file that are lost, as far as disks are as they are now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -164,7 +164,7 @@ impl Fs {
     fn unreadable(&self, log: &Log, pages: &[(u64, Place)]) -> Vec<(u64, Place)> {
         let (session, mut found) = (self.session(), Vec::new());
         let mut under_way = VecDeque::new();
-        let mut end = |(reading, these): (Result<Reading, crate::ilfs::Error>, &[(u64, Place)])| {
+        let mut end = |(reading, these): (Result<Reading, ilfs::Error>, &[(u64, Place)])| {
             if reading.and_then(|reading| reading.wait(log, session)).is_err() {
                 found.extend_from_slice(these);
             }

@@ -206,14 +206,10 @@ fn is_lost(region: &Region, segment: u64) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use pram::medium::BATTERY;
-    use pram::Mapping;
-
     use super::*;
 
     fn session() -> Session {
-        let map = Mapping::anonymous(4 << 20).unwrap();
-        Session::private(Region::format(map, Box::new(BATTERY), [7; 16], 1, 0).unwrap(), 64).unwrap()
+        Session::in_memory(4 << 20).unwrap()
     }
 
     fn alloc(session: &Session) -> u64 {

@@ -25,12 +25,11 @@ use crate::attr::{Ino, Kind, SYMLINK_MAX};
 use crate::dir::{self, Dir};
 use crate::error::{Error, Result};
 use crate::file;
-use crate::ilfs;
-use crate::ilfs::table::{self, Needs};
 use crate::inode::{self, reserver, Block};
 use crate::layout::{tag, RawInode, INODE, MAX_INODES, PERM_CHUNKS, PER_BLOCK, TABLE};
 use crate::node::{content_of, dictionaries, Fs};
 use crate::{xattr, ROOT};
+use ilfs::table::{self, Needs};
 pub use lost::{Look, Lost};
 use mark::Marks;
 
@@ -336,7 +335,7 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        match crate::ilfs::Log::objects(self.fs.session()) {
+        match ilfs::Log::objects(self.fs.session()) {
             Ok(objects) => objects.into_iter().for_each(|off| {
                 self.mark(off, tag::LOG, &|| "segment table".into());
             }),

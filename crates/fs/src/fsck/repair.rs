@@ -14,12 +14,12 @@ use crate::attr::{Ino, Kind, SYMLINK_MAX};
 use crate::dir::{self, Dir, Entry};
 use crate::error::{Error, Result};
 use crate::file;
-use crate::ilfs::table::{self, Needs};
+use crate::inode;
 use crate::inode::Block;
 use crate::layout::{RawInode, RawPerm, INODE, PER_BLOCK};
 use crate::node::{Fs, Node};
 use crate::ROOT;
-use crate::{ilfs, inode};
+use ilfs::table::{self, Needs};
 
 const LOST_FOUND: &str = "lost+found";
 

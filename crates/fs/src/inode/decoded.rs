@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_has_changed_is_not_served() {
-        let session = crate::rig::session(4 << 20);
+        let session = pram::Session::in_memory(4 << 20).unwrap();
         let decoded = Decoded::default();
         let seen = session.seen(7).unwrap();
         assert!(decoded.get(7, seen, FORM).is_none());
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn nobody_sees_half_of_one_that_is_replaced() {
-        let session = crate::rig::session(4 << 20);
+        let session = pram::Session::in_memory(4 << 20).unwrap();
         let (decoded, stop) = (Decoded::default(), AtomicBool::new(false));
         let seen = session.seen(7).unwrap();
         decoded.wants(7);

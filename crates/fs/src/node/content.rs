@@ -11,7 +11,6 @@ use super::{now, At, Fallocate, Fs, Node, ReadFlags, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::{Error, Lack, Result};
 use crate::file::{self, Edit, Sought};
-use crate::ilfs;
 use crate::layout::RawInode;
 use crate::ubj;
 use crate::xattr;

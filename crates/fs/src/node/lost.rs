@@ -7,7 +7,7 @@ use super::{Fs, Node};
 use crate::attr::{Ino, Kind};
 use crate::error::Result;
 use crate::file::{self, PAGE};
-use crate::ilfs::Place;
+use ilfs::Place;
 
 /// Pages that one operation makes holes of.
 const PIECE: usize = 64;

@@ -434,8 +434,7 @@ impl Fs {
 /// The kernel's time at the resolution of its tick. What goes into inodes: [`times`].
 #[inline(always)]
 pub(crate) fn now() -> Time {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Time(t.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec))
+    Time(pram::clock::now())
 }
 
 /// Is `name` one that an entry may have?

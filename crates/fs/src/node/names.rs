@@ -1,11 +1,11 @@
 //! What directories need to know of names, of a pool: its hash key, and the symbols of its profiles.
 
-use crate::dir::hash::{NameHash, Sip};
 use crate::dir::Naming;
 use crate::error::Result;
 use crate::inode::Table;
 use crate::packed::names::Symbols;
 use crate::packed::profile::Numbers;
+use pram::sip::{NameHash, Sip};
 
 pub(crate) struct Names<'a> {
     sip: Sip,

@@ -28,8 +28,8 @@ use super::{Fs, Node, ReadFlags};
 use crate::attr::Ino;
 use crate::error::{Error, Result};
 use crate::file::{self, Content, Fetched, Missing, Needed};
-use crate::ilfs::Place;
 use crate::ubj;
+use ilfs::Place;
 
 /// How many times a change fetches what it needs without a long lock.
 const TRIES: u32 = 3;

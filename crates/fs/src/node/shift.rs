@@ -12,7 +12,6 @@ use super::{Fallocate, Fs, Node};
 use crate::attr::Ino;
 use crate::error::{Error, Result};
 use crate::file::{self, Leftover, Shift};
-use crate::ilfs;
 
 impl Fs {
     /// Is this a change of a file that one operation would take long for?

@@ -10,10 +10,10 @@ use crate::attr::{Ino, Kind};
 use crate::dir;
 use crate::error::Result;
 use crate::file::{self, Part, PAGE};
-use crate::ilfs::Place;
 use crate::layout::{RawInode, INODE};
 use crate::setting::Redundancy;
 use crate::xattr;
+use ilfs::Place;
 
 /// What an inode occupies, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

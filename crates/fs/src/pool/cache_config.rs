@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ilfs::SEGMENTS;
 use crate::ubj;
+use ilfs::SEGMENTS;
 
 /// What is set; what is not is as usual. A value out of its bounds is refused when `pool.toml` is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

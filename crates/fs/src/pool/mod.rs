@@ -68,7 +68,6 @@ use region::file::{self, Opened};
 use region::{locks, shared};
 use rescue::{inventory, orphans, salvage};
 
-pub use crate::ilfs::leave::Leaving;
 pub use cache_config::CacheConfig;
 pub use compression_config::CompressionConfig;
 pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
@@ -82,6 +81,7 @@ pub use disks::replace::{Replace, Replaced};
 pub use disks::stop::{Stop, Verdict};
 pub use disks::work::{LeavingStatus, OutOfUse, Scrub, WorkStatus};
 pub use exraid::Layout;
+pub use ilfs::leave::Leaving;
 pub use look::{Looked, Released};
 pub use make::from_disks::FromDisks;
 pub use make::lost::Incomplete;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::config::Config;
 use super::{role, CommitInterval, Pool, Threshold};
 use crate::error::{Error, Result};
-use crate::ilfs::table::GROWING;
 use crate::node::Policy;
 use crate::poll::poll_until;
 use crate::setting::Durability;
+use ilfs::table::GROWING;
 
 /// How long a process has to do as it is asked.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -17,11 +17,11 @@ use super::medium::MediumKind;
 use super::paths::{self, LOG, RUNTIME_DIR};
 use super::{load, Pool};
 use crate::error::{Error, Result};
-use crate::ilfs::carry::Carried;
-use crate::ilfs::{self, Log};
 use crate::inode::max_inodes;
 use crate::node::{Atime, Fs, Policy};
 use crate::ubj::{Options, Union};
+use ilfs::carry::Carried;
+use ilfs::Log;
 
 /// How a pool is saved.
 #[derive(Clone, Copy, Debug, Default)]

@@ -15,8 +15,8 @@ use super::write_back::regular;
 use super::{all_memory, count, free_memory, usage, Count, Union};
 use crate::error::{Error, Result};
 use crate::file::{self, Fetched};
-use crate::ilfs::table::SETTLING;
 use crate::node::Fs;
+use ilfs::table::SETTLING;
 
 /// Pages that one transaction lets in.
 const PIECE: u64 = 256;

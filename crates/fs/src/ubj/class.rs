@@ -11,13 +11,13 @@ use super::Union;
 use crate::attr::{Ino, Kind};
 use crate::error::{Error, Result};
 use crate::file::{self, Part};
-use crate::ilfs::part::Owner;
-use crate::ilfs::sorted;
-use crate::ilfs::table::CLEANING;
-use crate::ilfs::{Class, Place};
 use crate::layout::RawInode;
 use crate::node::{content_of, Fs};
 use crate::setting::Redundancy;
+use ilfs::part::Owner;
+use ilfs::sorted;
+use ilfs::table::CLEANING;
+use ilfs::{Class, Place};
 
 /// Blocks of a file, and where they lie.
 type Pages = Vec<(Owner, Place)>;
@@ -79,9 +79,9 @@ impl Union {
         }
         let _alone = fs.session().long_lock(CLEANING)?;
         let moved = match self.log().rehome(fs.session(), &Cleaning::of(fs, self), &misplaced) {
-            Err(crate::ilfs::Error::NoSpace) => {
+            Err(ilfs::Error::NoSpace) => {
                 drop(_alone);
-                return Ok(self.free(fs, true)? == crate::ilfs::clean::Reason::Enough && !self.is_full(fs)?);
+                return Ok(self.free(fs, true)? == ilfs::clean::Reason::Enough && !self.is_full(fs)?);
             }
             moved => moved?,
         };

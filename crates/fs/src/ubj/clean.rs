@@ -14,13 +14,13 @@ use super::{count, Count, Union};
 use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};
-use crate::ilfs::clean::{Cleaned, Fate, Files, Kept, Move, Reason};
-use crate::ilfs::copies::Copied;
-use crate::ilfs::part::Owner;
-use crate::ilfs::sorted;
-use crate::ilfs::table::{CLEANING, SETTLING};
-use crate::ilfs::{self, Place};
 use crate::node::{At, Fs};
+use ilfs::clean::{Cleaned, Fate, Files, Kept, Move, Reason};
+use ilfs::copies::Copied;
+use ilfs::part::Owner;
+use ilfs::sorted;
+use ilfs::table::{CLEANING, SETTLING};
+use ilfs::Place;
 
 /// Pages that one transaction relocates.
 const PIECE: usize = 128;

@@ -12,9 +12,9 @@ use super::write_back::regular;
 use super::{count, Count, Union};
 use crate::error::{Error, Result};
 use crate::file;
-use crate::ilfs::table::SETTLING;
-use crate::ilfs::Place;
 use crate::node::Fs;
+use ilfs::table::SETTLING;
+use ilfs::Place;
 
 /// Blocks that one transaction frees.
 const PIECE: usize = 256;

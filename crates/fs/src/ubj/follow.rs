@@ -28,7 +28,6 @@ use super::Union;
 use crate::attr::{Ino, Kind};
 use crate::error::{Error, Result};
 use crate::file::{self, Content, PAGE};
-use crate::ilfs;
 use crate::layout::{root, RawInode};
 use crate::node::{content_of, Fs};
 

@@ -3,7 +3,7 @@
 //! A place is remembered as a number of 32 bits in one of the sets that there is room for, each of eight, the oldest of which goes
 //! first. Two places may have one number, once in some hundred million: then a page comes in that was read only once.
 
-use crate::ilfs::Place;
+use ilfs::Place;
 
 /// Places of a set.
 const WAYS: usize = 8;

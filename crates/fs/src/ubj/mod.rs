@@ -67,7 +67,7 @@ use pram::Session;
 
 use crate::attr::Ino;
 use crate::error::Result;
-use crate::ilfs::{self, Log};
+use ilfs::Log;
 
 pub use commit::Commits;
 pub use follow::Survey;
@@ -288,7 +288,7 @@ impl Union {
     }
 
     /// How regions are opened that come later.
-    pub(crate) fn set_opener(&self, opener: crate::ilfs::areas::Opener) {
+    pub(crate) fn set_opener(&self, opener: ilfs::areas::Opener) {
         self.log.set_opener(opener);
     }
 

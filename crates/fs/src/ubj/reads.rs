@@ -20,11 +20,11 @@ use rustix::io::Errno;
 use super::ghosts::Ghosts;
 use super::{count, Count, Union};
 use crate::file::{self, FetchedPage, Fetching};
-use crate::ilfs::ahead::Ahead;
-use crate::ilfs::place::BLOCK;
-use crate::ilfs::read::Reading;
-use crate::ilfs::{Error, Log, Place, Run};
 use crate::node::Fs;
+use ilfs::ahead::Ahead;
+use ilfs::place::BLOCK;
+use ilfs::read::Reading;
+use ilfs::{Error, Log, Place, Run};
 
 /// Bytes that are kept.
 const KEPT: u64 = 32 << 20;

@@ -40,12 +40,12 @@ use crate::attr::{Ino, Kind};
 use crate::compress::codec;
 use crate::error::{Error, Result};
 use crate::file::{self, Fate, Fetched, Missing, Sent, PAGE};
-use crate::ilfs::part::Owner;
-use crate::ilfs::table::SETTLING;
-use crate::ilfs::write::Block;
-use crate::ilfs::{self, Head, Place};
 use crate::node::packing::Purpose;
 use crate::node::{content_of, Fs};
+use ilfs::part::Owner;
+use ilfs::table::SETTLING;
+use ilfs::write::Block;
+use ilfs::{Head, Place};
 
 /// Pages that one transaction lets lead to disk.
 const SENT: usize = 256;

@@ -18,9 +18,9 @@ use super::write_back::MUCH;
 use super::{all_memory, count, counted, dirty, free_memory, part, usage, Count, Union};
 use crate::error::{Lack, Result};
 use crate::file::ATOMIC;
-use crate::ilfs::clean::Reason;
 use crate::node::waits::is_hurried;
 use crate::node::Fs;
+use ilfs::clean::Reason;
 
 /// Of memory one part in so many is kept free: below the first clean blocks go ahead of need, until the second is free.
 pub(super) const LOW: u64 = 16;

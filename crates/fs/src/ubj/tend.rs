@@ -11,12 +11,11 @@ use exraid::{Background, Whereabouts};
 use super::clean::Cleaning;
 use super::{Count, Union};
 use crate::error::Result;
-use crate::ilfs;
-use crate::ilfs::clean::{Cleaned, Files, Reason};
-use crate::ilfs::copies::Copied;
-use crate::ilfs::scrub::{Scrubbed, Wrong};
-use crate::ilfs::table::{Cause, CLEANING};
 use crate::node::Fs;
+use ilfs::clean::{Cleaned, Files, Reason};
+use ilfs::copies::Copied;
+use ilfs::scrub::{Scrubbed, Wrong};
+use ilfs::table::{Cause, CLEANING};
 
 /// What a piece of work came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +184,7 @@ impl Union {
         Ok(Piece::Done)
     }
 
-    /// Verifies a segment: see [`crate::ilfs::scrub`].
+    /// Verifies a segment: see [`ilfs::scrub`].
     pub(crate) fn scrub_one(
         &self,
         fs: &Fs,
@@ -262,7 +261,7 @@ impl Union {
                         pace.add(u64::from(done) * ilfs::place::BLOCK);
                         pace.rest(self.log().tasks(fs.session())?.rate, &|| false);
                     }
-                    Err(crate::ilfs::Error::NoSpace) => {
+                    Err(ilfs::Error::NoSpace) => {
                         self.free(fs, true)?;
                     }
                     Err(e) => return Err(e.into()),
@@ -284,6 +283,6 @@ impl Union {
     /// Whose a block is that was found wrong, and where in the file it lies now.
     pub(crate) fn page_now(&self, fs: &Fs, one: &Wrong) -> bool {
         let files = Cleaning::of(fs, self);
-        files.fate(one.owner, one.place).is_ok_and(|fate| !matches!(fate, crate::ilfs::clean::Fate::Dead))
+        files.fate(one.owner, one.place).is_ok_and(|fate| !matches!(fate, ilfs::clean::Fate::Dead))
     }
 }

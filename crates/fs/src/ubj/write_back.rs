@@ -23,11 +23,11 @@ use super::{count, Count, Union};
 use crate::attr::Kind;
 use crate::error::{Error, Result};
 use crate::file;
-use crate::ilfs::part::Owner;
-use crate::ilfs::sorted::Sorted;
-use crate::ilfs::write::Block;
-use crate::ilfs::{self, Head, Place};
 use crate::node::{At, Fs, Node};
+use ilfs::part::Owner;
+use ilfs::sorted::Sorted;
+use ilfs::write::Block;
+use ilfs::{Head, Place};
 
 /// Blocks that one transaction pins or gives places to.
 const PIECE: usize = 256;

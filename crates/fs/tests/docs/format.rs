@@ -2,13 +2,13 @@
 
 use std::mem::{offset_of, size_of};
 
-use fs::ilfs::carry::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegment};
-use fs::ilfs::part::{RawOwner, RawPart};
-use fs::ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use fs::layout::{
     self, AccessTimes, InodeBlock, RawCompressed, RawDictionary, RawInode, RawPacked, RawPerm, RawProfile,
     RawStreamChunk, Super,
 };
+use ilfs::carry::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegment};
+use ilfs::part::{RawOwner, RawPart};
+use ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use pram::blocks::Descriptor;
 use pram::copy::image::{RawEntry, RawImage};
 use pram::copy::log::{RawLog, RawRecord};
@@ -134,13 +134,13 @@ fn constants_are_as_told() {
         ("ROOT_PROFILES", layout::root::PROFILES),
         ("PACKED", layout::PACKED),
         ("PROFILES", layout::PROFILES as u64),
-        ("CHUNK", fs::ilfs::table::CHUNK),
-        ("HEADS", fs::ilfs::table::HEADS as u64),
-        ("BUCKETS", fs::ilfs::table::BUCKETS),
-        ("BLOCK", fs::ilfs::place::BLOCK),
-        ("BLOCK_BITS", fs::ilfs::place::BLOCK_BITS.into()),
-        ("SEQUENCE_BITS", fs::ilfs::place::SEQUENCE_BITS.into()),
-        ("PART_VERSION", fs::ilfs::part::VERSION.into()),
+        ("CHUNK", ilfs::table::CHUNK),
+        ("HEADS", ilfs::table::HEADS as u64),
+        ("BUCKETS", ilfs::table::BUCKETS),
+        ("BLOCK", ilfs::place::BLOCK),
+        ("BLOCK_BITS", ilfs::place::BLOCK_BITS.into()),
+        ("SEQUENCE_BITS", ilfs::place::SEQUENCE_BITS.into()),
+        ("PART_VERSION", ilfs::part::VERSION.into()),
         ("ROOT_GROUPS", pram::session::USER_ROOTS),
         ("ROOT_RECOVERED", pram::session::USER_ROOTS + 1),
         ("ROOT_EPOCH", pram::session::USER_ROOTS + 2),
@@ -187,8 +187,8 @@ fn constants_are_as_told() {
 /// The words of a segment's entry, and a summary, from the page's tables alone.
 #[test]
 fn segments_are_as_told() {
-    use fs::ilfs::part::{Entry, Found, Identity, Owner, Part};
-    use fs::ilfs::table::{Segment, State};
+    use ilfs::part::{Entry, Found, Identity, Owner, Part};
+    use ilfs::table::{Segment, State};
     let page = Page::open("FORMAT.md");
     let segment = Segment {
         sequence: 0x9_8765_4321,

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use fs::{Kind, OpenOptions, Pool};
-use pram::medium::BATTERY;
-use pram::{Mapping, Off, Region, Session};
+use pram::{Off, Session};
 
 use crate::content;
 use crate::reader::{unpack, Raw, Reader};
@@ -265,8 +264,7 @@ fn an_image_holds_the_region() {
 #[test]
 fn an_open_transaction_is_in_its_slot_as_told() {
     let page = Page::open("FORMAT.md");
-    let map = Mapping::anonymous(1 << 20).unwrap();
-    let session = Session::private(Region::format(map, Box::new(BATTERY), [7; 16], 1, 0).unwrap(), 64).unwrap();
+    let session = Session::in_memory(1 << 20).unwrap();
     let mut op = session.begin().unwrap();
     let slot = page.constant("SLOTS_AT") + u64::from(op.slot()) * page.constant("SLOT");
     let bytes = || {

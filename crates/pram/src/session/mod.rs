@@ -33,7 +33,8 @@ use crate::blocks::BLOCK;
 use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
-use crate::mem::{byte_lock, thread_hint};
+use crate::medium::BATTERY;
+use crate::mem::{byte_lock, thread_hint, Mapping};
 use crate::off::Off;
 use crate::region::{Region, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
@@ -98,6 +99,13 @@ pub struct Attach<'a> {
 }
 
 impl Session {
+    /// On an empty region of `size` bytes in this process's own memory, with 64 keys: tests, tools.
+    pub fn in_memory(size: u64) -> Result<Session> {
+        let map = Mapping::anonymous(size).map_err(Error::host("memory"))?;
+        let region = Region::format(map, Box::new(BATTERY), [7; 16], 1, 0)?;
+        Session::private(region, 64)
+    }
+
     /// Attaches to a region that only this process has: tests, tools. Recovers it.
     pub fn private(region: Region, keys: u64) -> Result<Session> {
         Session::private_with(region, keys, None)

@@ -4,10 +4,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use exraid::{Answer, Class, Device, Done, Error, Layout, Op, Pending, Properties, Request, Uuid};
-use fs::ilfs::{table, Log};
 use fs::node::{Atime, Policy};
 use fs::ubj::{Commits, Options, Union};
 use fs::Fs;
+use ilfs::{table, Log};
 use pram::copy::log::MIN_CAPACITY;
 use pram::copy::marks::Marks;
 use pram::copy::{self, Copy, SharedDisk};

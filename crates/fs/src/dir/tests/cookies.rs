@@ -132,7 +132,7 @@ fn readers_need_no_lock() {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::Mutex;
     const KEY: u64 = 5;
-    let s = session(64 << 20);
+    let s = pram::Session::in_memory(64 << 20).unwrap();
     let d = Mutex::new(Dir::EMPTY);
     let change = |f: &mut dyn FnMut(&mut Tx, &mut Dir)| {
         let mut op = s.begin().unwrap();

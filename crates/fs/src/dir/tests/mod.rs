@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use pram::{Region, Session};
 use rng::Rng;
 
-use super::hash::{NameHash, Sip};
 use super::*;
 use crate::packed::names::{Sample, Symbols};
-use crate::rig::session;
+use pram::sip::{NameHash, Sip};
 
 mod cookies;
 mod damage;
@@ -56,7 +55,7 @@ pub fn symbols() -> &'static Symbols {
 
 impl<H: Naming> Bench<H> {
     pub fn new(size: u64, h: H) -> Self {
-        Bench { s: session(size), h, d: Dir::EMPTY, model: BTreeMap::new() }
+        Bench { s: pram::Session::in_memory(size).unwrap(), h, d: Dir::EMPTY, model: BTreeMap::new() }
     }
 
     pub fn insert(&mut self, name: &[u8], e: Entry) -> Result<()> {

@@ -53,7 +53,7 @@ fn change(s: &Session, f: impl FnOnce(&mut Tx)) {
 #[test]
 #[ignore = "prints times, asserts none"]
 fn by_size() {
-    let s = session(1 << 30);
+    let s = pram::Session::in_memory(1 << 30).unwrap();
     s.region().map().advise_huge();
     let r = s.region();
     let e = Entry { ino: 5, kind: 8 };

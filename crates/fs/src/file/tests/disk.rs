@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::file::tree::{find, Found};
-use crate::ilfs::Place;
+use ilfs::Place;
 
 /// What has been fetched from a place, or why it could not be.
 type Bytes = Result<Box<[u8]>, Errno>;

@@ -44,7 +44,7 @@ fn whole(r: &Region, c: &Content) -> Vec<u8> {
 
 #[test]
 fn a_file_of_100_bytes_takes_112() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 100]).unwrap();
     assert_eq!((occupied(s.region(), &c), allocated(s.region(), &c)), (112, 112));
@@ -53,7 +53,7 @@ fn a_file_of_100_bytes_takes_112() {
 /// A file that was cut while its blocks were being written or evicted has no tree any more: that is no damage.
 #[test]
 fn what_is_not_large_has_nothing_to_compact() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     for bytes in [0, 100, 40 << 10] {
         put(&s, &mut c, 0, &vec![1; bytes]).unwrap();
@@ -64,7 +64,7 @@ fn what_is_not_large_has_nothing_to_compact() {
 
 #[test]
 fn a_file_of_40_kb_pays_little_for_its_index() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 40 << 10]).unwrap();
     assert_eq!(occupied(s.region(), &c), (40 << 10) + 128);
@@ -73,7 +73,7 @@ fn a_file_of_40_kb_pays_little_for_its_index() {
 
 #[test]
 fn a_sparse_write_takes_only_its_path() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 1 << 50, b"far").unwrap();
     assert!(occupied(s.region(), &c) <= PAGE + 5 * 4096);
@@ -82,7 +82,7 @@ fn a_sparse_write_takes_only_its_path() {
 
 #[test]
 fn appends_move_a_small_file_rarely_and_trimming_gives_the_slack_back() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let (mut c, mut moves) = (Content::default(), 0);
     for i in 0..3000u64 {
         let before = c.root;
@@ -101,7 +101,7 @@ fn appends_move_a_small_file_rarely_and_trimming_gives_the_slack_back() {
 
 #[test]
 fn a_tree_that_became_small_turns_direct() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     let data: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
     put(&s, &mut c, 0, &data).unwrap();
@@ -115,7 +115,7 @@ fn a_tree_that_became_small_turns_direct() {
 /// As many pages as the size wants, but one of them is beyond it.
 #[test]
 fn a_small_tree_with_a_hole_stays_one() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 100_000]).unwrap();
     commit(&s, &mut c, |tx, c| truncate(tx, c, 9000)).unwrap();
@@ -128,7 +128,7 @@ fn a_small_tree_with_a_hole_stays_one() {
 
 #[test]
 fn growth_takes_what_is_left() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let (mut c, mut other) = (Content::default(), Content::default());
     put(&s, &mut c, 0, &[1; 4672]).unwrap();
     put(&s, &mut other, 0, &[2; 5456]).unwrap();
@@ -147,7 +147,7 @@ fn growth_takes_what_is_left() {
 
 #[test]
 fn what_fallocate_reserved_stays_until_truncation() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 100]).unwrap();
     commit(&s, &mut c, |tx, c| allocate(tx, c, 0, 5000, true).map(|_| ())).unwrap();
@@ -159,7 +159,7 @@ fn what_fallocate_reserved_stays_until_truncation() {
 
 #[test]
 fn truncation_to_the_same_size_gives_reserved_memory_back() {
-    let s = session(4 << 20);
+    let s = pram::Session::in_memory(4 << 20).unwrap();
     for size in [0, 1, 4096, 100_000] {
         let mut c = Content::default();
         put(&s, &mut c, 0, &vec![1; size as usize]).unwrap();
@@ -177,7 +177,7 @@ fn truncation_to_the_same_size_gives_reserved_memory_back() {
 /// All pages beyond the size go, in transactions that each free at most so many; what is below stays.
 #[test]
 fn truncation_of_much_takes_several_transactions() {
-    let s = session(16 << 20);
+    let s = pram::Session::in_memory(16 << 20).unwrap();
     for (size, left) in [(0, 0), (1, 1), (5000, 2), (3 << 20, 3 << 8)] {
         let mut c = Content::default();
         let bytes: Vec<u8> = (0..9u32 << 20).map(|i| (i / 7) as u8).collect();
@@ -210,7 +210,7 @@ fn truncation_of_much_takes_several_transactions() {
 /// Of a file with few pages, however far apart, one transaction frees all.
 #[test]
 fn what_is_cut_and_sparse_is_freed_where_it_is() {
-    let s = session(16 << 20);
+    let s = pram::Session::in_memory(16 << 20).unwrap();
     let mut c = Content::default();
     for i in 0..FREED + 10 {
         put(&s, &mut c, i << 30, b"x").unwrap();
@@ -228,7 +228,7 @@ fn what_is_cut_and_sparse_is_freed_where_it_is() {
 
 #[test]
 fn large_reservations_take_several_transactions() {
-    let s = session(16 << 20);
+    let s = pram::Session::in_memory(16 << 20).unwrap();
     let mut c = Content::default();
     let (mut at, mut steps) = (0, 0);
     while at < 9 << 20 {
@@ -250,7 +250,7 @@ fn large_reservations_take_several_transactions() {
 
 #[test]
 fn the_largest_file_and_no_larger() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     let fbig = |done: Result<()>| assert_eq!(done.unwrap_err().errno(), Errno::FBIG);
     put(&s, &mut c, MAX_SIZE - 3, b"end").unwrap();
@@ -269,7 +269,7 @@ fn the_largest_file_and_no_larger() {
 /// Would take years if it looked at every offset.
 #[test]
 fn huge_sparse_files_are_cut_and_freed_at_once() {
-    let s = session(4 << 20);
+    let s = pram::Session::in_memory(4 << 20).unwrap();
     let mut c = Content::default();
     for bit in 0..62 {
         put(&s, &mut c, 1 << bit, &[bit as u8 + 1; 2]).unwrap();
@@ -325,7 +325,7 @@ fn consistent(s: &Session, c: &Content, m: &Model, what: &str) {
 #[test]
 fn a_hole_in_a_high_tree_takes_two_transactions_where_the_log_cannot_take_both_ends() {
     for (top, times) in [(1, 1), (2, 1), (3, 1), (5, 2), (6, 2)] {
-        let s = session(4 << 20);
+        let s = pram::Session::in_memory(4 << 20).unwrap();
         let (mut c, mut m, low, high) = cut_dearly(&s, top);
         let (off, end) = (low * PAGE + 1, high * PAGE + PAGE - 1);
         consistent(&s, &c, &m, &format!("height {top}"));
@@ -354,7 +354,7 @@ fn a_hole_in_a_high_tree_takes_two_transactions_where_the_log_cannot_take_both_e
 #[test]
 fn any_tree_is_truncated_in_one_transaction() {
     for (top, with) in [(6, true), (6, false), (5, true), (5, false)] {
-        let s = session(4 << 20);
+        let s = pram::Session::in_memory(4 << 20).unwrap();
         let (mut c, mut m, low, high) = cut_dearly(&s, top);
         let size = if with { low } else { high } * PAGE + 1;
         commit(&s, &mut c, |tx, c| {
@@ -371,7 +371,7 @@ fn any_tree_is_truncated_in_one_transaction() {
 /// Its content is more than the undo log takes, and there is no memory for a copy.
 #[test]
 fn a_full_region_allows_a_hole_in_the_largest_direct_file() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 0, &[5; 32_768]).unwrap();
     let mut more = Vec::new();
@@ -389,7 +389,7 @@ fn a_full_region_allows_a_hole_in_the_largest_direct_file() {
 
 #[test]
 fn a_full_region_refuses_growth_and_allows_everything_else() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let (mut c, mut small) = (Content::default(), Content::default());
     put(&s, &mut small, 0, &[5; 12_000]).unwrap();
     // Its neighbours, so that there is no block left for a copy.
@@ -425,7 +425,7 @@ fn a_full_region_refuses_growth_and_allows_everything_else() {
 
 #[test]
 fn one_megabyte_is_overwritten_in_one_transaction_or_not_at_all() {
-    let s = session(8 << 20);
+    let s = pram::Session::in_memory(8 << 20).unwrap();
     let mut c = Content::default();
     for i in 0..3 {
         put(&s, &mut c, i << 20, &[1; 1 << 20]).unwrap();
@@ -483,7 +483,7 @@ fn use_damaged(s: &Session, c: &Content, what: &str) {
 
 #[test]
 fn damaged_content_is_reported_and_never_followed_astray() {
-    let s = session(8 << 20);
+    let s = pram::Session::in_memory(8 << 20).unwrap();
     let (mut small, mut large) = (Content::default(), Content::default());
     put(&s, &mut small, 0, &[1; 1000]).unwrap();
     put(&s, &mut large, 0, &[1; 500_000]).unwrap();
@@ -526,7 +526,7 @@ fn damaged_content_is_reported_and_never_followed_astray() {
 
 #[test]
 fn a_cycle_ends() {
-    let s = session(1 << 20);
+    let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, (1 << 57) - 1, b"x").unwrap();
     let root = Root::unpack(c.root);
@@ -540,7 +540,7 @@ fn a_cycle_ends() {
 
 #[test]
 fn salvage_keeps_what_is_whole() {
-    let s = session(4 << 20);
+    let s = pram::Session::in_memory(4 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 200_000]).unwrap();
     put(&s, &mut c, 1 << 45, &[2; 3]).unwrap();
@@ -568,7 +568,7 @@ fn salvage_keeps_what_is_whole() {
 #[test]
 fn readers_never_see_a_mixture() {
     const KEY: u64 = 5;
-    let s = session(4 << 20);
+    let s = pram::Session::in_memory(4 << 20).unwrap();
     // The file's root and size lie in the region, as in an inode.
     let mut inode = 0;
     commit(&s, &mut Content::default(), |tx, _| {
@@ -624,7 +624,7 @@ fn readers_never_see_a_mixture() {
 /// An entry that leads to another file's block: neither is that zeroed where the size moves over it, nor freed.
 #[test]
 fn a_damaged_entry_harms_nobody_else() {
-    let s = session(4 << 20);
+    let s = pram::Session::in_memory(4 << 20).unwrap();
     let (mut other, mut c) = (Content::default(), Content::default());
     put(&s, &mut other, 0, &[7; 3000]).unwrap();
     put(&s, &mut c, 0, &[1; 50_000]).unwrap();
@@ -660,7 +660,7 @@ fn free_all(tx: &mut Edit, c: &mut Content) -> Result<()> {
 /// only the codes tell.
 #[test]
 fn another_files_pages_are_not_followed() {
-    let s = session(4 << 20);
+    let s = pram::Session::in_memory(4 << 20).unwrap();
     let make = |owner| {
         let mut c = Content { owner, ..Content::default() };
         put(&s, &mut c, 0, &[owner as u8; 50_000]).unwrap();
@@ -699,7 +699,7 @@ fn another_files_pages_are_not_followed() {
 /// A search goes on later, where there is much to pass over.
 #[test]
 fn a_search_is_cut() {
-    let s = session(4 << 20);
+    let s = pram::Session::in_memory(4 << 20).unwrap();
     let mut c = Content::default();
     for i in 0..300u64 {
         put(&s, &mut c, i << 21, b"x").unwrap();
@@ -717,7 +717,7 @@ fn a_search_is_cut() {
 /// it at once, and writing there takes no further memory.
 #[test]
 fn reserved_pages_are_zeros_with_memory() {
-    let s = session(8 << 20);
+    let s = pram::Session::in_memory(8 << 20).unwrap();
     // Garbage, in what is free then.
     let mut other = Content::default();
     for i in 0..6 {
@@ -764,7 +764,7 @@ fn reserved_pages_are_zeros_with_memory() {
 /// The new index of a large file is built beside the old, and given up at any point or switched to.
 #[test]
 fn a_long_shift_is_made_in_pieces() {
-    let s = session(32 << 20);
+    let s = pram::Session::in_memory(32 << 20).unwrap();
     type Begin = fn(&Content) -> Result<Shift>;
     type Change = fn(&mut Vec<u8>);
     let shifts: [(&str, Begin, Change); 4] = [

@@ -14,7 +14,6 @@ use rng::Rng;
 
 use super::tree::entry::Entry;
 use super::*;
-use crate::rig::session;
 
 fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
     super::read(r, c, off, buf, |_, _| {})

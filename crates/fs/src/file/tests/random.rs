@@ -134,7 +134,7 @@ fn random_run(seed: u64, steps: u32, far: bool, region: u64) {
 }
 
 fn random_run_with(seed: u64, steps: u32, far: bool, region: u64, evicting: bool) {
-    let s = session(region);
+    let s = pram::Session::in_memory(region).unwrap();
     let r = s.region();
     let mut d = Dice(Rng::new(seed));
     let (mut c, mut m) = (Content::default(), Model::default());

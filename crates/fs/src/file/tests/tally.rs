@@ -44,7 +44,7 @@ fn check(r: &Region, c: &Content, parts: u32) -> Vec<Part> {
 
 #[test]
 fn a_file_is_counted_in_whatever_form() {
-    let s = session(8 << 20);
+    let s = pram::Session::in_memory(8 << 20).unwrap();
     let mut c = Content { owner: 5, ..Content::default() };
     assert!(check(s.region(), &c, 1).is_empty());
     commit(&s, &mut c, |tx, c| write(tx, c, 0, b"small")).unwrap();

@@ -4,7 +4,6 @@
 use super::random::Op;
 use super::*;
 use crate::attr::{Caller, Ino, SetAttr};
-use crate::ilfs;
 use crate::node::{Fallocate, WriteFlags};
 use crate::ubj::tests::rig::{Copy, Rig};
 

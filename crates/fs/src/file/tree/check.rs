@@ -7,8 +7,8 @@ use super::entry::Entry;
 use super::{check_block, check_page, Budget, Node};
 use crate::error::{Error, Result};
 use crate::file::{Content, PAGE};
-use crate::ilfs::Place;
 use crate::layout::tag;
+use ilfs::Place;
 
 /// Calls `object` with every heap object.
 pub(in crate::file) fn visit(r: &Region, root: Node, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {

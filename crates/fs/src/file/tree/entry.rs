@@ -13,8 +13,8 @@
 use pram::Region;
 
 use crate::error::{Error, Result};
-use crate::ilfs::place::PLACE_BITS;
-use crate::ilfs::Place;
+use ilfs::place::PLACE_BITS;
+use ilfs::Place;
 
 /// What an entry of a leaf stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use super::entry::{Entry, Spot};
 use super::{Node, FANOUT};
 use crate::error::{Error, Result};
 use crate::file::edit::Edit;
-use crate::ilfs::place::PLACE_BITS;
-use crate::ilfs::Place;
 use crate::layout::tag;
+use ilfs::place::PLACE_BITS;
+use ilfs::Place;
 
 /// Most words of a compact leaf: one is left free where it is made, for what a truncation cuts in two.
 pub(super) const MOST: usize = 8;
@@ -70,7 +70,7 @@ fn entry(runs: &Runs, i: u64) -> Entry {
         Some(Run { start, place: Some(place) }) => {
             let block = u64::from(place.block()) + i - start;
             // Damage, where the run leaves its segment: nothing lies there.
-            match block < u64::from(crate::ilfs::place::MOST_BLOCKS) {
+            match block < u64::from(ilfs::place::MOST_BLOCKS) {
                 true => Entry::Disk(Place::new(place.sequence(), block as u32)),
                 false => Entry::Hole,
             }

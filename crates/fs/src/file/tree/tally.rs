@@ -6,8 +6,8 @@ use super::entry::Entry;
 use super::{Budget, Node, BATCH};
 use crate::error::Result;
 use crate::file::{Part, PAGE};
-use crate::ilfs::Place;
 use crate::layout::tag;
+use ilfs::Place;
 
 /// Pages that one part of a walk looks at, those in holes of leaves among them.
 const SOME: usize = 8192;

@@ -13,7 +13,7 @@ use crate::node::{Fallocate, Policy, ReadFlags, Seek, WriteFlags};
 use crate::ROOT;
 
 fn file_system() -> Rc<Fs> {
-    let session = crate::rig::session(64 << 20);
+    let session = pram::Session::in_memory(64 << 20).unwrap();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     Rc::new(Fs::over(session, Policy::default()).unwrap())
 }
@@ -362,7 +362,7 @@ fn dictionaries_are_there_twice_and_as_long_as_they_are_named() {
 #[test]
 fn others_at_work_see_nothing_of_it() {
     use std::sync::Arc;
-    let session = crate::rig::session(64 << 20);
+    let session = pram::Session::in_memory(64 << 20).unwrap();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     let fs = Arc::new(Fs::over(session, Policy::default()).unwrap());
     // Each file holds one repeated line, its version; whoever reads must see one version, whole.

@@ -21,7 +21,7 @@ fn shake(fs: &Fs, files: &[Ino], rng: &mut Rng) {
 
 #[test]
 fn times_in_seconds_get_a_profile_of_their_own_once() {
-    let session = crate::rig::session(64 << 20);
+    let session = pram::Session::in_memory(64 << 20).unwrap();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     let fs = Fs::over(session, Policy::default()).unwrap();
     let (mut rng, root) = (Rng::new(5), Caller::root());

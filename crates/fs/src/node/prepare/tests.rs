@@ -20,7 +20,7 @@ struct Rig {
 }
 
 fn file_system() -> Rc<Fs> {
-    let session = crate::rig::session(16 << 20);
+    let session = pram::Session::in_memory(16 << 20).unwrap();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     Rc::new(Fs::over(session, Policy::default()).unwrap())
 }

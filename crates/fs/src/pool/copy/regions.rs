@@ -18,7 +18,6 @@ use rustix::io::Errno;
 
 use super::files;
 use crate::error::{Error, Result};
-use crate::ilfs;
 use crate::node::Fs;
 use crate::pool::config::Config;
 use crate::pool::disks::gather::{Gathered, With};

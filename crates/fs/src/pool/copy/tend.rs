@@ -15,7 +15,6 @@ use pram::copy::log::{Disk, Log};
 use super::regions::IMAGE;
 use super::{room, scrub};
 use crate::error::{Error, Result};
-use crate::ilfs;
 use crate::node::Fs;
 use crate::pool::config::Config;
 use crate::pool::disks::damage;

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::ilfs::scrub::Wrong;
 use crate::node::Fs;
 use crate::pool::paths::{DAMAGE, DAMAGE_LOCK};
 use crate::ubj::Union;
+use ilfs::scrub::Wrong;
 
 /// Findings that are kept at most: beyond them only their number.
 const MOST: usize = 10_000;

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::ilfs;
 use crate::pool::{read_config, Pool};
 
 /// The first number of a domain with a name that is none.

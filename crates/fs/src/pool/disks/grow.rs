@@ -23,11 +23,11 @@ use super::place;
 use super::plan::{Plan, Planned, Wanted};
 use super::shared::Agreement;
 use crate::error::{Error, Result};
-use crate::ilfs::areas::Opener;
-use crate::ilfs::{self, Log};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::options::{NewRegion, OpenOptions};
 use crate::pool::{read_config, Pool};
+use ilfs::areas::Opener;
+use ilfs::Log;
 
 /// How long it counts that a region could not be opened.
 const VAIN: Duration = Duration::from_millis(100);

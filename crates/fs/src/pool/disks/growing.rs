@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::ilfs::leave::Course;
-use crate::ilfs::table;
 use crate::node::WriteFlags;
 use crate::path::{Open, View};
 use crate::pool::config::Config;
 use crate::pool::{HowToLeave, Layout, Left, NewDisk, NewRegion, WhichRegion};
 use crate::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
+use ilfs::leave::Course;
+use ilfs::table;
 
 const MIB: u64 = 1 << 20;
 

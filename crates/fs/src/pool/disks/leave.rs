@@ -23,12 +23,12 @@ use pram::Session;
 use super::place;
 use crate::error::{Error, Result};
 use crate::fsck::Lost;
-use crate::ilfs::leave::{Course, Leaving};
-use crate::ilfs::{self, table, Log};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::options::OpenOptions;
 use crate::pool::{read_config, Pool};
 use crate::ubj::Union;
+use ilfs::leave::{Course, Leaving};
+use ilfs::{table, Log};
 
 /// How long a commit is waited for that others have to end, by whoever gives a region up.
 const COMMITS: u32 = 100;

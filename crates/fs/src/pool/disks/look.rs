@@ -16,9 +16,9 @@ use serde::Serialize;
 use super::gather::Broken;
 use super::Disks;
 use crate::error::Result;
-use crate::ilfs::{self, Log};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::status::{as_text, as_text_if_any};
+use ilfs::Log;
 
 /// How a disk stands.
 #[derive(Clone, Debug, Serialize)]

@@ -67,9 +67,9 @@ use super::config::{Config, DiskEntry};
 use super::paths::{CONFIG, DISK};
 use super::read_config;
 use crate::error::{Error, Result};
-use crate::ilfs::table::Where;
-use crate::ilfs::{self, Log};
 use gather::{Broken, Gathered, Missing, Moved, With};
+use ilfs::table::Where;
+use ilfs::Log;
 use shared::Agreement;
 
 /// How long a disk may take to answer whoever opens the pool first.

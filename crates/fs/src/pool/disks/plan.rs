@@ -10,7 +10,6 @@ use exraid::label::END;
 use exraid::{owner, Claim, Layout, OpenError, Uuid};
 
 use crate::error::{Error, Result};
-use crate::ilfs;
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::medium::MediumKind;
 use crate::pool::options::{FormatOptions, NewDisk, NewRegion};

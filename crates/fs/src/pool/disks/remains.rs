@@ -13,8 +13,8 @@ use exraid::{Device, Disk, Label, Options, Region, Uuid};
 use pram::blocks::BLOCK;
 
 use crate::error::{Error, Result};
-pub use crate::ilfs::salvage::Inode;
-use crate::ilfs::salvage::Salvage;
+pub use ilfs::salvage::Inode;
+use ilfs::salvage::Salvage;
 
 /// What was found on disks.
 pub struct Remains {

@@ -20,11 +20,11 @@ use super::place;
 use super::plan::{cannot_make, Planned, Wanted};
 use super::rebuild::Rebuilding;
 use crate::error::{Error, Result};
-use crate::ilfs::{self, Log};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::options::{NewDisk, OpenOptions};
 use crate::pool::paths::real;
 use crate::pool::{read_config, Pool};
+use ilfs::Log;
 
 /// How long is copied until the labels say how far it is.
 const ROUND: Duration = Duration::from_secs(5);

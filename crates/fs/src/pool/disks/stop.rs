@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use super::leave;
 use super::look::RegionStatus;
 use crate::error::{Error, Result};
-use crate::ilfs::live::Held;
 use crate::pool::config::DiskEntry;
 use crate::pool::copy::tend::is_whole;
 use crate::pool::paths::real;
 use crate::pool::{read_config, Pool};
+use ilfs::live::Held;
 
 /// What is to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use super::damage::{self, Damage, Found};
 use crate::error::{Error, Result};
-use crate::ilfs::balance::Filled;
 use crate::pool::copy::scrub;
 use crate::pool::Pool;
 use crate::ubj::tend::Pace;
 use crate::ubj::Union;
+use ilfs::balance::Filled;
 
 /// What there is to do.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -89,9 +89,9 @@ impl Pool {
             region: fenced.number,
             since: fenced.since,
             why: match fenced.cause {
-                crate::ilfs::table::Cause::Missing => "missing",
-                crate::ilfs::table::Cause::Failed => "failed",
-                crate::ilfs::table::Cause::Late => "late",
+                ilfs::table::Cause::Missing => "missing",
+                ilfs::table::Cause::Failed => "failed",
+                ilfs::table::Cause::Late => "late",
             },
             is_there: fenced.is_there,
         });
@@ -130,7 +130,7 @@ impl Pool {
     }
 
     /// Changes what background work is asked for.
-    pub fn ask_for(&self, change: &dyn Fn(&mut crate::ilfs::tasks::Tasks)) -> Result<()> {
+    pub fn ask_for(&self, change: &dyn Fn(&mut ilfs::tasks::Tasks)) -> Result<()> {
         self.with_log()?.log().set_tasks(self.fs.session(), change)?;
         Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
     }

@@ -15,7 +15,6 @@ use pram::{Mapping, Region, Session};
 
 use super::staging::Staged;
 use crate::error::{Error, Result};
-use crate::ilfs::carry::{Carried, Carries, RawCarriedRegion, Source, Stream};
 use crate::inode::max_inodes;
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::disks::place;
@@ -24,6 +23,7 @@ use crate::pool::options::{NewDisk, NewRegion};
 use crate::pool::paths::{self, DISK};
 use crate::pool::region::file::refuse_other_version;
 use crate::ubj::{Options, Union};
+use ilfs::carry::{Carried, Carries, RawCarriedRegion, Source, Stream};
 
 /// Sizes of files are multiples of this.
 const GRAIN: u64 = 1 << 20;
@@ -35,11 +35,11 @@ pub struct OfImage<'c> {
 }
 
 impl Source for OfImage<'_> {
-    fn next_bytes(&mut self) -> Result<Option<&[u8]>> {
+    fn next_bytes(&mut self) -> ilfs::Result<Option<&[u8]>> {
         Ok(self.content.next_bytes(self.progress)?)
     }
 
-    fn bad(&self, why: &str) -> Error {
+    fn bad(&self, why: &str) -> ilfs::Error {
         self.content.bad(why).into()
     }
 }
@@ -127,7 +127,7 @@ impl Refill<'_> {
         let keys = max_inodes(region.size());
         let session = Session::private(region, keys)?;
         match Union::open_as_it_is(&session, &regions, Options::default())? {
-            Some(union) => union.log().settle_carried(&session, stream, &mut |_| {}),
+            Some(union) => Ok(union.log().settle_carried(&session, stream, &mut |_| {})?),
             None => {
                 Err(Error::Pool("the image has content that its memory does not lead to; take another copy".into()))
             }

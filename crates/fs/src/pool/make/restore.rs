@@ -13,8 +13,6 @@ use super::refill::{OfImage, Refill};
 use super::staging::Staged;
 use super::{refuse_used_copies, relocate, Builder, OnStep};
 use crate::error::{Error, Result};
-use crate::ilfs::carry::{Carried, Stream};
-use crate::ilfs::{self, Log};
 use crate::inode::max_inodes;
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::copy::{files, logged};
@@ -26,6 +24,8 @@ use crate::pool::region::map::map_private;
 use crate::pool::region::{device, file, locks, shared};
 use crate::pool::rescue::salvage;
 use crate::pool::uuid;
+use ilfs::carry::{Carried, Stream};
+use ilfs::Log;
 
 /// What a restore may do to what is there, and what it gets.
 #[derive(Clone, Copy)]

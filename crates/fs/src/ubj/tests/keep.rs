@@ -11,13 +11,13 @@ use super::super::tend::Pace;
 use super::super::{Options, Union};
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, Kind};
-use crate::ilfs::Log;
 use crate::node::{Fs, Policy, WriteFlags};
+use ilfs::Log;
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 3 * MIB;
 
-fn scrub(fs: &Fs, union: &Union) -> Vec<crate::ilfs::scrub::Wrong> {
+fn scrub(fs: &Fs, union: &Union) -> Vec<ilfs::scrub::Wrong> {
     let slots = union.log().segments_to_scrub(fs.session()).expect("the table can be read");
     let mut pace = Pace::default();
     let mut scrub = |(sequence, slot)| union.scrub_one(fs, sequence, slot, &mut pace, 0, &|| false).expect("it works");
@@ -95,7 +95,7 @@ fn with_two_disks() -> (Arc<Fs>, Ino, Vec<u8>) {
         let disk = RamDisk::new(&format!("disk {number}"), 26 * MIB);
         make(Uuid([7; 16]), number, Layout::Single, vec![disk]).expect("a region")
     };
-    let (regions, session) = ([region(0), region(1)], crate::rig::session(64 * MIB));
+    let (regions, session) = ([region(0), region(1)], pram::Session::in_memory(64 * MIB).unwrap());
     Fs::format(&session, (0, 0, 0o755), 1).expect("a file system");
     Log::format(&session, &regions, MIB).expect("a log");
     let options = Options { threshold: MIB, ..Options::default() };

@@ -7,7 +7,7 @@ use rng::Rng;
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, Kind, SetAttr};
 use crate::fsck::Lost;
-use crate::ilfs::table::{Change, Where};
+use ilfs::table::{Change, Where};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
@@ -119,7 +119,7 @@ fn a_slot_that_nobody_gives_back_is_told_and_mended() {
     rig.union().free_segments(&rig.fs, 20, false, &mut || true).expect("it works");
     let session = rig.fs.session();
     let mut op = session.begin().expect("begun");
-    op.lock(&[crate::ilfs::KEY]).expect("locked");
+    op.lock(&[ilfs::KEY]).expect("locked");
     let mut tx = op.tx().expect("begun");
     let (at, _) = Where::find(session.region()).expect("read").expect("there is a log");
     let taken = Change::new(&mut tx, at).take_freed(u64::MAX, 1 << 40).expect("taken");

@@ -14,8 +14,8 @@ use pram::Session;
 use super::super::{Options, Union};
 use crate::attr::{Caller, Ino, Kind};
 use crate::file::{self, Content};
-use crate::ilfs::{table, Log, Place};
 use crate::node::{Fs, Policy, Usage, WriteFlags};
+use ilfs::{table, Log, Place};
 
 const MIB: u64 = 1 << 20;
 const SEGMENT: u64 = MIB;
@@ -86,7 +86,7 @@ impl Rig {
     pub fn new(memory: u64, segments: u64, threshold: u64) -> Rig {
         let disk = RamDisk::new("disk", 2 * MIB + segments * SEGMENT);
         let region = make(POOL, 0, Layout::Single, vec![disk.clone()]).expect("a region");
-        let session = crate::rig::session(memory);
+        let session = pram::Session::in_memory(memory).unwrap();
         Fs::format(&session, (0, 0, 0o755), 1).expect("a file system");
         Log::format(&session, &[region], SEGMENT).expect("a log");
         Rig::over(session, disk, threshold)

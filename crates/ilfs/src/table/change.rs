@@ -2,12 +2,12 @@
 
 use pram::{Off, Tx};
 
+use super::TAG;
 use super::{
     field, slot_in, slot_word, Cause, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table,
     Where, CHUNK, CHUNK_BYTES, KEEPS, LEAVES,
 };
-use crate::ilfs::class::CLASSES;
-use crate::layout::tag;
+use crate::class::CLASSES;
 
 /// Chunks that go in one transaction.
 const CHUNKS_AT_ONCE: u32 = 256;
@@ -133,7 +133,7 @@ impl<'t, 'o> Change<'t, 'o> {
         if let Some(entry) = self.table().entry(slot)? {
             return Ok(entry);
         }
-        let chunk = self.tx.alloc(tag::LOG, CHUNK_BYTES)?.off;
+        let chunk = self.tx.alloc(TAG, CHUNK_BYTES)?.off;
         self.tx.init_zero(chunk, CHUNK_BYTES)?;
         let directory = Off::<u64>::new(self.head()?.directory);
         self.tx.set(directory.index(u64::from(slot) / CHUNK), &chunk)?;
@@ -389,18 +389,18 @@ impl<'t, 'o> Change<'t, 'o> {
     /// with the same content in its place.
     pub(super) fn grown(&mut self, object: u64, entries: u64, more: u64, bytes: u64) -> Result<u64> {
         let region = self.tx.region();
-        let has = region.resolve(object, tag::LOG)?;
+        let has = region.resolve(object, TAG)?;
         if more * bytes <= has {
             return Ok(object);
         }
         let size = (more * bytes).max(2 * has);
-        let grown = self.tx.alloc(tag::LOG, size)?.off;
+        let grown = self.tx.alloc(TAG, size)?.off;
         self.tx.init_zero(grown, size)?;
         for word in 0..entries * bytes / 8 {
             let value = region.load(Off::<u64>::new(object).index(word))?;
             self.tx.init(Off::<u64>::new(grown).index(word), &value)?;
         }
-        self.tx.free(object, tag::LOG)?;
+        self.tx.free(object, TAG)?;
         Ok(grown)
     }
 
@@ -479,7 +479,7 @@ impl<'t, 'o> Change<'t, 'o> {
             return Ok(());
         }
         let sign = |standing| if standing == Standing::Taking { 1 } else { 0 };
-        region.since = crate::node::now().0.max(0) as u64 / 1_000_000_000;
+        region.since = pram::clock::now().max(0) as u64 / 1_000_000_000;
         let more = sign(standing) - sign(before);
         let changed = |word: u64, of: u64| word.saturating_add_signed(more * of as i64);
         self.tx.set(field!(self, spare), &changed(all.spare, region.spare))?;
@@ -512,7 +512,7 @@ impl<'t, 'o> Change<'t, 'o> {
         for entry in (first..u64::from(region.range().end).div_ceil(CHUNK)).map(|n| directory.index(n)) {
             let chunk = self.tx.region().load(entry)?;
             if chunk != 0 {
-                self.tx.free(chunk, tag::LOG)?;
+                self.tx.free(chunk, TAG)?;
                 self.tx.set(entry, &0)?;
                 gone += 1;
             }

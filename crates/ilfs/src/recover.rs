@@ -85,7 +85,7 @@ impl Log {
     }
 
     /// Notes in the table what is on the disks and not in there. To the disks nothing is written.
-    pub(crate) fn find_parts(&self, session: &Session) -> Result<Recovered> {
+    pub fn find_parts(&self, session: &Session) -> Result<Recovered> {
         assert_may_wait();
         let mut found = Recovered::default();
         let known = self.head(session)?;

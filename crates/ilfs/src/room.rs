@@ -13,7 +13,7 @@ use super::class::{self, Class};
 use super::error::{Error, Result};
 use super::late::GLANCE;
 use super::part::{content_of, summary_blocks};
-use super::place::{Place, BLOCK, BLOCK_BITS, SEQUENCES};
+use super::place::{Place, BLOCK_BITS, SEQUENCES};
 use super::placement::Choice;
 use super::table::{slot_in, Change, RawTable, RawTableRegion, Segment, State, KEY};
 use super::write::cause_of;
@@ -35,7 +35,8 @@ const AHEAD_SHARE: u32 = 16;
 /// Segments for which hosts keep room ahead of need: one part in so many, and so many at most; and twice what an operation writes.
 const RESERVED_SHARE: u64 = 32;
 const RESERVED_MOST: u64 = 32;
-const LONGEST: u64 = crate::file::ATOMIC / BLOCK;
+/// Blocks that one operation writes at most.
+pub const LONGEST: u64 = 256;
 
 /// What room is wanted for.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +131,7 @@ fn head_of(head: Head, class: Class) -> usize {
 
 /// Seconds since 1970.
 pub(super) fn seconds() -> u32 {
-    (crate::node::now().0 / 1_000_000_000).clamp(0, u32::MAX.into()) as u32
+    (pram::clock::now() / 1_000_000_000).clamp(0, u32::MAX.into()) as u32
 }
 
 /// A transaction with the lock of the table. Begins anew where the region takes memory for it.
@@ -497,7 +498,7 @@ impl Log {
             let Some((slot, segment)) = change.table().find(group[0].sequence())? else { continue };
             let live = segment.live.checked_sub(group.len() as u32).ok_or_else(|| {
                 let what = format!("{}: more blocks are given up than are live", group[0]);
-                crate::Error::Corrupt(what)
+                Error::Corrupt(what)
             })?;
             change.set_live(slot, &Segment { live, ..segment })?;
             *released.entry(segment.class).or_default() += group.len() as i64;

@@ -7,8 +7,8 @@
 use pram::Off;
 
 use super::change::Change;
+use super::TAG;
 use super::{damaged, field, slot_in, slot_word, RawTable, Result, Segment, Table, BUCKETS, CHAINS_BYTES};
-use crate::layout::tag;
 
 /// The chain of a sequence number, of so many.
 pub(super) fn bucket_of(sequence: u64, buckets: u64) -> u64 {
@@ -23,12 +23,12 @@ impl Table<'_> {
     /// Where the first slot of a chain is kept; `None`: its chunk was not made, and the chain is empty.
     fn bucket(&self, bucket: u64) -> Result<Option<Off<u64>>> {
         let chains = self.word(field!(self, chains))?;
-        self.region.resolve(chains, tag::LOG)?;
+        self.region.resolve(chains, TAG)?;
         let chunk = self.word(Off::<u64>::new(chains).index(bucket / BUCKETS))?;
         if chunk == 0 {
             return Ok(None);
         }
-        self.region.resolve(chunk, tag::LOG)?;
+        self.region.resolve(chunk, TAG)?;
         Ok(Some(Off::<u64>::new(chunk).index(bucket % BUCKETS)))
     }
 
@@ -50,7 +50,7 @@ impl Change<'_, '_> {
         let at = match self.table().bucket(bucket)? {
             Some(at) => at,
             None => {
-                let chunk = self.tx.alloc(tag::LOG, CHAINS_BYTES)?.off;
+                let chunk = self.tx.alloc(TAG, CHAINS_BYTES)?.off;
                 self.tx.init_zero(chunk, CHAINS_BYTES)?;
                 let chains = Off::<u64>::new(self.head()?.chains);
                 self.tx.set(chains.index(bucket / BUCKETS), &chunk)?;

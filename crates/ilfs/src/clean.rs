@@ -549,7 +549,7 @@ impl Log {
     /// Puts that slot at the end of the freed ones, if it is the first and may be used; was it?
     fn requeue(&self, session: &Session, slot: u32, durable: u64) -> Result<bool> {
         self.change(session, |change| {
-            let epoch = session.epoch().map_err(crate::Error::from)?;
+            let epoch = session.epoch()?;
             change.requeue_freed(slot, durable, epoch)
         })
     }

@@ -23,7 +23,7 @@ fn log(segments: u32) -> (Arc<Session>, Log) {
     let bytes = u64::from(segments) * SEGMENT + 2 * MIB;
     let region = |n| make(POOL, n, Layout::Single, vec![RamDisk::new(&format!("disk{n}"), bytes)]).expect("a region");
     let regions: Vec<Arc<dyn Region>> = (0..2).map(region).collect();
-    let session = Arc::new(crate::rig::session(64 * MIB));
+    let session = Arc::new(pram::Session::in_memory(64 * MIB).unwrap());
     Log::format(&session, &regions, SEGMENT).expect("a log");
     let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
     let one = |slot: u32| Segment {

@@ -42,7 +42,7 @@ impl Rig {
         let disk = RamDisk::new("disk", 2 * MIB + segments * SEGMENT);
         let faults = FaultDisk::over(disk.clone(), segments, Faults::default());
         let region = make(POOL, 0, Layout::Single, vec![faults.clone()]).expect("a region");
-        let session = Arc::new(crate::rig::session(MIB));
+        let session = Arc::new(pram::Session::in_memory(MIB).unwrap());
         Log::format(&session, std::slice::from_ref(&region), SEGMENT).expect("a log");
         let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
         Rig { session, disk, faults, others: Vec::new(), rams: Vec::new(), log }
@@ -60,7 +60,7 @@ impl Rig {
         let region = |(n, disk): (u32, &Arc<FaultDisk>)| make(POOL, n, Layout::Single, vec![disk.clone()]).expect("it");
         let regions: Vec<Arc<dyn Region>> = (0..).zip(&faults).map(region).collect();
         // The table of a hundred takes more room than there is beside all else in the least region.
-        let session = Arc::new(crate::rig::session(MIB * u64::from(1 + disks / 100)));
+        let session = Arc::new(pram::Session::in_memory(MIB * u64::from(1 + disks / 100)).unwrap());
         Log::format(&session, &regions, SEGMENT).expect("a log");
         let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
         let (disk, first) = (rams.remove(0), faults.remove(0));

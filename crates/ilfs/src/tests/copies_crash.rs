@@ -55,7 +55,7 @@ fn play() -> Played {
         .zip(&told)
         .map(|(n, disk)| make(POOL, n, Layout::Single, vec![disk.clone() as Arc<dyn Device>]).expect("a region"))
         .collect();
-    let session = Arc::new(crate::rig::session(MIB));
+    let session = Arc::new(pram::Session::in_memory(MIB).unwrap());
     Log::format(&session, &regions, SEGMENT).expect("a log");
     let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
     let faults = FaultDisk::over(disks[0].clone(), 1, Faults::default());

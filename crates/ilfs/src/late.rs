@@ -83,7 +83,7 @@ impl Log {
     }
 
     /// Slots that nothing is under way to any more may be used again.
-    pub(crate) fn end_late(&self, session: &Session) -> Result<()> {
+    pub fn end_late(&self, session: &Session) -> Result<()> {
         let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, ended): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *late).into_iter().partition(|late| self.is_written_to(&*late.region, late.at));

@@ -103,15 +103,15 @@ impl Carries {
 }
 
 /// Where the bytes of a stream go, and come from.
-pub type Put<'a> = &'a mut dyn FnMut(&[u8]) -> crate::Result<()>;
+pub type Put<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
 /// Bytes that were carried.
 pub trait Source {
     /// The next ones; none at the end.
-    fn next_bytes(&mut self) -> crate::Result<Option<&[u8]>>;
+    fn next_bytes(&mut self) -> Result<Option<&[u8]>>;
 
     /// What they say makes no sense.
-    fn bad(&self, why: &str) -> crate::Error;
+    fn bad(&self, why: &str) -> Error;
 }
 
 impl Log {
@@ -247,19 +247,19 @@ pub struct Stream<'s> {
 
 impl<'s> Stream<'s> {
     /// Reads what the stream says before any content. None where there is none.
-    pub fn open(source: &'s mut dyn Source) -> crate::Result<Option<(Stream<'s>, Carries)>> {
+    pub fn open(source: &'s mut dyn Source) -> Result<Option<(Stream<'s>, Carries)>> {
         let mut stream = Stream { source, rest: Vec::new(), at: 0 };
         let Some(head) = stream.first::<RawCarried>()? else { return Ok(None) };
         let fits = head.magic == MAGIC && head.blocks <= MOST_BLOCKS && head.regions <= REGIONS;
         if !fits || head.version != VERSION {
             return Err(stream.source.bad("its content has another format than this program reads"));
         }
-        let regions = (0..head.regions).map(|_| stream.value()).collect::<crate::Result<Vec<_>>>()?;
+        let regions = (0..head.regions).map(|_| stream.value()).collect::<Result<Vec<_>>>()?;
         Ok(Some((stream, Carries { blocks: head.blocks, regions })))
     }
 
     /// So many bytes; none at the end of the stream.
-    fn bytes(&mut self, len: usize) -> crate::Result<Option<&[u8]>> {
+    fn bytes(&mut self, len: usize) -> Result<Option<&[u8]>> {
         if self.at > 0 && self.rest.len() - self.at < len {
             self.rest.drain(..self.at);
             self.at = 0;
@@ -275,24 +275,24 @@ impl<'s> Stream<'s> {
         Ok(Some(&self.rest[self.at - len..self.at]))
     }
 
-    fn first<T: Pod>(&mut self) -> crate::Result<Option<T>> {
+    fn first<T: Pod>(&mut self) -> Result<Option<T>> {
         let bytes = self.bytes(size_of::<T>())?;
         Ok(bytes.and_then(|bytes| T::read_from_bytes(bytes).ok()))
     }
 
-    fn value<T: Pod>(&mut self) -> crate::Result<T> {
+    fn value<T: Pod>(&mut self) -> Result<T> {
         match self.first()? {
             Some(value) => Ok(value),
             None => Err(self.source.bad("its content ends too early")),
         }
     }
 
-    fn bad(&self, why: &str) -> crate::Error {
+    fn bad(&self, why: &str) -> Error {
         self.source.bad(why)
     }
 
     /// Fails if anything follows.
-    pub fn end(mut self) -> crate::Result<()> {
+    pub fn end(mut self) -> Result<()> {
         match self.bytes(1)? {
             None => Ok(()),
             Some(_) => Err(self.bad("something follows the end of its content")),
@@ -300,7 +300,7 @@ impl<'s> Stream<'s> {
     }
 
     /// The next segment's parts; none of the last one.
-    fn segment(&mut self, blocks: u32) -> crate::Result<(RawCarriedSegment, Vec<Part>)> {
+    fn segment(&mut self, blocks: u32) -> Result<(RawCarriedSegment, Vec<Part>)> {
         let raw: RawCarriedSegment = self.value()?;
         let (mut parts, mut end) = (Vec::new(), 0);
         for _ in 0..raw.parts {
@@ -308,7 +308,7 @@ impl<'s> Stream<'s> {
             if part.block < end || part.entries > content_of(blocks.saturating_sub(part.block)) {
                 return Err(self.bad("its content contradicts itself"));
             }
-            let owners = (0..part.entries).map(|_| self.value()).collect::<crate::Result<Vec<RawOwner>>>()?;
+            let owners = (0..part.entries).map(|_| self.value()).collect::<Result<Vec<RawOwner>>>()?;
             let entry = |raw: RawOwner| Entry {
                 owner: Owner { ino: raw.ino, generation: raw.generation, page: raw.page },
                 version: raw.version,
@@ -332,7 +332,7 @@ impl Log {
         session: &Session,
         stream: &mut Stream<'_>,
         progress: &mut dyn FnMut(u64),
-    ) -> crate::Result<Carried> {
+    ) -> Result<Carried> {
         assert_may_wait();
         self.refresh(session)?;
         let (mut carried, limit) = (Carried::default(), self.head(session)?.limit);
@@ -381,7 +381,7 @@ impl Log {
 }
 
 /// Reads the blocks of a segment into its bytes; how many.
-fn fill(stream: &mut Stream<'_>, raw: &RawCarriedSegment, parts: &[Part], bytes: &mut [u8]) -> crate::Result<u64> {
+fn fill(stream: &mut Stream<'_>, raw: &RawCarriedSegment, parts: &[Part], bytes: &mut [u8]) -> Result<u64> {
     let mut left = raw.blocks;
     for part in parts {
         if part.end() as usize * BLOCK as usize > bytes.len() {

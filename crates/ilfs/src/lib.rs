@@ -55,13 +55,13 @@
 
 mod agenda;
 pub mod ahead;
-pub(crate) mod areas;
+pub mod areas;
 pub mod balance;
 pub mod carry;
 pub mod class;
 pub mod clean;
 pub mod copies;
-pub(crate) mod discard;
+pub mod discard;
 pub mod error;
 mod gentle;
 pub mod keep;
@@ -76,7 +76,7 @@ pub mod place;
 mod placement;
 pub mod read;
 pub mod recover;
-mod room;
+pub mod room;
 pub mod salvage;
 pub mod scrub;
 pub mod sorted;
@@ -281,7 +281,7 @@ impl Log {
     }
 
     /// Blocks of content that a segment holds.
-    pub(crate) fn content_of_segment(&self) -> u32 {
+    pub fn content_of_segment(&self) -> u32 {
         part::content_of(self.blocks)
     }
 
@@ -500,7 +500,7 @@ impl Log {
     }
 
     /// Every object of the segment table: for marking.
-    pub(crate) fn objects(session: &Session) -> Result<Vec<u64>> {
+    pub fn objects(session: &Session) -> Result<Vec<u64>> {
         let region = session.region();
         match Where::find(region)? {
             Some((at, _)) => at.objects(region),

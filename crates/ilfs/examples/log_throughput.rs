@@ -1,7 +1,7 @@
 //! How fast the log of segments is: blocks appended and read in order, against what fio does to the same disk.
 //!
 //! ```sh
-//! cargo run --release -p conquest-fs --example log_throughput -- /var/tmp/disk 2048
+//! cargo run --release -p conquest-ilfs --example log_throughput -- /var/tmp/disk 2048
 //! ```
 //!
 //! The second argument is how many MiB are written and read; the disk is a quarter larger, made anew, and removed in the
@@ -16,10 +16,10 @@ use std::time::Instant;
 
 use exraid::region::make;
 use exraid::{Aligned, Buffers, Device, Disk, Layout, Making, Uuid};
-use fs::ilfs::clean::{Cleaned, Fate, Files, Move};
-use fs::ilfs::place::BLOCK;
-use fs::ilfs::write::Block;
-use fs::ilfs::{Head, Log, Options, Owner, Place, Run, KEY, SEGMENT};
+use ilfs::clean::{Cleaned, Fate, Files, Move};
+use ilfs::place::BLOCK;
+use ilfs::write::Block;
+use ilfs::{Head, Log, Options, Owner, Place, Run, KEY, SEGMENT};
 use pram::medium::BATTERY;
 use pram::{Mapping, Session};
 
@@ -35,20 +35,20 @@ const DEPTH: usize = 8;
 struct Nothing(u64);
 
 impl Files for Nothing {
-    fn fate(&self, _: Owner, _: Place) -> fs::ilfs::Result<Fate> {
+    fn fate(&self, _: Owner, _: Place) -> ilfs::Result<Fate> {
         Ok(Fate::Dead)
     }
 
-    fn relocate(&self, moves: &[Move]) -> fs::ilfs::Result<Vec<bool>> {
+    fn relocate(&self, moves: &[Move]) -> ilfs::Result<Vec<bool>> {
         Ok(vec![false; moves.len()])
     }
 
-    fn keep(&self, blocks: &[(Owner, Place)]) -> fs::ilfs::Result<Vec<bool>> {
+    fn keep(&self, blocks: &[(Owner, Place)]) -> ilfs::Result<Vec<bool>> {
         Ok(vec![false; blocks.len()])
     }
 
-    fn kind(&self, _: Owner, _: Place) -> fs::ilfs::Result<fs::ilfs::sorted::Kind> {
-        Ok((fs::ilfs::Class::None, 1))
+    fn kind(&self, _: Owner, _: Place) -> ilfs::Result<ilfs::sorted::Kind> {
+        Ok((ilfs::Class::None, 1))
     }
 
     fn epoch(&self) -> u64 {
@@ -86,7 +86,7 @@ fn read(log: &Log, session: &Session, places: &[Place]) -> Result<f64, Box<dyn E
     let (start, mut under_way) = (Instant::now(), std::collections::VecDeque::new());
     for (n, run) in runs.iter().enumerate() {
         if under_way.len() == DEPTH {
-            under_way.pop_front().map(|reading: fs::ilfs::read::Reading| reading.wait(log, session)).transpose()?;
+            under_way.pop_front().map(|reading: ilfs::read::Reading| reading.wait(log, session)).transpose()?;
         }
         let into = memory[n % DEPTH].slice(0..u64::from(run.blocks) * BLOCK);
         under_way.push_back(log.read(session, *run, into)?);

@@ -40,13 +40,19 @@ pub enum Error {
     #[error("{0}")]
     Unusable(String),
     /// Persistent RAM failed.
+    #[error(transparent)]
+    Ram(#[from] pram::Error),
+    /// The owner of content failed.
+    #[error("{what}")]
+    Owner { what: String, errno: Errno },
+    /// What lies in persistent RAM contradicts itself.
     #[error("{0}")]
-    Ram(Arc<crate::Error>),
+    Corrupt(String),
 }
 
 impl Error {
     pub(super) fn must_grow(&self) -> bool {
-        matches!(self, Error::Ram(e) if matches!(**e, crate::Error::MustGrow))
+        matches!(self, Error::Ram(pram::Error::MustGrow))
     }
 
     /// The number that a system call would report.
@@ -55,30 +61,10 @@ impl Error {
             Error::NoSpace => Errno::NOSPC,
             Error::Device(e) | Error::Failed(e) if e.class == exraid::Class::NoSpace => Errno::NOSPC,
             Error::Ram(e) => e.errno(),
+            Error::Owner { errno, .. } => *errno,
+            Error::Corrupt(_) => Errno::UCLEAN,
             Error::Unusable(_) | Error::TooFewDomains { .. } => Errno::INVAL,
             _ => Errno::IO,
-        }
-    }
-}
-
-impl From<crate::Error> for Error {
-    fn from(e: crate::Error) -> Error {
-        Error::Ram(Arc::new(e))
-    }
-}
-
-impl From<pram::Error> for Error {
-    fn from(e: pram::Error) -> Error {
-        crate::Error::from(e).into()
-    }
-}
-
-impl From<Error> for crate::Error {
-    fn from(e: Error) -> crate::Error {
-        match &e {
-            Error::Ram(inner) if matches!(**inner, crate::Error::MustGrow) => crate::Error::MustGrow,
-            Error::NoSpace => crate::Error::DisksFull,
-            _ => crate::Error::Host { errno: e.errno(), what: e.to_string() },
         }
     }
 }

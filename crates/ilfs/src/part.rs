@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::class::CODES;
 use super::place::{Place, BLOCK, MOST_BLOCKS, SEQUENCES};
-use crate::dir::hash::{NameHash, Sip};
+use pram::sip::{NameHash, Sip};
 
 pub const MAGIC: [u8; 8] = *b"CQ-PART\n";
 pub const VERSION: u32 = 1;

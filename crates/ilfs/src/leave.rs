@@ -325,7 +325,7 @@ impl Log {
         self.adopt_orphans(session)?;
         for slot in region.range() {
             self.change(session, |change| {
-                let epoch = session.epoch().map_err(crate::Error::from)?;
+                let epoch = session.epoch()?;
                 change.lose(slot, epoch)
             })?;
         }

@@ -58,7 +58,7 @@ impl Drop for Discarding {
 
 impl Log {
     /// Slots that are being discarded by nobody, with who did.
-    pub(crate) fn orphans(&self, session: &Session) -> Result<Vec<(u32, u64)>> {
+    pub fn orphans(&self, session: &Session) -> Result<Vec<(u32, u64)>> {
         let (table, pool) = (self.at.table(session.region()), session.region().info.uuid);
         let mut orphans = Vec::new();
         for slot in session.read(KEY, || table.used_slots())? {
@@ -80,7 +80,7 @@ impl Log {
     }
 
     /// Somebody died: the next who gives anything back looks for what he left.
-    pub(crate) fn look_for_orphans(&self) {
+    pub fn look_for_orphans(&self) {
         self.are_orphans_known.store(false, Ordering::Relaxed);
     }
 

@@ -53,7 +53,7 @@ pub(super) enum Again {
 
 /// What of a segment can be read, as far as is known without its content.
 #[derive(Default)]
-pub(crate) struct Reach {
+pub struct Reach {
     /// Blocks of which a summary tells, in some copy.
     whole: Vec<Range<u32>>,
 }
@@ -65,7 +65,7 @@ impl Reach {
 }
 
 /// Whether a block can be read, as whoever reads it finds.
-pub(crate) enum Verdict {
+pub enum Verdict {
     Readable,
     Lost {
         why: String,
@@ -313,7 +313,7 @@ impl Log {
 
     /// Which blocks of the segment with this number content can be in, as far as the table and the summaries tell, of all copies that are
     /// there. Where the first summary is there no other is read.
-    pub(crate) fn reach(&self, session: &Session, sequence: u64) -> Result<Reach> {
+    pub fn reach(&self, session: &Session, sequence: u64) -> Result<Reach> {
         let mut reach = Reach::default();
         let (slot, segment) = match self.find(session, Place::new(sequence, 0)) {
             // Numbers are issued once.
@@ -338,7 +338,7 @@ impl Log {
     }
 
     /// Can the block that lies there be read? By reading it.
-    pub(crate) fn verdict(&self, session: &Session, place: Place) -> Result<Verdict> {
+    pub fn verdict(&self, session: &Session, place: Place) -> Result<Verdict> {
         let memory = Buffers::whole(&Aligned::zeroed(BLOCK as usize));
         let e = match self.read(session, Run::one(place), memory).and_then(|reading| reading.wait(self, session)) {
             Ok(_) => return Ok(Verdict::Readable),

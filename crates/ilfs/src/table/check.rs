@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use pram::{Region, Tx};
 
 use super::{slot_in, Change, Result, Segment, Standing, State, Where};
-use crate::ilfs::class::CLASSES;
-use crate::ilfs::Place;
+use crate::class::CLASSES;
+use crate::Place;
 
 /// What files were found to need of a log, counted one by one.
 #[derive(Clone, Debug, Default)]

@@ -34,17 +34,20 @@ mod copies;
 
 use std::ops::Range;
 
-use pram::{Off, Region, Tx};
+use pram::{Off, Region, Tag, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::class::{wanted_copies, CLASSES};
 use super::error::{Error, Result};
-use crate::layout::{root, tag};
 
 pub use change::Change;
 pub use check::{check, compare, mend, Compared, Needs, Work};
 pub use copies::Home;
 
+/// Of the objects of the table in the heap.
+pub const TAG: Tag = Tag(10);
+/// The root word that leads to the table, or is 0.
+pub const ROOT: u64 = 1;
 /// The key whose lock protects the table: no inode has this number.
 pub const KEY: u64 = 0;
 /// The key whose long lock whoever puts the table in order has, or moves pages of a file to other numbers.
@@ -371,7 +374,7 @@ impl Segment {
 
     fn from_raw(words: [u64; 4]) -> Result<Segment> {
         let [state, stamp, link, copies] = words;
-        let damaged = || crate::Error::Corrupt(format!("a segment of the log has the state {state:#x}"));
+        let damaged = || Error::Corrupt(format!("a segment of the log has the state {state:#x}"));
         let class = bits(state, CLASS_AT, 4) as u8;
         wanted_copies(class).ok_or_else(damaged)?;
         Ok(Segment {
@@ -433,23 +436,23 @@ pub struct Table<'r> {
 }
 
 fn damaged(what: impl Into<String>) -> Error {
-    crate::Error::Corrupt(what.into()).into()
+    Error::Corrupt(what.into())
 }
 
 impl Where {
     /// The table of a pool, and what its head says; none where the pool has no log.
     pub fn find(region: &Region) -> Result<Option<(Where, RawTable)>> {
-        let log = region.load(region.root(root::LOG))?;
+        let log = region.load(region.root(ROOT))?;
         if log == 0 {
             return Ok(None);
         }
-        region.resolve(log, tag::LOG)?;
+        region.resolve(log, TAG)?;
         let log = Off::<RawTable>::new(log);
         let raw = region.read(log)?;
         if raw.magic != TABLE_MAGIC || raw.slots > raw.end || raw.end > u64::from(u32::MAX - 1) || raw.buckets == 0 {
             return Err(damaged("the head of the segment table"));
         }
-        let holds = |object: u64, bytes: u64| Ok::<_, Error>(region.resolve(object, tag::LOG)? >= bytes);
+        let holds = |object: u64, bytes: u64| Ok::<_, Error>(region.resolve(object, TAG)? >= bytes);
         let is_whole = holds(raw.directory, raw.end.div_ceil(CHUNK) * 8)?
             && holds(raw.regions, raw.count.saturating_mul(size_of::<RawTableRegion>() as u64))?
             && holds(raw.chains, raw.buckets.div_ceil(BUCKETS) * 8)?;
@@ -463,13 +466,13 @@ impl Where {
     pub fn make(tx: &mut Tx<'_>, blocks: u32, chains: u64, sequence: u64) -> Result<Where> {
         let buckets = chains.max(1);
         let mut zeros = |bytes: u64| -> Result<u64> {
-            let object = tx.alloc(tag::LOG, bytes)?.off;
+            let object = tx.alloc(TAG, bytes)?.off;
             tx.init_zero(object, bytes)?;
             Ok(object)
         };
         let (directory, regions) = (zeros(8)?, zeros(size_of::<RawTableRegion>() as u64)?);
         let chains = zeros(buckets.div_ceil(BUCKETS) * 8)?;
-        let log = tx.alloc(tag::LOG, size_of::<RawTable>() as u64)?;
+        let log = tx.alloc(TAG, size_of::<RawTable>() as u64)?;
         let raw = RawTable {
             magic: TABLE_MAGIC,
             directory,
@@ -502,7 +505,7 @@ impl Where {
             scrub_began: 0,
         };
         tx.init(Off::new(log.off), &raw)?;
-        let root = tx.region().root(root::LOG);
+        let root = tx.region().root(ROOT);
         tx.set(root, &log.off)?;
         Ok(Where { log: Off::new(log.off) })
     }
@@ -542,7 +545,7 @@ impl<'r> Table<'r> {
         if n as u64 >= count {
             return Err(damaged(format!("region {n} of {count} of the log")));
         }
-        self.region.resolve(regions, tag::LOG)?;
+        self.region.resolve(regions, TAG)?;
         Ok(Off::<RawTableRegion>::new(regions).index(n as u64))
     }
 
@@ -602,12 +605,12 @@ impl<'r> Table<'r> {
         if u64::from(slot) >= end {
             return Err(damaged(format!("slot {slot} of the log")));
         }
-        self.region.resolve(directory, tag::LOG)?;
+        self.region.resolve(directory, TAG)?;
         let chunk = self.word(Off::<u64>::new(directory).index(u64::from(slot) / CHUNK))?;
         if chunk == 0 {
             return Ok(None);
         }
-        self.region.resolve(chunk, tag::LOG)?;
+        self.region.resolve(chunk, TAG)?;
         Ok(Some(Off::<RawSegment>::new(chunk).index(u64::from(slot) % CHUNK)))
     }
 

@@ -68,7 +68,7 @@ fn play() -> Played {
     let disk = RamDisk::new("disk", 2 * MIB + SEGMENTS * SEGMENT);
     let told = Arc::new(Told { disk: disk.clone(), before: Mutex::default() });
     let region = make(POOL, 0, Layout::Single, vec![told.clone()]).expect("a region");
-    let session = Arc::new(crate::rig::session(MIB));
+    let session = Arc::new(pram::Session::in_memory(MIB).unwrap());
     Log::format(&session, std::slice::from_ref(&region), SEGMENT).expect("a log");
     let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
     let faults = FaultDisk::over(disk.clone(), 1, Faults::default());

@@ -293,7 +293,7 @@ impl<'l> Writer<'l> {
             segment: self.log.blocks,
             head: self.head as u32,
             class: self.class.code().into(),
-            written: crate::node::now().0,
+            written: pram::clock::now(),
             entries: blocks.iter().zip(room.version..).map(entry).collect(),
         }
     }
@@ -395,7 +395,7 @@ impl<'l> Writer<'l> {
     fn drop_copy(&self, flight: &Flight, slot: u32, failed: bool) -> Result<bool> {
         self.log.change(self.session, |change| {
             // In the operation: the epoch whose commit has the change.
-            let epoch = self.session.epoch().map_err(crate::Error::from)?;
+            let epoch = self.session.epoch()?;
             change.drop_copy(flight.room.sequence, slot, failed, epoch)
         })
     }

@@ -30,19 +30,13 @@ pub struct Fenced {
 impl Log {
     /// Region `number` takes nothing more from now on, durably as the table is; false, and nothing has changed, where it is the only one
     /// that does.
-    pub(crate) fn fence(
-        &self,
-        session: &Session,
-        number: u32,
-        cause: Cause,
-        why: &dyn std::fmt::Display,
-    ) -> Result<bool> {
+    pub fn fence(&self, session: &Session, number: u32, cause: Cause, why: &dyn std::fmt::Display) -> Result<bool> {
         self.fence_if(session, number, cause, why, false)
     }
 
     /// The same of a region whose file was deleted, also of the only one: what is written there is lost when the pool is closed. What it has
     /// is moved, where others have room for it.
-    pub(crate) fn fence_deleted(&self, session: &Session, number: u32, why: &dyn std::fmt::Display) -> Result<()> {
+    pub fn fence_deleted(&self, session: &Session, number: u32, why: &dyn std::fmt::Display) -> Result<()> {
         let standing = || {
             let regions = session.read(KEY, || self.at.table(session.region()).regions())?;
             let of = regions.iter().find(|(_, region)| region.number == number);

@@ -4,8 +4,6 @@
 //! its top bits are as good as its low ones. The 128-bit key of SipHash is `key` followed by
 //! `key.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15`.
 
-use crate::bytes::short_word;
-
 /// What a directory needs of a hash function; a parameter so that tests can force collisions.
 pub trait NameHash {
     fn hash(&self, name: &[u8]) -> u64;
@@ -66,6 +64,18 @@ impl NameHash for Sip {
         }
         v[0] ^ v[1] ^ v[2] ^ v[3]
     }
+}
+
+/// Up to seven bytes as a little-endian word.
+#[inline(always)]
+pub fn short_word(bytes: &[u8]) -> u64 {
+    let n = bytes.len();
+    let half = |at: usize| u64::from(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+    if n >= 4 {
+        // Two halves that may overlap: the shared bytes agree.
+        return half(0) | half(n - 4) << ((n - 4) * 8);
+    }
+    bytes.iter().enumerate().fold(0, |word, (i, b)| word | u64::from(*b) << (i * 8))
 }
 
 #[cfg(test)]
