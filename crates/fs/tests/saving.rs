@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fs::path::{Open, View};
 use fs::pool::{HowToSave, Layout, NewDisk, NewRegion, Over};
@@ -15,16 +14,11 @@ const RECORDS: u64 = 700;
 const RECORD: u64 = 4096;
 
 /// Directories of pools; what they have in shared memory goes with them.
-///
-/// One at a time: they take much memory, and whoever makes a pool gives back memory of others whose directory is just being replaced.
-struct Homes(tempfile::TempDir, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
-
-static ALONE: Mutex<()> = Mutex::new(());
+struct Homes(tempfile::TempDir);
 
 impl Homes {
     fn new() -> Homes {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Homes(tempfile::tempdir_in("/dev/shm").unwrap(), alone)
+        Homes(tempfile::tempdir_in("/dev/shm").unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -200,6 +200,8 @@ mod tests {
     use super::super::restore::{self, Over};
     use super::*;
     use crate::path::View;
+    use crate::pool::region::shared;
+    use crate::pool::rescue::orphans;
     use crate::pool::{Layout, NewDisk, NewRegion};
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
 
@@ -425,6 +427,30 @@ mod tests {
             home.has("new");
             assert!(memory.iter().all(|path| path.exists() == (n == 1)), "after step {n}");
         }
+    }
+
+    /// Until the pool has its place another one is there, or none: memory was given back as that of a pool which is gone.
+    #[test]
+    fn memory_of_a_pool_in_the_making_stays() {
+        let home = Home::with("new", &logged());
+        let (image, empty) = (home.save(), Home(tempfile::tempdir_in("/dev/shm").expect("a directory")));
+        let over = FormatOptions { force: true, ..logged() };
+        for home in [&home, &empty] {
+            let makes: [Make; 2] = [&|dir, step| restore(dir, &image, step), &|dir, step| format(dir, &over, step)];
+            for make in makes {
+                make(&home.dir(), &mut || Ok(orphans::sweep())).expect("made");
+                let memory = home.memory();
+                assert!(memory.iter().all(|path| path.exists()), "{memory:?}");
+            }
+        }
+        interrupted(&home, &|dir, step| restore(dir, &image, step), 2);
+        orphans::sweep();
+        let uuid = pram::save::info(&image).expect("an image").uuid;
+        assert!(
+            shared::region_path(&home.dir().join(DECIDED), &uuid).exists(),
+            "that of the pool which is there from then on"
+        );
+        assert!(home.has("new"));
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use pram::save::is_at;
 use pram::session::Exclusive;
+use rustix::fs::{flock, FlockOperation, OFlags};
+use rustix::io::Errno;
 
 use super::map::open_failed;
 use super::marks;
@@ -24,6 +27,23 @@ pub fn hold_unused(path: &Path) -> Result<Option<Exclusive>> {
             true => Err(in_use(path)),
             false => Ok(Some(held)),
         };
+    }
+}
+
+/// Held while nobody makes a pool in a directory; without a file where the directory is not there.
+pub struct Unmade(#[expect(dead_code, reason = "held")] Option<fs::File>);
+
+/// Keeps all from making a pool in `dir`: who begins to waits. `None` if somebody makes one. Where a file system has no such locks that goes
+/// without.
+pub fn hold_unmade(dir: &Path) -> std::io::Result<Option<Unmade>> {
+    let flags = OFlags::DIRECTORY.union(OFlags::NOCTTY).bits() as i32;
+    match fs::OpenOptions::new().read(true).custom_flags(flags).open(dir) {
+        Ok(file) => match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            _ => Ok(Some(Unmade(Some(file)))),
+        },
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Some(Unmade(None))),
+        Err(e) => Err(e),
     }
 }
 

@@ -14,7 +14,8 @@ use pram::copy::log;
 use pram::copy::marks::Marks;
 
 use crate::error::{Error, Result};
-use crate::pool::paths::{self, IMAGE, LOGS};
+use crate::pool::paths::{self, DECIDED, IMAGE, LOGS};
+use crate::pool::region::locks;
 
 /// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;
@@ -79,9 +80,14 @@ impl MemoryIdentity {
         self.is_known() && !self.is_from(dir) && self.is_in_place()
     }
 
-    /// Is the pool gone whose memory this is, called `name`: its directory, or all that was in it; or is another pool there?
+    /// Is the pool gone whose memory this is, called `name`: its directory, or all that was in it; or is another pool there? Who
+    /// makes a pool there has [its memory](Self::hold_gone) before that.
     pub fn is_gone(&self, name: &str) -> bool {
         let Some(dir) = &self.dir else { return false };
+        // Before it moves to the directory itself.
+        if fs::metadata(dir.join(DECIDED).join(IMAGE)).is_ok_and(|image| is_named_after(name, &image)) {
+            return false;
+        }
         match fs::metadata(dir.join(IMAGE)) {
             Ok(image) if is_named_after(name, &image) => false,
             Ok(_) if !self.is_known() => true,
@@ -92,6 +98,12 @@ impl MemoryIdentity {
                     && !paths::has_copy_files(dir)
             }
         }
+    }
+
+    /// The same, where nobody makes a pool; nor does anybody while what this returns is held.
+    pub fn hold_gone(&self, name: &str) -> Option<locks::Unmade> {
+        let unmade = locks::hold_unmade(self.dir.as_ref()?).ok()??;
+        self.is_gone(name).then_some(unmade)
     }
 
     /// A version that noted no lineage has left 0.

@@ -137,7 +137,7 @@ fn whose(identity: &MemoryIdentity, uuid: &[u8; 16], region: &Path, owner: u32) 
     let is_its = |config: &Config| config.uuid_bytes().is_ok_and(|of| of == *uuid) && identity.is(dir);
     match Config::read(dir) {
         Ok(Some(config)) if is_its(&config) && (owner == 0 || owner == orphans::owner_of(dir)) => Belongs::Pool,
-        _ if identity.is_gone(name) => Belongs::Gone,
+        _ if identity.hold_gone(name).is_some() => Belongs::Gone,
         _ => Belongs::Unknown,
     }
 }

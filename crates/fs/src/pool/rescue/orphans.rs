@@ -33,7 +33,10 @@ pub fn sweep() {
         let Some(name) = name_of(&path) else { continue };
         let region = path.with_file_name(format!("{name}-region"));
         // The runtime segment is there while anybody works on the pool.
-        if !path.with_file_name(name).exists() && is_abandoned(name, &path, &region).unwrap_or(false) {
+        if path.with_file_name(name).exists() {
+            continue;
+        }
+        if let Some(_held) = copied_origin(name, &path, &region).ok().flatten().and_then(|of| of.hold_gone(name)) {
             tracing::info!("giving back {}: its pool is gone", region.display());
             let _ = fs::remove_file(&region);
             let _ = fs::remove_file(&path);
@@ -59,11 +62,13 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     Ok((is_new || header[..len].iter().all(|b| *b == 0)).then_some(file))
 }
 
-fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
+/// Where the memory called `name` comes from, if its copy holds all of it.
+fn copied_origin(name: &str, marks: &Path, region: &Path) -> Result<Option<MemoryIdentity>> {
     fs::metadata(region).map_err(|e| Error::host(region, &e))?;
-    let Some(uuid) = uuid_of(name) else { return Ok(false) };
+    let Some(uuid) = uuid_of(name) else { return Ok(None) };
     let (found, all_copied) = marks::open(marks, own_uid())?;
-    Ok(all_copied && Copy::is_known(&found, Identity { uuid })? && MemoryIdentity::read(&found, uuid)?.is_gone(name))
+    let is_copied = all_copied && Copy::is_known(&found, Identity { uuid })?;
+    is_copied.then(|| MemoryIdentity::read(&found, uuid)).transpose()
 }
 
 /// The UUID of the pool whose memory this file is, if it is one.
@@ -117,8 +122,9 @@ pub fn rename_away(uuid: [u8; 16], region: &Path) -> Result<PathBuf> {
 /// Memory of a pool of which nothing else is left makes way, where it has what its copy lacked; its new name.
 pub fn rename_unless_copied(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
     let name = region.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
-    match is_abandoned(name, &region.with_file_name(format!("{name}-marks")), region) {
-        Ok(true) => Ok(None),
+    match copied_origin(name, &region.with_file_name(format!("{name}-marks")), region) {
+        // By who makes a pool in its place.
+        Ok(Some(origin)) if origin.is_gone(name) => Ok(None),
         _ => {
             // What killed processes shared.
             let _ = fs::remove_file(region.with_file_name(name));
