@@ -37,6 +37,16 @@ pub struct Name {
     pub kind: u64,
 }
 
+/// That after the entry at `place`, before the one at `next`.
+fn cookie(place: u64, next: Option<u64>) -> u64 {
+    let short = |place: u64| (place >> 31) + 3;
+    match place + 3 {
+        _ if short(place) < (1 << 31) - (1 << 16) && next.map(short) != Some(short(place)) => short(place),
+        long if long < 1 << 31 => long + (1 << 62),
+        long => long,
+    }
+}
+
 impl<'a> Reader<'a> {
     pub fn slice(&self, off: u64, len: u64) -> &[u8] {
         &self.bytes[off as usize..(off + len) as usize]
@@ -326,10 +336,14 @@ impl<'a> Reader<'a> {
         }
         assert_eq!(names.len() as u64, inode.get("size"), "entries");
         names.sort();
+        let places: Vec<u64> = names.iter().map(|name| name.cookie).collect();
+        for (n, name) in names.iter_mut().enumerate() {
+            name.cookie = cookie(places[n], places.get(n + 1).copied());
+        }
         names
     }
 
-    /// Reads one bucket; returns its local depth.
+    /// Reads one bucket, its entries with their places instead of cookies; returns its local depth.
     fn bucket(&'a self, off: u64, depth: u64, index: u64, names: &mut Vec<Name>) -> u64 {
         let capacity = self.object(off, "bucket");
         let (head, word) = (self.page.structure("BucketHead"), self.uint(off, 8));
@@ -348,8 +362,8 @@ impl<'a> Reader<'a> {
             assert_eq!(hash >> 16 & 0xffff, slot >> 16, "hash bits of {}", name.escape_ascii());
             let unused = depth - local;
             assert_eq!(hash.checked_shr(64 - depth as u32).unwrap_or(0) >> unused, index >> unused, "bucket");
-            let cookie = (((hash >> 14) << 12 | shape.bits(record, "sequence")) >> 31) + 3;
-            names.push(Name { cookie, name, ino: shape.bits(record, "ino"), kind: shape.bits(record, "kind") });
+            let place = (hash >> 14) << 12 | shape.bits(record, "sequence");
+            names.push(Name { cookie: place, name, ino: shape.bits(record, "ino"), kind: shape.bits(record, "kind") });
             bytes += 12 + len;
         }
         assert_eq!(bytes, live);
