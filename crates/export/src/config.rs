@@ -3,9 +3,7 @@
 //! The disks' labels say which of them belongs where, and what is newer; the file only says where to look. So a disk that is
 //! about to take another's place is named beside it, until the labels say so too.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use exraid::{owner, Layout, Uuid};
@@ -138,18 +136,9 @@ impl Config {
 
     /// Replaces the file, atomically and durably.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let (path, new) = (dir.join(CONFIG), dir.join(".volume.toml.new"));
         let text = toml::to_string(self).map_err(|e| Error::Volume(e.to_string()))?;
-        let written = (|| {
-            let mut how = File::options();
-            let mut file = how.write(true).create(true).truncate(true).mode(0o644).open(&new)?;
-            file.write_all(b"# An exported volume; see `conquest export status`.\n")?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&new, &path)?;
-            File::open(dir)?.sync_all()
-        })();
-        written.map_err(Error::host(&path, "writing it"))
+        let text = format!("# An exported volume; see `conquest export status`.\n{text}");
+        owner::replace_within(dir, CONFIG, text.as_bytes()).map_err(Error::host(&dir.join(CONFIG), "writing it"))
     }
 }
 

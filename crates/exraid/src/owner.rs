@@ -10,7 +10,7 @@
 //! A group that has the number of the owner is the owner's own, as login takes it; one of a device is the administrator's choice.
 
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -131,11 +131,32 @@ pub fn refuse_foreign_open(file: &File, path: &Path) -> Result<(), Foreign> {
 
 /// Opens the file `name` in `dir`, or makes it, for its owner alone, by these flags. No link is followed, and none leads out of `dir`.
 pub fn open_within(dir: &Path, name: &Path, flags: OFlags) -> io::Result<File> {
+    open_within_as(dir, name, flags, PRIVATE)
+}
+
+/// Puts a file with this text in the place of `name` in `dir`, atomically and durably. Others may read it. It is a new one under a hidden name
+/// first: what has that name is removed, not written to.
+pub fn replace_within(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
+    let hidden = format!(".{name}.new");
+    let new = dir.join(&hidden);
+    match fs::remove_file(&new) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let mut file = open_within_as(dir, hidden.as_ref(), flags, PRIVATE | GROUP_READS | OTHERS_READ)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(name))?;
+    File::open(dir)?.sync_all()
+}
+
+fn open_within_as(dir: &Path, name: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     let home = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     // A pipe would be waited for.
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(PRIVATE) } else { Mode::empty() };
+    let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(mode) } else { Mode::empty() };
     Ok(File::from(openat2(home, name, flags, mode, within)?))
 }
 
@@ -207,5 +228,12 @@ mod tests {
         for name in ["link", "sub/file", "../file", "/etc/passwd"] {
             assert!(open(name).is_err(), "{name}");
         }
+        symlink(out.path().join("file"), dir.path().join(".link.new")).expect("a link");
+        for _ in 0..2 {
+            replace_within(dir.path(), "link", b"mine too").expect("replaced");
+            assert_eq!(fs::read(dir.path().join("link")).expect("a file"), b"mine too");
+        }
+        assert_eq!(fs::read(out.path().join("file")).expect("a file"), b"theirs");
+        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 3, "nothing else is left");
     }
 }

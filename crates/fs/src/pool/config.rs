@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use exraid::owner::{self, Foreign};
+use exraid::owner;
 use rustix::fs::OFlags;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::cache_config::CacheConfig;
@@ -238,18 +236,9 @@ impl Config {
     /// What such a file says, which must be ours. What it names need not be.
     fn read_file(path: &Path) -> Result<Option<Config>> {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = path.file_name().unwrap_or_default();
-        let mut file = match owner::open_within(dir, name.as_ref(), OFlags::RDONLY) {
-            Ok(file) => file,
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            Err(e) if Errno::from_io_error(&e) == Some(Errno::LOOP) => return Err(Foreign::Link(path.into()).into()),
-            Err(e) => return Err(Error::host(path, &e)),
-        };
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(mut file) = paths::open_own(dir, name, OFlags::RDONLY)? else { return Ok(None) };
         owner::refuse_foreign_dir(dir)?;
-        owner::refuse_foreign_open(&file, path)?;
-        if file.metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(damaged(path, &"it is no file"));
-        }
         let mut text = String::new();
         match file.read_to_string(&mut text) {
             Ok(_) => {}
@@ -283,17 +272,9 @@ impl Config {
     /// Replaces `pool.toml`, atomically and durably.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let text = self.to_text()?;
-        let (path, new) = (dir.join(paths::CONFIG), dir.join(".pool.toml.new"));
-        let written = (|| {
-            let mut how = fs::OpenOptions::new();
-            let mut file = how.write(true).create(true).truncate(true).mode(0o644).open(&new)?;
-            file.write_all(b"# Conquest pool; see `conquest status`.\n")?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            fs::File::open(dir)?.sync_all()
-        })();
-        written.map_err(|e| Error::host(&path, &e))
+        let text = format!("# Conquest pool; see `conquest status`.\n{text}");
+        owner::replace_within(dir, paths::CONFIG, text.as_bytes())
+            .map_err(|e| Error::host(&dir.join(paths::CONFIG), &e))
     }
 
     /// As it stands in the file.

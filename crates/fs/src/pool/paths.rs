@@ -2,8 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use exraid::owner::{self, Foreign};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
@@ -65,6 +70,28 @@ pub fn beside_region(path: &Path) -> PathBuf {
     hidden.push(real.file_name().unwrap_or_default());
     hidden.push(STAGING);
     real.with_file_name(hidden)
+}
+
+/// Opens a file of the pool directory `dir`, or makes it, by these flags: a file that is [ours](owner). `None` if there is none.
+pub fn open_own(dir: &Path, name: &str, flags: OFlags) -> Result<Option<fs::File>> {
+    let path = dir.join(name);
+    let file = match owner::open_within(dir, name.as_ref(), flags) {
+        Ok(file) => file,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::LOOP) => return Err(Foreign::Link(path).into()),
+        Err(e) => return Err(Error::host(&path, &e)),
+    };
+    owner::refuse_foreign_open(&file, &path)?;
+    match file.metadata().map_err(|e| Error::host(&path, &e))?.is_file() {
+        true => Ok(Some(file)),
+        false => Err(Error::Pool(format!("{} is no file; remove it", path.display()))),
+    }
+}
+
+/// The same for writing: it is made where there is none.
+pub fn open_or_make(dir: &Path, name: &str) -> Result<fs::File> {
+    let opened = open_own(dir, name, OFlags::WRONLY | OFlags::CREATE)?;
+    opened.ok_or_else(|| Error::host(dir, &ErrorKind::NotFound.into()))
 }
 
 /// Makes a directory, in which nobody else may write.

@@ -1,7 +1,7 @@
 //! The files of a copy: made, opened, replaced.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use super::direct_io::{DirectFile, Writes};
 use super::verified::{self, VerifiedFiles};
 use crate::error::{Error, Result};
 use crate::pool::paths::{self, copy_files, has_copy_files, COPY, IMAGE, LOGS};
+use crate::pool::region::shared::open_plain;
 
 /// How long those who leave a region, or were killed, may still have its copy open, and how often one looks.
 const GOING: Duration = Duration::from_secs(5);
@@ -29,7 +30,7 @@ pub fn hold_copy(dir: &Path) -> bool {
 pub fn find_foreign(dir: &Path) -> Option<PathBuf> {
     let is_foreign = |path: &PathBuf| {
         let mut head = [0; 16];
-        let read = fs::File::open(path).and_then(|file| file.read_at(&mut head, 0));
+        let read = open_plain(path, false).and_then(|file| file.read_at(&mut head, 0));
         read.is_ok_and(|len| head[..len].iter().any(|b| *b != 0) && !head.starts_with(b"CQ-"))
     };
     copy_files(dir).into_iter().find(is_foreign)
@@ -114,10 +115,9 @@ fn open_parts(dir: &Path) -> Result<(Arc<VerifiedFiles>, Disks)> {
 pub fn make(dir: &Path, log_bytes: u64) -> Result<Disks> {
     paths::make_dir(dir)?;
     for name in [IMAGE, LOGS[0], LOGS[1]] {
-        let path = dir.join(name);
-        if let Err(e) = make_file(&path, if name == IMAGE { 0 } else { log_bytes }) {
+        if let Err(e) = make_file(dir, name, if name == IMAGE { 0 } else { log_bytes }) {
             remove(dir);
-            return Err(Error::host(&path, &e));
+            return Err(e);
         }
     }
     let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
@@ -125,12 +125,13 @@ pub fn make(dir: &Path, log_bytes: u64) -> Result<Disks> {
     open(dir)
 }
 
-fn make_file(path: &Path, zeros: u64) -> std::io::Result<()> {
-    let mut how = fs::OpenOptions::new();
-    let file = how.read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    let piece = vec![0; 1 << 20];
-    for at in (0..zeros).step_by(piece.len()) {
-        file.write_all_at(&piece, at)?;
-    }
-    file.sync_all()
+fn make_file(dir: &Path, name: &str, zeros: u64) -> Result<()> {
+    let file = paths::open_or_make(dir, name)?;
+    let fill = || {
+        file.set_len(0)?;
+        let piece = vec![0; 1 << 20];
+        (0..zeros).step_by(piece.len()).try_for_each(|at| file.write_all_at(&piece, at))?;
+        file.sync_all()
+    };
+    fill().map_err(|e| Error::host(&dir.join(name), &e))
 }

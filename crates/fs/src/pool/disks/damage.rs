@@ -8,17 +8,18 @@
 //! 4. It takes its place, durably.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use exraid::owner;
 use pram::save::is_at;
-use rustix::fs::{flock, FlockOperation};
+use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::node::Fs;
-use crate::pool::paths::{DAMAGE, DAMAGE_LOCK};
+use crate::pool::paths::{self, DAMAGE, DAMAGE_LOCK};
 use crate::ubj::Union;
 use ilfs::scrub::Wrong;
 
@@ -123,8 +124,7 @@ impl Locked {
     fn begin(dir: &Path) -> Result<Locked> {
         let path = dir.join(DAMAGE_LOCK);
         loop {
-            let file = File::options().create(true).truncate(false).write(true).open(&path);
-            let lock = file.map_err(|e| Error::host(&path, &e))?;
+            let lock = paths::open_or_make(dir, DAMAGE_LOCK)?;
             match flock(&lock, FlockOperation::LockExclusive) {
                 Ok(()) if is_at(&lock, &path)? => return Ok(Locked { path, _lock: lock }),
                 // It is the file of somebody who has ended meanwhile, which nobody finds any more.
@@ -163,13 +163,11 @@ pub fn add(dir: &Path, damage: Vec<Damage>) -> Result<()> {
 
 /// What was found and not acknowledged yet.
 pub fn read(dir: &Path) -> Result<Found> {
-    let path = dir.join(DAMAGE);
-    match fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Found::default()),
-        Err(e) => Err(Error::host(&path, &e)),
-        // It is a report: one that cannot be read is made anew.
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
-    }
+    let Some(mut file) = paths::open_own(dir, DAMAGE, OFlags::RDONLY)? else { return Ok(Found::default()) };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|e| Error::host(&dir.join(DAMAGE), &e))?;
+    // It is a report: one that makes no sense is made anew.
+    Ok(serde_json::from_slice(&bytes).unwrap_or_default())
 }
 
 /// It was seen; or its pool is gone.
@@ -187,22 +185,14 @@ pub fn forget(dir: &Path) -> Result<()> {
 }
 
 fn write(dir: &Path, found: &Found) -> Result<()> {
-    let (path, new) = (dir.join(DAMAGE), dir.join(format!("{DAMAGE}.new")));
     let bytes = serde_json::to_vec_pretty(found).map_err(|e| Error::Pool(e.to_string()))?;
-    let written = (|| {
-        // 3.
-        let mut file = File::create(&new)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        // 4.
-        fs::rename(&new, &path)?;
-        File::open(dir)?.sync_all()
-    })();
-    written.map_err(|e| Error::host(&path, &e))
+    owner::replace_within(dir, DAMAGE, &bytes).map_err(|e| Error::host(&dir.join(DAMAGE), &e))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn damage(ino: u64) -> Damage {
@@ -228,6 +218,29 @@ mod tests {
         forget(dir).expect("forgotten");
         assert_eq!(read(dir).expect("read"), Found::default());
         assert_eq!(fs::read_dir(dir).expect("read").count(), 0, "nothing else is left there");
+    }
+
+    /// Root wrote his findings into a file that somebody had a link lead to.
+    #[test]
+    fn no_link_is_followed_and_nothing_of_another_user_is_read() {
+        let (home, out) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
+        let (dir, theirs) = (home.path(), out.path().join("file"));
+        fs::write(&theirs, "theirs").expect("written");
+        for name in [DAMAGE_LOCK, DAMAGE] {
+            symlink(&theirs, dir.join(name)).expect("a link");
+            let told = add(dir, vec![damage(1)]).expect_err(name).to_string();
+            assert!(told.contains("symbolic link"), "{told}");
+            fs::remove_file(dir.join(name)).expect("removed");
+        }
+        for new in ["damage.json.new", ".damage.json.new"] {
+            symlink(&theirs, dir.join(new)).expect("a link");
+        }
+        add(dir, vec![damage(1)]).expect("added");
+        assert_eq!(fs::read(&theirs).expect("read"), b"theirs");
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root && std::os::unix::fs::chown(dir.join(DAMAGE), Some(1234), None).is_ok() {
+            assert!(read(dir).is_err_and(|e| e.to_string().contains("user 1234")));
+        }
     }
 
     #[test]

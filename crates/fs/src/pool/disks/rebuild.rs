@@ -23,8 +23,7 @@ impl Rebuilding {
     pub fn begin(dir: &Path) -> Result<Rebuilding> {
         let path = dir.join(paths::REBUILD);
         loop {
-            let file = File::options().create(true).truncate(false).write(true).open(&path);
-            let lock = file.map_err(|e| Error::host(&path, &e))?;
+            let lock = paths::open_or_make(dir, paths::REBUILD)?;
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 // Else it is the file of somebody who has ended meanwhile, which nobody finds any more.
                 Ok(()) if is_at(&lock, &path)? => return Ok(Rebuilding { path, _lock: lock }),
@@ -48,4 +47,24 @@ fn refused(dir: &Path) -> Error {
          end it; it can be resumed",
         dir.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Root made the file that a link led to.
+    #[test]
+    fn no_link_is_followed() {
+        let (home, out) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
+        let theirs = out.path().join("file");
+        std::os::unix::fs::symlink(&theirs, home.path().join(paths::REBUILD)).expect("a link");
+        let told = Rebuilding::begin(home.path()).err().expect("refused").to_string();
+        assert!(told.contains("symbolic link") && !theirs.exists(), "{told}");
+        fs::remove_file(home.path().join(paths::REBUILD)).expect("removed");
+        let alone = Rebuilding::begin(home.path()).expect("nobody does");
+        assert!(Rebuilding::begin(home.path()).is_err());
+        drop(alone);
+        assert_eq!(fs::read_dir(home.path()).expect("a directory").count(), 0);
+    }
 }

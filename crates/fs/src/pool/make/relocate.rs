@@ -22,6 +22,7 @@ use exraid::Region;
 use pram::copy::image::Image;
 use pram::copy::log::{Disk, Identity};
 use pram::copy::{self, SharedDisk};
+use rustix::fs::OFlags;
 
 use super::Builder;
 use crate::error::{Error, Result};
@@ -31,7 +32,7 @@ use crate::pool::copy::{files, regions};
 use crate::pool::disks::shared::Agreement;
 use crate::pool::medium::MediumKind;
 use crate::pool::options::OpenOptions;
-use crate::pool::paths::{IMAGE, LOGS};
+use crate::pool::paths::{self, IMAGE, LOGS};
 use crate::pool::region::locks;
 use crate::pool::{read_config, Pool};
 
@@ -215,24 +216,25 @@ pub fn clear(dir: &Path) -> Result<()> {
 
 /// Is that all that there is in `dir` of a copy?
 pub fn is_elsewhere(dir: &Path) -> bool {
-    let path = dir.join(IMAGE);
-    let is_short = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == STUB.len() as u64);
-    let is_stub = is_short && fs::read(&path).is_ok_and(|text| text == STUB.as_bytes());
-    is_stub && !LOGS.iter().any(|log| dir.join(log).exists())
+    let is_stub = |file: fs::File| {
+        let mut text = [0; STUB.len() + 1];
+        FileExt::read_at(&file, &mut text, 0).is_ok_and(|len| text[..len] == *STUB.as_bytes())
+    };
+    let file = paths::open_own(dir, IMAGE, OFlags::RDONLY).ok().flatten();
+    file.is_some_and(is_stub) && !LOGS.iter().any(|log| dir.join(log).exists())
 }
 
 /// The file `image` of a pool whose copy lies elsewhere: its locks tell who uses the pool.
 pub fn write_stub(dir: &Path) -> Result<()> {
     let path = dir.join(IMAGE);
-    let mut how = fs::OpenOptions::new();
-    let file = std::os::unix::fs::OpenOptionsExt::mode(how.read(true).write(true).create(true).truncate(false), 0o600);
-    let written = file.open(&path).and_then(|file| {
+    let file = paths::open_or_make(dir, IMAGE)?;
+    let write = || {
         if file.metadata()?.len() != STUB.len() as u64 {
             FileExt::write_all_at(&file, STUB.as_bytes(), 0)?;
             file.set_len(STUB.len() as u64)?;
             file.sync_all()?;
         }
         Ok(())
-    });
-    written.map_err(|e| Error::host(&path, &e))
+    };
+    write().map_err(|e| Error::host(&path, &e))
 }

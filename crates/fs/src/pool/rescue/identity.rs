@@ -16,6 +16,7 @@ use pram::copy::marks::Marks;
 use crate::error::{Error, Result};
 use crate::pool::paths::{self, DECIDED, IMAGE, LOGS};
 use crate::pool::region::locks;
+use crate::pool::region::shared::open_plain;
 
 /// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;
@@ -128,7 +129,7 @@ impl MemoryIdentity {
 
 /// Whose copy lies in `dir`, as long as one of its logs can be read.
 fn key_at(dir: &Path) -> Option<Key> {
-    LOGS.iter().find_map(|name| log::whose(&fs::File::open(dir.join(name)).ok()?).ok())
+    LOGS.iter().find_map(|name| log::whose(&open_plain(&dir.join(name), false).ok()?).ok())
 }
 
 /// Is memory that is called `name` that of this image?
