@@ -1,5 +1,7 @@
 //! Requests about content: read, write, allocate, seek, copy, sync; and the sizes of the pool.
 
+use std::ops::Range;
+
 use fs::node::{Fallocate, ReadFlags, Seek, WriteFlags};
 use fs::Ino;
 use rustix::fs::{FallocateFlags, OFlags};
@@ -54,6 +56,7 @@ impl Server {
         let args: ReadIn = req.args()?;
         let size = (args.size as usize).min(req.data.len());
         let (ino, buf) = (req.head.nodeid, &mut req.data[..size]);
+        self.seeks.note_read(ino);
         let open = OFlags::from_bits_retain(args.flags);
         // What does not go past its page cache the kernel keeps.
         let flags = ReadFlags { unnoted: open.contains(OFlags::NOATIME), kept: !open.contains(OFlags::DIRECT) };
@@ -134,6 +137,41 @@ impl Server {
         };
         let offset = self.fs().seek(req.head.nodeid, args.offset, what).map_err(errno)?;
         req.reply(&LseekOut { offset })
+    }
+
+    /// Is it to be answered by a hole of which the kernel may have pages that were stored to?
+    pub(crate) fn may_hide_stores(&self, req: &Request) -> bool {
+        Opcode::from_code(req.head.opcode) == Some(Opcode::Lseek)
+            && self.seeks.was_read(req.head.nodeid)
+            && self.hole_told_of(req).is_ok_and(|hole| !hole.is_empty())
+    }
+
+    /// Has the kernel write back what it has of the holes that the answer to this request depends on. Not for a thread that serves.
+    pub(crate) fn write_back_holes(&self, req: &Request) -> Result<(), Errno> {
+        let mut written = 0;
+        loop {
+            let hole = self.hole_told_of(req)?;
+            // Where data has come into the first hole, the answer is another.
+            if hole.end <= written {
+                return Ok(());
+            }
+            written = hole.end;
+            self.notifier.write_back(req.head.nodeid, hole);
+        }
+    }
+
+    /// The hole by which the file system, as it is, answers: the one that SEEK_DATA passes over, or SEEK_HOLE finds. Empty: none.
+    fn hole_told_of(&self, req: &Request) -> Result<Range<u64>, Errno> {
+        let (args, ino): (LseekIn, _) = (req.args()?, req.head.nodeid);
+        let start = match args.whence {
+            SEEK_HOLE => self.fs().seek(ino, args.offset, Seek::Hole).map_err(errno)?,
+            _ => args.offset,
+        };
+        let end = match self.fs().seek(ino, start, Seek::Data).map_err(errno) {
+            Err(Errno::NXIO) => self.fs().getattr(ino).map_err(errno)?.size,
+            end => end?,
+        };
+        Ok(start..end)
     }
 
     pub(crate) fn copy_file_range(&self, opcode: Opcode, req: &mut Request) -> Answer {

@@ -26,6 +26,7 @@
 //! | `parked` | requests that are answered later, by whatever thread |
 //! | `workers` | the threads for requests that take long, or wait for space |
 //! | `deferred` | replies that wait until what they acknowledge is durable |
+//! | `seeks` | SEEK_DATA and SEEK_HOLE, which wait for what programs have stored through mappings |
 //! | `names` `attrs` `data` `dirs` `file_flags` | the operations, by subject |
 //! | `privileges` | for whom a change takes set-id bits, which the message does not say |
 //! | `cookies` | cookies of directories for 32-bit programs |
@@ -77,6 +78,7 @@ mod prime;
 mod privileges;
 mod process;
 mod request;
+mod seeks;
 mod server;
 mod session;
 mod stale_attrs;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -112,6 +113,16 @@ impl Notifier {
             };
             drop(moved);
             self.inode(ino, false);
+        }
+    }
+
+    /// Has the kernel write back what programs have stored in a range of a file, and drop its pages of it; waits for that.
+    pub fn write_back(&self, ino: Ino, range: Range<u64>) {
+        let at = |off: u64| off.min(i64::MAX as u64) as i64;
+        let (off, len) = (at(range.start), at(range.end) - at(range.start));
+        // No length would mean to the end.
+        if len > 0 {
+            self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off, len }, &[]);
         }
     }
 

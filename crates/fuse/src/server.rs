@@ -17,6 +17,7 @@ use crate::parked::Parked;
 use crate::privileges::Privileges;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
+use crate::seeks::Seeks;
 use crate::workers::Workers;
 
 /// What serves requests; shared by all threads, changed by none.
@@ -30,6 +31,7 @@ pub struct Server {
     pub(crate) cookies: Cookies,
     pub(crate) deferred: Deferred,
     pub(crate) workers: Workers,
+    pub(crate) seeks: Seeks,
     /// What the kernel's mount table calls the file system; empty if that is not known.
     file_system: String,
 }
@@ -50,6 +52,8 @@ pub enum Later {
     Long,
     /// It found no space, and is to be served again after a pause. It is as it was.
     NoSpace(Retry, Duration),
+    /// The kernel is to write back first what programs have stored in a hole.
+    WriteBack,
 }
 
 impl Server {
@@ -66,6 +70,7 @@ impl Server {
             cookies: Cookies::default(),
             deferred: Deferred::default(),
             workers: Workers::default(),
+            seeks: Seeks::default(),
             file_system,
         })
     }
@@ -86,6 +91,9 @@ impl Server {
     pub fn serve(&self, req: &mut Request) -> Served {
         if self.is_long(req) {
             return Served::Later(Later::Long);
+        }
+        if self.may_hide_stores(req) {
+            return Served::Later(Later::WriteBack);
         }
         match self.fs().without_waiting(|| self.serve_whole(req, None)) {
             (_, true) => Served::Later(Later::Long),
@@ -127,6 +135,7 @@ impl Server {
             Later::Durable(answer, ticket) => self.deferred.add(ticket, answer, request),
             Later::Long => self.workers.add(request),
             Later::NoSpace(retry, pause) => self.workers.add_after(pause, retry, request),
+            Later::WriteBack => self.seeks.add(request),
         }
     }
 
@@ -140,10 +149,24 @@ impl Server {
         }
     }
 
+    /// Serves those that wait for the kernel's write-back, until there are no more.
+    pub fn seek_all(&self) {
+        while let Some(mut request) = self.seeks.next() {
+            let mut req = request.request();
+            let written = catch_unwind(AssertUnwindSafe(|| self.write_back_holes(&req)));
+            let answer = match written.unwrap_or(Err(Errno::IO)) {
+                Ok(()) => self.attempt(&mut req).unwrap_or(Ok(0)),
+                Err(e) => Err(e),
+            };
+            request.reply(answer);
+        }
+    }
+
     /// No more requests come: the threads that serve those that were parked may end.
     pub fn stop(&self) {
         self.deferred.stop();
         self.workers.stop();
+        self.seeks.stop();
     }
 
     /// How many seconds the kernel may keep attributes that come with an entry that was looked up. What another process

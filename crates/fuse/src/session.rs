@@ -102,6 +102,11 @@ impl Mount {
                 Ok(())
             })?;
         }
+        let server = self.server.clone();
+        self.threads.spawn("fuse-seeks", move || {
+            server.seek_all();
+            Ok(())
+        })?;
         if !self.pool.durable_at_return() {
             let server = self.server.clone();
             self.threads.spawn("fuse-deferred", move || {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 use crate::lab::{self, program, Lab};
@@ -17,6 +17,7 @@ pub const TESTS: &[Test] = &[
     ("page_cache::a_file_is_read_whole_however_it_was_written", read_whole_however_written),
     ("page_cache::who_looks_does_not_undo_what_is_appended", who_looks_undoes_nothing),
     ("page_cache::what_is_stored_beside_a_copy_stays", stored_beside_copy),
+    ("page_cache::copies_have_what_was_stored", copies_have_stores),
     ("page_cache::listings_are_as_new_as_the_directory", listings),
     ("page_cache::links_are_counted_right_while_others_look", links),
     ("page_cache::a_write_takes_capabilities", a_write_takes_capabilities),
@@ -297,6 +298,56 @@ fn stored_beside_copy() -> Outcome {
     lab.umount();
     lab.check();
     Ok(())
+}
+
+/// Through a mapping, a moment ago, in holes and in what was only allocated: `cp` and others who look for data passed over it.
+fn copies_have_stores() -> Outcome {
+    const SIZE: usize = 64 * PAGE;
+    for transport in ["uring", "dev"] {
+        let lab = Lab::with_pool("64M");
+        lab.mount_with(&format!("transport={transport}"));
+        for allocated in [false, true] {
+            let name = |what: &str| lab.mnt().join(format!("{what}-{allocated}"));
+            let file = OpenOptions::new().read(true).write(true).create_new(true).open(name("file")).expect("create");
+            match allocated {
+                true => rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, SIZE as u64).expect("fallocate"),
+                false => file.set_len(SIZE as u64).expect("truncate"),
+            }
+            let pages = Mapping::of(&file, SIZE, ProtFlags::READ | ProtFlags::WRITE);
+            let stored = [1, 2, 3, 40, 63];
+            stored.iter().for_each(|page| pages.word(page * PAGE).store(7, SeqCst));
+            // The last of what is between has been read only.
+            assert_eq!(pages.word(20 * PAGE).load(SeqCst), 0);
+            let data = data_in(&file);
+            let is_data = |page: &usize| data.iter().any(|(from, to)| (*from..*to).contains(&(page * PAGE)));
+            assert!(stored.iter().all(is_data), "{transport}, allocated {allocated}: {data:?}");
+            assert!(!is_data(&20), "{transport}, allocated {allocated}: {data:?}");
+
+            pages.word(50 * PAGE).store(8, SeqCst);
+            let whole = || std::fs::read(name("file")).expect("read");
+            lab::ok(&mut program("cp", &[name("file").to_str().expect("text"), name("cp").to_str().expect("text")]));
+            assert!(std::fs::read(name("cp")).expect("read") == whole(), "{transport}: cp");
+
+            pages.word(30 * PAGE).store(9, SeqCst);
+            let target = File::create(name("range")).expect("create");
+            let copied = rustix::fs::copy_file_range(&file, Some(&mut 0), &target, Some(&mut 0), SIZE).expect("copy");
+            assert_eq!(copied, SIZE);
+            assert!(std::fs::read(name("range")).expect("read") == whole(), "{transport}: copy_file_range");
+        }
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+/// Where the file has data, as SEEK_DATA and SEEK_HOLE say.
+fn data_in(file: &File) -> Vec<(usize, usize)> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Ok(from) = rustix::fs::seek(file, SeekFrom::Data(at)) {
+        at = rustix::fs::seek(file, SeekFrom::Hole(from)).expect("the end at least");
+        found.push((from as usize, at as usize));
+    }
+    found
 }
 
 /// While others read the directory.

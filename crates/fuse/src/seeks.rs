@@ -1,0 +1,126 @@
+//! SEEK_DATA and SEEK_HOLE where the kernel may have data that the pool has not: what a program stores through a mapping comes
+//! when the kernel writes it back, up to half a minute later, and `cp` would pass over it as over a hole.
+//!
+//! So whoever is to be told of a hole waits until the kernel has written back what it has there. It drops these pages, which are of
+//! no use to it where the hole is one. It has pages of a hole only of files that it has read: nobody else waits.
+//!
+//! These writes may have to be served by [`workers`](crate::workers), which therefore must not wait for them: a thread of its own does.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use fs::Ino;
+
+use crate::parked::Parked;
+
+/// Files are known by their numbers modulo this.
+const SLOTS: u64 = 1 << 16;
+
+/// Requests that wait for a write-back, and the files of which the kernel has read content.
+pub struct Seeks {
+    waiting: Mutex<Waiting>,
+    bell: Condvar,
+    /// A bit for each file.
+    read: Box<[AtomicU64]>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Parked>,
+    stopped: bool,
+}
+
+impl Default for Seeks {
+    fn default() -> Seeks {
+        let read = (0..SLOTS / u64::from(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
+        Seeks { waiting: Mutex::default(), bell: Condvar::new(), read }
+    }
+}
+
+impl Seeks {
+    /// The kernel is about to get content of the file. It may read so also for a mapping of a file that was opened with O_DIRECT.
+    #[inline(always)]
+    pub fn note_read(&self, ino: Ino) {
+        let (word, bit) = self.bit_of(ino);
+        // As a rule it is noted already; then the line stays shared.
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::SeqCst);
+        }
+    }
+
+    /// May the kernel have pages of it that were stored to where the pool has a hole?
+    pub fn was_read(&self, ino: Ino) -> bool {
+        let (word, bit) = self.bit_of(ino);
+        word.load(Ordering::SeqCst) & bit != 0
+    }
+
+    fn bit_of(&self, ino: Ino) -> (&AtomicU64, u64) {
+        let slot = ino % SLOTS;
+        (&self.read[(slot / u64::from(u64::BITS)) as usize], 1 << (slot % u64::from(u64::BITS)))
+    }
+
+    pub fn add(&self, request: Parked) {
+        let mut waiting = self.lock();
+        // Whoever comes when all is over is answered by being dropped, outside of the lock.
+        if waiting.stopped {
+            return drop(waiting);
+        }
+        waiting.requests.push_back(request);
+        self.bell.notify_one();
+    }
+
+    /// Lets the thread end. What has not been begun fails.
+    pub fn stop(&self) {
+        let mut waiting = self.lock();
+        waiting.stopped = true;
+        let left = std::mem::take(&mut waiting.requests);
+        drop(waiting);
+        self.bell.notify_one();
+        drop(left);
+    }
+
+    /// The next request; waits for one. `None`: no more.
+    pub fn next(&self) -> Option<Parked> {
+        let until = |w: &mut Waiting| w.requests.is_empty() && !w.stopped;
+        let mut waiting = self.bell.wait_while(self.lock(), until).unwrap_or_else(|e| e.into_inner());
+        waiting.requests.pop_front()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::parked::tests::Told;
+
+    #[test]
+    fn files_are_told_apart_and_none_is_forgotten() {
+        let seeks = Seeks::default();
+        let noted = [1, 64, 65, SLOTS - 1];
+        noted.iter().for_each(|ino| seeks.note_read(*ino));
+        assert!((0..SLOTS).all(|ino| seeks.was_read(ino) == noted.contains(&ino)));
+        assert!(seeks.was_read(SLOTS + 64), "by the same bit: asked for once too often, not once too seldom");
+    }
+
+    #[test]
+    fn what_has_not_been_begun_is_answered_at_the_end() {
+        let (told, answers) = mpsc::channel();
+        let parked = || Parked::new(Told { data: Vec::new(), told: told.clone() });
+        let seeks = Seeks::default();
+        seeks.add(parked());
+        seeks.add(parked());
+        seeks.next().expect("the first").reply(Ok(1));
+        seeks.stop();
+        seeks.add(parked());
+        assert!(seeks.next().is_none());
+        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [Ok(1), Err(Errno::IO), Err(Errno::IO)]);
+    }
+}
