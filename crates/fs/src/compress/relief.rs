@@ -18,6 +18,9 @@ use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
 const ENOUGH: u64 = 16 * SEGMENT;
+/// It is worth waiting for so much of what is being written, and was if it made so much free. When nothing is left it is too late:
+/// what is compressed needs room.
+const PROGRESS: u64 = SEGMENT;
 /// With fewer segments free a change makes some free before.
 const AHEAD: u64 = 16;
 /// With more it is not for want of memory that a change has failed, of which one takes a megabyte and its index.
@@ -54,7 +57,7 @@ struct State {
     next: Ino,
     /// By plan: until then nothing is tried.
     vain: [Option<Instant>; PLANS.len()],
-    /// Bytes of content that the last round left alone since it was just being written.
+    /// Bytes of content that the last round left alone since it was just being written, and that it made room for.
     young: u64,
 }
 
@@ -121,13 +124,13 @@ impl Fs {
                 relief.lock()
             }
         };
-        let waits = self.is_down_to(AHEAD / 2);
-        let all_in_vain = (0..PLANS.len()).all(|n| state.is_in_vain(n)) && !(waits && state.young >= ENOUGH);
+        let worth = if self.is_down_to(AHEAD / 2) { PROGRESS } else { u64::MAX };
+        let all_in_vain = (0..PLANS.len()).all(|n| state.is_in_vain(n)) && state.young < worth;
         if !self.is_nearly_full() || all_in_vain {
             return Ok(());
         }
         self.before_waiting()?;
-        if let Err(e) = self.relieve_by(&mut state, waits) {
+        if let Err(e) = self.relieve_by(&mut state, worth) {
             tracing::debug!("compressing in a pool that is nearly full: {e}");
         }
         Ok(())
@@ -144,20 +147,26 @@ impl Fs {
         }
         self.before_waiting()?;
         let mut state = relief.lock();
-        // Or somebody did since.
-        Ok(relief.freed() > freed || self.relieve_by(&mut state, true)?)
+        // Or somebody did since. However little is young: it may be what he lacks.
+        Ok(relief.freed() > freed || self.relieve_by(&mut state, 1)?)
     }
 
-    /// `waits`: where much of what could be compressed is just being written, until it is not.
-    fn relieve_by(&self, state: &mut State, waits: bool) -> Result<bool> {
+    /// Where so many bytes of what could be compressed are just being written, and nothing else was, waits until they are not.
+    fn relieve_by(&self, state: &mut State, worth: u64) -> Result<bool> {
         let mut saved = self.relieve_by_plans(state)?;
-        if saved < ENOUGH && waits && state.young >= ENOUGH {
+        // Who has got a little tries with that first.
+        let worth = if saved == 0 { worth } else { worth.max(ENOUGH) };
+        if saved < ENOUGH && state.young >= worth {
             std::thread::sleep(WRITTEN + TICK);
             state.vain = Default::default();
             saved += self.relieve_by_plans(state)?;
-            if saved < ENOUGH {
+            if saved < PROGRESS {
                 *state = State { vain: [Some(Instant::now() + WRITTEN * REST); PLANS.len()], young: 0, ..*state };
             }
+        }
+        if saved >= PROGRESS {
+            // It may be full of what is young before the plans have rested.
+            state.young += saved;
         }
         self.relief.freed.fetch_add(saved, Ordering::Relaxed);
         Ok(saved > 0)

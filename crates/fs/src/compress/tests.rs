@@ -2,7 +2,7 @@
 
 use zerocopy::FromZeros;
 
-use crate::node::{Policy, ReadFlags, WriteFlags};
+use crate::node::{Fallocate, Policy, ReadFlags, WriteFlags};
 use crate::{Caller, ROOT};
 
 use super::*;
@@ -139,6 +139,21 @@ fn a_nearly_full_pool_finds_room() {
         assert!(buf == text);
     }
     assert!(fs.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
+}
+
+/// Room is made of what is being written also where that is little, and again when it was: a call was refused for it.
+#[test]
+fn little_that_is_young_makes_room() {
+    let fs = small_pool();
+    let rest = fs.create(ROOT, b"rest", Kind::Regular, 0o644, 0, &Caller::root()).unwrap().ino;
+    let left = 600 << 10;
+    let reserved = fs.statfs().available_blocks * 4096 - left;
+    fs.fallocate(rest, Fallocate::Allocate { keep_size: false }, 0, reserved).unwrap();
+    let text: Vec<u8> = b"all of these lines are much the same\n".iter().copied().cycle().take(9000).collect();
+    let count = 3 * left as usize / text.len();
+    for n in 0..count {
+        add(&fs, n, &text).unwrap_or_else(|e| panic!("file {n} of {count}: {e}"));
+    }
 }
 
 /// What nobody wants compressed is not, and what cannot be is not tried over and over.
