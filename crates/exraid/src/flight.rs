@@ -123,6 +123,12 @@ impl Flights {
         }
     }
 
+    /// That a flush has failed is forgotten: the device is another one from here on.
+    #[cfg(feature = "fault")]
+    pub fn forgive(&self) {
+        self.flush_failed.store(false, Ordering::SeqCst);
+    }
+
     /// Does anybody still wait for it?
     pub fn is_wanted(&self, number: Number) -> bool {
         self.lock().flights.get(number).and_then(Option::as_ref).is_some_and(|flight| flight.done.is_some())

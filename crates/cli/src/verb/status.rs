@@ -295,7 +295,17 @@ fn of_copy(copy: &CopyStatus) -> String {
     let rate = copy.rate.map(|rate| format!(", at most {} a second", size::show(rate))).unwrap_or_default();
     let regions: Vec<String> = copy.regions.iter().map(in_region).collect();
     let regions = if regions.is_empty() { String::new() } else { format!("; in {}", regions.join(", ")) };
-    format!("{state}; every {} s{rate}{regions}", copy.interval)
+    format!("{state}; every {} s{rate}{regions}{}", copy.interval, made_anew(copy))
+}
+
+/// That it was made anew from memory, or is, and why.
+fn made_anew(copy: &CopyStatus) -> String {
+    match (copy.made_anew, &copy.damage) {
+        (_, None) => String::new(),
+        (0, Some(why)) => format!("; it is being made anew from memory: {why}"),
+        (1, Some(why)) => format!("; it was made anew from memory: {why}"),
+        (times, Some(why)) => format!("; it was made anew from memory {times} times, the last time: {why}"),
+    }
 }
 
 /// How a region does that the copy lies in.

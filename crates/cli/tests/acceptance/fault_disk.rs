@@ -212,6 +212,7 @@ impl Commanded {
             ["set", words @ ..] => {
                 let faults = parsed(words)?;
                 self.disk.set(|now| *now = faults);
+                self.disk.forgive();
             }
             ["release"] => self.disk.release(),
             ["hanging"] => return Some(self.disk.hanging()),

@@ -117,6 +117,11 @@ impl FaultDisk {
         change(&mut self.lock().faults);
     }
 
+    /// As a disk below a kernel, which tells once that a flush has failed: the next one may be done.
+    pub fn forgive(&self) {
+        self.shared.flights.forgive();
+    }
+
     /// What went wrong so far.
     pub fn injected(&self) -> Vec<Injected> {
         self.lock().injected.clone()

@@ -225,6 +225,10 @@ pub struct CopyStatus {
     pub logged: u64,
     /// Why nothing more goes to it; on `logged` nothing can be changed then.
     pub failure: Option<String>,
+    /// How often it was made anew from memory since the first process attached, as something of it was damaged; and what that was the
+    /// last time, or is while it is being made.
+    pub made_anew: u64,
+    pub damage: Option<String>,
 }
 
 /// A region in which the copy lies.
@@ -320,6 +324,8 @@ impl CopyStatus {
             commits: 0,
             logged: 0,
             failure,
+            made_anew: 0,
+            damage: None,
         }
     }
 }
@@ -434,6 +440,7 @@ impl Pool {
         };
         let (now, as_of) = (pram::copy::log::now(), session.runtime().copy_time());
         let (commits, logged) = session.runtime().copy_commits();
+        let (made_anew, damage) = session.runtime().copy_anew();
         Ok(Some(CopyStatus {
             dir,
             regions: members.iter().map(CopyRegion::of).collect(),
@@ -446,6 +453,8 @@ impl Pool {
             commits,
             logged,
             failure: session.runtime().copy_failure().or_else(|| session.runtime().copy_full().then(|| FULL.into())),
+            made_anew,
+            damage,
         }))
     }
 

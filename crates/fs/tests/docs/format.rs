@@ -10,7 +10,7 @@ use ilfs::carry::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegmen
 use ilfs::part::{RawOwner, RawPart};
 use ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use pram::blocks::Descriptor;
-use pram::copy::image::{RawEntry, RawImage};
+use pram::copy::image::{RawAnew, RawEntry, RawImage};
 use pram::copy::log::{RawLog, RawRecord};
 use pram::heap::{Class, SegEntry, CLASSES};
 use pram::region::{Geometry, RawHeader};
@@ -53,6 +53,7 @@ fn structures_lie_as_told() {
     same_fields!(page, RawLog: magic version line uuid fingerprint generation first capacity nonce lineage crc);
     same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags writer nonce);
     same_fields!(page, RawImage: magic version page uuid fingerprint generation commit time root last crc);
+    same_fields!(page, RawAnew: magic lineage generation crc reserved);
     same_fields!(page, RawEntry: slot crc);
     same_fields!(page, RawTable: magic directory regions chains count changes buckets blocks end slots sequence limit clock
         version freed last_freed waiting spare held bad live promised recovered mirrored heads tasks rate scrubbed scrub_began);

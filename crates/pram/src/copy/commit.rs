@@ -14,7 +14,8 @@
 //! 5. The marks are cleared, participants are told.
 //! 6. The number of commits done goes up, waiters wake.
 //!
-//! A failure in 2 to 4 is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
+//! After a failure in 2 to 4 the copy is made anew from memory, which is whole: see [`anew`](super::anew). Where that fails too, or
+//! a participant did, it is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
 //! is known before anything leads to what was to be written, changes fail until a later commit has found room.
 
 use std::path::PathBuf;
@@ -54,6 +55,9 @@ const PATIENCE: i64 = 10_000_000;
 /// A commit that somebody needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
+
+/// Both logs, by whoever leads.
+pub(super) type Logs<'a> = &'a mut [Log<SharedDisk>; 2];
 
 /// A process's hold on the copy of its region.
 pub struct Copy {
@@ -146,8 +150,7 @@ impl Copy {
     }
 
     fn over(disks: Disks, id: Identity, state: State) -> Copy {
-        let log = |n: usize| Log::resume(disks.logs[n].clone(), id, state.logs[n]);
-        let (logs, pages) = (Mutex::new([log(0), log(1)]), Mutex::new(None));
+        let (logs, pages) = (Mutex::new(resumed(&disks, id, &state)), Mutex::new(None));
         let (durable, hurried) = (Some(state.durable), AtomicBool::new(false));
         Copy { disks, id, logs, pages, durable, awaited: false, rate: None, hurried, marks: None }
     }
@@ -322,6 +325,15 @@ impl Copy {
         self.id
     }
 
+    /// How far a log has come, as memory says.
+    pub(super) fn position(&self, session: &Session, n: usize) -> Result<Option<Position>> {
+        Ok(State::read(marks_of(session.region())?, self.id)?.map(|state| state.logs[n]))
+    }
+
+    pub(super) fn resumed(&self, state: &State) -> [Log<SharedDisk>; 2] {
+        resumed(&self.disks, self.id, state)
+    }
+
     /// Does something while nobody commits.
     pub(super) fn while_committing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
         loop {
@@ -332,9 +344,10 @@ impl Copy {
         }
     }
 
-    /// Does something while nobody checkpoints.
+    /// Does something while nobody checkpoints. The image is not taken for what this process left.
     pub(super) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let _pages = lock(&self.pages);
+        let mut pages = lock(&self.pages);
+        *pages = None;
         let word = session.runtime().copy().checkpointer;
         while !session.take_role(word)? {
             session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
@@ -366,7 +379,7 @@ impl Copy {
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
         step();
         session.prepare_epoch(served > 0);
-        let time = self.write(session, logs, &mut pace, see).inspect_err(|e| told(session, e))?;
+        let time = self.write_or_make_anew(session, logs, &mut pace, see).inspect_err(|e| told(session, e))?;
         session.runtime().unfill_copy();
         step();
         words.note_time(time, start.elapsed().as_nanos() as u64);
@@ -380,8 +393,26 @@ impl Copy {
         Ok(time)
     }
 
+    /// Steps 2 to 5, if need be by making the copy anew; the commit's time.
+    fn write_or_make_anew(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
+        let (runtime, words) = (session.runtime(), session.runtime().copy());
+        if !words.is_damaged() {
+            match self.write(session, logs, pace, see) {
+                Err(Error::DiskFull(what)) => return Err(Error::DiskFull(what)),
+                // If a participant failed everybody has been told already.
+                Err(e) if words.is_usable() => runtime.damage_copy(&e.to_string()),
+                done => return done,
+            }
+        }
+        let (_, why) = runtime.copy_anew();
+        self.make_anew(session, logs, pace, see).map_err(|e| {
+            let why = why.unwrap_or_default();
+            Error::Unusable(format!("{why}, and the copy cannot be made anew from memory: {e}"))
+        })
+    }
+
     /// Steps 2 to 5; the commit's time.
-    fn write(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], pace: &mut RateLimit, see: Put) -> Result<i64> {
+    fn write(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
         let marks = marks_of(session.region())?;
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
@@ -453,7 +484,7 @@ impl Copy {
 
     /// The other log, with room for `lines` lines, takes over; waits until the image holds what it has. It can be
     /// repeated by whoever comes after a death in the middle.
-    fn swap(
+    pub(super) fn swap(
         &self,
         session: &Session,
         logs: &mut [Log<SharedDisk>; 2],
@@ -462,7 +493,10 @@ impl Copy {
         pace: &mut RateLimit,
     ) -> Result<()> {
         self.checkpoint_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last, pace)?;
-        let last = state.logs[state.active].last;
+        let last = match state.swapping {
+            true => self.end_with_image(state.logs[state.active].last)?,
+            false => state.logs[state.active].last,
+        };
         let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
         let (next, marks) = (1 - state.active, marks_of(session.region())?);
         // Else commits could go on in the log that the new header says has ended.
@@ -476,16 +510,46 @@ impl Copy {
         state.write(marks, self.id)
     }
 
+    /// The last commit: that of the image, if whoever made it anew died, or could not flush it, before memory said so. Then it is durable.
+    fn end_with_image(&self, logged: log::Instant) -> Result<log::Instant> {
+        let (_, at) = Image::peek(&self.disks.image)?;
+        if at.commit <= logged.commit {
+            return Ok(logged);
+        }
+        Image::open(self.disks.image.clone(), Some(self.id))?.settle()?;
+        Ok(at)
+    }
+
     /// Checkpoints the log that is not active, if the image lacks any of it and nobody else does; true if it did.
     pub fn checkpoint_if_due(&self, session: &Session) -> Result<bool> {
         let words = session.runtime().copy();
         let Some(state) = State::read(marks_of(session.region())?, self.id)? else { return Ok(false) };
         let (sealed, last) = (1 - state.active, state.logs[1 - state.active].last);
-        if last.commit <= words.checkpointed.load(Ordering::SeqCst) || refuse_failed(&words).is_err() {
+        if refuse_failed(&words).is_err() {
             return Ok(false);
         }
-        let mut pace = self.pace(words, move || words.hasten.load(Ordering::SeqCst) >= last.commit);
-        self.try_checkpoint(session, &self.disks.logs[sealed], last, &mut pace)
+        if !words.is_damaged() {
+            if last.commit <= words.checkpointed.load(Ordering::SeqCst) {
+                return Ok(false);
+            }
+            let mut pace = self.pace(words, move || words.hasten.load(Ordering::SeqCst) >= last.commit);
+            match self.try_checkpoint(session, &self.disks.logs[sealed], last, &mut pace) {
+                Err(_) if words.is_damaged() => {}
+                done => return done,
+            }
+        }
+        self.mend_if_damaged(session)
+    }
+
+    /// Has the copy made anew if something of it is damaged, and nobody commits; true if it was.
+    pub fn mend_if_damaged(&self, session: &Session) -> Result<bool> {
+        let words = session.runtime().copy();
+        match self.lead(session)? {
+            Some(mut lead) if words.is_damaged() => {
+                self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(())).map(|_| true)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Brings the image to `last`, the end of `log`, which nobody writes to before that; waits for whoever does it
@@ -537,7 +601,8 @@ impl Copy {
             Ok(()) => _ = words.checkpointed.fetch_max(last.commit, Ordering::SeqCst),
             // Whoever commits may have room in the logs for long; who has not will say so.
             Err(Error::DiskFull(_)) => {}
-            Err(e) => session.runtime().fail_copy(&e.to_string()),
+            // The log is there still, and so is memory.
+            Err(e) => session.runtime().damage_copy(&e.to_string()),
         }
         session.region().step();
         drop(role);
@@ -564,6 +629,11 @@ impl Copy {
     }
 }
 
+/// The logs as memory says that they are.
+fn resumed(disks: &Disks, id: Identity, state: &State) -> [Log<SharedDisk>; 2] {
+    [0, 1].map(|n| Log::resume(disks.logs[n].clone(), id, state.logs[n]))
+}
+
 /// Step 2 and 3: the marked lines go to `log`; which epoch has ended, if anything was to be written, and when.
 fn append(
     session: &Session,
@@ -583,7 +653,7 @@ fn append(
     Ok((Some(epoch), time))
 }
 
-fn marks_of(region: &Region) -> Result<&Marks> {
+pub(super) fn marks_of(region: &Region) -> Result<&Marks> {
     region.marks().ok_or_else(|| Error::Unusable("the region has no marks".into()))
 }
 

@@ -28,6 +28,8 @@ const H_TRACKED: u64 = 320;
 const H_STANDSTILL: u64 = 328;
 const H_DURABLE: u64 = 336;
 const H_USES: u64 = 344;
+/// How often the copy was made anew.
+const H_ANEW: u64 = 352;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
 const WHY: usize = 512;
@@ -66,11 +68,19 @@ pub(crate) struct ControlBlock<'a> {
 
 /// What the word for a failed copy holds while its disk is full. (1: it has failed; 2: why is being written down.)
 const FULL: u64 = 3;
+/// What it holds while something of the copy is damaged: the next commit makes it anew from memory. (5: why is being written down.)
+const DAMAGED: u64 = 4;
+const NOTING: u64 = 5;
 
 impl ControlBlock<'_> {
-    /// May a commit be tried? Also where the disk was full.
+    /// May a commit be tried? Also where the disk was full, or the copy is to be made anew.
     pub fn is_usable(&self) -> bool {
-        [0, FULL].contains(&self.failed.load(Ordering::SeqCst))
+        [0, FULL, DAMAGED, NOTING].contains(&self.failed.load(Ordering::SeqCst))
+    }
+
+    /// Is the copy to be made anew?
+    pub fn is_damaged(&self) -> bool {
+        [DAMAGED, NOTING].contains(&self.failed.load(Ordering::SeqCst))
     }
 
     /// A commit is of the instant `time`, nanoseconds since the epoch, at most `most` ago.
@@ -118,16 +128,59 @@ impl Runtime {
 
     /// Nothing more can be made durable: `why` is what every process says of it.
     pub(crate) fn fail_copy(&self, why: &str) {
-        let mut text = [0u8; WHY];
-        let len = why.len().min(WHY);
-        text[..len].copy_from_slice(&why.as_bytes()[..len]);
-        if self.header(H_FAILED).compare_exchange(0, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-            || self.header(H_FAILED).compare_exchange(FULL, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-        {
-            self.map().write(H_WHY, &text).expect("in bounds");
+        if self.pass_copy(&[0, FULL, DAMAGED], 2) {
+            self.note_why(why);
             self.header(H_FAILED).store(1, Ordering::SeqCst);
             tracing::error!("{why}; nothing more goes to the copy on disk");
         }
+    }
+
+    /// Something of the copy is damaged, and memory is whole: the next commit makes the copy anew.
+    pub fn damage_copy(&self, why: &str) {
+        if self.pass_copy(&[0, FULL], NOTING) {
+            self.note_why(why);
+            // If it has failed meanwhile that stays.
+            let _ = self.header(H_FAILED).compare_exchange(NOTING, DAMAGED, Ordering::SeqCst, Ordering::SeqCst);
+            tracing::error!("{why}; the copy of the pool's memory is made anew from memory");
+        }
+    }
+
+    /// The copy was made anew.
+    pub(crate) fn note_anew(&self) {
+        self.header(H_ANEW).fetch_add(1, Ordering::SeqCst);
+        if self.pass_copy(&[DAMAGED, NOTING], 0) {
+            tracing::warn!("the copy of the pool's memory was made anew and is whole");
+        }
+    }
+
+    /// How often the copy was made anew since the segment was made, and why it was the last time, or is to be.
+    pub fn copy_anew(&self) -> (u64, Option<String>) {
+        let times = self.header(H_ANEW).load(Ordering::SeqCst);
+        (times, (times > 0 || self.copy_damaged()).then(|| self.why()))
+    }
+
+    /// Is the copy being made anew, since something of it is damaged?
+    pub fn copy_damaged(&self) -> bool {
+        self.copy().is_damaged()
+    }
+
+    fn pass_copy(&self, from: &[u64], to: u64) -> bool {
+        let word = self.header(H_FAILED);
+        from.iter().any(|from| word.compare_exchange(*from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
+    }
+
+    fn note_why(&self, why: &str) {
+        let mut text = [0u8; WHY];
+        let len = why.len().min(WHY);
+        text[..len].copy_from_slice(&why.as_bytes()[..len]);
+        self.map().write(H_WHY, &text).expect("in bounds");
+    }
+
+    fn why(&self) -> String {
+        let mut text = vec![0u8; WHY];
+        self.map().copy_out(H_WHY, &mut text).expect("in bounds");
+        text.truncate(text.iter().position(|b| *b == 0).unwrap_or(WHY));
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// A commit found the disk of the copy full: nothing is changed until one has found room.
@@ -163,17 +216,12 @@ impl Runtime {
     /// Has the copy on disk failed, or is its disk full, so that nothing more can be made durable?
     #[inline(always)]
     pub fn copy_failed(&self) -> bool {
-        self.header(H_FAILED).load(Ordering::Relaxed) != 0
+        [1, 2, FULL].contains(&self.header(H_FAILED).load(Ordering::Relaxed))
     }
 
     /// Why nothing more can be made durable.
     pub fn copy_failure(&self) -> Option<String> {
-        (self.header(H_FAILED).load(Ordering::SeqCst) == 1).then(|| {
-            let mut text = vec![0u8; WHY];
-            self.map().copy_out(H_WHY, &mut text).expect("in bounds");
-            text.truncate(text.iter().position(|b| *b == 0).unwrap_or(WHY));
-            String::from_utf8_lossy(&text).into_owned()
-        })
+        (self.header(H_FAILED).load(Ordering::SeqCst) == 1).then(|| self.why())
     }
 
     /// The instant of the last commit, nanoseconds since the epoch.

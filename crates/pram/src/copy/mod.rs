@@ -5,6 +5,7 @@
 //! | this | making a copy, reading it back, comparing memory with it |
 //! | [`marks`] | which lines of a region have changed since the last commit |
 //! | [`commit`] | one commit for all who wait; when the other log takes over |
+//! | [`anew`] | making the copy anew from memory, where something of it is damaged |
 //! | [`rounds`] | what has changed, handed out while operations go on, as of one instant |
 //! | [`log`] | the redo log: changed lines, commit by commit |
 //! | [`image`] | the incremental image: the pages of a region as of one commit |
@@ -23,11 +24,12 @@
 //! other, the other is begun anew and takes over; what the first holds is checkpointed into the image meanwhile.
 //! Neither operations nor commits wait for that, unless the second log runs full first.
 //!
-//! Recovery: the image, then the commits that follow it. Every gap is an error: between image and logs, between
+//! Recovery: the image, then the commits that follow it, unless it says that they do not count. Every gap is an error: between image and logs, between
 //! the logs, and inside of one. Nothing is written to the copy until all has been read, and what has been made of it means
 //! nothing before that.
 
 pub mod aligned;
+mod anew;
 pub mod checkpoint;
 pub mod commit;
 pub(crate) mod control;
@@ -186,6 +188,11 @@ fn replay(
     put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Loaded> {
     let (active, begin) = turn(disks, id)?;
+    if image.commit >= begin && holds_all(disks, id)? {
+        let spent = |n: usize| Log::spent(disks.logs[n].clone(), id, image).map(|log| log.position());
+        let state = State { active, swapping: true, logs: [spent(0)?, spent(1)?], durable: 0 };
+        return Ok(Loaded { as_of: image, state, whole: true, found: 0..0, acknowledged: None });
+    }
     if image.commit >= begin {
         return Err(Error::Unusable(format!(
             "the image is of commit {}, but the last log begins with commit {begin} and would not be in it yet: one of \
@@ -224,6 +231,15 @@ fn replay(
         found: new.found(),
         acknowledged,
     })
+}
+
+/// Does the image say that these logs do not count, since it was made of memory when they were there? The newest may have been about to
+/// begin anew then.
+fn holds_all(disks: &Disks, id: Identity) -> Result<bool> {
+    let Some(anew) = Image::anew(&disks.image)? else { return Ok(false) };
+    let [first, second] = [Log::began(&disks.logs[0], id)?, Log::began(&disks.logs[1], id)?];
+    let newest = first.generation.max(second.generation);
+    Ok(first.lineage == anew.lineage && (newest == anew.generation || newest + 1 == anew.generation))
 }
 
 /// The log that commits go to, and the commit that it begins with. The logs take turns, the second one first, so a

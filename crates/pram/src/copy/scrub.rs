@@ -1,13 +1,15 @@
 //! Comparing the copies with what they should be, while the pool is at work: rot is put right before it is needed.
 //!
 //! It is looked for without holding anything up. What looks wrong is looked at again by one who may checkpoint, or commit, and only
-//! then written anew, from a copy that has it right. (Else: what another one has just put there would be written over.)
+//! then written anew, from a copy that has it right. (Else: what another one has just put there would be written over.) What no copy
+//! has right memory has: where a page does not suffice all is made anew of it.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use super::commit::{refuse_failed, Copy};
 use super::image::{Image, PAGE};
-use super::log::{host, Inventory, Log};
+use super::log::{host, Inventory, Log, SECTOR};
 use super::SharedDisk;
 use crate::error::Result;
 use crate::session::{assert_may_wait, Session};
@@ -46,6 +48,7 @@ impl Copy {
         for n in 0..2 {
             self.scrub_log(session, n, &mut all, go_on)?;
         }
+        self.mend_if_damaged(session)?;
         Ok(all)
     }
 
@@ -58,7 +61,14 @@ impl Copy {
         }
         let only = looked.ok();
         self.while_checkpointing(session, || {
-            let image = Image::open(disk.clone(), Some(id))?;
+            let image = match Image::open(disk.clone(), Some(id)) {
+                Ok(image) => image,
+                Err(e) => {
+                    session.runtime().damage_copy(&e.to_string());
+                    all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: true });
+                    return Ok(());
+                }
+            };
             for one in image.suspects(only.as_deref(), &mut 0, &mut |_| true)? {
                 let mut mended = image.mend(&one).is_ok();
                 if let (false, Some(page), Some(marks)) = (mended, one.page(), session.region().marks()) {
@@ -85,13 +95,16 @@ impl Copy {
     ) -> Result<()> {
         let (disk, id) = (&self.disks().logs[n], self.id());
         // What begins anew meanwhile is not there any more.
-        let Ok(records) = Inventory::of(disk, id) else { return Ok(()) };
+        let Ok(records) = Inventory::of(disk, id) else { return self.doubt_log(session, n, all) };
         let bytes = records.bytes() * disk.copies() as u64;
         if !go_on(bytes) {
             return Ok(());
         }
         all.bytes += bytes;
         let odd = records.odd(disk);
+        if !self.has_end(session, n, &records)? {
+            self.doubt_log(session, n, all)?;
+        }
         if odd.is_empty() && Log::headers_agree(disk) {
             return Ok(());
         }
@@ -109,6 +122,31 @@ impl Copy {
             }
             flush(disk)
         })
+    }
+
+    /// Looks again, while nobody commits, whether a log has all that memory says it has.
+    fn doubt_log(&self, session: &Session, n: usize, all: &mut Compared) -> Result<()> {
+        let (disk, id) = (&self.disks().logs[n], self.id());
+        self.while_committing(session, || {
+            let end = match Inventory::of(disk, id) {
+                Ok(records) if self.has_end(session, n, &records)? => return Ok(()),
+                Ok(records) => records.end(),
+                Err(_) => HEADERS.start,
+            };
+            let at = end..end + SECTOR;
+            session
+                .runtime()
+                .damage_copy(&format!("log {n} of the copy of the pool's memory is damaged at byte {end}"));
+            all.odd.push(Odd { part: n + 1, at, copy: None, mended: true });
+            Ok(())
+        })
+    }
+
+    /// Does a log, if it has anything that the image has not, end with what memory says?
+    fn has_end(&self, session: &Session, n: usize, records: &Inventory) -> Result<bool> {
+        let Some(at) = self.position(session, n)? else { return Ok(true) };
+        let is_spent = at.last.commit <= session.runtime().copy().checkpointed.load(Ordering::SeqCst);
+        Ok(is_spent || at.tail == 0 || records.has(at.tail))
     }
 }
 

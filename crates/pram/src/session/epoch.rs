@@ -29,7 +29,8 @@ use crate::error::Result;
 use crate::region::{EPOCH_ROOT, RECOVERED_ROOT};
 
 /// Something that commits hold beside the region. A failure of any of these is one of the commit: nothing can be
-/// made durable any more; after [`DiskFull`](crate::Error::DiskFull) once a later commit has found room.
+/// made durable any more; after [`DiskFull`](crate::Error::DiskFull) once a later commit has found room. Nothing is tried again: what it
+/// keeps is not in memory alone.
 ///
 /// Ordered steps of the end of epoch E:
 /// 0. [`prepare`](Self::prepare), with a copy alone: what need not wait for the instant is done before it. (Else step 1 or 3 would
@@ -119,14 +120,14 @@ impl Session {
     /// Steps 1 and 2; the epoch that has ended.
     pub(crate) fn end_epoch(&self, still: &Frozen) -> Result<u64> {
         let epoch = self.epoch()?;
-        self.participants.all().iter().try_for_each(|p| p.at_rest(still, epoch))?;
+        self.participants.all().iter().try_for_each(|p| p.at_rest(still, epoch)).inspect_err(|e| told(self, e))?;
         self.region.commit_word(self.region.root(EPOCH_ROOT), epoch + 1)?;
         Ok(epoch)
     }
 
     /// Step 3.
     pub(crate) fn write_epoch(&self, epoch: u64) -> Result<()> {
-        self.participants.all().iter().try_for_each(|p| p.write(self, epoch))
+        self.participants.all().iter().try_for_each(|p| p.write(self, epoch)).inspect_err(|e| told(self, e))
     }
 
     /// Step 5, and what all processes know.

@@ -277,3 +277,87 @@ fn a_scrub_puts_right_what_one_copy_has_wrong() {
     commit(&session, 1);
     assert_eq!(scrub().odd.iter().filter(|odd| odd.part == 0).count(), 0);
 }
+
+/// One disk, of which something is damaged or cannot be written while memory is whole: session, and the tapes of image and logs.
+fn alone() -> (Session, [Tape; 3]) {
+    let tapes = [0, MIN_CAPACITY, MIN_CAPACITY].map(|len| Tape::of(vec![0; len as usize]));
+    let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
+    let loaded = create(&disks_of(&tapes), ID, MIN_CAPACITY).unwrap();
+    let copy = Copy::begin(disks_of(&tapes), &marks, ID, &loaded).unwrap();
+    let mut region = rig::format(Mapping::anonymous(4 * MIB).unwrap());
+    marks.mark(0, 4 * MIB).unwrap();
+    region.track(marks);
+    let session = Session::private_with(region, 16, Some(copy)).unwrap();
+    commit(&session, 2);
+    checkpoint(&session);
+    commit(&session, 3);
+    (session, tapes)
+}
+
+/// What the copy holds is what memory does, but for what commits know nothing of.
+fn holds_all(session: &Session, tapes: &[Tape; 3], why: &str) {
+    let kept = tapes.each_ref().map(Tape::copy);
+    let mut region = vec![0; 4 * MIB as usize];
+    load(&disks_of(&kept), ID, &mut |off, bytes| {
+        region[off as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    })
+    .unwrap_or_else(|e| panic!("{why}: {e}"));
+    let (root, len) = (session.region().root(1), session.region().size());
+    assert!(len == 4 * MIB, "{why}");
+    let off = session.region().load(root).unwrap();
+    let memory = rig::bytes_of(session);
+    assert!(region[off as usize..][..2 << 20] == memory[off as usize..][..2 << 20], "{why}");
+    assert!(region[root.raw() as usize..][..8] == memory[root.raw() as usize..][..8], "{why}");
+    Copy::begin(disks_of(&kept), &Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap(), ID, &{
+        load(&disks_of(&kept), ID, &mut |_, _| Ok(())).unwrap()
+    })
+    .unwrap_or_else(|e| panic!("{why}: {e}"));
+}
+
+#[test]
+fn a_copy_that_is_damaged_is_made_anew_from_memory() {
+    type Harm = (&'static str, fn(&[Tape; 3]));
+    let harms: [Harm; 8] = [
+        ("logs", |t| t[1..].iter().for_each(|tape| rot_tape(tape, 8192, 16 << 10))),
+        ("the image's pages and tables", |t| rot_tape(&t[0], 8192, 1 << 10)),
+        ("a log's headers", |t| rot_tape(&t[2], 0, 4096)),
+        ("the other log's headers", |t| rot_tape(&t[1], 0, 4096)),
+        ("all but headers", |t| t.iter().for_each(|tape| rot_tape(tape, 8192, 1 << 10))),
+        ("one write to a log", |t| t[1..].iter().for_each(|tape| tape.with(|s| s.fail_once = Some(0)))),
+        ("one write to the image", |t| t[0].with(|s| s.fail_once = Some(0))),
+        ("a flush of the image", |t| t[0].with(|s| s.fail_once = Some(3))),
+    ];
+    for (why, harm) in harms {
+        let (session, tapes) = alone();
+        harm(&tapes);
+        let scrubbed = session.copy().unwrap().scrub(&session, &mut |_| true).unwrap();
+        assert!(scrubbed.odd.iter().all(|odd| odd.mended), "{why}: {:?}", scrubbed.odd);
+        for _ in 0..2 {
+            change(&session);
+            // Commits go to both logs and to the image.
+            session.region().marks().unwrap().mark(0, 4 * MIB).unwrap();
+            session.copy().unwrap().wait(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
+            session.copy().unwrap().checkpoint_if_due(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
+        }
+        assert!(!session.runtime().copy_failed() && !session.runtime().copy_damaged(), "{why}");
+        let (times, told) = session.runtime().copy_anew();
+        assert!((1..=2).contains(&times) && told.is_some(), "{why}: {times} times, {told:?}");
+        commit(&session, 2);
+        holds_all(&session, &tapes, why);
+    }
+}
+
+fn rot_tape(tape: &Tape, from: usize, every: usize) {
+    tape.with(|s| s.bytes.iter_mut().skip(from).step_by(every).for_each(|byte| *byte ^= 0x10));
+}
+
+#[test]
+fn a_copy_that_no_disk_can_take_has_failed() {
+    let (session, tapes) = alone();
+    tapes.iter().for_each(|tape| tape.with(|s| s.fuse = Some((0, Errno::IO))));
+    change(&session);
+    session.copy().unwrap().wait(&session).expect_err("nothing can be written");
+    let why = session.runtime().copy_failure().expect("everybody is told");
+    assert!(why.contains("cannot be made anew"), "{why}");
+}

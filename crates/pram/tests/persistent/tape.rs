@@ -16,6 +16,8 @@ pub struct State {
     pub events: Vec<Event>,
     /// Calls that still succeed, and what the others fail with. A write that fails is done by half.
     pub fuse: Option<(usize, Errno)>,
+    /// Calls that still succeed, before one fails with EIO, done by half.
+    pub fail_once: Option<usize>,
     pub bad_sector: Option<u64>,
     /// Calls to read.
     pub reads: usize,
@@ -67,6 +69,15 @@ impl Tape {
                 }
                 Some((n, _)) => *n -= 1,
                 None => {}
+            }
+            match s.fail_once.take() {
+                Some(0) => {
+                    if let Event::Write(at, bytes) = &event {
+                        put(&mut s.bytes, *at, &bytes[..bytes.len() / 2]);
+                    }
+                    return Err(Errno::IO.into());
+                }
+                left => s.fail_once = left.map(|n| n - 1),
             }
             if let Event::Write(at, bytes) = &event {
                 put(&mut s.bytes, *at, bytes);

@@ -1,5 +1,5 @@
-//! A story on a disk that fails: what was promised is kept, nothing more is promised, and everybody is told. And a disk
-//! that fails when its copy is taken up: that is told, and does no harm.
+//! A story on a disk that fails: what was promised is kept; the copy is made anew from memory, or nothing more is promised, and
+//! everybody is told. And a disk that fails when its copy is taken up: that is told, and does no harm.
 
 use std::sync::Arc;
 
@@ -51,6 +51,8 @@ pub enum End {
     NotMade,
     /// It failed later.
     Failed,
+    /// It failed later, and the copy was made anew from memory.
+    Anew,
 }
 
 /// Calls to each file that the story makes.
@@ -115,13 +117,21 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
         }
     }
     let whole = !failed() && !was_full;
+    if fs.session().runtime().copy_damaged() {
+        return Err("it was not made anew".into());
+    }
     if fs.session().runtime().copy_failed() && !full() && !failed() {
         return Err("nobody says why it failed".into());
     }
     let (boundaries, acknowledged) = teller.end()?;
     let start = Still { region: world.bytes(), marks: words_of(&world.marks()?), files: world.tape.files() };
     let history = History { start, moments: Vec::new(), boundaries, acknowledged };
-    let (end, calls) = (if whole { End::Whole } else { End::Failed }, faults.calls());
+    let end = match fs.session().runtime().copy_anew() {
+        (0, _) if whole => End::Whole,
+        (_, _) if whole => End::Anew,
+        _ => End::Failed,
+    };
+    let calls = faults.calls();
     judge(&world, &history).map(|()| (end, calls))
 }
 

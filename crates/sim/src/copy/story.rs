@@ -28,6 +28,8 @@ pub enum Step {
     Swell(u64),
     /// Fills the log to so many percent.
     Fill(u64),
+    /// The copy has proved damaged: the next commit makes it anew.
+    Damage,
     /// Sabotage: what has changed is not marked.
     Forget,
     /// Sabotage: the participant leaves out a step.
@@ -49,10 +51,13 @@ pub enum Plot {
     Large,
     /// A commit that turns out to be larger than the room that was left for it.
     Outgrown,
+    /// The copy is made anew, by a commit that somebody waits for, and after the other log took over by a checkpoint.
+    Anew,
 }
 
 impl Plot {
-    pub const ALL: [Plot; 6] = [Plot::Plain, Plot::Swap, Plot::Full, Plot::Rounds, Plot::Large, Plot::Outgrown];
+    pub const ALL: [Plot; 7] =
+        [Plot::Plain, Plot::Swap, Plot::Full, Plot::Rounds, Plot::Large, Plot::Outgrown, Plot::Anew];
 }
 
 /// How two operations fall between, and in the middle of, commits and checkpoints.
@@ -96,7 +101,7 @@ impl Story {
         // Commits of different sizes before.
         prologue.insert(prologue.len() / 2, Step::Commit);
         prologue.extend([Step::Op(Op::Create("/zz-more".into(), 0o644)), Step::Wait]);
-        use Step::{Checkpoint, Commit, During, Fill, Swell, Wait};
+        use Step::{Checkpoint, Commit, Damage, During, Fill, Swell, Wait};
         let full = [Fill(45), Swell(300 * KIB), Commit];
         let steps = match plot {
             Plot::Plain => vec![first, Wait, more(1), Commit, more(2), Wait, more(3)],
@@ -117,6 +122,11 @@ impl Story {
                 prologue.extend(full.into_iter().chain([Fill(60)]));
                 let much = Op::Write("/zz-more".into(), 0, 900 << 10, 5);
                 vec![first, Swell(1200 * KIB), During(much), Wait, more(1), Commit, Checkpoint, more(2), Wait]
+            }
+            Plot::Anew => {
+                prologue.extend(full);
+                let again = [Damage, During(op(2)), Checkpoint, more(3), Wait];
+                [first, Damage, During(op(1)), Wait, Swell(300 * KIB), Commit].into_iter().chain(again).collect()
             }
         };
         let name = format!("{}/{plot:?}", s.name);
@@ -254,6 +264,10 @@ impl<'w> Teller<'w> {
             Step::Checkpoint => self.world.copy().checkpoint_if_due(session).map(|_| false),
             Step::Swell(bytes) => self.swell(*bytes).map(|()| false),
             Step::Fill(percent) => self.fill(*percent),
+            Step::Damage => {
+                session.runtime().damage_copy("it was damaged");
+                Ok(false)
+            }
             Step::Forget => self.forget(),
             Step::Botch(sabotage) => {
                 self.world.ledger.sabotage(*sabotage);

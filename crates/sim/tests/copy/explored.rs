@@ -43,3 +43,10 @@ fn every_plot_is_explored_at_every_event() {
     let stats = explore_all(&stories, Depth::deep());
     assert!(replays() || stats.cuts > 500 && stats.mixed > 500, "{stats:?}");
 }
+
+#[test]
+fn a_copy_that_is_made_anew_is_the_old_one_or_the_new_one_at_every_event() {
+    let stories = [Story::of(&singles()[0], Plot::Anew)];
+    let stats = explore_all(&stories, Depth { cuts: usize::MAX, seeds: 2, deaths: 60, mixed: 1, aftermath: 6 });
+    assert!(replays() || stats.cuts > 30 && stats.deaths > 30, "{stats:?}");
+}

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::read::Wanted;
-use super::{Image, RawImage, BATCH, HEADER_AT, PAGE};
+use super::{Header, Image, BATCH, HEADER_AT, PAGE};
 use crate::copy::log::{copies_of, host, places_agree, Disk};
 use crate::error::Result;
 
@@ -70,6 +70,6 @@ impl<D: Disk> Image<D> {
 
     /// Is the header the same in all places of all copies?
     pub fn headers_agree(disk: &D) -> bool {
-        places_agree::<RawImage>(disk, HEADER_AT)
+        places_agree::<Header>(disk, HEADER_AT)
     }
 }

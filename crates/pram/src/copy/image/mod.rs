@@ -18,6 +18,8 @@
 //! 4096    header, copy 1     4 KiB, the same, or of the generation before
 //! 8192    slots              4 KiB each: pages of the region, and tables, in any order
 //!
+//! A header may be followed by a [`RawAnew`]: the image was made of memory, and what the logs hold does not count.
+//!
 //! header → table → … → table → page      tables have 512 entries, [`RawEntry`]
 //! ```
 //! A slot's number is its offset divided by 4096, so that 0 can say that nothing is stored: what is below is all
@@ -71,6 +73,7 @@ const HEADER_AT: [u64; 2] = [0, PAGE];
 const FIRST: u32 = 2;
 const MAGIC: [u8; 8] = *b"CQ-PAGES";
 const VERSION: u32 = 2;
+const ANEW: u32 = u32::from_le_bytes(*b"CQAN");
 /// Most bytes of one read or write.
 const RUN: usize = 1 << 20;
 /// Pages that are put in the order of their slots at once when all are read: 16 bytes of memory each.
@@ -101,6 +104,66 @@ pub struct RawImage {
 }
 const _: () = assert!(size_of::<RawImage>() == 80);
 
+/// Behind the header of an image that was made anew of memory; zeros behind any other. One sector holds both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawAnew {
+    /// `CQAN`; 0: it was not.
+    pub magic: u32,
+    /// Of the logs that do not count, if they have generations up to the one named here.
+    pub lineage: u32,
+    pub generation: u64,
+    /// CRC-32C of the header and the bytes before.
+    pub crc: u32,
+    /// 0.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<RawAnew>() == 24);
+
+/// A header and what follows it.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Header {
+    raw: RawImage,
+    anew: RawAnew,
+}
+const _: () = assert!(size_of::<Header>() == 104);
+
+impl Header {
+    fn of(raw: RawImage, anew: Option<Anew>) -> Header {
+        let mut header = Header { raw, anew: RawAnew::default() };
+        header.raw.crc = header_crc(&header.raw);
+        if let Some(Anew { lineage, generation }) = anew {
+            header.anew = RawAnew { magic: ANEW, lineage, generation, crc: 0, reserved: 0 };
+            header.anew.crc = header.anew_crc();
+        }
+        header
+    }
+
+    fn anew(&self) -> Option<Anew> {
+        let RawAnew { magic, lineage, generation, crc, .. } = self.anew;
+        (magic == ANEW && crc == self.anew_crc()).then_some(Anew { lineage, generation })
+    }
+
+    fn anew_crc(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..size_of::<RawImage>() + std::mem::offset_of!(RawAnew, crc)])
+    }
+
+    fn page(&self) -> [u8; PAGE as usize] {
+        let mut page = [0; PAGE as usize];
+        page[..size_of::<Header>()].copy_from_slice(self.as_bytes());
+        page
+    }
+}
+
+/// The logs of which nothing counts, since the image was made of memory when they were there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anew {
+    pub lineage: u32,
+    /// The newest of them.
+    pub generation: u64,
+}
+
 /// Where a page or table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -126,6 +189,7 @@ pub struct Image<D> {
     /// The copy of the header that is known to be durable.
     copy: usize,
     at: Instant,
+    anew: Option<Anew>,
     tables: Tables,
     slots: Slots,
     /// Pages that are not all zero.
@@ -138,9 +202,10 @@ impl<D: Disk> Image<D> {
     /// Makes an image as of `at` whose pages are all zero.
     pub fn create(disk: D, id: Identity, at: Instant) -> Result<Image<D>> {
         let (tables, slots) = (Tables::empty(RawEntry::default()), Slots::new(0));
-        let mut pages = Image { disk, id, generation: 1, copy: 0, at, tables, slots, stored: 0, failed: false };
+        let mut pages =
+            Image { disk, id, generation: 1, copy: 0, at, anew: None, tables, slots, stored: 0, failed: false };
         // Both at once: whatever was there before must not look like the other copy.
-        let header = pages.header(1, at, RawEntry::default());
+        let header = pages.header(1, at, None, RawEntry::default());
         let both = [header, header].concat();
         pages.attempt("making the image", |disk| disk.write_all_at(&both, 0).and_then(|()| disk.flush()))?;
         Ok(pages)
@@ -148,39 +213,58 @@ impl<D: Disk> Image<D> {
 
     /// The region and the instant of the image, by its header alone.
     pub fn peek(disk: &D) -> Result<(Identity, Instant)> {
-        let (raw, _) = read_header(disk, None)?;
+        let (Header { raw, .. }, _) = read_header(disk, None)?;
         Ok((Identity { uuid: raw.uuid }, Instant { commit: raw.commit, time: raw.time }))
     }
 
     /// How often it was updated, by its header alone.
     pub fn generation(disk: &D) -> Result<u64> {
-        Ok(read_header(disk, None)?.0.generation)
+        Ok(read_header(disk, None)?.0.raw.generation)
+    }
+
+    /// Which logs do not count, since the image was made anew when they were there, by its header alone.
+    pub fn anew(disk: &D) -> Result<Option<Anew>> {
+        Ok(read_header(disk, None)?.0.anew())
     }
 
     /// Bytes of the image's file that are, or were, used, by its header alone.
     pub fn extent(disk: &D) -> Result<u64> {
-        Ok((u64::from(read_header(disk, None)?.0.last) + 1) * PAGE)
+        Ok((u64::from(read_header(disk, None)?.0.raw.last) + 1) * PAGE)
     }
 
     /// Opens the image that the newest whole header names, after checking its tables. It must be of the region
     /// `id`; with `None`, of any.
     pub fn open(disk: D, id: Option<Identity>) -> Result<Image<D>> {
-        let (raw, copy) = read_header(&disk, id)?;
-        let at = Instant { commit: raw.commit, time: raw.time };
+        let (header, copy) = read_header(&disk, id)?;
+        let at = Instant { commit: header.raw.commit, time: header.raw.time };
         let source = Source { disk: &disk, at };
-        source.check_length(raw.last)?;
-        let (tables, slots) = load(&source, &raw)?;
-        Ok(Image {
+        source.check_length(header.raw.last)?;
+        let (tables, slots) = load(&source, &header.raw)?;
+        Ok(Image::of(disk, (header, copy), tables, slots))
+    }
+
+    /// Opens an image of which no table can be read, to make it anew: all of its slots are taken until then.
+    pub fn open_unread(disk: D, id: Identity) -> Result<Image<D>> {
+        let (header, copy) = read_header(&disk, Some(id))?;
+        let mut slots = Slots::new(header.raw.last);
+        (FIRST..=header.raw.last).for_each(|slot| _ = slots.claim(slot));
+        Ok(Image::of(disk, (header, copy), Tables::empty(RawEntry::default()), slots))
+    }
+
+    fn of(disk: D, (header, copy): (Header, usize), tables: Tables, slots: Slots) -> Image<D> {
+        let (raw, anew) = (header.raw, header.anew());
+        Image {
             id: Identity { uuid: raw.uuid },
             generation: raw.generation,
             copy,
-            at,
+            at: Instant { commit: raw.commit, time: raw.time },
+            anew,
             stored: tables.count(),
             tables,
             slots,
             failed: false,
             disk,
-        })
+        }
     }
 
     /// The region that this is an image of.
@@ -242,7 +326,8 @@ impl<D: Disk> Image<D> {
     /// and 4 again, with the same image. Its pages are, since steps 1 and 2 come before a header can be read.
     pub fn settle(&mut self) -> Result<()> {
         self.refuse_failed()?;
-        let (header, at) = (self.header(self.generation, self.at, self.tables.root), HEADER_AT[self.copy]);
+        let header = self.header(self.generation, self.at, self.anew, self.tables.root);
+        let at = HEADER_AT[self.copy];
         self.attempt("writing the image's header", |disk| disk.write_all_at(&header, at).and_then(|()| disk.flush()))?;
         Image::settle_copies(&self.disk)
     }
@@ -253,9 +338,8 @@ impl<D: Disk> Image<D> {
         if disk.copies() < 2 {
             return Ok(());
         }
-        let (raw, copy) = read_header(disk, None)?;
-        let mut page = [0; PAGE as usize];
-        page[..size_of::<RawImage>()].copy_from_slice(raw.as_bytes());
+        let (header, copy) = read_header(disk, None)?;
+        let page = header.page();
         let again = || -> io::Result<()> {
             for at in [copy, 1 - copy] {
                 disk.write_all_at(&page, HEADER_AT[at])?;
@@ -268,7 +352,12 @@ impl<D: Disk> Image<D> {
 
     /// Begins an update. The image is another when [`Update::finish`] returns.
     pub fn begin(&mut self) -> Update<'_, D> {
-        Update::new(self)
+        Update::new(self, None)
+    }
+
+    /// Begins one that reads nothing of this image: what is not written is all zero. Of these logs nothing counts when it is there.
+    pub fn begin_anew(&mut self, anew: Anew) -> Update<'_, D> {
+        Update::new(self, Some(anew))
     }
 
     fn source(&self) -> Source<'_, D> {
@@ -283,8 +372,8 @@ impl<D: Disk> Image<D> {
         }
     }
 
-    fn header(&self, generation: u64, at: Instant, root: RawEntry) -> [u8; PAGE as usize] {
-        let mut raw = RawImage {
+    fn header(&self, generation: u64, at: Instant, anew: Option<Anew>, root: RawEntry) -> [u8; PAGE as usize] {
+        let raw = RawImage {
             magic: MAGIC,
             version: VERSION,
             page: PAGE as u32,
@@ -297,10 +386,7 @@ impl<D: Disk> Image<D> {
             last: self.slots.last(),
             crc: 0,
         };
-        raw.crc = header_crc(&raw);
-        let mut page = [0; PAGE as usize];
-        page[..size_of::<RawImage>()].copy_from_slice(raw.as_bytes());
-        page
+        Header::of(raw, anew).page()
     }
 
     fn refuse_failed(&self) -> Result<()> {
@@ -330,12 +416,13 @@ impl<D: Disk> Image<D> {
 }
 
 /// The gate where the header becomes trusted: the newer of two copies, and which one it is.
-fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawImage, usize)> {
-    let (places, unread) = read_places::<RawImage>(disk, HEADER_AT, "reading the image's header");
-    let whole = |(_, raw): &&(usize, RawImage)| raw.magic == MAGIC && raw.crc == header_crc(raw);
-    let Some((copy, raw)) = places.iter().filter(whole).max_by_key(|(_, raw)| raw.generation) else {
+fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(Header, usize)> {
+    let (places, unread) = read_places::<Header>(disk, HEADER_AT, "reading the image's header");
+    let whole = |(_, Header { raw, .. }): &&(usize, Header)| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    let Some((copy, header)) = places.iter().filter(whole).max_by_key(|(_, header)| header.raw.generation) else {
         return Err(unread.unwrap_or_else(|| bad("it has no header; put the pool's own image back")));
     };
+    let raw = &header.raw;
     if raw.version != VERSION {
         return Err(bad(format!("it has format version {}, this program reads version {VERSION}", raw.version)));
     }
@@ -345,7 +432,7 @@ fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawImage, usiz
     if raw.fingerprint != fingerprint() || u64::from(raw.page) != PAGE {
         return Err(bad("it was made by a build with another layout"));
     }
-    Ok((*raw, *copy))
+    Ok((*header, *copy))
 }
 
 /// The gate where tables become trusted: read level by level from the uppermost down, each slot named once.

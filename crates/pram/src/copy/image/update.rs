@@ -7,14 +7,17 @@ use zerocopy::IntoBytes;
 use crate::copy::log::{Disk, Instant};
 use crate::error::{Error, Result};
 
-use super::slots::Cursor;
-use super::table::{Block, FANOUT};
-use super::{Image, RawEntry, HEADER_AT, PAGE, RUN};
+use super::read::Wanted;
+use super::slots::{Cursor, Slots};
+use super::table::{empty_block, Block, Tables, FANOUT};
+use super::{Anew, Image, RawEntry, HEADER_AT, PAGE, RUN};
 
 /// An update that is being written. Dropping it leaves the image as it was.
 #[must_use = "an update that is not finished is not there"]
 pub struct Update<'p, D: Disk> {
     pages: &'p mut Image<D>,
+    /// Nothing of the image before is kept.
+    anew: Option<Anew>,
     /// Tables as they will be, level 1 first.
     changed: Vec<BTreeMap<u64, Block>>,
     root: RawEntry,
@@ -30,11 +33,15 @@ pub struct Update<'p, D: Disk> {
 }
 
 impl<'p, D: Disk> Update<'p, D> {
-    pub(super) fn new(pages: &'p mut Image<D>) -> Self {
+    pub(super) fn new(pages: &'p mut Image<D>, anew: Option<Anew>) -> Self {
         let changed = (0..pages.tables.height()).map(|_| BTreeMap::new()).collect();
-        let (root, stored) = (pages.tables.root, pages.stored);
+        let (root, stored) = match anew {
+            None => (pages.tables.root, pages.stored),
+            Some(_) => Default::default(),
+        };
         Update {
             pages,
+            anew,
             changed,
             root,
             stored,
@@ -62,6 +69,43 @@ impl<'p, D: Disk> Update<'p, D> {
         Ok(())
     }
 
+    /// Replaces bytes of pages as this update has them so far.
+    pub fn patch(&mut self, mut off: u64, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let (page, within) = (off / PAGE, (off % PAGE) as usize);
+            let (now, later) = bytes.split_at(bytes.len().min(PAGE as usize - within));
+            match now.len() as u64 {
+                PAGE => self.write(page, now)?,
+                _ => {
+                    let mut whole = self.read_new(page)?;
+                    whole[within..within + now.len()].copy_from_slice(now);
+                    self.write(page, &whole)?;
+                }
+            }
+            (off, bytes) = (off + now.len() as u64, later);
+        }
+        Ok(())
+    }
+
+    /// A page as this update has it so far.
+    fn read_new(&self, page: u64) -> Result<Vec<u8>> {
+        let mut buf = vec![0; PAGE as usize];
+        let entry = self.changed[0].get(&(page / FANOUT)).map(|block| block[(page % FANOUT) as usize]);
+        let entry = match (entry, self.anew) {
+            (Some(entry), _) => entry,
+            (None, Some(_)) => RawEntry::default(),
+            (None, None) => self.pages.tables.entry(0, page),
+        };
+        let waiting =
+            entry.slot.checked_sub(self.run_at).and_then(|n| self.run.chunks_exact(PAGE as usize).nth(n as usize));
+        match waiting {
+            _ if !entry.is_stored() => {}
+            Some(bytes) => buf.copy_from_slice(bytes),
+            None => self.pages.source().read(&Wanted { entry, key: page }, 0, &mut buf)?,
+        }
+        Ok(buf)
+    }
+
     /// Makes this the image, as of `at`.
     pub fn finish(mut self, at: Instant) -> Result<()> {
         self.pages.refuse_failed()?;
@@ -79,7 +123,7 @@ impl<'p, D: Disk> Update<'p, D> {
         self.pages.attempt("flushing the image", |disk| disk.flush())?;
         // 3, 4.
         let (generation, copy) = (self.pages.generation + 1, self.pages.copy ^ 1);
-        let header = self.pages.header(generation, at, self.root);
+        let header = self.pages.header(generation, at, self.anew, self.root);
         let write = |disk: &D| disk.write_all_at(&header, HEADER_AT[copy]).and_then(|()| disk.flush());
         self.pages.attempt("writing the image's header", write)?;
         self.adopt(generation, copy, at);
@@ -93,12 +137,16 @@ impl<'p, D: Disk> Update<'p, D> {
     /// The new image is durable: it is the one in memory too.
     fn adopt(&mut self, generation: u64, copy: usize, at: Instant) {
         let pages = &mut *self.pages;
+        if self.anew.is_some() {
+            (pages.tables, pages.slots) = (Tables::empty(self.root), Slots::new(pages.slots.last()));
+            self.taken.iter().for_each(|slot| _ = pages.slots.claim(*slot));
+        }
         for (level, tables) in (1..).zip(std::mem::take(&mut self.changed)) {
             tables.into_iter().for_each(|(key, block)| pages.tables.put(level, key, block));
         }
         self.released.iter().for_each(|slot| pages.slots.free(*slot));
         (pages.tables.root, pages.stored) = (self.root, self.stored);
-        (pages.generation, pages.copy, pages.at) = (generation, copy, at);
+        (pages.generation, pages.copy, pages.at, pages.anew) = (generation, copy, at, self.anew);
         self.done = true;
     }
 
@@ -107,9 +155,9 @@ impl<'p, D: Disk> Update<'p, D> {
         let old = if level == self.pages.tables.height() {
             std::mem::replace(&mut self.root, new)
         } else {
-            let (tables, above) = (&self.pages.tables, key / FANOUT);
+            let (tables, above, anew) = (&self.pages.tables, key / FANOUT, self.anew.is_some());
             let changed = self.changed[level as usize].entry(above);
-            let block = changed.or_insert_with(|| tables.copy(level + 1, above));
+            let block = changed.or_insert_with(|| if anew { empty_block() } else { tables.copy(level + 1, above) });
             std::mem::replace(&mut block[(key % FANOUT) as usize], new)
         };
         if old.is_stored() {

@@ -24,6 +24,16 @@ impl Inventory {
         Ok(Inventory { header, records })
     }
 
+    /// Does a record begin there?
+    pub fn has(&self, at: u64) -> bool {
+        self.records.iter().any(|(record, _)| record.start == at)
+    }
+
+    /// Where those end that are whole.
+    pub fn end(&self) -> u64 {
+        self.records.last().map_or(RECORDS, |(at, _)| at.end)
+    }
+
     pub fn bytes(&self) -> u64 {
         self.records.iter().map(|(at, _)| at.end - at.start).sum()
     }

@@ -243,6 +243,11 @@ impl Position {
     fn start(generation: u64, capacity: u64, nonce: u64, writer: u32, last: Instant) -> Position {
         Position { generation, capacity, end: RECORDS, tail: 0, last, before: 0, writer, nonce }
     }
+
+    /// The same log when an image holds everything until `last`.
+    pub fn spent(&self, last: Instant) -> Position {
+        Position::start(self.generation, self.capacity, self.nonce, self.writer, last)
+    }
 }
 
 fn new_writer() -> Result<u32> {
@@ -530,6 +535,16 @@ impl<D: Disk> Log<D> {
         again().map_err(|e| host("writing the log's header again", &e))
     }
 
+    /// Writes a header that cannot be read again, as memory knows it, of a log whose commits do not count.
+    pub fn write_header_again(disk: &D, id: Identity, at: &Position, first: u64, lineage: u32) -> Result<()> {
+        let raw = header(id, at, first, lineage);
+        let again = || {
+            HEADER_AT.iter().try_for_each(|at| disk.write_all_at(raw.as_bytes(), *at))?;
+            disk.flush()
+        };
+        again().map_err(|e| host("writing the log's header again", &e))
+    }
+
     /// Begins a commit. It is durable when [`Commit::finish`] returns.
     pub fn begin(&mut self) -> Result<Commit<'_, D>> {
         self.refuse_failed()?;
@@ -552,29 +567,16 @@ impl<D: Disk> Log<D> {
             self.attempt("growing the log", |disk| disk.flush())?;
         }
         let (generation, nonce) = (self.at.generation + 1, u64::from_le_bytes(random::bytes()?));
-        let mut raw = RawLog {
-            magic: MAGIC,
-            version: VERSION,
-            line: LINE as u32,
-            uuid: self.id.uuid,
-            fingerprint: fingerprint(),
-            generation,
-            first: last.commit + 1,
-            capacity,
-            nonce,
-            lineage,
-            crc: 0,
-        };
-        raw.crc = header_crc(&raw);
-        let at = HEADER_AT[(generation % 2) as usize];
+        let at = Position::start(generation, capacity, nonce, self.at.writer, last);
+        let raw = header(self.id, &at, last.commit + 1, lineage);
         // 1, 2 and 3 of a new generation.
-        let other = HEADER_AT[((generation + 1) % 2) as usize];
+        let [place, other] = [generation, generation + 1].map(|n| HEADER_AT[(n % 2) as usize]);
         self.attempt("beginning a new log", |disk| {
-            disk.write_all_at(raw.as_bytes(), at)?;
+            disk.write_all_at(raw.as_bytes(), place)?;
             disk.flush()?;
             disk.write_all_at(raw.as_bytes(), other)
         })?;
-        self.at = Position::start(generation, capacity, nonce, self.at.writer, last);
+        self.at = at;
         self.disk.trim(capacity);
         Ok(())
     }
@@ -702,6 +704,27 @@ impl<D: Disk> Drop for Commit<'_, D> {
 /// May another of the disks that this is have something behind a commit that this one has not?
 fn has_other_behind(disk: &impl Disk, header: &RawLog, end: u64) -> bool {
     disk.copies() > 1 && end >= RECORDS && end + SECTOR <= header.capacity
+}
+
+/// The header of a log that begins with the commit `first`.
+fn header(id: Identity, at: &Position, first: u64, lineage: u32) -> RawLog {
+    let Position { generation, capacity, nonce, .. } = *at;
+    let (uuid, fingerprint, line) = (id.uuid, fingerprint(), LINE as u32);
+    let mut raw = RawLog {
+        magic: MAGIC,
+        version: VERSION,
+        line,
+        uuid,
+        fingerprint,
+        generation,
+        first,
+        capacity,
+        nonce,
+        lineage,
+        crc: 0,
+    };
+    raw.crc = header_crc(&raw);
+    raw
 }
 
 fn header_crc(raw: &RawLog) -> u32 {
