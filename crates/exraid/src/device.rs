@@ -12,7 +12,7 @@
 //! - D2. Requests under way at the same time happen in any order; overlapping ones give any mixture of sectors.
 //! - D3. A flush makes durable what was complete when it was submitted. Nothing else does.
 //! - D4. A flush that failed may have lost what it was to make durable, and the host tells that once only. So all later
-//!   flushes fail too, until the device is opened anew: what was acknowledged before must be looked at.
+//!   flushes fail too, until the device is opened anew, or [begun anew](Device::begin_anew): what was acknowledged before must be looked at.
 //! - D5. What was discarded reads as anything until it is written again.
 //! - D6. Memory of a request is held until it is no longer under way, and given back with the answer unless the answer
 //!   came before (a timeout): then it is let go when the transfer ends.
@@ -292,6 +292,9 @@ pub trait Device: Send + Sync {
     fn whereabouts(&self) -> Whereabouts {
         Whereabouts::There
     }
+
+    /// Nothing that it holds counts, and all that is to be there is about to be written: that a flush has failed before is forgotten (D4).
+    fn begin_anew(&self) {}
 
     /// Has it been [late](LATE) with something that is under way, and answered nothing since?
     fn is_late(&self) -> bool {

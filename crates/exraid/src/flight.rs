@@ -123,9 +123,8 @@ impl Flights {
         }
     }
 
-    /// That a flush has failed is forgotten: the device is another one from here on.
-    #[cfg(feature = "fault")]
-    pub fn forgive(&self) {
+    /// That a flush has failed is forgotten.
+    pub fn begin_anew(&self) {
         self.flush_failed.store(false, Ordering::SeqCst);
     }
 

@@ -273,6 +273,10 @@ impl Device for Disk {
         &self.shared.name
     }
 
+    fn begin_anew(&self) {
+        self.shared.flights.begin_anew();
+    }
+
     fn properties(&self) -> Properties {
         self.properties.clone()
     }

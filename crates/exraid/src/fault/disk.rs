@@ -117,11 +117,6 @@ impl FaultDisk {
         change(&mut self.lock().faults);
     }
 
-    /// As a disk below a kernel, which tells once that a flush has failed: the next one may be done.
-    pub fn forgive(&self) {
-        self.shared.flights.forgive();
-    }
-
     /// What went wrong so far.
     pub fn injected(&self) -> Vec<Injected> {
         self.lock().injected.clone()
@@ -202,6 +197,11 @@ impl State {
 impl Device for FaultDisk {
     fn name(&self) -> &Arc<str> {
         &self.shared.name
+    }
+
+    fn begin_anew(&self) {
+        self.shared.flights.begin_anew();
+        self.inner.begin_anew();
     }
 
     fn properties(&self) -> Properties {

@@ -364,10 +364,15 @@ impl Set {
             let mut states = self.states();
             let leaving = self.leaving.load(Ordering::SeqCst);
             for (role, state) in states.iter_mut().enumerate() {
+                let before = *state;
                 *state = match leaving & 1 << role {
                     0 => told[role],
                     _ => MemberState::Out,
                 };
+                // Another process has begun to rebuild it, or is done.
+                if let (MemberState::Out, false, Some(part)) = (before, *state == MemberState::Out, self.part(role)) {
+                    part.device.begin_anew();
+                }
             }
         }
         *self.labels() = found;
@@ -602,6 +607,7 @@ impl Set {
         // is told nothing: it stays behind, and is known by that.
         self.states()[role] = MemberState::Out;
         self.update(next)?;
+        device.begin_anew();
         let size = device.properties().size;
         let mut label = Label { device: uuid, role, size, data: crate::label::data_of(size), generation: 0, ..like };
         next(&mut label);

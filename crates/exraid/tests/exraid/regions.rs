@@ -4,6 +4,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use exraid::device::Kind;
 use exraid::events::{Event, What};
 use exraid::fault::{Cut, FaultDisk, Faults, RamDisk};
 use exraid::label::{MemberState, END};
@@ -441,6 +442,22 @@ fn a_disk_that_stayed_behind_is_not_read_and_is_caught_up() {
     drop(region);
     let region = open(devices(&all[..1])).expect("without the other one");
     assert_eq!((at(&*region, 0).expect("a read"), at(&*region, MIB).expect("a read")), (2, 3));
+}
+
+/// All that it is to have is written again.
+#[test]
+fn a_member_whose_flush_has_failed_can_be_put_back() {
+    let mirror = Faulty::new(2, 1);
+    fill(&*mirror.region, 0, 5).expect("a write");
+    mirror.disks[1].set(|faults| (faults.error, faults.only) = (1, Some(Kind::Flush)));
+    mirror.region.flush().expect("the other one has it");
+    assert_eq!(mirror.states()[1], MemberState::Out);
+    mirror.disks[1].set(|faults| *faults = Faults::default());
+    let size = mirror.region.properties().size;
+    let live = &mut || std::iter::once(0..size).collect();
+    assert!(mirror.region.rebuild(1, None, live, &mut |_| true).expect("it is put back"));
+    mirror.region.flush().expect("a flush");
+    assert_eq!(mirror.states(), [MemberState::Whole; 2]);
 }
 
 /// Writes go on while a spare takes a lost disk's place; then the others are taken away.

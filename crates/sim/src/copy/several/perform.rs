@@ -259,7 +259,8 @@ impl House<'_> {
         let fs = left.first().ok_or("nobody is left")?;
         let session = fs.session();
         let reaped = session.reap().map_err(|e| format!("cleaning up: {e}"))?;
-        if self.stage.has_failed() {
+        // Else the copy was made anew, and all goes on.
+        if self.stage.has_failed() && session.runtime().copy_failure().is_some() {
             return left.iter().try_for_each(|fs| refuses(fs)).map(|()| Vec::new());
         }
         let (copy, mut promises) = (session.copy().ok_or("there is no copy")?, Vec::new());
