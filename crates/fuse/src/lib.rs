@@ -100,5 +100,5 @@ pub use mount::{mount, mount_again, remount};
 pub use options::{choose_transport, MountOptions, Transport, TransportChoice};
 pub use session::Mount;
 pub use sys::{flushes_for_others, Signals};
-pub use unmount::umount;
+pub use unmount::{umount, write_back};
 pub use volume::{is_volume_at, mount_volume, umount_volume, Shown, FILE as VOLUME_FILE};

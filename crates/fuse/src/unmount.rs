@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{open, syncfs, Mode, OFlags};
 use rustix::io::Errno;
@@ -11,7 +12,7 @@ use rustix::mount::{unmount, UnmountFlags};
 
 use crate::error::{Context, Error, Result};
 use crate::mounts::{Mounted, TABLE};
-use crate::sys::in_child;
+use crate::sys::{in_child, in_child_within};
 use crate::{helper, mounts};
 
 /// Unmounts a Conquest file system. Its server ends by itself.
@@ -72,7 +73,9 @@ pub(crate) fn detach(number: &str) -> Result<()> {
         return Err(Error::Target("it is in no table of mounts that we see".into()));
     }
     if let Some(dir) = places()?.next() {
-        write_back(&dir);
+        if let Err(e) = write_back(&dir, None) {
+            tracing::warn!("cannot write back changed mappings: {e}");
+        }
     }
     // FORCE ends the connection, so that nobody waits for an answer that will not come.
     places()?.try_for_each(|dir| release_own(&dir, UnmountFlags::FORCE | UnmountFlags::DETACH))
@@ -84,12 +87,16 @@ pub(crate) fn abandon(number: &str) -> Result<()> {
     places.map(|place| release_own(&place.dir, UnmountFlags::FORCE | UnmountFlags::DETACH)).fold(Ok(()), Result::and)
 }
 
-fn write_back(dir: &Path) {
+/// Has the kernel write back what programs have stored through mappings of files of a file system that is mounted at `dir`, and
+/// waits for that, at most for so long.
+pub fn write_back(dir: &Path, limit: Option<Duration>) -> std::io::Result<()> {
     let sync =
         |dir: &CStr| open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).and_then(syncfs);
-    if let Err(e) = c_path(dir).and_then(|dir| in_child(|| sync(&dir))) {
-        tracing::warn!("cannot write back changed mappings: {e}");
-    }
+    let dir = c_path(dir)?;
+    Ok(match limit {
+        Some(limit) => in_child_within(limit, || sync(&dir)),
+        None => in_child(|| sync(&dir)),
+    }?)
 }
 
 /// Like `release`, of a mount that this process serves.

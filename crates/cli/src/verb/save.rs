@@ -2,13 +2,14 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fs::fsck::Lost;
 use fs::pool::{HowToSave, Saved};
+use fs::Pool;
 
 use crate::failure::{Context, Result};
-use crate::{inspect, locate, lost, progress, say, size, stall};
+use crate::{inspect, locate, lost, mounts, progress, say, size, stall};
 
 /// Write an image of a pool to a file: its memory, and the content of large files on its disks, as of one instant, also while it is in use.
 #[derive(clap::Args)]
@@ -42,6 +43,7 @@ pub fn run(args: &Args) -> Result<()> {
         let lost =
             open.lost_telling(fs::fsck::Look::Segments, &mut steps.count(progress::count("looking at segments")));
         warn_of(lost, &shown);
+        write_back_stores(&open, &path);
         let mut bar = steps.alone(progress::bytes("saving"));
         open.save_with(&image, how, &mut bar).context(|| format!("cannot save {shown} to {to}"))
     })?;
@@ -52,6 +54,17 @@ pub fn run(args: &Args) -> Result<()> {
         "{pool} is saved in {file} ({}){extent}. `conquest restore POOL {file}` brings it back.",
         size::show(bytes)
     ))
+}
+
+/// Has the kernel write back what programs have stored through mappings, for the image to have it. Not where a disk does not answer: who
+/// waits for it in the kernel keeps everybody from unmounting.
+fn write_back_stores(open: &Pool, pool: &Path) {
+    let all_answer =
+        open.disk_work().is_ok_and(|work| work.is_none_or(|work| work.out_of_use.iter().all(|out| out.why != "late")));
+    let done = if all_answer { mounts::write_back(pool) } else { Ok(()) };
+    if let Err(e) = done {
+        let _ = writeln!(std::io::stderr(), "conquest: warning: {e}; all else is saved");
+    }
 }
 
 /// What the image has, and has not, of content on disks.

@@ -18,6 +18,7 @@ pub const TESTS: &[Test] = &[
     ("page_cache::who_looks_does_not_undo_what_is_appended", who_looks_undoes_nothing),
     ("page_cache::what_is_stored_beside_a_copy_stays", stored_beside_copy),
     ("page_cache::copies_have_what_was_stored", copies_have_stores),
+    ("page_cache::an_image_has_what_was_stored", image_has_stores),
     ("page_cache::listings_are_as_new_as_the_directory", listings),
     ("page_cache::links_are_counted_right_while_others_look", links),
     ("page_cache::a_write_takes_capabilities", a_write_takes_capabilities),
@@ -348,6 +349,24 @@ fn data_in(file: &File) -> Vec<(usize, usize)> {
         found.push((from as usize, at as usize));
     }
     found
+}
+
+/// A program stores to a mapping, and the pool is saved while it goes on.
+fn image_has_stores() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(lab.mnt().join("file")).expect("create");
+    file.set_len(PAGE as u64).expect("truncate");
+    let page = Mapping::of(&file, PAGE, ProtFlags::READ | ProtFlags::WRITE);
+    page.word(HALF).store(7, SeqCst);
+    lab.ok(&["save", &lab.pool(), &lab.text("image")]);
+    drop((page, file));
+    lab.umount();
+    lab.ok(&["restore", &lab.text("other"), &lab.text("image")]);
+    lab.ok(&["mount", &lab.text("other"), &lab.text("mnt")]);
+    assert_eq!(number(&lab.mnt().join("file"), HALF), 7);
+    lab.umount();
+    lab.ok(&["destroy", "--yes", &lab.text("other")]);
+    Ok(())
 }
 
 /// While others read the directory.
