@@ -1320,3 +1320,28 @@ fn marks_of_a_region_that_is_gone_are_not_believed() {
     stale_marks_are_not_believed(false);
     stale_marks_are_not_believed(true);
 }
+
+#[test]
+fn a_scrub_puts_right_a_copy_that_lies_in_files() {
+    let copies = tempfile::tempdir_in(".").unwrap();
+    let home = Home::new(FormatOptions {
+        regions: vec![fs::pool::NewDisk { path: copies.path().join("disk"), size: Some(64 << 20) }.into()],
+        ..with_copy(&copies.path().join("copy"))
+    });
+    let pool = home.open();
+    write(&pool, "file", "text");
+    pool.session().copy().unwrap().wait(pool.session()).unwrap();
+    let scrub = || pool.scrub(&mut |_, _| true).unwrap().damage;
+    assert!(scrub().is_empty());
+    for name in &COPY[1..] {
+        let path = copies.path().join("copy").join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.iter_mut().skip(8192).step_by(4096).for_each(|byte| *byte ^= 0x10);
+        // In place: else it is another file.
+        std::os::unix::fs::FileExt::write_all_at(&File::options().write(true).open(&path).unwrap(), &bytes, 0).unwrap();
+    }
+    let found = scrub();
+    assert!(!found.is_empty() && found.iter().all(|one| one.repaired && one.beside), "{found:?}");
+    assert_eq!(pool.session().runtime().copy_anew().0, 1);
+    assert!(scrub().is_empty());
+}

@@ -124,7 +124,8 @@ fn line(damage: &Damage, ranges: &[(u64, u64)]) -> String {
         let bytes: u64 = ranges.iter().map(|(first, last)| last + 1 - first).sum();
         told.push(format!("{} ranges more ({} in all)", ranges.len() - RANGES, size::show(bytes)));
     }
-    format!("{name}: bytes {}, region {}: {}; {}", told.join(", "), damage.region, damage.why, damage.outcome())
+    let place = if damage.beside { "in its file".into() } else { format!("region {}", damage.region) };
+    format!("{name}: bytes {}, {place}: {}; {}", told.join(", "), damage.why, damage.outcome())
 }
 
 #[cfg(test)]
@@ -143,6 +144,7 @@ mod tests {
             why,
             repaired: false,
             from_memory: false,
+            beside: false,
         };
         let page = |n: u64| Damage { first: n * 4096, last: n * 4096 + 4095, ..one.clone() };
         let side_by_side: Vec<Damage> = (0..100).map(page).collect();

@@ -27,21 +27,21 @@ pub fn scrub(fs: &Fs, union: &Union, duplex: Option<&Duplex>, go_on: &dyn Fn() -
             Err(e) => tracing::error!("scrub: labels of {}: {e}", region.name()),
         }
     }
-    let (Some(duplex), Some(copy)) = (duplex, fs.session().copy()) else { return Ok(all) };
+    let Some(copy) = fs.session().copy() else { return Ok(all) };
     // What cannot be written any more cannot be put right.
     if fs.session().runtime().copy_failed() {
         return Ok(all);
     }
-    let places = duplex.copies();
+    let places = duplex.map(Duplex::copies).unwrap_or_default();
     let its: Vec<_> = regions.iter().filter(|region| places.iter().any(|of| of.region == region.number())).collect();
     let compared = copy.scrub(fs.session(), &mut |bytes| {
         its.iter().for_each(|region| _ = region.give_way(bytes));
         go_on()
     })?;
-    let _ = duplex.take_wrong();
+    let _ = duplex.map(Duplex::take_wrong);
     all.bytes = compared.bytes;
     for odd in compared.odd {
-        let region = odd.copy.and_then(|n| places.get(n)).or(places.first()).map_or(0, |of| of.region);
+        let region = odd.copy.and_then(|n| places.get(n)).or(places.first()).map(|of| of.region);
         add(&mut all.damage, of_copy(&odd, region));
     }
     Ok(all)
@@ -60,21 +60,33 @@ fn add(all: &mut Vec<Damage>, one: Damage) {
     }
 }
 
-fn of_copy(odd: &Odd, region: u32) -> Damage {
+/// In that region; none: in files.
+fn of_copy(odd: &Odd, region: Option<u32>) -> Damage {
     let part = ["image", "log 0", "log 1"].get(odd.part).unwrap_or(&"image");
     Damage {
         ino: 0,
         path: Some(format!("the copy of the memory, {part}")),
         first: odd.at.start,
         last: odd.at.end - 1,
-        region,
+        region: region.unwrap_or(0),
         why: "it is not what it should be".into(),
         repaired: odd.mended,
-        from_memory: false,
+        from_memory: region.is_none(),
+        beside: region.is_none(),
     }
 }
 
 fn of_ends(what: String, region: u32) -> Damage {
     let why = "its two places differ".into();
-    Damage { ino: 0, path: Some(what), first: 0, last: 4095, region, why, repaired: true, from_memory: false }
+    Damage {
+        ino: 0,
+        path: Some(what),
+        first: 0,
+        last: 4095,
+        region,
+        why,
+        repaired: true,
+        from_memory: false,
+        beside: false,
+    }
 }

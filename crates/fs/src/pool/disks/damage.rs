@@ -44,6 +44,9 @@ pub struct Damage {
     /// That copy was the one in memory: it is written anew.
     #[serde(default)]
     pub from_memory: bool,
+    /// It was in a file of the pool's memory copy, and in no region.
+    #[serde(default)]
+    pub beside: bool,
 }
 
 impl Damage {
@@ -89,6 +92,7 @@ pub fn ranges(fs: &Fs, union: &Union, wrong: &[Wrong]) -> Vec<Damage> {
                 why: one.why.clone(),
                 repaired: one.repaired,
                 from_memory: one.from_memory,
+                beside: false,
             }),
         }
     }
@@ -197,7 +201,17 @@ mod tests {
 
     fn damage(ino: u64) -> Damage {
         let why = "its checksum is wrong".into();
-        Damage { ino, path: None, first: 0, last: 4095, region: 1, why, repaired: false, from_memory: false }
+        Damage {
+            ino,
+            path: None,
+            first: 0,
+            last: 4095,
+            region: 1,
+            why,
+            repaired: false,
+            from_memory: false,
+            beside: false,
+        }
     }
 
     #[test]

@@ -169,8 +169,7 @@ impl Pool {
         self.with_log()?.reorganise(&self.fs, ino, go_on)
     }
 
-    /// Verifies all content on disks, each copy of it, then labels, and the copy of the memory where that lies in regions, and has put right
-    /// what can be. `go_on` is told segments that were looked at, and
+    /// Verifies all content on disks, each copy of it, then labels, and the copy of the memory, and has put right what can be. `go_on` is told segments that were looked at, and
     /// of how many. What is found is kept until [`forget_damage`](Pool::forget_damage).
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
         let union = self.with_log()?;
