@@ -1104,15 +1104,52 @@ fn regions(dir: &Path) -> Vec<PathBuf> {
 fn files_that_are_nobodys_copy_are_not_formatted_over() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let how = FormatOptions::on(MediumKind::Logged, 8 << 20);
+    let away = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (other, image) = (away.path().join("other"), away.path().join("saved"));
+    Pool::format(&other, &how).unwrap();
+    open(&other).save(&image, &mut |_, _| {}).unwrap();
+    forget(&other);
     for name in COPY {
         std::fs::write(dir.path().join(name), "mine").unwrap();
-        let told = Pool::format(dir.path(), &how).unwrap_err().to_string();
-        assert!(told.contains(name) && told.contains("no pool's memory"), "{told}");
+        for force in [false, true] {
+            let told = Pool::format(dir.path(), &FormatOptions { force, ..how.clone() }).unwrap_err().to_string();
+            assert!(told.contains(name) && told.contains("no pool's memory"), "{told}");
+        }
+        let restored = Pool::restore(dir.path(), &image, Some(MediumKind::Logged), true, &mut |_, _| {});
+        assert!(restored.is_err_and(|e| e.to_string().contains("no pool's memory")));
         assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), b"mine");
         std::fs::write(dir.path().join(name), [0; 5000]).unwrap();
     }
     Pool::format(dir.path(), &how).unwrap();
     forget(dir.path());
+}
+
+/// The option that destroys a pool overwrote any file that was named as memory, beside it.
+#[test]
+fn memory_is_made_over_that_of_pools_and_over_no_other_file() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (thesis, pool) = (dir.path().join("thesis"), dir.path().join("pool"));
+    std::fs::write(&thesis, "text").unwrap();
+    let on = |nvram: &Path, force| FormatOptions {
+        nvram: Some(nvram.into()),
+        force,
+        ..FormatOptions::on(MediumKind::Battery, 8 << 20)
+    };
+    for force in [false, true] {
+        let told = Pool::format(&pool, &on(&thesis, force)).unwrap_err().to_string();
+        assert!(told.contains("no pool's memory") && told.contains("remove it"), "{told}");
+    }
+    assert_eq!(std::fs::read(&thesis).unwrap(), b"text");
+    // Room that somebody has made for it; a pool's; and the own one's, whatever it is by now.
+    let memory = dir.path().join("memory");
+    std::fs::File::create(&memory).unwrap().set_len(8 << 20).unwrap();
+    Pool::format(&pool, &on(&memory, false)).unwrap();
+    let other = dir.path().join("other");
+    assert!(Pool::format(&other, &on(&memory, false)).unwrap_err().to_string().contains("--force"));
+    Pool::format(&other, &on(&memory, true)).unwrap();
+    std::fs::write(&memory, "damaged").unwrap();
+    Pool::format(&other, &on(&memory, true)).unwrap();
+    Pool::open(&other, &OpenOptions::default()).unwrap();
 }
 
 /// A format or restore that was killed left the memory of a whole pool, which nobody ever found.

@@ -266,6 +266,11 @@ impl Region {
         Ok((raw.size, medium_of(&raw)?))
     }
 
+    /// Do these bytes, the first ones of a file, say that it is a region, whatever its version and however damaged?
+    pub fn is_one(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC) || header_in(bytes).is_ok()
+    }
+
     /// From now on stores are marked. Before anybody works with the region.
     pub fn track(&mut self, marks: Marks) {
         self.marks = Some(marks);

@@ -20,7 +20,7 @@ use crate::pool::disks::{damage, make_log, place};
 use crate::pool::medium::MediumKind;
 use crate::pool::options::{FormatOptions, InRegions};
 use crate::pool::paths::{self, COPY, LOG};
-use crate::pool::region::map::holds_data;
+use crate::pool::region::map::holds_no_pool;
 use crate::pool::region::{device, file, locks};
 use crate::pool::rescue::salvage;
 use crate::pool::uuid;
@@ -38,9 +38,9 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     let mut config = wanted(how)?;
     let old = there(dir, how.force)?;
     match config.medium {
-        MediumKind::Logged => refuse_copy_alone(dir, how)?,
+        MediumKind::Logged => refuse_copy_alone(dir, how, old.as_ref())?,
         _ => {
-            refuse_region(dir, &config, how)?;
+            refuse_region(dir, &config, how, old.as_ref())?;
             refuse_copy_of_another(dir, &config, old.as_ref())?;
         }
     }
@@ -127,20 +127,25 @@ fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
     }
 }
 
-/// On `logged`, what lies where the copy is to be is only lost with `force`.
-fn refuse_copy_alone(dir: &Path, how: &FormatOptions) -> Result<()> {
+/// On `logged`, a copy that lies where this one's is to be is only lost with `force`; what is none never, but of the pool that is there.
+fn refuse_copy_alone(dir: &Path, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
     pram::region::Geometry::of(how.size)?;
-    if how.force {
+    if how.force && old.is_some() {
         return Ok(());
     }
-    if files::hold_copy(dir) {
+    if !how.force && files::hold_copy(dir) {
         return Err(Error::Pool(format!(
             "{0} holds the copy of a pool; make the pool of it with `conquest import {0}`, or destroy it with `conquest \
              format --force`",
             dir.display()
         )));
     }
-    files::find_foreign(dir).map_or(Ok(()), |path| Err(holds_data(&path)))
+    refuse_foreign_copy(dir)
+}
+
+/// Fails if files lie in `dir` that are called like those of a copy, and are none.
+pub(super) fn refuse_foreign_copy(dir: &Path) -> Result<()> {
+    files::find_foreign(dir).map_or(Ok(()), |path| Err(holds_no_pool(&path)))
 }
 
 /// A pool has a directory of its own: who names another one by mistake would mix it with what is there.
@@ -163,14 +168,16 @@ pub(super) fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
 }
 
 /// The same on the other media, where region and copy are to be.
-fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions) -> Result<()> {
+fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
     if let Some(there) = config.copy_dir(dir).filter(|copy| !how.force && paths::has_copy_files(copy)) {
         return Err(Error::Pool(format!(
             "{} holds the copy of a pool; destroy it with `conquest format --force`",
             there.display()
         )));
     }
-    file::refuse_target(&config.nvram_path(dir), how.size, how.force)
+    let path = config.nvram_path(dir);
+    let is_own = old.is_some_and(|old| paths::real(&old.nvram_path(dir)) == paths::real(&path));
+    file::refuse_target(&path, how.size, how.force, is_own)
 }
 
 /// A directory with the copy of another pool, or that is one, is never taken: what is there may be all that is left of it.

@@ -7,7 +7,7 @@ use pram::medium::Ram;
 use pram::save::Progress;
 use pram::{Mapping, Region, Session};
 
-use super::format::refuse_other_files;
+use super::format::{refuse_foreign_copy, refuse_other_files};
 use super::lost::{self, Ask};
 use super::refill::{OfImage, Refill};
 use super::staging::Staged;
@@ -193,6 +193,9 @@ fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) 
             let path = path.display();
             Err(Error::Pool(format!("{path} exists; overwrite it with `conquest restore --force`")))
         }
+        // What is no part of a pool stays.
+        Some(_) if old.is_none() && config.medium == MediumKind::Logged => refuse_foreign_copy(dir),
+        Some(path) if old.is_none() => file::refuse_target(&path, 0, force, false),
         Some(_) => locks::refuse_attached(&config.lock_path(dir)),
         None => Ok(()),
     }

@@ -7,9 +7,10 @@ use pram::dax;
 use pram::region::HEADERS;
 use pram::save::{Content, Progress};
 use pram::session::Exclusive;
+use pram::Region;
 
 use super::locks;
-use super::map::{device, holds_data, map_file, medium_of, open_both, Made};
+use super::map::{device, holds_a_pool, map_file, medium_of, open_both, Made};
 use crate::error::{Error, Result};
 use crate::pool::medium::MediumKind;
 
@@ -43,7 +44,12 @@ fn take_device(file: fs::File, path: &Path, device: dax::Device, size: u64, forc
     pram::region::Geometry::of(size)?;
     let map = map_file(&file, path, MediumKind::Dax, size)?;
     if !force && !map.is_zero(0, HEADERS as u64)? {
-        return Err(holds_data(path));
+        let mut header = [0; HEADERS];
+        map.copy_out(0, &mut header)?;
+        return Err(match Region::is_one(&header) {
+            true => holds_a_pool(path),
+            false => Error::Pool(format!("{} holds data; to lose that, use --force", path.display())),
+        });
     }
     let medium = medium_of(&file, path, MediumKind::Dax)?;
     // The old header goes first, durably: whatever interrupts this leaves no pool that would be opened.

@@ -14,15 +14,16 @@ use pram::session::Exclusive;
 use pram::Region;
 
 use super::locks::{self, hold, Check};
-use super::map::{device, holds_data, map_file, medium_of, named, open_both, open_failed, Made};
+use super::map::{device, map_file, medium_of, named, open_both, open_failed, refuse_data, Made};
 use super::shared;
 use crate::error::{Error, Result};
 use crate::layout;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, beside_region};
 
-/// Fails if nothing can be made at `path`, whatever is there, or what is there may not be lost.
-pub fn refuse_target(path: &Path, size: u64, force: bool) -> Result<()> {
+/// Fails if nothing can be made at `path`, whatever is there, or what is there may not be lost: memory of a pool only with `force`, and other
+/// content never, but in the file of the pool that is replaced.
+pub fn refuse_target(path: &Path, size: u64, force: bool, is_own: bool) -> Result<()> {
     if size > 0 {
         pram::region::Geometry::of(size)?;
     }
@@ -30,10 +31,11 @@ pub fn refuse_target(path: &Path, size: u64, force: bool) -> Result<()> {
     if found.is_dir() {
         return Err(Error::Pool(format!("{} is a directory; give a file or a device", path.display())));
     }
-    if found.len() > 0 && !force {
-        return Err(holds_data(path));
+    match found.is_file() && !(force && is_own) {
+        true => refuse_data(path, force),
+        // A device is asked as such.
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Makes the file that is to be the region at `path`, beside what is there.

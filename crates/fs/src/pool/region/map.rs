@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use exraid::disk::what_is_on;
 use pram::dax::{self, Dax};
 use pram::medium::{BATTERY, LOGGED};
 use pram::mem::Sync;
@@ -76,12 +77,25 @@ pub fn open_failed(path: &Path, e: &std::io::Error) -> Error {
     }
 }
 
-pub fn holds_data(path: &Path) -> Error {
+/// Fails if the file at `path` has content that may not be lost: a pool's memory only with `force`, other never.
+pub fn refuse_data(path: &Path, force: bool) -> Result<()> {
+    let file = fs::File::open(path).map_err(|e| open_failed(path, &e))?;
     let mut header = [0; HEADERS];
-    let read = fs::File::open(path).and_then(|file| file.read_at(&mut header, 0)).unwrap_or(0);
+    let read = file.read_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
+    if Region::is_one(&header[..read]) {
+        return if force { Ok(()) } else { Err(holds_a_pool(path)) };
+    }
+    match what_is_on(path, &file).map_err(|e| Error::Pool(e.to_string()))? {
+        Some(_) => Err(holds_no_pool(path)),
+        None => Ok(()),
+    }
+}
+
+pub fn holds_a_pool(path: &Path) -> Error {
+    Error::Pool(format!("{} holds data of a pool; `conquest format --force` destroys it", path.display()))
+}
+
+pub fn holds_no_pool(path: &Path) -> Error {
     let shown = path.display();
-    Error::Pool(match Region::probe(&header[..read]) {
-        Ok(_) => format!("{shown} holds data of a pool; `conquest format --force` destroys it"),
-        Err(_) => format!("{shown} holds data that is no pool's memory: name another place, or remove it yourself"),
-    })
+    Error::Pool(format!("{shown} holds data that is no pool's memory: name another place, or remove it yourself"))
 }
