@@ -12,6 +12,7 @@ use exraid::Region;
 use pram::Session;
 
 use super::error::{Error, Result};
+use super::high_water;
 use super::part::Identity;
 use super::table::{Standing, KEY};
 use super::Log;
@@ -166,13 +167,15 @@ impl Log {
     ///
     /// Ordered steps:
     /// 1. The label of the region has the mark of sequence numbers that the others have; durable. (Else: after the memory was lost,
-    ///    whoever goes on from that label alone issues numbers again.)
+    ///    whoever goes on from that label alone issues numbers again.) Before, while it tells that nothing was written there, it has its
+    ///    mark of the slots that are used. (Else: after the memory was lost, all of them are read.)
     /// 2. The table has the region.
     /// 3. There are as many chains as segments; who is interrupted leaves longer ones, until the next region comes.
     pub fn add_region(&self, session: &Session, region: &Arc<dyn Region>) -> Result<()> {
         let slots = region.properties().size / self.segment();
         // 1.
         let limit = self.head(session)?.limit;
+        high_water::begin(&**region, self.segment())?;
         region.raise_sequence(limit)?;
         // 2.
         self.change(session, |change| {

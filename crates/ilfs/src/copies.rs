@@ -549,6 +549,7 @@ impl Log {
             enum Found {
                 Taken(u32),
                 Next(u32),
+                Above(u32),
                 None,
             }
             let found = self.change(session, |change| {
@@ -560,25 +561,25 @@ impl Log {
                 }
                 let is_there = change.table().find(segment.sequence)?.is_some_and(|(slot, _)| slot == of);
                 let region = change.table().region(choice.area.n)?;
-                match (region.next_reserved(), region.next_free()) {
-                    _ if !is_there || region.standing() != Standing::Taking => Ok(Found::None),
-                    (Some(slot), _) if !choice.area.grows || region.held > super::room::RESERVE => {
-                        change.begin_copy(of, slot)?;
-                        Ok(Found::Taken(slot))
-                    }
-                    (_, Some(slot)) if choice.area.grows => Ok(Found::Next(slot)),
-                    (_, Some(slot)) => {
-                        change.begin_copy(of, slot)?;
-                        Ok(Found::Taken(slot))
-                    }
-                    _ => Ok(Found::None),
+                let slot = match (region.next_reserved(), region.next_free()) {
+                    _ if !is_there || region.standing() != Standing::Taking => return Ok(Found::None),
+                    (Some(slot), _) if !choice.area.grows || region.held > super::room::RESERVE => slot,
+                    (_, Some(slot)) if choice.area.grows => return Ok(Found::Next(slot)),
+                    (_, Some(slot)) => slot,
+                    _ => return Ok(Found::None),
+                };
+                if !self.is_below_high_water(&choice.area, slot) {
+                    return Ok(Found::Above(slot));
                 }
+                change.begin_copy(of, slot)?;
+                Ok(Found::Taken(slot))
             })?;
             match found {
                 Found::Taken(slot) => {
                     choice.take();
                     return Ok(slot);
                 }
+                Found::Above(slot) => self.raise_high_water(session, slot)?,
                 Found::Next(slot) => match self.prepare(session, slot) {
                     Err(Error::NoSpace) => {
                         self.set_full(choice.area.number);

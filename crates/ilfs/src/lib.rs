@@ -38,6 +38,7 @@
 //! | `agenda` | what a pass over all segments has yet to take |
 //! | [`tasks`] | background work that was asked for |
 //! | [`salvage`] | what the disks tell without the memory |
+//! | [`high_water`] | how far slots were ever used, in the labels |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
 //! | `walk` | from part to part through a segment |
 //! | [`error`] | what can fail |
@@ -64,6 +65,7 @@ pub mod copies;
 pub mod discard;
 pub mod error;
 mod gentle;
+mod high_water;
 pub mod keep;
 mod known_lost;
 mod late;
@@ -258,6 +260,7 @@ impl Log {
         if all < LEAST || all > u64::from(u32::MAX) / 2 {
             return unusable("the disks of the log are too small for so large segments");
         }
+        regions.iter().try_for_each(|region| high_water::begin(&**region, segment))?;
         let sequence = regions.iter().map(|region| region.sequence()).max().unwrap_or(0).max(1);
         let pairs: Vec<_> = regions.iter().zip(&slots).collect();
         let add = |change: &mut Change<'_, '_>, some: &[(&Arc<dyn Region>, &u64)]| {

@@ -3,8 +3,9 @@
 //! After the memory was lost and made anew as of a commit, disks have parts that this memory knows nothing of, and what is
 //! recovered beside it may lead there: what a commit writes to segments is written after the instant that its memory is
 //! of. So they are looked for: behind what is known in the segments that are open, and in all slots that are not in use, by
-//! their first summary, whose number tells what came later; many at a time, and not where a disk that is a file was never written to. A block that is found counts as live, like one that was
-//! written and not linked yet; the cleaner finds out.
+//! their first summary, whose number tells what came later; many at a time, not where a disk that is a file was never written to, and
+//! not above the [high-water mark](super::high_water). A block that is found counts as live, like one that was written and not linked
+//! yet; the cleaner finds out.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

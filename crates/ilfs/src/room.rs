@@ -89,6 +89,8 @@ enum Wish {
     Regions,
     /// Another segment is needed, and this slot would be the next: it must have room on its host first.
     Slot(u32),
+    /// The same, and labels must say first that it is used.
+    Above(u32),
 }
 
 /// The slot that is written to with what is wanted, if one is open.
@@ -197,6 +199,7 @@ impl Log {
                     self.refresh(session)?;
                     choices = self.choices(want.class);
                 }
+                Wish::Above(slot) => self.raise_high_water(session, slot)?,
                 Wish::Slot(slot) => match self.prepare(session, slot) {
                     Err(Error::Device(e)) if e.class == Failure::Timeout => {
                         let number = self.area_of(session, slot)?.number;
@@ -362,12 +365,16 @@ impl Log {
             if domains.contains(&region.domain()) {
                 continue;
             }
-            slots.push(match (region.next_reserved(), region.next_free()) {
+            let slot = match (region.next_reserved(), region.next_free()) {
                 (Some(slot), _) if may_take(slots.len()) || !choice.area.grows => slot,
                 (_, Some(slot)) if choice.area.grows => return Ok(Wish::Slot(slot)),
                 (_, Some(slot)) | (Some(slot), _) => slot,
                 (None, None) => continue,
-            });
+            };
+            if !self.is_below_high_water(&choice.area, slot) {
+                return Ok(Wish::Above(slot));
+            }
+            slots.push(slot);
             choice.take();
             domains.push(region.domain());
             if slots.len() as u64 == copies {
@@ -626,7 +633,7 @@ impl Log {
     }
 
     /// Is a region out of use whose labels could not be written?
-    fn is_out(&self, session: &Session, number: u32, e: &exraid::Error) -> Result<bool> {
+    pub(super) fn is_out(&self, session: &Session, number: u32, e: &exraid::Error) -> Result<bool> {
         if self.fenced(session)?.contains(&number) {
             return Ok(true);
         }

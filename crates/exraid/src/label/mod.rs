@@ -212,6 +212,8 @@ pub struct Label {
     pub secret: u64,
     /// By whom the disk is used: what the client wrote there.
     pub lease: Vec<u8>,
+    /// Bytes of the region, from the start, below which lies all that the client has written and looks for; 0: that is not known.
+    pub high_water: u64,
 }
 
 /// The two copies of a disk.
@@ -247,6 +249,7 @@ impl Label {
             created: now(),
             secret: 0,
             lease: Vec::new(),
+            high_water: 0,
         }
     }
 
@@ -268,20 +271,21 @@ impl Label {
         self.write_both(device)
     }
 
-    /// Takes over what another process has made of this label, where that changes nothing but its mark of sequence
-    /// numbers: whoever raises that has a lock which other users of the region share.
+    /// Takes over what another process has made of this label, where that changes nothing but its marks and lease: whoever
+    /// does that has a lock which other users of the region share.
     pub fn catch_up(&mut self, device: &dyn Device) -> Result<()> {
         let copies = Copies::read(device)?;
         // What is wrong with a label that is not whole the update says.
         let Ok(newest) = copies.newest(device) else { return Ok(()) };
-        let Label { generation, sequence, ref lease, .. } = *newest;
-        if (Label { generation, sequence, lease: lease.clone(), ..self.clone() }) != *newest
+        let Label { generation, sequence, high_water, ref lease, .. } = *newest;
+        if (Label { generation, sequence, high_water, lease: lease.clone(), ..self.clone() }) != *newest
             || generation < self.generation
         {
             let what = "its label was changed by another process; open the pool anew";
             return Err(Error::new(Class::Invalid, device.name(), what));
         }
-        (self.generation, self.sequence, self.lease) = (generation, sequence, lease.clone());
+        (self.generation, self.sequence, self.high_water, self.lease) =
+            (generation, sequence, high_water, lease.clone());
         Ok(())
     }
 
@@ -368,7 +372,9 @@ impl Label {
             secret: self.secret,
             lease_len: self.lease.len() as u32,
             lease,
-            reserved: [0; 1392],
+            reserved: [0; 4],
+            high_water: self.high_water,
+            unused: [0; 1380],
             crc: 0,
         };
         raw.sealed()
@@ -406,6 +412,7 @@ impl Label {
             created: raw.created,
             secret: raw.secret,
             lease,
+            high_water: raw.high_water,
         })
     }
 }

@@ -47,7 +47,9 @@ pub struct RawLabel {
     pub secret: u64,
     pub lease_len: u32,
     pub lease: [u8; LEASE],
-    pub reserved: [u8; 1392],
+    pub reserved: [u8; 4],
+    pub high_water: u64,
+    pub unused: [u8; 1380],
     pub crc: u32,
 }
 

@@ -101,6 +101,12 @@ pub trait Region: Device {
     /// after the other, and may have raised it before: [`sequence`](Self::sequence) then tells.
     fn raise_sequence(&self, to: u64) -> Result<()>;
 
+    /// Bytes from the start below which the client may write what it looks for afterwards, as all labels say and this process knows it.
+    fn high_water(&self) -> u64;
+
+    /// Raises that in all labels; durable when it returns. Waits for disks, as [`raise_sequence`](Self::raise_sequence) does.
+    fn raise_high_water(&self, to: u64) -> Result<()>;
+
     /// Says in all labels by whom the disks are used; durable when it returns. Waits for disks, as
     /// [`raise_sequence`](Self::raise_sequence) does.
     fn set_lease(&self, lease: &[u8]) -> Result<()>;
@@ -297,14 +303,21 @@ impl Device for Volume {
         used.filter_map(|role| self.set.part(role)).any(|part| part.device.is_late())
     }
 
-    /// Of one disk: what of it lies where, the others would have to tell together.
+    /// Below the [high-water mark](Region::high_water). Of one disk what that tells, too: what of several lies where, they would have to tell together.
     fn written(&self, at: u64) -> Range<u64> {
-        match (self.set.layout, self.set.part(0)) {
+        let end = self.set.written_end();
+        let found = match (self.set.layout, self.set.part(0)) {
+            _ if at >= end => u64::MAX..u64::MAX,
             (Layout::Single, Some(part)) => {
                 let found = part.device.written(at.saturating_add(END));
                 found.start.saturating_sub(END)..found.end.saturating_sub(END)
             }
             _ => at..u64::MAX,
+        };
+        if found.start < end {
+            found.start..found.end.min(end)
+        } else {
+            u64::MAX..u64::MAX
         }
     }
 
@@ -383,6 +396,14 @@ impl Region for Volume {
 
     fn raise_sequence(&self, to: u64) -> Result<()> {
         self.set.raise_sequence(to)
+    }
+
+    fn high_water(&self) -> u64 {
+        self.set.high_water()
+    }
+
+    fn raise_high_water(&self, to: u64) -> Result<()> {
+        self.set.raise_high_water(to)
     }
 
     fn set_lease(&self, lease: &[u8]) -> Result<()> {

@@ -57,6 +57,13 @@ impl Part {
     }
 }
 
+/// The lowest and the highest of the [marks](Label::high_water) in the labels of those that are used.
+fn high_water_of(labels: &BTreeMap<usize, Label>, states: &[MemberState]) -> (u64, u64) {
+    let used = labels.iter().filter(|(role, _)| states[**role] != MemberState::Out);
+    let marks: Vec<u64> = used.map(|(_, label)| label.high_water).collect();
+    (marks.iter().copied().min().unwrap_or(0), marks.into_iter().max().unwrap_or(0))
+}
+
 /// How members stand, from now on.
 fn set_states(label: &mut Label, states: &[MemberState], stamp: u64) {
     label.epoch = label.epoch.next(stamp);
@@ -84,6 +91,8 @@ pub struct Set {
     /// The random number that all labels have. Beside them, since an update of labels waits for disks, and who answers for
     /// a disk asks for this.
     pub secret: u64,
+    /// The [mark](Label::high_water) that all labels have at least, as this process knows it; beside them for the same reason.
+    high_water: AtomicU64,
     pub events: Events,
     /// Requests of the region that are under way.
     pub flights: Arc<Flights>,
@@ -128,6 +137,7 @@ impl Set {
             layout,
             share,
             secret,
+            high_water: AtomicU64::new(high_water_of(&labels, &states).0),
             events: Events::default(),
             flights: Arc::default(),
             uuids: RwLock::new(uuids),
@@ -406,6 +416,27 @@ impl Set {
     /// Raises the mark in all labels; durable when it returns. Other processes may have raised it.
     pub fn raise_sequence(&self, to: u64) -> Result<()> {
         self.note_in_labels(&|label| label.sequence = label.sequence.max(to))
+    }
+
+    /// The same of the [high-water mark](Label::high_water).
+    pub fn raise_high_water(&self, to: u64) -> Result<()> {
+        self.note_in_labels(&|label| label.high_water = label.high_water.max(to))?;
+        self.high_water.fetch_max(to, Ordering::SeqCst);
+        Ok(())
+    }
+
+    pub fn high_water(&self) -> u64 {
+        self.high_water.load(Ordering::SeqCst)
+    }
+
+    /// Behind this nothing was written, as the labels say. One that a program has written which knows of no such mark says nothing, and
+    /// that program may have written anywhere; of two that differ a disk may have lost the higher one.
+    pub fn written_end(&self) -> u64 {
+        let states = self.states().clone();
+        match high_water_of(&self.labels(), &states) {
+            (0, _) => u64::MAX,
+            (_, highest) => highest,
+        }
     }
 
     /// The client's word of who uses the disks, in all labels; durable when it returns.

@@ -40,7 +40,7 @@ macro_rules! same {
 #[test]
 fn labels_lie_as_told() {
     same!(RawLabel: magic version kind pool device region role members chunk place size data generation epoch sequence
-        created written stamps table secret lease_len lease reserved crc);
+        created written stamps table secret lease_len lease reserved high_water unused crc);
     same!(RawMember: uuid state reserved rebuilt);
 }
 

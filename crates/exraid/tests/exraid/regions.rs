@@ -168,6 +168,32 @@ fn sequence_numbers_are_never_issued_twice() {
 }
 
 #[test]
+fn nothing_was_written_behind_the_high_water_mark() {
+    let disks = disks(2);
+    let region = make(POOL, 1, Layout::Mirror, devices(&disks)).expect("a region");
+    assert_eq!((region.high_water(), region.written(MIB)), (0, MIB..u64::MAX));
+    region.raise_high_water(4 * MIB).expect("raised");
+    region.raise_high_water(MIB).expect("it never sinks");
+    assert_eq!((region.high_water(), region.written(MIB)), (4 * MIB, MIB..4 * MIB));
+    assert_eq!(region.written(4 * MIB), u64::MAX..u64::MAX);
+    drop(region);
+    let set = |mark| {
+        let mut label = Label::read(&*disks[1]).expect("a label");
+        label.update(&*disks[1], |label| label.high_water = mark).expect("an update");
+        open(devices(&disks)).expect("a region")
+    };
+    // A cut between the two labels: as long as one has less, nothing is written there; but one may have lost it.
+    let region = set(2 * MIB);
+    assert_eq!((region.high_water(), region.written(MIB)), (2 * MIB, MIB..4 * MIB));
+    region.raise_high_water(3 * MIB).expect("raised");
+    assert_eq!(open(devices(&disks)).expect("a region").high_water(), 3 * MIB);
+    drop(region);
+    // A program that knows of no mark.
+    let region = set(0);
+    assert_eq!((region.high_water(), region.written(MIB)), (0, MIB..u64::MAX));
+}
+
+#[test]
 fn addresses_are_those_of_the_region() {
     let space = Space::default();
     for number in [0, 5] {

@@ -1,0 +1,67 @@
+//! The high-water mark of a region: no slot beyond it was ever used. It lies in the labels, and whoever puts the table in order after
+//! memory was lost looks for content below it, not in all that the disk could hold.
+//!
+//! It is raised by many slots at a time, since labels are written for it.
+
+use exraid::{Class, Region};
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::areas::Area;
+use super::error::Result;
+use super::table::KEY;
+use super::Log;
+
+/// It is raised by this share of a region's slots, and by so many at least.
+const SHARE: u64 = 128;
+const LEAST: u64 = 64;
+
+/// Where the mark is to be if so many slots are used of all.
+fn ahead(used: u64, all: u64) -> u64 {
+    (used + (all / SHARE).max(LEAST)).min(all)
+}
+
+/// The mark of a region that comes to a log with segments of so many bytes, if nothing was ever written to it: no number was issued.
+pub(super) fn begin(region: &dyn Region, segment: u64) -> Result<()> {
+    match region.sequence() {
+        0 => Ok(region.raise_high_water(ahead(0, region.properties().size / segment) * segment)?),
+        _ => Ok(()),
+    }
+}
+
+impl Log {
+    /// May a slot be used, as labels say by now?
+    pub(super) fn is_below_high_water(&self, area: &Area, slot: u32) -> bool {
+        let end = u64::from(slot - area.slots.start + 1) * self.segment();
+        area.region.as_ref().is_none_or(|region| region.high_water() >= end)
+    }
+
+    /// Before a slot is used that lies above the mark.
+    ///
+    /// Ordered steps:
+    /// 1. The labels say that it may be used, and some further ones; durable. Where they said nothing, those that the table knows to have
+    ///    been used are among them. (Else: after memory was lost, nobody looks for what is written there.)
+    /// 2. It is used.
+    ///
+    /// A region that is out of use from then on since its labels could not be written is no failure.
+    pub(super) fn raise_high_water(&self, session: &Session, slot: u32) -> Result<()> {
+        assert_may_wait();
+        let (area, table) = (self.area_of(session, slot)?, self.at.table(session.region()));
+        let Some(region) = &area.region else { return Ok(()) };
+        let raised = {
+            let _alone = session.long_lock(KEY)?;
+            if self.is_below_high_water(&area, slot) {
+                return Ok(());
+            }
+            let fresh = session.read(KEY, || table.region(area.n))?.fresh;
+            let used = fresh.max(u64::from(slot) + 1) - u64::from(area.slots.start);
+            // 1.
+            region.raise_high_water(ahead(used, area.slots.len() as u64) * self.segment())
+        };
+        match raised {
+            Err(e) if self.is_out(session, area.number, &e)? => Ok(()),
+            Err(e) if e.class == Class::Timeout => self.wait_for_one_of(session, &[slot]),
+            raised => Ok(raised?),
+        }
+    }
+}
