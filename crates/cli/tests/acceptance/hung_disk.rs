@@ -13,6 +13,7 @@ use crate::{Outcome, Skip, Test};
 pub const TESTS: &[Test] = &[
     ("hung_disk::one_of_three_is_waited_for_by_nobody", one_of_three),
     ("hung_disk::a_mirror_does_without_one_and_puts_it_back", mirror),
+    ("hung_disk::a_raid5_does_without_one_and_puts_it_back", raid5),
     ("hung_disk::the_only_one_is_waited_for_and_nothing_fails", only),
 ];
 
@@ -111,11 +112,20 @@ fn one_of_three() -> Outcome {
     Ok(())
 }
 
-/// The other disk, alone, has everything in the end.
 fn mirror() -> Outcome {
+    redundant("mirror", 2)
+}
+
+fn raid5() -> Outcome {
+    redundant("raid5", 3)
+}
+
+/// A region of so many disks, of which one may be missing: the others, alone, have everything in the end, also what came while it hung.
+fn redundant(layout: &str, count: u64) -> Outcome {
     let lab = Lab::new();
-    let disks = [FaultDisk::new(192 * MIB, 1)?, FaultDisk::new(192 * MIB, 2)?];
-    let (pool, region) = (lab.pool(), format!("mirror:{},{}", disks[0].path(), disks[1].path()));
+    let disks = (1..=count).map(|n| FaultDisk::new(192 * MIB, n)).collect::<Result<Vec<_>, Skip>>()?;
+    let paths: Vec<String> = disks.iter().map(FaultDisk::path).collect();
+    let (pool, region) = (lab.pool(), format!("{layout}:{}", paths.join(",")));
     lab.ok(&["format", &pool, "--nvram", "64M", "--force", "--copy", ".", "--disk", &region]);
     lab.mount();
     let (one, two) = (lab.mnt().join("one"), lab.mnt().join("two"));
