@@ -11,7 +11,7 @@ use rustix::io::Errno;
 pub enum Error {
     /// An operation on Conquest in this process failed.
     #[error("{0}")]
-    Fs(#[from] fs::Error),
+    Fs(#[from] conquest_fs::Error),
     /// A system call of a workload failed.
     #[error("{0}")]
     System(#[from] Errno),

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::{
     defaults, Disks, Durable, Figures, Filebench, Kind, Large, Largefile, Mramfs, Part, PostmarkLarge, Ubj, What,

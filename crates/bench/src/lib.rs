@@ -9,7 +9,7 @@
 //! | [`args`] | the command line of `conquest bench` |
 //! | [`place`] | what a workload runs on: a mounted directory or a pool in this process, one trait |
 //! | [`hosts`] | tmpfs, and ext4, XFS and btrfs on loop devices; made and torn down here |
-//! | [`conquest`] | pools, and mounts of them through the `conquest` program |
+//! | [`program`] | pools, and mounts of them through the `conquest` program |
 //! | [`disk`] | the machine's own disk, for what must be durable |
 //! | [`subject`] | the list of file systems under test |
 //! | [`setting`] | what lies where in workloads of large files: on the machine's own disk, or in RAM |
@@ -28,7 +28,6 @@
 
 pub mod args;
 mod clock;
-mod conquest;
 mod context;
 mod cpu;
 mod disk;
@@ -36,6 +35,7 @@ mod error;
 mod figures;
 mod hosts;
 mod place;
+mod program;
 mod raw;
 mod rig;
 mod setting;

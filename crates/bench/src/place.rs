@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-use fs::path::{File, Open, View};
-use fs::{Caller, OpenOptions, Pool};
+use conquest::{Caller, OpenOptions, Pool};
+use conquest_fs::path::{File, Open, View};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, RawDir, SeekFrom};
 

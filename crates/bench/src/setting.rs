@@ -7,14 +7,14 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args;
-use crate::conquest::{has_disks, Making, WithDisk};
 use crate::context::Context;
 use crate::disk::{require_room, Disk};
 use crate::error::Error;
 use crate::hosts::{Host, Journal};
+use crate::program::{has_disks, Making, WithDisk};
 use report::goals::Finding;
 
 /// One of the settings, ready to be worked in.

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::Kind;
-use crate::conquest::{Mount, WithDisk};
 use crate::disk::{Disk, Transferred};
 use crate::error::Error;
 use crate::hosts::{Host, Journal};
 use crate::place::{InProcess, Mounted};
+use crate::program::{Mount, WithDisk};
 use crate::setting::Setting;
 use crate::subject::AnyPlace;
 use report::Section;

@@ -3,11 +3,11 @@
 use report::Skipped;
 
 use crate::args::Kind;
-use crate::conquest::{self, Logged, Mount};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::Host;
 use crate::place::{InProcess, Mounted};
+use crate::program::{self, Logged, Mount};
 
 /// One file system under test, ready to be worked on.
 pub struct Subject {
@@ -48,7 +48,7 @@ impl Subject {
             }
             Kind::BatteryInproc => {
                 let pool = base.join(kind.file_name() + ".pool");
-                conquest::format(&pool, bytes)?;
+                program::format(&pool, bytes)?;
                 (AnyPlace::InProcess(Box::new(InProcess::open(&pool)?)), Keeper::Nothing)
             }
         };

@@ -17,8 +17,8 @@ use std::process::{Command, Stdio};
 
 use rustix::mount::UnmountFlags;
 
-use crate::conquest;
 use crate::error::Error;
+use crate::program;
 use crate::{hosts, rig};
 
 /// Names the directory of the run to the supervised process.
@@ -174,7 +174,7 @@ impl Directories {
 /// Removes the pools in `dir`, with what is in shared memory of them.
 fn remove_pools(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        conquest::remove(&entry.path());
+        program::remove(&entry.path());
     }
 }
 

@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use fs::owner;
-use fs::pool::LOG;
+use conquest::owner;
+use conquest::LOG;
 use rustix::fs::OFlags;
 
 use crate::failure::{Context, Failure, Result};

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use fs::pool::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionStatus, SegmentStatus, WorkStatus};
-use fs::Pool;
+use conquest::Pool;
+use conquest::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionStatus, SegmentStatus, WorkStatus};
 
 use crate::failure::{Context, Result};
 use crate::size;

@@ -47,7 +47,7 @@ fn elsewhere(path: &Path) -> Failure {
     if path.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         return Failure::new(format!("there is no {shown}"));
     }
-    match fs::Pool::exists(path) {
+    match conquest::Pool::exists(path) {
         true => Failure::new(format!(
             "{shown} is the directory of a pool, not where it is mounted: name what is in it as `conquest mount {shown} DIR` shows it"
         )),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use fs::{OpenOptions, Pool};
+use conquest::{OpenOptions, Pool};
 
 use crate::failure::{Failure, Result};
 
@@ -24,7 +24,7 @@ pub fn open(path: &Path) -> Result<Inspected> {
     let loaded = Loaded::before_opening(path);
     let why = match Pool::open(path, &OpenOptions::default()) {
         Ok(pool) => return Ok(Inspected { pool, _loaded: loaded }),
-        Err(e @ fs::Error::Foreign(_)) => return Err(Failure::new(e.to_string())),
+        Err(e @ conquest_fs::Error::Foreign(_)) => return Err(Failure::new(e.to_string())),
         Err(e) => e,
     };
     let memory = match Pool::memory_alone(path) {
@@ -39,7 +39,7 @@ pub fn open(path: &Path) -> Result<Inspected> {
 }
 
 /// Opens it to change it.
-pub fn open_whole(path: &Path) -> fs::Result<Inspected> {
+pub fn open_whole(path: &Path) -> conquest_fs::Result<Inspected> {
     let loaded = Loaded::before_opening(path);
     Ok(Inspected { pool: Pool::open(path, &OpenOptions::default())?, _loaded: loaded })
 }

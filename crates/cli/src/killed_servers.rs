@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::Duration;
 
-use fs::poll::poll_until;
+use conquest_fs::poll::poll_until;
 use fuse::killed::is_ending;
 use rustix::io::Errno;
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use fs::Pool;
+use conquest::Pool;
 
 use crate::failure::{Context, Failure, Result};
 use crate::{mounts, stopped_processes};

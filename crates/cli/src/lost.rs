@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use fs::fsck::Lost;
-use fs::pool::Incomplete;
-use fs::Error;
+use conquest::Incomplete;
+use conquest_fs::fsck::Lost;
+use conquest_fs::Error;
 
 use crate::progress::Beside;
 
@@ -35,7 +35,7 @@ pub fn warn(lost: &[Lost]) {
 }
 
 /// What a pool lacks that is to take the place of another is told, and is a reason not to go on unless that is `accepted`.
-pub fn judge(found: &Incomplete, accepted: bool, beside: &Beside) -> fs::Result<()> {
+pub fn judge(found: &Incomplete, accepted: bool, beside: &Beside) -> conquest_fs::Result<()> {
     beside.show(|| {
         warn(&found.lost);
         if accepted || found.is_done {

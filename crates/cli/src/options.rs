@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CommitInterval, Terms};
-use fs::Durability;
+use conquest::{CommitInterval, Terms};
+use conquest_fs::Durability;
 
 use crate::failure::{Failure, Result};
 use crate::locate;

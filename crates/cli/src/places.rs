@@ -12,9 +12,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fs::pool::config::Config;
-use fs::pool::SessionStatus;
-use fs::{Durability, MediumKind, Pool};
+use conquest::config::Config;
+use conquest::SessionStatus;
+use conquest::{Durability, MediumKind, Pool};
 use fuse::{MountOptions, Transport, TransportChoice};
 
 use crate::failure::{Context, Failure, Result};

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use fs::pool::{Layout, NewDisk, NewRegion};
+use conquest::{Layout, NewDisk, NewRegion};
 
 use crate::failure::Result;
 use crate::{locate, size};

@@ -12,8 +12,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use fs::pool::{SessionStatus, Terms};
-use fs::{Atime, OpenOptions, Policy, Pool};
+use conquest::{Atime, OpenOptions, Policy, Pool};
+use conquest::{SessionStatus, Terms};
 use fuse::TransportChoice;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::time::Timespec;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fs::Pool;
+use conquest::Pool;
 use rustix::fs::{accessat, Access, AtFlags, CWD};
 
 use crate::failure::{Failure, Result};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fs::pool::MountInfo;
-use fs::{MediumKind, OpenOptions, Pool};
+use conquest::MountInfo;
+use conquest::{MediumKind, OpenOptions, Pool};
 use fuse::Transport;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
@@ -71,7 +71,7 @@ fn commit(request: &Request, opened: &Pool) -> Result<()> {
 }
 
 /// That the copy lacks something, and what becomes of that.
-fn lacking(request: &Request, opened: &Pool, e: &fs::Error) -> String {
+fn lacking(request: &Request, opened: &Pool, e: &conquest_fs::Error) -> String {
     let (pool, copy) = (request.pool.display(), opened.copy_dir().unwrap_or_else(|| request.pool.clone()));
     let (copy, save) = (copy.display(), format!("keep them with `conquest save {pool} FILE`"));
     match opened.medium() {
@@ -101,7 +101,7 @@ fn save(request: &Request, opened: &Pool) -> Result<()> {
 
 /// A read-only mount is the kernel's to guard, which lets it become writable at once; what remains to us is
 /// not to note accesses.
-fn open(request: &Request, transport: Transport) -> fs::Result<Arc<Pool>> {
+fn open(request: &Request, transport: Transport) -> conquest_fs::Result<Arc<Pool>> {
     let how = OpenOptions {
         read_only: false,
         noatime: request.options.mount.noatime || request.options.mount.read_only,
@@ -115,7 +115,7 @@ fn open(request: &Request, transport: Transport) -> fs::Result<Arc<Pool>> {
     };
     let opened = match Pool::open(&request.pool, &how) {
         // What can be read without being changed, as content of a pool that lacks a disk after its memory was made anew; it stays so.
-        Err(fs::Error::Pool(why)) if request.options.mount.read_only => {
+        Err(conquest_fs::Error::Pool(why)) if request.options.mount.read_only => {
             let how = OpenOptions { read_only: true, ..how };
             Pool::open(&request.pool, &how).inspect(|_| tracing::warn!("only for reading: {why}"))
         }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use fs::pool::{Rate, Threshold};
-use fs::MediumKind;
+use conquest::MediumKind;
+use conquest::{Rate, Threshold};
 
 use crate::failure::{Context, Failure, Result};
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::Arc;
 use std::thread::Builder;
 
-use fs::Pool;
+use conquest::Pool;
 
 use crate::failure::{Context, Failure, Result};
 use crate::stopped_processes::{Stopped, LENIENCE};

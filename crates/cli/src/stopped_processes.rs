@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::Builder;
 use std::time::Duration;
 
-use fs::poll::poll_until;
+use conquest_fs::poll::poll_until;
 
 use crate::failure::{Failure, Result};
 use crate::guard;

@@ -59,7 +59,7 @@ pub enum Error {
 
 impl Error {
     /// That the host failed at `path`.
-    pub(crate) fn host(path: &Path, e: &std::io::Error) -> Error {
+    pub fn host(path: &Path, e: &std::io::Error) -> Error {
         let errno = e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
         Error::Host { what: path.display().to_string(), errno }
     }
@@ -95,7 +95,7 @@ pub enum Lack {
 
 impl Error {
     /// Of what there is too little, where that is what failed.
-    pub(crate) fn lack(&self) -> Option<Lack> {
+    pub fn lack(&self) -> Option<Lack> {
         match self {
             Error::DisksFull => Some(Lack::Disk),
             e if e.errno() == Errno::NOSPC => Some(Lack::Memory),

@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | [`error`] | what can fail, and the one errno table |
 //! | [`attr`] | what callers see of an inode, and who the caller is |
-//! | [`pool`] | a pool directory: format, open, `pool.toml`, status |
 //! | [`node`] | the API by inode number, which every front end uses |
 //! | [`compress`] | compressing content: which files, when, and by what codec |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
@@ -34,7 +33,6 @@ mod dir;
 pub mod error;
 mod file;
 pub mod fsck;
-
 mod inode;
 pub mod layout;
 pub mod node;
@@ -42,23 +40,15 @@ pub mod packed;
 pub mod path;
 mod perm;
 pub mod poll;
-pub mod pool;
 mod recent;
 pub mod setting;
 pub mod ubj;
 mod xattr;
 
-/// The examples of `docs/SEMANTICS.md`, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/SEMANTICS.md")]
-struct Semantics;
-
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use dir::{packed_entries, Taken};
 pub use error::{Error, Lack, Result};
-pub use exraid::owner;
-
+pub use inode::max_inodes;
 pub use node::{Atime, Fs, Policy};
-pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;
 pub use setting::{Compression, Durability, Priority, Redundancy, Times};

@@ -1,11 +1,11 @@
 //! The API by path, with permission checks: what a program that embeds Conquest uses.
 //!
 //! ```no_run
-//! let pool = fs::Pool::open("/var/lib/conquest".as_ref(), &fs::OpenOptions::default())?;
-//! let view = fs::path::View::new(&pool, fs::Caller::current());
+//! let pool = conquest::Pool::open("/var/lib/conquest".as_ref(), &conquest::OpenOptions::default())?;
+//! let view = conquest::path::View::new(&pool, conquest::Caller::current());
 //! let file = view.create(b"mail/1", 0o600)?;
 //! file.write_at(0, b"hello")?;
-//! # Ok::<(), fs::Error>(())
+//! # Ok::<(), conquest::Error>(())
 //! ```
 
 use rustix::io::Errno;

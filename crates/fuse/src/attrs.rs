@@ -1,7 +1,7 @@
 //! Requests about attributes, plain and extended.
 
-use fs::node::SetXattr;
-use fs::{Attr, Caller, Ino, Kind, SetAttr};
+use conquest_fs::node::SetXattr;
+use conquest_fs::{Attr, Caller, Ino, Kind, SetAttr};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -184,7 +184,11 @@ impl Server {
     }
 
     /// What the owner may do to the request's inode, and who has the capability to act for the owner.
-    pub(crate) fn as_owner(&self, req: &Request, act: impl Fn(&Caller) -> fs::Result<()>) -> Result<(), Errno> {
+    pub(crate) fn as_owner(
+        &self,
+        req: &Request,
+        act: impl Fn(&Caller) -> conquest_fs::Result<()>,
+    ) -> Result<(), Errno> {
         self.as_owners(req, &act, || {
             let attr = self.fs().getattr(req.head.nodeid).ok();
             attr.into_iter().map(|attr| (attr.uid, None)).collect()

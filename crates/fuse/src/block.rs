@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use fs::poll::poll_until;
+use conquest_fs::poll::poll_until;
 use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags};
 use rustix::process::{chroot, fchdir};
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use fs::{Attr, Kind, SetAttr, SetTime, Time};
+use conquest_fs::{Attr, Kind, SetAttr, SetTime, Time};
 use rustix::fs::{major, makedev, minor};
 use rustix::io::Errno;
 
@@ -139,8 +139,8 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
 }
 
 /// The errno of a failure. One that tells its caller all is not logged; damage and a failing host are, with what was asked.
-pub fn errno(error: fs::Error) -> Errno {
-    if !matches!(error, fs::Error::Posix(_)) && !error.is_full() {
+pub fn errno(error: conquest_fs::Error) -> Errno {
+    if !matches!(error, conquest_fs::Error::Posix(_)) && !error.is_full() {
         let (call, inode) = SERVED.get();
         let call = Opcode::from_code(call).map_or("request".into(), |call| format!("{call:?}").to_lowercase());
         tracing::error!("{call} of inode {inode}: {error}");

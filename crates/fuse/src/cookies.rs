@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
-use fs::node::SHORT_COOKIES;
+use conquest_fs::node::SHORT_COOKIES;
 use rustix::io::Errno;
 
 /// The numbers are those that fit and are no cookies.

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use fs::node::{Fallocate, ReadFlags, Seek, WriteFlags};
-use fs::Ino;
+use conquest_fs::node::{Fallocate, ReadFlags, Seek, WriteFlags};
+use conquest_fs::Ino;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 

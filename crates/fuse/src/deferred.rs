@@ -7,7 +7,7 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use fs::{Fs, Ticket};
+use conquest_fs::{Fs, Ticket};
 use rustix::io::Errno;
 
 use crate::convert::errno;
@@ -90,8 +90,8 @@ impl Deferred {
 mod tests {
     use std::sync::mpsc;
 
-    use fs::pool::FormatOptions;
-    use fs::{OpenOptions, Pool};
+    use conquest::FormatOptions;
+    use conquest::{OpenOptions, Pool};
 
     use super::*;
     use crate::parked::tests::Told;
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn who_waits_is_answered_whatever_panics() {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::on(fs::MediumKind::Battery, 8 << 20) };
+        let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::on(conquest::MediumKind::Battery, 8 << 20) };
         Pool::format(dir.path(), &how).unwrap();
         let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
         let ticket = pool.session().copy().unwrap().ticket(pool.session());

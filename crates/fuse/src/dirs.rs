@@ -4,8 +4,8 @@
 //! meanwhile it may take what was read before a change for what is there after it, for good; and who goes on in a listing
 //! that was made anew may be told that it has ended where a page of it is full.
 
-use fs::node::DirEntry;
-use fs::Kind;
+use conquest_fs::node::DirEntry;
+use conquest_fs::Kind;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 

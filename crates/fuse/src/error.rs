@@ -18,7 +18,7 @@ pub enum Error {
     #[error("{what}: {source}")]
     System { what: String, source: std::io::Error },
     #[error(transparent)]
-    Pool(#[from] fs::Error),
+    Pool(#[from] conquest_fs::Error),
 }
 
 /// Says what was being done when a system call failed.

@@ -1,7 +1,7 @@
 //! The flags of a file that `chattr` sets and `lsattr` shows, as far as they mean something here: `c`, compress it, and `m`, do not.
 //! They are another way to say what the attribute `user.conquest.compression` says: `always`, and `never`.
 
-use fs::node::SetXattr;
+use conquest_fs::node::SetXattr;
 use rustix::io::Errno;
 
 use crate::abi::{IoctlFlagsOut, IoctlIn, IoctlOut, IoctlXattrOut};
@@ -85,7 +85,7 @@ mod tests {
         for flags in [COMPRESS, NO_COMPRESS] {
             let value = setting_of(flags).unwrap().unwrap();
             assert_eq!(flags_of(value), flags);
-            assert!(fs::Compression::from_name(value).is_some());
+            assert!(conquest_fs::Compression::from_name(value).is_some());
         }
         assert_eq!(setting_of(0), Ok(None));
         assert_eq!(setting_of(COMPRESS | NO_COMPRESS), Err(Errno::INVAL));
@@ -93,8 +93,8 @@ mod tests {
         for other in [0x10, 0x20, COMPRESS | 0x10] {
             assert_eq!(setting_of(other), Err(Errno::OPNOTSUPP));
         }
-        for compression in fs::Compression::ALL {
-            let is = matches!(compression, fs::Compression::Always | fs::Compression::Never);
+        for compression in conquest_fs::Compression::ALL {
+            let is = matches!(compression, conquest_fs::Compression::Always | conquest_fs::Compression::Never);
             assert_eq!(flags_of(compression.name().as_bytes()) != 0, is);
         }
     }

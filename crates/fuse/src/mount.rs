@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fs::Pool;
+use conquest::Pool;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{flock, open, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;

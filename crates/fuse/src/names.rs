@@ -1,7 +1,7 @@
 //! Requests about names: look up, make, link, rename, remove; and the references the kernel holds.
 
-use fs::node::Rename;
-use fs::{Attr, Caller, Ino};
+use conquest_fs::node::Rename;
+use conquest_fs::{Attr, Caller, Ino};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -110,7 +110,7 @@ impl Server {
         self.reply_entry(req, &made)
     }
 
-    fn make(&self, req: &Request, kind: fs::Kind, perm: u32, rdev: u64, umask: u32) -> Result<Attr, Errno> {
+    fn make(&self, req: &Request, kind: conquest_fs::Kind, perm: u32, rdev: u64, umask: u32) -> Result<Attr, Errno> {
         let groups = req.groups();
         let made = self.fs().create(req.head.nodeid, req.name()?, kind, perm, rdev, &creator(req, &groups, umask));
         match made.map_err(errno) {
@@ -124,7 +124,7 @@ impl Server {
     /// Makes a file and opens it.
     pub(crate) fn create(&self, req: &mut Request) -> Answer {
         let args: CreateIn = req.args()?;
-        let made = self.make(req, fs::Kind::Regular, args.mode & 0o7777, 0, args.umask)?;
+        let made = self.make(req, conquest_fs::Kind::Regular, args.mode & 0o7777, 0, args.umask)?;
         let entry = self.reply_entry(req, &made)?;
         reply_open(req, entry)
     }
@@ -134,7 +134,7 @@ impl Server {
         let groups = req.groups();
         let caller = creator(req, &groups, args.umask);
         let perm = args.mode & 0o7777;
-        let attr = self.fs().create(req.head.nodeid, req.name()?, fs::Kind::Directory, perm, 0, &caller);
+        let attr = self.fs().create(req.head.nodeid, req.name()?, conquest_fs::Kind::Directory, perm, 0, &caller);
         self.reply_entry(req, &attr.map_err(errno)?)
     }
 
@@ -206,7 +206,7 @@ impl Server {
         &self,
         req: &Request,
         entries: &[(Ino, &[u8])],
-        remove: impl Fn(&Caller) -> fs::Result<()>,
+        remove: impl Fn(&Caller) -> conquest_fs::Result<()>,
     ) -> Result<(), Errno> {
         let lookup = |(dir, name): &(Ino, &[u8])| self.fs().lookup(*dir, name, &caller(req)).ok();
         let thread = req.head.pid;
@@ -228,7 +228,7 @@ impl Server {
 
 /// Is it a file that will still be there without one of its names?
 fn has_links(attr: &Attr) -> bool {
-    attr.nlink > 1 && attr.kind != fs::Kind::Directory
+    attr.nlink > 1 && attr.kind != conquest_fs::Kind::Directory
 }
 
 /// Puts a handle after the entry that is the reply so far.

@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fs::node::{Change, ReadFlags};
-use fs::{Fs, Ino, Kind, ROOT};
+use conquest_fs::node::{Change, ReadFlags};
+use conquest_fs::{Fs, Ino, Kind, ROOT};
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use fs::Ino;
+use conquest_fs::Ino;
 
 use crate::abi::InHeader;
 

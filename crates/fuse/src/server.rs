@@ -4,7 +4,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fs::{Caller, Fs, Pool, Ticket};
+use conquest::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::{Opcode, UNTOLD};
@@ -57,9 +57,9 @@ pub enum Later {
 }
 
 impl Server {
-    pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> fs::Result<Server> {
+    pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> conquest_fs::Result<Server> {
         // The kernel has the root without ever looking it up.
-        pool.retain(fs::ROOT, 1)?;
+        pool.retain(conquest_fs::ROOT, 1)?;
         let durable = pool.durable_at_return();
         Ok(Server {
             pool,
@@ -200,7 +200,7 @@ impl Server {
     pub(crate) fn as_owners(
         &self,
         req: &Request,
-        act: impl Fn(&Caller) -> fs::Result<()>,
+        act: impl Fn(&Caller) -> conquest_fs::Result<()>,
         owners: impl FnOnce() -> Vec<(u32, Option<u32>)>,
     ) -> Result<(), Errno> {
         let caller = caller(req);

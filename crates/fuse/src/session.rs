@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
 
-use fs::Pool;
+use conquest::Pool;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 

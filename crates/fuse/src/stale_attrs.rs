@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fs::Ino;
+use conquest_fs::Ino;
 use rustix::time::{clock_gettime, ClockId};
 
 /// Files are known by their numbers modulo this.

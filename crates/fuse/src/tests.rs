@@ -4,8 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fs::pool::FormatOptions;
-use fs::{OpenOptions, Pool};
+use conquest::FormatOptions;
+use conquest::{OpenOptions, Pool};
 use rng::Rng;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -30,7 +30,7 @@ struct Lab {
 impl Lab {
     fn new() -> Lab {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let how = FormatOptions { root_owner: (0, 0), ..FormatOptions::on(fs::MediumKind::Battery, 16 << 20) };
+        let how = FormatOptions { root_owner: (0, 0), ..FormatOptions::on(conquest::MediumKind::Battery, 16 << 20) };
         let at = dir.path().join("pool");
         Pool::format(&at, &how).unwrap();
         let pool = Arc::new(Pool::open(&at, &OpenOptions::default()).unwrap());
@@ -297,7 +297,7 @@ fn who_waits_for_room_does_not_keep_it_from_coming() {
 fn a_mount_that_cannot_start_keeps_nothing() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let at = dir.path().join("pool");
-    let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::on(fs::MediumKind::Battery, 8 << 20) };
+    let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::on(conquest::MediumKind::Battery, 8 << 20) };
     Pool::format(&at, &how).unwrap();
     let pool = Arc::new(Pool::open(&at, &OpenOptions::default()).unwrap());
     let (kernel, device) = Kernel::new();

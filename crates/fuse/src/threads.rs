@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fs::poll::poll_until;
+use conquest_fs::poll::poll_until;
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::fd::OwnedFd;
 

@@ -6,3 +6,8 @@ pub fn now() -> i64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     t.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec)
 }
+
+/// The same in seconds.
+pub fn seconds() -> u64 {
+    now().max(0) as u64 / 1_000_000_000
+}

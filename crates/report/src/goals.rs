@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use fs::MediumKind;
+use conquest::MediumKind;
 use serde::{Deserialize, Serialize};
 
 /// Which side of a goal is the good one.

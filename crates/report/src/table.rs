@@ -132,8 +132,13 @@ mod tests {
 
     #[test]
     fn a_finding_shows_its_bounds() {
-        let f =
-            Finding::judge(fs::MediumKind::Logged, "create", Goal::factor(8.0, 15.0), "0.5 / 8 us".into(), Ok(16.0));
+        let f = Finding::judge(
+            conquest::MediumKind::Logged,
+            "create",
+            Goal::factor(8.0, 15.0),
+            "0.5 / 8 us".into(),
+            Ok(16.0),
+        );
         let text = findings(&[f], false);
         assert!(text.contains(">= 8 x") && text.contains(">= 15 x") && text.contains("aim reached"), "{text}");
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use fs::node::{Fallocate, Rename};
-use fs::Kind;
+use conquest_fs::node::{Fallocate, Rename};
+use conquest_fs::Kind;
 use rustix::io::Errno;
 
 use crate::op::{split, text, Done, Op};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use fs::compress::codec::Codec;
-use fs::compress::{Compressor, Plan};
-use fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
-use fs::{Caller, Error, Fs, Ino, Kind, SetAttr, SetTime, Time, ROOT};
+use conquest_fs::compress::codec::Codec;
+use conquest_fs::compress::{Compressor, Plan};
+use conquest_fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
+use conquest_fs::{Caller, Error, Fs, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 use rustix::io::Errno;
 
 use rng::Rng;
@@ -93,11 +93,11 @@ impl<'a> Runner<'a> {
     }
 
     /// The inode that a path leads to.
-    pub fn find(&self, path: &str) -> fs::Result<Ino> {
+    pub fn find(&self, path: &str) -> conquest_fs::Result<Ino> {
         self.ino(path)
     }
 
-    fn ino(&self, path: &str) -> fs::Result<Ino> {
+    fn ino(&self, path: &str) -> conquest_fs::Result<Ino> {
         if path.starts_with('@') {
             return self.open.get(path).copied().ok_or(Errno::BADF.into());
         }
@@ -108,7 +108,7 @@ impl<'a> Runner<'a> {
         Ok(ino)
     }
 
-    fn place<'p>(&self, path: &'p str) -> fs::Result<(Ino, &'p [u8])> {
+    fn place<'p>(&self, path: &'p str) -> conquest_fs::Result<(Ino, &'p [u8])> {
         let (dir, name) = split(path);
         Ok((self.ino(dir)?, name.as_bytes()))
     }
@@ -122,11 +122,11 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn set(&self, path: &str, set: SetAttr) -> fs::Result<u64> {
+    fn set(&self, path: &str, set: SetAttr) -> conquest_fs::Result<u64> {
         self.fs.setattr(self.ino(path)?, &set, &Caller::root()).map(|_| 0)
     }
 
-    fn call(&mut self, op: &Op) -> fs::Result<u64> {
+    fn call(&mut self, op: &Op) -> conquest_fs::Result<u64> {
         let (fs, root) = (self.fs, &Caller::root());
         match op {
             Op::Create(path, mode) => {
@@ -224,7 +224,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Returns the bytes that fitted.
-    fn fill(&self, path: &str, len: usize) -> fs::Result<u64> {
+    fn fill(&self, path: &str, len: usize) -> conquest_fs::Result<u64> {
         let ino = self.ino(path)?;
         let start = self.fs.getattr(ino)?.size;
         let flags = WriteFlags { append: true, ..WriteFlags::default() };

@@ -1,8 +1,8 @@
 //! The scenarios: every operation on the states that matter to it, and pairs of operations, on names and on content.
 
-use fs::compress::codec::Codec;
-use fs::node::{Atime, Fallocate, Rename};
-use fs::Kind;
+use conquest_fs::compress::codec::Codec;
+use conquest_fs::node::{Atime, Fallocate, Rename};
+use conquest_fs::Kind;
 
 use crate::explore::costs;
 use crate::op::Op;

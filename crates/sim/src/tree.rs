@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fs::{Attr, Caller, Fs, Ino, Kind, ROOT};
+use conquest_fs::{Attr, Caller, Fs, Ino, Kind, ROOT};
 
 /// What is at a path, as far as the model knows it.
 #[derive(Clone, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use fs::layout::{tag, RawInode, INODE, PER_BLOCK};
-use fs::{Caller, Fs, Ino, Kind, ROOT};
+use conquest_fs::layout::{tag, RawInode, INODE, PER_BLOCK};
+use conquest_fs::{Caller, Fs, Ino, Kind, ROOT};
 use pram::heap::TAGS;
 use rng::Rng;
 use sim::explore::{damaged_base, damaged_base_packed, open_bytes, work_after_repair};
@@ -68,7 +68,7 @@ fn usable(seen: &Snapshot) -> Result<(), String> {
 }
 
 /// Removes everything below a directory.
-fn remove_all(fs: &Fs, dir: Ino) -> fs::Result<()> {
+fn remove_all(fs: &Fs, dir: Ino) -> conquest_fs::Result<()> {
     let mut all = Vec::new();
     fs.readdir(dir, 0, &mut |e| {
         if e.name != b"." && e.name != b".." {

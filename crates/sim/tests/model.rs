@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use fs::node::{Fallocate, Rename};
-use fs::Kind;
+use conquest_fs::node::{Fallocate, Rename};
+use conquest_fs::Kind;
 use rng::Rng;
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! Repairs that are cut at any store: the next repair finds what the first one would have. No name that could be read
 //! before is lost by the way.
 
-use fs::layout::tag;
+use conquest_fs::layout::tag;
 use pram::heap::TAGS;
 use pram::Tag;
 use rng::Rng;

@@ -280,7 +280,7 @@ impl Measured {
     fn count_memory(&mut self, size: u64, coded: Option<u64>) {
         let plain = scan::object(size);
         let is_worth = |memory: &u64| *memory <= plain - plain.div_ceil(WORTH as u64);
-        let memory = coded.map(|coded| fs::compress::memory_of(size, coded)).filter(is_worth);
+        let memory = coded.map(|coded| conquest_fs::compress::memory_of(size, coded)).filter(is_worth);
         self.plain_memory += plain;
         self.memory += memory.unwrap_or(plain);
     }

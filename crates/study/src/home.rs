@@ -1,7 +1,7 @@
 //! Inodes as those of a server with many users' files: many owners, full nanosecond times that are independent of each
 //! other.
 
-use fs::layout::RawInode;
+use conquest_fs::layout::RawInode;
 use rng::Rng;
 
 use crate::scan::Heap;

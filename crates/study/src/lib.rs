@@ -25,9 +25,9 @@ pub mod scan;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use fs::layout::INODE;
-use fs::packed::fields::Field;
-use fs::packed::profile::{Codec, Profile};
+use conquest_fs::layout::INODE;
+use conquest_fs::packed::fields::Field;
+use conquest_fs::packed::profile::{Codec, Profile};
 use report::table;
 use report::{Machine, Outcome, Section};
 use serde::Serialize;
@@ -169,7 +169,7 @@ fn shape_of(name: &str, tree: &Tree) -> Table {
 /// Of a pool as it is unless it is told otherwise. Files beyond those that were measured are taken to be compressed as
 /// well as these.
 fn estimate(tree: &Tree, inode: f64, (plain_entry, packed_entry): (f64, f64), measured: &[Measured]) -> Estimate {
-    let threshold = fs::ubj::THRESHOLD;
+    let threshold = conquest_fs::ubj::THRESHOLD;
     let small = || tree.files.iter().filter(|(_, size)| *size <= threshold);
     let small_files = small().map(|(_, size)| size).sum::<u64>();
     let in_objects = small().map(|(_, size)| scan::object(*size)).sum::<u64>();

@@ -1,11 +1,11 @@
 //! What inodes would take, by codec and by profile (mramfs, chapter 3).
 
-use fs::layout::{RawInode, INODE};
-use fs::packed::block::{MAX, PER_BLOCK};
-use fs::packed::fields::Field;
-use fs::packed::profile::{Codec, Seen};
-use fs::packed::{builtin, pack, unpack, Profile};
-use fs::setting::{Times, TIMES_AT};
+use conquest_fs::layout::{RawInode, INODE};
+use conquest_fs::packed::block::{MAX, PER_BLOCK};
+use conquest_fs::packed::fields::Field;
+use conquest_fs::packed::profile::{Codec, Seen};
+use conquest_fs::packed::{builtin, pack, unpack, Profile};
+use conquest_fs::setting::{Times, TIMES_AT};
 use report::plot::Plot;
 use report::Section;
 use zerocopy::IntoBytes;
@@ -192,7 +192,7 @@ impl<'a> Coded<'a> {
 pub fn entry(directories: &[Vec<Name>], profile: &Profile) -> (f64, f64) {
     let (mut plain, mut packed, mut count) = (0, 0, 0);
     for directory in directories {
-        let taken = fs::packed_entries(profile, directory.iter().map(|e| (e.ino, e.kind, e.name.as_slice())));
+        let taken = conquest_fs::packed_entries(profile, directory.iter().map(|e| (e.ino, e.kind, e.name.as_slice())));
         plain += taken.plain;
         packed += taken.packed;
         count += directory.len();

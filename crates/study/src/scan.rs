@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use fs::layout::{form, RawInode, Root, PAGE};
-use fs::Kind;
+use conquest_fs::layout::{form, RawInode, Root, PAGE};
+use conquest_fs::Kind;
 use pram::heap::{capacity_of, class_of, CLASSES, MAX_SMALL};
 
 use crate::quietly;

@@ -3,14 +3,14 @@
 //! Both sides hold the same number of files and are worked on in the same shuffled order, so that caches and
 //! TLBs see as much memory on either side: what differs is the size of the directories alone.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::Bigdir;
 use crate::clock::{now, us_per_op};
-use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
 use crate::place::{name, InProcess, Name, Place};
+use crate::program;
 use report::goals::{Finding, Goal};
 use report::{Outcome, Section};
 use rng::Rng;
@@ -55,7 +55,7 @@ struct Side {
 impl Side {
     fn new(context: &Context, side: &'static str, entries: usize, per_dir: usize) -> Result<Side, Error> {
         let pool = context.base.join(format!("bigdir-{per_dir}.pool"));
-        conquest::format(&pool, context.bytes())?;
+        program::format(&pool, context.bytes())?;
         let place = InProcess::open(&pool)?;
         let dirs = entries.div_ceil(per_dir);
         // Both sides shuffle with the same seed: entry i is created, found and deleted at the same turn.

@@ -1,6 +1,6 @@
 //! `fsck` of a pool with a million files, on one processor.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::Files;
 use crate::clock::now;

@@ -5,19 +5,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::compress::codec::Codec;
-use fs::compress::pace::Pace;
-use fs::compress::{Compressor, Plan};
-use fs::node::{ReadFlags, WriteFlags};
-use fs::{Caller, Ino, Kind, MediumKind, Pool};
+use conquest::{Caller, Ino, Kind, MediumKind, Pool};
+use conquest_fs::compress::codec::Codec;
+use conquest_fs::compress::pace::Pace;
+use conquest_fs::compress::{Compressor, Plan};
+use conquest_fs::node::{ReadFlags, WriteFlags};
 use rng::Rng;
 
 use crate::args::Compression;
 use crate::clock::{now, thread_time, us_per_op};
-use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
 use crate::place::InProcess;
+use crate::program;
 use report::goals::{Finding, Goal, Sense};
 use report::{Outcome, Section};
 
@@ -86,18 +86,18 @@ fn sample(tree: &Path, files: usize) -> Result<Vec<Vec<u8>>, Error> {
 fn filled(context: &Context, label: &str, sample: &[Vec<u8>]) -> Result<(PathBuf, InProcess, Vec<Ino>), Error> {
     let dir = context.base.join(format!("{label}.pool"));
     let bytes = context.bytes().max(sample.iter().map(|file| file.len() as u64 * 3).sum());
-    conquest::format_without_compression(&dir, bytes)?;
+    program::format_without_compression(&dir, bytes)?;
     let place = InProcess::open(&dir)?;
     let inos = fill(&place.pool, "d", sample)?;
     Ok((dir, place, inos))
 }
 
 fn fill(pool: &Pool, name: &str, sample: &[Vec<u8>]) -> Result<Vec<Ino>, Error> {
-    let (mut inos, mut parent) = (Vec::with_capacity(sample.len()), fs::ROOT);
+    let (mut inos, mut parent) = (Vec::with_capacity(sample.len()), conquest_fs::ROOT);
     for (n, content) in sample.iter().enumerate() {
         if n % PER_DIR == 0 {
             let dir = format!("{name}{}", n / PER_DIR);
-            parent = pool.create(fs::ROOT, dir.as_bytes(), Kind::Directory, 0o755, 0, &Caller::root())?.ino;
+            parent = pool.create(conquest_fs::ROOT, dir.as_bytes(), Kind::Directory, 0o755, 0, &Caller::root())?.ino;
         }
         let attr = pool.create(parent, format!("f{n}").as_bytes(), Kind::Regular, 0o644, 0, &Caller::root())?;
         pool.write(attr.ino, 0, content, WriteFlags::default())?;
@@ -260,7 +260,7 @@ fn foreground(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Resu
     let pool = &place.pool;
     pool.train_if_due(&mut || true)?;
     let content = vec![b'x'; WORK_SIZE];
-    let parent = pool.create(fs::ROOT, b"work", Kind::Directory, 0o755, 0, &Caller::root())?.ino;
+    let parent = pool.create(conquest_fs::ROOT, b"work", Kind::Directory, 0o755, 0, &Caller::root())?.ino;
     // Memory that was never used costs the first who does.
     one(pool, parent, (work, passes), &content, OFF, &mut section.clone())?;
     let mut next = 0;

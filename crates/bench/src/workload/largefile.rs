@@ -4,7 +4,7 @@
 //!
 //! Three sizes: files that a pool keeps in RAM, files just above that, and files far above.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::Largefile;
 use crate::clock::now;

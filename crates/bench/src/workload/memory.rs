@@ -3,13 +3,13 @@
 //! The cost is taken at several sizes of the directory, evenly spread over a doubling: a hash table that has
 //! just split is emptier than one that is about to, and a single size would hit one or the other.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::Memory;
-use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
 use crate::place::{name, InProcess, Place};
+use crate::program;
 use report::goals::{Finding, Goal};
 use report::{Outcome, Section};
 
@@ -27,7 +27,7 @@ pub fn run(context: &Context, args: &Memory) -> Result<Outcome, Error> {
     let title = format!("Persistent RAM of {files} empty files and of {files} entries (hard links), names taken off");
     let mut section = Section::times("memory", title, "B each");
     let dir = context.base.join("memory.pool");
-    conquest::format(&dir, context.bytes())?;
+    program::format(&dir, context.bytes())?;
     let place = InProcess::open(&dir)?;
     context.progress.say("memory: files".into());
     grow(&place, "files", files, &mut section, FILE, |path| place.create(&name(path)).map(drop))?;

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::{MediumKind, OpenOptions, Pool};
+use conquest::{MediumKind, OpenOptions, Pool};
 
 use crate::args::Files;
 use crate::clock::{now, us_per_op};
-use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
 use crate::place::InProcess;
+use crate::program;
 use crate::workload::tree::Tree;
 use report::goals::{Finding, Goal};
 use report::{Outcome, Section};
@@ -52,7 +52,7 @@ pub fn run(context: &Context, args: &Files) -> Result<Outcome, Error> {
 fn open_and_close(dir: &Path) -> Result<(f64, f64), Error> {
     let start = now();
     let pool = Pool::open(dir, &OpenOptions::default())?;
-    pool.getattr(fs::ROOT)?;
+    pool.getattr(conquest_fs::ROOT)?;
     let open = us_per_op(start, 1);
     let start = now();
     drop(pool);
@@ -63,7 +63,7 @@ fn open_and_close(dir: &Path) -> Result<(f64, f64), Error> {
 pub fn filled(context: &Context, label: &str, files: usize) -> Result<PathBuf, Error> {
     context.progress.say(format!("making a pool with {files} files"));
     let dir = context.base.join(format!("{label}.pool"));
-    conquest::format(&dir, context.bytes())?;
+    program::format(&dir, context.bytes())?;
     let place = InProcess::open(&dir)?;
     if files > 0 {
         let tree = Tree::new("d", files.div_ceil(PER_DIR), files);

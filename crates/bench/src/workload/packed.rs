@@ -6,17 +6,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use fs::layout::tag;
-use fs::node::{Packed, WriteFlags};
-use fs::{Caller, Ino, Kind, MediumKind, Pool, SetAttr, SetTime, Time};
+use conquest::{Caller, Ino, Kind, MediumKind, Pool, SetAttr, SetTime, Time};
+use conquest_fs::layout::tag;
+use conquest_fs::node::{Packed, WriteFlags};
 use rng::Rng;
 
 use crate::args;
 use crate::clock::thread_time;
-use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
 use crate::place::InProcess;
+use crate::program;
 use report::goals::{Finding, Goal, Sense};
 use report::{Outcome, Section};
 
@@ -38,7 +38,7 @@ const ENTRY: &str = "an entry takes, with its name and inode";
 
 pub fn run(context: &Context, args: &args::Packed) -> Result<Outcome, Error> {
     let dir = context.base.join("packed.pool");
-    conquest::format_without_compression(&dir, context.bytes())?;
+    program::format_without_compression(&dir, context.bytes())?;
     let place = InProcess::open(&dir)?;
     context.progress.say(format!("copying names and inodes of {}", args.tree.display()));
     let inos = copy(&place.pool, &args.tree, context.size(args.inodes, 20_000))?;
@@ -137,7 +137,7 @@ fn measure(context: &Context, args: &args::Packed, pool: &Pool, inos: &[Ino]) ->
 
 /// Bytes of all buckets and tables of directories, for each entry.
 fn names_take(pool: &Pool, entries: usize) -> Result<f64, Error> {
-    let allocated = pool.session().region().allocated().map_err(fs::Error::from)?;
+    let allocated = pool.session().region().allocated().map_err(conquest_fs::Error::from)?;
     let bytes = allocated[usize::from(tag::BUCKET.0)] + allocated[usize::from(tag::BUCKET_TABLE.0)];
     Ok(bytes as f64 / entries.max(1) as f64)
 }
@@ -161,7 +161,7 @@ fn kind_of(about: &Metadata) -> Kind {
 
 /// Copies names and metadata of a tree; of content a byte, so that it has a place. The inodes, in the order in which they were made.
 fn copy(pool: &Pool, tree: &Path, most: usize) -> Result<Vec<Ino>, Error> {
-    let (mut inos, mut dirs) = (Vec::new(), vec![(tree.to_path_buf(), fs::ROOT)]);
+    let (mut inos, mut dirs) = (Vec::new(), vec![(tree.to_path_buf(), conquest_fs::ROOT)]);
     while let Some((from, to)) = dirs.pop() {
         let Ok(entries) = std::fs::read_dir(&from) else { continue };
         let mut entries: Vec<_> = entries.flatten().collect();

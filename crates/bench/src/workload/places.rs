@@ -1,11 +1,11 @@
 //! Mounting a pool at a second directory while it is mounted at one, with the program as a user starts it.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::clock::now;
-use crate::conquest::{Logged, Mount};
 use crate::context::Context;
 use crate::error::Error;
+use crate::program::{Logged, Mount};
 use report::goals::{Finding, Goal};
 use report::{Outcome, Section};
 

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::{Kind, Postmark};
 use crate::clock::now;

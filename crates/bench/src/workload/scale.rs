@@ -5,15 +5,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::{Scale, Worker};
 use crate::clock::{now, spin_until, thread_time};
-use crate::conquest;
 use crate::context::Context;
 use crate::cpu;
 use crate::error::Error;
 use crate::place::{InProcess, Place};
+use crate::program;
 use crate::workload::tree::Tree;
 use report::goals::{Finding, Goal};
 use report::Skipped;
@@ -57,7 +57,7 @@ pub fn run(context: &Context, args: &Scale) -> Result<Outcome, Error> {
 
 fn rounds(context: &Context, files: usize, dirs: usize, cpus: [usize; 2], section: &mut Section) -> Result<(), Error> {
     let pool = context.base.join("scale.pool");
-    conquest::format(&pool, context.bytes())?;
+    program::format(&pool, context.bytes())?;
     let place = InProcess::open(&pool)?;
     let loads = [0, 1].map(|id| Load::new(id, files, dirs));
     for load in &loads {

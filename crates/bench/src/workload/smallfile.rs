@@ -1,7 +1,7 @@
 //! Sprite LFS small files (Figure 5.1 of the Conquest paper): create, stat, read and unlink many files of
 //! 1 KB, in separate phases; read them a second time; and in two more phases create empty ones, and sync each.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::{Kind, Smallfile};
 use crate::clock::{now, us_per_op};

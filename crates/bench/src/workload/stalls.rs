@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use fs::pool::CommitInterval;
-use fs::MediumKind;
+use conquest::CommitInterval;
+use conquest::MediumKind;
 use rustix::fs::{fallocate, FallocateFlags};
 
 use crate::clock::now;
-use crate::conquest::{Logged, Mount};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts;
+use crate::program::{Logged, Mount};
 use report::goals::{Finding, Goal};
 use report::stats::percentile;
 use report::{Outcome, Section};

@@ -7,14 +7,14 @@
 
 use std::time::{Duration, Instant};
 
-use fs::MediumKind;
+use conquest::MediumKind;
 use rustix::io::Errno;
 
 use crate::args::{self, Sustained};
-use crate::conquest::has_disks;
 use crate::context::Context;
 use crate::error::Error;
 use crate::place::{name, on_place, Name, Place};
+use crate::program::has_disks;
 use crate::setting::Setting;
 use crate::side::{Side, Sizes, BATTERY};
 use report::goals::{Finding, Goal};

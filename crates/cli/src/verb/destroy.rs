@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use fs::Pool;
+use conquest::Pool;
 
 use crate::failure::{Context, Failure, Result};
 use crate::{locate, mounts, say};

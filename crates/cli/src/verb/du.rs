@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fs::node::Usage;
+use conquest_fs::node::Usage;
 use serde::Serialize;
 
 use super::redundancy;
@@ -271,7 +271,7 @@ fn usage(path: &Path, metadata: &std::fs::Metadata) -> Result<Usage> {
             || Failure::new(format!("{} is served by a program that does not tell what it occupies", path.display()));
         return redundancy::usage(path)?.ok_or_else(none);
     }
-    let inode = fs::layout::INODE + 1;
+    let inode = conquest_fs::layout::INODE + 1;
     // An object of the target's length, about; a device has none.
     let content = if metadata.is_symlink() { metadata.len().next_multiple_of(16) } else { 0 };
     Ok(Usage { metadata: inode, content, ..Usage::default() })

@@ -237,10 +237,10 @@ pub fn umount(path: &Path) -> Result<()> {
     fuse::umount_volume(&mounted.dir).context(|| format!("cannot unmount {dir}"))?;
     // When its server has closed it, it can be used again.
     let is_free = || export::volume::is_in_use(&mounted.source).is_ok_and(|used| !used);
-    match fs::poll::poll_until(PATIENCE, is_free) {
+    match conquest_fs::poll::poll_until(PATIENCE, is_free) {
         true => Ok(()),
         false => {
-            let log = mounted.source.join(fs::pool::LOG);
+            let log = mounted.source.join(conquest::LOG);
             Err(Failure::new(format!("unmounted, but the server has not closed the volume yet; see {}", log.display())))
         }
     }

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CacheConfig, CommitInterval, CompressionConfig, InRegions, NewRegion, Rate, Threshold};
-use fs::{FormatOptions, MediumKind, OpenOptions, Pool};
+use conquest::{CacheConfig, CommitInterval, CompressionConfig, InRegions, NewRegion, Rate, Threshold};
+use conquest::{FormatOptions, MediumKind, OpenOptions, Pool};
 
 use crate::failure::{Context, Failure, Result};
 use crate::regions::{self, Asked};
@@ -139,7 +139,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// A profile, before anything is made for it.
 fn profile(path: &Path) -> Result<Vec<u8>> {
     let bytes = std::fs::read(path).context(|| format!("cannot read the profile {}", path.display()))?;
-    match fs::packed::Profile::from_bytes(&bytes) {
+    match conquest_fs::packed::Profile::from_bytes(&bytes) {
         Some(_) => Ok(bytes),
         None => Err(Failure::new(format!(
             "{} is no profile of this version: make one with `conquest profile DIR -o FILE`",

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use fs::fsck::{Look, Lost, Report};
-use fs::Pool;
+use conquest::Pool;
+use conquest_fs::fsck::{Look, Lost, Report};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -175,7 +175,7 @@ mod tests {
         assert!(text(&clean, pool, false).contains("--repair gives the space back"));
         let slots = text(&Report { leaked_slots: 3, ..Report::default() }, pool, false);
         assert!(slots.contains("3 unused segments of disks (harmless") && slots.ends_with("clean\n"), "{slots}");
-        let lost = fs::fsck::Lost {
+        let lost = conquest_fs::fsck::Lost {
             ino: 9,
             path: Some("/films/one".into()),
             first: 4096,

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fs::pool::Incomplete;
-use fs::Pool;
+use conquest::Incomplete;
+use conquest::Pool;
 
 use crate::failure::{Context, Result};
 use crate::{disks, locate, lost, mounts, progress, say};
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
     say(&format!("{pool} is imported, as of {}. Mount it with `conquest mount {pool} DIR`.{disks}", as_of))
 }
 
-fn from_disks(args: &Args, pool: &Path, ask: &mut dyn FnMut(&Incomplete) -> fs::Result<()>) -> Result<()> {
+fn from_disks(args: &Args, pool: &Path, ask: &mut dyn FnMut(&Incomplete) -> conquest_fs::Result<()>) -> Result<()> {
     let disks: Vec<PathBuf> = args.disk.iter().map(|disk| locate::absolute(disk)).collect::<Result<_>>()?;
     let made = Pool::import_from_disks(pool, &disks, ask);
     let made = made.context(|| format!("cannot import {} from its disks", pool.display()))?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use fs::pool::{Belongs, Memory, Summary};
-use fs::{MediumKind, Pool};
+use conquest::{Belongs, Memory, Summary};
+use conquest::{MediumKind, Pool};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::DiskStatus;
-use fs::Pool;
+use conquest::DiskStatus;
+use conquest::Pool;
 
 use crate::failure::{Context, Failure, Result};
 use crate::remount::Remount;

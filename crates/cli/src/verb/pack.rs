@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
-use fs::compress::codec::Codec;
-use fs::compress::{Compressor, Plan, Walked};
-use fs::Pool;
+use conquest::Pool;
+use conquest_fs::compress::codec::Codec;
+use conquest_fs::compress::{Compressor, Plan, Walked};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
@@ -63,9 +63,9 @@ struct Answer {
     #[serde(flatten)]
     done: Walked,
     /// Inodes that were packed, and bytes of their blocks before and after.
-    inodes: fs::node::Packed,
+    inodes: conquest_fs::node::Packed,
     /// Names in directories that were packed.
-    names: fs::node::PackedNames,
+    names: conquest_fs::node::PackedNames,
     /// Bytes of memory, and of the content that was compressed the part that they are.
     saved: i64,
     seconds: f64,
@@ -113,7 +113,7 @@ fn pack(args: &Args, path: &Path, asked: &Interrupt) -> Result<Answer> {
         Where::Below(inside) => inside.mounted.source.clone(),
     };
     let cannot = || format!("cannot compress what is in {}", path.display());
-    let pool = Pool::open(&dir, &fs::OpenOptions::default()).context(cannot)?;
+    let pool = Pool::open(&dir, &conquest::OpenOptions::default()).context(cannot)?;
     let plan = match (args.now, args.tier) {
         (true, Some(Tier::Warm)) => Plan::now(Codec::Lz4),
         (true, _) => Plan::now(Codec::Zstd),
@@ -221,15 +221,16 @@ fn pack_metadata(
     which: &Numbers,
     now: bool,
     asked: &Interrupt,
-) -> fs::Result<(fs::node::PackedNames, fs::node::Packed)> {
+) -> conquest_fs::Result<(conquest_fs::node::PackedNames, conquest_fs::node::Packed)> {
     let age = if now { Duration::ZERO } else { pool.compression().packed() };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(age);
-    let since = fs::Time(since.as_nanos() as i64);
+    let since = conquest_fs::Time(since.as_nanos() as i64);
     let go_on = || !asked.is_there();
     match which {
         Numbers::All => pool.pack_metadata(0..pool.inode_blocks(), since, &go_on),
         Numbers::These(inodes) => {
-            let (mut names, mut packed) = (fs::node::PackedNames::default(), fs::node::Packed::default());
+            let (mut names, mut packed) =
+                (conquest_fs::node::PackedNames::default(), conquest_fs::node::Packed::default());
             for ino in inodes.iter().take_while(|_| go_on()) {
                 names += pool.pack_names_in(*ino, since)?;
             }
@@ -263,7 +264,7 @@ fn text(answer: &Answer, undo: bool) -> String {
         }
     };
     if answer.inodes.inodes > 0 {
-        let fs::node::Packed { inodes, plain_bytes, packed_bytes, .. } = answer.inodes;
+        let conquest_fs::node::Packed { inodes, plain_bytes, packed_bytes, .. } = answer.inodes;
         let (plain, packed) = (size::show(plain_bytes), size::show(packed_bytes));
         out.push_str(&format!("; {inodes} inodes packed: {plain} → {packed}"));
     }
@@ -306,7 +307,7 @@ mod tests {
             version: "1",
             pool: "/p".into(),
             done,
-            inodes: fs::node::Packed::default(),
+            inodes: conquest_fs::node::Packed::default(),
             names: Default::default(),
             saved: 0,
             seconds: 0.0,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use fs::{Priority, Redundancy};
+use conquest_fs::{Priority, Redundancy};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -173,7 +173,7 @@ fn look(path: &Path) -> Result<Told> {
 }
 
 /// What an inode occupies; none for those that have no attributes.
-pub fn usage(path: &Path) -> Result<Option<fs::node::Usage>> {
+pub fn usage(path: &Path) -> Result<Option<conquest_fs::node::Usage>> {
     let Some(text) = inside::attribute(path, "usage")? else { return Ok(None) };
     text.parse().map(Some).context(|| format!("cannot read the usage of {}", path.display()))
 }

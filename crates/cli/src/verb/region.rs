@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use fs::fsck::Lost;
-use fs::pool::{
+use conquest::Pool;
+use conquest::{
     DiskStatus, HowToLeave, Leaving, Left, NewDisk, NewRegion, RegionStatus, Replace, Replaced, Stop, Verdict,
     WhichRegion,
 };
-use fs::Pool;
+use conquest_fs::fsck::Lost;
 use serde::Serialize;
 
 use crate::failure::{Context, Failure, Result};
@@ -199,7 +199,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         What::Readmit(args) => {
             let pool = locate::pool(&args.pool)?;
             let cannot = || format!("cannot have region {} of {} take content again", args.region, pool.display());
-            let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
+            let open = Pool::open(&pool, &conquest::OpenOptions::default()).context(cannot)?;
             open.readmit(args.region).context(cannot)?;
             say(&format!("region {} takes content again", args.region))?;
         }
@@ -211,7 +211,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         What::Domain(args) => {
             let pool = locate::pool(&args.pool)?;
             let cannot = || format!("cannot change the domains of {}", pool.display());
-            let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
+            let open = Pool::open(&pool, &conquest::OpenOptions::default()).context(cannot)?;
             open.set_domain(&args.regions, &args.domain).context(cannot)?;
             let regions: Vec<String> = args.regions.iter().map(u32::to_string).collect();
             let (has, regions) = (if regions.len() > 1 { "have" } else { "has" }, regions.join(", "));
@@ -337,7 +337,7 @@ fn fewer(told: &Leaving) -> String {
 fn balance(args: &Balance) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
     let cannot = || format!("cannot balance {}", pool.display());
-    let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
+    let open = Pool::open(&pool, &conquest::OpenOptions::default()).context(cannot)?;
     if let Some(rate) = args.rate {
         open.ask_for(&|tasks| tasks.rate = rate).context(cannot)?;
     }

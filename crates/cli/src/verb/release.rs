@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fs::Pool;
+use conquest::Pool;
 
 use crate::failure::{Context, Result};
 use crate::{locate, mounts, say, stall};

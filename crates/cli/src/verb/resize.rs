@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use fs::pool::Threshold;
-use fs::{OpenOptions, Pool};
+use conquest::Threshold;
+use conquest::{OpenOptions, Pool};
 
 use crate::failure::{Context, Result};
 use crate::{locate, say, size, stall};

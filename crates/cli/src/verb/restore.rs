@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::{Incomplete, NewRegion, Over, Restored};
-use fs::Pool;
+use conquest::Pool;
+use conquest::{Incomplete, NewRegion, Over, Restored};
 use rustix::event::{poll, PollFd, PollFlags};
 
 use crate::failure::{Context, Result};

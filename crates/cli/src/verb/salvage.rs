@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fs::pool::{Gap, Remains, SalvagedInode};
+use conquest::{Gap, Remains, SalvagedInode};
 
 use crate::failure::{Context, Failure, Result};
 use crate::{locate, progress, say, size};

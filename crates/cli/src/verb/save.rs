@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fs::fsck::Lost;
-use fs::pool::{HowToSave, Saved};
+use conquest_fs::fsck::Lost;
+use conquest::{HowToSave, Saved};
 use fs::Pool;
 
 use crate::failure::{Context, Result};
@@ -40,8 +40,8 @@ pub fn run(args: &Args) -> Result<()> {
     let saved = stall::watched(&pool, move |steps| {
         let (shown, to) = (path.display(), image.display());
         let open = inspect::open(&path).context(|| format!("cannot open the pool at {shown}"))?;
-        let lost =
-            open.lost_telling(fs::fsck::Look::Segments, &mut steps.count(progress::count("looking at segments")));
+        let lost = open
+            .lost_telling(conquest_fs::fsck::Look::Segments, &mut steps.count(progress::count("looking at segments")));
         warn_of(lost, &shown);
         write_back_stores(&open, &path);
         let mut bar = steps.alone(progress::bytes("saving"));
@@ -84,7 +84,7 @@ fn extent(saved: &Saved) -> String {
 }
 
 /// Tells what the image will not bring back either. It is saved all the same: the rest is to be kept.
-fn warn_of(lost: fs::Result<Vec<Lost>>, pool: &dyn Display) {
+fn warn_of(lost: conquest_fs::Result<Vec<Lost>>, pool: &dyn Display) {
     let mut err = std::io::stderr();
     let _ = match lost {
         Ok(lost) if lost.is_empty() => Ok(()),

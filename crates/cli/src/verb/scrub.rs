@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fs::pool::{Damage, Scrub};
-use fs::Pool;
+use conquest::Pool;
+use conquest::{Damage, Scrub};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn scrub(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool(&args.pool)?;
     let cannot = || format!("cannot scrub {}", pool.display());
-    let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
+    let open = Pool::open(&pool, &conquest::OpenOptions::default()).context(cannot)?;
     if args.forget {
         open.forget_damage().context(cannot)?;
         return Ok(ExitCode::SUCCESS);

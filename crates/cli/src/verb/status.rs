@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use fs::pool::{
+use conquest::Pool;
+use conquest::{
     CompressionStatus, CopyRegion, CopyStatus, DiskStatus, Looked, RegionStatus, Released, SessionStatus, Status,
 };
-use fs::Pool;
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -198,7 +198,7 @@ fn compressed(c: &CompressionStatus) -> Option<String> {
     if warm.files + cold.files == 0 {
         return None;
     }
-    let of = |name: &str, sum: fs::compress::Sum| {
+    let of = |name: &str, sum: conquest_fs::compress::Sum| {
         format!("{name} {} files {} → {}", sum.files, size::show(sum.content), size::show(sum.memory))
     };
     let plain = c.found.plain;
@@ -256,7 +256,7 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
         let _ = writeln!(out, "{:14} {told}", "compressed");
     }
     if s.packed_inodes.inodes > 0 {
-        let fs::node::Packed { inodes, plain_bytes, packed_bytes, .. } = s.packed_inodes;
+        let conquest_fs::node::Packed { inodes, plain_bytes, packed_bytes, .. } = s.packed_inodes;
         let (plain, packed) = (size::show(plain_bytes), size::show(packed_bytes));
         _ = writeln!(out, "{:14} {inodes} inodes {plain} → {packed}", "packed");
     }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fs::poll::poll_until;
-use fs::Pool;
+use conquest::Pool;
+use conquest_fs::poll::poll_until;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
@@ -131,7 +131,7 @@ impl Server {
                 )));
             }
         }
-        let log = gone.first().map(|place| place.source.join(fs::pool::LOG)).unwrap_or_default();
+        let log = gone.first().map(|place| place.source.join(conquest::LOG)).unwrap_or_default();
         Err(Failure::new(format!("unmounted, but the server has not closed the pool yet; see {}", log.display())))
     }
 }

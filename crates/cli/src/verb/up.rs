@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::{FormatOptions, MediumKind, Pool};
+use conquest::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
 use crate::mounts::{self, Mounted};

@@ -6,9 +6,9 @@ use std::io::{IoSlice, Write};
 use std::os::unix::fs::{chown, FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use fs::node::Rename;
-use fs::path::{Open, View};
-use fs::{Caller, Pool, SetAttr};
+use conquest::{Caller, Pool, SetAttr};
+use conquest_fs::node::Rename;
+use conquest_fs::path::{Open, View};
 use rng::Rng;
 use rustix::fs::{
     copy_file_range, fallocate, getxattr, setxattr, utimensat, AtFlags, FallocateFlags, Timespec, Timestamps,
@@ -371,7 +371,7 @@ fn rights() -> Outcome {
     let capability = [&[1, 0, 0, 2, 0, 0x20][..], &[0; 14]].concat();
     for (name, change) in changes {
         view.setattr(b"f", &SetAttr { mode: Some(0o6777), ..SetAttr::default() }).expect("chmod");
-        let any = fs::node::SetXattr::Any;
+        let any = conquest_fs::node::SetXattr::Any;
         pool.setxattr(ino, CAPABILITY.as_bytes(), &capability, any, &Caller::root()).expect("setxattr");
         as_user(change);
         assert_eq!(mode(&here), 0o777, "{name}");

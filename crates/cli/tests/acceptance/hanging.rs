@@ -13,9 +13,9 @@ use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fs::node::WriteFlags;
-use fs::path::View;
-use fs::{Caller, Ino, Pool};
+use conquest::{Caller, Ino, Pool};
+use conquest_fs::node::WriteFlags;
+use conquest_fs::path::View;
 use nix::sys::ptrace;
 use nix::sys::signal::{kill, Signal};
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
@@ -94,7 +94,7 @@ struct Hung {
     guard: Pid,
     stopped: Vec<Pid>,
     reader: JoinHandle<io::Result<()>>,
-    writer: JoinHandle<fs::Result<()>>,
+    writer: JoinHandle<conquest_fs::Result<()>>,
 }
 
 impl Hung {

@@ -234,8 +234,9 @@ impl Lab {
     }
 
     /// The pool, opened by this process.
-    pub fn open(&self) -> fs::Pool {
-        fs::Pool::open(Path::new(&self.pool()), &fs::OpenOptions::default()).expect("the pool can be opened")
+    pub fn open(&self) -> conquest::Pool {
+        conquest::Pool::open(Path::new(&self.pool()), &conquest::OpenOptions::default())
+            .expect("the pool can be opened")
     }
 
     /// The pool is free of problems; what a crash leaked is none.

@@ -203,8 +203,8 @@ fn who_looks_undoes_nothing() -> Outcome {
     }
     let pool = lab.open();
     append_for_a_while("beside the mount", &path, &mut rng, |at, piece| {
-        let ino = pool.lookup(fs::ROOT, b"log", &fs::Caller::root()).expect("lookup").ino;
-        pool.write(ino, at, piece, fs::node::WriteFlags::default()).expect("write");
+        let ino = pool.lookup(conquest_fs::ROOT, b"log", &conquest_fs::Caller::root()).expect("lookup").ino;
+        pool.write(ino, at, piece, conquest_fs::node::WriteFlags::default()).expect("write");
     });
     drop(pool);
     lab.umount();

@@ -68,7 +68,7 @@ fn studied() -> Outcome {
     assert!(!Path::new(&pool).exists(), "nothing is made before its profile is read");
     lab.ok(&["format", &pool, "--nvram", "16M", "--disk", "none", "--profile", &profile]);
     assert_eq!(lab.open().profiles().expect("told"), 2, "beside the one that comes with the program");
-    assert!(::fs::packed::Profile::from_bytes(&bytes).is_some());
+    assert!(conquest_fs::packed::Profile::from_bytes(&bytes).is_some());
     assert!(fs::read_to_string(Path::new(&plots).join("profile-fields.svg")).expect("a plot").contains("<svg"));
     for name in ["directory-3/text-3", "directory-3"] {
         assert_eq!(accessed(name), UNIX_EPOCH + Duration::from_secs(99), "{name} was left alone");

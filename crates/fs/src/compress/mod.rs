@@ -63,7 +63,7 @@ impl Plan {
     }
 
     /// What is compressed where memory is short.
-    pub(crate) fn under_pressure(self) -> Plan {
+    pub fn under_pressure(self) -> Plan {
         Plan { warm: self.warm.min(QUIET), cold: self.cold.min(self.warm), again: false }
     }
 }
@@ -160,8 +160,8 @@ pub struct Compressor<'f> {
     plan: Plan,
     dictionary: Option<Arc<Dictionary>>,
     /// What is due for zstd is only counted: first it is seen whether there is to be a dictionary.
-    pub(crate) puts_off: bool,
-    pub(crate) put_off: u64,
+    pub puts_off: bool,
+    pub put_off: u64,
     /// Bytes of content that was too young.
     pub(crate) young: u64,
     pub done: Walked,

@@ -83,6 +83,11 @@ impl Relief {
 }
 
 impl Fs {
+    /// Whoever needs memory compresses nothing from now on.
+    pub fn forbid_relief(&self) {
+        self.relief.forbid();
+    }
+
     /// Is there so little memory left that a change is to make some free?
     #[inline(always)]
     pub(crate) fn is_nearly_full(&self) -> bool {
@@ -97,7 +102,7 @@ impl Fs {
     }
 
     /// Segments that the host can be asked for.
-    pub(crate) fn obtainable(&self) -> u64 {
+    pub fn obtainable(&self) -> u64 {
         match self.session().is_host_full() {
             true => 0,
             false => self.session().runtime().absent(),

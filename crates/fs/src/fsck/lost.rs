@@ -202,7 +202,7 @@ impl Fs {
     }
 
     /// A path of each of these inodes that has one, going down from the root until all are found.
-    pub(crate) fn paths_of(&self, inodes: impl Iterator<Item = Ino>) -> HashMap<Ino, String> {
+    pub fn paths_of(&self, inodes: impl Iterator<Item = Ino>) -> HashMap<Ino, String> {
         let mut wanted: HashSet<Ino> = inodes.collect();
         let (mut paths, mut below) = (HashMap::new(), vec![(crate::ROOT, String::new())]);
         let mut seen = HashSet::from([crate::ROOT]);

@@ -233,7 +233,7 @@ impl Fs {
     }
 
     /// Gives empty inode blocks back to the heap, beside everybody else; returns how many.
-    pub(crate) fn give_back(&self) -> Result<u64> {
+    pub fn give_back(&self) -> Result<u64> {
         // Sweeps and checks must not see blocks go.
         let _marks = Marks::begin(self.session())?;
         self.give_back_marked()

@@ -235,7 +235,7 @@ impl Fs {
     }
 
     /// Makes the compressed files plain that this process has read again and again; how many.
-    pub(crate) fn expand_hot(&self) -> Result<u64> {
+    pub fn expand_hot(&self) -> Result<u64> {
         let (mut hot, mut done) = (self.heat.take(), 0);
         hot.sort_unstable();
         hot.dedup();

@@ -334,7 +334,7 @@ impl Fs {
 
     /// Gives back the unused tails of files that this process has appended to and that have been quiet for
     /// a while. A mount sees no file closed, so this does what closing does elsewhere.
-    pub(crate) fn trim_tails(&self) -> Result<()> {
+    pub fn trim_tails(&self) -> Result<()> {
         let mut noted = std::mem::take(&mut *self.tails.lock().unwrap_or_else(|e| e.into_inner()));
         noted.sort_unstable();
         noted.dedup();

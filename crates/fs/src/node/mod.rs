@@ -391,8 +391,13 @@ impl Fs {
     }
 
     #[inline(always)]
-    pub(crate) fn region(&self) -> &pram::Region {
+    pub fn region(&self) -> &pram::Region {
         self.session.region()
+    }
+
+    /// The first inode that is in use from `from` on.
+    pub fn next_used(&self, from: Ino) -> Result<Option<Ino>> {
+        self.table().next_used(from)
     }
 
     #[inline(always)]
@@ -433,7 +438,7 @@ impl Fs {
 
 /// The kernel's time at the resolution of its tick. What goes into inodes: [`times`].
 #[inline(always)]
-pub(crate) fn now() -> Time {
+pub fn now() -> Time {
     Time(pram::clock::now())
 }
 

@@ -124,7 +124,7 @@ impl Fs {
     }
 
     /// The same of those that have not changed since then, if the pool has no profile of its own, and of those enough.
-    pub(crate) fn train_first_profile(&self, quiet_since: Time) -> Result<()> {
+    pub fn train_first_profile(&self, quiet_since: Time) -> Result<()> {
         match profiles::numbers(self.region())?.len() <= 1 && self.count_inodes()? >= WORTH as u64 {
             true => self.train_on(quiet_since, WORTH).map(|_| ()),
             false => Ok(()),
@@ -133,7 +133,7 @@ impl Fs {
 
     /// Another one of those whose times are kept in seconds, if there are enough of them and the ones that there are code them much
     /// worse, as one of exact times does: it has no short code for times without nanoseconds.
-    pub(crate) fn train_profile_of_seconds(&self, quiet_since: Time) -> Result<Option<u8>> {
+    pub fn train_profile_of_seconds(&self, quiet_since: Time) -> Result<Option<u8>> {
         let seen = self.sample(quiet_since, |raw| raw.times() == Times::Seconds, WORTH_SECONDS)?;
         let Some(seen) = seen else { return Ok(None) };
         let profile = profiles::of(&seen);

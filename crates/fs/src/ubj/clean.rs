@@ -347,7 +347,7 @@ impl Union {
     }
 
     /// Carries all content of files as they are in `fs`, which nobody changes: see [`ilfs::carry`].
-    pub(crate) fn carry(
+    pub fn carry(
         &self,
         fs: &Fs,
         put: ilfs::carry::Put,

@@ -81,7 +81,7 @@ impl Union {
     }
 
     /// Makes dirty what memory holds of content that is in doubt, once for each change of what regions are doubtful; how many blocks.
-    pub(crate) fn keep_doubtful(&self, fs: &Fs) -> Result<u64> {
+    pub fn keep_doubtful(&self, fs: &Fs) -> Result<u64> {
         let doubt = self.doubt(fs.session());
         let regions = doubt.as_ref().map_or_else(Vec::new, |doubt| doubt.regions.clone());
         let mut kept_of = self.kept_of.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +95,7 @@ impl Union {
     }
 
     /// Makes dirty the clean blocks with such places; how many.
-    pub(crate) fn keep_cached(&self, fs: &Fs, wanted: &mut dyn FnMut(Place) -> Result<bool>) -> Result<u64> {
+    pub fn keep_cached(&self, fs: &Fs, wanted: &mut dyn FnMut(Place) -> Result<bool>) -> Result<u64> {
         let (heap, mut cursor, mut kept) = (fs.session().heap(), Cursor::default(), 0);
         loop {
             let mut found = Vec::new();

@@ -51,7 +51,7 @@ pub mod policy;
 mod reads;
 mod residence;
 mod room;
-pub(crate) mod tend;
+pub mod tend;
 #[cfg(test)]
 pub(crate) mod tests;
 mod write_back;
@@ -261,11 +261,7 @@ impl Union {
     }
 
     /// The same, with the log in no order yet: for looking at what is there.
-    pub(crate) fn open_as_it_is(
-        session: &Session,
-        regions: &[Arc<dyn Region>],
-        options: Options,
-    ) -> Result<Option<Union>> {
+    pub fn open_as_it_is(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Union>> {
         let Some(log) = Log::open(session, regions, options.log.clone())? else { return Ok(None) };
         Ok(Some(Union {
             log,
@@ -288,16 +284,16 @@ impl Union {
     }
 
     /// How regions are opened that come later.
-    pub(crate) fn set_opener(&self, opener: ilfs::areas::Opener) {
+    pub fn set_opener(&self, opener: ilfs::areas::Opener) {
         self.log.set_opener(opener);
     }
 
     /// The regions of the log that are there.
-    pub(crate) fn regions(&self) -> Vec<Arc<dyn Region>> {
+    pub fn regions(&self) -> Vec<Arc<dyn Region>> {
         self.log.regions()
     }
 
-    pub(crate) fn log(&self) -> &Log {
+    pub fn log(&self) -> &Log {
         &self.log
     }
 
@@ -307,7 +303,7 @@ impl Union {
     }
 
     /// It is another one for this process from now on, and files follow it.
-    pub(crate) fn set_threshold(&self, bytes: u64) {
+    pub fn set_threshold(&self, bytes: u64) {
         self.threshold.store(bytes, Ordering::Relaxed);
         self.ring();
     }
@@ -370,14 +366,14 @@ impl Union {
     }
 
     /// There is something to write, or room to make.
-    pub(crate) fn ring(&self) {
+    pub fn ring(&self) {
         let (rung, bell) = &self.bell;
         *rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         bell.notify_one();
     }
 
     /// Waits until somebody rings, or for so long.
-    pub(crate) fn wait(&self, most: Duration) {
+    pub fn wait(&self, most: Duration) {
         let (rung, bell) = &self.bell;
         let rung = rung.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut rung, _) = bell.wait_timeout_while(rung, most, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);

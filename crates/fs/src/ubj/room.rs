@@ -311,13 +311,7 @@ impl Union {
     }
 
     /// The thread's work: writes what has to be written, keeps memory and segments free. True if there is more to do at once.
-    pub(crate) fn work(
-        &self,
-        fs: &Fs,
-        written: &mut Instant,
-        cleans: bool,
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<bool> {
+    pub fn work(&self, fs: &Fs, written: &mut Instant, cleans: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
         let (session, _round) = (fs.session(), self.room.begin_round());
         session.free_ended()?;
         self.tell_untold();
@@ -380,7 +374,7 @@ impl Union {
     }
 
     /// A thread of this process calls [`work`](Self::work) from now on, or does no more.
-    pub(crate) fn set_thread(&self, there: bool) {
+    pub fn set_thread(&self, there: bool) {
         self.room.has_thread.store(there, Ordering::Relaxed);
     }
 }

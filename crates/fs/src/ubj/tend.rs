@@ -19,14 +19,14 @@ use ilfs::table::{Cause, CLEANING};
 
 /// What a piece of work came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub enum Piece {
     Done,
     Nothing,
 }
 
 /// How fast background work is that somebody has set a rate for. Without one it is as fast as regions let it be ([`exraid::Background`]).
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     began: Instant,
     /// Bytes of the piece.
     bytes: u64,
@@ -69,7 +69,7 @@ impl Pace {
 
 impl Union {
     /// A piece of what makes content safe: copies that are lacking, regions that leave.
-    pub(crate) fn tend(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
+    pub fn tend(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
         let (rate, _background) = (self.log().tasks(fs.session())?.rate, Background::begin());
         pace.begin();
         let copied = self.copy_next(fs, &mut |bytes| {
@@ -106,7 +106,7 @@ impl Union {
     }
 
     /// A piece of what was asked for: balance, then scrubbing. `wrong` is told what scrubbing finds.
-    pub(crate) fn tend_asked(
+    pub fn tend_asked(
         &self,
         fs: &Fs,
         pace: &mut Pace,
@@ -185,7 +185,7 @@ impl Union {
     }
 
     /// Verifies a segment: see [`ilfs::scrub`].
-    pub(crate) fn scrub_one(
+    pub fn scrub_one(
         &self,
         fs: &Fs,
         sequence: u64,
@@ -221,7 +221,7 @@ impl Union {
 
     /// Takes back regions that were missing, and fences those whose disks are gone. What one has whose file was deleted can be read as long
     /// as somebody has it open: it is moved to others, as soon as there are some that have room.
-    pub(crate) fn look_after_regions(&self, fs: &Fs) -> Result<()> {
+    pub fn look_after_regions(&self, fs: &Fs) -> Result<()> {
         let (session, log) = (fs.session(), self.log());
         for region in self.regions() {
             let (number, name) = (region.number(), region.name());
@@ -276,12 +276,12 @@ impl Union {
     }
 
     /// Blocks that were copied so that there is another copy of them, by all processes.
-    pub(crate) fn copied(&self, session: &pram::Session) -> u64 {
+    pub fn copied(&self, session: &pram::Session) -> u64 {
         session.runtime().sessions().iter().map(|one| one.counts[Count::Copied as usize]).sum()
     }
 
     /// Whose a block is that was found wrong, and where in the file it lies now.
-    pub(crate) fn page_now(&self, fs: &Fs, one: &Wrong) -> bool {
+    pub fn page_now(&self, fs: &Fs, one: &Wrong) -> bool {
         let files = Cleaning::of(fs, self);
         files.fate(one.owner, one.place).is_ok_and(|fate| !matches!(fate, ilfs::clean::Fate::Dead))
     }

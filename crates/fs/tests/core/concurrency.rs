@@ -4,9 +4,9 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fs::node::Rename;
-use fs::path::{Open, View};
-use fs::{OpenOptions, Pool};
+use conquest::{OpenOptions, Pool};
+use conquest_fs::node::Rename;
+use conquest_fs::path::{Open, View};
 use rng::Rng;
 
 use crate::rig::*;
@@ -192,7 +192,7 @@ fn a_crowded_directory_comes_to_no_standstill() {
                     let name = format!("{}", rng.below(4));
                     let _ = v.stat(name.as_bytes());
                     let _ = v.open(name.as_bytes(), Open { read: true, ..Open::default() });
-                    let _ = pool.lookup(fs::ROOT, b"..", &fs::Caller::root()).unwrap();
+                    let _ = pool.lookup(conquest_fs::ROOT, b"..", &conquest_fs::Caller::root()).unwrap();
                 }
             });
         }
@@ -322,7 +322,8 @@ fn who_dies_with_the_last_reference_is_followed_by_a_sweep() {
         if part == 1 {
             v.unlink(b"file").unwrap();
         }
-        let _nameless = (part == 2).then(|| pool.tmpfile(fs::ROOT, 0o600, &fs::Caller::root()).unwrap());
+        let _nameless =
+            (part == 2).then(|| pool.tmpfile(conquest_fs::ROOT, 0o600, &conquest_fs::Caller::root()).unwrap());
         put(&v, "ready", b"").unwrap();
         std::thread::sleep(Duration::from_secs(60));
     }
@@ -358,7 +359,7 @@ fn no_death_leaves_what_nobody_sweeps() {
             let open = v.open(b"large", Open { read: true, ..Open::default() }).unwrap();
             match me % 2 {
                 0 => v.unlink(b"large").unwrap(),
-                _ => _ = v.setattr(b"large", &fs::SetAttr { size: Some(5), ..Default::default() }).unwrap(),
+                _ => _ = v.setattr(b"large", &conquest_fs::SetAttr { size: Some(5), ..Default::default() }).unwrap(),
             }
             drop(open);
             (0..20).for_each(|n| put(&v, &format!("small{n}"), &[1; 300]).unwrap());

@@ -3,9 +3,9 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use fs::node::SetXattr;
-use fs::path::Open;
-use fs::{Caller, Kind, OpenOptions, Pool};
+use conquest::{Caller, Kind, OpenOptions, Pool};
+use conquest_fs::node::SetXattr;
+use conquest_fs::path::Open;
 use pram::heap::Meta;
 use rng::Rng;
 
@@ -42,7 +42,7 @@ fn places(dir: &tempfile::TempDir, bytes: &[u8]) -> [Vec<u64>; 2] {
     let pool = open(dir);
     let region = pool.session().region();
     let is_content = |at: u64| match region.meta(region.geo.segment_of(at)).unwrap() {
-        Meta::Small { tag, .. } | Meta::RunHead { tag, .. } => tag == fs::layout::tag::DATA,
+        Meta::Small { tag, .. } | Meta::RunHead { tag, .. } => tag == conquest_fs::layout::tag::DATA,
         Meta::RunBody { .. } => true,
         _ => false,
     };
@@ -66,7 +66,7 @@ fn read_all(pool: &Pool) {
             for at in [0, attr.size / 2, attr.size.saturating_sub(3000)] {
                 let _ = file.read_at(at, &mut buf);
             }
-            let _ = pool.seek(attr.ino, 0, fs::node::Seek::Hole);
+            let _ = pool.seek(attr.ino, 0, conquest_fs::node::Seek::Hole);
         }
     }
 }
@@ -83,7 +83,7 @@ fn work(pool: &Pool, rng: &mut Rng) {
             2 => v.rename(
                 file.as_bytes(),
                 format!("d{}/moved{}", rng.below(4), rng.below(9)).as_bytes(),
-                fs::node::Rename::Replace,
+                conquest_fs::node::Rename::Replace,
             ),
             3 => v.mkdir(format!("d{d}/new{}", rng.below(9)).as_bytes(), 0o755).map(|_| ()),
             4 => v
@@ -99,7 +99,7 @@ fn work(pool: &Pool, rng: &mut Rng) {
 }
 
 /// Everything on a damaged region; the problems that remain after one repair.
-fn ordeal(dir: &tempfile::TempDir, rng: &mut Rng) -> fs::Result<Vec<String>> {
+fn ordeal(dir: &tempfile::TempDir, rng: &mut Rng) -> conquest_fs::Result<Vec<String>> {
     let pool = Pool::open(dir.path(), &OpenOptions::default())?;
     match rng.below(3) {
         // Some work on the damage first, some see a check, some a repair.
@@ -213,7 +213,7 @@ fn a_repair_that_finds_no_memory_leaves_a_directory_as_it_was() {
     (0..400).for_each(|n| v.link(b"file", name(n).as_bytes()).map(|_| ()).unwrap());
     // A bucket that counts its bytes wrong: all names can be read.
     let region = pool.session().region();
-    let bucket = *objects(&pool, fs::layout::tag::BUCKET).last().unwrap();
+    let bucket = *objects(&pool, conquest_fs::layout::tag::BUCKET).last().unwrap();
     let head = region.load(pram::Off::new(bucket)).unwrap();
     region.commit_word(pram::Off::new(bucket), head ^ 8 << 32).unwrap();
     let filling = v.create(b"filling", 0o600).unwrap();

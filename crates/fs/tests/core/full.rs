@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
-use fs::path::{Open, View};
-use fs::{Caller, Pool, SetAttr};
+use conquest::{Caller, Pool, SetAttr};
+use conquest_fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
+use conquest_fs::path::{Open, View};
 use rng::Rng;
 use rustix::io::Errno;
 
 use crate::rig::*;
 
 /// One random operation among a few names; fails only as the state of the names, or a full pool, allows.
-fn step(pool: &Pool, v: &View, rng: &mut Rng) -> fs::Result<()> {
+fn step(pool: &Pool, v: &View, rng: &mut Rng) -> conquest_fs::Result<()> {
     let caller = Caller::root();
     let dir = format!("d{}", rng.below(4));
     let path = format!("{dir}/{}{}", "n".repeat(rng.below(60) as usize * 4), rng.below(30));
@@ -89,7 +89,7 @@ fn files_without_content_fill_a_pool() {
         // Without names, down to the last inode.
         let mut nameless = Vec::new();
         let end = loop {
-            match pool.tmpfile(fs::ROOT, 0o644, &Caller::root()) {
+            match pool.tmpfile(conquest_fs::ROOT, 0o644, &Caller::root()) {
                 Ok(attr) => nameless.push(attr.ino),
                 Err(e) => break e,
             }
@@ -255,7 +255,7 @@ fn a_file_of_the_size_that_is_available_fits() {
             let file = v.create(b"large", 0o600).unwrap();
             let len = pool.statfs().available_blocks * u64::from(pool.statfs().block_size);
             assert!(len <= pool.statfs().free_blocks * 4096 && (len > 0 || size == 4), "{len} bytes of {size} MiB");
-            let how = fs::node::Fallocate::Allocate { keep_size: false };
+            let how = conquest_fs::node::Fallocate::Allocate { keep_size: false };
             if len > 0 {
                 pool.fallocate(file.ino(), how, 0, len).unwrap_or_else(|e| panic!("{len} bytes of {size} MiB: {e}"));
             }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::node::Fallocate;
-use fs::path::Open;
-use fs::Pool;
+use conquest::Pool;
+use conquest_fs::node::Fallocate;
+use conquest_fs::path::Open;
 
 use crate::rig::{assert_tidy, pool, put, root, MIB};
 
@@ -50,7 +50,7 @@ fn long_work_ends_its_operation_piece_by_piece() {
     whole("unlink", 2 * MIB, operations(&pool, || v.unlink(b"f").unwrap()));
     put(&v, "f", &bytes).unwrap();
     put(&v, "g", b"new").unwrap();
-    let replace = || v.rename(b"g", b"f", fs::node::Rename::Replace).unwrap();
+    let replace = || v.rename(b"g", b"f", conquest_fs::node::Rename::Replace).unwrap();
     whole("rename", 2 * MIB, operations(&pool, replace));
     assert_tidy(&pool);
 }

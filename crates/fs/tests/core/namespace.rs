@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fs::node::{Rename, SetXattr};
-use fs::path::View;
-use fs::{Caller, Kind, SetAttr, ROOT};
+use conquest_fs::node::{Rename, SetXattr};
+use conquest_fs::path::View;
+use conquest_fs::{Caller, Kind, SetAttr, ROOT};
 use rng::Rng;
 use rustix::io::Errno;
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fs::layout::tag;
-use fs::node::{Fallocate, Packed, Rename, SetXattr};
-use fs::path::{Open, View};
-use fs::{Attr, Caller, Kind, OpenOptions, Pool, SetAttr, SetTime, Time};
+use conquest::{Attr, Caller, Kind, OpenOptions, Pool, SetAttr, SetTime, Time};
+use conquest_fs::layout::tag;
+use conquest_fs::node::{Fallocate, Packed, Rename, SetXattr};
+use conquest_fs::path::{Open, View};
 use rustix::io::Errno;
 
 use crate::rig::*;
@@ -108,7 +108,7 @@ fn all_changes_unpack_what_they_change() {
     let other = format(16 * MIB);
     let usual = open(&other);
     fill(&usual);
-    type Change = fn(&View) -> fs::Result<()>;
+    type Change = fn(&View) -> conquest_fs::Result<()>;
     let at = |path| v_ino(&eager, path);
     assert_eq!(at("d0/file1"), v_ino(&usual, "d0/file1"));
     let changes: &[Change] = &[
@@ -168,7 +168,7 @@ fn v_ino(pool: &Pool, path: &str) -> u64 {
     root(pool).lstat(path.as_bytes()).unwrap().ino
 }
 
-fn write(v: &View, path: &str, at: u64, data: &[u8]) -> fs::Result<()> {
+fn write(v: &View, path: &str, at: u64, data: &[u8]) -> conquest_fs::Result<()> {
     v.open(path.as_bytes(), Open { write: true, ..Open::default() })?.write_at(at, data)
 }
 
@@ -392,7 +392,7 @@ fn a_damaged_block_costs_what_is_in_it_and_is_told_by_name() {
         pack_all(&pool);
         let region = pool.session().region();
         let word = pool.inode_block_word(first / 16);
-        let off = region.load(pram::Off::new(word)).unwrap() - fs::layout::PACKED;
+        let off = region.load(pram::Off::new(word)).unwrap() - conquest_fs::layout::PACKED;
         drop(pool);
         flip(dir.path(), off + at);
         let pool = open(&dir);
@@ -432,8 +432,8 @@ fn a_packed_inode_that_is_damaged_can_be_neither_read_nor_changed_unnoticed() {
     let (dir, pool) = sample();
     let ino = v_ino(&pool, "d1/file5");
     pack_all(&pool);
-    let off =
-        pool.session().region().load(pram::Off::new(pool.inode_block_word(ino / 16))).unwrap() - fs::layout::PACKED;
+    let off = pool.session().region().load(pram::Off::new(pool.inode_block_word(ino / 16))).unwrap()
+        - conquest_fs::layout::PACKED;
     drop(pool);
     flip(dir.path(), off + 16 + 16 + 3);
     let pool = open(&dir);

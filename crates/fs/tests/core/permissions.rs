@@ -1,7 +1,7 @@
 //! Callers that are not the superuser.
 
-use fs::path::{Open, View};
-use fs::{Caller, Kind, SetAttr, SetTime, Time};
+use conquest_fs::path::{Open, View};
+use conquest_fs::{Caller, Kind, SetAttr, SetTime, Time};
 use rustix::io::Errno;
 
 use crate::rig::*;
@@ -40,7 +40,7 @@ fn who_may_not_search_learns_nothing() {
         assert_errno(u.stat(name), Errno::ACCESS);
         assert_errno(u.open(name, READ), Errno::ACCESS);
         assert_errno(u.unlink(name), Errno::ACCESS);
-        assert_errno(u.rename(name, b"mine", fs::node::Rename::Replace), Errno::ACCESS);
+        assert_errno(u.rename(name, b"mine", conquest_fs::node::Rename::Replace), Errno::ACCESS);
         assert_errno(u.mkdir(name, 0o755), Errno::ACCESS);
     }
     assert_errno(u.read_dir(b"secret"), Errno::ACCESS);
@@ -57,9 +57,9 @@ fn the_sticky_bit_reserves_removal_to_owners() {
     a.create(b"tmp/a", 0o666).unwrap();
     b.create(b"tmp/b", 0o666).unwrap();
     assert_errno(b.unlink(b"tmp/a"), Errno::PERM);
-    assert_errno(b.rename(b"tmp/a", b"tmp/c", fs::node::Rename::Replace), Errno::PERM);
-    assert_errno(b.rename(b"tmp/b", b"tmp/a", fs::node::Rename::Replace), Errno::PERM);
-    assert_errno(b.rename(b"tmp/b", b"tmp/a", fs::node::Rename::Exchange), Errno::PERM);
+    assert_errno(b.rename(b"tmp/a", b"tmp/c", conquest_fs::node::Rename::Replace), Errno::PERM);
+    assert_errno(b.rename(b"tmp/b", b"tmp/a", conquest_fs::node::Rename::Replace), Errno::PERM);
+    assert_errno(b.rename(b"tmp/b", b"tmp/a", conquest_fs::node::Rename::Exchange), Errno::PERM);
     a.unlink(b"tmp/a").unwrap();
     v.unlink(b"tmp/b").unwrap();
 }
@@ -81,7 +81,7 @@ fn attributes_are_their_owners() {
     assert_errno(b.setattr(b"f", &now), Errno::ACCESS);
     a.setattr(b"f", &exact).unwrap();
     assert_errno(a.mknod(b"dev", Kind::BlockDevice, 0o600, 1), Errno::PERM);
-    let retained = pool.create_retain(fs::ROOT, b"dev", Kind::CharDevice, 0o600, 1, &user(1));
+    let retained = pool.create_retain(conquest_fs::ROOT, b"dev", Kind::CharDevice, 0o600, 1, &user(1));
     assert_errno(retained, Errno::PERM);
 }
 

@@ -1,10 +1,10 @@
 //! A thread remembers the directory that it found last: whatever changes on the way there, it finds what it would find
 //! if it remembered nothing, as a new thread does.
 
-use fs::attr::SetAttr;
-use fs::node::Rename;
-use fs::path::View;
-use fs::Caller;
+use conquest_fs::attr::SetAttr;
+use conquest_fs::node::Rename;
+use conquest_fs::path::View;
+use conquest_fs::Caller;
 use rng::Rng;
 use rustix::io::Errno;
 

@@ -1,9 +1,9 @@
 //! Inodes without name, numbers used again, and memory that comes back.
 
-use fs::layout::tag;
-use fs::node::{Change, Fallocate, WriteFlags};
-use fs::path::Open;
-use fs::{Caller, Pool, ROOT};
+use conquest::{Caller, Pool, ROOT};
+use conquest_fs::layout::tag;
+use conquest_fs::node::{Change, Fallocate, WriteFlags};
+use conquest_fs::path::Open;
 use rustix::io::Errno;
 
 use crate::rig::*;

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::layout::{root as roots, Super, INODE, PER_BLOCK, TABLE};
-use fs::node::Change;
-use fs::{Ino, Pool, ROOT};
+use conquest::{Ino, Pool, ROOT};
+use conquest_fs::layout::{root as roots, Super, INODE, PER_BLOCK, TABLE};
+use conquest_fs::node::Change;
 use pram::Off;
 use rustix::io::Errno;
 

@@ -4,15 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fs::path::{Open, View};
-use fs::{Caller, FormatOptions, Kind, OpenOptions, Pool, Result};
+use conquest::{Caller, FormatOptions, Kind, OpenOptions, Pool, Result};
+use conquest_fs::path::{Open, View};
 
 pub const MIB: u64 = 1 << 20;
 
 pub fn format(size: u64) -> tempfile::TempDir {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let options =
-        FormatOptions { root_mode: 0o777, root_owner: (0, 0), ..FormatOptions::on(fs::MediumKind::Battery, size) };
+    let options = FormatOptions {
+        root_mode: 0o777,
+        root_owner: (0, 0),
+        ..FormatOptions::on(conquest::MediumKind::Battery, size)
+    };
     Pool::format(dir.path(), &options).unwrap();
     dir
 }
@@ -24,7 +27,7 @@ fn pack_eagerly(dir: &std::path::Path) {
     std::thread::spawn(move || {
         while let Ok(pool) = Pool::open(&dir, &OpenOptions::default()) {
             for _ in 0..100 {
-                let _ = pool.pack_inodes(0..pool.inode_blocks(), fs::Time(i64::MAX), &|| true);
+                let _ = pool.pack_inodes(0..pool.inode_blocks(), conquest_fs::Time(i64::MAX), &|| true);
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -49,7 +52,7 @@ pub fn root(pool: &Pool) -> View<'_> {
 }
 
 /// Panics unless the pool is without fault.
-pub fn assert_clean(pool: &Pool) -> fs::fsck::Report {
+pub fn assert_clean(pool: &Pool) -> conquest_fs::fsck::Report {
     let report = pool.fsck(false, &mut |_, _| {}).unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
     report

@@ -1,8 +1,8 @@
 //! Times of changes: whoever looks before and after one finds that they differ.
 
-use fs::node::SetXattr;
-use fs::path::View;
-use fs::{Caller, OpenOptions, Pool, SetAttr, Time};
+use conquest::{Caller, OpenOptions, Pool, SetAttr, Time};
+use conquest_fs::node::SetXattr;
+use conquest_fs::path::View;
 
 use crate::rig::*;
 
@@ -25,9 +25,11 @@ fn a_change_after_a_look_has_another_time() {
         ("truncate", &|i| file.truncate(i as u64).unwrap()),
         ("chmod", &|i| _ = v.setattr(b"d/f", &SetAttr { mode: Some(i as u32), ..SetAttr::default() }).unwrap()),
         ("setxattr", &|_| pool.setxattr(ino, b"user.a", b"1", SetXattr::Any, &Caller::root()).unwrap()),
-        ("fallocate", &|_| pool.fallocate(ino, fs::node::Fallocate::Allocate { keep_size: false }, 0, 100).unwrap()),
+        ("fallocate", &|_| {
+            pool.fallocate(ino, conquest_fs::node::Fallocate::Allocate { keep_size: false }, 0, 100).unwrap()
+        }),
         ("link", &|_| _ = v.link(b"d/f", b"d/l").unwrap()),
-        ("rename", &|_| v.rename(b"d/l", b"d/k", fs::node::Rename::Replace).unwrap()),
+        ("rename", &|_| v.rename(b"d/l", b"d/k", conquest_fs::node::Rename::Replace).unwrap()),
         ("unlink", &|_| v.unlink(b"d/k").unwrap()),
         ("write by the other", &|i| other.open(b"d/f", WRITE).unwrap().write_at(i as u64, b"y").unwrap()),
     ];
@@ -44,7 +46,7 @@ fn a_change_after_a_look_has_another_time() {
     assert_tidy(&pool);
 }
 
-const WRITE: fs::path::Open = fs::path::Open {
+const WRITE: conquest_fs::path::Open = conquest_fs::path::Open {
     read: false,
     write: true,
     append: false,

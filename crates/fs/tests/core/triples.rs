@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fs::path::View;
-use fs::{Caller, OpenOptions, Pool, SetAttr};
+use conquest::{Caller, OpenOptions, Pool, SetAttr};
+use conquest_fs::path::View;
 
 use crate::rig::*;
 
 /// As many as fit.
-const LIMIT: u32 = (fs::layout::PERM_CHUNK * fs::layout::PERM_CHUNKS) as u32;
+const LIMIT: u32 = (conquest_fs::layout::PERM_CHUNK * conquest_fs::layout::PERM_CHUNKS) as u32;
 
-fn chown(v: &View, path: &str, uid: u32, mode: u32) -> fs::Result<()> {
+fn chown(v: &View, path: &str, uid: u32, mode: u32) -> conquest_fs::Result<()> {
     v.setattr(path.as_bytes(), &SetAttr { uid: Some(uid), mode: Some(mode), ..SetAttr::default() }).map(drop)
 }
 

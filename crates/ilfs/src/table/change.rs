@@ -479,7 +479,7 @@ impl<'t, 'o> Change<'t, 'o> {
             return Ok(());
         }
         let sign = |standing| if standing == Standing::Taking { 1 } else { 0 };
-        region.since = pram::clock::now().max(0) as u64 / 1_000_000_000;
+        region.since = pram::clock::seconds();
         let more = sign(standing) - sign(before);
         let changed = |word: u64, of: u64| word.saturating_add_signed(more * of as i64);
         self.tx.set(field!(self, spare), &changed(all.spare, region.spare))?;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fs::node::Atime;
+use conquest_fs::node::Atime;
 use rustix::io::Errno;
 
 use super::cut::same_again;

@@ -7,10 +7,10 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::node::Atime;
-use fs::pool::config::Config;
-use fs::pool::uuid;
-use fs::{MediumKind, OpenOptions, Pool};
+use conquest::config::Config;
+use conquest::uuid;
+use conquest::{MediumKind, OpenOptions, Pool};
+use conquest_fs::node::Atime;
 use rng::Rng;
 
 use super::cut::choices;
@@ -80,7 +80,7 @@ fn steps() -> Vec<Step> {
         Op::Create(path("new"), 0o644),
         Op::Append(path("new"), 3000, 1),
         Op::Mkdir(path("dir/sub"), 0o755),
-        Op::Rename(path("new"), path("dir/moved"), fs::node::Rename::Replace),
+        Op::Rename(path("new"), path("dir/moved"), conquest_fs::node::Rename::Replace),
         Op::Write(path("large"), 1000, 70_000, 2),
         Op::Link(path("large"), path("dir/hard")),
         Op::Truncate(path("large"), 30_000),
@@ -119,7 +119,7 @@ pub fn tell(sabotage: Sabotage) -> Result<History, String> {
     }
     teller.step(&Step::Fill(40))?;
     if sabotage == Sabotage::NoWait {
-        fs.set_policy(fs::node::Policy { durability: fs::Durability::Fsync, ..fs.policy() });
+        fs.set_policy(conquest_fs::node::Policy { durability: conquest_fs::Durability::Fsync, ..fs.policy() });
     }
     let marks = world.marks()?;
     let start = Still { region: world.bytes(), marks: words_of(&marks), files: world.tape.files() };
@@ -184,7 +184,7 @@ impl Home {
 
     fn open(&self) -> Result<Pool, String> {
         // Nothing goes to the copy but what operations wait for.
-        let commit_interval = fs::pool::CommitInterval::try_from(86_400.0).ok();
+        let commit_interval = conquest::CommitInterval::try_from(86_400.0).ok();
         Pool::open(self.path(), &OpenOptions { noatime: true, commit_interval, ..OpenOptions::default() })
             .map_err(|e| format!("it does not open: {e}"))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fs::node::Atime;
+use conquest_fs::node::Atime;
 use pram::copy::log::MIN_CAPACITY;
 use pram::copy::marks::SETS;
 
@@ -202,7 +202,7 @@ fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-fn bytes_of(fs: &fs::Fs) -> Vec<u8> {
+fn bytes_of(fs: &conquest_fs::Fs) -> Vec<u8> {
     let region = fs.session().region();
     let mut bytes = vec![0; region.size() as usize];
     region.read_bytes(0, &mut bytes).expect("inside the region");
@@ -210,7 +210,7 @@ fn bytes_of(fs: &fs::Fs) -> Vec<u8> {
 }
 
 impl<'w> Teller<'w> {
-    pub fn new(world: &'w World, fs: &'w fs::Fs) -> Self {
+    pub fn new(world: &'w World, fs: &'w conquest_fs::Fs) -> Self {
         Teller { world, runner: Runner::new(fs), shared: Arc::default(), acknowledged: Vec::new() }
     }
 

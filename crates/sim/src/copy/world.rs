@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fs::node::{Atime, Policy};
-use fs::{Durability, Fs};
+use conquest_fs::node::{Atime, Policy};
+use conquest_fs::{Durability, Fs};
 use pram::copy::log::{Identity, MIN_CAPACITY};
 use pram::copy::marks::Marks;
 use pram::copy::{self, Copy, Disks, SharedDisk};
@@ -52,7 +52,7 @@ impl World {
             let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             let memory = Mapping::anonymous(size).map_err(host)?;
             let medium = Box::new(TapeMedium(tape.clone(), kind));
-            let mut region = Region::format(memory, medium, UUID, fs::layout::VERSION, 0)?;
+            let mut region = Region::format(memory, medium, UUID, conquest_fs::layout::VERSION, 0)?;
             changed.mark(0, HEADERS as u64)?;
             copy.note_in(&region)?;
             region.track(changed);

@@ -7,10 +7,10 @@ mod together;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use fs::fsck;
-use fs::layout::tag;
-use fs::node::{Atime, Policy, Rename};
-use fs::Fs;
+use conquest_fs::fsck;
+use conquest_fs::layout::tag;
+use conquest_fs::node::{Atime, Policy, Rename};
+use conquest_fs::Fs;
 use pram::heap::TAGS;
 use pram::{Mapping, Medium as _, Region, Session};
 use rustix::io::Errno;
@@ -109,8 +109,8 @@ fn format(size: u64, discipline: Discipline, sabotage: Sabotage, recorder: &Arc<
 
 fn format_on(size: u64, medium: Box<dyn pram::Medium>) -> Result<Session, String> {
     let map = Mapping::anonymous(size).map_err(|e| e.to_string())?;
-    let region =
-        Region::format(map, medium, *b"crash explorer  ", fs::layout::VERSION, 0).map_err(|e| e.to_string())?;
+    let region = Region::format(map, medium, *b"crash explorer  ", conquest_fs::layout::VERSION, 0)
+        .map_err(|e| e.to_string())?;
     let session = Session::private(region, keys(size)).map_err(|e| e.to_string())?;
     Fs::format(&session, (0, 0, 0o755), HASH_KEY).map_err(|e| e.to_string())?;
     Ok(session)
@@ -395,7 +395,7 @@ impl Run {
                 false => *bytes == wanted.usage[t],
             };
             if !right {
-                let name = fs::layout::tag::NAMES.get(t).unwrap_or(&"?");
+                let name = conquest_fs::layout::tag::NAMES.get(t).unwrap_or(&"?");
                 return Err(format!("{bytes} bytes of {name}, should be {}", wanted.usage[t]));
             }
         }
@@ -449,7 +449,7 @@ fn empty_and_use(fs: &Fs) -> Result<(), String> {
     let mut runner = Runner::new(fs);
     for (path, seen) in paths {
         let path = String::from_utf8_lossy(&path).into_owned();
-        let op = if seen.kind == fs::Kind::Directory { Op::Rmdir(path) } else { Op::Unlink(path) };
+        let op = if seen.kind == conquest_fs::Kind::Directory { Op::Rmdir(path) } else { Op::Unlink(path) };
         if let Err(e) = runner.run(&op)? {
             return Err(format!("on a full file system {op:?} fails: {e:?}"));
         }

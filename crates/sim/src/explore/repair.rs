@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fs::Fs;
+use conquest_fs::Fs;
 
 use super::again::each_crash;
 use super::{guarded, open_recording, sweep, Depth, Failure};

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use fs::node::{Atime, Policy, Rename};
-use fs::Fs;
+use conquest_fs::node::{Atime, Policy, Rename};
+use conquest_fs::Fs;
 use pram::region::{Geometry, SLOT};
 use pram::{Mapping, MediumKind, Needs};
 use rng::Rng;

@@ -25,7 +25,7 @@ pub mod history;
 pub mod story;
 pub mod world;
 
-use fs::Kind;
+use conquest_fs::Kind;
 use pram::MediumKind;
 use rng::Rng;
 
@@ -301,7 +301,7 @@ fn live_on(world: World, found: Tree, kind: MediumKind) -> Result<(), String> {
         }
     }
     let union = world.union();
-    let text = |e: fs::Error| e.to_string();
+    let text = |e: conquest_fs::Error| e.to_string();
     union.write_all(&world.fs).map_err(text)?;
     same(&world, &now, "all written back")?;
     union.evict(&world.fs, u64::MAX, None).map_err(text)?;

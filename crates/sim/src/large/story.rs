@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use fs::compress::codec::Codec;
-use fs::node::{Fallocate, Rename};
+use conquest_fs::compress::codec::Codec;
+use conquest_fs::node::{Fallocate, Rename};
 use pram::MediumKind;
 use rng::Rng;
 
@@ -168,10 +168,10 @@ impl Teller<'_> {
 
 /// At the `nth` write from now on `op` is done.
 fn arm(
-    fs: &Arc<fs::Fs>,
+    fs: &Arc<conquest_fs::Fs>,
     tape: &Arc<crate::copy::tape::Tape>,
     shared: &Arc<Mutex<Shared>>,
-    open: &std::collections::BTreeMap<String, fs::Ino>,
+    open: &std::collections::BTreeMap<String, conquest_fs::Ino>,
     nth: usize,
     op: Op,
 ) {

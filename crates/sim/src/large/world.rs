@@ -3,10 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use conquest_fs::node::{Atime, Policy};
+use conquest_fs::ubj::{Commits, Options, Union};
+use conquest_fs::Fs;
 use exraid::{Answer, Class, Device, Done, Error, Layout, Op, Pending, Properties, Request, Uuid};
-use fs::node::{Atime, Policy};
-use fs::ubj::{Commits, Options, Union};
-use fs::Fs;
 use ilfs::{table, Log};
 use pram::copy::log::MIN_CAPACITY;
 use pram::copy::marks::Marks;
@@ -105,7 +105,7 @@ impl World {
         let made = || -> pram::Result<Session> {
             let medium = Box::new(TapeMedium(tape.clone(), kind));
             let mut region =
-                Region::format(Mapping::anonymous(SIZE).map_err(host)?, medium, UUID, fs::layout::VERSION, 0)?;
+                Region::format(Mapping::anonymous(SIZE).map_err(host)?, medium, UUID, conquest_fs::layout::VERSION, 0)?;
             let Some(marks) = &marks else { return Session::private(region, keys(SIZE)) };
             let (disks, _) = Faults::with(None).parts(&tape);
             let loaded = copy::create(&disks, identity(), MIN_CAPACITY)?;

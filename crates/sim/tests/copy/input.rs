@@ -1,6 +1,6 @@
 //! Copies whose parts do not belong together: an error that says so, and nothing is written.
 
-use fs::node::Atime;
+use conquest_fs::node::Atime;
 use sim::copy::disk::{Files, PARTS};
 use sim::copy::fault::Faults;
 use sim::copy::story::{Step, Teller};

@@ -18,7 +18,7 @@ mod sqlite;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use fs::MediumKind;
+use conquest::MediumKind;
 use rustix::fs::Mode;
 
 use crate::args::{Database, Databases};

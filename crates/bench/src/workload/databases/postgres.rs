@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fs::MediumKind;
+use conquest::MediumKind;
 use rustix::process::Signal;
 
 use super::server::{is_there, output, Server};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use super::{Load, MIB};
 use crate::args::Databases;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fs::{OpenOptions, Pool};
+use conquest::{OpenOptions, Pool};
 
 use super::files::{self, Redundancy};
 use super::peer::{named, PoolOn};

@@ -9,10 +9,10 @@ use exraid::{Device, Disk, Layout, Making, Region, Uuid};
 
 use super::{Bench, MIB};
 use crate::args::Kind;
-use crate::conquest::{Made, Mount};
 use crate::error::Error;
 use crate::hosts;
 use crate::place::{InProcess, Mounted};
+use crate::program::{Made, Mount};
 use crate::rig::{exraid_error, stream};
 use crate::side::Who;
 use crate::subject::AnyPlace;

@@ -4,8 +4,8 @@ use super::peer::Bare;
 use super::unequal::skip;
 use super::{Bench, COUNT, MB, MIB};
 use crate::error::Error;
+use conquest::MediumKind;
 use exraid::Layout;
-use fs::MediumKind;
 use report::goals::{Finding, Goal};
 use report::{Outcome, Section};
 

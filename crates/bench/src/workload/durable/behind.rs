@@ -4,15 +4,15 @@
 
 use std::path::PathBuf;
 
-use fs::pool::CommitInterval;
-use fs::MediumKind;
+use conquest::CommitInterval;
+use conquest::MediumKind;
 
 use super::{both, Setup, BATTERY, LOGGED};
 use crate::clock::now;
-use crate::conquest::{self, Logged};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::place::{InProcess, Name, Place};
+use crate::program::{self, Logged};
 use crate::workload::tree::Tree;
 use report::goals::{Finding, Goal};
 use report::{Outcome, Section};
@@ -95,9 +95,9 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Erro
     let logged = Logged::make_committing(disk.dir.join("behind.pool"), bytes, Some(every(often)?))?;
     let [battery, copied, copied_often] =
         ["behind.pool", "copied.pool", "often.pool"].map(|name| context.base.join(name));
-    conquest::format(&battery, bytes)?;
-    conquest::format_copied(&copied, bytes, &disk.dir.join("copied.copy"), every(seldom)?)?;
-    conquest::format_copied(&copied_often, bytes, &disk.dir.join("often.copy"), every(often)?)?;
+    program::format(&battery, bytes)?;
+    program::format_copied(&copied, bytes, &disk.dir.join("copied.copy"), every(seldom)?)?;
+    program::format_copied(&copied_often, bytes, &disk.dir.join("often.copy"), every(often)?)?;
     let subjects = [
         Subject::new(LOGGED, logged.dir.clone(), often),
         Subject::new(OFTEN, copied_often, often),
@@ -105,7 +105,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Erro
         Subject::new(COPIED, copied, seldom),
     ];
     let measured = rounds(setup, section, &subjects);
-    subjects.iter().filter(|subject| subject.name != LOGGED).for_each(|subject| conquest::remove(&subject.pool));
+    subjects.iter().filter(|subject| subject.name != LOGGED).for_each(|subject| program::remove(&subject.pool));
     measured
 }
 

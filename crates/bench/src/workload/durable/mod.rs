@@ -24,11 +24,11 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use crate::args::{Durable, Part};
-use crate::conquest::{Logged, Mount};
 use crate::context::Context;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::hosts::Host;
+use crate::program::{Logged, Mount};
 use report::{Outcome, Section};
 
 /// Conquest on `logged`, mounted or in this process as the title says, and what is on the disk already.

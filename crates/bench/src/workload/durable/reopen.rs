@@ -4,17 +4,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fs::{MediumKind, OpenOptions, Pool};
+use conquest::{MediumKind, OpenOptions, Pool};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
 use super::{Setup, LOGGED};
 use crate::clock::now;
-use crate::conquest::{self, Logged, Mount};
 use crate::disk::{self, Disk};
 use crate::error::Error;
 use crate::hosts;
 use crate::place::{name, InProcess, Mounted, Name, Place};
+use crate::program::{self, Logged, Mount};
 use crate::workload::tree::Tree;
 use report::goals::{Finding, Goal};
 use report::stats::median;
@@ -70,7 +70,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, bytes: u64) -> Res
     let mut read = Vec::new();
     for round in 0..setup.context.rounds(ROUNDS) {
         setup.context.say_round("opening after a power cut", round, ROUNDS, "");
-        conquest::forget(&pool.dir);
+        program::forget(&pool.dir);
         disk::drop_cached(&pool.dir)?;
         let before = disk.counted();
         section.add(LOGGED, CUT, opened(&pool.dir, &files)?);
@@ -110,7 +110,7 @@ fn seconds_since(start: u64) -> f64 {
 fn opened(dir: &Path, files: &Files) -> Result<f64, Error> {
     let start = now();
     let pool = Pool::open(dir, &OpenOptions::default())?;
-    pool.getattr(fs::ROOT)?;
+    pool.getattr(conquest_fs::ROOT)?;
     let seconds = seconds_since(start);
     files.check(&InProcess { pool })?;
     Ok(seconds)

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use super::limits::{self, Written};
 use super::{both, Beside, Setup, DISK, LOGGED};

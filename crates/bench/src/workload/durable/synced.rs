@@ -1,7 +1,7 @@
 //! Create, write 1 KB and fsync, through the mount and on the disk itself: by one thread, and by eight that can
 //! share commits.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use super::limits::{self, Written};
 use super::{both, Beside, Setup, DISK, LOGGED};

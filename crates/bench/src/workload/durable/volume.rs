@@ -7,13 +7,13 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use super::{Setup, LOGGED};
-use crate::conquest::Logged;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::place::{InProcess, Place};
+use crate::program::Logged;
 use crate::workload::tree::Tree;
 use report::goals::{Finding, Goal};
 use report::{Outcome, Section};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use crate::args::{self, Filebench};
 use crate::clock::now;

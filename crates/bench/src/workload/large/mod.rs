@@ -27,9 +27,9 @@ mod volume;
 use clap::ValueEnum;
 
 use crate::args::{self, Large, LargePart};
-use crate::conquest::has_disks;
 use crate::context::Context;
 use crate::error::Error;
+use crate::program::has_disks;
 use crate::raw::RAW;
 use crate::setting::{self, Setting};
 use crate::side::{Side, Sizes, Who};

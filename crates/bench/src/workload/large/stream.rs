@@ -1,7 +1,7 @@
 //! A file written in pieces of 1 MiB and synced once, mounted, against the ext4 that the pool lies on; and the bytes that a
 //! loop device under all of it takes for each.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use super::{content, faster, Bench, MIB};
 use crate::place::{name, on_place, Place};

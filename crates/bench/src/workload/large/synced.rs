@@ -1,7 +1,7 @@
 //! Random overwrites of 4 KiB, each synced before the next, mounted, against ext4 with its journal of metadata and with one
 //! of everything.
 
-use fs::MediumKind;
+use conquest::MediumKind;
 
 use super::{content, faster, Bench, MIB};
 use crate::clock::{now, us_per_op};

@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fs::{OpenOptions, Pool};
+use conquest::{OpenOptions, Pool};
 
 use crate::args::Kind;
-use crate::conquest::{self, Mount};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::Host;
 use crate::place::{InProcess, Mounted};
+use crate::program::{self, Mount};
 use crate::subject::AnyPlace;
 
 /// Bytes of a file of the backlog, and how many are in a directory.
@@ -69,7 +69,7 @@ struct Own(PathBuf);
 
 impl Drop for Own {
     fn drop(&mut self) {
-        conquest::remove(&self.0);
+        program::remove(&self.0);
     }
 }
 
@@ -83,8 +83,8 @@ impl Peer {
         }
         let pool = Own(base.join("mramfs.pool"));
         match who.compresses {
-            true => conquest::format_compressing(&pool.0, bytes)?,
-            false => conquest::format_without_compression(&pool.0, bytes)?,
+            true => program::format_compressing(&pool.0, bytes)?,
+            false => program::format_without_compression(&pool.0, bytes)?,
         }
         if who.kind == Kind::BatteryInproc {
             let place = AnyPlace::InProcess(Box::new(InProcess::open(&pool.0)?));

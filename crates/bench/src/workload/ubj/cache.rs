@@ -14,15 +14,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fs::node::{Fallocate, WriteFlags};
-use fs::pool::NewDisk;
-use fs::ubj::policy::{Scheme, State};
-use fs::{Caller, FormatOptions, Ino, Kind, OpenOptions, Pool};
+use conquest::NewDisk;
+use conquest::{Caller, FormatOptions, Ino, Kind, OpenOptions, Pool};
+use conquest_fs::node::{Fallocate, WriteFlags};
+use conquest_fs::ubj::policy::{Scheme, State};
 use rustix::io::Errno;
 
 use super::trace::{self, Reference, Trace, BLOCK};
-use crate::conquest;
 use crate::error::Error;
+use crate::program;
 use rng::Rng;
 
 const MIB: u64 = 1 << 20;
@@ -232,7 +232,7 @@ struct Files(PathBuf);
 
 impl Drop for Files {
     fn drop(&mut self) {
-        conquest::remove(&self.0);
+        program::remove(&self.0);
     }
 }
 
@@ -243,24 +243,24 @@ impl Journal {
     }
 }
 
-fn union(pool: &Pool) -> Result<&fs::ubj::Union, Error> {
+fn union(pool: &Pool) -> Result<&conquest_fs::ubj::Union, Error> {
     pool.union().map(|union| &**union).ok_or_else(|| Error::Wrong("a pool without a disk".into()))
 }
 
 /// A pool of `ram` bytes with a file of `content` bytes, none of which is in memory.
 fn made(home: &Path, ram: u64, content: u64) -> Result<(Pool, Ino), Error> {
     let dir = home.join("cache.pool");
-    conquest::remove(&dir);
+    program::remove(&dir);
     // The cleaner is to have little to do: it is not what is measured.
     let disk = NewDisk { path: "disk".into(), size: Some(3 * content + 256 * MIB) };
     let how = FormatOptions {
         regions: vec![disk.into()],
         force: true,
-        ..FormatOptions::on(fs::MediumKind::Battery, ram.next_multiple_of(pram::SEGMENT))
+        ..FormatOptions::on(conquest::MediumKind::Battery, ram.next_multiple_of(pram::SEGMENT))
     };
     Pool::format(&dir, &how)?;
     let pool = Pool::open(&dir, &OpenOptions { noatime: true, ..OpenOptions::default() })?;
-    let ino = pool.create(fs::ROOT, b"blocks", Kind::Regular, 0o600, 0, &Caller::root())?.ino;
+    let ino = pool.create(conquest_fs::ROOT, b"blocks", Kind::Regular, 0o600, 0, &Caller::root())?.ino;
     let data = Rng::new(7).bytes(PIECE as usize);
     for at in (0..content).step_by(PIECE as usize) {
         let len = (content - at).min(PIECE) as usize;
@@ -275,7 +275,7 @@ fn write(pool: &Pool, ino: Ino, at: u64, data: &[u8]) -> Result<(), Error> {
 }
 
 /// Does something once there is memory for it: in a cache this small that may be on its way to disk all of it.
-fn patiently(mut work: impl FnMut() -> fs::Result<()>) -> Result<(), Error> {
+fn patiently(mut work: impl FnMut() -> conquest_fs::Result<()>) -> Result<(), Error> {
     let begun = Instant::now();
     loop {
         match work() {

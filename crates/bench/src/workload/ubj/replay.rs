@@ -4,7 +4,7 @@
 //! Disks are files in memory: what is counted does not depend on how fast they are. A fourth of a trace comes before what counts.
 
 use clap::ValueEnum;
-use fs::MediumKind;
+use conquest::MediumKind;
 use rustix::io::Errno;
 
 use super::cache::{Cache, Found, Rig};

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use ::fs::path::{Open, View};
-use ::fs::{Caller, Pool};
+use conquest::{Caller, Pool};
+use conquest_fs::path::{Open, View};
 use rng::Rng;
 
 use super::counters::{Counts, FILES, POOL};

@@ -4,7 +4,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use fs::Fs;
+use conquest_fs::Fs;
 use pram::copy::Ticket;
 use pram::Session;
 

@@ -2,7 +2,7 @@
 //!
 //! Whatever the order of their operations, all together come to the same, so that a model tells what must be seen.
 
-use fs::node::{Atime, Rename};
+use conquest_fs::node::{Atime, Rename};
 use pram::copy::log::MIN_CAPACITY;
 
 use super::super::fault::Faults;
@@ -310,11 +310,11 @@ fn part(company: Company, scene: Scene, n: usize) -> Vec<Act> {
 }
 
 /// Objects that nothing refers to, as a crash leaves them.
-fn leak(fs: &fs::Fs) -> pram::Result<()> {
+fn leak(fs: &conquest_fs::Fs) -> pram::Result<()> {
     let mut op = fs.session().begin()?;
     let mut tx = op.tx()?;
     for size in [100, 700, 3000, 3000, 100, 700, 1500, 9000] {
-        tx.alloc(fs::layout::tag::DATA, size)?;
+        tx.alloc(conquest_fs::layout::tag::DATA, size)?;
     }
     tx.commit()
 }

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use fs::node::{Atime, Policy};
-use fs::Fs;
+use conquest_fs::node::{Atime, Policy};
+use conquest_fs::Fs;
 use pram::copy::log::Disk;
 use pram::copy::marks::{Marks, SETS};
 use pram::copy::{Copy, SharedDisk};
@@ -80,7 +80,7 @@ impl Pool {
         opened().map_err(|e| pram::Error::Unusable(format!("the region: {e}")))
     }
 
-    /// As `fs::pool` does it.
+    /// As `conquest` does it.
     fn open(&self, process: usize, lock: OwnedFd, dir: &Path) -> pram::Result<Session> {
         let exclusive = Exclusive::over(lock)?;
         let map = |fd: &OwnedFd, len| Mapping::file(fd, len).map_err(|errno| errno_of(errno, "mapping"));

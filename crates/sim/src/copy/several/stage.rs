@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 
-use fs::Fs;
+use conquest_fs::Fs;
 use rng::Rng;
 
 /// Waits without anything else happening after which somebody waits for ever.

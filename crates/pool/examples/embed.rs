@@ -1,0 +1,85 @@
+//! A program that embeds Conquest: a mailbox. Each message is a file that appears whole or not at all; every
+//! process that opens the pool sees it at once; killed at any moment, it loses nothing that it has said is
+//! kept.
+//!
+//! ```sh
+//! cargo run --release -p conquest-pool --example embed -- /tmp/mailbox deliver "Dear reader, ..."
+//! cargo run --release -p conquest-pool --example embed -- /tmp/mailbox list
+//! cargo run --release -p conquest-pool --example embed -- /tmp/mailbox read NAME
+//! ```
+
+use std::path::Path;
+
+use conquest::{Caller, Durability, FormatOptions, OpenOptions, Pool};
+use conquest_fs::node::Rename;
+use conquest_fs::path::{Open, View};
+
+/// Bytes of persistent RAM of a new mailbox.
+const SIZE: u64 = 64 << 20;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        [dir, "deliver", text] => println!("kept as {}", deliver(&open(dir)?, text.as_bytes())?),
+        [dir, "list"] => list(&open(dir)?)?,
+        [dir, "read", name] => println!("{}", String::from_utf8_lossy(&read(&open(dir)?, name)?)),
+        _ => return Err("usage: embed DIR deliver TEXT | list | read NAME".into()),
+    }
+    Ok(())
+}
+
+/// Opens the mailbox, made if it is not there. What a process that was killed left half done is undone here.
+fn open(dir: &str) -> conquest_fs::Result<Pool> {
+    let dir = Path::new(dir);
+    if !Pool::exists(dir) {
+        Pool::format(dir, &FormatOptions::sized(SIZE))?;
+    }
+    let pool = Pool::open(dir, &OpenOptions { durability: Durability::Strict, ..OpenOptions::default() })?;
+    let view = View::new(&pool, Caller::current());
+    for folder in [b"new".as_slice(), b"tmp"] {
+        match view.mkdir(folder, 0o700) {
+            Err(e) if e.errno() != rustix::io::Errno::EXIST => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(pool)
+}
+
+/// Writes a message aside and then gives it its name, in one step: nobody ever sees a part of it, however
+/// long it is. When this returns it is durable; there is nothing to sync.
+fn deliver(pool: &Pool, text: &[u8]) -> conquest_fs::Result<String> {
+    let view = View::new(pool, Caller::current());
+    let draft = format!("tmp/{}", std::process::id());
+    let file = view.create(draft.as_bytes(), 0o600)?;
+    file.write_at(0, text)?;
+    for number in 1u64.. {
+        let name = format!("{number:06}");
+        // Another process may take the same number at the same time: one of the two is told so.
+        match view.rename(draft.as_bytes(), format!("new/{name}").as_bytes(), Rename::NoReplace) {
+            Err(e) if e.errno() == rustix::io::Errno::EXIST => {}
+            done => return done.map(|()| name),
+        }
+    }
+    unreachable!("numbers do not end")
+}
+
+fn list(pool: &Pool) -> conquest_fs::Result<()> {
+    let view = View::new(pool, Caller::current());
+    let mut names = view.read_dir(b"new")?;
+    names.sort_by(|a, b| a.0.cmp(&b.0));
+    for (name, _) in names {
+        let attr = view.stat(&[b"new/", name.as_slice()].concat())?;
+        println!("{} {:>8} bytes", String::from_utf8_lossy(&name), attr.size);
+    }
+    Ok(())
+}
+
+fn read(pool: &Pool, name: &str) -> conquest_fs::Result<Vec<u8>> {
+    let view = View::new(pool, Caller::current());
+    let file = view.open(format!("new/{name}").as_bytes(), Open { read: true, ..Open::default() })?;
+    let mut text = vec![0; file.attr()?.size as usize];
+    let n = file.read_at(0, &mut text)?;
+    text.truncate(n);
+    Ok(text)
+}

@@ -1,0 +1,150 @@
+//! Taking up a region, its marks and its copy together.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pram::copy::log::Identity;
+use pram::copy::marks::Marks;
+use pram::copy::{self, Copy, Disks, Loaded};
+use pram::{session, Mapping, Region};
+
+use crate::paths::RUNTIME_DIR;
+use crate::region::marks::{self, holds_all, name_of};
+use crate::region::shared::{self, make_shared, open_shared};
+use crate::rescue::identity::MemoryIdentity;
+use crate::rescue::orphans;
+use conquest_fs::error::{Error, Result};
+
+/// What has changed in the region of a pool since the last commit, in shared memory, and the copy that lacks it.
+pub struct Tracked<'a> {
+    pub id: Identity,
+    /// Where the copy lies.
+    pub dir: &'a Path,
+    pub disks: &'a Disks,
+    pub lock: &'a fs::File,
+}
+
+impl Tracked<'_> {
+    pub fn path(&self) -> Result<PathBuf> {
+        shared::path(self.lock, &self.id.uuid, "marks")
+    }
+
+    /// Goes on where the last process left it; `None` if nobody knows where that was.
+    pub fn resume(&self, region: &Region, attached: bool) -> Result<Option<(Marks, Copy)>> {
+        let Some(marks) = self.marks(region.map().reserved())? else { return Ok(None) };
+        let Some(copy) = Copy::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
+        if !attached {
+            copy.keep_found(&marks)?;
+            self.note_origin(&marks)?;
+        }
+        Ok(Some((marks, copy)))
+    }
+
+    /// Memory that has this one's name and is another pool's, whose disk had the number that this one's has, gets a name that
+    /// leads nowhere: its own pool finds it. 1. The marks. 2. The region. (One without the other does not belong to the copy,
+    /// and is refused.)
+    pub fn rename_foreign_memory(&self) -> Result<()> {
+        let region = shared::path(self.lock, &self.id.uuid, "region")?;
+        if !orphans::is_anothers(self.id.uuid, &region, self.dir) {
+            return Ok(());
+        }
+        let away = orphans::rename_away(self.id.uuid, &region)?;
+        tracing::info!("{} is the memory of another pool: {} from now on", region.display(), away.display());
+        Ok(())
+    }
+
+    /// Finds memory of this copy that has another name, and gives it its own: the disk that the copy lies on has got
+    /// another number since. Only what goes on exactly where the copy ends; true if there was any.
+    pub fn adopt(&self) -> Result<bool> {
+        let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return Ok(false) };
+        let own = self.path()?;
+        for marks in entries.flatten().map(|entry| entry.path()).filter(|path| *path != own) {
+            let Some(name) = name_of(&marks).filter(|name| name.starts_with(&session::shared_prefix(&self.id.uuid)))
+            else {
+                continue;
+            };
+            if self.is_own(name, &marks).unwrap_or(false) {
+                let named =
+                    |path: &Path, what: &str| path.with_file_name(format!("{}{what}", name_of(path).unwrap_or(name)));
+                tracing::info!("{} is this pool's memory: its disk had another number", marks.display());
+                // The marks come last: without them region and copy are compared.
+                for (from, to) in [(named(&marks, "-region"), named(&own, "-region")), (marks.clone(), own.clone())] {
+                    fs::rename(&from, &to).map_err(|e| Error::host(&from, &e))?;
+                }
+                let _ = fs::remove_file(marks.with_file_name(name));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Are these the marks of memory that is this pool's, goes on where the copy ends, and is not in use?
+    fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
+        let region = marks.with_file_name(format!("{name}-region"));
+        let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
+            return Ok(false);
+        };
+        shared::region_size(&region, marks)?;
+        let noted = marks::map(&file, marks)?;
+        let is_here = MemoryIdentity::read(&noted, self.id.uuid)?.is(self.dir);
+        let is_used = || shared::refuse_mapped(&marks.with_file_name(format!("{name}-region"))).is_err();
+        Ok(is_here && !is_used() && Copy::resume(self.disks.clone(), &noted, self.id)?.is_some())
+    }
+
+    /// Does the copy hold everything, as the marks say? `None` if there are none.
+    pub fn is_copied(&self) -> Result<Option<bool>> {
+        self.marks(0)?.map(|marks| holds_all(&marks)).transpose()
+    }
+
+    /// The marks, if they are there; with room for a region of `most` bytes.
+    fn marks(&self, most: u64) -> Result<Option<Marks>> {
+        let path = self.path()?;
+        let Some(file) = open_shared(&path, self.lock)? else { return Ok(None) };
+        let len = file.metadata().map_err(|e| Error::host(&path, &e))?.len();
+        if len < Marks::bytes(0) {
+            return Ok(None);
+        }
+        if len < Marks::bytes(most) {
+            file.set_len(Marks::bytes(most)).map_err(|e| Error::host(&path, &e))?;
+        }
+        let marks = marks::map(&file, &path)?;
+        // Whoever made them may have been killed before they were set.
+        Ok(Copy::is_known(&marks, self.id)?.then_some(marks))
+    }
+
+    /// Notes where the memory comes from.
+    fn note_origin(&self, marks: &Marks) -> Result<()> {
+        MemoryIdentity::of(self.dir, self.id.uuid, copy::lineage(self.disks, self.id)?)?.write(marks)
+    }
+
+    /// Takes up a copy that was made or read back.
+    pub fn begin(&self, map: &Mapping, loaded: &Loaded) -> Result<(Marks, Copy)> {
+        let marks = self.fresh(map)?;
+        let copy = Copy::begin(self.disks.clone(), &marks, self.id, loaded)?;
+        Ok((marks, copy))
+    }
+
+    /// The same, unless the region says that it was closed when the copy held all of it.
+    pub fn compare_unless_clean(&self, region: &Region) -> Result<(Marks, Copy)> {
+        match copy::clean(self.disks, self.id, region)? {
+            Some(loaded) => self.begin(region.map(), &loaded),
+            None => self.compare(region),
+        }
+    }
+
+    /// Looks what of `region` the copy lacks: nobody knows.
+    pub fn compare(&self, region: &Region) -> Result<(Marks, Copy)> {
+        let marks = self.fresh(region.map())?;
+        let loaded = copy::compare(self.disks, self.id, region, &marks)?;
+        let copy = Copy::begin(self.disks.clone(), &marks, self.id, &loaded)?;
+        Ok((marks, copy))
+    }
+
+    /// New marks for the region in `map`.
+    fn fresh(&self, map: &Mapping) -> Result<Marks> {
+        let path = self.path()?;
+        let marks = marks::map(&make_shared(&path, self.lock, Marks::bytes(map.reserved()))?, &path)?;
+        self.note_origin(&marks)?;
+        Ok(marks)
+    }
+}

@@ -1,0 +1,379 @@
+//! The memory of a pool on ordinary RAM (`logged`): shared memory that outlives every process, what of it has
+//! changed since the last commit, and its copy on disk.
+//!
+//! ```text
+//! pool directory   image, redo-0, redo-1     the copy; the image's locks say who is attached
+//! /dev/shm         conquest-…-region         the region
+//!                  conquest-…-marks          what has changed, how far the logs have come
+//!                  conquest-…                the runtime segment, while somebody is attached
+//! ```
+//! After a reboot nothing is in `/dev/shm`, and the region is made from the copy; after all processes were killed
+//! everything is, and work goes on at once. If only the marks are gone, region and copy are compared.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use pram::copy::log::{now, Identity};
+use pram::copy::{self, Copy, Disks, Loaded};
+use pram::medium::LOGGED;
+use pram::region::{HEADERS, TABLE_AT};
+use pram::save::{is_at, Content, Progress};
+use pram::session::{self, Exclusive};
+use pram::{MediumKind, Region, Session, SEGMENT};
+use rustix::io::Errno;
+
+use super::attach::Tracked;
+use super::files;
+use super::regions;
+use crate::config::Config;
+use crate::paths::{self, IMAGE};
+use crate::region::file::Opened;
+use crate::region::shared::{self, make_region, map_region, open_shared, NewRegion};
+use crate::region::{locks, marks};
+use crate::rescue::{orphans, salvage};
+use crate::uuid;
+use conquest_fs::error::{Error, Result};
+use conquest_fs::max_inodes;
+
+/// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted, and whose `home` is
+/// where the copy will be.
+pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Region, Copy)> {
+    let (id, size) = (Identity { uuid }, size / SEGMENT * SEGMENT);
+    orphans::sweep();
+    let disks = files::make(dir, copy::log_bytes(size))?;
+    let lock = files::open_file(dir, IMAGE)?;
+    let path = shared::path(&lock, &uuid, "region")?;
+    let made = make_region(&path, &lock, size, |_| Ok(())).map_err(less)?;
+    let loaded = copy::create(&disks, id, copy::log_bytes(size))?;
+    let map = map_region(&made.file, &path, size)?;
+    let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
+    let mut region = Region::format(map, Box::new(LOGGED), uuid, version, now())?;
+    // Made before anything was marked: headers and root words.
+    marks.mark(0, TABLE_AT)?;
+    copy.note_in(&region)?;
+    region.track(marks);
+    Ok((region, copy))
+}
+
+/// What else can be done about it where the size has yet to be chosen.
+fn less(e: Error) -> Error {
+    match e {
+        Error::Pool(why) => Error::Pool(format!("{why}, or give the pool less with --nvram SIZE")),
+        e => e,
+    }
+}
+
+/// Destroys what is in shared memory of the pool in `dir`, where nobody is attached: what counts is its copy.
+pub fn forget(dir: &Path, uuid: &[u8; 16]) {
+    let Ok(lock) = files::open_file(dir, IMAGE) else { return };
+    let region = shared::path(&lock, uuid, "region");
+    if !region.as_ref().is_ok_and(|region| orphans::is_anothers(*uuid, region, dir)) {
+        region.iter().for_each(|path| _ = fs::remove_file(path));
+        marks::forget(&lock, uuid);
+    }
+}
+
+/// Gives back the memory of the pool in `dir`, which nobody may use; false if it holds what its copy lacks.
+pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
+    let lock = files::open_file(dir, IMAGE)?;
+    let exclusive = Exclusive::over(lock.try_clone().map_err(|e| Error::host(dir, &e))?.into())?;
+    if session::in_use(&exclusive)? {
+        return Err(Error::Pool(format!("{} is in use; its memory stays", dir.display())));
+    }
+    if paths::is_swap_due(dir) || !is_at(&exclusive, &dir.join(IMAGE))? {
+        // Its memory went with it.
+        return Ok(true);
+    }
+    let [region, marks] = [shared::path(&lock, uuid, "region")?, shared::path(&lock, uuid, "marks")?];
+    if !region.exists() {
+        return Ok(true);
+    }
+    let is_copied = marks::is_copied(&marks, &lock, Identity { uuid: *uuid })?;
+    if is_copied {
+        forget(dir, uuid);
+    }
+    Ok(is_copied)
+}
+
+/// Makes a region, and its copy in `dir`, from an image, for a pool whose `home` is where the copy will be.
+pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<Content> {
+    let info = pram::save::info(image)?;
+    let id = Identity { uuid: info.uuid };
+    let disks = files::make(dir, copy::log_bytes(info.size))?;
+    copy::create(&disks, id, copy::log_bytes(info.size))?;
+    let lock = files::open_file(dir, IMAGE)?;
+    // Of a pool of this UUID that is gone, and whose image had this number.
+    marks::forget(&lock, &id.uuid);
+    let path = shared::path(&lock, &id.uuid, "region")?;
+    let content = pram::save::restore(image, &path, MediumKind::Logged, progress)?;
+    // Compared with the empty copy, all of it is what the copy lacks.
+    let opened = open_as(dir, home, id.uuid, None, ExpectMarks::NotYet)?;
+    let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
+    let session = Session::private_with(opened.region, max_inodes(info.size), opened.copy)?;
+    session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
+    Ok(content)
+}
+
+/// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more. `None` if the pool was
+/// replaced before it could be locked: then another one is there.
+pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
+    let expect = if only_beside { ExpectMarks::InUse } else { ExpectMarks::Yes };
+    open_as(dir, dir, config.uuid_bytes()?, Some(config), expect)
+}
+
+/// Should there be marks for a region that is there?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ExpectMarks {
+    Yes,
+    /// Others use them, or it is not opened.
+    InUse,
+    /// It has just been made from an image.
+    NotYet,
+}
+
+fn open_as(
+    dir: &Path,
+    home: &Path,
+    uuid: [u8; 16],
+    config: Option<&Config>,
+    marks: ExpectMarks,
+) -> Result<Option<Opened>> {
+    let (lock, path) = (files::open_file(dir, IMAGE)?, dir.join(IMAGE));
+    let exclusive = locks::hold(lock.try_clone().map_err(|e| Error::host(dir, &e))?, &path, || Ok(()))?;
+    if paths::is_swap_due(dir) || !is_at(&exclusive, &path)? {
+        return Ok(None);
+    }
+    let attached = session::in_use(&exclusive)?;
+    if marks == ExpectMarks::InUse {
+        locks::refuse_unless_used(&exclusive, dir)?;
+    }
+    let take = |config| regions::take(dir, config, !attached);
+    let in_regions = config.filter(|config| config.copy_in_regions).map(take).transpose()?;
+    let disks = match &in_regions {
+        Some(in_regions) => in_regions.disks(),
+        None => files::take(dir, !attached)?,
+    };
+    let id = copy::identify(&disks).map_err(|e| match Error::from(e) {
+        e @ Error::Host { .. } => failed(&format!("the copy of the pool's memory in {}", dir.display()), &e),
+        e => Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())),
+    })?;
+    if id.uuid != uuid {
+        return Err(Error::Pool(format!(
+            "{} belongs to another pool ({}); put the right one back",
+            dir.join(IMAGE).display(),
+            uuid::text(&id.uuid)
+        )));
+    }
+    let path = shared::path(&lock, &uuid, "region")?;
+    let memory = Memory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
+    if !attached {
+        memory.tracked().rename_foreign_memory()?;
+    }
+    let mut found = open_shared(&path, &lock)?;
+    if found.is_none() && !attached && memory.tracked().adopt()? {
+        found = open_shared(&path, &lock)?;
+    }
+    let (region, copy) = match found {
+        Some(file) => match memory.join(&file) {
+            // Used elsewhere meanwhile: by another container, or on another host.
+            Err(Error::Outdated(why)) if !attached && memory.is_copied(&file)? => {
+                // All of it can be read.
+                copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| memory.not_its_copy(&e.into()))?;
+                tracing::info!("the pool's memory is made from its copy again: {why}");
+                forget(dir, &uuid);
+                memory.load()?
+            }
+            joined => joined?,
+        },
+        None => memory.load()?,
+    };
+    let duplex = in_regions.map(|in_regions| in_regions.duplex.clone());
+    Ok(Some(Opened { region, exclusive, copy: Some(copy.awaited(true)), duplex }))
+}
+
+/// A pool's memory and copy, with nobody attaching meanwhile.
+struct Memory<'a> {
+    dir: &'a Path,
+    /// Where the copy lies in the end.
+    home: &'a Path,
+    /// Of the region.
+    path: &'a Path,
+    disks: &'a Disks,
+    lock: &'a fs::File,
+    id: Identity,
+    /// Processes work on the pool.
+    attached: bool,
+    marks: ExpectMarks,
+}
+
+impl Memory<'_> {
+    fn tracked(&self) -> Tracked<'_> {
+        Tracked { id: self.id, dir: self.home, disks: self.disks, lock: self.lock }
+    }
+
+    /// The memory is there.
+    fn join(&self, file: &fs::File) -> Result<(Region, Copy)> {
+        let mut region = self.open(file)?;
+        let (marks, copy) = match self.tracked().resume(&region, self.attached).map_err(|e| self.not_its_copy(&e))? {
+            Some(found) => found,
+            None if self.attached => return Err(self.gone(&self.tracked().path()?)),
+            None => {
+                if self.marks == ExpectMarks::Yes {
+                    tracing::warn!("what has changed was lost; comparing the pool's memory with its copy");
+                }
+                self.tracked().compare_unless_clean(&region).map_err(|e| self.not_its_copy(&e))?
+            }
+        };
+        if !self.attached {
+            copy.note_in(&region)?;
+        }
+        region.track(marks);
+        Ok((region, copy))
+    }
+
+    /// Does the copy hold all that the memory in `file` does: as the marks say, or without them the region itself?
+    fn is_copied(&self, file: &fs::File) -> Result<bool> {
+        match self.tracked().is_copied()? {
+            Some(copied) => Ok(copied),
+            None => Ok(copy::was_closed(&self.open(file)?)?),
+        }
+    }
+
+    /// The memory is gone: after a reboot.
+    fn load(&self) -> Result<(Region, Copy)> {
+        if self.attached {
+            return Err(self.gone(self.path));
+        }
+        orphans::sweep();
+        let new = self.path.with_extension("new");
+        let making = make_region(&new, self.lock, 0, |memory| {
+            let loaded = self.read_copy(memory)?;
+            let mut header = [0; HEADERS];
+            let read = memory.read_at(&mut header, 0).map_err(|e| Error::host(&new, &e))?;
+            let (size, _) = Region::probe(&header[..read])?;
+            memory.set_len(size).map_err(|e| Error::host(&new, &e))?;
+            Ok((loaded, size))
+        })?;
+        let NewRegion { filled: (loaded, size), file: locked } = making;
+        let made = (|| {
+            let memory = map_region(&locked, &new, size)?;
+            let (marks, copy) = self.tracked().begin(&memory, &loaded)?;
+            copy::note_made(self.disks, self.id, &memory, loaded.as_of)?;
+            // It may be the copy of a region on another medium.
+            if pram::region::adopt(&memory, MediumKind::Logged)?.1 {
+                marks.mark(0, HEADERS as u64)?;
+            }
+            let mut region = Region::open(memory, Box::new(LOGGED))?;
+            // Complete from here on: a process that dies before leaves no memory.
+            fs::rename(&new, self.path).map_err(|e| Error::host(self.path, &e))?;
+            tracing::info!("the pool's memory was made from its copy, as of {} ns after the epoch", loaded.as_of.time);
+            region.track(marks);
+            Ok((region, copy))
+        })();
+        if made.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        made
+    }
+
+    /// Fills memory from the copy.
+    fn read_copy(&self, memory: &fs::File) -> Result<Loaded> {
+        let loaded = copy::load(self.disks, self.id, &mut |off, bytes| {
+            memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
+                what: "filling the region".into(),
+                errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
+            })
+        });
+        loaded.map_err(Error::from)
+    }
+
+    fn open(&self, file: &fs::File) -> Result<Region> {
+        let size = shared::region_size(file, self.path).map_err(|e| self.lost(&e))?;
+        let map = map_region(file, self.path, size)?;
+        map.advise_huge();
+        let region = Region::open(map, Box::new(LOGGED)).map_err(|e| self.lost(&e.into()))?;
+        match region.info.uuid == self.id.uuid {
+            true => Ok(region),
+            false => Err(self.lost(&Error::Pool("it belongs to another pool".into()))),
+        }
+    }
+
+    fn gone(&self, path: &Path) -> Error {
+        Error::Pool(format!(
+            "processes work on the pool, but its memory {} is not there: it was deleted, or belongs to another \
+             container; end them (what they do still reaches the copy on disk), then open the pool again",
+            path.display()
+        ))
+    }
+
+    fn not_its_copy(&self, e: &Error) -> Error {
+        not_its_copy(self.path, self.dir, e)
+    }
+
+    fn lost(&self, e: &Error) -> Error {
+        damaged(self.path, self.dir, e)
+    }
+}
+
+/// Memory and copy cannot be used together. A disk that cannot be read tells nothing of that.
+fn not_its_copy(memory: &Path, dir: &Path, e: &Error) -> Error {
+    let (memory, copy) = (memory.display(), dir.display());
+    let text = format!(
+        "the pool's memory {memory} and its copy in {copy} do not belong together: {e}. Put back the copy that was there; or move the \
+         memory to another name to open the pool as the copy has it, without what only the memory holds; first {}",
+        salvage::save_it(dir)
+    );
+    match e {
+        Error::Host { .. } => failed(&format!("the copy of the pool's memory in {copy}"), e),
+        Error::Outdated(_) => Error::Outdated(text),
+        _ => Error::Pool(text),
+    }
+}
+
+fn damaged(memory: &Path, dir: &Path, e: &Error) -> Error {
+    match e {
+        Error::Host { .. } => failed(&format!("the pool's memory {}", memory.display()), e),
+        e => Error::Pool(format!(
+            "the pool's memory {} is damaged: {e}. Its copy in {} has the pool as of the last commit: move the memory to another name to \
+             open it so",
+            memory.display(),
+            dir.display()
+        )),
+    }
+}
+
+/// The host has failed: what is there may be whole, and nothing has to be given up.
+pub(super) fn failed(what: &str, e: &Error) -> Error {
+    let Error::Host { what: at, errno } = e else { return Error::Pool(format!("{what}: {e}")) };
+    let is_device = matches!(*errno, Errno::IO | Errno::NXIO | Errno::NODEV | Errno::TIMEDOUT | Errno::REMOTEIO);
+    let what_to_do = match is_device {
+        true => {
+            "the device does not do what it is asked: look into the kernel's log, then try again; nothing was changed"
+        }
+        false => "nothing was changed",
+    };
+    Error::Host { what: format!("{what} cannot be used now ({what_to_do}): {at}"), errno: *errno }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_cannot_be_read_is_told_as_that_and_nothing_is_to_be_given_up() {
+        let (memory, dir) = (Path::new("/dev/shm/memory"), Path::new("/srv/pool"));
+        let unread = Error::Host { what: "reading the log at byte 8192".into(), errno: Errno::IO };
+        for told in [not_its_copy(memory, dir, &unread), damaged(memory, dir, &unread)] {
+            assert!(matches!(&told, Error::Host { errno: Errno::IO, .. }), "{told}");
+            let text = told.to_string();
+            assert!(text.contains("reading the log at byte 8192") && text.contains("kernel's log"), "{text}");
+            assert!(["belong together", "damaged", "move", "emove"].iter().all(|word| !text.contains(word)), "{text}");
+        }
+        for e in [Error::Pool("it is another one".into()), Error::Outdated("it is an old one".into())] {
+            for text in [not_its_copy(memory, dir, &e).to_string(), damaged(memory, dir, &e).to_string()] {
+                assert!(text.contains("to another name") && !text.contains("emove"), "{text}");
+            }
+        }
+    }
+}

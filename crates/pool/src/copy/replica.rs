@@ -1,0 +1,144 @@
+//! The running copy of a pool on `battery` or `dax`: its region survives a power cut, but not the loss of the memory
+//! itself. The copy lies on a disk, as of an instant that is not long ago; `conquest import` opens the pool from it.
+//!
+//! The region is what counts: a copy that is missing is made anew, and one that cannot be written leaves the pool
+//! at work, with a warning. With `mirror` an operation returns when the copy holds it.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use pram::copy::log::Identity;
+use pram::copy::{self, Copy};
+use pram::session::{self, Exclusive};
+use pram::Region;
+
+use super::attach::Tracked;
+use super::logged::failed;
+use super::{files, regions};
+use crate::config::Config;
+use crate::paths::{self, IMAGE};
+use crate::region::file::{open_region, Opened};
+use crate::region::{locks, shared};
+use crate::uuid;
+use conquest_fs::error::{Error, Result};
+
+/// Opens the region of the pool at `dir`, with its copy if it has one.
+/// `None` if another pool takes the place of this one.
+pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
+    let path = config.nvram_path(dir);
+    let opened = open_region(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
+    let Some(mut opened) = opened else { return Ok(None) };
+    if only_beside {
+        locks::refuse_unless_used(&opened.exclusive, dir)?;
+    }
+    let copy = if config.copy_in_regions { Some(dir.to_path_buf()) } else { config.copy_dir(dir) };
+    if let Some(copy) = copy.filter(|_| config.is_of(&opened.region)) {
+        let attached = match config.copy_in_regions {
+            true => attach_in_regions(&mut opened, dir, config),
+            false => attach(&mut opened.region, &opened.exclusive, &copy),
+        };
+        opened.copy = match attached {
+            Ok(copy) => Some(copy.awaited(config.mirror)),
+            Err(e) if config.mirror => return Err(e),
+            Err(e) => {
+                tracing::error!("{e}; the pool works without its copy until it is opened again");
+                None
+            }
+        };
+    }
+    Ok(Some(opened))
+}
+
+/// A region that can be read but is none is not given up unasked.
+fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
+    let is_open = || fs::OpenOptions::new().read(true).write(true).open(config.nvram_path(dir)).is_ok();
+    match (e, config.copy_dir(dir).filter(|copy| paths::has_copy_files(copy))) {
+        (Error::Pool(why), Some(copy)) if is_open() => {
+            let (dir, copy) = (dir.display(), copy.display());
+            Error::Pool(format!("{why}; or make it from its copy in {copy} with `conquest import --force {dir}`"))
+        }
+        (e, _) => e,
+    }
+}
+
+/// Begins or goes on with the copy of `region` in `dir`; the region's file says who is attached.
+fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy> {
+    let id = Identity { uuid: region.info.uuid };
+    let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?);
+    let attached = session::in_use(exclusive)?;
+    // The image is the last that comes when a copy is made: without it there is none.
+    let there = dir.join(IMAGE).exists();
+    if !there && attached {
+        return Err(Error::Pool(format!("the pool's copy in {} was deleted", dir.display())));
+    }
+    if !there {
+        make(dir, id, copy::log_bytes(region.size()), &lock)?;
+    }
+    let disks = files::take(dir, !attached)?;
+    take_up(region, dir, &disks, &lock, attached)
+}
+
+/// The same where it lies in regions.
+fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result<Copy> {
+    let lock = opened.exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?;
+    let attached = session::in_use(&opened.exclusive)?;
+    let in_regions = regions::take(dir, config, !attached)?;
+    let copy = take_up(&mut opened.region, dir, &in_regions.disks(), &fs::File::from(lock), attached)?;
+    opened.duplex = Some(in_regions.duplex.clone());
+    Ok(copy)
+}
+
+/// Goes on with the copy on these disks.
+fn take_up(region: &mut Region, dir: &Path, disks: &copy::Disks, lock: &fs::File, attached: bool) -> Result<Copy> {
+    let id = Identity { uuid: region.info.uuid };
+    let found = copy::identify(disks).map_err(|e| unusable(dir, &e.into()))?;
+    if found != id {
+        return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&found.uuid)))));
+    }
+    let tracked = Tracked { id, dir, disks, lock };
+    let refused = |e| match e {
+        // Nor is a new copy wanted then.
+        Error::Outdated(why) => Error::Outdated(format!(
+            "{why}: the region is an old one; put the newer one back, or make it from the copy (`conquest import \
+             --force`)"
+        )),
+        e => unusable(dir, &e),
+    };
+    let (marks, copy) = match tracked.resume(region, attached).map_err(refused)? {
+        Some(found) => found,
+        None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
+        None => tracked.compare_unless_clean(region).map_err(refused)?,
+    };
+    if !attached {
+        copy.note_in(region)?;
+    }
+    region.track(marks);
+    // Marks that say nothing need not be kept: the region says so itself when it is closed.
+    Ok(copy.kept_while_open(tracked.path()?))
+}
+
+/// Makes an empty copy in `dir`, which nobody takes for the old one, wherever it is interrupted. In order: the copy is
+/// made beside its place; marks go that say how far the old one had come; the files are put in place, the image last.
+fn make(dir: &Path, id: Identity, bytes: u64, lock: &fs::File) -> Result<()> {
+    let beside = dir.join(".made");
+    let _ = fs::remove_dir_all(&beside);
+    let made = files::make(&beside, bytes).and_then(|disks| {
+        copy::create(&disks, id, bytes)?;
+        let _ = fs::remove_file(shared::path(lock, &id.uuid, "marks")?);
+        files::replace(&beside, dir)
+    });
+    let _ = fs::remove_dir_all(&beside);
+    made
+}
+
+fn unusable(dir: &Path, e: &Error) -> Error {
+    match e {
+        // It may be whole, and the only one that is left tomorrow.
+        Error::Host { .. } => failed(&format!("the pool's copy in {}", dir.display()), e),
+        e => Error::Pool(format!(
+            "the pool's copy in {} cannot be used: {e}. Move image, redo-0 and redo-1 away to have a new one made",
+            dir.display()
+        )),
+    }
+}

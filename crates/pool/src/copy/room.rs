@@ -1,0 +1,99 @@
+//! Room for the copy in regions, kept ahead of need: content fills disks to the end, and a commit that finds no room then cannot give any
+//! back either, since what is freed is free only when it is durable.
+//!
+//! | stream | least | usual |
+//! | --- | --- | --- |
+//! | image | all pages and their tables, and for those that one checkpoint changes an eighth, or 64 MiB | and 1 GiB, or all of the memory |
+//! | each log | what a log has, and 128 MiB or all of the memory for a commit that needs more | 512 MiB or all of the memory |
+//!
+//! A commit is due before its time when 64 MiB have changed, or fewer: it is larger by what changes until it begins.
+//!
+//! Where a region is too small for the least the copy gets what it needs now, and more as it needs that, if there is any.
+
+use exraid::duplex::{Duplex, STREAMS};
+use pram::copy::log_bytes;
+
+use super::regions::IMAGE;
+use conquest_fs::error::{Error, Result};
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes of each stream.
+pub type Streams = [u64; STREAMS];
+
+/// A log with room for a commit of all of the memory, or of `most` bytes.
+fn log(size: u64, most: u64) -> u64 {
+    (size + size / 8 + size / 64 + 8 * MIB).min(most).max(log_bytes(size))
+}
+
+/// An image, with room for a checkpoint that changes all of the memory, or `most` bytes: what it changes is written beside what was there.
+fn image(size: u64, most: u64) -> u64 {
+    size + size / 64 + MIB + size.min(most)
+}
+
+/// What the copy of a memory of `size` bytes needs, if not everything changes at once.
+pub fn least(size: u64) -> Streams {
+    let mut streams = [log(size, 128 * MIB); STREAMS];
+    streams[IMAGE] = image(size, (size / 8).max(64 * MIB));
+    streams
+}
+
+/// What it has where there is room.
+fn usual(size: u64) -> Streams {
+    let mut streams = [log(size, 512 * MIB); STREAMS];
+    streams[IMAGE] = image(size, (size / 8).max(1024 * MIB));
+    streams
+}
+
+/// What of a region of `bytes` is kept for the copy of a memory of `size` bytes: half of it at most, or three quarters for the least.
+/// None where that is too little.
+pub fn within(size: u64, bytes: u64) -> Option<Streams> {
+    let all = |streams: &Streams| streams.iter().sum::<u64>();
+    match (usual(size), least(size)) {
+        (usual, _) if all(&usual) <= bytes / 2 => Some(usual),
+        (_, least) if all(&least) <= bytes / 4 * 3 => Some(least),
+        _ => None,
+    }
+}
+
+/// Has the copy the least for a memory of `size` bytes?
+pub fn has_least(duplex: &Duplex, size: u64) -> bool {
+    least(size).iter().enumerate().all(|(stream, bytes)| duplex.len(stream) >= *bytes)
+}
+
+/// Each stream has so many bytes, if there is room.
+pub fn grow(duplex: &Duplex, streams: Streams) -> exraid::Result<()> {
+    let mut short = (0..STREAMS).zip(streams).filter(|(stream, bytes)| duplex.len(*stream) < *bytes);
+    short.try_for_each(|(stream, bytes)| duplex.grow(stream, bytes))
+}
+
+/// Before the memory gets larger: the copy has the least for that, if it had it before.
+pub fn grow_with(duplex: &Duplex, from: u64, to: u64) -> Result<()> {
+    if to <= from || !has_least(duplex, from) {
+        return Ok(());
+    }
+    grow(duplex, least(to)).map_err(|e| {
+        Error::Pool(format!(
+            "the copy of {} MiB of memory has no room on the pool's disks: {e}; give the pool another disk (`conquest region add`), or remove \
+             files",
+            to / MIB
+        ))
+    })?;
+    duplex.set_least(least(to));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_not_taken_whole() {
+        let all = |streams: Streams| streams.iter().sum::<u64>();
+        let usual = within(128 * MIB, 2048 * MIB).expect("there is room");
+        assert_eq!(usual, super::usual(128 * MIB));
+        let tight = within(128 * MIB, 640 * MIB).expect("there is room for the least");
+        assert!(all(tight) < all(usual) && all(tight) <= 480 * MIB, "{tight:?}");
+        assert_eq!(within(128 * MIB, 256 * MIB), None);
+    }
+}

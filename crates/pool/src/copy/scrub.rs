@@ -1,0 +1,92 @@
+//! Scrubbing what a pool keeps on its disks beside content: the copy of its memory, labels, notes. What is wrong is told as damage of
+//! files is.
+
+use exraid::duplex::Duplex;
+use exraid::region::throttle::Background;
+use pram::copy::scrub::Odd;
+
+use crate::disks::damage::Damage;
+use conquest_fs::error::Result;
+use conquest_fs::node::Fs;
+use conquest_fs::ubj::Union;
+
+/// Bytes that were read, and what was wrong.
+#[derive(Default)]
+pub struct Scrubbed {
+    pub bytes: u64,
+    pub damage: Vec<Damage>,
+}
+
+/// All of it, as a thread of the background.
+pub fn scrub(fs: &Fs, union: &Union, duplex: Option<&Duplex>, go_on: &dyn Fn() -> bool) -> Result<Scrubbed> {
+    let _background = Background::begin();
+    let (regions, mut all) = (union.regions(), Scrubbed::default());
+    for region in &regions {
+        match region.mend_ends() {
+            Ok(odd) => all.damage.extend(odd.into_iter().map(|what| of_ends(what, region.number()))),
+            Err(e) => tracing::error!("scrub: labels of {}: {e}", region.name()),
+        }
+    }
+    let Some(copy) = fs.session().copy() else { return Ok(all) };
+    // What cannot be written any more cannot be put right.
+    if fs.session().runtime().copy_failed() {
+        return Ok(all);
+    }
+    let places = duplex.map(Duplex::copies).unwrap_or_default();
+    let its: Vec<_> = regions.iter().filter(|region| places.iter().any(|of| of.region == region.number())).collect();
+    let compared = copy.scrub(fs.session(), &mut |bytes| {
+        its.iter().for_each(|region| _ = region.give_way(bytes));
+        go_on()
+    })?;
+    let _ = duplex.map(Duplex::take_wrong);
+    all.bytes = compared.bytes;
+    for odd in compared.odd {
+        let region = odd.copy.and_then(|n| places.get(n)).or(places.first()).map(|of| of.region);
+        add(&mut all.damage, of_copy(&odd, region));
+    }
+    Ok(all)
+}
+
+/// One that goes on where the last one ends makes that longer.
+fn add(all: &mut Vec<Damage>, one: Damage) {
+    match all.last_mut() {
+        Some(last)
+            if last.last + 1 == one.first
+                && (&last.path, last.region, last.repaired) == (&one.path, one.region, one.repaired) =>
+        {
+            last.last = one.last;
+        }
+        _ => all.push(one),
+    }
+}
+
+/// In that region; none: in files.
+fn of_copy(odd: &Odd, region: Option<u32>) -> Damage {
+    let part = ["image", "log 0", "log 1"].get(odd.part).unwrap_or(&"image");
+    Damage {
+        ino: 0,
+        path: Some(format!("the copy of the memory, {part}")),
+        first: odd.at.start,
+        last: odd.at.end - 1,
+        region: region.unwrap_or(0),
+        why: "it is not what it should be".into(),
+        repaired: odd.mended,
+        from_memory: region.is_none(),
+        beside: region.is_none(),
+    }
+}
+
+fn of_ends(what: String, region: u32) -> Damage {
+    let why = "its two places differ".into();
+    Damage {
+        ino: 0,
+        path: Some(what),
+        first: 0,
+        last: 4095,
+        region,
+        why,
+        repaired: true,
+        from_memory: false,
+        beside: false,
+    }
+}

@@ -1,0 +1,311 @@
+//! Looking after the copy in regions, by whoever sees to background work: that it lies in two regions that fail apart, where there are
+//! two; that it leaves regions which leave; that the notes say what they should.
+//!
+//! A member that was excluded and whose region is well, or another region in its place, is filled while the pool is at work. Only when it
+//! has all is one retired that is not wanted any more.
+
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use exraid::duplex::{self, Duplex, MemberStatus, Said, State};
+use pram::copy::image::Image;
+use pram::copy::log::{Disk, Log};
+
+use super::regions::IMAGE;
+use super::{room, scrub};
+use crate::config::Config;
+use crate::disks::damage;
+use conquest_fs::error::{Error, Result};
+use conquest_fs::node::Fs;
+use conquest_fs::ubj::Union;
+
+/// How long after a member was excluded its region may be tried again.
+const CALM: u64 = 10;
+/// How often it is looked for what no note names, and whether others remember how members stand.
+const SELDOM: Duration = Duration::from_secs(60);
+/// After a failure it rests.
+const REST: Duration = Duration::from_secs(10);
+/// Seconds after which what an attempt to move the copy has left is taken for that.
+const OLD: u64 = 600;
+/// Members that there are to be.
+const WANTED: usize = 2;
+
+/// What is remembered from time to time.
+#[derive(Default)]
+pub struct Tending {
+    looked: Option<Instant>,
+    rests: Option<Instant>,
+    /// The epoch that others were told.
+    told: Option<u64>,
+    /// When the scrub began, seconds since 1970, with which all of this was looked at last.
+    scrubbed: Option<u64>,
+}
+
+/// A pool whose copy lies in regions.
+pub struct Pool<'a> {
+    pub fs: &'a Fs,
+    pub union: &'a Union,
+    pub duplex: &'a Duplex,
+    pub dir: &'a Path,
+}
+
+fn fail(e: &exraid::Error) -> Error {
+    Error::Pool(format!("the copy of the pool's memory: {e}"))
+}
+
+impl Tending {
+    /// Some of it; false where there is nothing to do.
+    pub fn tend(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        if self.rests.is_some_and(|until| Instant::now() < until) {
+            return Ok(false);
+        }
+        let done = self.work(pool, go_on);
+        if done.is_err() {
+            self.rests = Some(Instant::now() + REST);
+        }
+        done
+    }
+
+    fn work(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        pool.note_settings()?;
+        if pool.improve(&[], go_on)? {
+            return Ok(true);
+        }
+        self.tell(pool)?;
+        self.scrub(pool, go_on)
+    }
+
+    /// Where something wrong was come upon, or all is scrubbed in the background.
+    fn scrub(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let (log, session) = (pool.union.log(), pool.fs.session());
+        let (_, began) = log.scrubbed(session)?;
+        let is_asked = log.tasks(session)?.scrub && self.scrubbed != Some(began);
+        if !pool.duplex.take_wrong() && !is_asked {
+            return Ok(false);
+        }
+        self.scrubbed = is_asked.then_some(began).or(self.scrubbed);
+        let scrubbed = scrub::scrub(pool.fs, pool.union, Some(pool.duplex), go_on)?;
+        for one in &scrubbed.damage {
+            let (path, region, outcome) = (one.path.as_deref().unwrap_or_default(), one.region, one.outcome());
+            tracing::error!(
+                "scrub: {path}, bytes {} to {}, region {region}: {}; {outcome}",
+                one.first,
+                one.last,
+                one.why
+            );
+        }
+        damage::add(pool.dir, scrubbed.damage)?;
+        Ok(true)
+    }
+
+    /// Regions that are no members remember how members stand; what is kept and named nowhere is given back.
+    fn tell(&mut self, pool: &Pool) -> Result<()> {
+        let said = pool.duplex.for_witness().map_err(|e| fail(&e))?;
+        let is_due = self.looked.is_none_or(|looked| looked.elapsed() > SELDOM);
+        if self.told == Some(said.epoch.number()) && !is_due {
+            return Ok(());
+        }
+        (self.looked, self.told) = (Some(Instant::now()), Some(said.epoch.number()));
+        pool.make_room();
+        let members = pool.duplex.members();
+        for region in pool.union.regions() {
+            let number = region.number();
+            if !members.iter().any(|member| member.region == number) {
+                let known = duplex::named_by(&*region).ok().flatten();
+                if known.is_none_or(|known| (known.id, known.epoch) != (said.id, said.epoch) || known.me.is_some()) {
+                    region.set_note(&said.to_bytes()).map_err(|e| fail(&e))?;
+                }
+            }
+            let with_named = |look: &mut dyn FnMut(&[Range<u32>]) -> ilfs::Result<()>| {
+                pool.duplex.with_named(number, |named| look(named))?
+            };
+            pool.union.log().release_unnamed(pool.fs.session(), number, &with_named, false)?;
+        }
+        Ok(())
+    }
+}
+
+impl Pool<'_> {
+    /// What `pool.toml` says is found with the copy.
+    fn note_settings(&self) -> Result<()> {
+        let Some(config) = Config::read(self.dir)? else { return Ok(()) };
+        self.duplex.set_extra(config.to_text()?.as_bytes()).map_err(|e| fail(&e))
+    }
+
+    /// The copy has room ahead of need, if its regions have any.
+    fn make_room(&self) {
+        let size = self.fs.session().region().size();
+        let members = self.duplex.members();
+        let regions = self.union.regions();
+        let its = regions.iter().filter(|region| members.iter().any(|member| member.region == region.number()));
+        let Some(least) = its.map(|region| region.properties().size).min() else { return };
+        let Some(wanted) = room::within(size, least) else { return };
+        if let Err(e) = room::grow(self.duplex, wanted) {
+            tracing::debug!("room for the copy of the pool's memory: {e}");
+        }
+    }
+
+    /// Lets the copy lie where it should, and not in these regions; true if something was done.
+    pub fn improve(&self, without: &[u32], go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let members = self.duplex.members();
+        if members.iter().any(|member| member.state == State::Filling && member.is_there) {
+            return self.fill(go_on).map(|()| true);
+        }
+        let log = self.union.log();
+        let fenced: Vec<u32> = log.out_of_use(self.fs.session())?.into_iter().map(|fenced| fenced.number).collect();
+        let is_fenced = |member: &&MemberStatus| member.state != State::Out && fenced.contains(&member.region);
+        // One that was not there when the memory was made anew: its segments may be others' by now.
+        let is_strange =
+            |member: &&MemberStatus| member.state != State::Out && member.is_there && !self.has_segments(member.region);
+        if let Some(lost) = members.iter().find(is_fenced).or_else(|| members.iter().find(is_strange)) {
+            // What is written there may be found by nobody.
+            if members.iter().any(|member| is_whole(member) && !fenced.contains(&member.region)) {
+                self.duplex.put_away(lost.region).map_err(|e| fail(&e))?;
+                tracing::error!("the copy of the pool's memory in region {} gets none of what is written", lost.region);
+                return Ok(true);
+            }
+        }
+        let taking = log.taking();
+        let stays = |number: u32| taking.contains(&number) && !without.contains(&number);
+        let good: Vec<u32> = members.iter().filter(|m| is_whole(m) && stays(m.region)).map(|m| m.region).collect();
+        if good.len() < WANTED && self.begin(&members, &good, without)? {
+            return Ok(true);
+        }
+        // Where there is another that has all, those go that are to leave, are none of the pool any more, or are not needed.
+        let whole = members.iter().filter(|member| is_whole(member)).count();
+        let numbers = log.numbers();
+        let is_needless = |member: &&MemberStatus| match is_whole(member) {
+            true => {
+                let is_leaving = self.is_leaving(member.region, without);
+                !stays(member.region) && whole > 1 && (is_leaving || good.len() >= WANTED)
+            }
+            false => good.len() >= WANTED || !numbers.contains(&member.region) || without.contains(&member.region),
+        };
+        if let Some(member) = members.iter().find(is_needless).filter(|_| !good.is_empty()) {
+            self.duplex.retire(member.region).map_err(|e| fail(&e))?;
+            tracing::info!("the copy of the pool's memory lies in region {} no more", member.region);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Are the segments that its note names kept? Where it cannot be told they are.
+    fn has_segments(&self, number: u32) -> bool {
+        let Ok(named) = self.duplex.segments_in(number) else { return true };
+        self.union.log().are_kept(self.fs.session(), number, &named).unwrap_or(true)
+    }
+
+    fn is_leaving(&self, number: u32, without: &[u32]) -> bool {
+        let leavers = self.union.log().leavers(self.fs.session()).unwrap_or_default();
+        without.contains(&number) || leavers.contains(&number)
+    }
+
+    /// One more member begins to be filled: one that was excluded, if its region is well, or another.
+    fn begin(&self, members: &[MemberStatus], good: &[u32], without: &[u32]) -> Result<bool> {
+        let (log, session) = (self.union.log(), self.fs.session());
+        let homes = log.homes_for_copy(session, without)?;
+        let mut choices: Vec<u32> = Vec::new();
+        for region in &homes {
+            if !good.contains(&region.number()) && log.fail_apart(session, region.number(), good)? {
+                choices.push(region.number());
+            }
+        }
+        let out = |number: &u32| members.iter().find(|member| member.region == *number && member.state == State::Out);
+        let now = seconds();
+        choices.retain(|number| out(number).is_none_or(|member| now.saturating_sub(member.since) >= CALM));
+        // Of those that were members before less is new.
+        choices.sort_by_key(|number| out(number).is_none());
+        let mut why = None;
+        for number in choices {
+            match self.duplex.begin_member(number) {
+                Ok(()) => {
+                    tracing::info!("the copy of the pool's memory is copied to region {number}");
+                    return Ok(true);
+                }
+                Err(e) => why = Some((number, e)),
+            }
+        }
+        match why {
+            Some((number, e)) if good.is_empty() => Err(Error::Pool(format!(
+                "the copy of the pool's memory cannot be copied to region {number}: {e}; give the pool another disk (`conquest region add`)"
+            ))),
+            Some((number, e)) => {
+                tracing::debug!("the copy of the pool's memory cannot be copied to region {number}: {e}");
+                Ok(false)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn fill(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
+        match self.duplex.fill(&|stream| self.extent(stream), &mut |_| go_on()).map_err(|e| fail(&e))? {
+            true => {
+                tracing::info!("the copy of the pool's memory is whole in {} regions", self.whole());
+                Ok(())
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes of a stream that are in use; while it is being filled more may come, which goes to all members.
+    fn extent(&self, stream: usize) -> u64 {
+        struct Stream<'a>(&'a Duplex, usize);
+        impl Disk for Stream<'_> {
+            fn read_exact_at(&self, buf: &mut [u8], at: u64) -> std::io::Result<()> {
+                self.0.read(self.1, buf, at).map_err(|e| std::io::Error::other(e.to_string()))
+            }
+            fn write_all_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
+                Err(std::io::Error::other("it is only looked at"))
+            }
+            fn flush(&self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let disk = Stream(self.duplex, stream);
+        // A checkpoint that is under way, or a log that begins anew, writes behind that to all members.
+        let extent = if stream == IMAGE { Image::extent(&disk) } else { Log::extent(&disk) };
+        extent.unwrap_or(u64::MAX)
+    }
+
+    fn whole(&self) -> usize {
+        self.duplex.members().iter().filter(|member| is_whole(member)).count()
+    }
+
+    /// The copy lies in none of these regions when this returns.
+    pub fn move_away(&self, numbers: &[u32]) -> Result<()> {
+        let is_in = |member: &MemberStatus| numbers.contains(&member.region);
+        while self.duplex.members().iter().any(is_in) {
+            if !self.improve(numbers, &|| true)? {
+                return Err(Error::Pool(format!(
+                    "the copy of the pool's memory lies in region {}, and no other region takes it: give the pool another disk first \
+                     (`conquest region add`)",
+                    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+/// Has it all that was acknowledged, and is it there?
+pub fn is_whole(member: &MemberStatus) -> bool {
+    member.state == State::Whole && member.is_there
+}
+
+/// A pool whose copy does not lie in regions: what an attempt to move it there has left goes.
+pub fn clear(fs: &Fs, union: &Union) -> Result<()> {
+    for region in union.regions() {
+        // One that is just being made is not left.
+        let is_old = |said: &Said| said.created / 1_000_000_000 + OLD < seconds();
+        if duplex::named_by(&*region).ok().flatten().is_some_and(|said| is_old(&said)) {
+            duplex::forget(&*region).map_err(|e| fail(&e))?;
+        }
+        union.log().release_unnamed(fs.session(), region.number(), &|look| look(&[]), false)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! Work on the disks of a pool: what there is to do, what is done, and what somebody asks for.
+
+use serde::Serialize;
+
+use super::damage::{self, Damage, Found};
+use crate::copy::scrub;
+use crate::Pool;
+use conquest_fs::error::{Error, Result};
+use conquest_fs::ubj::tend::Pace;
+use conquest_fs::ubj::Union;
+use ilfs::balance::Filled;
+
+/// What there is to do.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct WorkStatus {
+    /// Bytes of content that lack a copy, of these those whose time has not come (`lazy`), and those of which no copy is there.
+    pub lacking: u64,
+    pub lazy: u64,
+    pub lost: u64,
+    /// Segments that lack a copy.
+    pub segments: u64,
+    /// Seconds that the copies that lack take at the speed that disks had lately, if that is known.
+    pub seconds: Option<f64>,
+    /// Regions that leave, and bytes that they have yet.
+    pub leaving: Vec<LeavingStatus>,
+    /// Regions that take nothing, since they are missing or have failed.
+    pub out_of_use: Vec<OutOfUse>,
+    /// Regions that share their fate with others, each with the name of its domain.
+    pub domains: Vec<(u32, String)>,
+    /// Balancing goes on; it and scrubbing are paused; bytes that are to be moved for all regions to be alike.
+    pub balancing: bool,
+    pub paused: bool,
+    pub unbalanced: u64,
+    /// Bytes in a second at most; 0: no bound.
+    pub rate: u64,
+    /// Scrubbing goes on, segments that are left of it, and when it began, in seconds since 1970.
+    pub scrubbing: bool,
+    pub scrub_left: u64,
+    pub scrub_began: u64,
+    /// What scrubbing has found wrong and nobody has acknowledged.
+    pub damage: Vec<Damage>,
+    pub more_damage: u64,
+    /// Blocks of 4096 bytes that were copied for that, by the attached processes.
+    pub copied: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct LeavingStatus {
+    pub region: u32,
+    pub left: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct OutOfUse {
+    pub region: u32,
+    /// Seconds since 1970.
+    pub since: u64,
+    /// `missing` or `failed`.
+    pub why: &'static str,
+    pub is_there: bool,
+}
+
+/// What scrubbing came to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Scrub {
+    /// Segments and bytes of content that were verified, each copy counted.
+    pub segments: u64,
+    pub bytes: u64,
+    pub damage: Vec<Damage>,
+}
+
+impl Pool {
+    pub(super) fn with_log(&self) -> Result<&Union> {
+        let none = || Error::Pool(format!("{} has no disks: `conquest region add` gives it one", self.dir.display()));
+        self.fs.union().map(|union| &**union).ok_or_else(none)
+    }
+
+    /// What there is to do on its disks; none where it has none.
+    pub fn disk_work(&self) -> Result<Option<WorkStatus>> {
+        let Some(union) = self.fs.union() else { return Ok(None) };
+        let (log, session) = (union.log(), self.fs.session());
+        let (lacking, tasks) = (log.lacking(session)?, log.tasks(session)?);
+        let Found { damage, more } = damage::read(&self.dir)?;
+        let leaving = log.leavers(session)?.into_iter().map(|region| {
+            let left = log.leaving(session, &[region]).map_or(0, |told| told.live);
+            LeavingStatus { region, left }
+        });
+        let out_of_use = log.out_of_use(session)?.into_iter().map(|fenced| OutOfUse {
+            region: fenced.number,
+            since: fenced.since,
+            why: match fenced.cause {
+                ilfs::table::Cause::Missing => "missing",
+                ilfs::table::Cause::Failed => "failed",
+                ilfs::table::Cause::Late => "late",
+            },
+            is_there: fenced.is_there,
+        });
+        let (scrubbed, scrub_began) = log.scrubbed(session)?;
+        let scrub_left = match tasks.scrub {
+            true => log.segments_to_scrub(session)?.iter().filter(|(sequence, _)| *sequence >= scrubbed).count() as u64,
+            false => 0,
+        };
+        let speed: f64 = union.regions().iter().map(|region| region.performance().write.usual_speed).sum();
+        let due = lacking.bytes - lacking.lazy.min(lacking.bytes);
+        Ok(Some(WorkStatus {
+            lacking: lacking.bytes,
+            lazy: lacking.lazy,
+            lost: lacking.lost,
+            segments: lacking.segments,
+            seconds: (due > 0 && speed > 0.0).then(|| 2.0 * due as f64 / speed),
+            leaving: leaving.collect(),
+            out_of_use: out_of_use.collect(),
+            domains: self.domains()?,
+            balancing: tasks.balance,
+            paused: tasks.paused,
+            unbalanced: log.unbalanced(session)?,
+            rate: tasks.rate,
+            scrubbing: tasks.scrub,
+            scrub_left,
+            scrub_began,
+            damage,
+            more_damage: more,
+            copied: union.copied(session),
+        }))
+    }
+
+    /// How full each region is, and what is to be moved for all to be alike.
+    pub fn filled(&self) -> Result<Vec<Filled>> {
+        Ok(self.with_log()?.log().filled(self.fs.session())?)
+    }
+
+    /// Changes what background work is asked for.
+    pub fn ask_for(&self, change: &dyn Fn(&mut ilfs::tasks::Tasks)) -> Result<()> {
+        self.with_log()?.log().set_tasks(self.fs.session(), change)?;
+        Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
+    }
+
+    /// A region that has failed takes content again.
+    pub fn readmit(&self, region: u32) -> Result<()> {
+        if !self.disks_status().regions.iter().any(|known| known.number == region) {
+            return Err(self.no_region(&format!("region {region}")));
+        }
+        self.with_log()?.log().readmit_asked(self.fs.session(), region)?;
+        Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
+    }
+
+    /// Spreads what is there over all regions. `go_on` is told the bytes that are left, between segments; false if it said no.
+    pub fn balance(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let union = self.with_log()?;
+        loop {
+            if !go_on(union.log().unbalanced(self.fs.session())?) {
+                return Ok(false);
+            }
+            let (rate, mut pace) = (union.log().tasks(self.fs.session())?.rate, Pace::default());
+            let moved = union.balance_next(&self.fs, &mut |bytes| {
+                pace.add(bytes);
+                true
+            })?;
+            pace.rest(rate, &|| false);
+            if moved.is_none() {
+                union.end_epoch_and_reclaim(self.fs.session())?;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Rewrites what a file has on disks, in its order, where it is best now. `go_on` is told the blocks that were moved; how many were.
+    pub fn reorganise(&self, ino: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
+        self.with_log()?.reorganise(&self.fs, ino, go_on)
+    }
+
+    /// Verifies all content on disks, each copy of it, then labels, and the copy of the memory, and has put right what can be. `go_on` is told segments that were looked at, and
+    /// of how many. What is found is kept until [`forget_damage`](Pool::forget_damage).
+    pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
+        let union = self.with_log()?;
+        let slots = union.log().segments_to_scrub(self.fs.session())?;
+        let (mut told, all, mut pace) = (Scrub::default(), slots.len() as u64, Pace::default());
+        for (n, (sequence, _)) in slots.into_iter().enumerate() {
+            if !go_on(n as u64, all) {
+                break;
+            }
+            // It may lie elsewhere by now, or be none any more.
+            let Some(slot) = union.log().slot_of(self.fs.session(), sequence)? else { continue };
+            let rate = union.log().tasks(self.fs.session())?.rate;
+            let one = union.scrub_one(&self.fs, sequence, slot, &mut pace, rate, &|| false)?;
+            (told.segments, told.bytes) = (told.segments + 1, told.bytes + one.bytes);
+            if !one.wrong.is_empty() {
+                let damage = damage::ranges(&self.fs, union, &one.wrong);
+                damage::add(&self.dir, damage.clone())?;
+                told.damage.extend(damage);
+            }
+        }
+        go_on(all, all);
+        let beside = scrub::scrub(&self.fs, union, self.duplex.as_deref(), &|| true)?;
+        damage::add(&self.dir, beside.damage.clone())?;
+        told.bytes += beside.bytes;
+        told.damage.extend(beside.damage);
+        Ok(told)
+    }
+
+    /// Scrubbing begins, in the background.
+    pub fn begin_scrub(&self) -> Result<()> {
+        let (log, session) = (self.with_log()?.log(), self.fs.session());
+        log.set_scrubbed(session, 0, pram::clock::seconds())?;
+        self.ask_for(&|tasks| (tasks.scrub, tasks.paused) = (true, false))
+    }
+
+    /// What scrubbing has found was seen.
+    pub fn forget_damage(&self) -> Result<()> {
+        damage::forget(&self.dir)
+    }
+}

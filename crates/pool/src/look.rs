@@ -1,0 +1,248 @@
+//! Opening a pool to look at it. Nothing of it changes: not on disks, not in memory, not in how its regions stand; nothing that was
+//! interrupted is finished.
+//!
+//! | the pool | what is looked at |
+//! | --- | --- |
+//! | a process works on it | its memory, as one more of the processes, which writes nothing |
+//! | nobody does | its memory, mapped for this process alone: what a crash left open is undone there |
+//! | its memory is not there | what the directory and the disks tell; with [`Pool::look_whole`] all of the copy, in memory without a name |
+//!
+//! While nobody works on it nobody comes either until the look is over. A DAX device cannot be mapped for one process alone: a pool there
+//! is opened read-only, which puts in order what a crash left.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use exraid::owner;
+use pram::copy::log::Identity;
+use pram::copy::Copy;
+use pram::medium::Ram;
+use pram::session::Exclusive;
+use pram::{Mapping, Region, Session};
+use serde::Serialize;
+
+use super::config::Config;
+use super::copy::regions;
+use super::disks::look::{self, DiskStatus, RegionStatus};
+use super::disks::Disks;
+use super::make::lost;
+use super::region::file::{self, refuse_other_version};
+use super::region::map::{map_private, named, open_failed};
+use super::region::{device, locks, marks, shared};
+use super::rescue::salvage;
+use super::status::{as_text, as_text_if_any};
+use super::{load_or_lost, paths, read_config, uuid, warn_of_unnamed_disks, MediumKind, OpenOptions, Pool};
+use conquest_fs::error::{Error, Result};
+use conquest_fs::max_inodes;
+use conquest_fs::node::{Atime, Fs, Policy};
+use conquest_fs::ubj::Union;
+
+/// What there is of a pool to look at.
+pub enum Looked {
+    Pool(Box<Pool>),
+    Released(Box<Released>),
+}
+
+/// A pool whose memory is not there: it was given back, or was lost with the machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Released {
+    #[serde(serialize_with = "as_text")]
+    pub pool: PathBuf,
+    pub uuid: String,
+    pub medium: MediumKind,
+    /// Where the copy of its memory lies, if in a directory.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub copy_dir: Option<PathBuf>,
+    /// Why the pool cannot be opened from that.
+    pub failure: Option<String>,
+    pub regions: Vec<RegionStatus>,
+    pub disks: Vec<DiskStatus>,
+}
+
+/// How the copy of a memory that is looked at stands.
+pub(super) struct CopyFound {
+    pub as_of: i64,
+    /// Bytes; `None`: nobody has noted that, and opening the pool compares them.
+    pub pending: Option<u64>,
+    pub failure: Option<String>,
+}
+
+impl Pool {
+    /// Why disks of the pool are not used by this process.
+    pub fn missing_disks(&self) -> impl Iterator<Item = String> + '_ {
+        self.disks.missing.iter().map(|missing| missing.error.to_string())
+    }
+
+    /// Opens the pool at `dir` to look at it.
+    pub fn look(dir: &Path) -> Result<Looked> {
+        let config = load_or_lost(dir)?;
+        // The last to work on it may leave just now.
+        loop {
+            let lock = config.lock_path(dir);
+            if !locks::are_attached(&lock)? {
+                return look_alone(dir, &config);
+            }
+            let beside =
+                OpenOptions { read_only: true, without_disks: true, only_beside: true, ..OpenOptions::default() };
+            match Pool::open(dir, &beside) {
+                Err(_) if !locks::are_attached(&lock)? => {}
+                opened => return opened.map(|pool| Looked::Pool(pool.into())),
+            }
+        }
+    }
+
+    /// The same, with all of the copy in memory of this process where the pool's own is not there.
+    pub fn look_whole(dir: &Path) -> Result<Pool> {
+        match Pool::look(dir)? {
+            Looked::Pool(pool) => Ok(*pool),
+            Looked::Released(_) => {
+                let config = read_config(dir)?;
+                let held = hold(dir, &config)?;
+                let disks = regions::open_to_look(dir, &config)?;
+                let memory = lost::memory_of(&disks, Identity { uuid: config.uuid_bytes()? }, dir)?;
+                over(dir, config, memory, None, held)
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).map_err(|e| open_failed(path, &e))
+}
+
+/// Keeps others from coming to the pool, if its locks are there.
+fn hold(dir: &Path, config: &Config) -> Result<Option<Exclusive>> {
+    let path = config.lock_path(dir);
+    match path.exists() {
+        true => locks::hold(open(&path)?, &path, || Ok(())).map(Some),
+        false => Ok(None),
+    }
+}
+
+fn look_alone(dir: &Path, config: &Config) -> Result<Looked> {
+    let held = hold(dir, config)?;
+    if config.medium != MediumKind::Logged && device::is_device(&config.nvram_path(dir), config.medium)? {
+        drop(held);
+        let how = OpenOptions { read_only: true, without_disks: true, ..OpenOptions::default() };
+        return Ok(Looked::Pool(Pool::open(dir, &how)?.into()));
+    }
+    let memory = match config.medium {
+        MediumKind::Logged => salvage::find(dir, config)?,
+        _ => Some(config.nvram_path(dir)).filter(|path| path.exists()),
+    };
+    let path = match memory {
+        Some(path) => path,
+        None if config.medium == MediumKind::Logged || config.mirror => {
+            return Ok(Looked::Released(released(dir, config)?.into()))
+        }
+        None => return Err(file::missing(&config.nvram_path(dir), dir)),
+    };
+    if held.is_none() {
+        // Without locks nothing else tells.
+        shared::refuse_mapped(&path)?;
+    }
+    let map = map_memory(dir, config, &path)?;
+    let copy = copy_of(dir, config, &path);
+    Ok(Looked::Pool(over(dir, config.clone(), map, copy, held)?.into()))
+}
+
+fn map_memory(dir: &Path, config: &Config, path: &Path) -> Result<Mapping> {
+    let file = match config.medium {
+        MediumKind::Logged => salvage::open_file(path, dir)?,
+        _ => {
+            owner::refuse_foreign_file(path)?;
+            open(path)?
+        }
+    };
+    map_private(&file, path).map_err(|e| Error::Pool(format!("{}: {e}", path.display())))
+}
+
+/// The pool, of memory that is this process's alone.
+fn over(dir: &Path, config: Config, map: Mapping, copy: Option<CopyFound>, held: Option<Exclusive>) -> Result<Pool> {
+    let (size, path) = (map.len(), config.nvram_path(dir));
+    let region = Region::open(map, Box::new(Ram::like(config.medium.into()))).map_err(named(&path))?;
+    if !config.is_of(&region) {
+        return Err(Error::Pool(format!("{} is of another pool ({})", path.display(), uuid::text(&region.info.uuid))));
+    }
+    refuse_other_version(&region)?;
+    let noted = match pram::copy::was_closed(&region)? {
+        true => 0,
+        false => size,
+    };
+    let found = copy.map(|copy| CopyFound { pending: Some(copy.pending.unwrap_or(noted)), ..copy });
+    let session = Session::private(region, max_inodes(size))?;
+    warn_of_unnamed_disks(dir, &config, &session)?;
+    let mut disks = Disks::open_to_look(dir, &config)?;
+    let union = Union::open(&session, &disks.regions, config.cache.options(config.threshold()))?;
+    if let Some(union) = &union {
+        disks.give_to(union.log(), &session)?;
+    }
+    let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
+    let in_regions = config.copy_in_regions.then(|| regions::look(dir, &config).ok()).flatten();
+    Ok(Pool {
+        _disk_work: None,
+        segments: None,
+        _maintenance: None,
+        commits: None,
+        fs: Arc::new(Fs::over(session, policy)?.with_union(union)),
+        disks,
+        duplex: in_regions.map(|found| found.duplex.clone()),
+        mirrored: false,
+        dir: dir.into(),
+        config,
+        found,
+        _held: held,
+    })
+}
+
+/// What the copy lacks of the memory in the file `region`; `None` if there is none.
+fn copy_of(dir: &Path, config: &Config, region: &Path) -> Option<CopyFound> {
+    if config.medium != MediumKind::Logged && !config.copy_in_regions && !paths::has_copy_files(&config.copy_dir(dir)?)
+    {
+        // It is made when the pool is opened.
+        return Some(CopyFound { as_of: 0, pending: None, failure: None });
+    }
+    let found = (|| {
+        let disks = regions::open_to_look(dir, config)?;
+        let lock = open(&config.lock_path(dir))?;
+        let id = Identity { uuid: config.uuid_bytes()? };
+        let path = match config.medium {
+            MediumKind::Logged => marks::beside(region).unwrap_or_default(),
+            _ => shared::path(&lock, &id.uuid, "marks")?,
+        };
+        if !path.exists() {
+            return Ok(None);
+        }
+        let owner = lock.metadata().map_err(|e| Error::host(&path, &e))?;
+        let marks = marks::read_out(&path, owner.uid())?;
+        let copy = Copy::resume(disks, &marks, id)?;
+        copy.map(|copy| Ok::<_, Error>((copy.time(), Copy::marked(&marks)?))).transpose()
+    })();
+    match found {
+        Ok(Some((as_of, pending))) => Some(CopyFound { as_of, pending: Some(pending), failure: None }),
+        Ok(None) => Some(CopyFound { as_of: 0, pending: None, failure: None }),
+        Err(e) => Some(CopyFound { as_of: 0, pending: None, failure: Some(e.to_string()) }),
+    }
+}
+
+fn released(dir: &Path, config: &Config) -> Result<Released> {
+    let told = look::of_closed(dir, config)?;
+    let copy = regions::open_to_look(dir, config).and_then(|disks| {
+        let found = pram::copy::identify(&disks)?;
+        match config.uuid_bytes()? == found.uuid {
+            true => Ok(()),
+            false => Err(Error::Pool(format!("its copy is of the pool {}", uuid::text(&found.uuid)))),
+        }
+    });
+    Ok(Released {
+        pool: dir.into(),
+        uuid: config.uuid.clone(),
+        medium: config.medium,
+        copy_dir: config.copy_dir(dir).filter(|_| !config.copy_in_regions),
+        failure: copy.err().map(|e: Error| e.to_string()),
+        regions: told.regions,
+        disks: told.disks,
+    })
+}

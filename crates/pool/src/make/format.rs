@@ -1,0 +1,246 @@
+//! Making an empty pool. A DAX device stays what it is: there the pool is made in place.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pram::save::is_at;
+use pram::session::Exclusive;
+use pram::{Region, Session};
+
+use super::staging::Staged;
+use super::{refuse_used_copies, relocate, Builder, OnStep};
+use conquest_fs::error::{Error, Result};
+use conquest_fs::inode::max_inodes;
+use conquest_fs::layout;
+use conquest_fs::node::Fs;
+use crate::config::Config;
+use crate::copy::{files, logged};
+use crate::disks::plan::Plan;
+use crate::disks::{damage, make_log, place};
+use crate::medium::MediumKind;
+use crate::options::{FormatOptions, InRegions};
+use crate::paths::{self, COPY, LOG};
+use crate::region::map::holds_no_pool;
+use crate::region::{device, file, locks};
+use crate::rescue::salvage;
+use crate::uuid;
+
+/// What may lie in the directory of a pool to be: of one that was there, or of a file system's root.
+const EXPECTED: [&str; 2] = [LOG, "lost+found"];
+
+/// Makes an empty pool at `dir`, in this order:
+/// 1. Whatever can be known to be wrong is refused. Later, something would have been lost for nothing.
+/// 2. Nobody comes to what is there, to the end: who comes meanwhile finds the new pool.
+/// 3. The new pool is made, with all its room.
+/// 4. It takes its place.
+pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
+    let alone = Builder::begin(dir)?;
+    let mut config = wanted(how)?;
+    let old = there(dir, how.force)?;
+    match config.medium {
+        MediumKind::Logged => refuse_copy_alone(dir, how, old.as_ref())?,
+        _ => {
+            refuse_region(dir, &config, how, old.as_ref())?;
+            refuse_copy_of_another(dir, &config, old.as_ref())?;
+        }
+    }
+    for pool in old.iter().chain([&config]) {
+        locks::refuse_attached(&pool.lock_path(dir))?;
+    }
+    let plan = Plan::of(dir, how, &config, old.as_ref())?;
+    config.disks = plan.entries();
+    if old.is_none() && !how.force {
+        refuse_other_files(dir, &config)?;
+    }
+    let held = hold(dir, [old.as_ref(), Some(&config)])?;
+    refuse_used_copies(dir, [old.as_ref(), Some(&config)])?;
+    let path = config.nvram_path(dir);
+    if config.medium != MediumKind::Logged && device::is_device(&path, config.medium)? {
+        format_device(dir, how, &config, old.as_ref(), &plan)?;
+        drop((plan, held, alone));
+        return match how.copy_in_regions {
+            InRegions::Yes => relocate::into_regions(dir),
+            _ => Ok(()),
+        };
+    }
+    if old.is_none() {
+        salvage::set_aside(dir)?;
+    }
+    let staged = Staged::begin(dir, &config)?;
+    let disks = place::make(dir, staged.dir(), &plan, config.uuid_bytes()?)?;
+    if config.medium == MediumKind::Logged {
+        let (region, copy) = logged::make(staged.dir(), dir, config.uuid_bytes()?, how.size, layout::VERSION)?;
+        fill(region, Some(copy), how, &disks)?;
+    } else {
+        let made = file::make(&path, config.medium, how.size)?;
+        let (region, file) = file::format_region(made, &path, config.uuid_bytes()?, layout::VERSION)?;
+        fill(region, None, how, &disks)?;
+        file.sync_all().map_err(|e| Error::host(&path, &e))?;
+    }
+    drop(disks);
+    staged.place(&config, step)?;
+    // Of the pool that was there.
+    _ = damage::forget(dir);
+    // From here on there is a pool, whose copy is in its directory until all of it has moved.
+    drop((plan, held, alone));
+    let are_given = !config.disks.is_empty() && config.disks.iter().all(|entry| entry.given);
+    match how.copy_in_regions {
+        InRegions::Yes => relocate::into_regions(dir),
+        InRegions::IfGiven if are_given && config.medium == MediumKind::Logged => {
+            if let Err(e) = relocate::into_regions(dir) {
+                tracing::warn!("the copy of the pool's memory lies in the pool directory: {e}");
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What `how` asks for.
+fn wanted(how: &FormatOptions) -> Result<Config> {
+    let mut config = Config::new(how.medium, uuid::random()?);
+    (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
+    (config.threshold, config.cache, config.compression) = (how.threshold, how.cache, how.compression);
+    if how.medium != MediumKind::Logged {
+        config.nvram = how.nvram.clone().or(config.nvram);
+        (config.copy, config.mirror) = (how.copy.clone(), how.mirror);
+        return Ok(config);
+    }
+    match &how.nvram {
+        Some(path) => Err(Error::Pool(format!(
+            "{}: the memory of the medium `logged` is made by the pool itself; give its size alone",
+            path.display()
+        ))),
+        None => Ok(config),
+    }
+}
+
+/// The pool that is there, which is only lost with `force`.
+fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
+    match Config::read(dir) {
+        Ok(Some(_)) if !force => Err(Error::Pool(format!(
+            "{0} holds a pool already; mount it with `conquest mount {0} DIR`, or destroy it with `conquest format --force`",
+            dir.display()
+        ))),
+        Err(e) if !force => Err(e),
+        read => Ok(read.ok().flatten()),
+    }
+}
+
+/// On `logged`, a copy that lies where this one's is to be is only lost with `force`; what is none never, but of the pool that is there.
+fn refuse_copy_alone(dir: &Path, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
+    pram::region::Geometry::of(how.size)?;
+    if how.force && old.is_some() {
+        return Ok(());
+    }
+    if !how.force && files::hold_copy(dir) {
+        return Err(Error::Pool(format!(
+            "{0} holds the copy of a pool; make the pool of it with `conquest import {0}`, or destroy it with `conquest \
+             format --force`",
+            dir.display()
+        )));
+    }
+    refuse_foreign_copy(dir)
+}
+
+/// Fails if files lie in `dir` that are called like those of a copy, and are none.
+pub(super) fn refuse_foreign_copy(dir: &Path) -> Result<()> {
+    files::find_foreign(dir).map_or(Ok(()), |path| Err(holds_no_pool(&path)))
+}
+
+/// A pool has a directory of its own: who names another one by mistake would mix it with what is there.
+pub(super) fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
+    let disks = config.disks.iter().map(|entry| entry.at(dir));
+    let parts: Vec<PathBuf> = config.copy_dir(dir).into_iter().chain([config.nvram_path(dir)]).chain(disks).collect();
+    let is_expected = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        EXPECTED.contains(&name) || COPY.contains(&name) || parts.iter().any(|part| part.starts_with(path))
+    };
+    let entries = std::fs::read_dir(dir).map_err(|e| Error::host(dir, &e))?;
+    match entries.flatten().map(|entry| entry.path()).find(|path| !is_expected(path)) {
+        Some(other) => Err(Error::Pool(format!(
+            "{} has other files in it ({}): choose an empty directory, or use --force to make the pool beside them",
+            dir.display(),
+            other.file_name().unwrap_or_default().to_string_lossy()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The same on the other media, where region and copy are to be.
+fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
+    if let Some(there) = config.copy_dir(dir).filter(|copy| !how.force && paths::has_copy_files(copy)) {
+        return Err(Error::Pool(format!(
+            "{} holds the copy of a pool; destroy it with `conquest format --force`",
+            there.display()
+        )));
+    }
+    let path = config.nvram_path(dir);
+    let is_own = old.is_some_and(|old| paths::real(&old.nvram_path(dir)) == paths::real(&path));
+    file::refuse_target(&path, how.size, how.force, is_own)
+}
+
+/// A directory with the copy of another pool, or that is one, is never taken: what is there may be all that is left of it.
+fn refuse_copy_of_another(dir: &Path, config: &Config, old: Option<&Config>) -> Result<()> {
+    let Some(copy) = config.copy_dir(dir).filter(|copy| copy.canonicalize().ok() != dir.canonicalize().ok()) else {
+        return Ok(());
+    };
+    let own = old.and_then(|old| old.uuid_bytes().ok());
+    let found = files::open(&copy).ok().and_then(|disks| pram::copy::identify(&disks).ok());
+    if !copy.join(paths::CONFIG).exists() && found.is_none_or(|id| Some(id.uuid) == own) {
+        return Ok(());
+    }
+    Err(Error::Pool(format!(
+        "{} is the directory of another pool, or holds the copy of one: choose another; if that pool is gone, remove its files yourself",
+        copy.display()
+    )))
+}
+
+/// Keeps all from coming to any of these pools; fails if any process works on one.
+fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<Vec<Exclusive>> {
+    let mut held: Vec<Exclusive> = Vec::new();
+    for path in pools.into_iter().flatten().map(|config| config.lock_path(dir)) {
+        // By us, if both are one file.
+        if !held.iter().any(|held| is_at(held, &path).unwrap_or(false)) {
+            held.extend(locks::hold_unused(&path)?);
+        }
+    }
+    Ok(held)
+}
+
+/// Makes the file system in a region, and the log on its disks, and waits until the copy has it.
+fn fill(
+    region: Region,
+    copy: Option<pram::copy::Copy>,
+    how: &FormatOptions,
+    disks: &[Arc<dyn exraid::Region>],
+) -> Result<()> {
+    let keys = max_inodes(region.size());
+    let session = Session::private_with(region, keys, copy)?;
+    let (uid, gid) = how.root_owner;
+    Fs::format(&session, (uid, gid, how.root_mode), uuid::random_key()?)?;
+    make_log(&session, disks, how.cache.segment())?;
+    session.copy().map_or(Ok(()), |copy| Ok(copy.wait(&session)?))
+}
+
+/// Makes the pool in a device, `pool.toml` last: until then there is none.
+fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&Config>, plan: &Plan) -> Result<()> {
+    let made = device::take(&config.nvram_path(dir), how.size, how.force)?;
+    Config::remove(dir)?;
+    for config in old.into_iter().chain([config]) {
+        config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
+    }
+    let staged = Staged::begin(dir, config)?;
+    let disks = place::make(dir, staged.dir(), plan, config.uuid_bytes()?)?;
+    let (region, _) = file::format_region(made, &config.nvram_path(dir), config.uuid_bytes()?, layout::VERSION)?;
+    fill(region, None, how, &disks)?;
+    drop(disks);
+    if let Some(old) = old {
+        let uuid = old.uuid_bytes()?;
+        place::left_behind(dir, Some(old), config).try_for_each(|entry| place::remove(dir, entry, uuid))?;
+    }
+    for (n, entry) in place::waiting(dir, staged.dir(), config) {
+        place::take_place(dir, staged.dir(), n, entry)?;
+    }
+    config.write(dir)
+}

@@ -1,0 +1,145 @@
+//! Making a pool from its copy on disk alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pram::copy;
+use pram::copy::log::Identity;
+
+use super::lost::{self, Ask};
+use super::Builder;
+use crate::config::Config;
+use crate::copy::{files, logged, regions};
+use crate::disks;
+use crate::medium::MediumKind;
+use crate::paths::{self, IMAGE};
+use crate::region::map::map_private;
+use crate::region::{file, locks, marks, shared};
+use crate::uuid;
+use conquest_fs::error::{Error, Result};
+
+/// One process at a time, and only when nobody works on a region that has merely lost its name.
+pub fn from_mirror(dir: &Path, config: &Config, path: &Path) -> Result<()> {
+    let _alone = Builder::begin(dir)?;
+    if !file::is_lost(path, config.medium)? {
+        return Ok(());
+    }
+    refuse_used_copy(dir, config)?;
+    tracing::warn!("{} is lost; making it from its mirror", path.display());
+    let warn: Ask = &mut |found| {
+        tracing::warn!("{}: {found}; `conquest fsck` lists it", dir.display());
+        Ok(())
+    };
+    import(dir, config, &mut |_, _| {}, warn).map(drop)
+}
+
+/// Fails if any process writes to the copy of the pool at `dir`: its region may have been deleted or replaced meanwhile.
+pub fn refuse_used_copy(dir: &Path, config: &Config) -> Result<()> {
+    let copy = config.copy_dir(dir).filter(|copy| paths::has_copy_files(copy));
+    match copy.filter(|copy| files::are_in_use(copy).unwrap_or(false)) {
+        Some(copy) => Err(Error::Pool(format!(
+            "a process works on the pool at {}, and keeps its copy in {}, though its region is not there any more; end it \
+             first (unmount the pool): what it has done is in the copy then",
+            dir.display(),
+            copy.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Why the region of the pool at `dir`, which nobody uses, is not made from its copy unasked.
+pub fn kept(dir: &Path, config: &Config) -> Error {
+    let path = config.nvram_path(dir);
+    let stands = match compare(dir, config, &path) {
+        Ok(true) => "its copy holds all of it".into(),
+        Ok(false) => "it may hold more than its copy".into(),
+        Err(Error::Outdated(why)) => format!("it is an old one: {why}"),
+        Err(e) => format!("nothing tells which is newer: {e}"),
+    };
+    Error::Pool(format!(
+        "the pool's persistent RAM {} is there, and {stands}; to make it from the copy all the same, use `conquest import \
+         --force`",
+        path.display()
+    ))
+}
+
+/// Does the copy hold all of the region at `path`? An error if it has gone on without that, or if nothing tells.
+fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
+    let disks = regions::open_to_look(dir, config)?;
+    let id = copy::identify(&disks)?;
+    if config.medium == MediumKind::Logged {
+        let lock = files::open_file(dir, IMAGE)?;
+        return marks::is_copied(&shared::path(&lock, &id.uuid, "marks")?, &lock, id);
+    }
+    match file::open_region(path, dir, config.medium)? {
+        Some(opened) => Ok(copy::clean(&disks, id, &opened.region)?.is_some()),
+        // Another one has just taken its place.
+        None => Ok(false),
+    }
+}
+
+/// Makes the region of the pool at `dir` from its copy; the instant that it is of, nanoseconds since the epoch. What its disks lack
+/// is asked about before anything is given up.
+pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
+    let copy_dir = config.copy_dir(dir).unwrap_or_else(|| dir.into());
+    let disks = regions::open_to_look(dir, config)?;
+    let id = copy::identify(&disks).map_err(|e| broken(&copy_dir, &e.into()))?;
+    if id.uuid != config.uuid_bytes()? {
+        return Err(broken(&copy_dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&id.uuid)))));
+    }
+    if config.medium == MediumKind::Logged {
+        // Made from the copy when the pool is opened; given up when all of that can be read.
+        let loaded = copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&copy_dir, &e.into()))?;
+        let _held = locks::hold_unused(&config.lock_path(dir))?;
+        lost::ask_of(|| lost::memory_of(&disks, id, dir), dir, config, ask)?;
+        logged::forget(dir, &id.uuid);
+        return Ok(loaded.as_of.time);
+    }
+    let path = config.nvram_path(dir);
+    let mut refused = None;
+    let mut check = |file: &fs::File| {
+        let asked = lost::ask_of(|| map_private(file, &path), dir, config, ask);
+        asked.map_err(|e| Error::Pool(refused.insert(e).to_string()))
+    };
+    let made = file::import(&disks, id, &path, config.medium, &mut check, progress);
+    // What was refused is no fault of the copy.
+    made.map_err(|e| refused.unwrap_or_else(|| broken(&copy_dir, &e)))
+}
+
+/// Makes a pool on `logged` of a copy that is all there is in `dir`, `pool.toml` last; the instant that it is of.
+/// Memory that holds more than the copy is only lost with `force`.
+pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
+    if files::are_in_use(dir)? {
+        return Err(Error::Pool(format!(
+            "a pool is open whose copy lies in {}; unmount it first, or import another copy of these files",
+            dir.display()
+        )));
+    }
+    let id = copy::identify(&files::open(dir)?).map_err(|e| broken(dir, &e.into()))?;
+    let mut config = Config::new(MediumKind::Logged, uuid::text(&id.uuid));
+    config.disks = disks::adopted(dir, id.uuid);
+    if let Some(memory) = newer_memory(dir, &id)?.filter(|_| !force) {
+        return Err(Error::Pool(format!(
+            "the pool's memory {} is there, and newer than its copy: to keep it, put {1} back and mount {2}; to lose it, \
+             use `conquest import --force {2}`",
+            memory.display(),
+            paths::CONFIG,
+            dir.display()
+        )));
+    }
+    let as_of = import(dir, &config, &mut |_, _| {}, ask)?;
+    config.write(dir)?;
+    Ok(as_of)
+}
+
+/// The memory of the pool on `logged` whose copy lies in `dir`, unless that holds all of it.
+fn newer_memory(dir: &Path, id: &Identity) -> Result<Option<PathBuf>> {
+    let lock = files::open_file(dir, IMAGE)?;
+    let [region, marks] = [shared::path(&lock, &id.uuid, "region")?, shared::path(&lock, &id.uuid, "marks")?];
+    let is_newer = region.exists() && !marks::is_copied(&marks, &lock, *id).unwrap_or(false);
+    Ok(is_newer.then_some(region))
+}
+
+fn broken(dir: &Path, e: &Error) -> Error {
+    Error::Pool(format!("the pool's copy in {} cannot be used: {e}", dir.display()))
+}

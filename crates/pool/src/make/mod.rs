@@ -1,0 +1,133 @@
+//! Making a pool: beside what is there, whole, and then in its place in one step.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | one process at a time makes a pool in a directory |
+//! | [`format`] | an empty pool |
+//! | [`restore`] | a pool from a saved image |
+//! | [`refill`] | its disks, from an image with their content |
+//! | [`import`] | a pool from its copy alone |
+//! | [`from_disks`] | a pool from its disks alone |
+//! | [`relocate`] | its copy moves into its regions |
+//! | [`lost`] | what a pool in the making lacks of its large files |
+//! | [`destroy`] | the opposite: all of a pool goes |
+//! | [`staging`] | where a pool is made, beside what is there |
+//! | [`swap`] | the atomic swap: what was made takes the place of what is there, all of it or nothing |
+
+pub mod destroy;
+pub mod format;
+pub mod from_disks;
+pub mod import;
+pub mod lost;
+mod refill;
+pub mod relocate;
+pub mod restore;
+mod staging;
+mod swap;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use exraid::owner;
+
+use crate::config::Config;
+use crate::copy::{files, regions};
+use crate::paths;
+use conquest_fs::error::{Error, Result};
+
+/// Called before each change; an error ends it there, as a power cut would.
+pub type OnStep<'a> = &'a mut dyn FnMut() -> Result<()>;
+
+/// Does `work`, with a power cut before step `n` if it has so many.
+#[cfg(test)]
+fn cut_before(n: usize, work: impl FnOnce(OnStep) -> Result<()>) -> Result<()> {
+    let mut steps = 0;
+    work(&mut || {
+        steps += 1;
+        match steps == n {
+            true => Err(Error::Pool("power cut".into())),
+            false => Ok(()),
+        }
+    })
+}
+
+/// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process: the next one
+/// finishes what it has left. Directories that were made for it and stay empty go too.
+pub struct Builder {
+    _lock: Option<fs::File>,
+    /// The innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Builder {
+    pub fn begin(dir: &Path) -> Result<Builder> {
+        let builder = loop {
+            owner::refuse_foreign_dir(dir)?;
+            let made = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_path_buf).collect();
+            paths::make_dir(dir)?;
+            let file = fs::File::open(dir).map_err(|e| Error::host(dir, &e))?;
+            // Where a file system has no such locks it goes without.
+            let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).is_ok();
+            let found = file.metadata().map_err(|e| Error::host(dir, &e))?;
+            // Whoever failed before us may have taken it away.
+            if fs::metadata(dir).is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino())) {
+                break Builder { _lock: locked.then_some(file), made };
+            }
+        };
+        // What was to be finished there, too.
+        let unfinished = [paths::STAGING, paths::DECIDED].map(|name| dir.join(name));
+        unfinished.iter().try_for_each(|dir| owner::refuse_foreign_dir(dir))?;
+        if paths::is_swap_due(dir) {
+            tracing::warn!("{}: finishing what was interrupted", dir.display());
+            swap::finish(dir, &mut || Ok(()))?;
+        }
+        if destroy::is_due(dir) {
+            tracing::warn!("{}: a pool was not destroyed to the end; finishing that", dir.display());
+            destroy::finish(dir, &mut || Ok(()))?;
+            paths::make_dir(dir)?;
+        }
+        staging::clear(dir);
+        Ok(builder)
+    }
+
+    /// Finishes what was interrupted, if anything.
+    pub fn settle(dir: &Path) -> Result<()> {
+        match paths::is_swap_due(dir) {
+            true => Builder::begin(dir).map(drop),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Builder {
+    fn drop(&mut self) {
+        // What is not empty stays, and what it lies in.
+        let _ = self.made.iter().try_for_each(fs::remove_dir);
+    }
+}
+
+/// Gives back what was made in `dir` and has not taken its place, by whoever makes it.
+pub fn give_up(dir: &Path) {
+    staging::clear(dir);
+}
+
+/// Fails if the copy of any of these pools would be lost to a process that writes to it: of another pool, or of a region that
+/// is gone.
+pub fn refuse_used_copies<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
+    let pools: Vec<&Config> = pools.into_iter().flatten().collect();
+    if pools.iter().any(|config| config.copy_in_regions && regions::are_in_use(dir, config)) {
+        return Err(Error::Pool(format!(
+            "the disks of the pool at {} hold the copy of a pool that is in use; unmount that first",
+            dir.display()
+        )));
+    }
+    let mut copies = pools.into_iter().filter_map(|config| config.copy_dir(dir));
+    match copies.find(|copy| files::are_in_use(copy).unwrap_or(false)) {
+        Some(copy) => Err(Error::Pool(format!(
+            "{} holds the copy of a pool that is in use; unmount that first, or choose another directory",
+            copy.display()
+        ))),
+        None => Ok(()),
+    }
+}

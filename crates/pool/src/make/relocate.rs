@@ -1,0 +1,240 @@
+//! Moving the copy of a pool's memory from its directory into regions of the pool.
+//!
+//! | step | what | else, after a crash |
+//! | --- | --- | --- |
+//! | 1 | the table of segments keeps segments for it; committed | content is written there |
+//! | 2 | notes beside the labels name them; durable | nobody finds them |
+//! | 3 | nobody uses the pool; all of the copy is written there; durable | |
+//! | 4 | `pool.toml` says that it lies there; durable | what is there lacks something |
+//! | 5 | the files go; `image` stays, with a line of text: its locks tell who uses the pool, and memory is named after it | |
+//!
+//! Until step 4 the files are the copy, and whoever opens the pool gives the segments back. From then on they are not, and whoever opens
+//! it does step 5.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use exraid::duplex::raw::append;
+use exraid::duplex::{Duplex, Spans};
+use exraid::Region;
+use pram::copy::image::Image;
+use pram::copy::log::{Disk, Identity};
+use pram::copy::{self, SharedDisk};
+use rustix::fs::OFlags;
+
+use super::Builder;
+use conquest_fs::error::{Error, Result};
+use crate::config::Config;
+use crate::copy::room::{self, Streams};
+use crate::copy::{files, regions};
+use crate::disks::shared::Agreement;
+use crate::medium::MediumKind;
+use crate::options::OpenOptions;
+use crate::paths::{self, IMAGE, LOGS};
+use crate::region::locks;
+use crate::{read_config, Pool};
+
+/// Bytes that are copied at a time.
+const PIECE: usize = 1 << 20;
+/// How much longer the image may get at first, and by which part of it.
+const MORE: u64 = 8 << 20;
+const SHARE: u64 = 4;
+/// What `image` says then: nobody takes it for anything else.
+const STUB: &str = "CQ-LINK: the copy of this pool's memory lies in its regions; see pool.toml\n";
+
+/// Regions that it lies in, at most.
+pub const REGIONS: usize = 2;
+
+/// Moves the copy of the pool at `dir`, on `logged`, which nobody may use, into its regions.
+pub fn into_regions(dir: &Path) -> Result<()> {
+    let config = read_config(dir)?;
+    if config.copy_in_regions {
+        return Ok(());
+    }
+    let log = prepare(dir, &config)?;
+    if config.medium != MediumKind::Logged {
+        return begin_in_regions(dir, log);
+    }
+    let _alone = Builder::begin(dir)?;
+    let mut config = read_config(dir)?;
+    let _held = locks::hold_unused(&config.lock_path(dir))?;
+    // 3.
+    let from = files::take(dir, true)?;
+    let to = regions::take(dir, &config, true)?;
+    let streams = to.disks();
+    copy_all(&from.image, &streams.image, &dir.join(IMAGE), false)?;
+    for (n, name) in LOGS.iter().enumerate() {
+        copy_all(&from.logs[n], &streams.logs[n], &dir.join(name), true)?;
+    }
+    to.duplex.flush().map_err(|e| Error::Pool(e.to_string()))?;
+    copy::identify(&streams)?;
+    drop((streams, to, from));
+    // 4.
+    config.copy_in_regions = true;
+    config.write(dir)?;
+    clear(dir)
+}
+
+/// The same for a pool whose memory outlives a power cut: an empty copy, with logs of so many bytes, which gets all of it when the pool is opened.
+fn begin_in_regions(dir: &Path, size: u64) -> Result<()> {
+    let _alone = Builder::begin(dir)?;
+    let mut config = read_config(dir)?;
+    let _held = locks::hold_unused(&config.lock_path(dir))?;
+    let to = regions::take(dir, &config, true)?;
+    let streams = to.disks();
+    for (n, log) in streams.logs.iter().enumerate() {
+        let zeros = vec![0; PIECE];
+        let write = |at| log.write_all_at(&zeros, at).map_err(|e| Error::host(&dir.join(LOGS[n]), &e));
+        (0..size).step_by(PIECE).try_for_each(write)?;
+    }
+    copy::create(&streams, Identity { uuid: config.uuid_bytes()? }, size)?;
+    (config.copy_in_regions, config.copy) = (true, None);
+    config.write(dir)
+}
+
+/// Steps 1 and 2. Returns how many bytes a log has.
+fn prepare(dir: &Path, config: &Config) -> Result<u64> {
+    let pool = Pool::open(dir, &OpenOptions::default())?;
+    let (session, Some(union)) = (pool.session(), pool.union()) else {
+        return Err(Error::Pool(format!("{} has no disks that its copy could lie on", dir.display())));
+    };
+    let log = union.log();
+    for region in log.regions() {
+        exraid::duplex::forget(&*region).map_err(|e| Error::Pool(e.to_string()))?;
+        log.release_unnamed(session, region.number(), &|look| look(&[]), true)?;
+    }
+    let sizes = match config.medium {
+        MediumKind::Logged => sizes(dir)?,
+        _ => {
+            let log = copy::log_bytes(session.region().size());
+            [pool.status()?.used + MORE, log, log]
+        }
+    };
+    let mut members: Vec<(Arc<dyn Region>, Spans)> = Vec::new();
+    let mut why = None;
+    for region in log.homes_for_copy(session, &[])? {
+        if members.len() == REGIONS {
+            break;
+        }
+        let taken: Vec<u32> = members.iter().map(|(region, _)| region.number()).collect();
+        if !log.fail_apart(session, region.number(), &taken)? {
+            continue;
+        }
+        match keep_ahead(&pool, &region, &sizes) {
+            Ok(spans) => members.push((region, spans)),
+            Err(e) => why = Some(e),
+        }
+    }
+    if members.is_empty() {
+        let why = why.map_or_else(|| "no region takes content".into(), |e| e.to_string());
+        return Err(Error::Pool(format!(
+            "{}: no region has {} MiB for the copy of the memory: {why}",
+            dir.display(),
+            sizes.iter().sum::<u64>() >> 20
+        )));
+    }
+    session.copy().map_or(Ok(()), |copy| copy.wait(session))?;
+    let common = Agreement::beside(dir, config, "copy")?;
+    let text = config.to_text()?;
+    Duplex::create(&members, log.segment(), text.as_bytes(), Some(common.common()))
+        .map_err(|e| Error::Pool(e.to_string()))?;
+    Ok(sizes[regions::LOGS[0]])
+}
+
+/// Bytes that each stream needs.
+fn sizes(dir: &Path) -> Result<Streams> {
+    let disks = files::open(dir)?;
+    let image = Image::extent(&disks.image)?;
+    let mut sizes = [image + (image / SHARE).max(MORE), 0, 0];
+    for (size, name) in sizes[1..].iter_mut().zip(LOGS) {
+        let path = dir.join(name);
+        *size = fs::metadata(&path).map_err(|e| Error::host(&path, &e))?.len();
+    }
+    Ok(sizes)
+}
+
+/// With room for the copy of a full memory, if the region has so much.
+fn keep_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<Spans> {
+    let size = pool.session().region().size();
+    if let Some(mut ahead) = room::within(size, region.properties().size) {
+        ahead.iter_mut().zip(sizes).for_each(|(bytes, needed)| *bytes = (*bytes).max(*needed));
+        if let Ok(spans) = keep(pool, region.number(), &ahead) {
+            return Ok(spans);
+        }
+    }
+    tracing::warn!(
+        "{} has too little room for the copy of {} MiB of memory: once its disks and the memory are full, nothing can be changed until there is \
+         room; a pool with less memory, or a larger disk, never comes to that",
+        region.name(),
+        size >> 20
+    );
+    keep(pool, region.number(), sizes)
+}
+
+fn keep(pool: &Pool, region: u32, sizes: &Streams) -> Result<Spans> {
+    let (session, Some(union)) = (pool.session(), pool.union()) else { return Ok(Spans::default()) };
+    let (log, mut spans) = (union.log(), Spans::default());
+    for (n, size) in sizes.iter().enumerate() {
+        match log.keep(session, region, size.div_ceil(log.segment())) {
+            Ok(segments) => append(&mut spans[n], &segments),
+            Err(e) => {
+                spans.iter().try_for_each(|spans| log.release_kept(session, region, spans))?;
+                return Err(e.into());
+            }
+        }
+    }
+    Ok(spans)
+}
+
+/// Copies a file of the copy; with `zeros` also where it is zero. (Of a disk that is a file, a flush of what is written for the first time
+/// has something to tell the host's file system: an `fsync` takes twice as long.)
+fn copy_all(from: &SharedDisk, to: &SharedDisk, path: &Path, zeros: bool) -> Result<()> {
+    let len = fs::metadata(path).map_err(|e| Error::host(path, &e))?.len();
+    let mut bytes = vec![0; PIECE];
+    for at in (0..len).step_by(PIECE) {
+        let piece = &mut bytes[..(len - at).min(PIECE as u64) as usize];
+        from.read_exact_at(piece, at).map_err(|e| Error::host(path, &e))?;
+        if zeros || at == 0 || piece.iter().any(|byte| *byte != 0) {
+            to.write_all_at(piece, at).map_err(|e| Error::host(path, &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Step 5: no file of a copy that lies in regions.
+pub fn clear(dir: &Path) -> Result<()> {
+    for name in LOGS {
+        match fs::remove_file(dir.join(name)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::host(&dir.join(name), &e)),
+            _ => {}
+        }
+    }
+    write_stub(dir)
+}
+
+/// Is that all that there is in `dir` of a copy?
+pub fn is_elsewhere(dir: &Path) -> bool {
+    let is_stub = |file: fs::File| {
+        let mut text = [0; STUB.len() + 1];
+        FileExt::read_at(&file, &mut text, 0).is_ok_and(|len| text[..len] == *STUB.as_bytes())
+    };
+    let file = paths::open_own(dir, IMAGE, OFlags::RDONLY).ok().flatten();
+    file.is_some_and(is_stub) && !LOGS.iter().any(|log| dir.join(log).exists())
+}
+
+/// The file `image` of a pool whose copy lies elsewhere: its locks tell who uses the pool.
+pub fn write_stub(dir: &Path) -> Result<()> {
+    let path = dir.join(IMAGE);
+    let file = paths::open_or_make(dir, IMAGE)?;
+    let write = || {
+        if file.metadata()?.len() != STUB.len() as u64 {
+            FileExt::write_all_at(&file, STUB.as_bytes(), 0)?;
+            file.set_len(STUB.len() as u64)?;
+            file.sync_all()?;
+        }
+        Ok(())
+    };
+    write().map_err(|e| Error::host(&path, &e))
+}

@@ -1,0 +1,236 @@
+//! Making a pool from a saved image, in the same order as [an empty one](super::format::format).
+
+use std::path::Path;
+
+use pram::blocks::BLOCK;
+use pram::medium::Ram;
+use pram::save::Progress;
+use pram::{Mapping, Region, Session};
+
+use super::format::{refuse_foreign_copy, refuse_other_files};
+use super::lost::{self, Ask};
+use super::refill::{OfImage, Refill};
+use super::staging::Staged;
+use super::{refuse_used_copies, relocate, Builder, OnStep};
+use crate::config::{Config, DiskEntry};
+use crate::copy::{files, logged};
+use crate::disks::{self, place};
+use crate::medium::MediumKind;
+use crate::options::NewRegion;
+use crate::paths::{self, IMAGE};
+use crate::region::map::map_private;
+use crate::region::{device, file, locks, shared};
+use crate::rescue::salvage;
+use crate::uuid;
+use conquest_fs::error::{Error, Result};
+use conquest_fs::max_inodes;
+use ilfs::carry::{Carried, Stream};
+use ilfs::Log;
+
+/// What a restore may do to what is there, and what it gets.
+#[derive(Clone, Copy)]
+pub struct Over<'a> {
+    /// That of a pool that is there stays.
+    pub medium: Option<MediumKind>,
+    pub force: bool,
+    /// Disks for its regions, in their order, where the image has their content.
+    pub disks: &'a [NewRegion],
+}
+
+/// What was restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Bytes of content that were written to disks; that could not be read when the image was made; and that it leads to and does not have,
+    /// about, where the pool has no disks.
+    pub content: u64,
+    pub unread: u64,
+    pub left_out: u64,
+}
+
+/// Makes the pool at `dir` from an image, in the same order. What its disks lack is asked about before it takes its place.
+pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: Ask, step: OnStep) -> Result<Restored> {
+    pram::save::info(image)?;
+    let alone = Builder::begin(dir)?;
+    let old = match Config::read(dir) {
+        Err(e) if !over.force => return Err(e),
+        read => read.ok().flatten(),
+    };
+    let config = like(old.as_ref(), over.medium)?;
+    refuse_there(dir, old.as_ref(), &config, over.force)?;
+    if old.is_none() && !over.force {
+        let disks = disks::adopted(dir, pram::save::info(image)?.uuid);
+        refuse_other_files(dir, &Config { disks, ..config.clone() })?;
+    }
+    refuse_used_copies(dir, [Some(&config)])?;
+    let orphan = orphan(dir, old.as_ref(), over.force)?;
+    if old.is_none() {
+        salvage::set_aside(dir)?;
+    }
+    let in_regions = old.as_ref().is_some_and(|old| old.copy_in_regions);
+    if device::is_device(&config.nvram_path(dir), config.medium)? {
+        let restored = restore_device(dir, image, &config, over, progress)?;
+        drop(alone);
+        return copy_again(dir, in_regions).map(|()| restored);
+    }
+    let staged = Staged::begin(dir, &config)?;
+    let content = match config.medium {
+        MediumKind::Logged => logged::restore(staged.dir(), dir, image, progress)?,
+        medium => file::restore_region(image, &config.nvram_path(dir), medium, progress)?,
+    };
+    let info = *content.info();
+    // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
+    let held = locks::hold_unused(&config.lock_path(dir))?;
+    refuse_used_copies(dir, [Some(&config)])?;
+    let disks = disks(dir, old.as_ref(), info.uuid, over.force)?;
+    let mut config = Config { uuid: uuid::text(&info.uuid), disks, ..config };
+    let region = match config.medium {
+        MediumKind::Logged => shared::region_path(staged.dir(), &info.uuid),
+        _ => paths::beside_region(&config.nvram_path(dir)),
+    };
+    let memory = || map_private(&open_region(&region)?, &region);
+    // Its own disks others take the place of, where they lack what the image has.
+    let renew = info.with_content && config.disks.iter().all(|entry| !entry.given);
+    let mut lacks = false;
+    let mut note = |_: &lost::Incomplete| {
+        lacks = true;
+        Ok(())
+    };
+    lost::ask_of(memory, dir, &config, if renew { &mut note } else { ask })?;
+    if lacks {
+        config.disks.clear();
+    }
+    let (given, staged_in) = (over.disks, Some(&staged));
+    let new = Refill { dir, old: old.as_ref(), config: &config, force: over.force, given, staged: staged_in };
+    let (disks, restored) = content_of(&new, OfImage { content, progress }, &memory)?;
+    staged.place(&Config { disks, ..config }, step)?;
+    orphan.iter().for_each(|region| salvage::remove(region));
+    drop((held, alone));
+    copy_again(dir, in_regions).map(|()| restored)
+}
+
+/// The disks of a pool in the making, and what is on them: its own, where it has any, else those that are made of the content of the image.
+fn content_of(
+    new: &Refill,
+    mut image: OfImage,
+    memory: &dyn Fn() -> Result<Mapping>,
+) -> Result<(Vec<DiskEntry>, Restored)> {
+    let (has_disks, is_whole) = (!new.config.disks.is_empty(), image.content.info().with_content);
+    if !new.given.is_empty() && (has_disks || !is_whole) {
+        let why =
+            if has_disks { "the pool that is there keeps its disks" } else { "the image has no content for them" };
+        return Err(Error::Pool(format!("{why}: restore it without --disk")));
+    }
+    if is_whole && !has_disks {
+        if let Some((mut stream, carries)) = Stream::open(&mut image)? {
+            let made = new.run(memory()?, &mut stream, &carries)?;
+            stream.end()?;
+            let Carried { blocks, unread } = made.carried;
+            return Ok((made.disks, Restored { content: blocks * BLOCK, unread: unread * BLOCK, left_out: 0 }));
+        }
+    } else {
+        image.content.skip(image.progress)?;
+    }
+    let left_out = if is_whole || has_disks { 0 } else { led_to(memory()?, new.config)? };
+    Ok((new.config.disks.clone(), Restored { left_out, ..Restored::default() }))
+}
+
+/// Bytes of content on disks that memory leads to, about.
+fn led_to(memory: Mapping, config: &Config) -> Result<u64> {
+    let region = Region::open(memory, Box::new(Ram::like(config.medium.into())))?;
+    let keys = max_inodes(region.size());
+    let session = Session::private(region, keys)?;
+    let log = Log::open(&session, &[], ilfs::Options::default())?;
+    Ok(log.map_or(Ok(0), |log| log.carries_about(&session))?)
+}
+
+/// What lies in the regions is the copy of what was there: one of the new memory takes its place.
+fn copy_again(dir: &Path, in_regions: bool) -> Result<()> {
+    match in_regions {
+        true => relocate::into_regions(dir),
+        false => Ok(()),
+    }
+}
+
+fn open_region(path: &Path) -> Result<std::fs::File> {
+    std::fs::File::open(path).map_err(|e| Error::host(path, &e))
+}
+
+/// The pool that is to be made, but for its UUID.
+fn like(old: Option<&Config>, medium: Option<MediumKind>) -> Result<Config> {
+    match (old, medium) {
+        (Some(old), Some(medium)) if medium != old.medium => {
+            Err(Error::Pool(format!("the pool that is there is on `{}`, not on `{medium}`", old.medium)))
+        }
+        // Its copy moves there when it is made.
+        (Some(old), _) => Ok(Config { copy_in_regions: false, ..old.clone() }),
+        (None, medium) => Ok(Config::new(medium.unwrap_or(MediumKind::Logged), String::new())),
+    }
+}
+
+/// The disks of the pool with this UUID that is made in the place of `old`: it keeps those that carry it.
+fn disks(dir: &Path, old: Option<&Config>, uuid: [u8; 16], force: bool) -> Result<Vec<DiskEntry>> {
+    let Some(old) = old else { return Ok(disks::adopted(dir, uuid)) };
+    match old.disks.first() {
+        _ if old.uuid_bytes().is_ok_and(|old| old == uuid) => Ok(old.disks.clone()),
+        Some(disk) if !force => Err(Error::Pool(format!(
+            "the image is of another pool ({}) than {} is, whose disks would be given up ({}): restore it to another \
+             directory, or use --force",
+            uuid::text(&uuid),
+            dir.display(),
+            disk.at(dir).display()
+        ))),
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) -> Result<()> {
+    let region = Some(config.nvram_path(dir)).filter(|path| config.medium != MediumKind::Logged && path.exists());
+    // A pool whose region is lost gets another, and another copy.
+    let is_lost = old.is_some() && config.medium != MediumKind::Logged;
+    let there = region.or_else(|| config.copy_dir(dir).filter(|copy| !is_lost && paths::has_copy_files(copy)));
+    match there {
+        Some(path) if !force => {
+            let path = path.display();
+            Err(Error::Pool(format!("{path} exists; overwrite it with `conquest restore --force`")))
+        }
+        // What is no part of a pool stays.
+        Some(_) if old.is_none() && config.medium == MediumKind::Logged => refuse_foreign_copy(dir),
+        Some(path) if old.is_none() => file::refuse_target(&path, 0, force, false),
+        Some(_) => locks::refuse_attached(&config.lock_path(dir)),
+        None => Ok(()),
+    }
+}
+
+/// Without the copy's files nothing but its name leads to the memory.
+fn orphan(dir: &Path, old: Option<&Config>, force: bool) -> Result<Option<std::path::PathBuf>> {
+    let orphan = old.filter(|_| !dir.join(IMAGE).exists()).map(|old| salvage::find(dir, old));
+    let Some(region) = orphan.transpose()?.flatten() else { return Ok(None) };
+    shared::refuse_mapped(&region)?;
+    match force {
+        true => Ok(Some(region)),
+        false => Err(Error::Pool(format!(
+            "{} is the memory of this pool, whose copy is gone: all that is left of it. Save it first with `conquest save`, \
+             or give it up with `conquest restore --force`",
+            region.display()
+        ))),
+    }
+}
+
+/// Overwrites the region, a device; nobody attaches until all is done.
+fn restore_device(dir: &Path, image: &Path, config: &Config, over: Over, progress: Progress) -> Result<Restored> {
+    let path = config.nvram_path(dir);
+    let (content, _held) = device::restore_device(image, &path, config.uuid_bytes().ok(), progress)?;
+    let info = *content.info();
+    // A running copy of what was there.
+    config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
+    let disks = disks(dir, Some(config), info.uuid, true)?;
+    let new = Config { uuid: uuid::text(&info.uuid), disks, ..config.clone() };
+    let refill = Refill { dir, old: Some(config), config: &new, force: over.force, given: over.disks, staged: None };
+    let memory = || map_private(&open_region(&path)?, &path);
+    let (disks, restored) = content_of(&refill, OfImage { content, progress }, &memory)?;
+    let new = Config { disks, ..new };
+    let uuid = config.uuid_bytes().unwrap_or(info.uuid);
+    place::left_behind(dir, Some(config), &new).try_for_each(|entry| place::remove(dir, entry, uuid))?;
+    new.write(dir)?;
+    Ok(restored)
+}

@@ -1,0 +1,511 @@
+//! What was made beside a pool takes its place: all of it or nothing, wherever that is interrupted.
+//!
+//! What takes the place is whole and durable: in [`STAGING`] its `pool.toml` and, on `logged`, the files of its copy; on the
+//! other media [beside the region](beside_region) that it replaces the new one, since that may lie in another file system. Then, in
+//! this order:
+//!
+//! 1. `STAGING` is named [`DECIDED`], durably. Until then the pool is what was there, from then on what was made: whoever
+//!    comes next does the rest, and any part of it again.
+//! 2. Memory and marks of what was there go. Earlier, what only they hold would be lost with something that never was; later,
+//!    the file that they are named after would not lead to them any more.
+//! 3. The region takes its place.
+//! 4. The copy of what was there goes, durably: a new one is made when the pool is opened. Earlier, an old region that was
+//!    lost by then could not be made from it.
+//! 5. The disks of what was there go that are not those of the new pool, whose own take their places: they are durable
+//!    one by one. Earlier, an old pool would have lost its content; later, its memory would lead to disks that are gone.
+//! 6. The files take their places, durably; then `pool.toml` does, by which it is known that anything is left to do; and that
+//!    too is durable before `DECIDED` goes.
+//! 7. `DECIDED` goes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pram::copy;
+
+use super::OnStep;
+use crate::config::Config;
+use crate::copy::{files, logged};
+use crate::disks::place;
+use crate::medium::MediumKind;
+use crate::paths::{self, beside_region, COPY, DECIDED, IMAGE, STAGING};
+use crate::region::marks;
+use conquest_fs::error::{Error, Result};
+
+/// Puts what was made in `STAGING` in the place of what is in `dir`, where nobody is attached nor can be.
+pub fn replace(dir: &Path, step: OnStep) -> Result<()> {
+    step()?;
+    fs::rename(dir.join(STAGING), dir.join(DECIDED)).map_err(|e| Error::host(&dir.join(DECIDED), &e))?;
+    sync(dir).map_err(|e| Error::host(dir, &e))?;
+    finish(dir, step)
+}
+
+/// Does what is left to do, while nobody else makes a pool there.
+pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
+    let from = dir.join(DECIDED);
+    if let Some(new) = Config::read_for(dir, &from.join(paths::CONFIG))? {
+        let old = Config::read(dir).ok().flatten();
+        let swap = Swap { dir, from: &from, old: old.as_ref(), new: &new };
+        swap.clear_way(step)?;
+        swap.move_in(step)?;
+    }
+    step()?;
+    fs::remove_dir_all(&from).map_err(|e| unfinished(dir, &e))
+}
+
+/// Where one pool takes the place of another, or of none.
+struct Swap<'a> {
+    dir: &'a Path,
+    from: &'a Path,
+    old: Option<&'a Config>,
+    new: &'a Config,
+}
+
+impl Swap<'_> {
+    fn clear_way(&self, step: OnStep) -> Result<()> {
+        // Of a pool that this one was copied from, say.
+        if let Some(copy) = self.old_copies().find(|copy| files::are_in_use(copy).unwrap_or(false)) {
+            return Err(Error::Pool(format!(
+                "{}: making the pool was interrupted, and cannot be finished while somebody uses the copy in {}: unmount that \
+                 first",
+                self.dir.display(),
+                copy.display()
+            )));
+        }
+        // With its image, which comes last, the memory would be that of the new pool.
+        if self.is_region_new() || self.from.join(IMAGE).exists() {
+            step()?;
+            self.forget_memory();
+        }
+        if self.is_region_new() {
+            step()?;
+            self.place_region().map_err(|e| unfinished(self.dir, &e))?;
+        }
+        for copy in self.old_copies() {
+            step()?;
+            files::remove(&copy);
+            sync(&copy).map_err(|e| unfinished(self.dir, &e))?;
+        }
+        self.change_disks(step)
+    }
+
+    fn change_disks(&self, step: OnStep) -> Result<()> {
+        let uuid = self.old.map(Config::uuid_bytes).transpose()?.unwrap_or_default();
+        for entry in place::left_behind(self.dir, self.old, self.new) {
+            step()?;
+            place::remove(self.dir, entry, uuid)?;
+        }
+        for (n, entry) in place::waiting(self.dir, self.from, self.new) {
+            step()?;
+            place::take_place(self.dir, self.from, n, entry)?;
+        }
+        Ok(())
+    }
+
+    fn move_in(&self, step: OnStep) -> Result<()> {
+        for name in COPY.into_iter().filter(|name| self.from.join(name).exists()) {
+            step()?;
+            self.move_file(name)?;
+        }
+        sync(self.dir).map_err(|e| Error::host(self.dir, &e))?;
+        step()?;
+        self.move_file(paths::CONFIG)?;
+        sync(self.dir).map_err(|e| Error::host(self.dir, &e))
+    }
+
+    fn move_file(&self, name: &str) -> Result<()> {
+        fs::rename(self.from.join(name), self.dir.join(name)).map_err(|e| unfinished(self.dir, &e))
+    }
+
+    /// Is the region a file that takes the place of another?
+    fn is_region_new(&self) -> bool {
+        self.new.medium != MediumKind::Logged
+    }
+
+    fn forget_memory(&self) {
+        self.old.iter().for_each(|old| forget(self.dir, old));
+        if self.old.is_none() {
+            forget_orphan(self.dir);
+        }
+        if self.is_region_new() {
+            let path = self.new.nvram_path(self.dir);
+            let uuids: Vec<_> = self.old.into_iter().chain([self.new]).flat_map(Config::uuid_bytes).collect();
+            // Also those that were left of a region whose file had the number of the new one: they would say of the new one
+            // that its copy holds it.
+            for lock in [&path, &beside_region(&path)].into_iter().flat_map(fs::File::open) {
+                uuids.iter().for_each(|uuid| marks::forget(&lock, uuid));
+            }
+        }
+    }
+
+    fn place_region(&self) -> std::io::Result<()> {
+        let path = self.new.nvram_path(self.dir);
+        let (new, path) = (beside_region(&path), path.canonicalize().unwrap_or(path));
+        if !new.exists() {
+            return Ok(());
+        }
+        if let Ok(old) = fs::metadata(&path) {
+            // Whoever might open the pool still may.
+            let _ = std::os::unix::fs::chown(&new, Some(old.uid()), Some(old.gid()));
+            let _ = fs::set_permissions(&new, old.permissions());
+        }
+        fs::rename(&new, &path)?;
+        sync(path.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// The directories of copies that nobody is to find. On `logged` the new one takes the place of the old.
+    fn old_copies(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let copies = self.old.into_iter().chain([self.new]).filter_map(|config| config.copy_dir(self.dir));
+        let own = self.dir.canonicalize().ok().filter(|_| !self.is_region_new());
+        copies.filter(move |copy| paths::has_copy_files(copy) && copy.canonicalize().ok() != own)
+    }
+}
+
+/// Gives up what shared memory holds of the pool that was in `dir`.
+pub fn forget(dir: &Path, old: &Config) {
+    match (old.medium, old.uuid_bytes(), fs::File::open(old.lock_path(dir))) {
+        (MediumKind::Logged, Ok(uuid), _) => logged::forget(dir, &uuid),
+        (_, Ok(uuid), Ok(lock)) => marks::forget(&lock, &uuid),
+        _ => {}
+    }
+}
+
+/// The same where a copy is all that there is.
+fn forget_orphan(dir: &Path) {
+    if let Some(id) = files::open(dir).ok().and_then(|disks| copy::identify(&disks).ok()) {
+        logged::forget(dir, &id.uuid);
+    }
+}
+
+pub fn sync(dir: &Path) -> std::io::Result<()> {
+    fs::File::open(dir)?.sync_all()
+}
+
+fn unfinished(dir: &Path, e: &std::io::Error) -> Error {
+    Error::Pool(format!(
+        "{}: making the pool was interrupted and cannot be finished: {e}; open the pool once as its owner, where the directory \
+         can be written",
+        dir.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::super::cut_before;
+    use super::super::format::format;
+    use super::super::lost;
+    use super::super::restore::{self, Over};
+    use super::*;
+    use conquest_fs::path::View;
+    use crate::region::shared;
+    use crate::rescue::orphans;
+    use crate::{Layout, NewDisk, NewRegion};
+    use crate::{Caller, FormatOptions, OpenOptions, Pool};
+    use crate::{Layout, NewDisk, NewRegion};
+    use conquest_fs::path::View;
+
+    struct Home(tempfile::TempDir);
+
+    impl Home {
+        /// A pool that holds a file of this name.
+        fn with(name: &str, how: &FormatOptions) -> Home {
+            let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
+            fs::File::create(given(&home.dir())).and_then(|file| file.set_len(20 << 20)).expect("a file");
+            Pool::format(&home.dir(), how).expect("formatted");
+            View::new(&home.open(), Caller::root()).create(name.as_bytes(), 0o600).expect("made");
+            home
+        }
+
+        fn dir(&self) -> PathBuf {
+            self.0.path().join("pool")
+        }
+
+        fn open(&self) -> Pool {
+            Pool::open(&self.dir(), &OpenOptions::default()).expect("a pool")
+        }
+
+        fn has(&self, name: &str) -> bool {
+            let pool = self.open();
+            assert_eq!(pool.fsck(false, &mut |_, _| {}).expect("checked").problems, Vec::<String>::new());
+            assert!(pool.session().copy().is_some());
+            let found = View::new(&pool, Caller::root()).stat(name.as_bytes()).is_ok();
+            found
+        }
+
+        fn memory(&self) -> Vec<PathBuf> {
+            Pool::memory(&self.dir()).expect("names")
+        }
+
+        fn save(&self) -> PathBuf {
+            let image = self.0.path().join("saved");
+            self.open().save(&image, &mut |_, _| {}).expect("saved");
+            image
+        }
+    }
+
+    impl Drop for Home {
+        fn drop(&mut self) {
+            Pool::memory(&self.dir()).iter().flatten().for_each(|path| _ = fs::remove_file(path));
+        }
+    }
+
+    fn logged() -> FormatOptions {
+        FormatOptions::on(MediumKind::Logged, 8 << 20)
+    }
+
+    fn battery() -> FormatOptions {
+        FormatOptions { copy: Some(".".into()), ..FormatOptions::on(MediumKind::Battery, 8 << 20) }
+    }
+
+    fn mirrored() -> FormatOptions {
+        FormatOptions { copy: Some("mirror".into()), mirror: true, ..FormatOptions::on(MediumKind::Battery, 8 << 20) }
+    }
+
+    /// With a disk of its own and one that was there before.
+    fn on_disks(how: FormatOptions) -> FormatOptions {
+        let disk = |path: &str, size| NewDisk { path: path.into(), size };
+        let regions = vec![disk("disk", Some(16 << 20)).into(), disk("../given", None).into()];
+        FormatOptions { regions, ..how }
+    }
+
+    /// The same two as one region.
+    fn on_a_mirror(how: FormatOptions) -> FormatOptions {
+        let regions = on_disks(how.clone()).regions;
+        let disks = regions.into_iter().flat_map(|region| region.disks).collect();
+        FormatOptions { regions: vec![NewRegion { layout: Layout::Mirror, disks }], ..how }
+    }
+
+    fn given(dir: &Path) -> PathBuf {
+        dir.with_file_name("given")
+    }
+
+    type Make<'a> = &'a dyn Fn(&Path, OnStep) -> Result<()>;
+
+    const OVER: Over = Over { medium: None, force: true, disks: &[] };
+
+    fn restore(dir: &Path, image: &Path, step: OnStep) -> Result<()> {
+        restore::restore(dir, image, OVER, &mut |_, _| {}, &mut lost::refuse, step).map(drop)
+    }
+
+    /// Makes a pool in the place of another, interrupted before step `n`; false if it has fewer.
+    fn interrupted(home: &Home, make: Make, n: usize) -> bool {
+        cut_before(n, |step| make(&home.dir(), step)).is_err()
+    }
+
+    /// With a pool like `how` that has the file "old" and is [`interrupted`] again and again, `check` after each, told
+    /// whether the old pool should be there. How often it was interrupted.
+    fn at_each_step(how: &FormatOptions, make: Make, check: impl Fn(&Home, bool)) -> usize {
+        for n in 1.. {
+            let home = Home::with("old", how);
+            let stopped = interrupted(&home, make, n);
+            check(&home, n == 1);
+            if !stopped {
+                return n - 1;
+            }
+        }
+        0
+    }
+
+    /// What is made new has the file "new" if it `is_restored`.
+    fn leaves_one(how: &FormatOptions, make: Make, is_restored: bool) -> usize {
+        at_each_step(how, make, |home, old| {
+            assert_eq!((home.has("old"), home.has("new")), (old, !old && is_restored));
+            let is_hidden = |path: PathBuf| path.to_string_lossy().contains(STAGING);
+            let left = fs::read_dir(home.dir()).expect("a directory").flatten().map(|entry| entry.path());
+            assert_eq!(left.filter(|path| is_hidden(path.clone())).count(), 0);
+        })
+    }
+
+    #[test]
+    fn an_interrupted_restore_leaves_the_old_pool_or_the_new_one() {
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        let make: Make = &|dir, step| restore(dir, &image, step);
+        assert_eq!(leaves_one(&logged(), make, true), 7, "the name, the memory, four files, the directory");
+        for how in [battery(), mirrored()] {
+            assert_eq!(leaves_one(&how, make, true), 6, "the name, the marks, region, copy, pool.toml, the directory");
+        }
+    }
+
+    /// It lacks what is in the copy, which must not be taken for its own.
+    #[test]
+    fn an_interrupted_restore_of_an_older_state_leaves_no_copy_that_does_not_fit() {
+        for how in [battery(), mirrored()] {
+            let home = Home::with("new", &how);
+            let image = home.save();
+            for n in 1..=6 {
+                assert!(interrupted(&home, &|dir, step| restore(dir, &image, step), n));
+                View::new(&home.open(), Caller::root()).create(b"later", 0o600).expect("made");
+                assert!(home.has("new") && home.has("later"));
+                restore(&home.dir(), &image, &mut || Ok(())).expect("repeated");
+                assert!(home.has("new") && !home.has("later"));
+            }
+        }
+    }
+
+    #[test]
+    fn an_interrupted_format_leaves_the_old_pool_or_the_new_one() {
+        let all = [logged(), battery(), mirrored()];
+        for (old, new) in all.iter().flat_map(|old| all.iter().map(move |new| (old, new))) {
+            let new = FormatOptions { force: true, ..new.clone() };
+            leaves_one(old, &|dir, step| format(dir, &new, step), false);
+        }
+    }
+
+    /// Also where both have the same disks. Opening it tells whether a disk is another pool's.
+    #[test]
+    fn an_interrupted_format_leaves_a_pool_with_its_disks() {
+        let all = [logged(), on_disks(logged()), on_disks(battery())];
+        let mirror = on_a_mirror(logged());
+        let pairs = all.iter().flat_map(|old| all.iter().map(move |new| (old, new)));
+        for (old, new) in pairs.chain([(&all[1], &mirror), (&mirror, &mirror)]) {
+            let new = FormatOptions { force: true, ..new.clone() };
+            at_each_step(old, &|dir, step| format(dir, &new, step), |home, is_old| {
+                assert_eq!(home.has("old"), is_old);
+                let expected = if is_old { &old.regions } else { &new.regions };
+                let disks: usize = expected.iter().map(|region| region.disks.len()).sum();
+                assert_eq!(home.open().status().expect("facts").disks.len(), disks);
+                let dir = home.dir();
+                assert_eq!(dir.join("disk").exists(), !expected.is_empty());
+                assert!(!beside_region(&dir.join("disk")).exists());
+                assert_eq!(label_of(&given(&dir)).is_some(), !expected.is_empty(), "it has a label or lost it");
+            });
+        }
+    }
+
+    /// Whose disk it is.
+    fn label_of(path: &Path) -> Option<exraid::Uuid> {
+        let disk = exraid::Disk::open(path, &exraid::Options::default()).expect("a file");
+        exraid::Label::read(&disk).ok().map(|label| label.pool)
+    }
+
+    #[test]
+    fn an_interrupted_restore_keeps_disks_that_carry_the_uuid() {
+        for how in [on_disks(logged()), on_disks(battery())] {
+            let home = Home::with("new", &how);
+            let image = home.save();
+            View::new(&home.open(), Caller::root()).create(b"later", 0o600).expect("made");
+            for n in 1.. {
+                let stopped = interrupted(&home, &|dir, step| restore(dir, &image, step), n);
+                assert!(home.has("new"));
+                assert_eq!(home.open().status().expect("facts").disks.len(), 2);
+                if !stopped {
+                    break;
+                }
+            }
+            assert!(!home.has("later"));
+        }
+    }
+
+    #[test]
+    fn a_restore_of_another_pool_gives_up_disks_only_when_told_to() {
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        let home = Home::with("old", &on_disks(battery()));
+        // Its region is lost: there is no other reason to refuse.
+        fs::remove_file(home.dir().join("nvram")).expect("removed");
+        let over = Over { medium: None, force: false, disks: &[] };
+        let refused = restore::restore(&home.dir(), &image, over, &mut |_, _| {}, &mut lost::refuse, &mut || Ok(()));
+        let told = refused.expect_err("disks of another").to_string();
+        assert!(told.contains("another pool") && told.contains("--force") && told.contains("disk"), "{told}");
+        assert!(home.dir().join("disk").exists() && label_of(&given(&home.dir())).is_some());
+        restore(&home.dir(), &image, &mut || Ok(())).expect("forced");
+        assert!(home.has("new"));
+        assert!(!home.dir().join("disk").exists() && label_of(&given(&home.dir())).is_none());
+    }
+
+    #[test]
+    fn memory_stays_until_it_is_decided_that_it_goes() {
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        for n in 1..9 {
+            let home = Home::with("old", &logged());
+            let memory = home.memory();
+            interrupted(&home, &|dir, step| restore(dir, &image, step), n);
+            assert!(memory.iter().all(|path| path.exists() == (n <= 2)), "before step {n}");
+            home.has("new");
+            assert!(memory.iter().all(|path| path.exists() == (n == 1)), "after step {n}");
+        }
+    }
+
+    /// Until the pool has its place another one is there, or none: memory was given back as that of a pool which is gone.
+    #[test]
+    fn memory_of_a_pool_in_the_making_stays() {
+        let home = Home::with("new", &logged());
+        let (image, empty) = (home.save(), Home(tempfile::tempdir_in("/dev/shm").expect("a directory")));
+        let over = FormatOptions { force: true, ..logged() };
+        for home in [&home, &empty] {
+            let makes: [Make; 2] = [&|dir, step| restore(dir, &image, step), &|dir, step| format(dir, &over, step)];
+            for make in makes {
+                make(&home.dir(), &mut || Ok(orphans::sweep())).expect("made");
+                let memory = home.memory();
+                assert!(memory.iter().all(|path| path.exists()), "{memory:?}");
+            }
+        }
+        interrupted(&home, &|dir, step| restore(dir, &image, step), 2);
+        orphans::sweep();
+        let uuid = pram::save::info(&image).expect("an image").uuid;
+        assert!(
+            shared::region_path(&home.dir().join(DECIDED), &uuid).exists(),
+            "that of the pool which is there from then on"
+        );
+        assert!(home.has("new"));
+    }
+
+    #[test]
+    fn a_pool_whose_restore_was_interrupted_is_imported_from_what_counts() {
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        at_each_step(&logged(), &|dir, step| restore(dir, &image, step), |home, old| {
+            Pool::import(&home.dir(), true, &mut |_, _| {}).expect("imported");
+            assert_eq!((home.has("old"), home.has("new")), (old, !old));
+        });
+    }
+
+    /// As in the directory of a pool that was copied, with a copy elsewhere.
+    #[test]
+    fn a_copy_in_use_stays_where_another_pool_names_it() {
+        let away = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let how =
+            FormatOptions { copy: Some(away.path().join("copy")), ..FormatOptions::on(MediumKind::Battery, 8 << 20) };
+        let (home, other) = (Home::with("old", &how), tempfile::tempdir_in("/dev/shm").expect("a directory"));
+        let in_use = home.open();
+        let made = other.path().join(DECIDED);
+        fs::create_dir(&made).expect("a directory");
+        for dir in [other.path(), made.as_path()] {
+            fs::copy(home.dir().join(paths::CONFIG), dir.join(paths::CONFIG)).expect("copied");
+        }
+        let told = finish(other.path(), &mut || Ok(())).expect_err("it is in use").to_string();
+        assert!(told.contains("unmount that first"), "{told}");
+        assert!(paths::has_copy_files(&away.path().join("copy")));
+        drop(in_use);
+        assert!(home.has("old"));
+    }
+
+    /// A copy was deleted that somebody worked with who had come before the restore was done; or he was told that the region
+    /// was that of another pool.
+    #[test]
+    fn who_comes_before_all_is_done_waits() {
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        for (how, n) in [logged(), battery(), mirrored()].iter().flat_map(|how| (1..=6).map(move |n| (how, n))) {
+            let (home, steps) = (Home::with("old", how), AtomicUsize::new(0));
+            std::thread::scope(|s| {
+                let mut coming = None;
+                let done = restore(&home.dir(), &image, &mut || {
+                    if steps.fetch_add(1, Ordering::Relaxed) + 1 == n {
+                        coming = Some(s.spawn(|| View::new(&home.open(), Caller::root()).stat(b"new").is_ok()));
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    Ok(())
+                });
+                done.expect("restored");
+                assert!(coming.expect("begun").join().expect("opened"), "at step {n}");
+            });
+            assert!(home.has("new"));
+        }
+    }
+}

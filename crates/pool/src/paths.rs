@@ -1,0 +1,105 @@
+//! What the files of a pool are called and where they lie, on disk and in shared memory.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use exraid::owner::{self, Foreign};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use conquest_fs::error::{Error, Result};
+
+/// What a pool says of itself, in its directory.
+pub const CONFIG: &str = "pool.toml";
+pub const DEFAULT_NVRAM: &str = "nvram";
+/// The disk of a pool where nobody says which.
+pub const DISK: &str = "disk";
+/// The log of a mount's server, in the pool directory.
+pub const LOG: &str = "server.log";
+pub const IMAGE: &str = "image";
+pub const LOGS: [&str; 2] = ["redo-0", "redo-1"];
+/// The files of a copy in the order in which they take their places: without the image, the last, there is none.
+pub const COPY: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
+/// Where runtime segments lie: memory that every process sees and no reboot keeps.
+pub const RUNTIME_DIR: &str = "/dev/shm";
+
+/// Where a pool is made, in its directory; and what that is called from when it is decided that it takes its place.
+pub const STAGING: &str = ".restored";
+pub const DECIDED: &str = ".restored-whole";
+
+/// What scrubbing has found wrong and nobody has acknowledged.
+pub const DAMAGE: &str = "damage.json";
+/// Locked by who changes that.
+pub const DAMAGE_LOCK: &str = ".damage";
+
+/// Locked by who rebuilds members of regions.
+pub const REBUILD: &str = ".rebuild";
+
+/// What `pool.toml` is called once it is decided that its pool is destroyed.
+pub const DESTROYED: &str = "pool.toml.destroyed";
+
+/// The files of a copy in `dir`, whether or not they are there.
+pub fn copy_files(dir: &Path) -> [PathBuf; 3] {
+    [IMAGE, LOGS[0], LOGS[1]].map(|name| dir.join(name))
+}
+
+/// The path without symbolic links, also of a file that is not there.
+pub fn real(path: &Path) -> PathBuf {
+    let beside = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(beside).unwrap_or_else(|| path.into())
+}
+
+/// Does any file of a copy lie in `dir`?
+pub fn has_copy_files(dir: &Path) -> bool {
+    copy_files(dir).iter().any(|path| path.exists())
+}
+
+/// Has something that was decided on not taken its place yet?
+pub fn is_swap_due(dir: &Path) -> bool {
+    dir.join(DECIDED).exists()
+}
+
+/// Where the file is made that is to take the place of the region at `path`.
+pub fn beside_region(path: &Path) -> PathBuf {
+    // What a link leads to is replaced, not the link.
+    let real = path.canonicalize().unwrap_or_else(|_| path.into());
+    let mut hidden = OsString::from(".");
+    hidden.push(real.file_name().unwrap_or_default());
+    hidden.push(STAGING);
+    real.with_file_name(hidden)
+}
+
+/// Opens a file of the pool directory `dir`, or makes it, by these flags: a file that is [ours](owner). `None` if there is none.
+pub fn open_own(dir: &Path, name: &str, flags: OFlags) -> Result<Option<fs::File>> {
+    let path = dir.join(name);
+    let file = match owner::open_within(dir, name.as_ref(), flags) {
+        Ok(file) => file,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::LOOP) => return Err(Foreign::Link(path).into()),
+        Err(e) => return Err(Error::host(&path, &e)),
+    };
+    owner::refuse_foreign_open(&file, &path)?;
+    match file.metadata().map_err(|e| Error::host(&path, &e))?.is_file() {
+        true => Ok(Some(file)),
+        false => Err(Error::Pool(format!("{} is no file; remove it", path.display()))),
+    }
+}
+
+/// The same for writing: it is made where there is none.
+pub fn open_or_make(dir: &Path, name: &str) -> Result<fs::File> {
+    let opened = open_own(dir, name, OFlags::WRONLY | OFlags::CREATE)?;
+    opened.ok_or_else(|| Error::host(dir, &ErrorKind::NotFound.into()))
+}
+
+/// Makes a directory, in which nobody else may write.
+pub fn make_dir(dir: &Path) -> Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            Error::Pool(format!("{}: not permitted to make the pool directory", dir.display()))
+        }
+        _ => Error::host(dir, &e),
+    })
+}

@@ -1,0 +1,243 @@
+//! The region's file or device: making it, finding it, opening it.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use exraid::duplex::Duplex;
+use pram::copy::log::{now, Identity};
+use pram::copy::{import, Copy, Disks};
+use pram::region::HEADERS;
+use pram::save::{is_at, Content, Progress};
+use pram::session::Exclusive;
+use pram::Region;
+
+use super::locks::{self, hold, Check};
+use super::map::{device, map_file, medium_of, named, open_both, open_failed, refuse_data, Made};
+use super::shared;
+use crate::medium::MediumKind;
+use crate::paths::{self, beside_region};
+use conquest_fs::error::{Error, Result};
+use conquest_fs::layout;
+
+/// Fails if nothing can be made at `path`, whatever is there, or what is there may not be lost: memory of a pool only with `force`, and other
+/// content never, but in the file of the pool that is replaced.
+pub fn refuse_target(path: &Path, size: u64, force: bool, is_own: bool) -> Result<()> {
+    if size > 0 {
+        pram::region::Geometry::of(size)?;
+    }
+    let Ok(found) = fs::metadata(path) else { return Ok(()) };
+    if found.is_dir() {
+        return Err(Error::Pool(format!("{} is a directory; give a file or a device", path.display())));
+    }
+    match found.is_file() && !(force && is_own) {
+        true => refuse_data(path, force),
+        // A device is asked as such.
+        false => Ok(()),
+    }
+}
+
+/// Makes the file that is to be the region at `path`, beside what is there.
+pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
+    let found = fs::metadata(path).ok();
+    if found.as_ref().is_some_and(|found| found.file_type().is_char_device()) {
+        return Err(Error::Pool(format!("{} is a device; a DAX device needs `--medium dax`", path.display())));
+    }
+    if found.as_ref().is_some_and(|found| !found.is_file()) {
+        return Err(Error::Pool(format!("{} is no regular file; give a file or a DAX device", path.display())));
+    }
+    let size = if size == 0 { found.map_or(0, |found| found.len()) } else { size } / pram::SEGMENT * pram::SEGMENT;
+    pram::region::Geometry::of(size)?;
+    let file = make_beside(path)?;
+    file.set_len(size).map_err(|e| no_room(path, size, &e))?;
+    refuse_too_much(&file, path, size)?;
+    if medium == MediumKind::Dax {
+        // Its size too must be there after a power cut; its content is from here on ours to flush.
+        file.sync_all().map_err(|e| Error::host(path, &e))?;
+    }
+    Ok(Made { map: map_file(&file, path, medium, size)?, medium: medium_of(&file, path, medium)?, file })
+}
+
+/// Makes the file that is to be the region at `path`, empty, which nobody else makes.
+pub fn make_beside(path: &Path) -> Result<fs::File> {
+    let beside = beside_region(path);
+    let _ = fs::remove_file(&beside);
+    let made = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside);
+    made.map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            Error::Pool(format!("{}: not permitted to make a file in this directory", path.display()))
+        }
+        _ => Error::host(path, &e),
+    })
+}
+
+/// Fails where the file system could never have so much, whatever else is in it.
+fn refuse_too_much(file: &fs::File, path: &Path, size: u64) -> Result<()> {
+    match shared::total(file) {
+        Some(total) if size > total => {
+            let _ = fs::remove_file(beside_region(path));
+            Err(Error::Pool(format!(
+                "{}: the file system has {} MiB in all; give --nvram SIZE no more than that",
+                path.display(),
+                total >> 20
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn no_room(path: &Path, size: u64, e: &std::io::Error) -> Error {
+    let beside = match path.exists() {
+        true => " beside what is there, which stays until all of the new one is: remove it first, or",
+        false => ";",
+    };
+    Error::Pool(format!(
+        "{}: no room for {} MiB of persistent RAM ({e}){beside} give a smaller --nvram SIZE",
+        path.display(),
+        size >> 20
+    ))
+}
+
+/// The region, and its file.
+pub fn format_region(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> Result<(Region, fs::File)> {
+    let region = Region::format(made.map, made.medium, uuid, version, now()).map_err(|e| match e {
+        pram::Error::Host { errno, .. } => no_room(path, 0, &errno.into()),
+        e => e.into(),
+    })?;
+    pram::copy::note_new(&region)?;
+    Ok((region, made.file))
+}
+
+/// Makes the file that is to be the region at `path` from an image, beside what is there.
+pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
+    let beside = beside_region(path);
+    let content = pram::save::restore_beside(image, path, &beside, medium.into(), progress)?;
+    // What could not be opened afterwards is not made.
+    if medium == MediumKind::Dax {
+        let mapped = open_both(&beside).and_then(|file| map_file(&file, path, medium, content.info().size).map(drop));
+        mapped.inspect_err(|_| _ = fs::remove_file(&beside))?;
+    }
+    Ok(content)
+}
+
+/// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch. Where `check` refuses the file
+/// that is to be the region, what is there stays.
+pub fn import(
+    disks: &Disks,
+    id: Identity,
+    path: &Path,
+    medium: MediumKind,
+    check: Check,
+    progress: Progress,
+) -> Result<i64> {
+    let way = &mut locks::clear_for(path, None, check);
+    if medium == MediumKind::Dax && path.exists() {
+        let file = open_both(path)?;
+        if let Some(device) = device(&file, path, medium)? {
+            let map = map_file(&file, path, medium, device.size)?;
+            return Ok(import::device(disks, id, &map, &*medium_of(&file, path, medium)?, way, progress)?.time);
+        }
+    }
+    Ok(import::file(disks, id, path, medium.into(), way, progress)?.time)
+}
+
+/// Is there no region at `path`: no file, or a DAX device, which is always there, without a header?
+pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
+    if !path.exists() {
+        return Ok(true);
+    }
+    let file = open_both(path)?;
+    match device(&file, path, medium)? {
+        Some(device) => Ok(map_file(&file, path, medium, device.size)?.is_zero(0, HEADERS as u64)?),
+        None => Ok(false),
+    }
+}
+
+/// Of which pool the region at `path` is.
+pub fn uuid_at(path: &Path, medium: MediumKind) -> Result<[u8; 16]> {
+    let file = open_both(path)?;
+    Ok(map_region(&file, path, path, medium)?.info.uuid)
+}
+
+/// A region that is to be attached to, while nobody else attaches.
+pub struct Opened {
+    pub region: Region,
+    pub exclusive: Exclusive,
+    pub copy: Option<Copy>,
+    /// Where that lies, if in regions.
+    pub duplex: Option<Arc<Duplex>>,
+}
+
+/// Opens and maps the region at `path`, of the pool at `dir`; again if it was replaced before it could be locked. `None` if
+/// another pool takes the place of this one.
+pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option<Opened>> {
+    loop {
+        let file = open_file(path, dir)?;
+        let lock = file.try_clone().map_err(|e| Error::host(path, &e))?;
+        // Refused at once if it is none: it may be in the making, for minutes.
+        let exclusive = hold(lock, path, || map_region(&file, path, dir, medium).map(drop))?;
+        if paths::is_swap_due(dir) {
+            return Ok(None);
+        }
+        if is_at(&exclusive, path)? {
+            let region = map_region(&file, path, dir, medium)?;
+            return Ok(Some(Opened { region, exclusive, copy: None, duplex: None }));
+        }
+    }
+}
+
+fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
+    fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => missing(path, dir),
+        _ => open_failed(path, &e),
+    })
+}
+
+/// What can be done where the region of the pool at `dir` is not there.
+pub fn missing(path: &Path, dir: &Path) -> Error {
+    Error::Pool(format!(
+        "the pool's persistent RAM {} is missing; put it back, make it from the pool's copy on disk with `conquest import {1}`, or from an \
+         image with `conquest restore {1} FILE`",
+        path.display(),
+        dir.display()
+    ))
+}
+
+fn map_region(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<Region> {
+    let size = match device(file, path, medium)? {
+        Some(device) => device.size,
+        None => probe(file, path, dir, medium)?,
+    };
+    let map = map_file(file, path, medium, size)?;
+    map.advise_huge();
+    Region::open(map, medium_of(file, path, medium)?).map_err(named(path))
+}
+
+/// The size of the region in `file`, by its header.
+fn probe(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<u64> {
+    let found = file.metadata().map_err(|e| Error::host(path, &e))?.len();
+    let mut header = vec![0; HEADERS.min(found as usize)];
+    file.read_exact_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
+    let (size, kind) = Region::probe(&header).map_err(named(path))?;
+    kind.expect(medium.into()).map_err(named(path))?;
+    if found < size {
+        return Err(Error::Pool(format!(
+            "{} is truncated: {found} of {size} bytes are there; restore it with `conquest restore {} FILE`",
+            path.display(),
+            dir.display()
+        )));
+    }
+    Ok(size)
+}
+
+pub fn refuse_other_version(region: &pram::Region) -> Result<()> {
+    if region.info.app_version == layout::VERSION {
+        return Ok(());
+    }
+    Err(Error::Pool(format!(
+        "the pool has file system version {}, this program reads version {}",
+        region.info.app_version,
+        layout::VERSION
+    )))
+}

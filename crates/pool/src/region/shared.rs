@@ -1,0 +1,212 @@
+//! Files in shared memory: the region of a pool on `logged`, and what is named beside it.
+//!
+//! Anybody may make files there, so only those of the pool's owner, or root's, count.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use pram::mem::Sync;
+use pram::region::HEADERS;
+use pram::save::is_at;
+use pram::{session, Mapping, Region};
+use rustix::fs::{flock, FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::paths::{IMAGE, RUNTIME_DIR};
+use conquest_fs::error::{Error, Result};
+
+/// The path in shared memory of what belongs to the pool whose processes lock `lock`: its `region` or `marks`.
+pub fn path(lock: impl AsFd, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
+    let stat = rustix::fs::fstat(lock).map_err(|errno| Error::Host { what: "the pool's locks".into(), errno })?;
+    Ok(Path::new(RUNTIME_DIR).join(format!("{}-{what}", session::shared_name(uuid, &stat))))
+}
+
+/// Where the region of the pool in `dir` is.
+pub fn region_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
+    match rustix::fs::stat(dir.join(IMAGE)) {
+        Ok(stat) => Path::new(RUNTIME_DIR).join(format!("{}-region", session::shared_name(uuid, &stat))),
+        Err(_) => RUNTIME_DIR.into(),
+    }
+}
+
+/// The UUID in what the files of a pool in shared memory are called.
+pub fn uuid_of(name: &str) -> Option<[u8; 16]> {
+    let digits = name.strip_prefix("conquest-")?.get(..32)?;
+    u128::from_str_radix(digits, 16).ok().map(u128::to_be_bytes)
+}
+
+/// A file in shared memory, if it is there. Anybody may make files there: only those of the pool's owner count.
+pub fn open_shared(path: &Path, lock: &fs::File) -> Result<Option<fs::File>> {
+    let owner = lock.metadata().map_err(|e| Error::host(path, &e))?.uid();
+    match open_plain(path, true) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        opened => made_by(owner, opened, path).map(Some),
+    }
+}
+
+/// Opens a file where anybody may make some: not what a link leads to, and nothing that would have to be waited for.
+pub fn open_plain(path: &Path, write: bool) -> std::io::Result<fs::File> {
+    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+    let file = fs::OpenOptions::new().read(true).write(write).custom_flags(flags.bits() as i32).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("this is no file; remove it")),
+    }
+}
+
+/// What was opened at `path`, if this user made it, or root.
+pub fn made_by(owner: u32, opened: std::io::Result<fs::File>, path: &Path) -> Result<fs::File> {
+    let file = opened.map_err(|e| Error::host(path, &e))?;
+    match file.metadata().map_err(|e| Error::host(path, &e))?.uid() {
+        uid if uid == owner || uid == 0 => Ok(file),
+        _ => Err(Error::Pool(format!("{} does not belong to the owner of the pool directory: if it is this pool's memory, have both belong to one; else move it away", path.display()))),
+    }
+}
+
+pub fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Makes a file in shared memory, zeroed, for whoever may open the pool. Memory is taken when it is first touched.
+pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<fs::File> {
+    let _ = fs::remove_file(path);
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|e| Error::host(path, &e))?;
+    let owner = lock.metadata().map_err(|e| Error::host(path, &e))?;
+    let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
+    let _ = rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::from_raw_mode(owner.mode() & 0o666));
+    match rustix::fs::ftruncate(&file, len) {
+        Ok(()) => Ok(file),
+        Err(errno) => {
+            let _ = fs::remove_file(path);
+            Err(no_room(path, len, errno))
+        }
+    }
+}
+
+/// A region that is being made. While its maker has it, it counts as one that will be finished.
+pub struct NewRegion<R> {
+    pub filled: R,
+    pub file: fs::File,
+}
+
+/// The same for a region, which `fill` fills by writing: what finds no room there is told, and what is not written takes no
+/// memory.
+pub fn make_region<R>(
+    path: &Path,
+    lock: &fs::File,
+    len: u64,
+    fill: impl FnOnce(&fs::File) -> Result<R>,
+) -> Result<NewRegion<R>> {
+    let file = make_locked(path, lock, len)?;
+    let filled = match total(&file) {
+        Some(total) if len > total => Err(no_room(path, len, Errno::NOSPC)),
+        _ => fill(&file).map_err(|e| match e {
+            Error::Host { errno: Errno::NOSPC | Errno::NOMEM, .. } => {
+                no_room(path, file.metadata().map_or(len, |found| found.len()), Errno::NOSPC)
+            }
+            e => e,
+        }),
+    };
+    if filled.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    filled.map(|filled| NewRegion { filled, file })
+}
+
+/// Bytes that the file system of a file has in all; `None` if it has no limit.
+pub fn total(file: &fs::File) -> Option<u64> {
+    let found = rustix::fs::fstatvfs(file).ok().filter(|found| found.f_blocks > 0)?;
+    Some(found.f_blocks.saturating_mul(found.f_frsize))
+}
+
+/// The same of the file at `path`; `None` for a device.
+pub fn total_at(path: &Path) -> Option<u64> {
+    let file = fs::File::open(path).ok()?;
+    file.metadata().ok().filter(|found| found.is_file())?;
+    total(&file)
+}
+
+/// Maps a region in shared memory, which may become larger than the `len` bytes that it has.
+pub fn map_region(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
+    let mapped = Mapping::growing(file, len, Sync::No, Region::told_len);
+    mapped.map_err(|errno| Error::Host { what: format!("mapping {}", path.display()), errno })
+}
+
+/// Bytes of the region in `file`, as its header says, if all of them are there.
+pub fn region_size(file: &fs::File, path: &Path) -> Result<u64> {
+    let mut header = [0; HEADERS];
+    let read = file.read_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
+    let (size, _) = Region::probe(&header[..read])?;
+    let found = file.metadata().map_err(|e| Error::host(path, &e))?.len();
+    match found < size {
+        true => Err(Error::Pool(format!("it has {found} bytes, should have {size}"))),
+        false => Ok(size),
+    }
+}
+
+fn make_locked(path: &Path, lock: &fs::File, len: u64) -> Result<fs::File> {
+    loop {
+        let file = make_shared(path, lock, len)?;
+        while flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
+        // Until it was locked, whoever sweeps may have taken it for one that was left.
+        if is_at(&file, path)? {
+            return Ok(file);
+        }
+    }
+}
+
+fn no_room(path: &Path, len: u64, errno: Errno) -> Error {
+    let free = rustix::fs::statvfs(RUNTIME_DIR).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+    Error::Pool(format!(
+        "{}: no room for {} MiB ({errno}): {RUNTIME_DIR} has {} MiB left; make room there (`conquest umount --release` gives \
+         the memory of another pool back)",
+        path.display(),
+        len >> 20,
+        free >> 20
+    ))
+}
+
+/// Fails if a process works on it, as far as we may know: without the copy there are no locks to tell.
+pub fn refuse_mapped(path: &Path) -> Result<()> {
+    let name = path.to_string_lossy();
+    let maps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    match pids.find(|pid| maps(pid).contains(&*name)) {
+        Some(pid) => Err(Error::Pool(format!(
+            "process {pid} works on the pool's memory {name}; unmount the pool first: the memory stays"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Removes all in shared memory that is named after a file, of whatever pool.
+pub fn remove_named_after(file: &fs::Metadata) {
+    let number = format!("-{:x}-{:x}", file.dev(), file.ino());
+    let is_its = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = name.strip_prefix('.').unwrap_or(name);
+        let rest = name.split_once(&number).map(|(_, rest)| rest);
+        name.starts_with("conquest-") && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let entries = fs::read_dir(RUNTIME_DIR).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(is_its).for_each(|path| _ = fs::remove_file(path));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who mounts a pool was told to give it less memory.
+    #[test]
+    fn who_finds_no_room_learns_how_much_there_is() {
+        let path = Path::new(RUNTIME_DIR).join(format!("conquest-test{}full-0-0-region", std::process::id()));
+        let lock = tempfile::tempfile().expect("a file");
+        let told = make_region(&path, &lock, 1 << 50, |_| Ok(())).err().expect("too much").to_string();
+        assert!(told.contains("1073741824 MiB") && told.contains("MiB left; make room"), "{told}");
+        assert!(!told.contains("--nvram") && !path.exists());
+    }
+}

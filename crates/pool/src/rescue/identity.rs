@@ -1,0 +1,138 @@
+//! Which pool memory belongs to.
+//!
+//! Memory is named after the UUID of its pool and the numbers of the file `image`. Pools that were restored from one image
+//! have one UUID; a disk that is attached anew gives its files another number, and a file that is lost has none. So memory
+//! notes, with its marks, where its copy lies, and the lineage of that, which a restored pool does not share. The place is
+//! noted anew whenever a pool is opened, since its directory may have been renamed.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pram::copy::log;
+use pram::copy::marks::Marks;
+
+use conquest_fs::error::{Error, Result};
+use crate::paths::{self, DECIDED, IMAGE, LOGS};
+use crate::region::locks;
+use crate::region::shared::open_plain;
+
+/// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
+const PATH_AT: u64 = 1024;
+const PATH: usize = 1024;
+/// Where they hold its lineage.
+const LINEAGE_AT: u64 = PATH_AT + PATH as u64;
+/// A copy: its region's UUID and its lineage.
+type Key = ([u8; 16], u32);
+
+/// What memory knows of where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryIdentity {
+    dir: Option<PathBuf>,
+    key: Key,
+}
+
+impl MemoryIdentity {
+    /// Of the memory of the pool `uuid` whose copy of that lineage lies in `dir`.
+    pub fn of(dir: &Path, uuid: [u8; 16], lineage: u32) -> Result<MemoryIdentity> {
+        let dir = std::path::absolute(dir).map_err(|e| Error::host(dir, &e))?;
+        // What is too long for a note is nowhere.
+        let dir = Some(dir).filter(|dir| dir.as_os_str().len() < PATH);
+        Ok(MemoryIdentity { dir, key: (uuid, lineage) })
+    }
+
+    /// As the marks of memory of the pool `uuid` say.
+    pub fn read(marks: &Marks, uuid: [u8; 16]) -> Result<MemoryIdentity> {
+        let path: [u8; PATH] = marks.note(PATH_AT)?;
+        let len = path.iter().position(|b| *b == 0).unwrap_or(0);
+        let dir = (len > 0).then(|| Path::new(std::ffi::OsStr::from_bytes(&path[..len])).to_path_buf());
+        Ok(MemoryIdentity { dir, key: (uuid, marks.note(LINEAGE_AT)?) })
+    }
+
+    /// Notes it.
+    pub fn write(&self, marks: &Marks) -> Result<()> {
+        if MemoryIdentity::read(marks, self.key.0)? == *self {
+            return Ok(());
+        }
+        let mut path = [0u8; PATH];
+        let dir = self.dir.as_ref().map_or(&[][..], |dir| dir.as_os_str().as_bytes());
+        path[..dir.len()].copy_from_slice(dir);
+        marks.set_note(PATH_AT, &path)?;
+        Ok(marks.set_note(LINEAGE_AT, &self.key.1)?)
+    }
+
+    /// Where its copy lay last, if that is noted.
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
+    /// Is it the memory of the pool at `dir`? Where a log is left there it says so; without one only the place does.
+    pub fn is(&self, dir: &Path) -> bool {
+        match key_at(dir).filter(|_| self.is_known()) {
+            // The directory may have been renamed; or copied, and what it was copied from is still there.
+            Some(key) => key == self.key && !self.is_anothers(dir),
+            None => self.is_from(dir),
+        }
+    }
+
+    /// Is it the memory of another pool than that at `dir`, which is still there?
+    pub fn is_anothers(&self, dir: &Path) -> bool {
+        self.is_known() && !self.is_from(dir) && self.is_in_place()
+    }
+
+    /// Is the pool gone whose memory this is, called `name`: its directory, or all that was in it; or is another pool there? Who
+    /// makes a pool there has [its memory](Self::hold_gone) before that.
+    pub fn is_gone(&self, name: &str) -> bool {
+        let Some(dir) = &self.dir else { return false };
+        // Before it moves to the directory itself.
+        if fs::metadata(dir.join(DECIDED).join(IMAGE)).is_ok_and(|image| is_named_after(name, &image)) {
+            return false;
+        }
+        match fs::metadata(dir.join(IMAGE)) {
+            Ok(image) if is_named_after(name, &image) => false,
+            Ok(_) if !self.is_known() => true,
+            Ok(_) => key_at(dir).is_some_and(|key| key != self.key),
+            Err(e) => {
+                e.kind() == std::io::ErrorKind::NotFound
+                    && !dir.join(paths::CONFIG).exists()
+                    && !paths::has_copy_files(dir)
+            }
+        }
+    }
+
+    /// The same, where nobody makes a pool; nor does anybody while what this returns is held.
+    pub fn hold_gone(&self, name: &str) -> Option<locks::Unmade> {
+        let unmade = locks::hold_unmade(self.dir.as_ref()?).ok()??;
+        self.is_gone(name).then_some(unmade)
+    }
+
+    /// A version that noted no lineage has left 0.
+    fn is_known(&self) -> bool {
+        self.key.1 != 0
+    }
+
+    fn is_from(&self, dir: &Path) -> bool {
+        let number = |dir: &Path| fs::metadata(dir).ok().map(|found| (found.dev(), found.ino()));
+        self.dir.as_ref().is_some_and(|noted| match (number(noted), number(dir)) {
+            // The directory is lost too.
+            (None, None) => std::path::absolute(dir).is_ok_and(|dir| dir == *noted),
+            (noted, dir) => noted == dir,
+        })
+    }
+
+    /// Is the copy still there, or what is left of it?
+    fn is_in_place(&self) -> bool {
+        self.dir.as_ref().is_some_and(|dir| key_at(dir) == Some(self.key))
+    }
+}
+
+/// Whose copy lies in `dir`, as long as one of its logs can be read.
+fn key_at(dir: &Path) -> Option<Key> {
+    LOGS.iter().find_map(|name| log::whose(&open_plain(&dir.join(name), false).ok()?).ok())
+}
+
+/// Is memory that is called `name` that of this image?
+fn is_named_after(name: &str, image: &fs::Metadata) -> bool {
+    name.ends_with(&format!("-{:x}-{:x}", image.dev(), image.ino()))
+}

@@ -1,0 +1,143 @@
+//! What memory this host holds, and whose it is, for who looks: nothing is mapped that its owner could cut short.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pram::copy::log::Identity;
+use pram::copy::Copy;
+use serde::Serialize;
+
+use super::identity::MemoryIdentity;
+use super::orphans;
+use crate::config::Config;
+use crate::medium::MediumKind;
+use crate::region::{locks, marks, shared};
+use crate::status::{as_text, as_text_if_any};
+use crate::uuid;
+use conquest_fs::error::{Error, Result};
+
+/// The memory of a pool on `logged`, whether anybody works with it or not.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    /// Its file in shared memory.
+    #[serde(serialize_with = "as_text")]
+    pub path: PathBuf,
+    /// Of its pool.
+    pub uuid: String,
+    /// The user that made it.
+    pub owner: u32,
+    /// Bytes of the region, and those that it and its marks take now.
+    pub size: u64,
+    pub taken: u64,
+    /// Where its pool is or was, if that can be read.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub pool: Option<PathBuf>,
+    pub belongs: Belongs,
+    /// The pool's copy on disk held all of it when the last commit was durable; `None`: that cannot be read.
+    pub copied: Option<bool>,
+}
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Belongs {
+    /// That of the pool.
+    Pool,
+    /// That of a pool which is gone, or in whose place another one is.
+    Gone,
+    /// Another user made it, who alone may say whose it is.
+    Another,
+    /// Nothing that could be read says so.
+    Unknown,
+}
+
+/// All memory of pools on `logged` on this host.
+pub fn all() -> Result<Vec<Memory>> {
+    Ok(orphans::memories()?.into_iter().filter_map(|(uuid, region)| look_at(uuid, &region).ok()).collect())
+}
+
+/// The memory in the file `region`, of the pool `uuid`.
+pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
+    let found = fs::symlink_metadata(region).map_err(|e| Error::host(region, &e))?;
+    if !found.is_file() {
+        return Err(Error::Pool(format!("{} is no file", region.display())));
+    }
+    let is_ours = found.uid() == shared::own_uid();
+    let marks_path = marks::beside(region);
+    let marks_taken = marks_path.as_ref().and_then(|path| fs::symlink_metadata(path).ok()).map_or(0, |m| m.blocks());
+    let read = marks_path.filter(|_| is_ours).and_then(|path| marks::read_out(&path, found.uid()).ok());
+    let identity = read.as_ref().and_then(|marks| MemoryIdentity::read(marks, uuid).ok());
+    let id = Identity { uuid };
+    let copied = |marks| Some(marks::holds_all(marks).ok()? && Copy::is_known(marks, id).ok()?);
+    Ok(Memory {
+        path: region.into(),
+        uuid: uuid::text(&uuid),
+        owner: found.uid(),
+        size: found.len(),
+        taken: (found.blocks() + marks_taken) * 512,
+        belongs: match &identity {
+            Some(identity) => whose(identity, &uuid, region, found.uid()),
+            None if is_ours => Belongs::Unknown,
+            None => Belongs::Another,
+        },
+        pool: identity.and_then(|identity| identity.dir().map(Path::to_path_buf)),
+        copied: read.as_ref().and_then(copied),
+    })
+}
+
+/// Gives back memory of a pool that is gone, if its copy held everything; or tells where the pool is that it belongs to.
+pub fn release(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
+    shared::refuse_mapped(region)?;
+    let found = look_at(uuid, region)?;
+    match (found.belongs, found.copied) {
+        (Belongs::Pool, _) => Ok(found.pool),
+        (Belongs::Gone, Some(true)) => {
+            fs::remove_file(region).map_err(|e| Error::host(region, &e))?;
+            _ = marks::beside(region).map(fs::remove_file);
+            Ok(None)
+        }
+        _ => Err(Error::Pool(format!(
+            "{0} may hold what is nowhere else: `conquest save {0} FILE` writes an image of it, `conquest destroy {0}` gives \
+             it up",
+            region.display()
+        ))),
+    }
+}
+
+/// A pool that is there, by what its directory says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    #[serde(serialize_with = "as_text")]
+    pub pool: PathBuf,
+    pub uuid: String,
+    pub medium: MediumKind,
+    /// Bytes that its region takes now: of shared memory on `logged`, of its file on other media.
+    pub taken: u64,
+    /// Some process has it open; `None`: the user who asks may not know.
+    pub in_use: Option<bool>,
+}
+
+/// The pool at `dir`, like [`Config::read`] says.
+pub fn summary(dir: &Path, config: &Config) -> Summary {
+    let region = config.nvram_path(dir);
+    let memory = config.uuid_bytes().and_then(|uuid| look_at(uuid, &region)).map(|memory| memory.taken);
+    let taken = match config.medium {
+        MediumKind::Logged => memory.unwrap_or(0),
+        _ => fs::metadata(&region).map_or(0, |found| found.blocks() * 512),
+    };
+    let in_use = locks::are_attached(&config.lock_path(dir)).ok();
+    Summary { pool: dir.into(), uuid: config.uuid.clone(), medium: config.medium, taken, in_use }
+}
+
+/// What its notes say counts if the pool's owner, or root, made them.
+fn whose(identity: &MemoryIdentity, uuid: &[u8; 16], region: &Path, owner: u32) -> Belongs {
+    let name = region.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
+    let Some(dir) = identity.dir() else { return Belongs::Unknown };
+    let is_its = |config: &Config| config.uuid_bytes().is_ok_and(|of| of == *uuid) && identity.is(dir);
+    match Config::read(dir) {
+        Ok(Some(config)) if is_its(&config) && (owner == 0 || owner == orphans::owner_of(dir)) => Belongs::Pool,
+        _ if identity.hold_gone(name).is_some() => Belongs::Gone,
+        _ => Belongs::Unknown,
+    }
+}

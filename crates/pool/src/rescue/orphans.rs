@@ -1,0 +1,174 @@
+//! Memory in shared memory that outlives its processes, and may outlive its pool: found by what it
+//! [notes](super::identity), whatever it is called.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use pram::copy::log::Identity;
+use pram::copy::Copy;
+use pram::region::HEADERS;
+use pram::save::is_at;
+use pram::session;
+use rustix::fs::{flock, FlockOperation};
+
+use super::identity::MemoryIdentity;
+use crate::paths::{self, RUNTIME_DIR};
+use crate::region::marks::{self, name_of};
+use crate::region::shared::{made_by, open_plain, own_uid, uuid_of};
+use crate::uuid;
+use conquest_fs::error::{Error, Result};
+
+/// Gives back memory of [pools that are gone](MemoryIdentity::is_gone), if their copy held everything. Memory outlives its processes,
+/// and nobody else would ever find it.
+pub fn sweep() {
+    let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if let Ok(Some(_locked)) = unfinished(&path) {
+            tracing::info!("giving back {}: whoever made it was killed", path.display());
+            let _ = fs::remove_file(&path);
+            continue;
+        }
+        let Some(name) = name_of(&path) else { continue };
+        let region = path.with_file_name(format!("{name}-region"));
+        // The runtime segment is there while anybody works on the pool.
+        if path.with_file_name(name).exists() {
+            continue;
+        }
+        if let Some(_held) = copied_origin(name, &path, &region).ok().flatten().and_then(|of| of.hold_gone(name)) {
+            tracing::info!("giving back {}: its pool is gone", region.display());
+            let _ = fs::remove_file(&region);
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// A region that nobody will finish, locked against who would make it anew: under the name of one that is being made, or
+/// without a header, which comes when all memory is there; and not locked by its maker.
+fn unfinished(path: &Path) -> Result<Option<fs::File>> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_new = name.ends_with("-region.new");
+    let is_region = name.strip_prefix('.').unwrap_or(name).starts_with("conquest-");
+    if !is_region || !is_new && !name.ends_with("-region") {
+        return Ok(None);
+    }
+    let file = made_by(own_uid(), open_plain(path, false), path)?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() || !is_at(&file, path)? {
+        return Ok(None);
+    }
+    let mut header = [0; HEADERS];
+    let len = file.read_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
+    Ok((is_new || header[..len].iter().all(|b| *b == 0)).then_some(file))
+}
+
+/// Where the memory called `name` comes from, if its copy holds all of it.
+fn copied_origin(name: &str, marks: &Path, region: &Path) -> Result<Option<MemoryIdentity>> {
+    fs::metadata(region).map_err(|e| Error::host(region, &e))?;
+    let Some(uuid) = uuid_of(name) else { return Ok(None) };
+    let (found, all_copied) = marks::open(marks, own_uid())?;
+    let is_copied = all_copied && Copy::is_known(&found, Identity { uuid })?;
+    is_copied.then(|| MemoryIdentity::read(&found, uuid)).transpose()
+}
+
+/// The UUID of the pool whose memory this file is, if it is one.
+pub fn memory_at(region: &Path) -> Option<[u8; 16]> {
+    let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
+    let is_there = region.parent() == Some(RUNTIME_DIR.as_ref()) && fs::symlink_metadata(region).ok()?.is_file();
+    uuid_of(name).filter(|_| is_there)
+}
+
+/// Who owns the pool at `dir`, or what is left there of one; else who asks.
+pub fn owner_of(dir: &Path) -> u32 {
+    let found = fs::metadata(dir.join(paths::CONFIG)).or_else(|_| fs::metadata(dir));
+    found.ok().filter(|_| memory_at(dir).is_none()).map_or_else(own_uid, |found| found.uid())
+}
+
+/// The regions in shared memory, and the UUIDs that they are called by.
+pub fn memories() -> Result<Vec<([u8; 16], PathBuf)>> {
+    let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| Error::host(RUNTIME_DIR.as_ref(), &e))?;
+    let named = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| name.ends_with("-region"))?;
+        Some((uuid_of(&name)?, entry.path()))
+    });
+    Ok(named.collect())
+}
+
+/// Where the region of the pool `uuid` at `region` comes from, as its marks say, which the owner of the pool at `dir` made;
+/// `None` if there are none.
+pub fn origin_of(uuid: [u8; 16], region: &Path, dir: &Path) -> Option<MemoryIdentity> {
+    fs::metadata(region).ok()?;
+    let (marks, _) = marks::open(&marks::beside(region)?, owner_of(dir)).ok()?;
+    MemoryIdentity::read(&marks, uuid).ok()
+}
+
+/// Is the region of the pool `uuid` at `region` that of another pool than the one at `dir`, whose number it had?
+pub fn is_anothers(uuid: [u8; 16], region: &Path, dir: &Path) -> bool {
+    origin_of(uuid, region, dir).is_some_and(|origin| origin.is_anothers(dir))
+}
+
+/// Gives memory a name that leads nowhere: its own pool finds it, and nothing takes its place. 1. The marks. 2. The region.
+/// (One without the other does not belong to the copy, and is refused.)
+pub fn rename_away(uuid: [u8; 16], region: &Path) -> Result<PathBuf> {
+    let away = format!("{}away-{:x}", session::shared_prefix(&uuid), uuid::random_key()?);
+    let to = region.with_file_name(format!("{away}-region"));
+    let marks = marks::beside(region).zip(marks::beside(&to));
+    for (from, to) in marks.into_iter().chain([(region.to_path_buf(), to.clone())]) {
+        fs::rename(&from, to).map_err(|e| Error::host(&from, &e))?;
+    }
+    Ok(to)
+}
+
+/// Memory of a pool of which nothing else is left makes way, where it has what its copy lacked; its new name.
+pub fn rename_unless_copied(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
+    let name = region.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
+    match copied_origin(name, &region.with_file_name(format!("{name}-marks")), region) {
+        // By who makes a pool in its place.
+        Ok(Some(origin)) if origin.is_gone(name) => Ok(None),
+        _ => {
+            // What killed processes shared.
+            let _ = fs::remove_file(region.with_file_name(name));
+            rename_away(uuid, region).map(Some)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::shared::make_region;
+
+    fn region(what: &str) -> PathBuf {
+        Path::new(RUNTIME_DIR).join(format!("conquest-test{}{what}-0-0-region", std::process::id()))
+    }
+
+    /// Anybody may make it, and hung whoever made a pool or opened one after a reboot.
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let path = region("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o666.into(), 0).expect("a pipe");
+        assert!(unfinished(&path).is_err());
+        sweep();
+        assert!(path.exists());
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink("/dev/null", &path).expect("a link");
+        assert!(unfinished(&path).is_err());
+        fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn what_is_being_made_is_not_taken_for_what_was_left() {
+        let (path, lock) = (region("new"), tempfile::tempfile().expect("a file"));
+        let made = make_region(&path, &lock, 1 << 20, |_| {
+            sweep();
+            assert!(path.exists());
+            Ok(())
+        });
+        let made = made.expect("there is room");
+        sweep();
+        assert!(path.exists());
+        drop(made);
+        sweep();
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,230 @@
+//! Saving a pool, and which of the host's files belong to it: an image must take the place of none.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use pram::blocks::BLOCK;
+use pram::save::snapshot::Snapshot;
+use pram::save::write::Writer;
+use pram::session::shared_prefix;
+use pram::{save, Session};
+use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
+
+use super::config::Config;
+use super::disks::Disks;
+use super::medium::MediumKind;
+use super::paths::{self, LOG, RUNTIME_DIR};
+use super::{load, Pool};
+use conquest_fs::error::{Error, Result};
+use conquest_fs::max_inodes;
+use conquest_fs::node::{Atime, Fs, Policy};
+use conquest_fs::ubj::{Options, Union};
+use ilfs::carry::Carried;
+use ilfs::Log;
+
+/// How a pool is saved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HowToSave {
+    /// Content of large files that is on disks is left out.
+    pub memory_only: bool,
+    /// What is at the image's place is replaced, whatever it is.
+    pub force: bool,
+}
+
+/// What was saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// Bytes of content on disks: that the image has; that could not be read; and that was left out, about.
+    pub content: u64,
+    pub unread: u64,
+    pub left_out: u64,
+}
+
+/// What is given up on the disks is kept while this lives, as far as others can do without its room.
+struct Needed<'s>(&'s Session);
+
+impl Needed<'_> {
+    /// From the running epoch on: what was given up before it nothing leads to.
+    fn begin(session: &Session) -> Result<Needed<'_>> {
+        session.runtime().need_from(Some(session.epoch()?));
+        Ok(Needed(session))
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.0.runtime().is_needed_kept() {
+            true => Ok(()),
+            false => Err(Error::Pool(
+                "the pool's disks are full, and what was overwritten while it was saved had to make room: make room there, or save \
+                 it when less is written"
+                    .into(),
+            )),
+        }
+    }
+}
+
+impl Drop for Needed<'_> {
+    fn drop(&mut self) {
+        self.0.runtime().need_from(None);
+    }
+}
+
+impl Pool {
+    /// Writes an image of the pool to `file`: its memory, and the content of large files on its disks, as of one instant, while others work.
+    /// `progress(done, total)` in bytes.
+    pub fn save(&self, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.save_with(file, HowToSave::default(), progress).map(drop)
+    }
+
+    /// The same as `how` says. What cannot be read of the disks is left out, and the rest is saved.
+    ///
+    /// Ordered steps:
+    /// 1. What is given up on the disks from now on is kept. (Else what the memory of step 2 leads to would be overwritten.)
+    /// 2. The memory as of one instant, in a file of its own. 3. It goes to the image. 4. So does what it leads to on the disks.
+    /// 5. All of that was there to the end: the image takes its place.
+    pub fn save_with(&self, file: &Path, how: HowToSave, progress: &mut dyn FnMut(u64, u64)) -> Result<Saved> {
+        self.refuse_own_mount(file)?;
+        refuse(&self.dir, &self.config, file)?;
+        if !how.force {
+            refuse_foreign(file)?;
+        }
+        let session = self.fs.session();
+        // 1.
+        let needed = Needed::begin(session)?;
+        let mut writer = Writer::begin(file)?;
+        // 2.
+        let snapshot = Snapshot::take(session, file)?;
+        let about = match Log::open(session, &[], ilfs::Options::default())? {
+            Some(log) => log.carries_about(session)?,
+            None => 0,
+        };
+        // 3.
+        writer.region(&snapshot, (!how.memory_only).then_some(about), progress)?;
+        if how.memory_only {
+            writer.finish()?;
+            return Ok(Saved { left_out: about, ..Saved::default() });
+        }
+        // 4.
+        let carried = self.carry(snapshot, &mut writer, progress)?;
+        // 5.
+        needed.check()?;
+        writer.finish()?;
+        Ok(Saved { content: carried.blocks * BLOCK, unread: carried.unread * BLOCK, left_out: 0 })
+    }
+
+    /// What the memory of a snapshot leads to goes to an image.
+    fn carry(&self, snapshot: Snapshot, writer: &mut Writer, progress: &mut dyn FnMut(u64, u64)) -> Result<Carried> {
+        let region = snapshot.into_region();
+        let keys = max_inodes(region.size());
+        let session = Session::private(region, keys)?;
+        let disks = match self.fs.union() {
+            Some(union) => union.regions(),
+            None => Disks::open_to_look(&self.dir, &self.config)?.regions,
+        };
+        let Some(union) = Union::open_as_it_is(&session, &disks, Options::default())? else {
+            return Ok(Carried::default());
+        };
+        let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
+        let fs = Fs::over(session, policy)?.with_union(Some(union.into()));
+        let mut put = |bytes: &[u8]| Ok(writer.content(bytes)?);
+        match fs.union() {
+            Some(union) => union.carry(&fs, &mut put, &mut |done, all| progress(done * BLOCK, all * BLOCK)),
+            None => Ok(Carried::default()),
+        }
+    }
+
+    /// Fails if something that is no image would lose its place to one at `file`.
+    pub fn refuse_foreign(file: &Path) -> Result<()> {
+        refuse_foreign(file)
+    }
+
+    /// Fails if an image at `file` would take the place of one of the files of the pool at `dir`, without opening it.
+    pub fn refuse_own_file(dir: &Path, file: &Path) -> Result<()> {
+        refuse(dir, &load(dir)?, file)
+    }
+
+    /// Fails if `file` is to lie in a mount of this pool: writing it would wait for a pool that stands still until it is
+    /// written.
+    fn refuse_own_mount(&self, file: &Path) -> Result<()> {
+        // As the kernel knows it: the server of a mount, which may be stopped, is not asked.
+        let device = |path: &Path| {
+            let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+            Some((found.stx_dev_major, found.stx_dev_minor))
+        };
+        let real = file.canonicalize().or_else(|_| std::path::absolute(file));
+        let absolute = real.map_err(|e| Error::host(file, &e))?;
+        let target = absolute.parent().and_then(device);
+        for mountpoint in self.sessions().into_iter().filter_map(|(_, session)| session.mountpoint) {
+            let mounted = device(&mountpoint).filter(|on| mountpoint.parent().and_then(device) != Some(*on));
+            if mounted.is_some() && mounted == target {
+                return Err(Error::Pool(format!(
+                    "{} lies in the pool itself, mounted at {}, which may stand still while it is saved; choose a file elsewhere",
+                    file.display(),
+                    mountpoint.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails if an image at `file` would replace a file of the pool at `dir`, by whatever path it is called.
+pub fn refuse(dir: &Path, config: &Config, file: &Path) -> Result<()> {
+    // What a link leads to is replaced, not the link.
+    let real = file.canonicalize().or_else(|_| std::path::absolute(file)).map_err(|e| Error::host(file, &e))?;
+    let parts = pool_files(dir, config);
+    let is_part = |path: &Path| parts.iter().any(|part| is_same(path, part)) || is_memory(config, path);
+    match is_part(&real) || save::written_at(&real).is_some_and(|new| is_part(&new)) {
+        true => Err(Error::Pool(format!("{} is a part of the pool itself; choose another file", file.display()))),
+        false => Ok(()),
+    }
+}
+
+/// Fails if there is anything at `file` that is no image, and not empty.
+fn refuse_foreign(file: &Path) -> Result<()> {
+    match save::is_foreign(file)? {
+        true => Err(Error::Pool(format!(
+            "{} is there, and no image of a pool: choose another file, or replace it with --force",
+            file.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// The files of the pool, whether or not they are there. On `logged` the memory is known by its name.
+fn pool_files(dir: &Path, config: &Config) -> Vec<PathBuf> {
+    let mut parts = vec![dir.join(paths::CONFIG), dir.join(LOG)];
+    if config.medium != MediumKind::Logged {
+        parts.push(config.nvram_path(dir));
+    }
+    parts.extend(config.disks.iter().map(|entry| entry.at(dir)));
+    parts.extend(config.copy_dir(dir).iter().flat_map(|copy| paths::copy_files(copy)));
+    parts
+}
+
+/// Does it lie, or would it, among what shared memory holds of the pool?
+fn is_memory(config: &Config, path: &Path) -> bool {
+    let Ok(uuid) = config.uuid_bytes() else { return false };
+    let (dir, name) = (path.parent(), path.file_name().unwrap_or_default());
+    name.as_bytes().starts_with(shared_prefix(&uuid).as_bytes())
+        && dir.is_some_and(|dir| are_equal(identity(dir), identity(RUNTIME_DIR.as_ref())))
+}
+
+/// One file, or one place for a file that is not there.
+fn is_same(one: &Path, other: &Path) -> bool {
+    are_equal(identity(one), identity(other)) || are_equal(entry_of(one), entry_of(other))
+}
+
+fn are_equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    one.is_some() && one == other
+}
+
+/// The numbers of a file system and of a file in it. Its server, which may be stopped, is not asked.
+fn identity(path: &Path) -> Option<(u32, u32, u64)> {
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+}
+
+fn entry_of(path: &Path) -> Option<((u32, u32, u64), &OsStr)> {
+    Some((identity(path.parent()?)?, path.file_name()?))
+}

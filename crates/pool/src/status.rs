@@ -1,0 +1,505 @@
+//! The facts that `conquest status` prints.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use exraid::duplex::{MemberStatus, State};
+use pram::blocks::BLOCK;
+use pram::heap::{Meta, CLASSES};
+use pram::SEGMENT;
+use serde::{Serialize, Serializer};
+
+use super::disks::look::{self, DiskStatus, RegionStatus, SegmentStatus};
+use super::disks::work::WorkStatus;
+use super::{read_config, role, CompressionConfig, MediumKind, Pool, Terms};
+use conquest_fs::compress::Survey;
+use conquest_fs::error::Result;
+use conquest_fs::layout::tag;
+use conquest_fs::node::{Packed, PackedNames};
+use conquest_fs::ubj;
+
+/// The facts that `conquest status` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    #[serde(serialize_with = "as_text")]
+    pub pool: PathBuf,
+    pub uuid: String,
+    pub medium: MediumKind,
+    #[serde(serialize_with = "as_text")]
+    pub nvram: PathBuf,
+    /// How cache lines are written back to memory, where the medium needs it.
+    pub write_back: Option<&'static str>,
+    /// Bytes of the region, and of its segments in use and free.
+    pub size: u64,
+    pub used: u64,
+    pub free: u64,
+    /// Bytes of memory that it has: what is in use, and what has been taken ahead.
+    pub taken: u64,
+    /// The host has refused it more: it is full before it has the size that was said.
+    pub host_full: bool,
+    pub inodes: u64,
+    /// The attached processes.
+    pub sessions: Vec<SessionStatus>,
+    pub heap: Vec<HeapStatus>,
+    /// The part of the segments in use that would be free if the objects of each kind and size lay close together.
+    pub fragmentation: f64,
+    /// A process left without closing; a sweep is due or under way.
+    pub sweep_pending: bool,
+    /// The longest time, in seconds, that no operation could go on, since the first process attached: for a commit, a save or a
+    /// repair.
+    pub longest_standstill: f64,
+    /// The running epoch, and the first that is not durable. Each commit moves it on.
+    pub epoch: u64,
+    pub durable_epoch: u64,
+    /// The copy on disk, if the pool has one.
+    pub copy: Option<CopyStatus>,
+    /// The regions that the disks are, the disks, and the segments that they are divided into.
+    pub regions: Vec<RegionStatus>,
+    pub disks: Vec<DiskStatus>,
+    /// What there is to do on the disks, if there are any.
+    pub work: Option<WorkStatus>,
+    pub segments: Option<SegmentStatus>,
+    /// What of large files is in memory, if the pool has disks and they are there.
+    pub cache: Option<CacheStatus>,
+    /// The content of files whose home is memory: what of it is compressed, before and after.
+    pub compression: CompressionStatus,
+    /// Inodes that are packed, and names.
+    pub packed_inodes: Packed,
+    pub packed_names: PackedNames,
+}
+
+/// Compression of what nobody uses.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CompressionStatus {
+    #[serde(flatten)]
+    pub found: Survey,
+    /// Bytes of memory that it saves.
+    pub saved: u64,
+    /// By the settings: seconds after which files are compressed quickly, and well; percent of the memory in use from which on younger
+    /// ones are; percent of one processor that goes to it.
+    pub warm_after: u64,
+    pub cold_after: u64,
+    pub pressure: u64,
+    pub share: u32,
+}
+
+impl CompressionStatus {
+    fn of(found: Survey, config: &CompressionConfig) -> CompressionStatus {
+        let plan = config.plan();
+        CompressionStatus {
+            found,
+            saved: found.saved(),
+            warm_after: plan.warm.as_secs(),
+            cold_after: plan.cold.as_secs(),
+            pressure: config.pressure(),
+            share: config.share(),
+        }
+    }
+}
+
+/// The union cache: what of large files is in memory. In bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CacheStatus {
+    pub memory: u64,
+    /// Of that what has not been written to a disk yet, and of this what has been committed.
+    pub dirty: u64,
+    pub frozen: u64,
+    /// What is on disk too, and goes when the memory is wanted.
+    pub clean: u64,
+    /// By the settings: what it keeps while memory is made free ahead of need, has at most, and may have dirty before that is written;
+    /// seconds after which that is in any case, and what begins to be written where somebody waits for commits.
+    pub floor: u64,
+    pub ceiling: u64,
+    pub dirty_most: u64,
+    pub dirty_age: u64,
+    pub behind: u64,
+    /// Of what is dirty, what no commit has yet.
+    pub running: u64,
+    /// Bytes that were written to large files, and that were written to segments for them, by write-back and by the cleaner, since the
+    /// attached processes opened the pool; and the second for each of the first, if there were any.
+    pub stored: u64,
+    pub written: u64,
+    pub written_per_stored: Option<f64>,
+    /// Blocks of 4096 bytes that were taken out of memory, and that were let in because they were read again.
+    pub evicted: u64,
+    pub admitted: u64,
+    /// Blocks that were read, by where they were found.
+    pub hits: HitStatus,
+    /// Bytes that were copied so that content has as many copies as it is to have: balancing and cleaning are not among them.
+    pub copied: u64,
+    /// Blocks that were moved, and segments that were freed, by cleaning; and the first for each block of the second, if there were any.
+    pub moved: u64,
+    pub freed: u64,
+    pub moved_per_freed: Option<f64>,
+    /// Files that reach beyond so many bytes have their content on disk, where nothing else is set.
+    pub threshold: u64,
+    /// Files within their threshold whose content is on disks, since memory was short, and its bytes.
+    pub demoted_files: u64,
+    pub demoted: u64,
+    /// Bytes of files that have to move yet, between memory and disks, since a threshold or the memory's size was changed.
+    pub left: u64,
+}
+
+/// Blocks of 4096 bytes that readers found, by where, about.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct HitStatus {
+    /// In memory: not committed; committed and not on disk; on disk too.
+    pub running: u64,
+    pub frozen: u64,
+    pub clean: u64,
+    /// In what the process has read a moment ago.
+    pub kept: u64,
+    /// Nowhere: they were read from a disk.
+    pub missed: u64,
+}
+
+impl From<ubj::Hits> for HitStatus {
+    fn from(hits: ubj::Hits) -> HitStatus {
+        let ubj::Hits { running, frozen, clean, kept, missed } = hits;
+        HitStatus { running, frozen, clean, kept, missed }
+    }
+}
+
+fn ratio(of: u64, to: u64) -> Option<f64> {
+    (to > 0).then(|| of as f64 / to as f64)
+}
+
+impl CacheStatus {
+    fn of(found: ubj::Status, survey: ubj::Survey) -> CacheStatus {
+        CacheStatus {
+            memory: found.blocks * BLOCK,
+            dirty: found.dirty * BLOCK,
+            frozen: found.frozen * BLOCK,
+            // They are counted one after the other, with others at work.
+            clean: found.blocks.saturating_sub(found.dirty) * BLOCK,
+            floor: found.floor * BLOCK,
+            ceiling: found.ceiling * BLOCK,
+            dirty_most: found.dirty_most * BLOCK,
+            dirty_age: found.age.as_secs(),
+            behind: found.behind,
+            running: found.dirty.saturating_sub(found.frozen) * BLOCK,
+            stored: found.stored,
+            written: (found.written + found.moved) * BLOCK,
+            written_per_stored: ratio((found.written + found.moved) * BLOCK, found.stored),
+            evicted: found.evicted,
+            admitted: found.admitted,
+            hits: found.hits.into(),
+            copied: found.copied * BLOCK,
+            moved: found.moved,
+            freed: found.freed,
+            moved_per_freed: ratio(found.moved, found.freed * u64::from(found.log.blocks)),
+            threshold: found.threshold,
+            demoted_files: survey.demoted_files,
+            demoted: survey.demoted_bytes,
+            left: survey.left,
+        }
+    }
+}
+
+const FULL: &str = "its disk is full, and nothing can be changed; it goes on by itself when there is room there";
+
+const UNUSABLE: &str = "it cannot be used; the messages of the process that opened the pool first say why";
+
+/// How the copy on disk stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyStatus {
+    /// Where it lies.
+    #[serde(serialize_with = "as_text")]
+    pub dir: PathBuf,
+    /// If in regions of the pool: in which, and which of them lacks something.
+    pub regions: Vec<CopyRegion>,
+    /// The instant that it is of, seconds since the epoch; and how long ago that was.
+    pub as_of: f64,
+    pub age: f64,
+    /// Bytes that have changed since.
+    pub pending: u64,
+    /// Seconds from commit to commit where nobody waits for one: the shortest of what the attached processes keep to;
+    /// and what those do who are not told otherwise.
+    pub interval: f64,
+    pub pool_interval: f64,
+    /// Bytes in a second that go there at most where nobody waits for it; none: as fast as the disk is.
+    pub rate: Option<u64>,
+    /// Commits, and the bytes that they wrote to the logs, since the first process attached.
+    pub commits: u64,
+    pub logged: u64,
+    /// Why nothing more goes to it; on `logged` nothing can be changed then.
+    pub failure: Option<String>,
+    /// How often it was made anew from memory since the first process attached, as something of it was damaged; and what that was the
+    /// last time, or is while it is being made.
+    pub made_anew: u64,
+    pub damage: Option<String>,
+}
+
+/// A region in which the copy lies.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyRegion {
+    pub region: u32,
+    /// `whole`; `out`: it lacks what was written since; `filling`: that is being copied to it; `missing`.
+    pub state: &'static str,
+    /// Since when, in seconds since 1970.
+    pub since: u64,
+    /// Bytes of its segments.
+    pub bytes: u64,
+}
+
+impl CopyRegion {
+    fn of(member: &MemberStatus) -> CopyRegion {
+        let state = match member.state {
+            State::Out => "out",
+            _ if !member.is_there => "missing",
+            State::Whole => "whole",
+            State::Filling => "filling",
+        };
+        CopyRegion { region: member.region, state, since: member.since, bytes: member.bytes }
+    }
+}
+
+/// One attached process.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionStatus {
+    pub pid: u32,
+    /// `api` or `mount`.
+    pub role: String,
+    /// `io_uring` or `/dev/fuse`, for mounts.
+    pub transport: Option<String>,
+    /// For mounts: where, or one of the places.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub mountpoint: Option<PathBuf>,
+    /// When what it changes is durable: `strict`, at return; `fsync`, after that.
+    pub durability: Option<&'static str>,
+    /// Seconds from commit to commit where nobody waits for one, if the pool has a copy.
+    pub commit: Option<f64>,
+}
+
+impl SessionStatus {
+    /// Is it the mount of the pool?
+    pub fn is_mount(&self) -> bool {
+        self.transport.is_some()
+    }
+}
+
+/// One kind and size class of objects.
+#[derive(Clone, Debug, Serialize)]
+pub struct HeapStatus {
+    pub kind: String,
+    /// Bytes per object.
+    pub size: u64,
+    pub objects: u64,
+    pub segments: u64,
+}
+
+impl HeapStatus {
+    /// Segments that the objects fill.
+    fn needs(&self) -> u64 {
+        match CLASSES.iter().find(|class| u64::from(class.size) == self.size) {
+            Some(class) => self.objects.div_ceil(class.count.into()),
+            None => self.segments,
+        }
+    }
+}
+
+/// A path may be any bytes, which JSON cannot hold.
+pub(super) fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
+}
+
+pub(super) fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.display().to_string()).serialize(to)
+}
+
+impl CopyStatus {
+    /// Of a copy that this process does not write.
+    fn unused(dir: PathBuf, interval: f64, rate: Option<u64>, failure: String) -> CopyStatus {
+        let failure = Some(failure);
+        CopyStatus {
+            dir,
+            regions: Vec::new(),
+            as_of: 0.0,
+            age: 0.0,
+            pending: 0,
+            interval,
+            pool_interval: interval,
+            rate,
+            commits: 0,
+            logged: 0,
+            failure,
+            made_anew: 0,
+            damage: None,
+        }
+    }
+}
+
+impl Status {
+    /// Leaves out the process that asks.
+    pub fn without(mut self, pid: u32) -> Status {
+        self.sessions.retain(|session| session.pid != pid);
+        self.settle_interval();
+        self
+    }
+
+    /// Any of the processes commits for all.
+    fn settle_interval(&mut self) {
+        if let Some(copy) = &mut self.copy {
+            let shortest = self.sessions.iter().filter_map(|session| session.commit).reduce(f64::min);
+            copy.interval = shortest.unwrap_or(copy.pool_interval);
+        }
+    }
+}
+
+impl Pool {
+    /// The attached processes, with the numbers of their sessions.
+    pub(super) fn sessions(&self) -> Vec<(u32, SessionStatus)> {
+        let sessions = self.fs.session().runtime().sessions();
+        sessions.into_iter().map(|session| (session.index, session_status(session))).collect()
+    }
+
+    pub fn status(&self) -> Result<Status> {
+        let heap = self.heap_status()?;
+        let close: u64 = heap.iter().map(HeapStatus::needs).sum();
+        let segments: u64 = heap.iter().map(|h| h.segments).sum();
+        let session = self.fs.session();
+        let (size, used) = (session.region().size(), segments * SEGMENT);
+        let epochs = session.epochs()?;
+        let look::Told { disks, regions } = self.disks_status();
+        let mut status = Status {
+            pool: self.dir.clone(),
+            uuid: self.config.uuid.clone(),
+            medium: self.config.medium,
+            nvram: self.config.nvram_path(&self.dir),
+            write_back: self.fs.region().write_back(),
+            size,
+            used,
+            free: (session.region().geo.heap_segments(size) * SEGMENT).saturating_sub(used),
+            taken: session.heap().taken(),
+            host_full: session.is_host_full(),
+            inodes: self.fs.count_inodes()?,
+            sessions: self.sessions().into_iter().map(|(_, session)| session).collect(),
+            heap,
+            fragmentation: if used == 0 { 0.0 } else { 1.0 - close as f64 / segments as f64 },
+            sweep_pending: self.fs.session().runtime().leaks_pending(),
+            longest_standstill: self.fs.session().runtime().longest_standstill().as_secs_f64(),
+            epoch: epochs.running,
+            durable_epoch: epochs.durable,
+            copy: self.copy_status()?,
+            regions,
+            work: self.disk_work()?,
+            disks,
+            segments: look::segments(session)?.map(|segments| segments.without_kept(self.kept())),
+            cache: self.cache_status()?,
+            compression: CompressionStatus::of(self.fs.survey_compression()?, &self.config.compression),
+            packed_inodes: self.fs.packed_inodes()?,
+            packed_names: self.fs.packed_names()?,
+        };
+        status.settle_interval();
+        Ok(status)
+    }
+
+    /// Segments that the copy has.
+    fn kept(&self) -> u64 {
+        let Some(duplex) = &self.duplex else { return 0 };
+        duplex.members().iter().map(|member| member.bytes).sum::<u64>() / duplex.segment()
+    }
+
+    pub(super) fn disks_status(&self) -> look::Told {
+        // Other disks may have come since the pool was opened.
+        let config = read_config(&self.dir).unwrap_or_else(|_| self.config.clone());
+        let logged = self.fs.union().map_or(Vec::new(), |union| union.regions());
+        let mut told = look::tell(&self.dir, &config, &self.disks, &logged);
+        let domains = self.domains().unwrap_or_default();
+        for region in &mut told.regions {
+            let found = domains.iter().find(|(number, _)| *number == region.number);
+            region.domain = found.map(|(_, name)| name.clone());
+        }
+        told
+    }
+
+    fn cache_status(&self) -> Result<Option<CacheStatus>> {
+        let Some(union) = self.fs.union() else { return Ok(None) };
+        Ok(Some(CacheStatus::of(union.status(self.fs.session())?, union.survey(&self.fs)?)))
+    }
+
+    fn copy_status(&self) -> Result<Option<CopyStatus>> {
+        let session = self.fs.session();
+        let in_regions = self.config.copy_in_regions.then(|| self.dir.clone());
+        let Some(dir) = self.config.copy_dir(&self.dir).or(in_regions) else { return Ok(None) };
+        let (interval, rate) = (self.config.interval().into(), self.config.copy_rate.map(u64::from));
+        let members = self.duplex.as_ref().map(|duplex| duplex.members()).unwrap_or_default();
+        let Some(copy) = session.copy() else {
+            let found = self.found.as_ref().filter(|found| found.failure.is_none());
+            let failure = self.found.as_ref().and_then(|found| found.failure.clone());
+            let status = CopyStatus::unused(dir, interval, rate, failure.unwrap_or_else(|| UNUSABLE.into()));
+            return Ok(Some(found.map_or(status.clone(), |found| CopyStatus {
+                regions: members.iter().map(CopyRegion::of).collect(),
+                as_of: found.as_of as f64 / 1e9,
+                age: (pram::copy::log::now() - found.as_of).max(0) as f64 / 1e9,
+                pending: found.pending.unwrap_or_default(),
+                failure: None,
+                ..status
+            })));
+        };
+        let (now, as_of) = (pram::copy::log::now(), session.runtime().copy_time());
+        let (commits, logged) = session.runtime().copy_commits();
+        let (made_anew, damage) = session.runtime().copy_anew();
+        Ok(Some(CopyStatus {
+            dir,
+            regions: members.iter().map(CopyRegion::of).collect(),
+            as_of: as_of as f64 / 1e9,
+            age: (now - as_of).max(0) as f64 / 1e9,
+            pending: copy.pending(session)?,
+            interval,
+            pool_interval: interval,
+            rate,
+            commits,
+            logged,
+            failure: session.runtime().copy_failure().or_else(|| session.runtime().copy_full().then(|| FULL.into())),
+            made_anew,
+            damage,
+        }))
+    }
+
+    fn heap_status(&self) -> Result<Vec<HeapStatus>> {
+        let region = self.fs.session().region();
+        let mut found = std::collections::BTreeMap::<(u8, u64), (u64, u64)>::new();
+        for s in region.segments() {
+            let meta = region.meta(s)?;
+            let (tag, size, objects, segments) = match (meta.sharers(), meta) {
+                (Some((tag, class)), _) => {
+                    let c = &CLASSES[usize::from(class)];
+                    let mut objects = 0;
+                    for w in 0..c.count.div_ceil(64) {
+                        objects += u64::from(region.taken(s, class, w)?.count_ones());
+                    }
+                    (tag, u64::from(c.size), objects, 1)
+                }
+                (_, Meta::RunHead { tag, len }) => (tag, u64::from(len) * SEGMENT, 1, u64::from(len)),
+                _ => continue,
+            };
+            let sum = found.entry((tag.0, size)).or_default();
+            sum.0 += objects;
+            sum.1 += segments;
+        }
+        let name = |t: u8| tag::NAMES.get(usize::from(t)).unwrap_or(&"unknown").to_string();
+        Ok(found
+            .into_iter()
+            .map(|((tag, size), (objects, segments))| HeapStatus { kind: name(tag), size, objects, segments })
+            .collect())
+    }
+}
+
+pub(super) fn session_status(s: pram::runtime::SessionInfo) -> SessionStatus {
+    let transport = match s.role {
+        role::MOUNT_URING => Some("io_uring"),
+        role::MOUNT_DEV => Some("/dev/fuse"),
+        _ => None,
+    };
+    let terms = Terms::of(s.terms);
+    SessionStatus {
+        pid: s.pid,
+        role: if transport.is_some() { "mount" } else { "api" }.into(),
+        transport: transport.map(Into::into),
+        durability: terms.durability.map(|durability| durability.name()),
+        commit: terms.commit_interval.map(f64::from),
+        mountpoint: transport.map(|_| PathBuf::from(OsStr::from_bytes(&s.label))),
+    }
+}
