@@ -118,6 +118,34 @@ impl Block {
     }
 }
 
+/// Where an operation works: the number of an inode and, from callers that hold no reference to it, the
+/// generation that they saw, so that they do not take another inode for theirs that got its number since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub ino: Ino,
+    pub generation: Option<u32>,
+}
+
+impl From<Ino> for At {
+    #[inline(always)]
+    fn from(ino: Ino) -> At {
+        At { ino, generation: None }
+    }
+}
+
+impl At {
+    /// The inode as it was seen.
+    #[inline(always)]
+    pub fn seen(ino: Ino, raw: &RawInode) -> At {
+        At { ino, generation: Some(raw.generation) }
+    }
+
+    #[inline(always)]
+    pub fn is(&self, raw: &RawInode) -> bool {
+        self.generation.is_none_or(|g| g == raw.generation)
+    }
+}
+
 /// Reads of the inode table.
 #[derive(Clone, Copy)]
 pub struct Table<'a> {

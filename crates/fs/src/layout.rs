@@ -212,7 +212,7 @@ pub struct RawCompressed {
     pub check: u32,
     /// The number of the dictionary that it was compressed with, or 0.
     pub dictionary: u16,
-    /// See [`Codec`](crate::compress::codec::Codec).
+    /// See [`Codec`](crate::codec::Codec).
     pub codec: u8,
     pub reserved: u8,
 }

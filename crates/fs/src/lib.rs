@@ -5,6 +5,7 @@
 //! | [`error`] | what can fail, and the one errno table |
 //! | [`attr`] | what callers see of an inode, and who the caller is |
 //! | [`node`] | the API by inode number, which every front end uses |
+//! | [`codec`] | bytes to fewer bytes, and back |
 //! | [`compress`] | compressing content: which files, when, and by what codec |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
 //! | [`poll`] | waiting for what others do and do not tell |
@@ -28,6 +29,7 @@
 mod acl;
 pub mod attr;
 mod bytes;
+pub mod codec;
 pub mod compress;
 mod dir;
 pub mod error;

@@ -164,7 +164,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn parent_by<'p>(&self, path: &'p [u8], links: &mut u32) -> Result<(At, &'p [u8])> {
         check_path(path)?;
-        match recent::find(self.fs, &self.fs.serial, &self.caller, path) {
+        match recent::find(self.fs.session(), &self.fs.serial, &self.caller, path) {
             Some(found) => Ok(found),
             None => self.parent_anew(path, links),
         }
@@ -188,7 +188,7 @@ impl<'a> View<'a> {
                 }
                 return Ok((at, name));
             }
-            trail.leave(self.fs, at.ino);
+            trail.leave(self.fs.session(), at.ino);
             at = self.step(at, name, links)?;
         }
     }

@@ -5,11 +5,10 @@
 //! [numbering](pram::runtime::Runtime::numbering). The first free place is taken first, so that whoever knows the table up
 //! to there looks at what follows and knows it all.
 
-mod sweep;
-
 use std::collections::HashMap;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::time::Instant;
 
 use pram::runtime::{Runtime, NUMBERS};
 use pram::{Off, Op, Region, Session};
@@ -18,13 +17,13 @@ use crate::error::{Error, Result};
 use crate::inode::zeroed;
 use crate::layout::{tag, RawPerm, MAX_INODES, PERM_CHUNK, PERM_CHUNKS};
 
-pub(crate) use sweep::Vain;
-
+/// When the last [sweep](crate::fsck) of this process found nothing.
+pub type Vain = Mutex<Option<Instant>>;
 /// The lock that protects the table: a key beyond all inode numbers.
-const PERM_KEY: u64 = MAX_INODES + 1;
+pub const PERM_KEY: u64 = MAX_INODES + 1;
 
 /// Triples that fit.
-const LIMIT: u64 = PERM_CHUNK * PERM_CHUNKS;
+pub const LIMIT: u64 = PERM_CHUNK * PERM_CHUNKS;
 const _: () = assert!(LIMIT == NUMBERS);
 /// Where one is put from here on, those that nothing uses are freed.
 const CROWDED: u64 = LIMIT / 8 * 7;
@@ -78,7 +77,7 @@ impl Perms {
         Ok(off)
     }
 
-    fn at(&self, region: &Region, id: u64) -> Result<Option<Off<RawPerm>>> {
+    pub fn at(&self, region: &Region, id: u64) -> Result<Option<Off<RawPerm>>> {
         if id >= LIMIT {
             return Ok(None);
         }

@@ -8,11 +8,11 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pram::Sequence;
+use pram::{Sequence, Session};
 
 use crate::attr::{Caller, Ino};
 use crate::bytes;
-use crate::node::{At, Fs};
+use crate::inode::At;
 
 /// Longest path up to a last name, and most directories on it, that are remembered.
 const LONGEST: usize = 128;
@@ -43,18 +43,18 @@ impl Trail {
 
     /// The next step leads on from `dir`; to be called before it is taken.
     #[inline(always)]
-    pub fn leave(&mut self, fs: &Fs, dir: Ino) {
+    pub fn leave(&mut self, session: &Session, dir: Ino) {
         if let Some(step) = self.steps.get_mut(self.len) {
-            *step = fs.session().seen(dir).map(|seen| (dir, seen));
+            *step = session.seen(dir).map(|seen| (dir, seen));
         }
         self.len += 1;
     }
 
     /// Does it lead where it led?
     #[inline(always)]
-    fn holds(&self, fs: &Fs) -> bool {
+    fn holds(&self, session: &Session) -> bool {
         let mut steps = self.steps.iter().take(self.len);
-        self.len <= DEEPEST && steps.all(|step| step.is_some_and(|(dir, seen)| fs.session().seen(dir) == Some(seen)))
+        self.len <= DEEPEST && steps.all(|step| step.is_some_and(|(dir, seen)| session.seen(dir) == Some(seen)))
     }
 }
 
@@ -100,13 +100,14 @@ thread_local! {
 
 /// The directory of the last name of `path`, and that name, if the directory is the one that was found last.
 #[inline(always)]
-pub fn find<'p>(fs: &Fs, serial: &Serial, caller: &Caller, path: &'p [u8]) -> Option<(At, &'p [u8])> {
+pub fn find<'p>(session: &Session, serial: &Serial, caller: &Caller, path: &'p [u8]) -> Option<(At, &'p [u8])> {
     RECENT.with_borrow(|recent| {
         if recent.serial != serial.0 {
             return None;
         }
         let name = path.strip_prefix(recent.path.get(..recent.len)?)?;
-        let here = !name.is_empty() && !bytes::contains(name, b'/') && recent.is_for(caller) && recent.trail.holds(fs);
+        let here =
+            !name.is_empty() && !bytes::contains(name, b'/') && recent.is_for(caller) && recent.trail.holds(session);
         here.then_some((recent.at, name))
     })
 }

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::layout::tag;
-use crate::node::SetXattr;
 use crate::setting;
 
 /// Longest name, in bytes (XATTR_NAME_MAX).
@@ -162,6 +161,16 @@ fn names_of(r: &Region, block: &Block) -> Result<u64> {
         Ok(None::<()>)
     })?;
     Ok(len)
+}
+
+/// How [`setxattr`](crate::Fs::setxattr) treats what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetXattr {
+    Any,
+    /// XATTR_CREATE: EEXIST if it exists.
+    Create,
+    /// XATTR_REPLACE: ENODATA if it does not.
+    Replace,
 }
 
 /// Sets an attribute; `off` is the inode's reference, which the caller writes back.

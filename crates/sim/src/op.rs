@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use conquest_fs::compress::codec::Codec;
+use conquest_fs::codec::Codec;
 use conquest_fs::compress::{Compressor, Plan};
 use conquest_fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
 use conquest_fs::{Caller, Error, Fs, Ino, Kind, SetAttr, SetTime, Time, ROOT};

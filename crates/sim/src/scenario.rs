@@ -1,6 +1,6 @@
 //! The scenarios: every operation on the states that matter to it, and pairs of operations, on names and on content.
 
-use conquest_fs::compress::codec::Codec;
+use conquest_fs::codec::Codec;
 use conquest_fs::node::{Atime, Fallocate, Rename};
 use conquest_fs::Kind;
 

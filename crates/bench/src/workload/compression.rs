@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use conquest::{Caller, Ino, Kind, MediumKind, Pool};
-use conquest_fs::compress::codec::Codec;
+use conquest_fs::codec::Codec;
 use conquest_fs::compress::pace::Pace;
 use conquest_fs::compress::{Compressor, Plan};
 use conquest_fs::node::{ReadFlags, WriteFlags};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use conquest::Pool;
-use conquest_fs::compress::codec::Codec;
+use conquest_fs::codec::Codec;
 use conquest_fs::compress::{Compressor, Plan, Walked};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;

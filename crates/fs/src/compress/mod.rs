@@ -3,7 +3,6 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | the decision about one file, and walks over many |
-//! | [`codec`] | bytes to fewer bytes, and back |
 //! | [`pace`] | a share of one processor |
 //! | [`relief`] | room for a caller that finds none |
 //! | [`survey`] | what there is, compressed and plain |
@@ -11,7 +10,6 @@
 //!
 //! How a file is compressed and made plain is the business of [`node`](crate::node).
 
-pub mod codec;
 pub mod pace;
 pub(crate) mod relief;
 pub mod survey;
@@ -31,7 +29,7 @@ use crate::node::compress::{Compressed, LEAST};
 use crate::node::{content_of, now, Fs};
 use crate::setting::Compression;
 
-use codec::{Codec, Dictionary, Method};
+use crate::codec::{self, Codec, Dictionary, Method};
 
 pub use survey::{Sum, Survey};
 

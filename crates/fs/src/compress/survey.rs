@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::attr::Kind;
-use crate::compress::codec::Codec;
+use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::file::{self, Part};
 use crate::node::{content_of, dictionaries, Fs};

@@ -2,8 +2,8 @@
 //! there are enough; and anew when there is several times as much as the newest was made of.
 
 use crate::attr::{Ino, Kind};
-use crate::compress::codec::dictionary::LONGEST;
-use crate::compress::codec::{worth, Dictionary};
+use crate::codec::dictionary::LONGEST;
+use crate::codec::{worth, Dictionary};
 use crate::error::{Error, Result};
 use crate::node::compress::LEAST;
 use crate::node::{content_of, Fs, ReadFlags};

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::edit::Edit;
 use super::{form, Content, Form, COMPRESSED, TRIAL};
-use crate::compress::codec::{self, Codec, Dictionary, Encoded, CHUNK};
+use crate::codec::{self, Codec, Dictionary, Encoded, CHUNK};
 use crate::error::{Error, Result};
 use crate::layout::{tag, RawCompressed, RawStreamChunk, Root};
 

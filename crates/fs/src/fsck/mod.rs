@@ -16,6 +16,7 @@ mod lost;
 pub(crate) mod mark;
 mod packed;
 mod repair;
+mod triples;
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ use super::content::Writers;
 use super::packing::Purpose;
 use super::{content_of, now, At, Fs, Node};
 use crate::attr::{Ino, Kind};
-use crate::compress::codec::{self, worth, Codec, Method};
+use crate::codec::{self, worth, Codec, Method};
 use crate::error::{Error, Result};
 use crate::file::{self, Content, Copied, Edit, Trial};
 use crate::layout::RawInode;

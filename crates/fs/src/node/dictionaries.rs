@@ -21,8 +21,8 @@ use zerocopy::IntoBytes;
 
 use super::{content_of, Fs};
 use crate::attr::Kind;
-use crate::compress::codec::dictionary::LONGEST;
-use crate::compress::codec::Dictionary;
+use crate::codec::dictionary::LONGEST;
+use crate::codec::Dictionary;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::layout::{root, tag, RawDictionary};

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use zerocopy::FromZeros;
 
 use super::names::Names;
-use super::{want, Fs};
+use super::{want, At, Fs};
 use crate::attr::{Attr, Caller, Ino, Kind, Time};
 use crate::dir::{self, Dir};
 use crate::error::Result;
@@ -19,34 +19,6 @@ pub(crate) struct Node {
     pub ino: Ino,
     pub place: InodePlace,
     pub raw: RawInode,
-}
-
-/// Where an operation works: the number of an inode and, from callers that hold no reference to it, the
-/// generation that they saw, so that they do not take another inode for theirs that got its number since.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct At {
-    pub ino: Ino,
-    pub generation: Option<u32>,
-}
-
-impl From<Ino> for At {
-    #[inline(always)]
-    fn from(ino: Ino) -> At {
-        At { ino, generation: None }
-    }
-}
-
-impl At {
-    /// The inode as it was seen.
-    #[inline(always)]
-    pub fn seen(ino: Ino, raw: &RawInode) -> At {
-        At { ino, generation: Some(raw.generation) }
-    }
-
-    #[inline(always)]
-    fn is(&self, raw: &RawInode) -> bool {
-        self.generation.is_none_or(|g| g == raw.generation)
-    }
 }
 
 impl Node {

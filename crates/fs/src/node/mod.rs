@@ -76,8 +76,10 @@ use crate::perm::{self, Perms};
 use crate::setting::Durability;
 use crate::ubj::Union;
 
+pub(crate) use crate::inode::At;
+pub use crate::xattr::SetXattr;
 pub use access_time::Atime;
-pub(crate) use lookup::{content_of, At, Node};
+pub(crate) use lookup::{content_of, Node};
 pub use pack_names::PackedNames;
 pub use packing::Packed;
 pub use sizes::StatFs;
@@ -239,16 +241,6 @@ impl Fallocate {
 pub enum Seek {
     Data,
     Hole,
-}
-
-/// How [`Fs::setxattr`] treats what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetXattr {
-    Any,
-    /// XATTR_CREATE: EEXIST if it exists.
-    Create,
-    /// XATTR_REPLACE: ENODATA if it does not.
-    Replace,
 }
 
 /// Something another process changed that a front end may have cached.

@@ -7,7 +7,7 @@ use super::watch::Part;
 use super::{content_of, want, Fs, SetXattr};
 use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
-use crate::compress::codec::Codec;
+use crate::codec::Codec;
 use crate::error::Result;
 use crate::file;
 use crate::layout::{RawInode, RawPerm};

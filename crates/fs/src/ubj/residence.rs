@@ -37,7 +37,7 @@ use super::room::HIGH;
 use super::write_back::regular;
 use super::{all_memory, count, free_memory, usage, Count, Union};
 use crate::attr::{Ino, Kind};
-use crate::compress::codec;
+use crate::codec;
 use crate::error::{Error, Result};
 use crate::file::{self, Fate, Fetched, Missing, Sent, PAGE};
 use crate::node::packing::Purpose;

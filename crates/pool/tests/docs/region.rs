@@ -226,7 +226,7 @@ fn compressed_files_lie_as_told() {
         root.create(name.as_bytes(), 0o600).unwrap().write_at(0, &content).unwrap();
         files.push((name, content));
     }
-    for codec in [conquest_fs::compress::codec::Codec::Lz4, conquest_fs::compress::codec::Codec::Zstd] {
+    for codec in [conquest_fs::codec::Codec::Lz4, conquest_fs::codec::Codec::Zstd] {
         pool.compress_due(conquest_fs::compress::Plan::now(codec), &mut |_, _, _| true).unwrap();
         let bytes = region_bytes(dir.path());
         let reader = Reader { page: &page, bytes: &bytes };

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use conquest_fs::compress::codec::Codec;
+use conquest_fs::codec::Codec;
 use conquest_fs::node::{Fallocate, Rename};
 use pram::MediumKind;
 use rng::Rng;

@@ -7,7 +7,7 @@ use exraid::Op;
 
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, SetAttr};
-use crate::compress::codec::Method;
+use crate::codec::Method;
 use crate::node::{Fallocate, SetXattr, WriteFlags};
 
 const MIB: u64 = 1 << 20;

@@ -18,20 +18,17 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::{Perms, LIMIT, PERM_KEY};
+use super::mark::Marks;
 use crate::attr::Ino;
 use crate::error::{Error, Result};
-use crate::fsck::mark::Marks;
 use crate::layout::{RawInode, RawPerm, PER_BLOCK};
 use crate::node::{At, Fs};
+use crate::perm::{Perms, LIMIT, PERM_KEY};
 
 /// Triples freed in one transaction.
 const BATCH: u64 = 64;
 /// After a sweep that found nothing, nobody tries again so soon.
 const REST: Duration = Duration::from_secs(1);
-
-/// When the last sweep of this process found nothing.
-pub type Vain = std::sync::Mutex<Option<Instant>>;
 
 /// The triples that inodes name: a bit each.
 struct Named(Vec<u64>);
