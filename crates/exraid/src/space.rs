@@ -10,9 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::device::{Answer, Done, Request};
 use crate::error::{Class, Error};
 use crate::region::Region;
-
-/// Each region has 2 to the power of this addresses: 64 TiB.
-pub const SHIFT: u32 = 46;
+pub use crate::region::SHIFT;
 
 /// The regions that are there.
 #[derive(Default)]

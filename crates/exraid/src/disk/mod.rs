@@ -53,8 +53,7 @@ pub use threads::directly;
 use threads::Threads;
 use uring::Uring;
 
-/// Bytes of the smallest disk: labels, and room for some segments.
-pub const MIN_SIZE: u64 = 16 << 20;
+pub use crate::label::{whole, MIN_SIZE};
 /// Threads for a disk without io_uring.
 const THREADS: usize = 8;
 
@@ -324,9 +323,4 @@ impl Device for Disk {
             false => at..u64::MAX,
         }
     }
-}
-
-/// What of a disk is used, at most: sizes are told in whole blocks of what any disk has.
-pub fn whole(size: u64) -> Range<u64> {
-    0..size / 4096 * 4096
 }

@@ -34,6 +34,8 @@ use crate::sys::memory::{Aligned, Buffers};
 pub use epoch::{Epoch, Relation};
 pub use raw::{NoLabel, RawLabel, RawMember, LEASE, MEMBERS, VERSION};
 
+/// Bytes of the smallest disk: labels, and room for some segments.
+pub const MIN_SIZE: u64 = 16 << 20;
 /// Bytes at either end of a disk that hold no content.
 pub const END: u64 = 1 << 20;
 
@@ -387,7 +389,7 @@ impl Label {
             let (count, role) = (raw.members as usize, raw.role as usize);
             let fits = layout.members().contains(&count)
                 && role < count
-                && raw.size >= crate::disk::MIN_SIZE
+                && raw.size >= MIN_SIZE
                 && raw.data <= data_of(raw.size)
                 && raw.place == place
                 && (place == 0 || place == raw.size - END);
@@ -487,9 +489,14 @@ fn read_copy(device: &dyn Device, place: u64) -> Result<Result<Label, NoLabel>> 
 
 /// Bytes of content of a disk.
 pub fn data_of(size: u64) -> u64 {
-    crate::disk::whole(size.saturating_sub(2 * END)).end
+    whole(size.saturating_sub(2 * END)).end
 }
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// What of a disk is used, at most: sizes are told in whole blocks of what any disk has.
+pub fn whole(size: u64) -> std::ops::Range<u64> {
+    0..size / 4096 * 4096
 }

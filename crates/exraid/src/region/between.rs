@@ -39,9 +39,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::SHIFT;
 use crate::error::{Class, Error, Result};
 use crate::meter;
-use crate::space::SHIFT;
 use crate::sys::shared::{is_excluded, lock, Lock, Words};
 
 /// Words of a region.

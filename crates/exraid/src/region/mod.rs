@@ -70,6 +70,9 @@ pub struct MemberStatus {
     pub performance: Performance,
 }
 
+/// Each region has 2 to the power of this addresses: 64 TiB.
+pub const SHIFT: u32 = 46;
+
 /// What a log, or another client, uses.
 pub trait Region: Device {
     /// Its number in the pool.
