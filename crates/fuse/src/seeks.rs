@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use fs::Ino;
+use conquest_fs::Ino;
 
 use crate::parked::Parked;
 

@@ -1367,7 +1367,7 @@ fn marks_of_a_region_that_is_gone_are_not_believed() {
 fn a_scrub_puts_right_a_copy_that_lies_in_files() {
     let copies = tempfile::tempdir_in(".").unwrap();
     let home = Home::new(FormatOptions {
-        regions: vec![fs::pool::NewDisk { path: copies.path().join("disk"), size: Some(64 << 20) }.into()],
+        regions: vec![conquest::NewDisk { path: copies.path().join("disk"), size: Some(64 << 20) }.into()],
         ..with_copy(&copies.path().join("copy"))
     });
     let pool = home.open();

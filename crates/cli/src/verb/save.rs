@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use conquest_fs::fsck::Lost;
+use conquest::Pool;
 use conquest::{HowToSave, Saved};
-use fs::Pool;
+use conquest_fs::fsck::Lost;
 
 use crate::failure::{Context, Result};
 use crate::{inspect, locate, lost, mounts, progress, say, size, stall};

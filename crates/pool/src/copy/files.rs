@@ -13,9 +13,9 @@ use rustix::io::Errno;
 
 use super::direct_io::{DirectFile, Writes};
 use super::verified::{self, VerifiedFiles};
-use conquest_fs::error::{Error, Result};
 use crate::paths::{self, copy_files, has_copy_files, COPY, IMAGE, LOGS};
 use crate::region::shared::open_plain;
+use conquest_fs::error::{Error, Result};
 
 /// How long those who leave a region, or were killed, may still have its copy open, and how often one looks.
 const GOING: Duration = Duration::from_secs(5);

@@ -17,9 +17,9 @@ use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::paths::{self, DAMAGE, DAMAGE_LOCK};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::node::Fs;
-use crate::paths::{self, DAMAGE, DAMAGE_LOCK};
 use conquest_fs::ubj::Union;
 use ilfs::scrub::Wrong;
 

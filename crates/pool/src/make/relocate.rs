@@ -25,7 +25,6 @@ use pram::copy::{self, SharedDisk};
 use rustix::fs::OFlags;
 
 use super::Builder;
-use conquest_fs::error::{Error, Result};
 use crate::config::Config;
 use crate::copy::room::{self, Streams};
 use crate::copy::{files, regions};
@@ -35,6 +34,7 @@ use crate::options::OpenOptions;
 use crate::paths::{self, IMAGE, LOGS};
 use crate::region::locks;
 use crate::{read_config, Pool};
+use conquest_fs::error::{Error, Result};
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;

@@ -199,10 +199,8 @@ mod tests {
     use super::super::lost;
     use super::super::restore::{self, Over};
     use super::*;
-    use conquest_fs::path::View;
     use crate::region::shared;
     use crate::rescue::orphans;
-    use crate::{Layout, NewDisk, NewRegion};
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
     use crate::{Layout, NewDisk, NewRegion};
     use conquest_fs::path::View;

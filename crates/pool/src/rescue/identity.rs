@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use pram::copy::log;
 use pram::copy::marks::Marks;
 
-use conquest_fs::error::{Error, Result};
 use crate::paths::{self, DECIDED, IMAGE, LOGS};
 use crate::region::locks;
 use crate::region::shared::open_plain;
+use conquest_fs::error::{Error, Result};
 
 /// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;

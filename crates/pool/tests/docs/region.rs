@@ -17,8 +17,8 @@ pub struct Made {
 pub fn made() -> Made {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     // Nothing is compressed meanwhile, as it would be after a second: files keep the forms that they were given.
-    let compression = fs::pool::CompressionConfig::of(&[("share".into(), 0)]).unwrap();
-    Pool::format(dir.path(), &fs::FormatOptions { compression, ..content::options() }).unwrap();
+    let compression = conquest::CompressionConfig::of(&[("share".into(), 0)]).unwrap();
+    Pool::format(dir.path(), &conquest::FormatOptions { compression, ..content::options() }).unwrap();
     let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
     content::fill(&pool).unwrap();
     content::fill_settings(&pool).unwrap();

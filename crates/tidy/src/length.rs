@@ -1,0 +1,94 @@
+//! A function has [`FUNCTION`] lines at most, and a file [`FILE`].
+
+use syn::visit::{self, Visit};
+use syn::{Block, ImplItemFn, ItemFn, Signature};
+
+use crate::{crates, expect_only, sources};
+
+const FUNCTION: usize = 70;
+const FILE: usize = 600;
+
+/// Longer ones: a table, or a match over all that there is, is no shorter in parts.
+const FUNCTIONS: &[&str] = &[
+    "crates/bench/src/workload/disks/failure.rs: once",
+    "crates/bench/src/workload/disks/foreground.rs: measure",
+    "crates/bench/src/workload/packed.rs: measure",
+    "crates/fs/src/fsck/repair.rs: repair",
+    "crates/fs/src/node/prepare/tests.rs: changes_of_a_part_fetch_what_they_need",
+    "crates/ilfs/src/copies.rs: make_copy_in",
+    "crates/ilfs/src/copies.rs: fill",
+    "crates/ilfs/src/table/check.rs: check",
+    "crates/ilfs/src/tests/copies_crash.rs: play",
+    "crates/pool/src/lib.rs: open",
+    "crates/sim/src/large/story.rs: named",
+    "crates/sim/src/model.rs: call",
+    "crates/sim/src/op.rs: call",
+    "crates/sim/src/scenario.rs: contents",
+];
+const FILES: &[&str] = &[
+    "crates/bench/src/args.rs",
+    "crates/exraid/src/duplex/mod.rs",
+    "crates/exraid/src/region/set.rs",
+    "crates/fs/src/file/tests/edges.rs",
+    "crates/fs/src/fsck/mod.rs",
+    "crates/fs/src/inode.rs",
+    "crates/fs/src/node/content.rs",
+    "crates/ilfs/src/clean.rs",
+    "crates/ilfs/src/copies.rs",
+    "crates/ilfs/src/room.rs",
+    "crates/ilfs/src/table/mod.rs",
+    "crates/pool/src/lib.rs",
+    "crates/pram/src/copy/commit.rs",
+    "crates/pram/src/copy/log/mod.rs",
+    "crates/pram/src/heap/mod.rs",
+    "crates/pram/src/mem.rs",
+    "crates/pram/src/region/mod.rs",
+    "crates/pram/src/session/mod.rs",
+    "crates/sim/src/explore/mod.rs",
+    "crates/sim/src/scenario.rs",
+];
+
+struct Long<'s> {
+    path: &'s str,
+    found: Vec<String>,
+}
+
+impl Long<'_> {
+    fn see(&mut self, signature: &Signature, body: &Block) {
+        let last = body.brace_token.span.close().end().line;
+        if last - signature.fn_token.span.start().line >= FUNCTION {
+            self.found.push(format!("{}: {}", self.path, signature.ident));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Long<'_> {
+    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
+        self.see(&item.sig, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
+        self.see(&item.sig, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+}
+
+#[test]
+fn functions_are_short() {
+    let mut found = Vec::new();
+    for source in crates().iter().flat_map(|of| sources(of)) {
+        let mut long = Long { path: &source.path, found: Vec::new() };
+        long.visit_file(&syn::parse_file(&source.text).expect("Rust"));
+        found.append(&mut long.found);
+    }
+    expect_only("functions have more than 70 lines", &found, FUNCTIONS);
+}
+
+#[test]
+fn files_are_short() {
+    let sources = crates().iter().flat_map(|of| sources(of)).collect::<Vec<_>>();
+    let long = sources.iter().filter(|source| source.text.lines().count() > FILE);
+    let found: Vec<String> = long.map(|source| source.path.clone()).collect();
+    expect_only("files have more than 600 lines", &found, FILES);
+}
