@@ -12,7 +12,6 @@ use exraid::Region;
 use pram::Session;
 
 use super::error::{Error, Result};
-use super::high_water;
 use super::part::Identity;
 use super::table::{Standing, KEY};
 use super::Log;
@@ -175,7 +174,7 @@ impl Log {
         let slots = region.properties().size / self.segment();
         // 1.
         let limit = self.head(session)?.limit;
-        high_water::begin(&**region, self.segment())?;
+        begin_high_water(&**region, self.segment())?;
         region.raise_sequence(limit)?;
         // 2.
         self.change(session, |change| {
@@ -268,5 +267,22 @@ impl Log {
         let region = area.region.clone().ok_or(Error::Missing(area.number))?;
         let at = u64::from(slot - area.slots.start) * self.segment();
         Ok(Lies { region, identity: area.identity, at })
+    }
+}
+
+/// The [high-water mark](super::high_water) is raised by this share of a region's slots, and by so many at least.
+const SHARE: u64 = 128;
+const LEAST: u64 = 64;
+
+/// Where the mark is to be if so many slots are used of all.
+pub(super) fn ahead(used: u64, all: u64) -> u64 {
+    (used + (all / SHARE).max(LEAST)).min(all)
+}
+
+/// The mark of a region that comes to a log with segments of so many bytes, if nothing was ever written to it: no number was issued.
+pub(super) fn begin_high_water(region: &dyn Region, segment: u64) -> Result<()> {
+    match region.sequence() {
+        0 => Ok(region.raise_high_water(ahead(0, region.properties().size / segment) * segment)?),
+        _ => Ok(()),
     }
 }

@@ -3,31 +3,14 @@
 //!
 //! It is raised by many slots at a time, since labels are written for it.
 
-use exraid::{Class, Region};
+use exraid::Class;
 use pram::session::assert_may_wait;
 use pram::Session;
 
-use super::areas::Area;
+use super::areas::{ahead, Area};
 use super::error::Result;
 use super::table::KEY;
 use super::Log;
-
-/// It is raised by this share of a region's slots, and by so many at least.
-const SHARE: u64 = 128;
-const LEAST: u64 = 64;
-
-/// Where the mark is to be if so many slots are used of all.
-fn ahead(used: u64, all: u64) -> u64 {
-    (used + (all / SHARE).max(LEAST)).min(all)
-}
-
-/// The mark of a region that comes to a log with segments of so many bytes, if nothing was ever written to it: no number was issued.
-pub(super) fn begin(region: &dyn Region, segment: u64) -> Result<()> {
-    match region.sequence() {
-        0 => Ok(region.raise_high_water(ahead(0, region.properties().size / segment) * segment)?),
-        _ => Ok(()),
-    }
-}
 
 impl Log {
     /// May a slot be used, as labels say by now?

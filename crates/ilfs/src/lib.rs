@@ -260,7 +260,7 @@ impl Log {
         if all < LEAST || all > u64::from(u32::MAX) / 2 {
             return unusable("the disks of the log are too small for so large segments");
         }
-        regions.iter().try_for_each(|region| high_water::begin(&**region, segment))?;
+        regions.iter().try_for_each(|region| areas::begin_high_water(&**region, segment))?;
         let sequence = regions.iter().map(|region| region.sequence()).max().unwrap_or(0).max(1);
         let pairs: Vec<_> = regions.iter().zip(&slots).collect();
         let add = |change: &mut Change<'_, '_>, some: &[(&Arc<dyn Region>, &u64)]| {

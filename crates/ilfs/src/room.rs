@@ -386,15 +386,18 @@ impl Log {
         };
         change.set_sequence(all.sequence + 1, all.limit)?;
         if class::is_whole(want.class.code()) {
-            // What is open there would be found by nobody.
-            if let Some(open) = slot_in(change.table().region_of(first)?.1.whole) {
-                let segment = change.table().get(open)?;
-                self.close(change, open, segment)?;
-            }
+            self.close_whole(change, first)?;
         }
         let segment = change.open(&slots, all.sequence, want.head as u8, want.class.code())?;
         set_open(change, want, first)?;
         self.take(change, first, segment, content_of(self.blocks).min(want.content), want).map(Wish::Room)
+    }
+
+    /// Closes the segment that is open in the region of `slot`: a second one would hide it.
+    fn close_whole(&self, change: &mut Change<'_, '_>, slot: u32) -> Result<()> {
+        let Some(open) = slot_in(change.table().region_of(slot)?.1.whole) else { return Ok(()) };
+        let segment = change.table().get(open)?;
+        self.close(change, open, segment)
     }
 
     /// Takes room in a segment that is open and has it. Its blocks count as live from now on (T1).

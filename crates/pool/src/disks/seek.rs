@@ -77,7 +77,7 @@ fn peek(candidates: VecDeque<PathBuf>, pool: Uuid) -> Vec<(PathBuf, Label)> {
             let labelled = std::iter::from_fn(next).filter_map(|path| Some((Disk::peek(&path).ok()?, path)));
             let of_pool = labelled.filter(|(label, _)| label.pool == pool);
             // Where nobody listens any more it was too late.
-            let _ = of_pool.map(|(label, path)| (path, label)).try_for_each(|found| tell.send(found));
+            let _ = of_pool.map(|(label, path)| (path, label)).all(|found| tell.send(found).is_ok());
         };
         if let Err(e) = Builder::new().name("seek disks".into()).spawn(look) {
             tracing::warn!("no thread to look for disks: {e}");

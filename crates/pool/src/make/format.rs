@@ -9,10 +9,6 @@ use pram::{Region, Session};
 
 use super::staging::Staged;
 use super::{refuse_used_copies, relocate, Builder, OnStep};
-use conquest_fs::error::{Error, Result};
-use conquest_fs::inode::max_inodes;
-use conquest_fs::layout;
-use conquest_fs::node::Fs;
 use crate::config::Config;
 use crate::copy::{files, logged};
 use crate::disks::plan::Plan;
@@ -24,6 +20,10 @@ use crate::region::map::holds_no_pool;
 use crate::region::{device, file, locks};
 use crate::rescue::salvage;
 use crate::uuid;
+use conquest_fs::error::{Error, Result};
+use conquest_fs::layout;
+use conquest_fs::max_inodes;
+use conquest_fs::node::Fs;
 
 /// What may lie in the directory of a pool to be: of one that was there, or of a file system's root.
 const EXPECTED: [&str; 2] = [LOG, "lost+found"];

@@ -438,7 +438,11 @@ mod tests {
         for home in [&home, &empty] {
             let makes: [Make; 2] = [&|dir, step| restore(dir, &image, step), &|dir, step| format(dir, &over, step)];
             for make in makes {
-                make(&home.dir(), &mut || Ok(orphans::sweep())).expect("made");
+                let mut sweep = || {
+                    orphans::sweep();
+                    Ok(())
+                };
+                make(&home.dir(), &mut sweep).expect("made");
                 let memory = home.memory();
                 assert!(memory.iter().all(|path| path.exists()), "{memory:?}");
             }

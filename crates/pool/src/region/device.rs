@@ -11,8 +11,8 @@ use pram::Region;
 
 use super::locks;
 use super::map::{device, holds_a_pool, map_file, medium_of, open_both, Made};
-use conquest_fs::error::{Error, Result};
 use crate::medium::MediumKind;
+use conquest_fs::error::{Error, Result};
 
 /// Is there a DAX device at `path`, which stays what it is?
 pub fn is_device(path: &Path, medium: MediumKind) -> Result<bool> {
