@@ -1,11 +1,28 @@
-//! What the documents refer to exists: files, and names in them.
+//! What the documents refer to exists: files, names in them, and the documents that they link to.
 
-use crate::tables::Page;
-
-const PAGES: [&str; 3] = ["DESIGN.md", "FORMAT.md", "SEMANTICS.md"];
+use std::path::Path;
 
 fn root() -> String {
     format!("{}/../..", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// README and all documents: paths from the root of the sources, and text.
+pub fn documents() -> Vec<(String, String)> {
+    let mut found = vec!["README.md".to_string()];
+    let mut folders = vec!["docs".to_string()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(format!("{}/{folder}", root())).unwrap().map(Result::unwrap) {
+            let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(path),
+                false if path.ends_with(".md") => found.push(path),
+                false => {}
+            }
+        }
+    }
+    found.sort();
+    let text = |path: &String| std::fs::read_to_string(format!("{}/{path}", root())).unwrap();
+    found.into_iter().map(|path| (path.clone(), text(&path))).collect()
 }
 
 /// Everything between single backticks, in order.
@@ -16,10 +33,10 @@ fn quoted(text: &str) -> Vec<&str> {
 
 #[test]
 fn files_that_are_named_exist() {
-    for page in PAGES {
-        for path in quoted(&Page::open(page).text).into_iter().filter(|q| q.starts_with("crates/")) {
+    for (page, text) in documents() {
+        for path in quoted(&text).into_iter().filter(|q| q.starts_with("crates/") && !q.contains(' ')) {
             let path = path.split("::").next().unwrap_or(path);
-            assert!(std::path::Path::new(&format!("{}/{path}", root())).exists(), "{page} names {path}");
+            assert!(Path::new(&format!("{}/{path}", root())).exists(), "{page} names {path}");
         }
     }
 }
@@ -28,8 +45,8 @@ fn files_that_are_named_exist() {
 #[test]
 fn functions_that_are_named_exist() {
     let mut found = 0;
-    for page in PAGES {
-        for (path, name) in quoted(&Page::open(page).text).into_iter().filter_map(|q| q.split_once(".rs::")) {
+    for (page, text) in documents() {
+        for (path, name) in quoted(&text).into_iter().filter_map(|q| q.split_once(".rs::")) {
             let file = format!("{}/{path}.rs", root());
             let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{page}: {file}: {e}"));
             let defined =
@@ -38,5 +55,36 @@ fn functions_that_are_named_exist() {
             found += 1;
         }
     }
-    assert!(found > 20, "DESIGN.md refers to the code, and does so {found} times");
+    assert!(found > 150, "the documents refer to the code, and do so {found} times");
+}
+
+fn root_path(path: &str) -> std::path::PathBuf {
+    Path::new(&root()).join(path)
+}
+
+/// The anchor that a heading gets on a page.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// Links from document to document lead to a file that exists, and to a heading in it.
+#[test]
+fn links_lead_somewhere() {
+    let documents = documents();
+    for (page, text) in &documents {
+        let prose: String = text.split("```").step_by(2).collect();
+        let links = prose.split("](").skip(1).filter_map(|part| part.split(')').next());
+        for link in links.filter(|l| !l.contains("://") && !l.contains(' ')) {
+            let (file, heading) = link.split_once('#').map_or((link, None), |(file, heading)| (file, Some(heading)));
+            let folder = Path::new(page).parent().unwrap();
+            let target = if file.is_empty() { root_path(page) } else { root_path("").join(folder).join(file) };
+            assert!(target.exists(), "{page} links to {link}");
+            let Some(heading) = heading.filter(|_| target.extension().is_some_and(|e| e == "md")) else { continue };
+            let text = std::fs::read_to_string(&target).unwrap();
+            let mut headings =
+                text.lines().filter(|l| l.starts_with('#')).map(|l| anchor(l.trim_start_matches('#').trim()));
+            assert!(headings.any(|a| a == heading), "{page} links to {link}: no such heading");
+        }
+    }
 }
