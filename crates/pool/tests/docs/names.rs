@@ -1,4 +1,4 @@
-//! What the documents refer to exists: files, names in them, and the documents that they link to.
+//! What the documents refer to exists: files, and names in them.
 
 use std::path::Path;
 
@@ -56,35 +56,4 @@ fn functions_that_are_named_exist() {
         }
     }
     assert!(found > 150, "the documents refer to the code, and do so {found} times");
-}
-
-fn root_path(path: &str) -> std::path::PathBuf {
-    Path::new(&root()).join(path)
-}
-
-/// The anchor that a heading gets on a page.
-fn anchor(heading: &str) -> String {
-    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-    kept.collect::<String>().to_lowercase().replace(' ', "-")
-}
-
-/// Links from document to document lead to a file that exists, and to a heading in it.
-#[test]
-fn links_lead_somewhere() {
-    let documents = documents();
-    for (page, text) in &documents {
-        let prose: String = text.split("```").step_by(2).collect();
-        let links = prose.split("](").skip(1).filter_map(|part| part.split(')').next());
-        for link in links.filter(|l| !l.contains("://") && !l.contains(' ')) {
-            let (file, heading) = link.split_once('#').map_or((link, None), |(file, heading)| (file, Some(heading)));
-            let folder = Path::new(page).parent().unwrap();
-            let target = if file.is_empty() { root_path(page) } else { root_path("").join(folder).join(file) };
-            assert!(target.exists(), "{page} links to {link}");
-            let Some(heading) = heading.filter(|_| target.extension().is_some_and(|e| e == "md")) else { continue };
-            let text = std::fs::read_to_string(&target).unwrap();
-            let mut headings =
-                text.lines().filter(|l| l.starts_with('#')).map(|l| anchor(l.trim_start_matches('#').trim()));
-            assert!(headings.any(|a| a == heading), "{page} links to {link}: no such heading");
-        }
-    }
 }
