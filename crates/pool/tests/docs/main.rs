@@ -18,6 +18,7 @@ mod costs;
 mod format;
 mod golden;
 mod image;
+mod language;
 mod names;
 mod reader;
 mod region;
