@@ -23,13 +23,12 @@ const FEW_BEGIN: &str = "<!-- a few figures: made by `conquest bench figures --w
 const END: &str = "<!-- end of figures -->";
 
 /// The few that README shows, the default medium alone, good and bad.
-const FEW: [(&str, Few); 7] = [
+const FEW: [(&str, Few); 6] = [
     ("mounted: create + write + fsync of small files", Few::SmallFile(Kind::LoggedUring, SYNC)),
     ("mounted: create + write + close of small files", Few::SmallFile(Kind::LoggedUring, CREATE)),
     ("mounted: random 4 KiB overwrite + fsync of a large file", {
         Few::Goal("large", "mounted: random 4 KiB overwrite + fsync, against ext4 data=ordered")
     }),
-    ("mounted: sqlite3 with WAL", Few::Goal("databases", "mounted: sqlite3, WAL, against ext4 data=ordered")),
     ("mounted: pgbench, 4 clients", Few::Goal("databases", "mounted: pgbench, 4 clients, against ext4 data=ordered")),
     ("as a library: create + write + close of small files", Few::SmallFile(Kind::LoggedInproc, CREATE)),
     ("as a library: open + read + close of small files", Few::SmallFile(Kind::LoggedInproc, READ)),

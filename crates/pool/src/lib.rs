@@ -106,6 +106,11 @@ pub use status::{
 #[doc = include_str!("../../../docs/SEMANTICS.md")]
 struct Semantics;
 
+/// The example of `README.md`, which compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 /// What a session says of itself: its role.
 pub(crate) mod role {
     pub const API: u64 = 0;
