@@ -136,6 +136,9 @@ fn say(text: &str) -> Result<()> {
 }
 
 #[cfg(test)]
+mod examples;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
