@@ -10,11 +10,11 @@ const JOINING: [&str; 10] = ["and", "but", "or", "so", "that", "as", "if", "wher
 
 /// How many clauses for each thousand words may begin with one of these words. A document that is not named has [`ELSEWHERE`].
 /// These were reached; they are lowered when a document gets better, and not raised.
-const REACHED: [(&str, f64); 3] = [("README.md", 5.3), ("docs/FORMAT.md", 3.2), ("docs/SEMANTICS.md", 9.4)];
+const REACHED: [(&str, f64); 2] = [("docs/FORMAT.md", 3.2), ("docs/SEMANTICS.md", 9.4)];
 const ELSEWHERE: f64 = 1.0;
 
 /// How many bytes a document has at most.
-const SHORT: [(&str, usize); 1] = [("docs/DESIGN.md", 30 << 10)];
+const SHORT: [(&str, usize); 2] = [("README.md", 8 << 10), ("docs/DESIGN.md", 30 << 10)];
 
 /// The text without code and headings, each cell of a table and each item of a list as a paragraph of its own. A cell often is
 /// a phrase, so its opening counts as no clause.

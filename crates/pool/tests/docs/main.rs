@@ -10,6 +10,9 @@
 //! | `golden` | images of released versions |
 //! | `content` | what these hold |
 //! | `names` | all pages: files and functions that they refer to exist |
+//! | `language` | all pages: sentences name what acts, and what a newcomer reads is short |
+//! | `links` | all pages: links lead to files and headings that are there |
+//! | `messages` | GUIDE.md: messages, against what programs say |
 //! | `costs` | SEMANTICS.md: flushes and fences of operations on `dax` |
 //! | `semantics` | SEMANTICS.md: limits (its examples are doc tests) |
 
@@ -19,6 +22,8 @@ mod format;
 mod golden;
 mod image;
 mod language;
+mod links;
+mod messages;
 mod names;
 mod reader;
 mod region;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-fn root() -> String {
+pub fn root() -> String {
     format!("{}/../..", env!("CARGO_MANIFEST_DIR"))
 }
 
