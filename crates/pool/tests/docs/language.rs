@@ -10,7 +10,7 @@ const JOINING: [&str; 10] = ["and", "but", "or", "so", "that", "as", "if", "wher
 
 /// How many clauses for each thousand words may begin with one of these words. A document that is not named has [`ELSEWHERE`].
 /// These were reached; they are lowered when a document gets better, and not raised.
-const REACHED: [(&str, f64); 2] = [("docs/FORMAT.md", 3.2), ("docs/SEMANTICS.md", 9.4)];
+const REACHED: [(&str, f64); 2] = [("docs/FORMAT.md", 3.2), ("docs/SEMANTICS.md", 9.3)];
 const ELSEWHERE: f64 = 1.0;
 
 /// How many bytes a document has at most.
