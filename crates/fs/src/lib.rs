@@ -48,9 +48,9 @@ pub mod ubj;
 mod xattr;
 
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
+pub use backing::Ticket;
 pub use dir::{packed_entries, Taken};
 pub use error::{Error, Lack, Result};
 pub use inode::max_inodes;
 pub use node::{Atime, Fs, Policy};
-pub use pram::copy::Ticket;
 pub use setting::{Compression, Durability, Priority, Redundancy, Times};

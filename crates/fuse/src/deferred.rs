@@ -103,7 +103,7 @@ mod tests {
         let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::on(conquest::MediumKind::Battery, 8 << 20) };
         Pool::format(dir.path(), &how).unwrap();
         let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
-        let ticket = pool.session().copy().unwrap().ticket(pool.session());
+        let ticket = backing::of(pool.session()).unwrap().ticket(pool.session());
         let deferred = Deferred::default();
         let (told, answers) = mpsc::channel();
         let mut rounds = 0;

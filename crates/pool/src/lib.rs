@@ -48,8 +48,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use backing::Copy;
 use exraid::duplex::Duplex;
-use pram::copy::Copy;
 use pram::session::{Attach, Exclusive};
 use pram::Session;
 
@@ -210,11 +210,11 @@ impl Pool {
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());
         let maintenance =
             if how.read_only { None } else { Some(Maintenance::start(&fs, interval.into(), config.compression)?) };
-        let commits = match fs.session().copy() {
+        let commits = match backing::of(fs.session()) {
             Some(_) => Some(CommitTimer::start(&fs, interval)?),
             None => None,
         };
-        let mirrored = is_mirrored(fs.session().region(), fs.session().copy());
+        let mirrored = is_mirrored(fs.session().region(), backing::of(fs.session()));
         let (segments, disk_work) = match how.read_only || disks.read_only {
             true => (None, None),
             false => (
@@ -401,7 +401,7 @@ impl Pool {
             pram::Error::Unusable(why) => refused(why),
             e => e.into(),
         })?;
-        self.fs.session().copy().map_or(Ok(()), |copy| Ok(copy.wait(self.fs.session())?))
+        backing::of(self.fs.session()).map_or(Ok(()), |copy| Ok(copy.wait(self.fs.session())?))
     }
 
     /// The disk that a pool like `how` at `dir` gets where nobody says which: a file in its directory, as large as what the
@@ -710,7 +710,7 @@ impl Drop for Pool {
     /// What the copy would have to hold goes to segments first.
     fn drop(&mut self) {
         if let (Some(_), Some(union), true) =
-            (self.segments.take(), self.fs.union(), self.fs.session().copy().is_some())
+            (self.segments.take(), self.fs.union(), backing::of(self.fs.session()).is_some())
         {
             if let Err(e) = union.write_all(&self.fs) {
                 tracing::warn!("writing content to segments at the end: {e}");

@@ -15,9 +15,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use backing::log::Identity;
+use backing::Copy;
 use exraid::owner;
-use pram::copy::log::Identity;
-use pram::copy::Copy;
 use pram::medium::Ram;
 use pram::session::Exclusive;
 use pram::{Mapping, Region, Session};
@@ -167,7 +167,7 @@ fn over(dir: &Path, config: Config, map: Mapping, copy: Option<CopyFound>, held:
         return Err(Error::Pool(format!("{} is of another pool ({})", path.display(), uuid::text(&region.info.uuid))));
     }
     refuse_other_version(&region)?;
-    let noted = match pram::copy::was_closed(&region)? {
+    let noted = match backing::was_closed(&region)? {
         true => 0,
         false => size,
     };
@@ -230,7 +230,7 @@ fn copy_of(dir: &Path, config: &Config, region: &Path) -> Option<CopyFound> {
 fn released(dir: &Path, config: &Config) -> Result<Released> {
     let told = look::of_closed(dir, config)?;
     let copy = regions::open_to_look(dir, config).and_then(|disks| {
-        let found = pram::copy::identify(&disks)?;
+        let found = backing::identify(&disks)?;
         match config.uuid_bytes()? == found.uuid {
             true => Ok(()),
             false => Err(Error::Pool(format!("its copy is of the pool {}", uuid::text(&found.uuid)))),

@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use backing::save;
+use backing::save::snapshot::Snapshot;
+use backing::save::write::Writer;
 use pram::blocks::BLOCK;
-use pram::save::snapshot::Snapshot;
-use pram::save::write::Writer;
 use pram::session::shared_prefix;
-use pram::{save, Session};
+use pram::Session;
 use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
 
 use super::config::Config;

@@ -425,20 +425,20 @@ impl Pool {
         let Some(dir) = self.config.copy_dir(&self.dir).or(in_regions) else { return Ok(None) };
         let (interval, rate) = (self.config.interval().into(), self.config.copy_rate.map(u64::from));
         let members = self.duplex.as_ref().map(|duplex| duplex.members()).unwrap_or_default();
-        let Some(copy) = session.copy() else {
+        let Some(copy) = backing::of(session) else {
             let found = self.found.as_ref().filter(|found| found.failure.is_none());
             let failure = self.found.as_ref().and_then(|found| found.failure.clone());
             let status = CopyStatus::unused(dir, interval, rate, failure.unwrap_or_else(|| UNUSABLE.into()));
             return Ok(Some(found.map_or(status.clone(), |found| CopyStatus {
                 regions: members.iter().map(CopyRegion::of).collect(),
                 as_of: found.as_of as f64 / 1e9,
-                age: (pram::copy::log::now() - found.as_of).max(0) as f64 / 1e9,
+                age: (pram::clock::precise() - found.as_of).max(0) as f64 / 1e9,
                 pending: found.pending.unwrap_or_default(),
                 failure: None,
                 ..status
             })));
         };
-        let (now, as_of) = (pram::copy::log::now(), session.runtime().copy_time());
+        let (now, as_of) = (pram::clock::precise(), session.runtime().copy_time());
         let (commits, logged) = session.runtime().copy_commits();
         let (made_anew, damage) = session.runtime().copy_anew();
         Ok(Some(CopyStatus {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use conquest::{Caller, FormatOptions, MediumKind, OpenOptions, Pool};
 use conquest::{CommitInterval, Rate};
 use conquest_fs::path::{Open, View};
-use pram::copy::marks::Marks;
+use pram::marks::Marks;
 use pram::Mapping;
 
 /// A pool on battery in a directory of its own; what shared memory holds of it goes with it.
@@ -88,7 +88,7 @@ fn a_lost_region_is_made_from_its_copy() {
     let home = Home::new(with_copy(".".as_ref()));
     let pool = home.open();
     write(&pool, "early", "in the copy");
-    pool.session().copy().unwrap().wait(pool.session()).unwrap();
+    backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
     let committed = pool.session().runtime().copy_time();
     write(&pool, "late", "in memory alone");
     let status = pool.status().unwrap().copy.unwrap();
@@ -455,7 +455,7 @@ fn checkpointing_keeps_to_the_rate_until_its_room_is_needed() {
     let pool = home.open();
     let image = || std::fs::metadata(home.pool().join("image")).unwrap().len();
     let before = image();
-    let wait = || timed(|| pool.session().copy().unwrap().wait(pool.session()).unwrap());
+    let wait = || timed(|| backing::of(pool.session()).unwrap().wait(pool.session()).unwrap());
     // More than half a log of 8 MiB: the other takes over, and this one is checkpointed.
     fill(&pool, "one", 6);
     assert!(wait() < FOREVER / 4);
@@ -917,7 +917,7 @@ fn an_older_region_never_replaces_what_the_copy_has() {
         let (region, old) = (home.pool().join("nvram"), home.pool().join("old"));
         let pool = home.open();
         write(&pool, "early", "in both");
-        pool.session().copy().unwrap().wait(pool.session()).unwrap();
+        backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
         if in_use {
             std::fs::copy(&region, &old).unwrap();
         }
@@ -984,7 +984,7 @@ fn a_copied_pool_does_not_work_with_the_copy_of_the_first() {
             false => assert!(other.open().status().unwrap().copy.unwrap().failure.is_some()),
         }
         write(&pool, "late", "in one");
-        pool.session().copy().unwrap().wait(pool.session()).unwrap();
+        backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
         let again = home.open();
         drop((pool, again));
         // One after the other, too, the copy stays with the newer one.
@@ -1331,7 +1331,7 @@ fn stale_marks_are_not_believed(mirror: bool) {
         View::new(&pool, Caller::root()).unlink(format!("early{n}").as_bytes()).unwrap();
         write(&pool, &format!("late{n}"), &"l".repeat(3000));
     }
-    pool.session().copy().unwrap().wait(pool.session()).unwrap();
+    backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
     let old = Pool::memory(&home.pool()).unwrap().remove(0);
     let killed = std::fs::read(&old).unwrap();
     drop(pool);
@@ -1348,7 +1348,7 @@ fn stale_marks_are_not_believed(mirror: bool) {
     assert!(!old.exists() && !new.exists());
     let pool = home.open();
     write(&pool, "restored", "yes");
-    pool.session().copy().unwrap().wait(pool.session()).unwrap();
+    backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
     drop(pool);
     import(&home.pool(), true).unwrap();
     let pool = home.open();
@@ -1372,7 +1372,7 @@ fn a_scrub_puts_right_a_copy_that_lies_in_files() {
     });
     let pool = home.open();
     write(&pool, "file", "text");
-    pool.session().copy().unwrap().wait(pool.session()).unwrap();
+    backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
     let scrub = || pool.scrub(&mut |_, _| true).unwrap().damage;
     assert!(scrub().is_empty());
     for name in &COPY[1..] {

@@ -6,12 +6,12 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use backing::image::Image;
+use backing::log::Log;
 use conquest::{Caller, Durability, FormatOptions, Kind, MediumKind, OpenOptions, Pool, SetAttr, SetTime, Time};
 use conquest::{CommitInterval, MountInfo, Terms};
 use conquest_fs::node::{Fallocate, Rename, SetXattr};
 use conquest_fs::path::{Open, View};
-use pram::copy::image::Image;
-use pram::copy::log::Log;
 use rustix::io::Errno;
 
 const SET: &[u8] = b"user.conquest.durability";
@@ -512,7 +512,7 @@ fn a_clock_that_was_set_back_delays_no_commit() {
     let active = &logs[usize::from(second > first)];
     let mut log = Log::open(active.try_clone().unwrap(), id, image, |_, _, _| Ok(())).unwrap();
     // As of tomorrow.
-    log.begin().unwrap().finish(pram::copy::log::now() + 86_400_000_000_000).unwrap();
+    log.begin().unwrap().finish(pram::clock::precise() + 86_400_000_000_000).unwrap();
 
     let soon = CommitInterval::try_from(0.05).unwrap();
     let how = OpenOptions { commit_interval: Some(soon), ..OpenOptions::default() };

@@ -23,7 +23,7 @@ pub fn processes(lock: impl AsFd, uuid: &[u8; 16], runtime_dir: &Path) -> Result
         Ok(()) => {}
         // Nobody is, or the first one has not got so far.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => return Ok(Vec::new()),
-        Err(e) => return Err(crate::copy::log::host(&format!("reading {}", path.display()), &e)),
+        Err(e) => return Err(Error::of_io(&format!("reading {}", path.display()), &e)),
     }
     let mut found = Vec::new();
     for (n, record) in (0..).zip(records.chunks_exact(SESSION_REC as usize)) {

@@ -43,6 +43,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// What an operation on the host, `what`, failed with.
+    pub fn of_io(what: &str, e: &std::io::Error) -> Error {
+        match Errno::from_io_error(e) {
+            Some(errno) => Error::Host { what: what.into(), errno },
+            None => Error::Host { what: format!("{what}: {e}"), errno: Errno::IO },
+        }
+    }
+
     /// The number that a system call would report.
     pub fn errno(&self) -> Errno {
         match self {
@@ -55,7 +63,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(Errno) -> Error {
+    pub fn host(what: impl Into<String>) -> impl FnOnce(Errno) -> Error {
         let what = what.into();
         move |errno| Error::Host { what, errno }
     }

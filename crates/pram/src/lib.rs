@@ -18,11 +18,10 @@
 //! | [`session`] | an attached process: operations, optimistic reads, death of others |
 //! | [`attached`] | who is attached, for those who are not |
 //! | [`events`] | what one process tells the others that cache |
-//! | [`save`] | save and restore of a region, as one file |
 //! | [`clock`] | the time of day |
 //! | [`sip`] | the keyed hash of the format |
 //! | [`random`] | numbers that nobody can guess |
-//! | [`copy`] | the copy of a region on disk: marks, redo logs, image; group commit, checkpoint, recovery |
+//! | [`marks`] | which lines of a region have changed since the last commit |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
@@ -40,11 +39,11 @@ compile_error!("regions are little-endian and used in place");
 pub mod attached;
 pub mod blocks;
 pub mod clock;
-pub mod copy;
 pub mod dax;
 pub mod error;
 pub mod events;
 pub mod heap;
+pub mod marks;
 pub mod medium;
 pub mod mem;
 pub mod off;
@@ -52,7 +51,6 @@ pub mod random;
 pub mod region;
 pub mod reserve;
 pub mod runtime;
-pub mod save;
 pub mod session;
 pub mod sip;
 pub mod tx;
@@ -64,5 +62,5 @@ pub use mem::{Mapping, Pod};
 pub use off::Off;
 pub use region::{Region, SEGMENT};
 pub use runtime::Sequence;
-pub use session::{Op, Session};
+pub use session::{Backing, Op, Session};
 pub use tx::Tx;

@@ -92,7 +92,7 @@ pub trait Medium: Send + Sync {
 }
 
 /// RAM in which a store is final: it survives on its own (`Battery`), or what survives is its copy on disk
-/// (`Logged`, see [`copy`](crate::copy)).
+/// (`Logged`, see the crate `backing`).
 #[derive(Debug)]
 pub struct Ram(MediumKind);
 

@@ -569,6 +569,8 @@ fn bad_address(off: u64, len: u64) -> Error {
     Error::BadAddress { off, len }
 }
 
+/// Bytes per group: segments and, in the first of them, their part of the segment table.
+pub const GROUP: u64 = 64 << 20;
 /// Bytes per cache line.
 pub const LINE: u64 = 64;
 

@@ -380,7 +380,7 @@ impl Union {
 
 /// Ends the running epoch, and waits until it is durable, so that what it freed can be used.
 fn end_epoch(session: &Session) -> crate::Result<()> {
-    match session.copy() {
+    match backing::of(session) {
         Some(copy) => copy.wait(session)?,
         None => {
             let epoch = session.epoch()?;

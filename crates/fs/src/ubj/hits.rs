@@ -41,7 +41,7 @@ fn sample(session: &Session, block: u64, blocks: u64) {
     let Ok(descriptor) = session.region().descriptor(block) else { return };
     let state = match session.epoch() {
         _ if descriptor.place != 0 => Count::FromClean,
-        Ok(running) if descriptor.epoch >= running && session.copy().is_some() => Count::FromRunning,
+        Ok(running) if descriptor.epoch >= running && backing::of(session).is_some() => Count::FromRunning,
         _ => Count::FromFrozen,
     };
     count(session, state, blocks);

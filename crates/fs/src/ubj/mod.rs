@@ -393,7 +393,7 @@ fn count_dirty(session: &Session) -> Result<Dirty> {
     let (epoch, mut count, mut cursor) = (session.epoch()?, Dirty::default(), Cursor::default());
     let mut see = |_, descriptor: pram::blocks::Descriptor| {
         count.blocks += 1;
-        count.frozen += u64::from(descriptor.epoch < epoch || session.copy().is_none());
+        count.frozen += u64::from(descriptor.epoch < epoch || backing::of(session).is_none());
     };
     while session.heap().walk_blocks(Which::Unplaced, &mut cursor, 1024, &mut see)? {}
     Ok(count)

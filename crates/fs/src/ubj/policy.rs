@@ -54,7 +54,7 @@ impl Union {
     /// In what state a page of a large file is; none: it is not in memory.
     pub fn state(&self, fs: &Fs, ino: Ino, page: u64) -> Result<Option<State>> {
         let session = fs.session();
-        let (epoch, commits) = (session.epoch()?, session.copy().is_some());
+        let (epoch, commits) = (session.epoch()?, backing::of(session).is_some());
         session.read(ino, || {
             let mut node = Node::blank();
             fs.read_node(ino, &mut node)?;

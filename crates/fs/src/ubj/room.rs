@@ -381,5 +381,5 @@ impl Union {
 
 /// Does anybody wait for commits to a copy, which then should not have to wait for much?
 fn is_waited_for(session: &Session) -> bool {
-    session.copy().is_some_and(|copy| copy.is_awaited())
+    backing::of(session).is_some_and(|copy| copy.is_awaited())
 }

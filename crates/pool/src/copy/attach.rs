@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pram::copy::log::Identity;
-use pram::copy::marks::Marks;
-use pram::copy::{self, Copy, Disks, Loaded};
+use backing::log::Identity;
+use backing::{Copy, Disks, Loaded};
+use pram::marks::Marks;
 use pram::{session, Mapping, Region};
 
 use crate::paths::RUNTIME_DIR;
@@ -114,7 +114,7 @@ impl Tracked<'_> {
 
     /// Notes where the memory comes from.
     fn note_origin(&self, marks: &Marks) -> Result<()> {
-        MemoryIdentity::of(self.dir, self.id.uuid, copy::lineage(self.disks, self.id)?)?.write(marks)
+        MemoryIdentity::of(self.dir, self.id.uuid, backing::lineage(self.disks, self.id)?)?.write(marks)
     }
 
     /// Takes up a copy that was made or read back.
@@ -126,7 +126,7 @@ impl Tracked<'_> {
 
     /// The same, unless the region says that it was closed when the copy held all of it.
     pub fn compare_unless_clean(&self, region: &Region) -> Result<(Marks, Copy)> {
-        match copy::clean(self.disks, self.id, region)? {
+        match backing::clean(self.disks, self.id, region)? {
             Some(loaded) => self.begin(region.map(), &loaded),
             None => self.compare(region),
         }
@@ -135,7 +135,7 @@ impl Tracked<'_> {
     /// Looks what of `region` the copy lacks: nobody knows.
     pub fn compare(&self, region: &Region) -> Result<(Marks, Copy)> {
         let marks = self.fresh(region.map())?;
-        let loaded = copy::compare(self.disks, self.id, region, &marks)?;
+        let loaded = backing::compare(self.disks, self.id, region, &marks)?;
         let copy = Copy::begin(self.disks.clone(), &marks, self.id, &loaded)?;
         Ok((marks, copy))
     }

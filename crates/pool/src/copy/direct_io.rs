@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 
-use pram::copy::aligned::{Aligned, ALIGNED};
-use pram::copy::log::{Disk, SECTOR};
+use backing::aligned::{Aligned, ALIGNED};
+use backing::log::{Disk, SECTOR};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backing::Disks;
 use exraid::owner::{self, Foreign};
-use pram::copy::{self, Disks};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Does a copy lie in `dir`, and not only what making one has left?
 pub fn hold_copy(dir: &Path) -> bool {
-    has_copy_files(dir) && open(dir).is_ok_and(|disks| copy::identify(&disks).is_ok())
+    has_copy_files(dir) && open(dir).is_ok_and(|disks| backing::identify(&disks).is_ok())
 }
 
 /// A file in `dir` that has the name of one of a copy's, and is neither that nor what making one has left: zeros.

@@ -14,11 +14,11 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use pram::copy::log::{now, Identity};
-use pram::copy::{self, Copy, Disks, Loaded};
+use backing::log::Identity;
+use backing::save::{is_at, Content, Progress};
+use backing::{Copy, Disks, Loaded};
 use pram::medium::LOGGED;
 use pram::region::{HEADERS, TABLE_AT};
-use pram::save::{is_at, Content, Progress};
 use pram::session::{self, Exclusive};
 use pram::{MediumKind, Region, Session, SEGMENT};
 use rustix::io::Errno;
@@ -41,14 +41,14 @@ use conquest_fs::max_inodes;
 pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Region, Copy)> {
     let (id, size) = (Identity { uuid }, size / SEGMENT * SEGMENT);
     orphans::sweep();
-    let disks = files::make(dir, copy::log_bytes(size))?;
+    let disks = files::make(dir, backing::log_bytes(size))?;
     let lock = files::open_file(dir, IMAGE)?;
     let path = shared::path(&lock, &uuid, "region")?;
     let made = make_region(&path, &lock, size, |_| Ok(())).map_err(less)?;
-    let loaded = copy::create(&disks, id, copy::log_bytes(size))?;
+    let loaded = backing::create(&disks, id, backing::log_bytes(size))?;
     let map = map_region(&made.file, &path, size)?;
     let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
-    let mut region = Region::format(map, Box::new(LOGGED), uuid, version, now())?;
+    let mut region = Region::format(map, Box::new(LOGGED), uuid, version, pram::clock::precise())?;
     // Made before anything was marked: headers and root words.
     marks.mark(0, TABLE_AT)?;
     copy.note_in(&region)?;
@@ -98,20 +98,20 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
 
 /// Makes a region, and its copy in `dir`, from an image, for a pool whose `home` is where the copy will be.
 pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<Content> {
-    let info = pram::save::info(image)?;
+    let info = backing::save::info(image)?;
     let id = Identity { uuid: info.uuid };
-    let disks = files::make(dir, copy::log_bytes(info.size))?;
-    copy::create(&disks, id, copy::log_bytes(info.size))?;
+    let disks = files::make(dir, backing::log_bytes(info.size))?;
+    backing::create(&disks, id, backing::log_bytes(info.size))?;
     let lock = files::open_file(dir, IMAGE)?;
     // Of a pool of this UUID that is gone, and whose image had this number.
     marks::forget(&lock, &id.uuid);
     let path = shared::path(&lock, &id.uuid, "region")?;
-    let content = pram::save::restore(image, &path, MediumKind::Logged, progress)?;
+    let content = backing::save::restore(image, &path, MediumKind::Logged, progress)?;
     // Compared with the empty copy, all of it is what the copy lacks.
     let opened = open_as(dir, home, id.uuid, None, ExpectMarks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
     let session = Session::private_with(opened.region, max_inodes(info.size), opened.copy)?;
-    session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
+    backing::of(&session).map_or(Ok(()), |copy| copy.wait(&session))?;
     Ok(content)
 }
 
@@ -154,7 +154,7 @@ fn open_as(
         Some(in_regions) => in_regions.disks(),
         None => files::take(dir, !attached)?,
     };
-    let id = copy::identify(&disks).map_err(|e| match Error::from(e) {
+    let id = backing::identify(&disks).map_err(|e| match Error::from(e) {
         e @ Error::Host { .. } => failed(&format!("the copy of the pool's memory in {}", dir.display()), &e),
         e => Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())),
     })?;
@@ -179,7 +179,7 @@ fn open_as(
             // Used elsewhere meanwhile: by another container, or on another host.
             Err(Error::Outdated(why)) if !attached && memory.is_copied(&file)? => {
                 // All of it can be read.
-                copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| memory.not_its_copy(&e.into()))?;
+                backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| memory.not_its_copy(&e.into()))?;
                 tracing::info!("the pool's memory is made from its copy again: {why}");
                 forget(dir, &uuid);
                 memory.load()?
@@ -236,7 +236,7 @@ impl Memory<'_> {
     fn is_copied(&self, file: &fs::File) -> Result<bool> {
         match self.tracked().is_copied()? {
             Some(copied) => Ok(copied),
-            None => Ok(copy::was_closed(&self.open(file)?)?),
+            None => Ok(backing::was_closed(&self.open(file)?)?),
         }
     }
 
@@ -259,7 +259,7 @@ impl Memory<'_> {
         let made = (|| {
             let memory = map_region(&locked, &new, size)?;
             let (marks, copy) = self.tracked().begin(&memory, &loaded)?;
-            copy::note_made(self.disks, self.id, &memory, loaded.as_of)?;
+            backing::note_made(self.disks, self.id, &memory, loaded.as_of)?;
             // It may be the copy of a region on another medium.
             if pram::region::adopt(&memory, MediumKind::Logged)?.1 {
                 marks.mark(0, HEADERS as u64)?;
@@ -279,7 +279,7 @@ impl Memory<'_> {
 
     /// Fills memory from the copy.
     fn read_copy(&self, memory: &fs::File) -> Result<Loaded> {
-        let loaded = copy::load(self.disks, self.id, &mut |off, bytes| {
+        let loaded = backing::load(self.disks, self.id, &mut |off, bytes| {
             memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
                 what: "filling the region".into(),
                 errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),

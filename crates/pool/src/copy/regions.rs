@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use backing::log::Disk;
+use backing::{Disks, SharedDisk};
 use exraid::duplex::presence::Presence;
 use exraid::duplex::{self, Duplex, Refusal, Supply};
 use exraid::{Class, Options, Region};
-use pram::copy::log::Disk;
-use pram::copy::{Disks, SharedDisk};
 use rustix::io::Errno;
 
 use super::files;

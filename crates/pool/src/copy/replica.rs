@@ -8,8 +8,8 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use pram::copy::log::Identity;
-use pram::copy::{self, Copy};
+use backing::log::Identity;
+use backing::Copy;
 use pram::session::{self, Exclusive};
 use pram::Region;
 
@@ -73,7 +73,7 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
         return Err(Error::Pool(format!("the pool's copy in {} was deleted", dir.display())));
     }
     if !there {
-        make(dir, id, copy::log_bytes(region.size()), &lock)?;
+        make(dir, id, backing::log_bytes(region.size()), &lock)?;
     }
     let disks = files::take(dir, !attached)?;
     take_up(region, dir, &disks, &lock, attached)
@@ -90,9 +90,9 @@ fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result
 }
 
 /// Goes on with the copy on these disks.
-fn take_up(region: &mut Region, dir: &Path, disks: &copy::Disks, lock: &fs::File, attached: bool) -> Result<Copy> {
+fn take_up(region: &mut Region, dir: &Path, disks: &backing::Disks, lock: &fs::File, attached: bool) -> Result<Copy> {
     let id = Identity { uuid: region.info.uuid };
-    let found = copy::identify(disks).map_err(|e| unusable(dir, &e.into()))?;
+    let found = backing::identify(disks).map_err(|e| unusable(dir, &e.into()))?;
     if found != id {
         return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&found.uuid)))));
     }
@@ -124,7 +124,7 @@ fn make(dir: &Path, id: Identity, bytes: u64, lock: &fs::File) -> Result<()> {
     let beside = dir.join(".made");
     let _ = fs::remove_dir_all(&beside);
     let made = files::make(&beside, bytes).and_then(|disks| {
-        copy::create(&disks, id, bytes)?;
+        backing::create(&disks, id, bytes)?;
         let _ = fs::remove_file(shared::path(lock, &id.uuid, "marks")?);
         files::replace(&beside, dir)
     });

@@ -10,8 +10,8 @@
 //!
 //! Where a region is too small for the least the copy gets what it needs now, and more as it needs that, if there is any.
 
+use backing::log_bytes;
 use exraid::duplex::{Duplex, STREAMS};
-use pram::copy::log_bytes;
 
 use super::regions::IMAGE;
 use conquest_fs::error::{Error, Result};

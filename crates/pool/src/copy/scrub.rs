@@ -1,9 +1,9 @@
 //! Scrubbing what a pool keeps on its disks beside content: the copy of its memory, labels, notes. What is wrong is told as damage of
 //! files is.
 
+use backing::scrub::Odd;
 use exraid::duplex::Duplex;
 use exraid::region::throttle::Background;
-use pram::copy::scrub::Odd;
 
 use crate::disks::damage::Damage;
 use conquest_fs::error::Result;
@@ -27,7 +27,7 @@ pub fn scrub(fs: &Fs, union: &Union, duplex: Option<&Duplex>, go_on: &dyn Fn() -
             Err(e) => tracing::error!("scrub: labels of {}: {e}", region.name()),
         }
     }
-    let Some(copy) = fs.session().copy() else { return Ok(all) };
+    let Some(copy) = backing::of(fs.session()) else { return Ok(all) };
     // What cannot be written any more cannot be put right.
     if fs.session().runtime().copy_failed() {
         return Ok(all);

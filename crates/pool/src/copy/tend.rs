@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use backing::image::Image;
+use backing::log::{Disk, Log};
 use exraid::duplex::{self, Duplex, MemberStatus, Said, State};
-use pram::copy::image::Image;
-use pram::copy::log::{Disk, Log};
 
 use super::regions::IMAGE;
 use super::{room, scrub};
@@ -289,7 +289,7 @@ impl Pool<'_> {
 }
 
 fn seconds() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs())
+    pram::clock::seconds()
 }
 
 /// Has it all that was acknowledged, and is it there?

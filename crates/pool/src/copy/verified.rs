@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use pram::copy::log::Disk;
-use pram::copy::SharedDisk;
+use backing::log::Disk;
+use backing::SharedDisk;
 use rustix::fs::{flock, statx, AtFlags, FlockOperation, Statx, StatxFlags};
 use rustix::io::Errno;
 

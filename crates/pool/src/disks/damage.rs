@@ -11,8 +11,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use backing::save::is_at;
 use exraid::owner;
-use pram::save::is_at;
 use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

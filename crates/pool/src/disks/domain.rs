@@ -47,7 +47,7 @@ impl Pool {
         };
         // 2.
         log.set_domain(session, regions, number)?;
-        session.copy().map_or(Ok(()), |copy| copy.wait(session))?;
+        backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?;
         // 3.
         let used = log.named_domains(session)?;
         let before = config.domains.len();

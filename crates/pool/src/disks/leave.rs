@@ -154,7 +154,7 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
 
 /// The commit of step 3, 4 and 5.
 fn end(dir: &Path, session: &Session, chosen: &[Chosen]) -> Result<Left> {
-    session.copy().map_or(Ok(()), |copy| copy.wait(session))?;
+    backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?;
     let _alone = session.long_lock(table::GROWING)?;
     let entries: Vec<DiskEntry> = chosen.iter().flat_map(|one| one.entries.clone()).collect();
     forget(dir, &entries)?;
@@ -238,7 +238,7 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
 pub fn complete_empty(dir: &Path, union: &Union, session: &Session) -> Result<()> {
     for number in union.log().leavers(session)? {
         if union.log().remove_region(session, number)? {
-            session.copy().map_or(Ok(()), |copy| copy.wait(session))?;
+            backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?;
             complete(dir, &read_config(dir)?, session)?;
         }
     }

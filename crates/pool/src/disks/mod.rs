@@ -278,7 +278,7 @@ pub fn make_log_if_none(session: &Session, regions: &[Arc<dyn Region>], segment:
         Err(_) if has_log(session)? => {}
         made => made?,
     }
-    session.copy().map_or(Ok(()), |copy| Ok(copy.wait(session)?))
+    backing::of(session).map_or(Ok(()), |copy| Ok(copy.wait(session)?))
 }
 
 /// Has the pool content on disks, or had it once?

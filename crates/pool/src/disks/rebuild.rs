@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use pram::save::is_at;
+use backing::save::is_at;
 use rustix::fs::{flock, FlockOperation};
 use rustix::io::Errno;
 

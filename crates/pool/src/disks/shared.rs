@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use backing::save::is_at;
 use exraid::region::{Common, Sharing};
 use exraid::{Device, Disk, Label, Options, Uuid};
-use pram::save::is_at;
 use pram::Session;
 use rustix::fs::{flock, FlockOperation};
 use rustix::io::Errno;

@@ -82,7 +82,7 @@ impl Interval {
 impl Drop for CommitTimer {
     /// What they are at ends soon.
     fn drop(&mut self) {
-        if let Some(copy) = self.fs.session().copy() {
+        if let Some(copy) = backing::of(self.fs.session()) {
             copy.hurry();
         }
     }
@@ -104,7 +104,9 @@ fn unless_full(fs: Arc<Fs>, mut work: impl FnMut() + Send + 'static) -> impl FnM
 }
 
 fn commit(fs: &Fs, interval: Duration) {
-    let Some(copy) = fs.session().copy().filter(|_| fs.session().runtime().copy_failure().is_none()) else { return };
+    let Some(copy) = backing::of(fs.session()).filter(|_| fs.session().runtime().copy_failure().is_none()) else {
+        return;
+    };
     let pending = copy.pending(fs.session()).unwrap_or(u64::MAX);
     let wait = match pending {
         0 => return,
@@ -117,7 +119,7 @@ fn commit(fs: &Fs, interval: Duration) {
 }
 
 fn checkpoint(fs: &Fs) {
-    if let Some(copy) = fs.session().copy() {
+    if let Some(copy) = backing::of(fs.session()) {
         let _ = copy.checkpoint_if_due(fs.session());
     }
 }

@@ -8,11 +8,9 @@
 //! 5. The disks go: files of its own; of those that were given, the labels.
 //! 6. `DESTROYED` goes, and the directory if nothing else is in it.
 
+use pram::session::Exclusive;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use pram::copy;
-use pram::session::Exclusive;
 
 use super::{refuse_used_copies, swap, Builder, OnStep};
 use crate::config::Config;
@@ -60,7 +58,7 @@ fn none(dir: &Path) -> Error {
 
 /// What of a pool without `pool.toml` is in `dir`, or says that its copy was there.
 fn remains(dir: &Path) -> Result<Option<Config>> {
-    let copy = files::open(dir).ok().and_then(|disks| copy::identify(&disks).ok());
+    let copy = files::open(dir).ok().and_then(|disks| backing::identify(&disks).ok());
     match copy {
         Some(id) => Ok(Some(Config::new(MediumKind::Logged, uuid::text(&id.uuid)))),
         None => salvage::lost(dir),
@@ -140,7 +138,7 @@ fn remove_region(path: &Path, config: &Config) -> Result<()> {
 
 /// A copy that says that it is another pool's stays, and elsewhere one that does not say whose it is.
 fn is_its_copy(copy: &Path, dir: &Path, config: &Config) -> bool {
-    let found = files::open(copy).ok().and_then(|disks| copy::identify(&disks).ok());
+    let found = files::open(copy).ok().and_then(|disks| backing::identify(&disks).ok());
     let same = |one: &Path| one.canonicalize().ok();
     match found {
         Some(id) => config.uuid_bytes().is_ok_and(|uuid| uuid == id.uuid),

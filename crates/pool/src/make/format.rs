@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pram::save::is_at;
+use backing::save::is_at;
 use pram::session::Exclusive;
 use pram::{Region, Session};
 
@@ -186,7 +186,7 @@ fn refuse_copy_of_another(dir: &Path, config: &Config, old: Option<&Config>) -> 
         return Ok(());
     };
     let own = old.and_then(|old| old.uuid_bytes().ok());
-    let found = files::open(&copy).ok().and_then(|disks| pram::copy::identify(&disks).ok());
+    let found = files::open(&copy).ok().and_then(|disks| backing::identify(&disks).ok());
     if !copy.join(paths::CONFIG).exists() && found.is_none_or(|id| Some(id.uuid) == own) {
         return Ok(());
     }
@@ -211,7 +211,7 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
 /// Makes the file system in a region, and the log on its disks, and waits until the copy has it.
 fn fill(
     region: Region,
-    copy: Option<pram::copy::Copy>,
+    copy: Option<backing::Copy>,
     how: &FormatOptions,
     disks: &[Arc<dyn exraid::Region>],
 ) -> Result<()> {
@@ -220,7 +220,7 @@ fn fill(
     let (uid, gid) = how.root_owner;
     Fs::format(&session, (uid, gid, how.root_mode), uuid::random_key()?)?;
     make_log(&session, disks, how.cache.segment())?;
-    session.copy().map_or(Ok(()), |copy| Ok(copy.wait(&session)?))
+    backing::of(&session).map_or(Ok(()), |copy| Ok(copy.wait(&session)?))
 }
 
 /// Makes the pool in a device, `pool.toml` last: until then there is none.

@@ -1,10 +1,8 @@
 //! Making a pool from its copy on disk alone.
 
+use backing::log::Identity;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use pram::copy;
-use pram::copy::log::Identity;
 
 use super::lost::{self, Ask};
 use super::Builder;
@@ -66,13 +64,13 @@ pub fn kept(dir: &Path, config: &Config) -> Error {
 /// Does the copy hold all of the region at `path`? An error if it has gone on without that, or if nothing tells.
 fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
     let disks = regions::open_to_look(dir, config)?;
-    let id = copy::identify(&disks)?;
+    let id = backing::identify(&disks)?;
     if config.medium == MediumKind::Logged {
         let lock = files::open_file(dir, IMAGE)?;
         return marks::is_copied(&shared::path(&lock, &id.uuid, "marks")?, &lock, id);
     }
     match file::open_region(path, dir, config.medium)? {
-        Some(opened) => Ok(copy::clean(&disks, id, &opened.region)?.is_some()),
+        Some(opened) => Ok(backing::clean(&disks, id, &opened.region)?.is_some()),
         // Another one has just taken its place.
         None => Ok(false),
     }
@@ -83,13 +81,13 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
 pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
     let copy_dir = config.copy_dir(dir).unwrap_or_else(|| dir.into());
     let disks = regions::open_to_look(dir, config)?;
-    let id = copy::identify(&disks).map_err(|e| broken(&copy_dir, &e.into()))?;
+    let id = backing::identify(&disks).map_err(|e| broken(&copy_dir, &e.into()))?;
     if id.uuid != config.uuid_bytes()? {
         return Err(broken(&copy_dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&id.uuid)))));
     }
     if config.medium == MediumKind::Logged {
         // Made from the copy when the pool is opened; given up when all of that can be read.
-        let loaded = copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&copy_dir, &e.into()))?;
+        let loaded = backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&copy_dir, &e.into()))?;
         let _held = locks::hold_unused(&config.lock_path(dir))?;
         lost::ask_of(|| lost::memory_of(&disks, id, dir), dir, config, ask)?;
         logged::forget(dir, &id.uuid);
@@ -115,7 +113,7 @@ pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
             dir.display()
         )));
     }
-    let id = copy::identify(&files::open(dir)?).map_err(|e| broken(dir, &e.into()))?;
+    let id = backing::identify(&files::open(dir)?).map_err(|e| broken(dir, &e.into()))?;
     let mut config = Config::new(MediumKind::Logged, uuid::text(&id.uuid));
     config.disks = disks::adopted(dir, id.uuid);
     if let Some(memory) = newer_memory(dir, &id)?.filter(|_| !force) {

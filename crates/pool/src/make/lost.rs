@@ -8,8 +8,8 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use pram::copy::log::Identity;
-use pram::copy::{self, import};
+use backing::import;
+use backing::log::Identity;
 use pram::medium::Ram;
 use pram::{Mapping, MediumKind, Region, Session};
 use rustix::fs::{Mode, OFlags, CWD};
@@ -114,7 +114,7 @@ fn find(memory: Mapping, dir: &Path, config: &Config) -> Result<Vec<Lost>> {
 
 /// The memory that a copy on `logged` is of, where it is made only when the pool is opened: in shared memory if that has room, else
 /// beside the copy.
-pub fn memory_of(disks: &copy::Disks, id: Identity, dir: &Path) -> Result<Mapping> {
+pub fn memory_of(disks: &backing::Disks, id: Identity, dir: &Path) -> Result<Mapping> {
     let make = |dir: &Path| Ok::<_, Error>(import::look(disks, id, MediumKind::Logged, &nameless(dir)?)?);
     match make(RUNTIME_DIR.as_ref()) {
         Err(Error::Host { errno: Errno::NOSPC | Errno::NOMEM, .. }) => make(dir),

@@ -7,10 +7,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use backing::save::Content;
 use exraid::label::END;
 use exraid::Layout;
 use pram::medium::Ram;
-use pram::save::Content;
 use pram::{Mapping, Region, Session};
 
 use super::staging::Staged;

@@ -16,12 +16,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use backing::image::Image;
+use backing::log::{Disk, Identity};
+use backing::SharedDisk;
 use exraid::duplex::raw::append;
 use exraid::duplex::{Duplex, Spans};
 use exraid::Region;
-use pram::copy::image::Image;
-use pram::copy::log::{Disk, Identity};
-use pram::copy::{self, SharedDisk};
 use rustix::fs::OFlags;
 
 use super::Builder;
@@ -69,7 +69,7 @@ pub fn into_regions(dir: &Path) -> Result<()> {
         copy_all(&from.logs[n], &streams.logs[n], &dir.join(name), true)?;
     }
     to.duplex.flush().map_err(|e| Error::Pool(e.to_string()))?;
-    copy::identify(&streams)?;
+    backing::identify(&streams)?;
     drop((streams, to, from));
     // 4.
     config.copy_in_regions = true;
@@ -89,7 +89,7 @@ fn begin_in_regions(dir: &Path, size: u64) -> Result<()> {
         let write = |at| log.write_all_at(&zeros, at).map_err(|e| Error::host(&dir.join(LOGS[n]), &e));
         (0..size).step_by(PIECE).try_for_each(write)?;
     }
-    copy::create(&streams, Identity { uuid: config.uuid_bytes()? }, size)?;
+    backing::create(&streams, Identity { uuid: config.uuid_bytes()? }, size)?;
     (config.copy_in_regions, config.copy) = (true, None);
     config.write(dir)
 }
@@ -108,7 +108,7 @@ fn prepare(dir: &Path, config: &Config) -> Result<u64> {
     let sizes = match config.medium {
         MediumKind::Logged => sizes(dir)?,
         _ => {
-            let log = copy::log_bytes(session.region().size());
+            let log = backing::log_bytes(session.region().size());
             [pool.status()?.used + MORE, log, log]
         }
     };
@@ -135,7 +135,7 @@ fn prepare(dir: &Path, config: &Config) -> Result<u64> {
             sizes.iter().sum::<u64>() >> 20
         )));
     }
-    session.copy().map_or(Ok(()), |copy| copy.wait(session))?;
+    backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?;
     let common = Agreement::beside(dir, config, "copy")?;
     let text = config.to_text()?;
     Duplex::create(&members, log.segment(), text.as_bytes(), Some(common.common()))

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use backing::save::Progress;
 use pram::blocks::BLOCK;
 use pram::medium::Ram;
-use pram::save::Progress;
 use pram::{Mapping, Region, Session};
 
 use super::format::{refuse_foreign_copy, refuse_other_files};
@@ -49,7 +49,7 @@ pub struct Restored {
 
 /// Makes the pool at `dir` from an image, in the same order. What its disks lack is asked about before it takes its place.
 pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: Ask, step: OnStep) -> Result<Restored> {
-    pram::save::info(image)?;
+    backing::save::info(image)?;
     let alone = Builder::begin(dir)?;
     let old = match Config::read(dir) {
         Err(e) if !over.force => return Err(e),
@@ -58,7 +58,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     let config = like(old.as_ref(), over.medium)?;
     refuse_there(dir, old.as_ref(), &config, over.force)?;
     if old.is_none() && !over.force {
-        let disks = disks::adopted(dir, pram::save::info(image)?.uuid);
+        let disks = disks::adopted(dir, backing::save::info(image)?.uuid);
         refuse_other_files(dir, &Config { disks, ..config.clone() })?;
     }
     refuse_used_copies(dir, [Some(&config)])?;

@@ -71,7 +71,7 @@ pub fn clear(home: &Path) {
         place::clear(home, &config);
         if config.medium != MediumKind::Logged {
             let path = config.nvram_path(home);
-            let writing = pram::save::written_at(&path.canonicalize().unwrap_or_else(|_| path.clone()));
+            let writing = backing::save::written_at(&path.canonicalize().unwrap_or_else(|_| path.clone()));
             let files = [Some(paths::beside_region(&path)), writing];
             files.iter().flatten().for_each(|path| _ = fs::remove_file(path));
         }

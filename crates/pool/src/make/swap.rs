@@ -21,8 +21,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pram::copy;
-
 use super::OnStep;
 use crate::config::Config;
 use crate::copy::{files, logged};
@@ -172,7 +170,7 @@ pub fn forget(dir: &Path, old: &Config) {
 
 /// The same where a copy is all that there is.
 fn forget_orphan(dir: &Path) {
-    if let Some(id) = files::open(dir).ok().and_then(|disks| copy::identify(&disks).ok()) {
+    if let Some(id) = files::open(dir).ok().and_then(|disks| backing::identify(&disks).ok()) {
         logged::forget(dir, &id.uuid);
     }
 }
@@ -228,7 +226,7 @@ mod tests {
         fn has(&self, name: &str) -> bool {
             let pool = self.open();
             assert_eq!(pool.fsck(false, &mut |_, _| {}).expect("checked").problems, Vec::<String>::new());
-            assert!(pool.session().copy().is_some());
+            assert!(backing::of(pool.session()).is_some());
             let found = View::new(&pool, Caller::root()).stat(name.as_bytes()).is_ok();
             found
         }
@@ -449,7 +447,7 @@ mod tests {
         }
         interrupted(&home, &|dir, step| restore(dir, &image, step), 2);
         orphans::sweep();
-        let uuid = pram::save::info(&image).expect("an image").uuid;
+        let uuid = backing::save::info(&image).expect("an image").uuid;
         assert!(
             shared::region_path(&home.dir().join(DECIDED), &uuid).exists(),
             "that of the pool which is there from then on"

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use backing::save::{Content, Progress};
 use pram::dax;
 use pram::region::HEADERS;
-use pram::save::{Content, Progress};
 use pram::session::Exclusive;
 use pram::Region;
 
@@ -93,6 +93,6 @@ pub fn restore_device(
         Ok(None)
     };
     let medium = medium_of(&file, path, MediumKind::Dax)?;
-    let content = pram::save::restore_into(image, &map, &*medium, &mut hold, progress)?;
+    let content = backing::save::restore_into(image, &map, &*medium, &mut hold, progress)?;
     Ok((content, held))
 }

@@ -5,11 +5,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use backing::log::Identity;
+use backing::save::{is_at, Content, Progress};
+use backing::{import, Copy, Disks};
 use exraid::duplex::Duplex;
-use pram::copy::log::{now, Identity};
-use pram::copy::{import, Copy, Disks};
 use pram::region::HEADERS;
-use pram::save::{is_at, Content, Progress};
 use pram::session::Exclusive;
 use pram::Region;
 
@@ -101,18 +101,18 @@ fn no_room(path: &Path, size: u64, e: &std::io::Error) -> Error {
 
 /// The region, and its file.
 pub fn format_region(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> Result<(Region, fs::File)> {
-    let region = Region::format(made.map, made.medium, uuid, version, now()).map_err(|e| match e {
+    let region = Region::format(made.map, made.medium, uuid, version, pram::clock::precise()).map_err(|e| match e {
         pram::Error::Host { errno, .. } => no_room(path, 0, &errno.into()),
         e => e.into(),
     })?;
-    pram::copy::note_new(&region)?;
+    backing::note_new(&region)?;
     Ok((region, made.file))
 }
 
 /// Makes the file that is to be the region at `path` from an image, beside what is there.
 pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
     let beside = beside_region(path);
-    let content = pram::save::restore_beside(image, path, &beside, medium.into(), progress)?;
+    let content = backing::save::restore_beside(image, path, &beside, medium.into(), progress)?;
     // What could not be opened afterwards is not made.
     if medium == MediumKind::Dax {
         let mapped = open_both(&beside).and_then(|file| map_file(&file, path, medium, content.info().size).map(drop));

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use pram::save::is_at;
+use backing::save::is_at;
 use pram::session::Exclusive;
 use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;

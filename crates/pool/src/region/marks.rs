@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use pram::copy::log::Identity;
-use pram::copy::marks::Marks;
-use pram::copy::Copy;
+use backing::log::Identity;
+use backing::Copy;
+use pram::marks::Marks;
 use pram::Mapping;
 use rustix::fs::SeekFrom;
 

@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use backing::save::is_at;
 use pram::mem::Sync;
 use pram::region::HEADERS;
-use pram::save::is_at;
 use pram::{session, Mapping, Region};
 use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;

@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pram::copy::log;
-use pram::copy::marks::Marks;
+use backing::log;
+use pram::marks::Marks;
 
 use crate::paths::{self, DECIDED, IMAGE, LOGS};
 use crate::region::locks;

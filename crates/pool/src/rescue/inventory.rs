@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pram::copy::log::Identity;
-use pram::copy::Copy;
+use backing::log::Identity;
+use backing::Copy;
 use serde::Serialize;
 
 use super::identity::MemoryIdentity;

@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use pram::copy::log::Identity;
-use pram::copy::Copy;
+use backing::log::Identity;
+use backing::save::is_at;
+use backing::Copy;
 use pram::region::HEADERS;
-use pram::save::is_at;
 use pram::session;
 use rustix::fs::{flock, FlockOperation};
 

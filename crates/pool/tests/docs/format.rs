@@ -2,6 +2,9 @@
 
 use std::mem::{offset_of, size_of};
 
+use backing::image::{RawAnew, RawEntry, RawImage};
+use backing::log::{RawLog, RawRecord};
+use backing::save::{RawSave, RawSaveEnd};
 use conquest_fs::layout::{
     self, AccessTimes, InodeBlock, RawCompressed, RawDictionary, RawInode, RawPacked, RawPerm, RawProfile,
     RawStreamChunk, Super,
@@ -10,11 +13,8 @@ use ilfs::carry::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegmen
 use ilfs::part::{RawOwner, RawPart};
 use ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use pram::blocks::Descriptor;
-use pram::copy::image::{RawAnew, RawEntry, RawImage};
-use pram::copy::log::{RawLog, RawRecord};
 use pram::heap::{Class, SegEntry, CLASSES};
 use pram::region::{Geometry, RawHeader};
-use pram::save::{RawSave, RawSaveEnd};
 
 use crate::reader::name_hash;
 use crate::tables::{number, Page};

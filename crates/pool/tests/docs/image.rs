@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-use pram::copy::image::Image;
-use pram::copy::log::{Identity, Instant};
+use backing::image::Image;
+use backing::log::{Identity, Instant};
 
 use crate::reader::{crc32c, Reader};
 use crate::tables::Page;

@@ -158,7 +158,7 @@ impl Region {
 
 /// Of a region in `map` that was made from an image: the blocks whose content that held are of the epoch that runs now, all
 /// others are void. `unplaced`: it held that of those without a place, as of a region whose memory is not what it is kept in it always does. Not flushed.
-pub(crate) fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
+pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
     let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;
     let (geo, end, epoch) = region::survey(map, raw)?;
     for segment in (0..end).filter(|n| geo.is_heap(*n)) {

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 
 use super::{Heap, Meta};
-use crate::copy::control::monotonic;
+use crate::clock::monotonic;
 use crate::error::{Error, Result};
 use crate::region::{Region, PER_GROUP, SEGMENT};
 use crate::reserve;

@@ -9,8 +9,7 @@ use crate::off::Off;
 
 /// Bytes per segment, the unit in which the heap divides memory.
 pub const SEGMENT: u64 = 64 << 10;
-/// Bytes per group: segments and, in the first of them, their part of the segment table.
-pub const GROUP: u64 = 64 << 20;
+pub use crate::mem::GROUP;
 /// Segments of a group.
 pub const PER_GROUP: u64 = GROUP / SEGMENT;
 /// Smallest region.
@@ -20,20 +19,20 @@ pub const MAX_SIZE: u64 = 1 << 47;
 /// Number of root words.
 pub const ROOTS: u64 = 1024;
 /// The root word that says whether the last process left properly: 0 closed, 1 open.
-pub(crate) const OPEN_ROOT: u64 = ROOTS - 1;
+pub const OPEN_ROOT: u64 = ROOTS - 1;
 /// The root word that names the commit which the copy on disk was of when the region was closed, with nothing changed
 /// since; else 0.
-pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
+pub const COPY_ROOT: u64 = ROOTS - 2;
 /// The root word that counts the commits to the copy which have been begun.
 pub(super) const BEGUN_ROOT: u64 = ROOTS - 3;
 /// The root word that says which copy that is, by its lineage, and in its upper half how its last record ends.
-pub(crate) const LINEAGE_ROOT: u64 = ROOTS - 4;
+pub const LINEAGE_ROOT: u64 = ROOTS - 4;
 /// The root word with the running epoch.
-pub(crate) const EPOCH_ROOT: u64 = ROOTS - 5;
+pub const EPOCH_ROOT: u64 = ROOTS - 5;
 /// The root word with the epoch that was running in what the region was made from, when its memory was lost; 0: never.
-pub(crate) const RECOVERED_ROOT: u64 = ROOTS - 6;
+pub const RECOVERED_ROOT: u64 = ROOTS - 6;
 /// The root word with the number of groups that have been begun, and in its upper half the complement of that.
-pub(crate) const GROUPS_ROOT: u64 = ROOTS - 7;
+pub const GROUPS_ROOT: u64 = ROOTS - 7;
 
 const PAGE: u64 = 4096;
 pub(super) const HEADER_AT: [u64; 2] = [0, PAGE];

@@ -40,7 +40,7 @@ const _: () = assert!(size_of::<RawHeader>() == 72);
 pub(super) const SIZE_AT: u64 = std::mem::offset_of!(RawHeader, size) as u64;
 
 /// A number that changes with every constant of this layout.
-pub(crate) fn fingerprint() -> u64 {
+pub fn fingerprint() -> u64 {
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
     for n in [SEGMENT, GROUP, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<SegEntry>() as u64] {
@@ -79,7 +79,7 @@ pub(super) fn find_header(map: &Mapping) -> Result<(RawHeader, Option<u64>)> {
 }
 
 /// The header at the start of `bytes`, of which [`HEADERS`](super::HEADERS) are enough: the first of its two copies that is right.
-pub(crate) fn header_in(bytes: &[u8]) -> Result<RawHeader> {
+pub fn header_in(bytes: &[u8]) -> Result<RawHeader> {
     let mut last = too_short();
     for at in HEADER_AT {
         let Some((raw, _)) = bytes.get(at as usize..).and_then(|b| RawHeader::read_from_prefix(b).ok()) else {
@@ -128,7 +128,7 @@ pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
 
 /// Notes in a region that has been made from what an earlier one left, whose memory may have gone on since, which epoch was
 /// running there, and begins far beyond. Not flushed.
-pub(crate) fn begin_life(map: &Mapping) -> Result<()> {
+pub fn begin_life(map: &Mapping) -> Result<()> {
     let at = |root: u64| ROOTS_AT + root * 8;
     let recovered: u64 = map.read(at(EPOCH_ROOT))?;
     let far = FAR + u64::from_le_bytes(random::bytes()?) % FAR;
@@ -137,7 +137,7 @@ pub(crate) fn begin_life(map: &Mapping) -> Result<()> {
 }
 
 /// Of the region in `map`, whose header is `raw`: the geometry, the segment behind the last one, and the running epoch.
-pub(crate) fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
+pub fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
     let word = |root: u64| map.read::<u64>(ROOTS_AT + root * 8);
     let groups = groups_in(word(GROUPS_ROOT)?).unwrap_or(0);
     Ok((Geometry::with(raw.slots)?, raw.size.min(groups * GROUP) / SEGMENT, word(EPOCH_ROOT)?))
@@ -148,7 +148,7 @@ pub(crate) fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u
 const FAR: u64 = 1 << 40;
 
 /// Notes in a region that has been made from a copy how it stands to that.
-pub(crate) fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
+pub fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
     for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (COPY_ROOT, 0)] {
         map.write(ROOTS_AT + root * 8, &value.to_le_bytes())?;
     }

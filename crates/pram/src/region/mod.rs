@@ -21,9 +21,9 @@ mod header;
 pub use geometry::{
     check_size, Geometry, GROUP, HEADERS, MAX_SIZE, MIN_SIZE, PER_GROUP, ROOTS, SEGMENT, SLOT, TABLE, TABLE_AT,
 };
-pub(crate) use geometry::{COPY_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
+pub use geometry::{COPY_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
 pub use header::{adopt, Info, RawHeader};
-pub(crate) use header::{begin_life, fingerprint, header_in, note_made, survey};
+pub use header::{begin_life, fingerprint, header_in, note_made, survey};
 
 use geometry::{groups_in, groups_word, BEGUN_ROOT, HEADER_AT, ROOTS_AT};
 use header::{examine, find_header, header_crc, medium_of, MAGIC, SIZE_AT, VERSION};
@@ -35,9 +35,9 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use zerocopy::IntoBytes;
 
 use crate::blocks::BLOCK;
-use crate::copy::marks::Marks;
 use crate::error::{Error, Result};
 use crate::heap::Meta;
+use crate::marks::Marks;
 use crate::medium::{Medium, MediumKind, Needs};
 use crate::mem::{Mapping, Pod};
 use crate::off::Off;
@@ -45,7 +45,7 @@ use crate::reserve;
 
 /// How a region stands to the copy on disk that it was used with last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub struct Standing {
     /// The commit that the copy ended with when the region was closed, if that held all of it.
     pub closed: u64,
     /// The last commit that was begun: a copy that has more was written by another region, or by a newer state of this
@@ -58,7 +58,7 @@ pub(crate) struct Standing {
 }
 
 /// Takes the memory that the region in `map` says it has, and no more.
-pub(crate) fn settle_memory(map: Mapping, kind: MediumKind) -> Result<()> {
+pub fn settle_memory(map: Mapping, kind: MediumKind) -> Result<()> {
     Region::open(map, Box::new(crate::medium::Ram::like(kind)))?.settle_memory()
 }
 
@@ -185,7 +185,7 @@ impl Region {
     }
 
     /// Of that what a copy has too: of the content of blocks only that of those without a place.
-    pub(crate) fn copied(&self) -> Result<Vec<Range<u64>>> {
+    pub fn copied(&self) -> Result<Vec<Range<u64>>> {
         let mut copied = self.held_but(&[Meta::Absent, Meta::Blocks])?;
         for segment in self.segments() {
             // What is damaged fsck reports.
@@ -296,7 +296,7 @@ impl Region {
 
     /// Waits for others by `sleep`, unless the medium has its own way: true then.
     #[cold]
-    pub(crate) fn wait_by(&self, sleep: impl FnOnce()) -> bool {
+    pub fn wait_by(&self, sleep: impl FnOnce()) -> bool {
         let waited = self.medium.waits();
         if !waited {
             sleep();
@@ -306,7 +306,7 @@ impl Region {
 
     /// Between two steps that are not stores to the region.
     #[cold]
-    pub(crate) fn step(&self) {
+    pub fn step(&self) {
         self.medium.stepped();
     }
 
@@ -367,7 +367,7 @@ impl Region {
     }
 
     /// Has the processor map and fetch what is about to be read.
-    pub(crate) fn touch(&self, off: u64) -> Result<()> {
+    pub fn touch(&self, off: u64) -> Result<()> {
         self.map.atomic64(off).map(|word| _ = word.load(Ordering::Relaxed))
     }
 
@@ -463,7 +463,7 @@ impl Region {
     }
 
     /// How the region stands to its copy.
-    pub(crate) fn standing(&self) -> Result<Standing> {
+    pub fn standing(&self) -> Result<Standing> {
         let word = |n| self.load(self.root(n));
         let lineage = word(LINEAGE_ROOT)?;
         let (lineage, tail) = (lineage as u32, (lineage >> 32) as u32);
@@ -471,14 +471,14 @@ impl Region {
     }
 
     /// Notes it. 1. All but whether it was closed. 2. That.
-    pub(crate) fn note_standing(&self, s: Standing) -> Result<()> {
+    pub fn note_standing(&self, s: Standing) -> Result<()> {
         self.note(LINEAGE_ROOT, u64::from(s.tail) << 32 | u64::from(s.lineage))?;
         self.note_begun(s.begun)?;
         self.note(COPY_ROOT, s.closed)
     }
 
     /// A commit to the copy begins.
-    pub(crate) fn note_begun(&self, commit: u64) -> Result<()> {
+    pub fn note_begun(&self, commit: u64) -> Result<()> {
         self.note(BEGUN_ROOT, commit)
     }
 

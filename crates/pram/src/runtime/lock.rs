@@ -108,21 +108,21 @@ impl<'a> KeyLock<'a> {
 }
 
 /// Sleeps while `word` is `value`, at most `nanos`; true if it slept so long.
-pub(crate) fn wait(word: &AtomicU32, value: u32, nanos: i64) -> bool {
+pub fn wait(word: &AtomicU32, value: u32, nanos: i64) -> bool {
     let timeout = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
     futex::wait(word, futex::Flags::empty(), value, Some(&timeout)) == Err(Errno::TIMEDOUT)
 }
 
 /// Gives way to whoever is waited for without a bell: for a moment awake, then asleep, since a thread of high priority
 /// that gives way does so for none of a lower one.
-pub(crate) fn pause(round: u32) {
+pub fn pause(round: u32) {
     match round {
         0..16 => std::thread::yield_now(),
         _ => std::thread::sleep(GLANCE),
     }
 }
 
-pub(crate) fn wake(word: &AtomicU32) {
+pub fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
 }
 

@@ -21,6 +21,7 @@
 //! | `sessions` | the attached processes |
 
 mod blocks;
+pub mod control;
 mod lock;
 mod long_locks;
 mod looks;
@@ -35,7 +36,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use blocks::FREED;
-pub(crate) use lock::{pause, wait, wake};
+pub use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
 pub use numbering::NUMBERS;
 pub(crate) use segments::LOW;
@@ -285,7 +286,7 @@ impl Runtime {
     }
 
     /// The one that saves the region.
-    pub(crate) fn saver(&self) -> &AtomicU64 {
+    pub fn saver(&self) -> &AtomicU64 {
         self.header(H_SAVER)
     }
 
@@ -452,13 +453,13 @@ impl Runtime {
     }
 
     /// Keeps new operations waiting for so long, whatever becomes of this process; unless something else does already.
-    pub(crate) fn pause(&self, time: Duration) {
+    pub fn pause(&self, time: Duration) {
         let word = (time.as_micros() as u64) << 32 | u64::from(PAUSED);
         let _ = self.header(H_FROZEN).compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Ends a pause, if there is one.
-    pub(crate) fn end_pause(&self) {
+    pub fn end_pause(&self) {
         let word = self.header(H_FROZEN).load(Ordering::SeqCst);
         let paused = word as u32 == PAUSED;
         if paused && self.header(H_FROZEN).compare_exchange(word, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::recover::{end_transfers, reap_one, recover};
 use super::Attach;
+use super::Backing;
 use crate::blocks::transfer;
-use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::mem::{byte_lock, Mapping};
 use crate::region::{Region, EPOCH_ROOT, OPEN_ROOT};
@@ -120,7 +120,7 @@ pub(super) fn attach_locked(
     path: &Path,
     stat: &Stat,
     how: &Attach,
-    copy: Option<&Copy>,
+    backing: Option<&dyn Backing>,
 ) -> Result<(Region, Runtime)> {
     let alive = (0..SESSIONS)
         .map(|n| byte_lock::is_held(file, n))
@@ -129,16 +129,16 @@ pub(super) fn attach_locked(
     let rt = if alive.contains(&true) {
         let rt = join_runtime(&region, path)?;
         // Stores that are not marked would be missing in the copy for ever.
-        if rt.is_tracked() && copy.is_none() {
+        if rt.is_tracked() && backing.is_none() {
             return Err(Error::Unusable("the pool is in use with a copy on disk, which cannot be opened here".into()));
         }
         rt
     } else {
         transfer::wait_for_all(file)?;
         let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| {
-            rt.set_tracked(copy.is_some());
-            match copy {
-                Some(copy) => copy.enter(&region, &rt)?,
+            rt.set_tracked(backing.is_some());
+            match backing {
+                Some(backing) => backing.enter(&region, &rt)?,
                 // Whatever they say will not be true any more.
                 None => {
                     let _ = std::fs::remove_file(marks_beside(path));

@@ -23,10 +23,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::{Frozen, Session};
-use crate::copy::log::now;
-use crate::copy::{refuse_failed, told};
+use crate::clock::precise as now;
 use crate::error::Result;
 use crate::region::{EPOCH_ROOT, RECOVERED_ROOT};
+use crate::runtime::control::{refuse_failed, told};
 
 /// Something that commits hold beside the region. A failure of any of these is one of the commit: nothing can be
 /// made durable any more; after [`DiskFull`](crate::Error::DiskFull) once a later commit has found room. Nothing is tried again: what it
@@ -108,30 +108,30 @@ impl Session {
     }
 
     /// Has any participant something to commit?
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.participants.all().iter().any(|p| p.is_due(self))
     }
 
     /// Step 0.
-    pub(crate) fn prepare_epoch(&self, awaited: bool) {
+    pub fn prepare_epoch(&self, awaited: bool) {
         self.participants.all().iter().for_each(|p| p.prepare(self, awaited));
     }
 
     /// Steps 1 and 2; the epoch that has ended.
-    pub(crate) fn end_epoch(&self, still: &Frozen) -> Result<u64> {
+    pub fn end_epoch(&self, still: &Frozen) -> Result<u64> {
         let epoch = self.epoch()?;
-        self.participants.all().iter().try_for_each(|p| p.at_rest(still, epoch)).inspect_err(|e| told(self, e))?;
+        self.participants.all().iter().try_for_each(|p| p.at_rest(still, epoch)).inspect_err(|e| told(&self.rt, e))?;
         self.region.commit_word(self.region.root(EPOCH_ROOT), epoch + 1)?;
         Ok(epoch)
     }
 
     /// Step 3.
-    pub(crate) fn write_epoch(&self, epoch: u64) -> Result<()> {
-        self.participants.all().iter().try_for_each(|p| p.write(self, epoch)).inspect_err(|e| told(self, e))
+    pub fn write_epoch(&self, epoch: u64) -> Result<()> {
+        self.participants.all().iter().try_for_each(|p| p.write(self, epoch)).inspect_err(|e| told(&self.rt, e))
     }
 
     /// Step 5, and what all processes know.
-    pub(crate) fn note_durable(&self, epoch: u64) {
+    pub fn note_durable(&self, epoch: u64) {
         self.rt.note_durable(epoch + 1);
         self.participants.all().iter().for_each(|p| p.durable(self, epoch));
     }
@@ -140,7 +140,7 @@ impl Session {
     pub fn move_on_if_due(&self, interval: Duration) -> Result<bool> {
         let (words, uses) = (self.rt.copy(), self.rt.uses());
         let idle = || self.rt.uses_at_move().load(Ordering::Relaxed) == uses && !self.is_due();
-        if self.copy.is_some() || !words.is_due(interval.as_nanos() as u64) || idle() || !self.move_on()? {
+        if self.is_backed() || !words.is_due(interval.as_nanos() as u64) || idle() || !self.move_on()? {
             return Ok(false);
         }
         words.note_time(now(), 0);
@@ -151,7 +151,7 @@ impl Session {
     /// Ends the running epoch where no copy has commits that do; false if it has one, or another process is at it.
     pub fn move_on(&self) -> Result<bool> {
         let words = self.rt.copy();
-        if self.copy.is_some() || !self.take_role(words.committer)? {
+        if self.is_backed() || !self.take_role(words.committer)? {
             return Ok(false);
         }
         let role = Mover(self);
@@ -163,7 +163,7 @@ impl Session {
             self.region.step();
             self.write_epoch(epoch).map(|()| epoch)
         };
-        let epoch = moved().inspect_err(|e| told(self, e))?;
+        let epoch = moved().inspect_err(|e| told(&self.rt, e))?;
         self.region.step();
         self.note_durable(epoch);
         drop(role);

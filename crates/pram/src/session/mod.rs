@@ -16,6 +16,7 @@
 //! | [`recover`] | putting in order what the dead have left |
 
 mod attach;
+mod backing;
 pub mod epoch;
 mod long_lock;
 mod no_sweep;
@@ -30,7 +31,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::blocks::BLOCK;
-use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::medium::BATTERY;
@@ -44,6 +44,7 @@ use recover::{end_transfers, reap_one, recover};
 use waiting::Inside;
 
 pub use attach::{has_transfers, in_use, shared_name, shared_prefix, Exclusive};
+pub use backing::Backing;
 pub use epoch::{Epochs, Participant};
 pub use long_lock::LongLock;
 pub use no_sweep::NoSweep;
@@ -60,8 +61,8 @@ pub struct Session {
     region: Region,
     rt: Runtime,
     shared: Option<Shared>,
-    /// The copy of the region on disk, if it has one.
-    copy: Option<Copy>,
+    /// What keeps the region's content elsewhere, if anything does.
+    backing: Option<Box<dyn Backing>>,
     participants: Participants,
 }
 
@@ -108,18 +109,22 @@ impl Session {
 
     /// Attaches to a region that only this process has: tests, tools. Recovers it.
     pub fn private(region: Region, keys: u64) -> Result<Session> {
-        Session::private_with(region, keys, None)
+        Session::private_backed(region, keys, None)
     }
 
     /// The same for a region with a copy on disk.
-    pub fn private_with(region: Region, keys: u64, copy: Option<Copy>) -> Result<Session> {
+    pub fn private_with(region: Region, keys: u64, backing: Option<impl Backing>) -> Result<Session> {
+        Session::private_backed(region, keys, backing.map(|backing| Box::new(backing) as Box<dyn Backing>))
+    }
+
+    fn private_backed(region: Region, keys: u64, backing: Option<Box<dyn Backing>>) -> Result<Session> {
         let rt = runtime::private(&region, keys)?;
         region.marks().map_or(Ok(()), |marks| marks.take_groups(region.groups()))?;
-        match &copy {
-            Some(copy) => copy.enter(&region, &rt)?,
+        match &backing {
+            Some(backing) => backing.enter(&region, &rt)?,
             None => rt.note_durable(region.load(region.root(EPOCH_ROOT))?),
         }
-        let session = Session { region, rt, shared: None, copy, participants: Participants::default() };
+        let session = Session { region, rt, shared: None, backing, participants: Participants::default() };
         session.recover_all()?;
         session.rt.enter_session(0, 0, b"");
         session.region.forget_copy()?;
@@ -130,17 +135,18 @@ impl Session {
 
     /// Attaches to `region`, whose file nobody else may attach to meanwhile. The first process to come recovers
     /// what the last ones left.
-    pub fn attach(region: Region, file: Exclusive, how: &Attach, copy: Option<Copy>) -> Result<Session> {
+    pub fn attach(region: Region, file: Exclusive, how: &Attach, backing: Option<impl Backing>) -> Result<Session> {
+        let backing = backing.map(|backing| Box::new(backing) as Box<dyn Backing>);
         let stat = rustix::fs::fstat(&file).map_err(Error::host("region"))?;
         let path = how.runtime_dir.join(shared_name(&region.info.uuid, &stat));
-        let (mut region, rt) = attach_locked(region, &file, &path, &stat, how, copy.as_ref())?;
-        let copy = copy.filter(|_| rt.is_tracked());
-        if copy.is_none() {
+        let (mut region, rt) = attach_locked(region, &file, &path, &stat, how, backing.as_deref())?;
+        let backing = backing.filter(|_| rt.is_tracked());
+        if backing.is_none() {
             region.untrack();
         }
         let shared =
             Shared { file: file.release(), runtime: path, in_process: Mutex::new(()), transfers: Mutex::default() };
-        let session = Session { region, rt, shared: Some(shared), copy, participants: Participants::default() };
+        let session = Session { region, rt, shared: Some(shared), backing, participants: Participants::default() };
         session.supply_first()?;
         Ok(session)
     }
@@ -161,9 +167,15 @@ impl Session {
         &self.rt
     }
 
-    /// The copy of the region on disk, if it has one.
-    pub fn copy(&self) -> Option<&Copy> {
-        self.copy.as_ref()
+    /// What keeps the region's content elsewhere, if that is a `B`.
+    #[inline(always)]
+    pub fn backing<B: Backing>(&self) -> Option<&B> {
+        self.backing.as_ref()?.as_any().downcast_ref()
+    }
+
+    /// Is there anything that does?
+    pub fn is_backed(&self) -> bool {
+        self.backing.is_some()
     }
 
     /// The region's file, and the place for what is locked while transfers are under way.
@@ -507,7 +519,7 @@ impl Session {
     }
 
     /// Makes this process the one that `role` names; false if another one, which lives, has it.
-    pub(crate) fn take_role(&self, role: &AtomicU64) -> Result<bool> {
+    pub fn take_role(&self, role: &AtomicU64) -> Result<bool> {
         let me = u64::from(self.rt.me() + 1);
         match role.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Ok(true),
@@ -633,8 +645,8 @@ impl Session {
         if !self.rt.leaks_pending() {
             let _ = self.set_open(0);
         }
-        let Some(copy) = &self.copy else { return };
-        if let Err(e) = copy.wait(self).and_then(|()| copy.close(self)) {
+        let Some(backing) = &self.backing else { return };
+        if let Err(e) = backing.close(self) {
             tracing::error!("closing the pool: {e}; its memory holds what could not be written");
         }
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Mutex;
 
+use backing::save::{restore, restore_into, save};
 use pram::blocks::{Cursor, Descriptor, Usage, Which, BLOCK, PER_SEGMENT, TABLE, TABLE_BYTES};
-use pram::copy::marks::Marks;
 use pram::heap::Meta;
+use pram::marks::Marks;
 use pram::medium::{MediumKind, BATTERY, LOGGED};
-use pram::save::{restore, restore_into, save};
 use pram::{Error, Mapping, Region, Session, Tag, SEGMENT};
 use rng::Rng;
 

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pram::copy::log::{Disk, Identity, MIN_CAPACITY};
-use pram::copy::marks::Marks;
-use pram::copy::{create, load, Copy, Disks, Loaded, SharedDisk};
+use backing::log::{Disk, Identity, MIN_CAPACITY};
+use backing::{create, load, Copy, Disks, Loaded, SharedDisk};
+use pram::marks::Marks;
 use pram::{Error, Mapping, Session};
 use rustix::io::Errno;
 
@@ -142,7 +142,7 @@ impl Twins {
 fn commit(session: &Session, times: u64) {
     for _ in 0..times {
         change(session);
-        session.copy().unwrap().wait(session).unwrap();
+        backing::of(session).unwrap().wait(session).unwrap();
     }
 }
 
@@ -156,8 +156,8 @@ fn checkpoint(session: &Session) {
         tx.commit().unwrap();
     }
     session.region().marks().unwrap().mark(0, 4 * MIB).unwrap();
-    session.copy().unwrap().wait(session).unwrap();
-    while session.copy().unwrap().checkpoint_if_due(session).unwrap() {}
+    backing::of(session).unwrap().wait(session).unwrap();
+    while backing::of(session).unwrap().checkpoint_if_due(session).unwrap() {}
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_scrub_puts_right_what_one_copy_has_wrong() {
     commit(&session, 3);
     checkpoint(&session);
     commit(&session, 5);
-    let scrub = || session.copy().unwrap().scrub(&session, &mut |_| true).unwrap();
+    let scrub = || backing::of(&session).unwrap().scrub(&session, &mut |_| true).unwrap();
     assert_eq!(scrub().odd, []);
     for (copy, first) in [(0, 0), (1, 0), (1, 700), (0, 5000)] {
         rot(&twins, copy, first);
@@ -267,7 +267,7 @@ fn a_scrub_puts_right_what_one_copy_has_wrong() {
             bytes[0][at] ^= 0x10;
             twins.put(copy, &bytes);
         }
-        let found = session.copy().unwrap().scrub(&session, &mut |_| true);
+        let found = backing::of(&session).unwrap().scrub(&session, &mut |_| true);
         found.is_ok_and(|found| found.odd.len() == 2 && found.odd.iter().all(|odd| odd.part == 0 && odd.mended))
     };
     let mut slots = (8192..kept[0][0].len()).step_by(4096);
@@ -331,14 +331,14 @@ fn a_copy_that_is_damaged_is_made_anew_from_memory() {
     for (why, harm) in harms {
         let (session, tapes) = alone();
         harm(&tapes);
-        let scrubbed = session.copy().unwrap().scrub(&session, &mut |_| true).unwrap();
+        let scrubbed = backing::of(&session).unwrap().scrub(&session, &mut |_| true).unwrap();
         assert!(scrubbed.odd.iter().all(|odd| odd.mended), "{why}: {:?}", scrubbed.odd);
         for _ in 0..2 {
             change(&session);
             // Commits go to both logs and to the image.
             session.region().marks().unwrap().mark(0, 4 * MIB).unwrap();
-            session.copy().unwrap().wait(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
-            session.copy().unwrap().checkpoint_if_due(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
+            backing::of(&session).unwrap().wait(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
+            backing::of(&session).unwrap().checkpoint_if_due(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
         }
         assert!(!session.runtime().copy_failed() && !session.runtime().copy_damaged(), "{why}");
         let (times, told) = session.runtime().copy_anew();
@@ -357,7 +357,7 @@ fn a_copy_that_no_disk_can_take_has_failed() {
     let (session, tapes) = alone();
     tapes.iter().for_each(|tape| tape.with(|s| s.fuse = Some((0, Errno::IO))));
     change(&session);
-    session.copy().unwrap().wait(&session).expect_err("nothing can be written");
+    backing::of(&session).unwrap().wait(&session).expect_err("nothing can be written");
     let why = session.runtime().copy_failure().expect("everybody is told");
     assert!(why.contains("cannot be made anew"), "{why}");
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use pram::copy::log::{Disk, Identity, MIN_CAPACITY};
-use pram::copy::marks::Marks;
-use pram::copy::{create, Copy, Disks};
+use backing::log::{Disk, Identity, MIN_CAPACITY};
+use backing::{create, Copy, Disks};
+use pram::marks::Marks;
 use pram::session::{Epochs, Frozen, Participant};
 use pram::{Error, Mapping, Session};
 
@@ -86,7 +86,7 @@ const ORDER: [&str; 3] =
 fn a_commit_ends_an_epoch_and_its_participants_are_asked_in_order() {
     let (session, witness) = (copied(MIB, tapes()), Arc::new(Witness::default()));
     session.enlist(witness.clone());
-    let copy = session.copy().unwrap();
+    let copy = backing::of(&session).unwrap();
     change(&session);
     copy.wait(&session).unwrap();
     assert_eq!(witness.calls(), ORDER);
@@ -128,7 +128,7 @@ fn a_participant_that_fails_fails_the_commit_for_good() {
             *witness.fails.lock().unwrap() = Some(what);
             session.enlist(witness.clone());
             change(&session);
-            let commit = || match session.copy() {
+            let commit = || match backing::of(&session) {
                 Some(copy) => copy.wait(&session),
                 None => session.move_on().map(drop),
             };
@@ -172,7 +172,7 @@ impl Disk for Slow {
 fn a_commit_ends_although_somebody_always_changes_more() {
     const SIZE: u64 = 16 * MIB;
     let session = copied(SIZE, disks(|len| Arc::new(Slow(Tape::of(vec![0; len as usize]), Duration::from_millis(10)))));
-    let copy = session.copy().unwrap();
+    let copy = backing::of(&session).unwrap();
     copy.wait(&session).unwrap();
     let object = {
         let mut op = session.begin().unwrap();

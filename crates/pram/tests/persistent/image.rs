@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pram::copy::image::{Image, RawImage, PAGE};
-use pram::copy::log::{Identity, Instant};
+use backing::image::{Image, RawImage, PAGE};
+use backing::log::{Identity, Instant};
 use rng::Rng;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use pram::copy::log::{Identity, Instant, Log, Position, RawRecord, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
-use pram::copy::{self, Disks, SharedDisk};
+use backing::log::{Identity, Instant, Log, Position, RawRecord, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
+use backing::{Disks, SharedDisk};
 use rng::Rng;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -459,9 +459,9 @@ fn a_log_that_another_goes_on_from_may_have_a_commit_that_never_counted() {
     let tapes = [Tape::of(Vec::new()), blank(), blank()];
     let [image, first, second] = tapes.each_ref().map(|tape| Arc::new(tape.clone()) as SharedDisk);
     let disks = Disks { image, logs: [first, second] };
-    copy::create(&disks, ID, MIN_CAPACITY).unwrap();
+    backing::create(&disks, ID, MIN_CAPACITY).unwrap();
     let reopen = |n: usize| Log::open(tapes[n].clone(), ID, START, |_, _, _| Ok(())).unwrap();
-    let as_of = || copy::load(&disks, ID, &mut |_, _| Ok(())).unwrap().as_of.commit;
+    let as_of = || backing::load(&disks, ID, &mut |_, _| Ok(())).unwrap().as_of.commit;
     let mut second = reopen(2);
     second.restart(START, MIN_CAPACITY).unwrap();
     assert_eq!(as_of(), 0);

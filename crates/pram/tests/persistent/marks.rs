@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pram::copy::log::LINE;
-use pram::copy::marks::{Extent, Marks, SETS};
+use backing::log::LINE;
+use pram::marks::{Extent, Marks, SETS};
 use pram::Mapping;
 use rng::Rng;
 
@@ -186,7 +186,7 @@ fn no_change_is_lost_while_lines_are_copied() {
 #[test]
 fn what_is_cleared_is_traced_page_by_page() {
     let marks = marks();
-    let traced = |trace: &pram::copy::marks::Trace| {
+    let traced = |trace: &pram::marks::Trace| {
         let mut pages = Vec::new();
         trace
             .take(&mut |page| {

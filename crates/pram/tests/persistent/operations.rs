@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pram::copy::log::{Identity, MIN_CAPACITY};
-use pram::copy::marks::Marks;
-use pram::copy::{create, Copy, Disks};
+use backing::log::{Identity, MIN_CAPACITY};
+use backing::{create, Copy, Disks};
+use pram::marks::Marks;
 use pram::session::assert_may_wait;
 use pram::{Error, Mapping, Session};
 
@@ -45,7 +45,7 @@ fn nobody_waits_for_a_commit_in_an_operation() {
     let region = rig::format(Mapping::anonymous(MIB).unwrap());
     let session = Session::private_with(region, KEYS, Some(copy)).unwrap();
     let _op = session.begin().unwrap();
-    let _ = session.copy().unwrap().wait(&session);
+    let _ = backing::of(&session).unwrap().wait(&session);
 }
 
 #[test]

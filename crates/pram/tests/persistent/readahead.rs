@@ -1,7 +1,7 @@
 //! Reading ahead: the same bytes and the same errors as without.
 
-use pram::copy::log::{Disk, SECTOR};
-use pram::copy::readahead::{read, stream, Piece};
+use backing::log::{Disk, SECTOR};
+use backing::readahead::{read, stream, Piece};
 use rng::Rng;
 
 use crate::rig::MIB;

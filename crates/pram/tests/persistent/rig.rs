@@ -52,7 +52,7 @@ pub fn attach(path: &Path) -> pram::Result<Session> {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let region = Region::open(map(&file), Box::new(BATTERY))?;
     let how = Attach { runtime_dir: path.parent().unwrap(), keys: KEYS, role: 1, label: b"test" };
-    Session::attach(region, Exclusive::over(file.into())?, &how, None)
+    Session::attach(region, Exclusive::over(file.into())?, &how, None::<backing::Copy>)
 }
 
 fn map(file: &File) -> Mapping {

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use backing::save::{restore, restore_into, save, verify};
 use pram::dax::Dax;
 use pram::medium::BATTERY;
 use pram::region::HEADERS;
-use pram::save::{restore, restore_into, save, verify};
 use pram::session::USER_ROOTS;
 use pram::{Mapping, MediumKind, Off, Region, Session, Tag};
 use rng::Rng;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use pram::copy::log::{Disk, SECTOR};
+use backing::log::{Disk, SECTOR};
 use rng::Rng;
 use rustix::io::Errno;
 

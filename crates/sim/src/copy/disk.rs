@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use pram::copy::log::SECTOR;
+use backing::log::SECTOR;
 use rng::Rng;
 
 use super::tape::Event;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use pram::copy::log::Disk;
-use pram::copy::{Disks, SharedDisk};
+use backing::log::Disk;
+use backing::{Disks, SharedDisk};
 use rustix::io::Errno;
 
 use super::disk::{FILES, LEDGER};

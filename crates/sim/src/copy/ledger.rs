@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use pram::copy::log::SECTOR;
-use pram::copy::SharedDisk;
+use backing::log::SECTOR;
+use backing::SharedDisk;
 use pram::region::HEADERS;
 use pram::session::{Frozen, Participant, USER_ROOTS};
 use pram::{Error, Result, Session};

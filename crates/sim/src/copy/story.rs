@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use backing::log::MIN_CAPACITY;
 use conquest_fs::node::Atime;
-use pram::copy::log::MIN_CAPACITY;
-use pram::copy::marks::SETS;
+use pram::marks::SETS;
 
 use super::fault::Faults;
 use super::history::{Boundary, History, Promise, Still};

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use pram::copy::log::Disk;
-use pram::copy::{Disks, SharedDisk};
+use backing::log::Disk;
+use backing::{Disks, SharedDisk};
 use pram::{Mapping, Medium, MediumKind, Needs};
 
 use super::disk::{Files, FILES};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use backing::log::{Identity, MIN_CAPACITY};
+use backing::{Copy, Disks, SharedDisk};
 use conquest_fs::node::{Atime, Policy};
 use conquest_fs::{Durability, Fs};
-use pram::copy::log::{Identity, MIN_CAPACITY};
-use pram::copy::marks::Marks;
-use pram::copy::{self, Copy, Disks, SharedDisk};
+use pram::marks::Marks;
 use pram::medium::{BATTERY, LOGGED};
 use pram::region::HEADERS;
 use pram::{Mapping, MediumKind, Region, Session};
@@ -47,7 +47,7 @@ impl World {
         let (disks, ledger) = faults.parts(&tape);
         let marks = memory(size, &[])?;
         let made = || -> pram::Result<Session> {
-            let loaded = copy::create(&disks, identity(), MIN_CAPACITY)?;
+            let loaded = backing::create(&disks, identity(), MIN_CAPACITY)?;
             let changed = Marks::over(map(&marks, size)?)?;
             let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             let memory = Mapping::anonymous(size).map_err(host)?;
@@ -116,9 +116,9 @@ impl World {
         let made = || -> pram::Result<Session> {
             let changed = Marks::over(map(&marks, size)?)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
-            let loaded = match copy::clean(&disks, identity(), &region)? {
+            let loaded = match backing::clean(&disks, identity(), &region)? {
                 Some(loaded) => loaded,
-                None => copy::compare(&disks, identity(), &region, &changed)?,
+                None => backing::compare(&disks, identity(), &region, &changed)?,
             };
             let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             copy.note_in(&region)?;
@@ -140,8 +140,8 @@ impl World {
         let (disks, ledger) = faults.parts(&tape);
         let made = || -> pram::Result<Session> {
             let memory = Mapping::anonymous(size).map_err(host)?;
-            let loaded = copy::load(&disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
-            copy::note_made(&disks, identity(), &memory, loaded.as_of)?;
+            let loaded = backing::load(&disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
+            backing::note_made(&disks, identity(), &memory, loaded.as_of)?;
             let changed = Marks::over(map(&marks, size)?)?;
             let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             let mut region = Region::open(memory, Box::new(LOGGED))?;
@@ -153,7 +153,7 @@ impl World {
     }
 
     pub fn copy(&self) -> &Copy {
-        self.fs.session().copy().expect("every world has one")
+        backing::of(self.fs.session()).expect("every world has one")
     }
 
     /// Everything that was done is durable when it returns.
@@ -204,7 +204,7 @@ pub fn reload(files: &Files, size: u64) -> Result<Vec<u8>, String> {
 }
 
 fn copy_into(disks: &Disks, bytes: &mut [u8]) -> pram::Result<()> {
-    copy::load(disks, identity(), &mut |off, part| {
+    backing::load(disks, identity(), &mut |off, part| {
         let there = bytes.get_mut(off as usize..off as usize + part.len());
         there.ok_or(pram::Error::BadAddress { off, len: part.len() as u64 })?.copy_from_slice(part);
         Ok(())

@@ -315,7 +315,7 @@ fn live_on(world: World, found: Tree, kind: MediumKind) -> Result<(), String> {
     }
     same(&world, &now, "cleaned")?;
     let session = world.fs.session();
-    match session.copy() {
+    match backing::of(session) {
         Some(copy) => copy.wait(session).map_err(|e| e.to_string())?,
         None => _ = session.move_on().map_err(|e| e.to_string())?,
     }

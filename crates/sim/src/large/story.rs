@@ -120,19 +120,19 @@ impl Teller<'_> {
                 self.note();
             }
             Step::During(nth, op) => self.arm(*nth, op.clone()),
-            Step::Wait => match session.copy() {
+            Step::Wait => match backing::of(session) {
                 Some(copy) => {
                     copy.wait(session).map_err(|e| told(e.to_string()))?;
                     durable = true;
                 }
                 None => _ = session.move_on().map_err(|e| told(e.to_string()))?,
             },
-            Step::Commit => match session.copy() {
+            Step::Commit => match backing::of(session) {
                 Some(copy) => durable = copy.commit_if_due(session, 0).map_err(|e| told(e.to_string()))?,
                 None => _ = session.move_on().map_err(|e| told(e.to_string()))?,
             },
             Step::Checkpoint => {
-                let checkpoint = session.copy().map(|copy| copy.checkpoint_if_due(session));
+                let checkpoint = backing::of(session).map(|copy| copy.checkpoint_if_due(session));
                 checkpoint.transpose().map_err(|e| told(e.to_string()))?;
             }
             Step::WriteBack(most) => _ = union.write_back(fs, *most, None).map_err(|e| told(e.to_string()))?,

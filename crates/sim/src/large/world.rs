@@ -3,14 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use backing::log::MIN_CAPACITY;
+use backing::{Copy, SharedDisk};
 use conquest_fs::node::{Atime, Policy};
 use conquest_fs::ubj::{Commits, Options, Union};
 use conquest_fs::Fs;
 use exraid::{Answer, Class, Device, Done, Error, Layout, Op, Pending, Properties, Request, Uuid};
 use ilfs::{table, Log};
-use pram::copy::log::MIN_CAPACITY;
-use pram::copy::marks::Marks;
-use pram::copy::{self, Copy, SharedDisk};
+use pram::marks::Marks;
 use pram::medium::LOGGED;
 use pram::region::HEADERS;
 use pram::{Mapping, MediumKind, Region, Session};
@@ -108,7 +108,7 @@ impl World {
                 Region::format(Mapping::anonymous(SIZE).map_err(host)?, medium, UUID, conquest_fs::layout::VERSION, 0)?;
             let Some(marks) = &marks else { return Session::private(region, keys(SIZE)) };
             let (disks, _) = Faults::with(None).parts(&tape);
-            let loaded = copy::create(&disks, identity(), MIN_CAPACITY)?;
+            let loaded = backing::create(&disks, identity(), MIN_CAPACITY)?;
             let changed = Marks::over(map(marks, SIZE)?)?;
             let copy = Copy::begin(disks, &changed, identity(), &loaded)?.awaited(true);
             changed.mark(0, HEADERS as u64)?;
@@ -161,8 +161,8 @@ impl World {
         let made = || -> pram::Result<Session> {
             let (disks, _) = Faults::with(None).parts(&tape);
             let memory = Mapping::anonymous(SIZE).map_err(host)?;
-            let loaded = copy::load(&disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
-            copy::note_made(&disks, identity(), &memory, loaded.as_of)?;
+            let loaded = backing::load(&disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
+            backing::note_made(&disks, identity(), &memory, loaded.as_of)?;
             let changed = Marks::over(map(&marks, SIZE)?)?;
             let copy = Copy::begin(disks, &changed, identity(), &loaded)?.awaited(true);
             let mut region = Region::open(memory, Box::new(LOGGED))?;

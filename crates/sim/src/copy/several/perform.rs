@@ -4,8 +4,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use backing::Ticket;
 use conquest_fs::Fs;
-use pram::copy::Ticket;
 use pram::Session;
 
 use super::super::caught;
@@ -100,7 +100,7 @@ enum Outcome {
 /// After a failure nobody is promised anything any more.
 fn refuses(fs: &Fs) -> Result<(), String> {
     let session = fs.session();
-    let copy = session.copy().ok_or("there is no copy")?;
+    let copy = backing::of(session).ok_or("there is no copy")?;
     if session.runtime().copy_failure().is_none() {
         return Err("nobody says why it failed".into());
     }
@@ -173,7 +173,7 @@ impl House<'_> {
             }
             Act::Join => {
                 let third = self.pool.join(process, self.dir).map_err(|e| e.to_string())?;
-                let copy = third.copy().ok_or("there is no copy")?;
+                let copy = backing::of(&third).ok_or("there is no copy")?;
                 copy.wait(&third).map(|()| Outcome::Durable(called)).map_err(|e| e.to_string())
             }
             _ => {
@@ -186,7 +186,7 @@ impl House<'_> {
     /// What is done by whoever is attached.
     fn work(&self, fs: &Fs, script: &Mutex<Script>, act: &Act) -> Result<Outcome, String> {
         let (session, called) = (fs.session(), self.pool.tape.len());
-        let copy = session.copy().ok_or("there is no copy")?;
+        let copy = backing::of(session).ok_or("there is no copy")?;
         let early = self.play.sabotage == Sabotage::EarlyTicket;
         let ask = || lock(script).asked = Some((copy.ticket(session), called));
         let durable = |ticket: Ticket, called: usize| copy.wait_for(session, ticket).map(|()| Outcome::Durable(called));
@@ -263,7 +263,7 @@ impl House<'_> {
         if self.stage.has_failed() && session.runtime().copy_failure().is_some() {
             return left.iter().try_for_each(|fs| refuses(fs)).map(|()| Vec::new());
         }
-        let (copy, mut promises) = (session.copy().ok_or("there is no copy")?, Vec::new());
+        let (copy, mut promises) = (backing::of(session).ok_or("there is no copy")?, Vec::new());
         let mut wait = |when: &str| -> Result<(), String> {
             let called = self.pool.tape.len();
             copy.wait(session).map_err(|e| format!("{when}: {e}"))?;

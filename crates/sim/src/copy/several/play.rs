@@ -2,8 +2,8 @@
 //!
 //! Whatever the order of their operations, all together come to the same, so that a model tells what must be seen.
 
+use backing::log::MIN_CAPACITY;
 use conquest_fs::node::{Atime, Rename};
-use pram::copy::log::MIN_CAPACITY;
 
 use super::super::fault::Faults;
 use super::super::history::Still;

@@ -6,11 +6,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use backing::log::Disk;
+use backing::{Copy, SharedDisk};
 use conquest_fs::node::{Atime, Policy};
 use conquest_fs::Fs;
-use pram::copy::log::Disk;
-use pram::copy::marks::{Marks, SETS};
-use pram::copy::{Copy, SharedDisk};
+use pram::marks::{Marks, SETS};
 use pram::mem::byte_lock;
 use pram::runtime::SESSIONS;
 use pram::session::{in_use, shared_name, Attach, Exclusive};

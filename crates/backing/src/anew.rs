@@ -1,0 +1,112 @@
+//! Making the copy anew from memory, after something of it has proved damaged or could not be written: memory is whole, and has all
+//! that the copy lacks.
+//!
+//! It is a commit that goes into an image instead of a log. Nothing of what the copy holds is read.
+//!
+//! Ordered steps, by whoever may commit and checkpoint:
+//! 1. Every page that a copy holds is marked. (Else one that did not change since would be missing. Whoever dies leaves marks that are
+//!    too many.) The logs' state says that one is being begun anew. (Else whoever comes after a death behind 4 would append to a log
+//!    that does not count; now he looks whether the image has gone ahead.)
+//!    Headers of logs that cannot be read are written as memory knows them. (Else nothing could be told of the logs in 4, nor any be
+//!    begun in 7. Without them there is no copy.)
+//! 2. All that is marked goes to slots that the image does not use, until little is left, and that as everything stands still. There the
+//!    epoch ends. (The copy stays as it was: what of it can be read holds until 4.)
+//! 3. What participants have to write. (Before 4: else the image names what is not there.)
+//! 4. The image's header, as in [`image`](super::image). It says that the logs do not count. (Else recovery would take them for those of
+//!    another copy: they end before the image.) From here on all is durable.
+//! 5. The logs' state in memory: both are spent. (Before 6: else the next commit would have this one's number.)
+//! 6. The marks are cleared, participants are told.
+//! 7. The other log takes over, as always. (If it cannot be begun nothing more can be made durable.)
+
+use std::sync::atomic::Ordering;
+
+use super::commit::{marks_of, Copy, Logs};
+use super::image::{Anew, Image};
+use super::log::{Instant, Log};
+use super::rate::RateLimit;
+use super::rounds::{self, Put};
+use super::state::State;
+use pram::error::{Error, Result};
+use pram::session::{Frozen, Session};
+
+impl Copy {
+    /// The commit's time.
+    pub(crate) fn make_anew(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
+        let (marks, region) = (marks_of(session.region())?, session.region());
+        let mut state = State::read(marks, self.id())?
+            .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
+        let commit = state.logs.iter().map(|log| log.last.commit).max().unwrap_or(0) + 1;
+        region.note_begun(commit)?;
+        // 1.
+        region.copied()?.into_iter().try_for_each(|held| marks.mark(held.start, held.end - held.start))?;
+        state.swapping = true;
+        state.write(marks, self.id())?;
+        region.step();
+        let lineage = self.lineage(session)?;
+        self.write_headers_again(&state, commit, lineage)?;
+        // 2 to 4.
+        let anew = Anew { lineage, generation: newest_generation(&state) };
+        let (epoch, at) = self.while_checkpointing(session, || self.write_image(session, anew, commit, pace, see))?;
+        session.region().step();
+        // 5.
+        state.logs = state.logs.map(|log| log.spent(at));
+        state.durable = epoch + 1;
+        state.write(marks, self.id())?;
+        session.region().step();
+        // 6.
+        session.runtime().copy().checkpointed.fetch_max(commit, Ordering::SeqCst);
+        marks.clear_written()?;
+        session.note_durable(epoch);
+        session.region().step();
+        // 7. What failed is not remembered: nothing of it is used.
+        *logs = self.resumed(&state);
+        self.swap(session, logs, &mut state, 0, pace)?;
+        session.runtime().note_anew();
+        Ok(at.time)
+    }
+
+    /// Steps 2 to 4: which epoch has ended, and the instant.
+    fn write_image(
+        &self,
+        session: &Session,
+        anew: Anew,
+        commit: u64,
+        pace: &mut RateLimit,
+        see: Put,
+    ) -> Result<(u64, Instant)> {
+        let (disk, id) = (&self.disks().image, self.id());
+        let opened = Image::open(disk.clone(), Some(id));
+        let mut image = opened.or_else(|_| Image::open_unread(disk.clone(), id))?;
+        let mut update = image.begin_anew(anew);
+        let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| update.patch(off, bytes));
+        let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));
+        let written = rounds::write(session, marks_of(session.region())?, true, pace, put, at_rest)?;
+        let (epoch, time) = written.ok_or_else(|| Error::Unusable("nothing was written".into()))?;
+        session.write_epoch(epoch)?;
+        let at = Instant { commit, time };
+        update.finish(at)?;
+        Ok((epoch, at))
+    }
+
+    fn write_headers_again(&self, state: &State, commit: u64, lineage: u32) -> Result<()> {
+        for (n, disk) in self.disks().logs.iter().enumerate() {
+            // The one that is active began later.
+            let first = if n == state.active { commit } else { 1 };
+            if Log::began(disk, self.id()).is_err() {
+                Log::write_header_again(disk, self.id(), &state.logs[n], first, lineage)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What tells the copy from others: one of the logs suffices, or what the region remembers.
+    fn lineage(&self, session: &Session) -> Result<u32> {
+        let of = |n: usize| Log::began(&self.disks().logs[n], self.id()).map(|began| began.lineage);
+        of(0).or_else(|_| of(1)).or_else(|_| session.region().standing().map(|standing| standing.lineage))
+    }
+}
+
+/// The newest generation that a log can have on disk: one may be about to begin.
+fn newest_generation(state: &State) -> u64 {
+    state.logs[state.active].generation.max(state.logs[1 - state.active].generation + 1)
+}

@@ -1,0 +1,721 @@
+//! One commit for all who wait (group commit).
+//!
+//! Whoever needs a commit that begins after now either leads it or waits for the one who does; all who came while
+//! one was under way are served by the next. Leaders exclude each other by a word in the runtime segment, which
+//! whoever cleans up after the dead gives back, and inside a process by a mutex.
+//!
+//! Ordered steps of a commit:
+//! 1. Participants prepare. The number of commits begun goes up. (Whoever looks later must not take it for one that holds his
+//!    work.)
+//! 2. The lines that have changed go to the log, until little is left, and that as everything stands still. (See
+//!    [`rounds`].) There the epoch ends. (See [`pram::session::epoch`].)
+//! 3. What participants have to write. The last record, flush: durable.
+//! 4. The logs' state in memory. (Before 5: else the next commit would overwrite this one and not hold its lines.)
+//! 5. The marks are cleared, participants are told.
+//! 6. The number of commits done goes up, waiters wake.
+//!
+//! After a failure in 2 to 4 the copy is made anew from memory, which is whole: see [`anew`](super::anew). Where that fails too, or
+//! a participant did, it is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
+//! is known before anything leads to what was to be written, changes fail until a later commit has found room.
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use super::rate::RateLimit;
+use super::rounds::Put;
+use super::state::State;
+use super::vote::{self, Acknowledged};
+use super::{checkpoint, rounds, Disks, Loaded, SharedDisk};
+use crate::image::Image;
+use crate::log::{self, Identity, Log, Position, MIN_CAPACITY, RECORDS};
+use pram::error::{Error, Result};
+use pram::marks::Marks;
+use pram::region::{Region, Standing, EPOCH_ROOT};
+use pram::runtime::control::{self, ControlBlock};
+use pram::runtime::{self, Runtime};
+use pram::session::{assert_may_wait, Backing, Frozen, Session};
+
+/// Longest wait for more who want a commit.
+const GATHER: Duration = Duration::from_millis(2);
+/// How often whoever gathers looks who has come.
+const GLANCE: Duration = Duration::from_micros(20);
+/// How often whoever needs what another one checkpoints looks whether it is done.
+const CHECKPOINTING: Duration = Duration::from_millis(2);
+/// How often disks are compared with what memory says of them, while others change both.
+const LOOKS: u32 = 100;
+/// How often a commit that found no room for a log of more than all of the memory is tried with less.
+const TRIES: u32 = 3;
+/// How long a waiter sleeps before it looks whether the leader is alive.
+const PATIENCE: i64 = 10_000_000;
+
+/// A commit that somebody needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// Both logs, by whoever leads.
+pub(crate) type Logs<'a> = &'a mut [Log<SharedDisk>; 2];
+
+/// A process's hold on the copy of its region.
+pub struct Copy {
+    disks: Disks,
+    id: Identity,
+    logs: Mutex<[Log<SharedDisk>; 2]>,
+    /// The image as this process last left it.
+    pages: Mutex<Option<Image<SharedDisk>>>,
+    /// Epochs before this one were durable when it was taken up; none: all of the region was.
+    durable: Option<u64>,
+    /// Operations wait for it.
+    awaited: bool,
+    /// Bytes in a second that what nobody waits for may write.
+    rate: Option<u64>,
+    /// This process leaves: its threads must not take their time any more.
+    hurried: AtomicBool,
+    /// The file of the marks, if it goes when the region is closed.
+    marks: Option<PathBuf>,
+}
+
+impl Backing for Copy {
+    /// Tells the runtime segment, which is new, what this process found. What the image holds is left at nothing:
+    /// nobody knows yet whether it is durable, see [`checkpoint_image`](Copy::checkpoint_image).
+    fn enter(&self, region: &Region, rt: &Runtime) -> Result<()> {
+        let words = rt.copy();
+        words.note_time(self.last().time, u64::MAX);
+        rt.note_durable(self.durable.map_or_else(|| region.load(region.root(EPOCH_ROOT)), Ok)?);
+        Ok(())
+    }
+
+    /// After a commit, notes in the region that the copy holds all of it.
+    /// 1. The word. 2. The marks go, if they do. (A death in between leaves marks that mark nothing.)
+    fn close(&self, session: &Session) -> Result<()> {
+        self.wait(session)?;
+        if self.pending(session)? == 0 {
+            let region = session.region();
+            let end = self.end();
+            let (closed, tail) = (end.last.commit, end.before);
+            region.note_standing(Standing { closed, tail, ..region.standing()? })?;
+            self.marks.iter().for_each(|marks| _ = std::fs::remove_file(marks));
+        }
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The copy that a session works with.
+#[inline(always)]
+pub fn of(session: &Session) -> Option<&Copy> {
+    session.backing()
+}
+
+impl Copy {
+    /// Takes up a copy that was made, read back, or compared with the region: what is marked is what it lacks.
+    pub fn begin(disks: Disks, marks: &Marks, id: Identity, loaded: &Loaded) -> Result<Copy> {
+        loaded.settle(&disks, id)?;
+        loaded.state.write(marks, id)?;
+        let durable = if loaded.whole { None } else { Some(0) };
+        Ok(Copy { durable, ..Copy::over(disks, id, loaded.state) })
+    }
+
+    /// Goes on with a copy where the last process left it; `None` if the marks do not say where that was. Looks
+    /// whether the disks are the ones that the memory knows.
+    pub fn resume(disks: Disks, marks: &Marks, id: Identity) -> Result<Option<Copy>> {
+        let mut state = State::read(marks, id)?;
+        for _ in 0..LOOKS {
+            let Some(seen) = state else { break };
+            let copy = Copy::over(disks.clone(), id, seen);
+            let Err(e) = copy.check(&seen) else { return Ok(Some(copy)) };
+            // Others may have gone on in between: then it is no contradiction.
+            state = State::read(marks, id)?;
+            if state == Some(seen) {
+                return Err(e);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Do the marks say how far the logs have come? Else they have not been set yet, whatever they mark.
+    pub fn is_known(marks: &Marks, id: Identity) -> Result<bool> {
+        Ok(State::read(marks, id)?.is_some())
+    }
+
+    /// The instant that it is of, nanoseconds since the epoch.
+    pub fn time(&self) -> i64 {
+        self.last().time
+    }
+
+    /// Bytes that the copy lacks, as these marks say.
+    pub fn marked(marks: &Marks) -> Result<u64> {
+        Ok(marks.marked()? * log::LINE)
+    }
+
+    /// Fails unless the disks are as `state` says.
+    fn check(&self, state: &State) -> Result<()> {
+        Image::peek(&self.disks.image)?;
+        let logs = lock(&self.logs);
+        let (active, next) = (&logs[state.active], &logs[1 - state.active]);
+        // First: until then nothing says that they have a history in common.
+        active.check()?;
+        active.check_end()?;
+        next.check_next(state.swapping)
+    }
+
+    /// Keeps a commit that a process of this memory has written, and died before it had noted that: another memory that
+    /// was made of the copy meanwhile has found it, and may have promised it. With nobody else attached.
+    /// 1. It is made durable, and nothing begun is left behind it. (Else the next commit, which is written there, could be
+    ///    there without it, or as what never ended would have been.)
+    /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
+    pub fn keep_found(&self, marks: &Marks) -> Result<()> {
+        let Some(mut state) = State::read(marks, self.id)? else { return Ok(()) };
+        vote::put_away_old(&self.disks, self.id, Acknowledged::of(&state.logs, state.active))?;
+        let log = &mut lock(&self.logs)[state.active];
+        let (noted, found) = (log.position(), log.check_end()?);
+        if found != noted || log.is_begun_behind(found.end)? {
+            Log::settle(&self.disks.logs[state.active], self.id, noted.end..found.end)?;
+            log.catch_up(found);
+            state.logs[state.active] = found;
+            state.write(marks, self.id)?;
+        }
+        Ok(())
+    }
+
+    fn over(disks: Disks, id: Identity, state: State) -> Copy {
+        let (logs, pages) = (Mutex::new(resumed(&disks, id, &state)), Mutex::new(None));
+        let (durable, hurried) = (Some(state.durable), AtomicBool::new(false));
+        Copy { disks, id, logs, pages, durable, awaited: false, rate: None, hurried, marks: None }
+    }
+
+    /// At most `rate` bytes in a second are written where nobody waits for it: by commits in time, and where changes
+    /// do not wait for the copy also by checkpointing. (Where they do a checkpoint that took its time would make them wait: for
+    /// room in the logs.)
+    pub fn limited(self, rate: Option<u64>) -> Copy {
+        Copy { rate, ..self }
+    }
+
+    /// Whatever this process writes to the copy is written at full speed from now on.
+    pub fn hurry(&self) {
+        self.hurried.store(true, Ordering::SeqCst);
+    }
+
+    /// Is a change durable only when the copy holds it?
+    pub fn awaited(self, awaited: bool) -> Copy {
+        Copy { awaited, ..self }
+    }
+
+    pub fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// The marks lie in this file, which goes when the region is closed and the copy holds all of it: for regions that
+    /// can say so themselves.
+    pub fn kept_while_open(self, marks: PathBuf) -> Copy {
+        Copy { marks: Some(marks), ..self }
+    }
+
+    /// The last commit.
+    fn last(&self) -> log::Instant {
+        self.end().last
+    }
+
+    /// Where the log ends that has the last commit.
+    fn end(&self) -> Position {
+        let [first, second] = lock(&self.logs).each_ref().map(Log::position);
+        if first.last.commit > second.last.commit {
+            first
+        } else {
+            second
+        }
+    }
+
+    /// Notes in a region which copy it is used with from now on. With nobody else attached.
+    pub fn note_in(&self, region: &Region) -> Result<()> {
+        let (lineage, last) = (super::lineage(&self.disks, self.id)?, self.last().commit);
+        let before = region.standing()?;
+        let begun = if before.lineage == lineage { before.begun.max(last) } else { last };
+        region.note_standing(Standing { lineage, begun, ..before })
+    }
+
+    /// The commit that will hold everything that was done before.
+    pub fn ticket(&self, session: &Session) -> Ticket {
+        let words = session.runtime().copy();
+        let ticket = Ticket(words.begun.load(Ordering::SeqCst) + 1);
+        session.region().step();
+        words.wanted.fetch_add(1, Ordering::SeqCst);
+        ticket
+    }
+
+    /// Waits until everything that was done before is durable.
+    pub fn wait(&self, session: &Session) -> Result<()> {
+        self.wait_for(session, self.ticket(session))
+    }
+
+    /// Waits until a commit is done; leads it if nobody else does.
+    pub fn wait_for(&self, session: &Session, Ticket(need): Ticket) -> Result<()> {
+        assert_may_wait();
+        let words = session.runtime().copy();
+        loop {
+            let (seen, done) = (words.bell.load(Ordering::SeqCst), words.done.load(Ordering::SeqCst));
+            if done >= need {
+                return Ok(());
+            }
+            control::refuse_failed(&words)?;
+            session.region().step();
+            match self.lead(session)? {
+                Some(mut lead) => {
+                    gather(session.region(), &words);
+                    self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(()))?;
+                }
+                None => _ = session.region().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE)),
+            }
+        }
+    }
+
+    /// Leads a commit now; its instant. `before` is called when no other commit is under way nor can be, and `see` with each line that the commit
+    /// writes, some several times: the last is right.
+    pub(crate) fn lead_seen(&self, session: &Session, before: &mut dyn FnMut() -> Result<()>, see: Put) -> Result<i64> {
+        assert_may_wait();
+        let words = session.runtime().copy();
+        loop {
+            control::refuse_failed(&words)?;
+            let seen = words.bell.load(Ordering::SeqCst);
+            let Some(mut lead) = self.lead(session)? else {
+                session.region().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE));
+                continue;
+            };
+            before()?;
+            return self.commit(session, &mut lead, RateLimit::free(), see);
+        }
+    }
+
+    /// Commits if the last commit's instant is at least `nanos` ago and nobody else does; true if it did.
+    pub fn commit_if_due(&self, session: &Session, nanos: u64) -> Result<bool> {
+        let words = session.runtime().copy();
+        let due = || words.is_due(nanos);
+        if !due() || control::refuse_failed(&words).is_err() {
+            return Ok(false);
+        }
+        match self.lead(session)? {
+            Some(mut lead) if due() => {
+                let waits = || words.wanted.load(Ordering::SeqCst) > 0;
+                self.commit(session, &mut lead, self.pace(words, waits), &mut |_, _| Ok(())).map(|_| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// How long a commit takes, from the last ones.
+    pub fn takes(&self, session: &Session) -> Duration {
+        Duration::from_nanos(session.runtime().copy().takes.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that a commit now would hold.
+    pub fn pending(&self, session: &Session) -> Result<u64> {
+        Copy::marked(marks_of(session.region())?)
+    }
+
+    /// The right to commit, unless somebody else has it.
+    fn lead<'a>(&'a self, session: &'a Session) -> Result<Option<Lead<'a>>> {
+        let logs = match self.logs.try_lock() {
+            Ok(logs) => logs,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let (region, words) = (session.region(), session.runtime().copy());
+        // Only when it is ours: dropping a lead gives the role back, whoever has it.
+        Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words, region }))
+    }
+
+    pub(crate) fn disks(&self) -> &Disks {
+        &self.disks
+    }
+
+    pub(crate) fn id(&self) -> Identity {
+        self.id
+    }
+
+    /// How far a log has come, as memory says.
+    pub(crate) fn position(&self, session: &Session, n: usize) -> Result<Option<Position>> {
+        Ok(State::read(marks_of(session.region())?, self.id)?.map(|state| state.logs[n]))
+    }
+
+    pub(crate) fn resumed(&self, state: &State) -> [Log<SharedDisk>; 2] {
+        resumed(&self.disks, self.id, state)
+    }
+
+    /// Does something while nobody commits.
+    pub(crate) fn while_committing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        loop {
+            if let Some(_lead) = self.lead(session)? {
+                return work();
+            }
+            session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
+        }
+    }
+
+    /// Does something while nobody checkpoints. The image is not taken for what this process left.
+    pub(crate) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let mut pages = lock(&self.pages);
+        *pages = None;
+        let word = session.runtime().copy().checkpointer;
+        while !session.take_role(word)? {
+            session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
+        }
+        let _role = Checkpointer(word);
+        work()
+    }
+
+    /// The pace of what nobody waits for yet.
+    fn pace<'a>(&'a self, words: ControlBlock<'a>, waits: impl Fn() -> bool + 'a) -> RateLimit<'a> {
+        match self.rate {
+            Some(rate) => RateLimit::at(rate, words.paid, move || waits() || self.hurried.load(Ordering::SeqCst)),
+            None => RateLimit::free(),
+        }
+    }
+
+    /// Steps 1 to 6; the commit's time.
+    fn commit(&self, session: &Session, lead: &mut Lead, mut pace: RateLimit, see: Put) -> Result<i64> {
+        let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(pram::clock::precise()) };
+        control::refuse_failed(&words)?;
+        let step = || session.region().step();
+        // Whoever comes now is served by this commit.
+        pace.pay();
+        let (start, served) = (Instant::now(), words.wanted.swap(0, Ordering::SeqCst));
+        if served > 0 {
+            pace.lift();
+        }
+        step();
+        let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        step();
+        session.prepare_epoch(served > 0);
+        let time = self
+            .write_or_make_anew(session, logs, &mut pace, see)
+            .inspect_err(|e| control::told(session.runtime(), e))?;
+        session.runtime().unfill_copy();
+        step();
+        words.note_time(time, start.elapsed().as_nanos() as u64);
+        words.done.store(number, Ordering::SeqCst);
+        step();
+        words.crowd.store(served + words.wanted.load(Ordering::SeqCst), Ordering::Relaxed);
+        if !pace.has_slept() {
+            let (took, before) = (start.elapsed().as_nanos() as u64, words.takes.load(Ordering::Relaxed));
+            words.takes.store((before * 7 + took) / 8, Ordering::Relaxed);
+        }
+        Ok(time)
+    }
+
+    /// Steps 2 to 5, if need be by making the copy anew; the commit's time.
+    fn write_or_make_anew(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
+        let (runtime, words) = (session.runtime(), session.runtime().copy());
+        if !words.is_damaged() {
+            match self.write(session, logs, pace, see) {
+                Err(Error::DiskFull(what)) => return Err(Error::DiskFull(what)),
+                // If a participant failed everybody has been told already.
+                Err(e) if words.is_usable() => runtime.damage_copy(&e.to_string()),
+                done => return done,
+            }
+        }
+        let (_, why) = runtime.copy_anew();
+        self.make_anew(session, logs, pace, see).map_err(|e| {
+            let why = why.unwrap_or_default();
+            Error::Unusable(format!("{why}, and the copy cannot be made anew from memory: {e}"))
+        })
+    }
+
+    /// Steps 2 to 5; the commit's time.
+    fn write(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
+        let marks = marks_of(session.region())?;
+        let mut state = State::read(marks, self.id)?
+            .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
+        logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
+        if session.runtime().copy_full() {
+            // What was begun of a commit that found no room goes: the next one has its number.
+            let end = state.logs[state.active].end;
+            Log::settle(&self.disks.logs[state.active], self.id, end..end)?;
+        }
+        session.region().note_begun(state.logs[state.active].last.commit + 1)?;
+        // In the time that a rate takes more changes.
+        let rounds = if pace.is_lifted() { 1 } else { 2 };
+        let whole = session.region().size() / log::LINE;
+        let (mut room, mut tries) = ((marks.marked()? * rounds).min(whole), 0);
+        loop {
+            // Whoever began to swap has died; nothing has been written to either log since.
+            if state.swapping || !logs[state.active].has_room(room) {
+                match self.swap(session, logs, &mut state, room, pace) {
+                    // What changes again while it is written is written again: with some luck less does the next time.
+                    Err(Error::DiskFull(_)) if room > whole && tries < TRIES => {
+                        (room, tries) = (whole, tries + 1);
+                        continue;
+                    }
+                    done => done?,
+                }
+            }
+            let start = logs[state.active].used();
+            let (ended, time) = match append(session, marks, &mut logs[state.active], pace, see) {
+                // More changed while it was written than there was room for: more than all there is only where it changed again.
+                Err(Error::RedoFull) => {
+                    let more = room.max(MIN_CAPACITY / log::LINE) * 2;
+                    room = if room < whole { more.min(whole) } else { more };
+                    continue;
+                }
+                done => done?,
+            };
+            let Some(epoch) = ended else {
+                break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
+            };
+            let logged = logs[state.active].used() - start;
+            session.runtime().copy().logged.fetch_add(logged, Ordering::Relaxed);
+            state.logs[state.active] = logs[state.active].position();
+            state.durable = epoch + 1;
+            session.region().step();
+            state.write(marks, self.id)?;
+            session.region().step();
+            marks.clear_written()?;
+            session.note_durable(epoch);
+            break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
+        }
+    }
+
+    /// The other log takes over early, so that commits need not wait for the image.
+    fn swap_if_due(
+        &self,
+        session: &Session,
+        logs: &mut [Log<SharedDisk>; 2],
+        state: &mut State,
+        pace: &mut RateLimit,
+    ) -> Result<()> {
+        let active = state.logs[state.active];
+        let checkpointed = session.runtime().copy().checkpointed.load(Ordering::SeqCst);
+        let half = logs[state.active].used() > active.capacity / 2;
+        match half && state.logs[1 - state.active].last.commit <= checkpointed {
+            true => self.swap(session, logs, state, 0, pace),
+            false => Ok(()),
+        }
+    }
+
+    /// The other log, with room for `lines` lines, takes over; waits until the image holds what it has. It can be
+    /// repeated by whoever comes after a death in the middle.
+    pub(crate) fn swap(
+        &self,
+        session: &Session,
+        logs: &mut [Log<SharedDisk>; 2],
+        state: &mut State,
+        lines: u64,
+        pace: &mut RateLimit,
+    ) -> Result<()> {
+        self.checkpoint_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last, pace)?;
+        let last = match state.swapping {
+            true => self.end_with_image(state.logs[state.active].last)?,
+            false => state.logs[state.active].last,
+        };
+        let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
+        let (next, marks) = (1 - state.active, marks_of(session.region())?);
+        // Else commits could go on in the log that the new header says has ended.
+        state.swapping = true;
+        state.write(marks, self.id)?;
+        // One that had to grow once is smaller again: a log is read whole after a power cut.
+        let capacity = state.logs[next].capacity.min(super::log_bytes(session.region().size()));
+        logs[next].restart(last, needed.max(capacity))?;
+        state.logs[next] = logs[next].position();
+        (state.active, state.swapping) = (next, false);
+        state.write(marks, self.id)
+    }
+
+    /// The last commit: that of the image, if whoever made it anew died, or could not flush it, before memory said so. Then it is durable.
+    fn end_with_image(&self, logged: log::Instant) -> Result<log::Instant> {
+        let (_, at) = Image::peek(&self.disks.image)?;
+        if at.commit <= logged.commit {
+            return Ok(logged);
+        }
+        Image::open(self.disks.image.clone(), Some(self.id))?.settle()?;
+        Ok(at)
+    }
+
+    /// Checkpoints the log that is not active, if the image lacks any of it and nobody else does; true if it did.
+    pub fn checkpoint_if_due(&self, session: &Session) -> Result<bool> {
+        let words = session.runtime().copy();
+        let Some(state) = State::read(marks_of(session.region())?, self.id)? else { return Ok(false) };
+        let (sealed, last) = (1 - state.active, state.logs[1 - state.active].last);
+        if control::refuse_failed(&words).is_err() {
+            return Ok(false);
+        }
+        if !words.is_damaged() {
+            if last.commit <= words.checkpointed.load(Ordering::SeqCst) {
+                return Ok(false);
+            }
+            let mut pace = self.pace(words, move || words.hasten.load(Ordering::SeqCst) >= last.commit);
+            match self.try_checkpoint(session, &self.disks.logs[sealed], last, &mut pace) {
+                Err(_) if words.is_damaged() => {}
+                done => return done,
+            }
+        }
+        self.mend_if_damaged(session)
+    }
+
+    /// Has the copy made anew if something of it is damaged, and nobody commits; true if it was.
+    pub fn mend_if_damaged(&self, session: &Session) -> Result<bool> {
+        let words = session.runtime().copy();
+        match self.lead(session)? {
+            Some(mut lead) if words.is_damaged() => {
+                self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(())).map(|_| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Brings the image to `last`, the end of `log`, which nobody writes to before that; waits for whoever does it
+    /// already, and lets them know when somebody waits for us.
+    fn checkpoint_to(
+        &self,
+        session: &Session,
+        log: &SharedDisk,
+        last: log::Instant,
+        pace: &mut RateLimit,
+    ) -> Result<()> {
+        let words = session.runtime().copy();
+        while words.checkpointed.load(Ordering::SeqCst) < last.commit {
+            if !self.try_checkpoint(session, log, last, pace)? {
+                if pace.is_lifted() {
+                    words.hasten.fetch_max(last.commit, Ordering::SeqCst);
+                }
+                session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
+                control::refuse_failed(&words)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checkpoints unless somebody else does.
+    fn try_checkpoint(
+        &self,
+        session: &Session,
+        log: &SharedDisk,
+        last: log::Instant,
+        pace: &mut RateLimit,
+    ) -> Result<bool> {
+        let mut pages = match self.pages.try_lock() {
+            Ok(pages) => pages,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+        };
+        let words = session.runtime().copy();
+        if !session.take_role(words.checkpointer)? {
+            return Ok(false);
+        }
+        let role = Checkpointer(words.checkpointer);
+        let checkpointed = match self.awaited {
+            true => self.checkpoint_image(&mut pages, log, last, &mut RateLimit::free()),
+            false => self.checkpoint_image(&mut pages, log, last, pace),
+        };
+        session.region().step();
+        match &checkpointed {
+            Ok(()) => _ = words.checkpointed.fetch_max(last.commit, Ordering::SeqCst),
+            // Whoever commits may have room in the logs for long; who has not will say so.
+            Err(Error::DiskFull(_)) => {}
+            // The log is there still, and so is memory.
+            Err(e) => session.runtime().damage_copy(&e.to_string()),
+        }
+        session.region().step();
+        drop(role);
+        checkpointed.map(|()| true)
+    }
+
+    fn checkpoint_image(
+        &self,
+        pages: &mut Option<Image<SharedDisk>>,
+        log: &SharedDisk,
+        last: log::Instant,
+        pace: &mut RateLimit,
+    ) -> Result<()> {
+        // Another process may have checkpointed meanwhile, and died before its header was durable: the log must not go
+        // before it is.
+        if pages.as_ref().map(Image::instant) != Some(Image::peek(&self.disks.image)?.1) {
+            let opened = pages.insert(Image::open(self.disks.image.clone(), Some(self.id))?);
+            opened.settle()?;
+        }
+        match pages {
+            Some(pages) => checkpoint::checkpoint(pages, log, last, pace),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The logs as memory says that they are.
+fn resumed(disks: &Disks, id: Identity, state: &State) -> [Log<SharedDisk>; 2] {
+    [0, 1].map(|n| Log::resume(disks.logs[n].clone(), id, state.logs[n]))
+}
+
+/// Step 2 and 3: the marked lines go to `log`; which epoch has ended, if anything was to be written, and when.
+fn append(
+    session: &Session,
+    marks: &Marks,
+    log: &mut Log<SharedDisk>,
+    pace: &mut RateLimit,
+    see: Put,
+) -> Result<(Option<u64>, i64)> {
+    let (looked, mut commit) = (pram::clock::precise(), log.begin()?);
+    let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| commit.push(off, bytes));
+    let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));
+    let Some((epoch, time)) = rounds::write(session, marks, session.is_due(), pace, put, at_rest)? else {
+        return Ok((None, looked));
+    };
+    session.write_epoch(epoch)?;
+    commit.finish(time)?;
+    Ok((Some(epoch), time))
+}
+
+pub(crate) fn marks_of(region: &Region) -> Result<&Marks> {
+    region.marks().ok_or_else(|| Error::Unusable("the region has no marks".into()))
+}
+
+/// Waits, for a fraction of what a commit takes, until as many want one as did lately. Those whom the last commit
+/// served are on their way back, and without them two halves would take turns for ever, each waiting for two flushes.
+fn gather(region: &Region, words: &ControlBlock) {
+    let (crowd, takes) = (words.crowd.load(Ordering::Relaxed), words.takes.load(Ordering::Relaxed));
+    let most = Duration::from_nanos(takes / 4).min(GATHER);
+    let start = Instant::now();
+    while !most.is_zero() && words.wanted.load(Ordering::Relaxed) < crowd {
+        let waited = region.wait_by(|| std::thread::sleep(GLANCE));
+        if waited || start.elapsed() >= most {
+            break;
+        }
+    }
+}
+
+/// The right to commit. Given up before the waiters are woken: one of them takes it next.
+struct Lead<'a> {
+    logs: Option<MutexGuard<'a, [Log<SharedDisk>; 2]>>,
+    words: ControlBlock<'a>,
+    region: &'a Region,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        resign(self.words.committer);
+        self.region.step();
+        self.logs = None;
+        self.region.step();
+        self.words.bell.fetch_add(1, Ordering::SeqCst);
+        runtime::wake(self.words.bell);
+    }
+}
+
+/// The right to checkpoint, given up also by a panic: nobody else could take it from a process that lives.
+struct Checkpointer<'a>(&'a AtomicU64);
+
+impl Drop for Checkpointer<'_> {
+    fn drop(&mut self) {
+        resign(self.0);
+    }
+}
+
+fn resign(role: &AtomicU64) {
+    role.store(0, Ordering::SeqCst);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}

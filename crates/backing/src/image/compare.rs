@@ -1,0 +1,75 @@
+//! Which slots a copy has wrong.
+
+use std::ops::Range;
+
+use super::read::Wanted;
+use super::{Header, Image, BATCH, HEADER_AT, PAGE};
+use crate::disk::{copies_of, places_agree, Disk};
+use pram::error::{Error, Result};
+
+/// A slot that a copy has wrong, or that cannot be read there.
+#[derive(Clone, Copy, Debug)]
+pub struct Suspect {
+    pub copy: Option<usize>,
+    level: u32,
+    found: Wanted,
+}
+
+impl Suspect {
+    /// Where it lies.
+    pub fn bytes(&self) -> Range<u64> {
+        let at = u64::from(self.found.entry.slot) * PAGE;
+        at..at + PAGE
+    }
+
+    /// The page of the region that it is, if it is no table.
+    pub fn page(&self) -> Option<u64> {
+        (self.level == 0).then_some(self.found.key)
+    }
+}
+
+impl<D: Disk> Image<D> {
+    /// What copies have wrong, of all that is stored or of what was suspected before, as it is now. `bytes` counts what is read.
+    pub fn suspects(
+        &self,
+        only: Option<&[Suspect]>,
+        bytes: &mut u64,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Vec<Suspect>> {
+        let mut suspects = Vec::new();
+        for level in (0..=self.tables.height()).rev() {
+            let is_wanted = |found: &Wanted| match only {
+                None => true,
+                Some(only) => only.iter().any(|one| (one.level, one.found.key) == (level, found.key)),
+            };
+            let mut stored: Box<dyn Iterator<Item = Wanted> + '_> = match level {
+                0 => Box::new(self.tables.stored_from(0)),
+                _ => Box::new(self.tables.stored(level).into_iter()),
+            };
+            loop {
+                let mut batch: Vec<Wanted> = stored.by_ref().filter(is_wanted).take(BATCH).collect();
+                if batch.is_empty() {
+                    break;
+                }
+                for copy in copies_of(&self.disk) {
+                    self.source().wrong_in(copy, (&mut batch, level), bytes, go_on, &mut |found| {
+                        suspects.push(Suspect { copy, level, found });
+                    })?;
+                }
+            }
+        }
+        Ok(suspects)
+    }
+
+    /// Writes a slot anew, from a copy that has it right. The image is not updated meanwhile.
+    pub fn mend(&self, one: &Suspect) -> Result<()> {
+        let mut bytes = vec![0; PAGE as usize];
+        self.source().read(&one.found, one.level, &mut bytes)?;
+        self.disk.write_all_at(&bytes, one.bytes().start).map_err(|e| Error::of_io("writing the image anew", &e))
+    }
+
+    /// Is the header the same in all places of all copies?
+    pub fn headers_agree(disk: &D) -> bool {
+        places_agree::<Header>(disk, HEADER_AT)
+    }
+}

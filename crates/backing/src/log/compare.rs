@@ -1,0 +1,80 @@
+//! Which records a copy has wrong.
+
+use std::ops::Range;
+
+use super::scan::{read_header, Scan};
+use super::{Disk, Identity, Log, OneCopy, RawLog, HEADER_AT, RECORDS, SECTOR};
+use crate::disk::places_agree;
+use crate::readahead;
+use pram::error::{Error, Result};
+
+/// Where the records of a log lie, by all copies together.
+pub struct Inventory {
+    header: RawLog,
+    records: Vec<(Range<u64>, u32)>,
+}
+
+impl Inventory {
+    pub fn of<D: Disk>(disk: &D, id: Identity) -> Result<Inventory> {
+        let (header, mut records) = (read_header(disk, id)?, Vec::new());
+        readahead::stream(disk, RECORDS..header.capacity, |source| {
+            Scan::over(source, &header).each(|at, raw| {
+                records.push((at..at + u64::from(raw.len).next_multiple_of(SECTOR), raw.crc));
+            })
+        })?;
+        Ok(Inventory { header, records })
+    }
+
+    /// Does a record begin there?
+    pub fn has(&self, at: u64) -> bool {
+        self.records.iter().any(|(record, _)| record.start == at)
+    }
+
+    /// Where those end that are whole.
+    pub fn end(&self) -> u64 {
+        self.records.last().map_or(RECORDS, |(at, _)| at.end)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.records.iter().map(|(at, _)| at.end - at.start).sum()
+    }
+
+    /// Those that a copy has wrong, or that cannot be read there.
+    pub fn odd<D: Disk>(&self, disk: &D) -> Vec<(Range<u64>, usize)> {
+        let mut odd = Vec::new();
+        for n in (0..disk.copies()).filter(|_| disk.copies() > 1) {
+            let one = OneCopy { disk, copy: Some(n) };
+            let _ = readahead::stream(&one, RECORDS..self.header.capacity, |source| {
+                let mut scan = Scan::over(source, &self.header);
+                for (at, crc) in &self.records {
+                    if !matches!(scan.read(at.start, |raw| raw.crc == *crc), Ok(Some(_))) {
+                        odd.push((at.clone(), n));
+                    }
+                }
+                Ok(())
+            });
+        }
+        odd
+    }
+
+    /// Has the log not begun anew since?
+    pub fn is_current<D: Disk>(&self, disk: &D, id: Identity) -> Result<bool> {
+        let now = read_header(disk, id)?;
+        Ok((now.generation, now.nonce) == (self.header.generation, self.header.nonce))
+    }
+
+    /// Writes a record anew from a copy that has it right; false where none has. Nobody commits meanwhile.
+    pub fn mend<D: Disk>(&self, disk: &D, at: &Range<u64>) -> Result<bool> {
+        let Ok(records) = Scan::over(&mut &*disk, &self.header).records(at.clone()) else { return Ok(false) };
+        let write = |(at, record): &(u64, Vec<u8>)| disk.write_all_at(record, *at);
+        records.iter().try_for_each(write).map_err(|e| Error::of_io("writing the log anew", &e))?;
+        Ok(true)
+    }
+}
+
+impl<D: Disk> Log<D> {
+    /// Is the header the same in all places of all copies?
+    pub fn headers_agree(disk: &D) -> bool {
+        places_agree::<RawLog>(disk, HEADER_AT)
+    }
+}

@@ -1,0 +1,168 @@
+//! A region as of one instant, in a file of its own, while operations go on.
+//!
+//! With a copy this is what a commit writes, taken by the same rounds ([`pram::copy`]):
+//! 1. From now on whoever commits [traces](pram::marks) the pages that the commit has written.
+//! 2. All of the region that a copy has is read, whatever changes meanwhile.
+//! 3. What was traced is read again, until it is little.
+//! 4. A commit that this process leads: its lines come here too. Its instant is the snapshot's.
+//!
+//! So operations stand still for no longer than for any commit, and what is here is what the copy has then: of blocks without a place
+//! the content, of others none.
+//!
+//! Without a copy, or with one that has failed, nothing says what changes: operations wait until all is read.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::{host, nameless};
+use crate::commit::Copy;
+use crate::image::PAGE;
+use pram::error::{Error, Result};
+use pram::marks::Marks;
+use pram::medium::{MediumKind, Ram};
+use pram::mem::Mapping;
+use pram::region::Region;
+use pram::session::Session;
+
+/// Bytes that are read at a time.
+const PIECE: u64 = 64 << 10;
+/// So few pages that changed meanwhile are read while commits wait.
+const FEW: u64 = 1024;
+/// How often what changed is read before that, at most: by who changes more all the time commits are held up a little longer.
+const ROUNDS: u32 = 8;
+
+/// The region as of one instant.
+pub struct Snapshot {
+    region: Region,
+    /// Nanoseconds since 1970.
+    pub time: i64,
+    /// Of blocks only those that have no place have content.
+    pub unplaced: bool,
+    /// Something may have to be swept.
+    pub to_sweep: bool,
+}
+
+impl Snapshot {
+    /// In a file without a name, in the directory of `path`.
+    pub fn take(session: &Session, path: &Path) -> Result<Snapshot> {
+        let region = session.region();
+        let to = Sink { file: nameless(path)?, path };
+        let by_commit = match (crate::of(session), region.marks()) {
+            (Some(copy), Some(marks)) if !session.runtime().copy_failed() => {
+                match by_rounds(session, copy, marks, &to) {
+                    // It has just failed, and the memory is all the more to be kept.
+                    Err(_) if session.runtime().copy_failed() => None,
+                    done => Some(done?),
+                }
+            }
+            _ => None,
+        };
+        let unplaced = by_commit.is_some() || region.info.medium == MediumKind::Logged;
+        let (time, to_sweep) = by_commit.map_or_else(|| at_rest(session, &to), Ok)?;
+        let size = region.size();
+        to.file.set_len(size).map_err(|e| to.failed(e))?;
+        let map = Mapping::file_private(&to.file, size).map_err(Error::host("mapping what is saved"))?;
+        let medium = Box::new(Ram::like(region.info.medium));
+        Ok(Snapshot { region: Region::open(map, medium)?, time, unplaced, to_sweep })
+    }
+
+    /// It is mapped for this process alone: what is stored there nobody sees.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub fn into_region(self) -> Region {
+        self.region
+    }
+}
+
+/// The file.
+struct Sink<'a> {
+    file: File,
+    path: &'a Path,
+}
+
+impl Sink<'_> {
+    fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, at).map_err(|e| self.failed(e))
+    }
+
+    fn failed(&self, e: std::io::Error) -> Error {
+        host(self.path, "keeping the memory as it is, for", e)
+    }
+
+    fn read(&self, region: &Region, range: std::ops::Range<u64>, piece: &mut [u8]) -> Result<()> {
+        for at in range.clone().step_by(PIECE as usize) {
+            let bytes = &mut piece[..PIECE.min(range.end - at) as usize];
+            region.read_bytes(at, bytes)?;
+            self.put(at, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_to_sweep(session: &Session) -> Result<bool> {
+    Ok(session.runtime().leaks_pending() || session.runtime().any_reference()?)
+}
+
+fn at_rest(session: &Session, to: &Sink) -> Result<(i64, bool)> {
+    let region = session.region();
+    let _frozen = session.freeze()?;
+    let mut piece = vec![0; PIECE as usize];
+    region.held()?.into_iter().try_for_each(|range| to.read(region, range, &mut piece))?;
+    Ok((pram::clock::precise(), is_to_sweep(session)?))
+}
+
+fn by_rounds(session: &Session, copy: &Copy, marks: &Marks, to: &Sink) -> Result<(i64, bool)> {
+    let (region, mut piece) = (session.region(), vec![0; PIECE as usize]);
+    let _alone = Saver::begin(session)?;
+    // 1.
+    let trace = marks.trace()?;
+    // 2.
+    region.copied()?.into_iter().try_for_each(|range| to.read(region, range, &mut piece))?;
+    // 3.
+    let mut again = || -> Result<u64> {
+        let mut count = 0;
+        trace.take(&mut |page| {
+            count += 1;
+            to.read(region, page * PAGE..(page + 1) * PAGE, &mut piece)
+        })?;
+        Ok(count)
+    };
+    for _ in 0..ROUNDS {
+        copy.wait(session)?;
+        if again()? <= FEW {
+            break;
+        }
+    }
+    let mut to_sweep = is_to_sweep(session)?;
+    // 4.
+    let mut lines = Vec::new();
+    let time = copy.lead_seen(session, &mut || again().map(drop), &mut |at, bytes| {
+        lines.push((at, bytes.to_vec()));
+        Ok(())
+    })?;
+    // Others may have had references between the two.
+    to_sweep |= is_to_sweep(session)? || session.runtime().live().count() > 1;
+    lines.iter().try_for_each(|(at, bytes)| to.put(*at, bytes))?;
+    Ok((time, to_sweep))
+}
+
+/// One at a time: what is traced is taken once.
+struct Saver<'a>(&'a Session);
+
+impl Saver<'_> {
+    fn begin(session: &Session) -> Result<Saver<'_>> {
+        match session.take_role(session.runtime().saver())? {
+            true => Ok(Saver(session)),
+            false => Err(Error::Unusable("the pool is being saved already; try again when that has ended".into())),
+        }
+    }
+}
+
+impl Drop for Saver<'_> {
+    fn drop(&mut self) {
+        self.0.runtime().saver().store(0, std::sync::atomic::Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,156 @@
+//! Comparing the copies with what they should be, while the pool is at work: rot is put right before it is needed.
+//!
+//! It is looked for without holding anything up. What looks wrong is looked at again by one who may checkpoint, or commit, and only
+//! then written anew, from a copy that has it right. (Else: what another one has just put there would be written over.) What no copy
+//! has right memory has: where a page does not suffice all is made anew of it.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::commit::Copy;
+use super::image::{Image, PAGE};
+use super::log::{Inventory, Log, SECTOR};
+use super::SharedDisk;
+use pram::error::{Error, Result};
+use pram::runtime::control;
+use pram::session::{assert_may_wait, Session};
+
+/// Headers of the image and of a log lie there.
+const HEADERS: Range<u64> = 0..8192;
+
+/// A stretch of a copy that is wrong, or cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Odd {
+    /// 0 is the image, 1 and 2 are the logs.
+    pub part: usize,
+    pub at: Range<u64>,
+    /// Which copy; none: one of them.
+    pub copy: Option<usize>,
+    /// It is put right, or will be with the next commit.
+    pub mended: bool,
+}
+
+/// What comparing came to.
+#[derive(Clone, Debug, Default)]
+pub struct Compared {
+    /// Bytes that were read, each copy counted.
+    pub bytes: u64,
+    pub odd: Vec<Odd>,
+}
+
+impl Copy {
+    /// Compares all copies with their checksums, and puts right what another one has right. `go_on` is told how many bytes are about to be
+    /// read, and may sleep; where it says no, the rest is left out.
+    pub fn scrub(&self, session: &Session, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
+        assert_may_wait();
+        control::refuse_failed(&session.runtime().copy())?;
+        let mut all = Compared::default();
+        self.scrub_image(session, &mut all, go_on)?;
+        for n in 0..2 {
+            self.scrub_log(session, n, &mut all, go_on)?;
+        }
+        self.mend_if_damaged(session)?;
+        Ok(all)
+    }
+
+    fn scrub_image(&self, session: &Session, all: &mut Compared, go_on: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+        let (disk, id) = (&self.disks().image, self.id());
+        // While it is updated it may look wrong.
+        let looked = Image::open(disk.clone(), Some(id)).and_then(|image| image.suspects(None, &mut all.bytes, go_on));
+        if looked.as_ref().is_ok_and(Vec::is_empty) && Image::headers_agree(disk) {
+            return Ok(());
+        }
+        let only = looked.ok();
+        self.while_checkpointing(session, || {
+            let image = match Image::open(disk.clone(), Some(id)) {
+                Ok(image) => image,
+                Err(e) => {
+                    session.runtime().damage_copy(&e.to_string());
+                    all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: true });
+                    return Ok(());
+                }
+            };
+            for one in image.suspects(only.as_deref(), &mut 0, &mut |_| true)? {
+                let mut mended = image.mend(&one).is_ok();
+                if let (false, Some(page), Some(marks)) = (mended, one.page(), session.region().marks()) {
+                    // No copy has it, and memory has: what the next commit holds is checkpointed to another place.
+                    marks.mark(page * PAGE, PAGE)?;
+                    mended = true;
+                }
+                all.odd.push(Odd { part: 0, at: one.bytes(), copy: one.copy, mended });
+            }
+            if !Image::headers_agree(disk) {
+                Image::settle_copies(disk)?;
+                all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: true });
+            }
+            flush(disk)
+        })
+    }
+
+    fn scrub_log(
+        &self,
+        session: &Session,
+        n: usize,
+        all: &mut Compared,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<()> {
+        let (disk, id) = (&self.disks().logs[n], self.id());
+        // What begins anew meanwhile is not there any more.
+        let Ok(records) = Inventory::of(disk, id) else { return self.doubt_log(session, n, all) };
+        let bytes = records.bytes() * disk.copies() as u64;
+        if !go_on(bytes) {
+            return Ok(());
+        }
+        all.bytes += bytes;
+        let odd = records.odd(disk);
+        if !self.has_end(session, n, &records)? {
+            self.doubt_log(session, n, all)?;
+        }
+        if odd.is_empty() && Log::headers_agree(disk) {
+            return Ok(());
+        }
+        self.while_committing(session, || {
+            if !records.is_current(disk, id)? {
+                return Ok(());
+            }
+            for (at, copy) in odd {
+                let mended = records.mend(disk, &at)?;
+                all.odd.push(Odd { part: n + 1, at, copy: Some(copy), mended });
+            }
+            if !Log::headers_agree(disk) {
+                Log::settle_copies(disk, id)?;
+                all.odd.push(Odd { part: n + 1, at: HEADERS, copy: None, mended: true });
+            }
+            flush(disk)
+        })
+    }
+
+    /// Looks again, while nobody commits, whether a log has all that memory says it has.
+    fn doubt_log(&self, session: &Session, n: usize, all: &mut Compared) -> Result<()> {
+        let (disk, id) = (&self.disks().logs[n], self.id());
+        self.while_committing(session, || {
+            let end = match Inventory::of(disk, id) {
+                Ok(records) if self.has_end(session, n, &records)? => return Ok(()),
+                Ok(records) => records.end(),
+                Err(_) => HEADERS.start,
+            };
+            let at = end..end + SECTOR;
+            session
+                .runtime()
+                .damage_copy(&format!("log {n} of the copy of the pool's memory is damaged at byte {end}"));
+            all.odd.push(Odd { part: n + 1, at, copy: None, mended: true });
+            Ok(())
+        })
+    }
+
+    /// Does a log, if it has anything that the image has not, end with what memory says?
+    fn has_end(&self, session: &Session, n: usize, records: &Inventory) -> Result<bool> {
+        let Some(at) = self.position(session, n)? else { return Ok(true) };
+        let is_spent = at.last.commit <= session.runtime().copy().checkpointed.load(Ordering::SeqCst);
+        Ok(is_spent || at.tail == 0 || records.has(at.tail))
+    }
+}
+
+fn flush(disk: &SharedDisk) -> Result<()> {
+    disk.flush().map_err(|e| Error::of_io("flushing the copy", &e))
+}

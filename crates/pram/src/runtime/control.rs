@@ -1,0 +1,283 @@
+//! What attached processes agree on about the copy: words in the header of the runtime segment.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::Runtime;
+pub use crate::clock::{monotonic, precise as now};
+use crate::error::{Error, Result};
+
+// Where the words are in the header.
+const H_COMMITTER: u64 = 192;
+const H_CHECKPOINTER: u64 = 200;
+const H_BEGUN: u64 = 208;
+const H_DONE: u64 = 216;
+const H_BELL: u64 = 224;
+const H_FAILED: u64 = 232;
+const H_CHECKPOINTED: u64 = 240;
+const H_COPY_TIME: u64 = 248;
+const H_WANTED: u64 = 256;
+const H_CROWD: u64 = 264;
+const H_FLUSH: u64 = 272;
+const H_LOGGED: u64 = 280;
+const H_PAID: u64 = 288;
+const H_HASTEN: u64 = 296;
+const H_SINCE: u64 = 304;
+const H_TRACKED: u64 = 320;
+const H_STANDSTILL: u64 = 328;
+const H_DURABLE: u64 = 336;
+const H_USES: u64 = 344;
+/// How often the copy was made anew.
+const H_ANEW: u64 = 352;
+/// Why it failed: text, padded with zeros.
+const H_WHY: u64 = 1024;
+const WHY: usize = 512;
+
+/// What attached processes agree on about the copy on disk.
+#[derive(Clone, Copy)]
+pub struct ControlBlock<'a> {
+    /// The session that commits, and the one that checkpoints, + 1.
+    pub committer: &'a AtomicU64,
+    pub checkpointer: &'a AtomicU64,
+    /// Commits begun and done.
+    pub begun: &'a AtomicU64,
+    pub done: &'a AtomicU64,
+    /// Changes when a commit is done or has failed.
+    pub bell: &'a AtomicU32,
+    /// Not 0: nothing more can be made durable.
+    pub failed: &'a AtomicU64,
+    /// The commit that the image is of.
+    pub checkpointed: &'a AtomicU64,
+    /// The instant of the last commit, nanoseconds since the epoch.
+    pub time: &'a AtomicU64,
+    /// The same, nanoseconds of the monotonic clock: nobody can set that.
+    pub since: &'a AtomicU64,
+    /// Tickets since the last commit began; and how many were out when it was done, served ones included.
+    pub wanted: &'a AtomicU64,
+    pub crowd: &'a AtomicU64,
+    /// What a commit takes, nanoseconds, a moving average.
+    pub takes: &'a AtomicU64,
+    /// Bytes that commits have written to the logs.
+    pub logged: &'a AtomicU64,
+    /// Until when what was written at a rate is paid for, see the crate `backing`.
+    pub paid: &'a AtomicU64,
+    /// Somebody waits for the image to hold this commit.
+    pub hasten: &'a AtomicU64,
+}
+
+/// What the word for a failed copy holds while its disk is full. (1: it has failed; 2: why is being written down.)
+const FULL: u64 = 3;
+/// What it holds while something of the copy is damaged: the next commit makes it anew from memory. (5: why is being written down.)
+const DAMAGED: u64 = 4;
+const NOTING: u64 = 5;
+
+impl ControlBlock<'_> {
+    /// May a commit be tried? Also where the disk was full, or the copy is to be made anew.
+    pub fn is_usable(&self) -> bool {
+        [0, FULL, DAMAGED, NOTING].contains(&self.failed.load(Ordering::SeqCst))
+    }
+
+    /// Is the copy to be made anew?
+    pub fn is_damaged(&self) -> bool {
+        [DAMAGED, NOTING].contains(&self.failed.load(Ordering::SeqCst))
+    }
+
+    /// A commit is of the instant `time`, nanoseconds since the epoch, at most `most` ago.
+    pub fn note_time(&self, time: i64, most: u64) {
+        let ago = u64::try_from(now().saturating_sub(time)).unwrap_or(most).min(most);
+        self.since.store(monotonic().saturating_sub(ago), Ordering::SeqCst);
+        self.time.store(time as u64, Ordering::SeqCst);
+    }
+
+    /// Is the last commit's instant at least `nanos` ago? By the clock that nobody sets: where the other one was set
+    /// back, or begins in 1970 with each boot, no commit would come until it has caught up.
+    pub fn is_due(&self, nanos: u64) -> bool {
+        let (now, since) = (monotonic(), self.since.load(Ordering::SeqCst));
+        // Whoever wrote a later one has another clock.
+        since > now || now - since >= nanos
+    }
+}
+
+/// Tells every process why a commit has failed.
+pub fn told(rt: &Runtime, e: &Error) {
+    match e {
+        Error::DiskFull(_) => rt.fill_copy(&e.to_string()),
+        e => rt.fail_copy(&e.to_string()),
+    }
+}
+
+/// Fails where nothing more can be made durable.
+pub fn refuse_failed(words: &ControlBlock) -> Result<()> {
+    match words.is_usable() {
+        true => Ok(()),
+        false => Err(Error::Host {
+            what: "what the pool's memory holds could not be written to disk".into(),
+            errno: Errno::IO,
+        }),
+    }
+}
+
+impl Runtime {
+    pub fn copy(&self) -> ControlBlock<'_> {
+        ControlBlock {
+            committer: self.header(H_COMMITTER),
+            checkpointer: self.header(H_CHECKPOINTER),
+            begun: self.header(H_BEGUN),
+            done: self.header(H_DONE),
+            bell: self.half(H_BELL),
+            failed: self.header(H_FAILED),
+            checkpointed: self.header(H_CHECKPOINTED),
+            time: self.header(H_COPY_TIME),
+            since: self.header(H_SINCE),
+            wanted: self.header(H_WANTED),
+            crowd: self.header(H_CROWD),
+            takes: self.header(H_FLUSH),
+            logged: self.header(H_LOGGED),
+            paid: self.header(H_PAID),
+            hasten: self.header(H_HASTEN),
+        }
+    }
+
+    /// Nothing more can be made durable: `why` is what every process says of it.
+    pub fn fail_copy(&self, why: &str) {
+        if self.pass_copy(&[0, FULL, DAMAGED], 2) {
+            self.note_why(why);
+            self.header(H_FAILED).store(1, Ordering::SeqCst);
+            tracing::error!("{why}; nothing more goes to the copy on disk");
+        }
+    }
+
+    /// Something of the copy is damaged, and memory is whole: the next commit makes the copy anew.
+    pub fn damage_copy(&self, why: &str) {
+        if self.pass_copy(&[0, FULL], NOTING) {
+            self.note_why(why);
+            // If it has failed meanwhile that stays.
+            let _ = self.header(H_FAILED).compare_exchange(NOTING, DAMAGED, Ordering::SeqCst, Ordering::SeqCst);
+            tracing::error!("{why}; the copy of the pool's memory is made anew from memory");
+        }
+    }
+
+    /// The copy was made anew.
+    pub fn note_anew(&self) {
+        self.header(H_ANEW).fetch_add(1, Ordering::SeqCst);
+        if self.pass_copy(&[DAMAGED, NOTING], 0) {
+            tracing::warn!("the copy of the pool's memory was made anew and is whole");
+        }
+    }
+
+    /// How often the copy was made anew since the segment was made, and why it was the last time, or is to be.
+    pub fn copy_anew(&self) -> (u64, Option<String>) {
+        let times = self.header(H_ANEW).load(Ordering::SeqCst);
+        (times, (times > 0 || self.copy_damaged()).then(|| self.why()))
+    }
+
+    /// Is the copy being made anew, since something of it is damaged?
+    pub fn copy_damaged(&self) -> bool {
+        self.copy().is_damaged()
+    }
+
+    fn pass_copy(&self, from: &[u64], to: u64) -> bool {
+        let word = self.header(H_FAILED);
+        from.iter().any(|from| word.compare_exchange(*from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
+    }
+
+    fn note_why(&self, why: &str) {
+        let mut text = [0u8; WHY];
+        let len = why.len().min(WHY);
+        text[..len].copy_from_slice(&why.as_bytes()[..len]);
+        self.map().write(H_WHY, &text).expect("in bounds");
+    }
+
+    fn why(&self) -> String {
+        let mut text = vec![0u8; WHY];
+        self.map().copy_out(H_WHY, &mut text).expect("in bounds");
+        text.truncate(text.iter().position(|b| *b == 0).unwrap_or(WHY));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// A commit found the disk of the copy full: nothing is changed until one has found room.
+    pub fn fill_copy(&self, why: &str) {
+        if self.header(H_FAILED).compare_exchange(0, FULL, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            tracing::error!("{why}; nothing can be changed until there is room there, then it goes on by itself");
+        }
+    }
+
+    /// A commit has found room.
+    pub fn unfill_copy(&self) {
+        if self.copy_full()
+            && self.header(H_FAILED).compare_exchange(FULL, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
+            tracing::warn!("the disk of the pool's copy has room again; the pool goes on");
+        }
+    }
+
+    /// Is the disk of the copy full? Then changes fail, until there is room.
+    pub fn copy_full(&self) -> bool {
+        self.header(H_FAILED).load(Ordering::Relaxed) == FULL
+    }
+
+    /// Do all processes mark what they store?
+    pub fn is_tracked(&self) -> bool {
+        self.header(H_TRACKED).load(Ordering::SeqCst) != 0
+    }
+
+    pub fn set_tracked(&self, tracked: bool) {
+        self.header(H_TRACKED).store(u64::from(tracked), Ordering::SeqCst);
+    }
+
+    /// Has the copy on disk failed, or is its disk full, so that nothing more can be made durable?
+    #[inline(always)]
+    pub fn copy_failed(&self) -> bool {
+        [1, 2, FULL].contains(&self.header(H_FAILED).load(Ordering::Relaxed))
+    }
+
+    /// Why nothing more can be made durable.
+    pub fn copy_failure(&self) -> Option<String> {
+        (self.header(H_FAILED).load(Ordering::SeqCst) == 1).then(|| self.why())
+    }
+
+    /// The instant of the last commit, nanoseconds since the epoch.
+    pub fn copy_time(&self) -> i64 {
+        self.copy().time.load(Ordering::Relaxed) as i64
+    }
+
+    /// Commits done, and the bytes that they wrote to the logs, since the segment was made.
+    pub fn copy_commits(&self) -> (u64, u64) {
+        let words = self.copy();
+        (words.done.load(Ordering::Relaxed), words.logged.load(Ordering::Relaxed))
+    }
+
+    /// Epochs before this one are durable.
+    pub fn durable(&self) -> u64 {
+        self.header(H_DURABLE).load(Ordering::SeqCst)
+    }
+
+    pub fn note_durable(&self, before: u64) {
+        self.header(H_DURABLE).fetch_max(before, Ordering::SeqCst);
+    }
+
+    /// How often slots had been used when the epoch was last moved on without a copy.
+    pub fn uses_at_move(&self) -> &AtomicU64 {
+        self.header(H_USES)
+    }
+
+    /// Everything stood still for so long.
+    pub fn note_standstill(&self, time: Duration) {
+        self.header(H_STANDSTILL).fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The longest time that everything stood still since the segment was made: for a commit, a save or a repair.
+    pub fn longest_standstill(&self) -> Duration {
+        Duration::from_nanos(self.header(H_STANDSTILL).load(Ordering::Relaxed))
+    }
+
+    /// Takes back the roles of session `n`, which died.
+    pub fn abandon_copy(&self, n: u32) {
+        let words = self.copy();
+        for role in [words.committer, words.checkpointer, self.supplier(), self.saver()] {
+            let _ = role.compare_exchange(u64::from(n + 1), 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+}
