@@ -5,7 +5,8 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | opening and closing |
+//! | this | what a program or an operator asks of a pool |
+//! | [`open`] | opening one: its media, its disks, its threads |
 //! | [`options`] | how to make a pool, and how to open one |
 //! | [`config`] | `pool.toml` |
 //! | [`medium`] | what keeps the persistent RAM |
@@ -18,11 +19,13 @@
 //! | [`make`] | making a pool: format, restore, import, and the atomic swap |
 //! | [`maintenance`] | background work: deaths, sweeping, commits in time, checkpoints |
 //! | [`remount`] | the settings in effect in a process, and asking another to change them |
-//! | [`save`] | saving, and the files of a pool that an image must not replace |
+//! | [`save`] | saving |
+//! | [`own_files`] | the files of a pool, which nothing else may replace |
+//! | [`scrub`] | verifying what is on disks |
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`uuid`] | UUIDs |
 //!
-//! Who uses whom: this → `make` → `copy`, `disks` → `rescue` → `region`, and all of them `config`, `medium` and `paths`.
+//! Who uses whom: this → `open` → `make` → `copy` → `disks` → `rescue` → `region`, and all of them `config`, `medium` and `paths`.
 
 #![forbid(unsafe_code)]
 
@@ -35,12 +38,15 @@ mod look;
 mod maintenance;
 mod make;
 mod medium;
+mod open;
 mod options;
+mod own_files;
 pub mod paths;
 mod region;
 mod remount;
 mod rescue;
 mod save;
+mod scrub;
 mod status;
 pub mod uuid;
 
@@ -48,25 +54,19 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backing::Copy;
 use exraid::duplex::Duplex;
-use pram::session::{Attach, Exclusive};
-use pram::Session;
+use pram::session::Exclusive;
 
 use config::Config;
-use conquest_fs::max_inodes;
-use conquest_fs::ubj::{Commits, Union};
-use copy::{logged, regions, replica, room, tend};
+use copy::{logged, regions, room, tend};
 use disks::Disks;
-use maintenance::commits::CommitTimer;
-use maintenance::disks::DiskWork;
-use maintenance::segments::Segments;
-use maintenance::Maintenance;
+use maintenance::Threads;
 use make::lost::Ask;
-use make::{destroy, format, from_disks, import, lost, relocate, restore, Builder};
+use make::{destroy, first_disk, format, from_disks, import, lost, relocate, restore, Builder};
+use open::{load, or_save};
 use paths::RUNTIME_DIR;
-use region::file::{self, Opened};
-use region::{locks, shared};
+use region::{file, locks, shared};
+use rescue::absent::read_config;
 use rescue::{inventory, orphans, salvage};
 
 pub use cache_config::CacheConfig;
@@ -84,7 +84,7 @@ pub use disks::look::{
 pub use disks::remains::{Gap, Inode as SalvagedInode, Remains};
 pub use disks::replace::{Replace, Replaced};
 pub use disks::stop::{Stop, Verdict};
-pub use disks::work::{LeavingStatus, OutOfUse, Scrub, WorkStatus};
+pub use disks::work::{LeavingStatus, OutOfUse, WorkStatus};
 pub use exraid::{owner, Layout};
 pub use ilfs::leave::Leaving;
 pub use look::{Looked, Released};
@@ -97,6 +97,7 @@ pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
 pub use save::{HowToSave, Saved};
+pub use scrub::Scrub;
 pub use status::{
     CacheStatus, CompressionStatus, CopyRegion, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status,
 };
@@ -129,10 +130,7 @@ pub(crate) mod role {
 /// An open pool: derefs to [`Fs`]. Dropping it detaches this process.
 pub struct Pool {
     // Declared first: they stop before the process detaches.
-    _disk_work: Option<DiskWork>,
-    segments: Option<Segments>,
-    _maintenance: Option<Maintenance>,
-    commits: Option<CommitTimer>,
+    threads: Threads,
     fs: Arc<Fs>,
     disks: Disks,
     /// Where the copy of the memory lies, if in regions.
@@ -151,93 +149,6 @@ impl Pool {
     /// pool. (On a DAX device it leaves no pool, and can be repeated.)
     pub fn format(dir: &Path, how: &FormatOptions) -> Result<()> {
         format::format(dir, how, &mut || Ok(()))
-    }
-
-    /// Opens the pool at `dir`. What a crash left open is undone first; leaks are swept in the background.
-    pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
-        let (config, mut opened) = open_media(dir, how.only_beside)?;
-        if !how.read_only
-            && config.copy_in_regions
-            && dir.join(paths::LOGS[0]).exists()
-            && config.medium == MediumKind::Logged
-        {
-            relocate::clear(dir)?;
-        }
-        let path = config.nvram_path(dir);
-        let region = &opened.region;
-        if !config.is_of(region) {
-            return Err(Error::Pool(format!(
-                "{} belongs to another pool than {} says; put the right region back, or restore one from an image",
-                path.display(),
-                dir.join(paths::CONFIG).display()
-            )));
-        }
-        file::refuse_other_version(region)?;
-        opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
-        let duplex = opened.duplex.clone();
-        let fs = attach(opened, how)?;
-        // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
-        let (config, mut disks) = open_disks(dir, config, &fs, how)?;
-        let options = config.cache.options(config.threshold());
-        let union = match disks.read_only {
-            // To put the log in order something may have to be written.
-            true => Union::open_as_it_is(fs.session(), &disks.regions, options)?.map(Arc::new),
-            false => Union::open(fs.session(), &disks.regions, options)?,
-        };
-        if let Some(union) = &union {
-            // From here on the log has them, and lets go of what is taken from the pool.
-            disks.give_to(union.log(), fs.session())?;
-        }
-        if let (Some(union), Some(agreement), false) = (&union, &disks.agreement, disks.read_only) {
-            union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, agreement.clone()));
-        }
-        if let Some(union) = union.as_ref().filter(|_| !disks.read_only && !how.read_only && !how.without_disks) {
-            let are_others = fs.session().runtime().sessions().len() > 1;
-            // Those who have a disk open that does not answer see to it.
-            if !(are_others && disks.missing.iter().any(|missing| missing.is_late)) {
-                union.log().fence_missing(fs.session()).map_err(Error::from)?;
-            }
-            union.log().take_back(fs.session()).map_err(Error::from)?;
-        }
-        let fs = Arc::new(fs.with_union(union));
-        if let Some(duplex) = duplex.as_ref().filter(|_| !disks.read_only) {
-            duplex.set_least(room::least(fs.session().region().size()));
-            duplex.set_supply(Some(regions::supply(&fs)));
-        }
-        if fs.union().is_some() {
-            fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));
-        }
-        let interval = how.commit_interval.unwrap_or_else(|| config.interval());
-        let maintenance =
-            if how.read_only { None } else { Some(Maintenance::start(&fs, interval.into(), config.compression)?) };
-        let commits = match backing::of(fs.session()) {
-            Some(_) => Some(CommitTimer::start(&fs, interval)?),
-            None => None,
-        };
-        let mirrored = is_mirrored(fs.session().region(), backing::of(fs.session()));
-        let (segments, disk_work) = match how.read_only || disks.read_only {
-            true => (None, None),
-            false => (
-                Segments::start(&fs)?,
-                if how.without_disks { None } else { DiskWork::start(&fs, dir, duplex.as_ref())? },
-            ),
-        };
-        let pool = Pool {
-            _disk_work: disk_work,
-            segments,
-            _maintenance: maintenance,
-            commits,
-            fs,
-            disks,
-            duplex,
-            mirrored,
-            dir: dir.into(),
-            config,
-            found: None,
-            _held: None,
-        };
-        pool.tell();
-        Ok(pool)
     }
 
     /// Is there a pool at `dir` (a `pool.toml`, or one that takes its place when the pool is opened)?
@@ -314,32 +225,6 @@ impl Pool {
 
     pub fn medium(&self) -> MediumKind {
         self.config.medium
-    }
-
-    /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its copy on disk is lost or
-    /// cannot be written: to look at it, and to save it. Nobody may have the pool open; nothing of it is changed.
-    pub fn of_memory(dir: &Path) -> Result<Pool> {
-        let config = load_or_lost(dir)?;
-        let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
-        let fs = Arc::new(Fs::over(salvage::open(dir, &config)?, policy)?);
-        let disks = Disks::default();
-        let (maintenance, commits, segments) = (None, None, None);
-        let dir = dir.into();
-        let disk_work = None;
-        Ok(Pool {
-            _disk_work: disk_work,
-            segments,
-            _maintenance: maintenance,
-            commits,
-            fs,
-            disks,
-            duplex: None,
-            mirrored: false,
-            dir,
-            config,
-            found: None,
-            _held: None,
-        })
     }
 
     /// The file that such memory is in, if there is any; also of a pool of which nothing else is left.
@@ -424,7 +309,7 @@ impl Pool {
             [first, rest @ ..] if config.disks.is_empty() => {
                 // All are looked at before the first is made.
                 drop(disks::grow::planned(dir, &config, regions, force)?);
-                disks::add::first(dir, first, force)?;
+                first_disk::add(dir, first, force)?;
                 match rest {
                     [] => Ok(()),
                     rest => disks::grow::add(dir, rest, force).map_err(|e| {
@@ -558,159 +443,11 @@ impl Pool {
     }
 }
 
-/// The configuration of the pool at `dir`, when what was interrupted is finished.
-fn load(dir: &Path) -> Result<Config> {
-    Builder::settle(dir)?;
-    read_config(dir)
-}
-
-/// The configuration of a pool that should be there.
-fn read_config(dir: &Path) -> Result<Config> {
-    let shown = dir.display();
-    let memory = || match salvage::lost(dir) {
-        Ok(lost) => lost.map(|_| salvage::save_it(dir)),
-        Err(several) => Some(several.to_string()),
-    };
-    let how = || match (paths::has_copy_files(dir), memory()) {
-        (true, memory) => {
-            let or = memory.map(|save_it| format!("; or {save_it}")).unwrap_or_default();
-            format!("what lies there is a pool's copy; make the pool of it with `conquest import {shown}`{or}")
-        }
-        (false, Some(save_it)) => format!("but there is memory of one that was: {save_it}"),
-        (false, None) => "`conquest list` shows those of this host".into(),
-    };
-    let missing = || match paths::is_swap_due(dir) {
-        true => Error::Pool(format!("{shown}: making the pool was interrupted; mounting it finishes that")),
-        false => Error::Pool(format!("there is no pool at {shown}; {}", how())),
-    };
-    Config::read(dir)?.ok_or_else(missing)
-}
-
-/// The same; where there is none that could be read, what memory says whose copy lay there.
-fn load_or_lost(dir: &Path) -> Result<Config> {
-    match read_config(dir) {
-        Err(e @ Error::Foreign(_)) => Err(e),
-        read => read.or_else(|unread| salvage::lost(dir)?.ok_or(unread)),
-    }
-}
-
-/// What can be done if the pool at `dir` cannot be opened, as its copy is not to be had.
-fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
-    // Who may not open the copy may not save the memory either.
-    let is_refused =
-        || std::fs::File::open(dir.join(paths::IMAGE)).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
-    if regions::open_to_look(dir, config).is_ok() || is_refused() {
-        return e;
-    }
-    match salvage::find(dir, config) {
-        Ok(Some(_)) => Error::Pool(format!("{e}; or {}", salvage::save_it(dir))),
-        Ok(None) => e,
-        Err(why) => Error::Pool(format!("{e}; or keep what the pool's memory holds: {why}")),
-    }
-}
-
-/// Opens the media of the pool at `dir`; again if another pool took its place meanwhile.
-fn open_media(dir: &Path, only_beside: bool) -> Result<(Config, Opened)> {
-    loop {
-        let config = if only_beside { read_config(dir)? } else { load(dir)? };
-        let opened = match config.medium {
-            MediumKind::Logged => logged::open(dir, &config, only_beside).map_err(|e| or_save(e, dir, &config)),
-            _ if only_beside => replica::open(dir, &config, true),
-            _ => restore_from_mirror(dir, &config).and_then(|()| replica::open(dir, &config, false)),
-        };
-        let is_another = || Config::read(dir).is_ok_and(|now| now.is_some_and(|now| now.uuid != config.uuid));
-        if paths::is_swap_due(dir) || is_another() {
-            continue;
-        }
-        match opened {
-            Ok(Some(opened)) => return Ok((config, opened)),
-            Ok(None) => {}
-            Err(e) => return Err(e),
-        }
-    }
-}
-
-/// A mirror replaces a region that is missing.
-fn restore_from_mirror(dir: &Path, config: &Config) -> Result<()> {
-    let path = config.nvram_path(dir);
-    match config.mirror && file::is_lost(&path, config.medium)? {
-        true => import::from_mirror(dir, config, &path),
-        false => Ok(()),
-    }
-}
-
-/// Where the memory alone would do, whoever waits for a copy waits for each change.
-fn is_mirrored(region: &pram::Region, copy: Option<&Copy>) -> bool {
-    region.info.medium != pram::MediumKind::Logged && copy.is_some_and(Copy::is_awaited)
-}
-
-fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
-    let Opened { region, exclusive, copy, duplex: _ } = opened;
-    let (role, label) = match &how.mount {
-        None => (role::API, PathBuf::new()),
-        Some(m) => (role::of_mount(m.uring), m.mountpoint.clone()),
-    };
-    let keys = max_inodes(region.map().reserved());
-    let mirrored = is_mirrored(&region, copy.as_ref());
-    if how.mount.is_some() {
-        refuse_served(&region, &exclusive)?;
-    }
-    let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
-    let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };
-    let session = Session::attach(region, exclusive, &how_to, copy)?;
-    let atime = match (how.noatime, how.strictatime) {
-        (true, _) => Atime::Never,
-        (_, true) => Atime::Always,
-        _ => Atime::Relative,
-    };
-    let durability = if mirrored { Durability::Strict } else { how.durability };
-    Fs::over(session, Policy { read_only: how.read_only, atime, nodiratime: how.nodiratime, durability })
-}
-
-/// Opens the disks of the pool that is attached to, which has a log on them then.
-fn open_disks(dir: &Path, mut config: Config, fs: &Fs, how: &OpenOptions) -> Result<(Config, Disks)> {
-    let disks = Disks::open(dir, &config, fs.session(), how.without_disks, how.read_only)?;
-    if !(disks.moved.is_empty() || disks.read_only || how.read_only || how.without_disks) {
-        match disks.note_moved(dir, fs.session()) {
-            Ok(noted) => config = noted,
-            Err(e) => tracing::warn!("noting where the disks are now: {e}"),
-        }
-    }
-    warn_of_unnamed_disks(dir, &config, fs.session())?;
-    if disks.missing.is_empty() && !how.read_only && !disks.read_only {
-        disks::make_log_if_none(fs.session(), &disks.regions, config.cache.segment())?;
-        disks::grow::complete(fs.session(), &disks.regions)?;
-        disks::leave::complete(dir, &config, fs.session())?;
-        if let Err(e) = disks::leave::note_regions(dir, &config, fs.session()) {
-            tracing::debug!("noting which regions the disks are of: {e}");
-        }
-    }
-    Ok((config, disks))
-}
-
-fn warn_of_unnamed_disks(dir: &Path, config: &Config, session: &Session) -> Result<()> {
-    if config.disks.is_empty() && disks::has_log(session)? {
-        tracing::warn!(
-            "{}: the pool has content on disks that {} does not name: it cannot be read until their [[disk]] is put there",
-            dir.display(),
-            paths::CONFIG
-        );
-    }
-    Ok(())
-}
-
-/// One kernel at a time caches the pool; nobody comes or goes while `exclusive` is held.
-fn refuse_served(region: &pram::Region, exclusive: &Exclusive) -> Result<()> {
-    let users = pram::attached::processes(exclusive, &region.info.uuid, RUNTIME_DIR.as_ref())?;
-    let served = users.into_iter().map(status::session_status).find(SessionStatus::is_mount);
-    served.map_or(Ok(()), |s| Err(Error::Served { pid: s.pid, first: s.mountpoint.unwrap_or_default() }))
-}
-
 impl Drop for Pool {
     /// What the copy would have to hold goes to segments first.
     fn drop(&mut self) {
         if let (Some(_), Some(union), true) =
-            (self.segments.take(), self.fs.union(), backing::of(self.fs.session()).is_some())
+            (self.threads.segments.take(), self.fs.union(), backing::of(self.fs.session()).is_some())
         {
             if let Err(e) = union.write_all(&self.fs) {
                 tracing::warn!("writing content to segments at the end: {e}");

@@ -27,13 +27,16 @@ use super::config::Config;
 use super::copy::regions;
 use super::disks::look::{self, DiskStatus, RegionStatus};
 use super::disks::Disks;
+use super::maintenance::Threads;
 use super::make::lost;
+use super::open::warn_of_unnamed_disks;
+use super::paths::{as_text, as_text_if_any};
 use super::region::file::{self, refuse_other_version};
 use super::region::map::{map_private, named, open_failed};
 use super::region::{device, locks, marks, shared};
+use super::rescue::absent::{load_or_lost, read_config};
 use super::rescue::salvage;
-use super::status::{as_text, as_text_if_any};
-use super::{load_or_lost, paths, read_config, uuid, warn_of_unnamed_disks, MediumKind, OpenOptions, Pool};
+use super::{paths, uuid, MediumKind, OpenOptions, Pool};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 use conquest_fs::node::{Atime, Fs, Policy};
@@ -182,10 +185,7 @@ fn over(dir: &Path, config: Config, map: Mapping, copy: Option<CopyFound>, held:
     let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
     let in_regions = config.copy_in_regions.then(|| regions::look(dir, &config).ok()).flatten();
     Ok(Pool {
-        _disk_work: None,
-        segments: None,
-        _maintenance: None,
-        commits: None,
+        threads: Threads::default(),
         fs: Arc::new(Fs::over(session, policy)?.with_union(union)),
         disks,
         duplex: in_regions.map(|found| found.duplex.clone()),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use exraid::owner::{self, Foreign};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use serde::{Serialize, Serializer};
 
 use conquest_fs::error::{Error, Result};
 
@@ -40,6 +41,15 @@ pub const REBUILD: &str = ".rebuild";
 
 /// What `pool.toml` is called once it is decided that its pool is destroyed.
 pub const DESTROYED: &str = "pool.toml.destroyed";
+
+/// A path may be any bytes, which JSON cannot hold.
+pub fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
+}
+
+pub fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.display().to_string()).serialize(to)
+}
 
 /// The files of a copy in `dir`, whether or not they are there.
 pub fn copy_files(dir: &Path) -> [PathBuf; 3] {

@@ -57,7 +57,7 @@ impl Pool {
     /// What this process keeps to.
     pub fn terms(&self) -> Terms {
         let durability = if self.durable_at_return() { Durability::Strict } else { self.policy().durability };
-        let commit_interval = self.commits.as_ref().map(|commits| commits.interval());
+        let commit_interval = self.threads.commits.as_ref().map(|commits| commits.interval());
         Terms { durability: Some(durability), commit_interval, settings: false }
     }
 
@@ -66,7 +66,7 @@ impl Pool {
         if let Some(durability) = terms.durability.filter(|_| !self.mirrored) {
             self.set_policy(Policy { durability, ..self.policy() });
         }
-        if let (Some(commits), Some(interval)) = (&self.commits, terms.commit_interval) {
+        if let (Some(commits), Some(interval)) = (&self.threads.commits, terms.commit_interval) {
             commits.set_interval(interval);
         }
         if terms.settings {

@@ -1,22 +1,17 @@
-//! Saving a pool, and which of the host's files belong to it: an image must take the place of none.
+//! Saving a pool.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use backing::save;
 use backing::save::snapshot::Snapshot;
 use backing::save::write::Writer;
 use pram::blocks::BLOCK;
-use pram::session::shared_prefix;
 use pram::Session;
 use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
 
-use super::config::Config;
 use super::disks::Disks;
-use super::medium::MediumKind;
-use super::paths::{self, LOG, RUNTIME_DIR};
-use super::{load, Pool};
+use super::open::load;
+use super::{own_files, Pool};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 use conquest_fs::node::{Atime, Fs, Policy};
@@ -85,7 +80,7 @@ impl Pool {
     /// 5. All of that was there to the end: the image takes its place.
     pub fn save_with(&self, file: &Path, how: HowToSave, progress: &mut dyn FnMut(u64, u64)) -> Result<Saved> {
         self.refuse_own_mount(file)?;
-        refuse(&self.dir, &self.config, file)?;
+        own_files::refuse(&self.dir, &self.config, file)?;
         if !how.force {
             refuse_foreign(file)?;
         }
@@ -141,7 +136,7 @@ impl Pool {
 
     /// Fails if an image at `file` would take the place of one of the files of the pool at `dir`, without opening it.
     pub fn refuse_own_file(dir: &Path, file: &Path) -> Result<()> {
-        refuse(dir, &load(dir)?, file)
+        own_files::refuse(dir, &load(dir)?, file)
     }
 
     /// Fails if `file` is to lie in a mount of this pool: writing it would wait for a pool that stands still until it is
@@ -169,18 +164,6 @@ impl Pool {
     }
 }
 
-/// Fails if an image at `file` would replace a file of the pool at `dir`, by whatever path it is called.
-pub fn refuse(dir: &Path, config: &Config, file: &Path) -> Result<()> {
-    // What a link leads to is replaced, not the link.
-    let real = file.canonicalize().or_else(|_| std::path::absolute(file)).map_err(|e| Error::host(file, &e))?;
-    let parts = pool_files(dir, config);
-    let is_part = |path: &Path| parts.iter().any(|part| is_same(path, part)) || is_memory(config, path);
-    match is_part(&real) || save::written_at(&real).is_some_and(|new| is_part(&new)) {
-        true => Err(Error::Pool(format!("{} is a part of the pool itself; choose another file", file.display()))),
-        false => Ok(()),
-    }
-}
-
 /// Fails if there is anything at `file` that is no image, and not empty.
 fn refuse_foreign(file: &Path) -> Result<()> {
     match save::is_foreign(file)? {
@@ -190,42 +173,4 @@ fn refuse_foreign(file: &Path) -> Result<()> {
         ))),
         false => Ok(()),
     }
-}
-
-/// The files of the pool, whether or not they are there. On `logged` the memory is known by its name.
-fn pool_files(dir: &Path, config: &Config) -> Vec<PathBuf> {
-    let mut parts = vec![dir.join(paths::CONFIG), dir.join(LOG)];
-    if config.medium != MediumKind::Logged {
-        parts.push(config.nvram_path(dir));
-    }
-    parts.extend(config.disks.iter().map(|entry| entry.at(dir)));
-    parts.extend(config.copy_dir(dir).iter().flat_map(|copy| paths::copy_files(copy)));
-    parts
-}
-
-/// Does it lie, or would it, among what shared memory holds of the pool?
-fn is_memory(config: &Config, path: &Path) -> bool {
-    let Ok(uuid) = config.uuid_bytes() else { return false };
-    let (dir, name) = (path.parent(), path.file_name().unwrap_or_default());
-    name.as_bytes().starts_with(shared_prefix(&uuid).as_bytes())
-        && dir.is_some_and(|dir| are_equal(identity(dir), identity(RUNTIME_DIR.as_ref())))
-}
-
-/// One file, or one place for a file that is not there.
-fn is_same(one: &Path, other: &Path) -> bool {
-    are_equal(identity(one), identity(other)) || are_equal(entry_of(one), entry_of(other))
-}
-
-fn are_equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
-    one.is_some() && one == other
-}
-
-/// The numbers of a file system and of a file in it. Its server, which may be stopped, is not asked.
-fn identity(path: &Path) -> Option<(u32, u32, u64)> {
-    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
-    Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
-}
-
-fn entry_of(path: &Path) -> Option<((u32, u32, u64), &OsStr)> {
-    Some((identity(path.parent()?)?, path.file_name()?))
 }

@@ -2,17 +2,19 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use exraid::duplex::{MemberStatus, State};
 use pram::blocks::BLOCK;
 use pram::heap::{Meta, CLASSES};
 use pram::SEGMENT;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::disks::look::{self, DiskStatus, RegionStatus, SegmentStatus};
 use super::disks::work::WorkStatus;
-use super::{read_config, role, CompressionConfig, MediumKind, Pool, Terms};
+use super::paths::{as_text, as_text_if_any};
+use super::rescue::absent::read_config;
+use super::{role, CompressionConfig, MediumKind, Pool, Terms};
 use conquest_fs::compress::Survey;
 use conquest_fs::error::Result;
 use conquest_fs::layout::tag;
@@ -297,15 +299,6 @@ impl HeapStatus {
             None => self.segments,
         }
     }
-}
-
-/// A path may be any bytes, which JSON cannot hold.
-pub(super) fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&path.display())
-}
-
-pub(super) fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
-    path.as_ref().map(|path| path.display().to_string()).serialize(to)
 }
 
 impl CopyStatus {

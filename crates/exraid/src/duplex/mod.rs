@@ -84,6 +84,13 @@ pub struct MemberStatus {
     pub bytes: u64,
 }
 
+impl MemberStatus {
+    /// Has it all that was acknowledged, and is it there?
+    pub fn is_whole(&self) -> bool {
+        self.state == State::Whole && self.is_there
+    }
+}
+
 /// One of the copies of the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyPlace {

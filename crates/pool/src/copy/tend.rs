@@ -160,7 +160,7 @@ impl Pool<'_> {
             |member: &&MemberStatus| member.state != State::Out && member.is_there && !self.has_segments(member.region);
         if let Some(lost) = members.iter().find(is_fenced).or_else(|| members.iter().find(is_strange)) {
             // What is written there may be found by nobody.
-            if members.iter().any(|member| is_whole(member) && !fenced.contains(&member.region)) {
+            if members.iter().any(|member| member.is_whole() && !fenced.contains(&member.region)) {
                 self.duplex.put_away(lost.region).map_err(|e| fail(&e))?;
                 tracing::error!("the copy of the pool's memory in region {} gets none of what is written", lost.region);
                 return Ok(true);
@@ -168,14 +168,14 @@ impl Pool<'_> {
         }
         let taking = log.taking();
         let stays = |number: u32| taking.contains(&number) && !without.contains(&number);
-        let good: Vec<u32> = members.iter().filter(|m| is_whole(m) && stays(m.region)).map(|m| m.region).collect();
+        let good: Vec<u32> = members.iter().filter(|m| m.is_whole() && stays(m.region)).map(|m| m.region).collect();
         if good.len() < WANTED && self.begin(&members, &good, without)? {
             return Ok(true);
         }
         // Where there is another that has all, those go that are to leave, are none of the pool any more, or are not needed.
-        let whole = members.iter().filter(|member| is_whole(member)).count();
+        let whole = members.iter().filter(|member| member.is_whole()).count();
         let numbers = log.numbers();
-        let is_needless = |member: &&MemberStatus| match is_whole(member) {
+        let is_needless = |member: &&MemberStatus| match member.is_whole() {
             true => {
                 let is_leaving = self.is_leaving(member.region, without);
                 !stays(member.region) && whole > 1 && (is_leaving || good.len() >= WANTED)
@@ -269,7 +269,7 @@ impl Pool<'_> {
     }
 
     fn whole(&self) -> usize {
-        self.duplex.members().iter().filter(|member| is_whole(member)).count()
+        self.duplex.members().iter().filter(|member| member.is_whole()).count()
     }
 
     /// The copy lies in none of these regions when this returns.
@@ -290,11 +290,6 @@ impl Pool<'_> {
 
 fn seconds() -> u64 {
     pram::clock::seconds()
-}
-
-/// Has it all that was acknowledged, and is it there?
-pub fn is_whole(member: &MemberStatus) -> bool {
-    member.state == State::Whole && member.is_there
 }
 
 /// A pool whose copy does not lie in regions: what an attempt to move it there has left goes.

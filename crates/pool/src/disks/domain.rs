@@ -12,7 +12,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::{read_config, Pool};
+use crate::rescue::absent::read_config;
+use crate::Pool;
 use conquest_fs::error::{Error, Result};
 
 /// The first number of a domain with a name that is none.

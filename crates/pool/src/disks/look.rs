@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::gather::Broken;
 use super::Disks;
 use crate::config::{Config, DiskEntry};
-use crate::status::{as_text, as_text_if_any};
+use crate::paths::{as_text, as_text_if_any};
 use conquest_fs::error::Result;
 use ilfs::Log;
 

@@ -6,7 +6,6 @@
 //! | [`gather`] | from `pool.toml` to regions: what is wrong with a disk, and what to do |
 //! | [`plan`] | what is to become a disk: whether it can, how large it will be |
 //! | [`place`] | making them beside what is there; taking their places; removing them |
-//! | [`add`] | the first disk of a pool that has none |
 //! | [`grow`] | a further one, for a pool in use |
 //! | [`leave`] | taking one away, from a pool in use |
 //! | [`replace`] | a member of a region put back, or another in its place |
@@ -32,7 +31,6 @@
 //! Which region a disk is of, and in which role, its label tells: `pool.toml` need not be right about it, and cannot be wrong. A region
 //! that can do without a disk is used without it, and says so; what only looks at a pool changes nothing of how its regions stand.
 
-pub mod add;
 pub mod damage;
 mod domain;
 pub mod gather;
@@ -65,7 +63,7 @@ use pram::Session;
 
 use super::config::{Config, DiskEntry};
 use super::paths::{CONFIG, DISK};
-use super::read_config;
+use super::rescue::absent::read_config;
 use conquest_fs::error::{Error, Result};
 use gather::{Broken, Gathered, Missing, Moved, With};
 use ilfs::table::Where;

@@ -13,7 +13,7 @@ use crate::config::{Config, DiskEntry};
 use crate::medium::MediumKind;
 use crate::options::{FormatOptions, NewDisk, NewRegion};
 use crate::paths::{self, DISK};
-use crate::{save, uuid};
+use crate::{own_files, uuid};
 use conquest_fs::error::{Error, Result};
 
 /// Bytes of the smallest disk. A log has room on it.
@@ -152,7 +152,7 @@ pub struct Wanted<'a> {
 impl Wanted<'_> {
     pub fn plan(&self, new: &NewDisk) -> Result<Planned> {
         let path = paths::real(&self.dir.join(&new.path));
-        save::refuse(self.dir, &Config { disks: Vec::new(), ..self.config.clone() }, &path)?;
+        own_files::refuse(self.dir, &Config { disks: Vec::new(), ..self.config.clone() }, &path)?;
         owner::refuse_foreign_owner(&path)?;
         let there = fs::metadata(&path).ok();
         if there.is_none() && !path.parent().is_some_and(Path::is_dir) {

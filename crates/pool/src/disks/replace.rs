@@ -22,7 +22,8 @@ use super::rebuild::Rebuilding;
 use crate::config::{Config, DiskEntry};
 use crate::options::{NewDisk, OpenOptions};
 use crate::paths::real;
-use crate::{read_config, Pool};
+use crate::rescue::absent::read_config;
+use crate::Pool;
 use conquest_fs::error::{Error, Result};
 use ilfs::Log;
 

@@ -14,8 +14,8 @@ use rustix::fs::{flock, FlockOperation};
 use rustix::io::Errno;
 
 use crate::config::Config;
-use crate::read_config;
 use crate::region::shared;
+use crate::rescue::absent::read_config;
 use conquest_fs::error::{Error, Result};
 
 /// What it is called beside the region of the pool.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use super::leave;
 use super::look::RegionStatus;
 use crate::config::DiskEntry;
-use crate::copy::tend::is_whole;
 use crate::paths::real;
-use crate::{read_config, Pool};
+use crate::rescue::absent::read_config;
+use crate::Pool;
 use conquest_fs::error::{Error, Result};
 use ilfs::live::Held;
 
@@ -90,8 +90,8 @@ impl Pool {
     fn copy_in(&self, number: u32) -> Option<(bool, String)> {
         let members = self.duplex.as_ref()?.members();
         let own = members.iter().find(|member| member.region == number)?;
-        let other = members.iter().find(|member| member.region != number && is_whole(member));
-        Some(match (is_whole(own), other) {
+        let other = members.iter().find(|member| member.region != number && member.is_whole());
+        Some(match (own.is_whole(), other) {
             (_, Some(other)) => (true, format!(", which is in region {} too", other.region)),
             (true, None) => (false, String::new()),
             (false, None) => (true, ", which lacks something".into()),

@@ -2,7 +2,7 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes; moving the epoch on where no commits do |
+//! | this | all threads of a process; the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes; moving the epoch on where no commits do |
 //! | [`reaper`] | noticing processes that died, and sweeping what they left |
 //! | [`memory`] | memory ahead of need; by every process |
 //! | [`commits`] | commits in time, and checkpoints; by every process |
@@ -15,23 +15,63 @@
 
 pub mod commits;
 mod compression;
-pub mod disks;
+mod disks;
 mod memory;
 mod periodic;
 mod reaper;
-pub mod segments;
+mod segments;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::CompressionConfig;
+use exraid::duplex::Duplex;
+
+use crate::compression_config::CompressionConfig;
+use crate::config::Config;
+use crate::options::OpenOptions;
+use commits::CommitTimer;
 use compression::Compression;
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
+use disks::DiskWork;
 use memory::MemoryAhead;
-
 use periodic::Periodic;
 use reaper::Reaper;
+use segments::Segments;
+
+/// The threads of a process that has a pool open; dropping them ends them.
+#[derive(Default)]
+pub struct Threads {
+    _disks: Option<DiskWork>,
+    pub segments: Option<Segments>,
+    _maintenance: Option<Maintenance>,
+    pub commits: Option<CommitTimer>,
+}
+
+impl Threads {
+    pub fn start(
+        fs: &Arc<Fs>,
+        dir: &Path,
+        config: &Config,
+        how: &OpenOptions,
+        disks_are_read_only: bool,
+        duplex: Option<&Arc<Duplex>>,
+    ) -> Result<Threads> {
+        let interval = how.commit_interval.unwrap_or_else(|| config.interval());
+        let maintenance =
+            if how.read_only { None } else { Some(Maintenance::start(fs, interval.into(), config.compression)?) };
+        let commits = match backing::of(fs.session()) {
+            Some(_) => Some(CommitTimer::start(fs, interval)?),
+            None => None,
+        };
+        let (segments, disks) = match how.read_only || disks_are_read_only {
+            true => (None, None),
+            false => (Segments::start(fs)?, if how.without_disks { None } else { DiskWork::start(fs, dir, duplex)? }),
+        };
+        Ok(Threads { _disks: disks, segments, _maintenance: maintenance, commits })
+    }
+}
 
 /// How often it looks.
 const TICK: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@
 //! | [`refill`] | its disks, from an image with their content |
 //! | [`import`] | a pool from its copy alone |
 //! | [`from_disks`] | a pool from its disks alone |
+//! | [`first_disk`] | the first disk of a pool that has none |
 //! | [`relocate`] | its copy moves into its regions |
 //! | [`lost`] | what a pool in the making lacks of its large files |
 //! | [`destroy`] | the opposite: all of a pool goes |
@@ -15,6 +16,7 @@
 //! | [`swap`] | the atomic swap: what was made takes the place of what is there, all of it or nothing |
 
 pub mod destroy;
+pub mod first_disk;
 pub mod format;
 pub mod from_disks;
 pub mod import;

@@ -33,7 +33,8 @@ use crate::medium::MediumKind;
 use crate::options::OpenOptions;
 use crate::paths::{self, IMAGE, LOGS};
 use crate::region::locks;
-use crate::{read_config, Pool};
+use crate::rescue::absent::read_config;
+use crate::Pool;
 use conquest_fs::error::{Error, Result};
 
 /// Bytes that are copied at a time.

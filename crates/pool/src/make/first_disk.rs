@@ -8,17 +8,18 @@
 
 use std::path::Path;
 
-use super::plan::{Plan, Planned, Wanted};
-use super::{has_log, place};
+use super::{refuse_used_copies, Builder};
 use crate::config::{Config, DiskEntry};
-use crate::make::{refuse_used_copies, Builder};
+use crate::disks::plan::{Plan, Planned, Wanted};
+use crate::disks::{has_log, place};
 use crate::options::{NewRegion, OpenOptions};
 use crate::region::locks;
-use crate::{read_config, Pool};
+use crate::rescue::absent::read_config;
+use crate::Pool;
 use conquest_fs::error::{Error, Result};
 
 /// Gives the pool at `dir` its first region. What is on its disks is only lost with `force`.
-pub fn first(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
+pub fn add(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     refuse_if_any(dir, &pool.config)?;
     if has_log(pool.session())? {
