@@ -15,8 +15,9 @@ use conquest::LOG;
 use rustix::fs::OFlags;
 
 use crate::failure::{Context, Failure, Result};
+use crate::request::Request;
 use crate::say;
-use crate::serve::{self, Request};
+use crate::serve;
 
 /// What the background process says when the file system can be used.
 const READY: &str = "ready";

@@ -7,7 +7,7 @@ use conquest::Pool;
 use conquest::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionStatus, SegmentStatus, WorkStatus};
 
 use crate::failure::{Context, Result};
-use crate::size;
+use crate::{damage, size};
 
 /// Regions, and the disks that they are, a line each. `row` is told what kind of line it is.
 pub fn describe_all(regions: &[RegionStatus], disks: &[DiskStatus], mut row: impl FnMut(&str, String)) {
@@ -244,7 +244,7 @@ pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) 
     if work.scrubbing {
         row("scrub", format!("{} segments are left, since {}{paused}", work.scrub_left, since(work.scrub_began)));
     }
-    let damage = crate::verb::scrub::describe(&work.damage);
+    let damage = damage::describe(&work.damage);
     damage.iter().take(SHOWN).for_each(|line| row("damage", line.clone()));
     let more = damage.len().saturating_sub(SHOWN) as u64 + work.more_damage;
     if more > 0 {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::failure::{Context, Result};
-use crate::serve::Request;
+use crate::proc::numbered;
+use crate::request::Request;
 
 /// A guard over this process. Dropped, it is there no more: a server that ends by itself needs none.
 pub struct Guard(Child);
@@ -41,8 +42,21 @@ impl Drop for Guard {
     }
 }
 
+/// The servers of a pool whose guards are there, though nothing else tells of them.
+pub fn guarded(pool: &Path) -> Vec<u32> {
+    let charges = numbered("/proc").filter_map(|process| guarded_by(&process));
+    charges.filter(|(_, guarded)| guarded == pool).map(|(server, _)| server).collect()
+}
+
+/// The server that a process guards, and of which pool.
+fn guarded_by(process: &Path) -> Option<(u32, PathBuf)> {
+    let is_ours = std::fs::read(process.join("comm")).is_ok_and(|name| name.starts_with(b"conquest"));
+    let line = std::fs::read(process.join("cmdline")).ok().filter(|_| is_ours)?;
+    charge(&line)
+}
+
 /// The server that a guard with this command line guards, and of which pool. Arguments end with zeros.
-pub fn charge(line: &[u8]) -> Option<(u32, PathBuf)> {
+fn charge(line: &[u8]) -> Option<(u32, PathBuf)> {
     match line.split(|b| *b == 0).collect::<Vec<_>>()[..] {
         [_, b"mount", b"--guard", server, pool, _, _] => {
             Some((std::str::from_utf8(server).ok()?.parse().ok()?, OsStr::from_bytes(pool).into()))

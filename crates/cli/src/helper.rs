@@ -13,11 +13,9 @@ use std::process::ExitCode;
 use crate::failure::{Failure, Result};
 use crate::locate;
 use crate::remount::Remount;
-use crate::serve::Request;
+use crate::request::Request;
+use crate::verb::install::NAMES;
 use crate::verb::mount;
-
-/// The names under which we are a helper.
-pub const NAMES: [&str; 3] = ["mount.conquest", "mount.fuse.conquest", "mount.fuseblk.conquest"];
 
 const USAGE: &str = "usage: mount.conquest POOL DIR [-sfnvrw] [-o OPTS]";
 

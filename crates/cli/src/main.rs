@@ -7,6 +7,8 @@
 //! | [`serve`] | the server process of a mount; all use of the crate `fuse` |
 //! | [`options`] | what `-o` says |
 //! | [`outcome`] | how a server ended, for who unmounts |
+//! | [`request`] | what is asked of a mount |
+//! | [`in_effect`] | the options that a mount has |
 //! | [`remount`] | `mount -o remount`, and following it |
 //! | [`save_option`] | the file of `-o save=`, as far as it can be judged before |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
@@ -15,6 +17,7 @@
 //! | [`places`] | the directories at which a pool's one mount is |
 //! | [`other_mounts`] | other mounts of a file system, in other mount namespaces too |
 //! | [`stopped_processes`] | telling that a server is stopped, instead of waiting for it |
+//! | [`proc`] | what /proc lists |
 //! | [`stall`] | work that may have to wait for others, but not for those who are stopped |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`log`] | the log, which a full disk beneath it does not hold up |
@@ -22,6 +25,7 @@
 //! | [`inspect`] | opening a pool to save or mend it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`disks`] | disks and regions as they are shown |
+//! | [`damage`] | damage as it is shown |
 //! | [`regions`] | regions as people name them |
 //! | [`lost`] | content that is lost, as it is told; and going on without it |
 //! | [`size`] | sizes as people write them, and default sizes |
@@ -33,10 +37,12 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod damage;
 mod disks;
 mod failure;
 mod guard;
 mod helper;
+mod in_effect;
 mod inside;
 mod inspect;
 mod killed_servers;
@@ -48,9 +54,11 @@ mod options;
 mod other_mounts;
 mod outcome;
 mod places;
+mod proc;
 mod progress;
 mod regions;
 mod remount;
+mod request;
 mod save_option;
 mod serve;
 mod size;

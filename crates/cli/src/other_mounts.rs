@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::mounts::{self, Mounted};
-use crate::stopped_processes::numbered;
+use crate::proc::numbered;
 
 /// A mount of a file system.
 pub struct OtherMount {

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{memfd_create, MemfdFlags};
 
 use crate::failure::Failure;
-use crate::stopped_processes::numbered;
+use crate::proc::numbered;
 
 const NAME: &str = "conquest-outcome";
 

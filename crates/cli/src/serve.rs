@@ -1,6 +1,6 @@
 //! The server process of a mount: opens the pool, mounts it, serves until it is unmounted.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use conquest::MountInfo;
@@ -9,24 +9,9 @@ use fuse::Transport;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use crate::failure::{Context, Failure, Result};
-use crate::options::Options;
 use crate::outcome::Outcome;
+use crate::request::Request;
 use crate::{guard, remount};
-
-/// What is to be mounted where, and how.
-pub struct Request {
-    /// Absolute.
-    pub pool: PathBuf,
-    /// Absolute.
-    pub dir: PathBuf,
-    pub options: Options,
-}
-
-impl Request {
-    pub fn new(pool: PathBuf, dir: PathBuf, options: &str) -> Result<Self> {
-        Ok(Request { pool, dir, options: Options::parse(options)? })
-    }
-}
 
 /// Serves until it is unmounted or gets SIGINT or SIGTERM; calls `ready` once the file system can be used.
 pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {

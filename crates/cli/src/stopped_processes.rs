@@ -10,9 +10,9 @@ use std::time::Duration;
 use conquest_fs::poll::poll_until;
 
 use crate::failure::{Failure, Result};
-use crate::guard;
 use crate::mounts::Mounted;
 use crate::places::servers_of;
+use crate::proc::numbered;
 
 /// Who is stopped for so long is not merely traced, which stops a thread for a moment with each call.
 pub const LENIENCE: Duration = Duration::from_secs(1);
@@ -84,28 +84,8 @@ impl Stopped {
     }
 }
 
-/// The servers of a pool whose guards are there, though nothing else tells of them.
-pub fn guarded(pool: &Path) -> Vec<u32> {
-    let charges = numbered("/proc").filter_map(|process| guarded_by(&process));
-    charges.filter(|(_, guarded)| guarded == pool).map(|(server, _)| server).collect()
-}
-
-/// The server that a process guards, and of which pool.
-fn guarded_by(process: &Path) -> Option<(u32, PathBuf)> {
-    let is_ours = std::fs::read(process.join("comm")).is_ok_and(|name| name.starts_with(b"conquest"));
-    let line = std::fs::read(process.join("cmdline")).ok().filter(|_| is_ours)?;
-    guard::charge(&line)
-}
-
 fn threads_of(pid: u32) -> impl Iterator<Item = PathBuf> {
     numbered(&format!("/proc/{pid}/task"))
-}
-
-/// What has a number for a name in a directory of /proc.
-pub fn numbered(dir: &str) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let is_number = |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-    entries.filter(move |entry| is_number(&entry.file_name())).map(|entry| entry.path())
 }
 
 fn is_stopped(thread: &Path) -> bool {

@@ -10,12 +10,6 @@ use crate::{crates, expect_only, sources, Source};
 /// Those that still do.
 const EXCEPTIONS: &[&str] = &[
     "bench: figures, workload",
-    "cli: disks, verb",
-    "cli: guard, serve",
-    "cli: helper, verb",
-    "cli: places, remount",
-    "cli: places, stopped_processes",
-    "cli: remount, serve",
     "export: members, volume",
     "exraid: meter, region",
     "fs: compress, node",

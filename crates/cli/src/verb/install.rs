@@ -7,7 +7,10 @@ use clap_complete::Shell;
 
 use crate::failure::{Context, Result};
 use crate::verb::{bench, completions, man};
-use crate::{helper, locate, say};
+use crate::{locate, say};
+
+/// The names under which the program is a helper of mount(8).
+pub const NAMES: [&str; 3] = ["mount.conquest", "mount.fuse.conquest", "mount.fuseblk.conquest"];
 
 /// Install the program, its mount helpers, completions and manual pages.
 #[derive(clap::Args)]
@@ -36,7 +39,7 @@ pub fn run(args: &Args) -> Result<()> {
     let helpers = args.helpers.clone().or_else(|| locate::is_root().then(|| "/sbin".into()));
     match helpers {
         Some(dir) => {
-            helper::NAMES.iter().try_for_each(|name| link(&program, &dir.join(name)))?;
+            NAMES.iter().try_for_each(|name| link(&program, &dir.join(name)))?;
             say(&format!("installed: {}, with mount helpers in {}", program.display(), dir.display()))
         }
         None => say(&format!("installed: {}; `mount -t conquest` needs `sudo conquest install`", program.display())),

@@ -7,7 +7,8 @@ use conquest::Pool;
 
 use crate::failure::{Context, Failure, Result};
 use crate::remount::Remount;
-use crate::serve::{self, Request};
+use crate::request::Request;
+use crate::serve;
 use crate::{background, guard, killed_servers, locate, places, save_option, say};
 
 /// Mount a pool at a directory; returns once it can be used. One that is mounted already gets a further place.

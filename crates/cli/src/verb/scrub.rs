@@ -1,15 +1,14 @@
 //! `conquest scrub`: all content on disks against its checksums.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use conquest::Pool;
-use conquest::{Damage, Scrub};
+use conquest::Scrub;
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
-use crate::{locate, progress, say, size};
+use crate::{damage, locate, progress, say, size};
 
 /// Verify all content on disks, each copy of it, and put right what another copy has right.
 #[derive(clap::Args)]
@@ -80,7 +79,7 @@ fn scrub(args: &Args) -> Result<ExitCode> {
 }
 
 fn tell(done: &Scrub) -> Result<()> {
-    describe(&done.damage).iter().try_for_each(|line| say(line))?;
+    damage::describe(&done.damage).iter().try_for_each(|line| say(line))?;
     let (repaired, lost): (Vec<_>, Vec<_>) = done.damage.iter().partition(|damage| damage.repaired);
     let wrong = match (repaired.len(), lost.len()) {
         (0, 0) => "all of it is right".into(),
@@ -88,72 +87,4 @@ fn tell(done: &Scrub) -> Result<()> {
         (repaired, lost) => format!("{repaired} ranges were wrong and have been put right, {lost} are LOST"),
     };
     say(&format!("{} in {} segments were verified: {wrong}", size::show(done.bytes), done.segments))
-}
-
-/// Ranges of a file that are told; more are counted.
-const RANGES: usize = 4;
-
-/// A line for each file, region, and thing that was wrong there.
-pub fn describe(all: &[Damage]) -> Vec<String> {
-    let mut files: BTreeMap<_, Vec<&Damage>> = BTreeMap::new();
-    for one in all {
-        let key = (one.ino, &one.path, one.region, &one.why, one.outcome());
-        files.entry(key).or_default().push(one);
-    }
-    files.into_values().map(|of_one| line(of_one[0], &ranges(&of_one))).collect()
-}
-
-/// Their first and last bytes in order, those side by side as one.
-fn ranges(of_one: &[&Damage]) -> Vec<(u64, u64)> {
-    let mut all: Vec<_> = of_one.iter().map(|damage| (damage.first, damage.last)).collect();
-    all.sort_unstable();
-    all.dedup_by(|next, last| {
-        let joins = next.0 <= last.1.saturating_add(1);
-        if joins {
-            last.1 = last.1.max(next.1);
-        }
-        joins
-    });
-    all
-}
-
-fn line(damage: &Damage, ranges: &[(u64, u64)]) -> String {
-    let name = damage.path.clone().unwrap_or_else(|| format!("inode {} (without a name)", damage.ino));
-    let mut told: Vec<String> = ranges.iter().take(RANGES).map(|(first, last)| format!("{first} to {last}")).collect();
-    if ranges.len() > RANGES {
-        let bytes: u64 = ranges.iter().map(|(first, last)| last + 1 - first).sum();
-        told.push(format!("{} ranges more ({} in all)", ranges.len() - RANGES, size::show(bytes)));
-    }
-    let place = if damage.beside { "in its file".into() } else { format!("region {}", damage.region) };
-    format!("{name}: bytes {}, {place}: {}; {}", told.join(", "), damage.why, damage.outcome())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_has_a_line_for_what_is_wrong_with_it_however_much_that_is() {
-        let why = "its checksum is wrong".to_string();
-        let one = Damage {
-            ino: 5,
-            path: Some("/f".into()),
-            first: 0,
-            last: 4095,
-            region: 1,
-            why,
-            repaired: false,
-            from_memory: false,
-            beside: false,
-        };
-        let page = |n: u64| Damage { first: n * 4096, last: n * 4096 + 4095, ..one.clone() };
-        let side_by_side: Vec<Damage> = (0..100).map(page).collect();
-        assert_eq!(describe(&side_by_side), ["/f: bytes 0 to 409599, region 1: its checksum is wrong; LOST"]);
-        let apart: Vec<Damage> = (0..100).rev().map(|n| page(2 * n)).collect();
-        let told = describe(&apart);
-        assert!(told.len() == 1 && told[0].starts_with("/f: bytes 0 to 4095, 8192 to 12287,"), "{told:?}");
-        assert!(told[0].contains("96 ranges more (400 KiB in all)"), "{told:?}");
-        let other = Damage { repaired: true, ..page(7) };
-        assert_eq!(describe(&[one.clone(), other]).len(), 2);
-    }
 }

@@ -6,9 +6,9 @@ use conquest::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
 use crate::mounts::{self, Mounted};
-use crate::serve::Request;
+use crate::request::Request;
 use crate::verb::{format, mount};
-use crate::{background, killed_servers, locate, places, remount, say, size};
+use crate::{background, in_effect, killed_servers, locate, places, say, size};
 
 /// Make the default pool if there is none, and mount it.
 #[derive(clap::Args)]
@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     // Where its server is gone it is mounted again as it was.
     let gone = places::of(&pool)?.into_iter().find(|place| dir.as_ref().is_none_or(|dir| *dir == place.dir));
-    let was = gone.as_ref().filter(|_| args.options.is_empty()).map(|gone| remount::stays(&gone.options));
+    let was = gone.as_ref().filter(|_| args.options.is_empty()).map(|gone| in_effect::stays(&gone.options));
     let dir = match (dir, gone) {
         (Some(dir), _) => dir,
         (None, Some(gone)) => gone.dir,

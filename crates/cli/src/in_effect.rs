@@ -1,0 +1,107 @@
+//! The options in effect of a mount: what the mount table shows, and what the command line of its server says.
+
+use std::path::{Path, PathBuf};
+
+use conquest::Atime;
+
+use crate::locate;
+
+/// Is it an option of a mount?
+pub fn is_known(word: &str) -> bool {
+    fuse::MountOptions::parse(word).is_ok()
+}
+
+/// The words that stand for what the mount table shows; for `strictatime` it has none.
+pub fn stays(now: &str) -> String {
+    let strict = Some("strictatime").filter(|_| atime_by(now, false) == Atime::Always);
+    now.split(',').filter(|word| is_known(word)).chain(strict).collect::<Vec<_>>().join(",")
+}
+
+/// The file that the server saves to when it is unmounted, as its command line says; `None` if that cannot be told.
+pub fn save_of(pid: u32) -> Option<Option<PathBuf>> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    match saved_by(&String::from_utf8(line).ok()?) {
+        // It is relative to where that process was started.
+        Some(file) if Path::new(file).is_relative() => None,
+        Some(file) => locate::absolute(Path::new(file)).ok().map(Some),
+        None => Some(None),
+    }
+}
+
+/// May places of the mount map users, as the command line of its server says? `None` if that cannot be told.
+pub fn maps_users(pid: u32) -> Option<bool> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    Some(words_in(&String::from_utf8(line).ok()?).contains(&"idmap"))
+}
+
+fn saved_by(line: &str) -> Option<&str> {
+    words_in(line).into_iter().filter_map(|word| word.strip_prefix("save=")).next_back()
+}
+
+/// The words after each `-o`; arguments end with zeros.
+fn words_in(line: &str) -> Vec<&str> {
+    let (mut args, mut words) = (line.split('\0'), Vec::new());
+    while let Some(arg) = args.next() {
+        let more = match arg.strip_prefix("-o") {
+            Some("") => args.next().unwrap_or_default(),
+            Some(more) => more,
+            None => continue,
+        };
+        words.extend(more.split(',').map(str::trim));
+    }
+    words
+}
+
+/// When accesses are noted, by the flags that the kernel shows. `strict`: whatever else they say.
+pub fn atime_by(flags: &str, strict: bool) -> Atime {
+    if has(flags, "noatime") || has(flags, "ro") {
+        Atime::Never
+    } else if strict || !has(flags, "relatime") {
+        Atime::Always
+    } else {
+        Atime::Relative
+    }
+}
+
+/// Are the flags with this one?
+pub fn has(flags: &str, word: &str) -> bool {
+    flags.split(',').any(|flag| flag == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_decide_when_accesses_are_noted() {
+        assert_eq!(atime_by("rw,nosuid,noatime", true), Atime::Never);
+        assert_eq!(atime_by("ro,relatime", false), Atime::Never);
+        assert_eq!(atime_by("rw,relatime", false), Atime::Relative);
+        assert_eq!(atime_by("rw,relatime", true), Atime::Always);
+        assert_eq!(atime_by("rw,nosuid", false), Atime::Always);
+    }
+
+    #[test]
+    fn what_the_table_shows_stays() {
+        assert_eq!(stays("rw,nosuid,idmapped,relatime"), "rw,nosuid,relatime");
+        assert_eq!(stays("rw,nosymfollow"), "rw,nosymfollow,strictatime");
+        assert_eq!(stays("rw,noatime"), "rw,noatime");
+    }
+
+    #[test]
+    fn the_command_line_says_what_is_saved() {
+        let line = |args: &[&str]| args.iter().map(|arg| format!("{arg}\0")).collect::<String>();
+        for (args, file) in [
+            (
+                &["conquest", "mount", "--detached", "-odurability=strict,save=/a b,ro", "/save=/p", "/m"][..],
+                Some("/a b"),
+            ),
+            (&["conquest", "mount", "/p", "/m", "-o", "save=/a", "-f", "-o", "ro"], Some("/a")),
+            (&["conquest", "mount", "-osave=/a", "-o", "save=b", "/p", "/m"], Some("b")),
+            (&["conquest", "mount", "/p", "/m", "-o"], None),
+            (&["conquest", "mount", "/p", "save=/m"], None),
+        ] {
+            assert_eq!(saved_by(&line(args)), file, "{args:?}");
+        }
+    }
+}
