@@ -88,6 +88,16 @@ pub(crate) fn places_agree<H: FromBytes + IntoBytes + Immutable>(disk: &impl Dis
     unread.is_none() && found.windows(2).all(|two| two[0].1.as_bytes() == two[1].1.as_bytes())
 }
 
+/// Does `is_whole` say so of all places in all copies?
+pub(crate) fn places_are_whole<H: FromBytes + IntoBytes>(
+    disk: &impl Disk,
+    at: [u64; 2],
+    is_whole: impl Fn(&H) -> bool,
+) -> bool {
+    let (found, unread) = read_places::<H>(disk, at, "looking at headers");
+    unread.is_none() && found.iter().all(|(_, raw)| is_whole(raw))
+}
+
 /// All copies, to be read one by one; where there is one, that.
 pub(crate) fn copies_of(disk: &impl Disk) -> Vec<Option<usize>> {
     match disk.copies() {

@@ -3,14 +3,16 @@
 //! It is looked for without holding anything up. What looks wrong is looked at again by one who may checkpoint, or commit, and only
 //! then written anew, from a copy that has it right. (Else: what another one has just put there would be written over.) What no copy
 //! has right memory has: where a page does not suffice all is made anew of it.
+//!
+//! A check looks in the same way and changes nothing; so does one of copies that nobody writes to.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::commit::Copy;
 use super::image::{Image, PAGE};
-use super::log::{Inventory, Log, SECTOR};
-use super::SharedDisk;
+use super::log::{Identity, Inventory, Log, SECTOR};
+use super::{replay, Disks, SharedDisk};
 use pram::error::{Error, Result};
 use pram::runtime::control;
 use pram::session::{assert_may_wait, Session};
@@ -38,26 +40,68 @@ pub struct Compared {
     pub odd: Vec<Odd>,
 }
 
+/// Compares copies that nobody writes to, and that may be as a crash has left them: the last commit counts only where the copy was
+/// `closed` in order. Fails if the region cannot be made of them.
+pub fn check(disks: &Disks, id: Identity, closed: bool, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
+    let mut all = Compared::default();
+    let odd = |part, at: Range<u64>, copy| Odd { part, at, copy, mended: false };
+    let image = Image::open(disks.image.clone(), Some(id))?;
+    for one in image.suspects(None, &mut all.bytes, go_on)? {
+        all.odd.push(odd(0, one.bytes(), one.copy));
+    }
+    if !Image::headers_are_whole(&disks.image) {
+        all.odd.push(odd(0, HEADERS, None));
+    }
+    for (n, disk) in disks.logs.iter().enumerate() {
+        let records = Inventory::of(disk, id)?;
+        all.bytes += records.bytes() * disk.copies() as u64;
+        let wrong = records.odd(disk).into_iter().filter(|(at, _)| closed || !records.is_last(at.start));
+        all.odd.extend(wrong.map(|(at, copy)| odd(n + 1, at, Some(copy))));
+        if !Log::headers_are_whole(disk) {
+            all.odd.push(odd(n + 1, HEADERS, None));
+        }
+    }
+    replay(disks, id, image.instant(), &mut |_, _| Ok(()))?;
+    Ok(all)
+}
+
 impl Copy {
     /// Compares all copies with their checksums, and puts right what another one has right. `go_on` is told how many bytes are about to be
     /// read, and may sleep; where it says no, the rest is left out.
     pub fn scrub(&self, session: &Session, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
-        assert_may_wait();
-        control::refuse_failed(&session.runtime().copy())?;
-        let mut all = Compared::default();
-        self.scrub_image(session, &mut all, go_on)?;
-        for n in 0..2 {
-            self.scrub_log(session, n, &mut all, go_on)?;
-        }
+        let all = self.compare(session, true, go_on)?;
         self.mend_if_damaged(session)?;
         Ok(all)
     }
 
-    fn scrub_image(&self, session: &Session, all: &mut Compared, go_on: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+    /// The same, and changes nothing.
+    pub fn examine(&self, session: &Session, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
+        self.compare(session, false, go_on)
+    }
+
+    fn compare(&self, session: &Session, mend: bool, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
+        assert_may_wait();
+        control::refuse_failed(&session.runtime().copy())?;
+        let mut all = Compared::default();
+        self.compare_image(session, mend, &mut all, go_on)?;
+        for n in 0..2 {
+            self.compare_log(session, n, mend, &mut all, go_on)?;
+        }
+        Ok(all)
+    }
+
+    fn compare_image(
+        &self,
+        session: &Session,
+        mend: bool,
+        all: &mut Compared,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<()> {
         let (disk, id) = (&self.disks().image, self.id());
         // While it is updated it may look wrong.
         let looked = Image::open(disk.clone(), Some(id)).and_then(|image| image.suspects(None, &mut all.bytes, go_on));
-        if looked.as_ref().is_ok_and(Vec::is_empty) && Image::headers_agree(disk) {
+        let are_well = if mend { Image::headers_agree } else { Image::headers_are_whole };
+        if looked.as_ref().is_ok_and(Vec::is_empty) && are_well(disk) {
             return Ok(());
         }
         let only = looked.ok();
@@ -65,68 +109,86 @@ impl Copy {
             let image = match Image::open(disk.clone(), Some(id)) {
                 Ok(image) => image,
                 Err(e) => {
-                    session.runtime().damage_copy(&e.to_string());
-                    all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: true });
+                    if mend {
+                        session.runtime().damage_copy(&e.to_string());
+                    }
+                    all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: mend });
                     return Ok(());
                 }
             };
             for one in image.suspects(only.as_deref(), &mut 0, &mut |_| true)? {
-                let mut mended = image.mend(&one).is_ok();
-                if let (false, Some(page), Some(marks)) = (mended, one.page(), session.region().marks()) {
+                let mut mended = mend && image.mend(&one).is_ok();
+                if let (true, false, Some(page), Some(marks)) = (mend, mended, one.page(), session.region().marks()) {
                     // No copy has it, and memory has: what the next commit holds is checkpointed to another place.
                     marks.mark(page * PAGE, PAGE)?;
                     mended = true;
                 }
                 all.odd.push(Odd { part: 0, at: one.bytes(), copy: one.copy, mended });
             }
-            if !Image::headers_agree(disk) {
-                Image::settle_copies(disk)?;
-                all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: true });
+            if !are_well(disk) {
+                if mend {
+                    Image::settle_copies(disk)?;
+                }
+                all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: mend });
             }
-            flush(disk)
+            if mend {
+                flush(disk)
+            } else {
+                Ok(())
+            }
         })
     }
 
-    fn scrub_log(
+    fn compare_log(
         &self,
         session: &Session,
         n: usize,
+        mend: bool,
         all: &mut Compared,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
         let (disk, id) = (&self.disks().logs[n], self.id());
         // What begins anew meanwhile is not there any more.
-        let Ok(records) = Inventory::of(disk, id) else { return self.doubt_log(session, n, all) };
+        let Ok(records) = Inventory::of(disk, id) else { return self.doubt_log(session, n, mend, all) };
         let bytes = records.bytes() * disk.copies() as u64;
         if !go_on(bytes) {
             return Ok(());
         }
         all.bytes += bytes;
-        let odd = records.odd(disk);
+        let is_well = records.odd(disk).is_empty();
         if !self.has_end(session, n, &records)? {
-            self.doubt_log(session, n, all)?;
+            self.doubt_log(session, n, mend, all)?;
         }
-        if odd.is_empty() && Log::headers_agree(disk) {
+        let are_well = if mend { Log::headers_agree } else { Log::headers_are_whole };
+        if is_well && are_well(disk) {
             return Ok(());
         }
         self.while_committing(session, || {
             if !records.is_current(disk, id)? {
                 return Ok(());
             }
-            for (at, copy) in odd {
-                let mended = records.mend(disk, &at)?;
+            // What a commit was about to write then, or has left half written, is none yet.
+            let end = self.position(session, n)?.map_or(u64::MAX, |at| at.end);
+            for (at, copy) in records.odd(disk).into_iter().filter(|(at, _)| at.start < end) {
+                let mended = mend && records.mend(disk, &at)?;
                 all.odd.push(Odd { part: n + 1, at, copy: Some(copy), mended });
             }
-            if !Log::headers_agree(disk) {
-                Log::settle_copies(disk, id)?;
-                all.odd.push(Odd { part: n + 1, at: HEADERS, copy: None, mended: true });
+            if !are_well(disk) {
+                if mend {
+                    Log::settle_copies(disk, id)?;
+                }
+                all.odd.push(Odd { part: n + 1, at: HEADERS, copy: None, mended: mend });
             }
-            flush(disk)
+            if mend {
+                flush(disk)
+            } else {
+                Ok(())
+            }
         })
     }
 
     /// Looks again, while nobody commits, whether a log has all that memory says it has.
-    fn doubt_log(&self, session: &Session, n: usize, all: &mut Compared) -> Result<()> {
+    fn doubt_log(&self, session: &Session, n: usize, mend: bool, all: &mut Compared) -> Result<()> {
         let (disk, id) = (&self.disks().logs[n], self.id());
         self.while_committing(session, || {
             let end = match Inventory::of(disk, id) {
@@ -134,11 +196,12 @@ impl Copy {
                 Ok(records) => records.end(),
                 Err(_) => HEADERS.start,
             };
-            let at = end..end + SECTOR;
-            session
-                .runtime()
-                .damage_copy(&format!("log {n} of the copy of the pool's memory is damaged at byte {end}"));
-            all.odd.push(Odd { part: n + 1, at, copy: None, mended: true });
+            if mend {
+                session
+                    .runtime()
+                    .damage_copy(&format!("log {n} of the copy of the pool's memory is damaged at byte {end}"));
+            }
+            all.odd.push(Odd { part: n + 1, at: end..end + SECTOR, copy: None, mended: mend });
             Ok(())
         })
     }

@@ -16,7 +16,14 @@ pub fn describe(all: &[Damage]) -> Vec<String> {
         let key = (one.ino, &one.path, one.region, &one.why, one.outcome());
         files.entry(key).or_default().push(one);
     }
-    files.into_values().map(|of_one| line(of_one[0], &ranges(&of_one))).collect()
+    files.into_values().map(|of_one| format!("{}; {}", line(&of_one), of_one[0].outcome())).collect()
+}
+
+/// The same of what is only looked at.
+pub fn describe_found(all: &[Damage]) -> Vec<String> {
+    let mut parts: BTreeMap<_, Vec<&Damage>> = BTreeMap::new();
+    all.iter().for_each(|one| parts.entry((&one.path, one.region)).or_default().push(one));
+    parts.into_values().map(|of_one| line(&of_one)).collect()
 }
 
 /// Their first and last bytes in order, those side by side as one.
@@ -33,7 +40,8 @@ fn ranges(of_one: &[&Damage]) -> Vec<(u64, u64)> {
     all
 }
 
-fn line(damage: &Damage, ranges: &[(u64, u64)]) -> String {
+fn line(of_one: &[&Damage]) -> String {
+    let (damage, ranges) = (of_one[0], ranges(of_one));
     let name = damage.path.clone().unwrap_or_else(|| format!("inode {} (without a name)", damage.ino));
     let mut told: Vec<String> = ranges.iter().take(RANGES).map(|(first, last)| format!("{first} to {last}")).collect();
     if ranges.len() > RANGES {
@@ -41,7 +49,7 @@ fn line(damage: &Damage, ranges: &[(u64, u64)]) -> String {
         told.push(format!("{} ranges more ({} in all)", ranges.len() - RANGES, size::show(bytes)));
     }
     let place = if damage.beside { "in its file".into() } else { format!("region {}", damage.region) };
-    format!("{name}: bytes {}, {place}: {}; {}", told.join(", "), damage.why, damage.outcome())
+    format!("{name}: bytes {}, {place}: {}", told.join(", "), damage.why)
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
 pub use save::{HowToSave, Saved};
-pub use scrub::Scrub;
+pub use scrub::{CheckedCopy, Scrub};
 pub use status::{
     CacheStatus, CompressionStatus, CopyRegion, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status,
 };

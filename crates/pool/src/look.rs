@@ -105,7 +105,8 @@ impl Pool {
                 let held = hold(dir, &config)?;
                 let disks = regions::open_to_look(dir, &config)?;
                 let memory = lost::memory_of(&disks, Identity { uuid: config.uuid_bytes()? }, dir)?;
-                over(dir, config, memory, None, held)
+                let whole = CopyFound { as_of: 0, pending: Some(0), failure: None };
+                over(dir, config, memory, Some(whole), held)
             }
         }
     }

@@ -1,12 +1,17 @@
-//! Scrubbing, as somebody asks for it: all content on disks, and what a pool keeps there beside content.
+//! Scrubbing, as somebody asks for it: all content on disks, and what a pool keeps there beside content. Checking the copy of the memory,
+//! which changes nothing.
 
+use backing::log::Identity;
+use backing::scrub::Compared;
+use exraid::duplex::Duplex;
 use serde::Serialize;
 
-use crate::copy::scrub;
+use crate::copy::{regions, scrub};
 use crate::disks::damage::{self, Damage};
-use crate::Pool;
-use conquest_fs::error::Result;
+use crate::{paths, Pool};
+use conquest_fs::error::{Error, Result};
 use conquest_fs::ubj::tend::Pace;
+use conquest_fs::ubj::Union;
 
 /// What scrubbing came to.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -17,13 +22,35 @@ pub struct Scrub {
     pub damage: Vec<Damage>,
 }
 
+/// What a check of the copy found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CheckedCopy {
+    /// Bytes that were read, each copy counted.
+    pub bytes: u64,
+    /// Nothing of it has been put right.
+    pub damage: Vec<Damage>,
+    /// Why it cannot be used, or not checked.
+    pub failure: Option<String>,
+}
+
 impl Pool {
     /// Verifies all content on disks, each copy of it, then labels, and the copy of the memory, and has put right what can be. `go_on` is told segments that were looked at, and
     /// of how many. What is found is kept until [`forget_damage`](Pool::forget_damage).
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
-        let union = self.with_log()?;
+        let mut told = Scrub::default();
+        if let Some(union) = self.fs.union() {
+            self.scrub_content(union, &mut told, go_on)?;
+        }
+        let beside = scrub::scrub(&self.fs, self.fs.union().map(|union| &**union), self.duplex.as_deref(), &|| true)?;
+        damage::add(&self.dir, beside.damage.clone())?;
+        told.bytes += beside.bytes;
+        told.damage.extend(beside.damage);
+        Ok(told)
+    }
+
+    fn scrub_content(&self, union: &Union, told: &mut Scrub, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         let slots = union.log().segments_to_scrub(self.fs.session())?;
-        let (mut told, all, mut pace) = (Scrub::default(), slots.len() as u64, Pace::default());
+        let (all, mut pace) = (slots.len() as u64, Pace::default());
         for (n, (sequence, _)) in slots.into_iter().enumerate() {
             if !go_on(n as u64, all) {
                 break;
@@ -40,11 +67,36 @@ impl Pool {
             }
         }
         go_on(all, all);
-        let beside = scrub::scrub(&self.fs, union, self.duplex.as_deref(), &|| true)?;
-        damage::add(&self.dir, beside.damage.clone())?;
-        told.bytes += beside.bytes;
-        told.damage.extend(beside.damage);
-        Ok(told)
+        Ok(())
+    }
+
+    /// Compares the copy of the memory, all copies of that, with its checksums, and changes nothing; `None` if the pool has none, or none
+    /// yet.
+    pub fn check_copy(&self) -> Option<CheckedCopy> {
+        let is_made = || self.copy_dir().is_none_or(|copy| paths::has_copy_files(&copy));
+        if backing::of(self.session()).is_none() && !self.config.copy_in_regions && !is_made() {
+            return None;
+        }
+        let failure = self.status().ok()?.copy?.failure;
+        let places = self.duplex.as_deref().map(Duplex::copies).unwrap_or_default();
+        let checked = match (failure, backing::of(self.fs.session())) {
+            (Some(why), _) => return Some(CheckedCopy { failure: Some(why), ..CheckedCopy::default() }),
+            (None, Some(copy)) => copy.examine(self.fs.session(), &mut |_| true).map_err(Error::from),
+            (None, None) => self.check_at_rest(),
+        };
+        Some(match checked {
+            Ok(compared) => {
+                CheckedCopy { bytes: compared.bytes, damage: scrub::told(&compared, &places), failure: None }
+            }
+            Err(e) => CheckedCopy { failure: Some(e.to_string()), ..CheckedCopy::default() },
+        })
+    }
+
+    /// Nobody works on the pool.
+    fn check_at_rest(&self) -> Result<Compared> {
+        let disks = regions::open_to_look(&self.dir, &self.config)?;
+        let (id, closed) = (Identity { uuid: self.uuid()? }, backing::was_closed(self.fs.session().region())?);
+        Ok(backing::scrub::check(&disks, id, closed, &mut |_| true)?)
     }
 
     /// Scrubbing begins, in the background.

@@ -1387,3 +1387,54 @@ fn a_scrub_puts_right_a_copy_that_lies_in_files() {
     assert_eq!(pool.session().runtime().copy_anew().0, 1);
     assert!(scrub().is_empty());
 }
+
+/// Whether it lies in files or on both disks of a mirror, and whether or not the pool is in use.
+#[test]
+fn a_check_tells_of_a_rotten_copy_and_leaves_it() {
+    let copies = tempfile::tempdir_in(".").unwrap();
+    let disks = ["d0", "d1"].map(|name| conquest::NewDisk { path: copies.path().join(name), size: Some(64 << 20) });
+    let logged = || FormatOptions::on(MediumKind::Logged, 8 << 20);
+    let in_regions = || FormatOptions {
+        regions: vec![conquest::NewRegion { layout: conquest::Layout::Mirror, disks: disks.to_vec() }],
+        copy_in_regions: conquest::InRegions::Yes,
+        ..logged()
+    };
+    for how in [in_regions(), logged()] {
+        let home = Home::new(how);
+        let files: Vec<PathBuf> = match home.pool().join("redo-1").exists() {
+            true => COPY[1..].iter().map(|name| home.pool().join(name)).collect(),
+            false => vec![disks[1].path.clone()],
+        };
+        let checked = |pool: &Pool| {
+            let found = pool.check_copy().expect("it has one");
+            assert!(found.damage.iter().all(|one| !one.repaired), "{found:?}");
+            (found.damage.is_empty() && found.failure.is_none(), found)
+        };
+        let pool = home.open();
+        write(&pool, "file", "text");
+        backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
+        assert!(checked(&pool).0 && checked(&pool).1.bytes > 0, "{:?}", checked(&pool));
+        let flip = || {
+            for path in &files {
+                let mut bytes = std::fs::read(path).unwrap();
+                let from = if files.len() == 1 { 1 << 20 } else { 8192 };
+                bytes.iter_mut().skip(from + 20).step_by(512).for_each(|byte| *byte ^= 0x10);
+                let file = File::options().write(true).open(path).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+            }
+        };
+        flip();
+        assert!(!checked(&pool).0);
+        // What reading comes upon the pool mends by itself, some time.
+        assert!(pool.scrub(&mut |_, _| true).unwrap().damage.iter().all(|one| one.repaired));
+        backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
+        assert!(checked(&pool).0, "{:?}", checked(&pool));
+        drop(pool);
+        let rest = || checked(&Pool::look_whole(&home.pool()).unwrap());
+        assert!(rest().0, "{:?}", rest());
+        flip();
+        let bytes = || files.iter().map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>();
+        let rotten = bytes();
+        assert!(!rest().0 && bytes() == rotten, "nobody uses it");
+    }
+}

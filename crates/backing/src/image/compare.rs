@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::read::Wanted;
 use super::{Header, Image, BATCH, HEADER_AT, PAGE};
-use crate::disk::{copies_of, places_agree, Disk};
+use crate::disk::{copies_of, places_agree, places_are_whole, Disk};
 use pram::error::{Error, Result};
 
 /// A slot that a copy has wrong, or that cannot be read there.
@@ -71,5 +71,10 @@ impl<D: Disk> Image<D> {
     /// Is the header the same in all places of all copies?
     pub fn headers_agree(disk: &D) -> bool {
         places_agree::<Header>(disk, HEADER_AT)
+    }
+
+    /// Is there a header in all places of all copies, of whatever generation?
+    pub fn headers_are_whole(disk: &D) -> bool {
+        places_are_whole(disk, HEADER_AT, |header: &Header| header.is_whole())
     }
 }

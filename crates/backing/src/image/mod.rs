@@ -141,6 +141,10 @@ impl Header {
         header
     }
 
+    fn is_whole(&self) -> bool {
+        self.raw.magic == MAGIC && self.raw.crc == header_crc(&self.raw)
+    }
+
     fn anew(&self) -> Option<Anew> {
         let RawAnew { magic, lineage, generation, crc, .. } = self.anew;
         (magic == ANEW && crc == self.anew_crc()).then_some(Anew { lineage, generation })
@@ -419,8 +423,8 @@ impl<D: Disk> Image<D> {
 /// The gate where the header becomes trusted: the newer of two copies, and which one it is.
 fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(Header, usize)> {
     let (places, unread) = read_places::<Header>(disk, HEADER_AT, "reading the image's header");
-    let whole = |(_, Header { raw, .. }): &&(usize, Header)| raw.magic == MAGIC && raw.crc == header_crc(raw);
-    let Some((copy, header)) = places.iter().filter(whole).max_by_key(|(_, header)| header.raw.generation) else {
+    let is_whole = |(_, header): &&(usize, Header)| header.is_whole();
+    let Some((copy, header)) = places.iter().filter(is_whole).max_by_key(|(_, header)| header.raw.generation) else {
         return Err(unread.unwrap_or_else(|| bad("it has no header; put the pool's own image back")));
     };
     let raw = &header.raw;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::scan::{read_header, Scan};
-use super::{Disk, Identity, Log, OneCopy, RawLog, HEADER_AT, RECORDS, SECTOR};
-use crate::disk::places_agree;
+use super::{header_crc, Disk, Identity, Log, OneCopy, RawLog, HEADER_AT, MAGIC, RECORDS, SECTOR};
+use crate::disk::{places_agree, places_are_whole};
 use crate::readahead;
 use pram::error::{Error, Result};
 
@@ -12,17 +12,22 @@ use pram::error::{Error, Result};
 pub struct Inventory {
     header: RawLog,
     records: Vec<(Range<u64>, u32)>,
+    /// Where the last commit begins.
+    last: u64,
 }
 
 impl Inventory {
     pub fn of<D: Disk>(disk: &D, id: Identity) -> Result<Inventory> {
-        let (header, mut records) = (read_header(disk, id)?, Vec::new());
+        let (header, mut records, mut last) = (read_header(disk, id)?, Vec::new(), RECORDS);
         readahead::stream(disk, RECORDS..header.capacity, |source| {
             Scan::over(source, &header).each(|at, raw| {
+                if raw.part == 0 {
+                    last = at;
+                }
                 records.push((at..at + u64::from(raw.len).next_multiple_of(SECTOR), raw.crc));
             })
         })?;
-        Ok(Inventory { header, records })
+        Ok(Inventory { header, records, last })
     }
 
     /// Does a record begin there?
@@ -33,6 +38,11 @@ impl Inventory {
     /// Where those end that are whole.
     pub fn end(&self) -> u64 {
         self.records.last().map_or(RECORDS, |(at, _)| at.end)
+    }
+
+    /// Does this belong to the last commit, which may have been under way everywhere when the machine stopped?
+    pub fn is_last(&self, at: u64) -> bool {
+        at >= self.last
     }
 
     pub fn bytes(&self) -> u64 {
@@ -76,5 +86,10 @@ impl<D: Disk> Log<D> {
     /// Is the header the same in all places of all copies?
     pub fn headers_agree(disk: &D) -> bool {
         places_agree::<RawLog>(disk, HEADER_AT)
+    }
+
+    /// Is there a header in all places of all copies, of whatever generation?
+    pub fn headers_are_whole(disk: &D) -> bool {
+        places_are_whole(disk, HEADER_AT, |raw: &RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw))
     }
 }

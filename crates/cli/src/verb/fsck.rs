@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use conquest::Pool;
+use conquest::{CheckedCopy, Pool};
 use conquest_fs::fsck::{Look, Lost, Report};
 use serde::Serialize;
 
+use crate::damage::describe_found;
 use crate::failure::{Context, Result};
 use crate::{inspect, locate, lost, progress, say, size, stall};
 
@@ -29,7 +30,7 @@ pub struct Args {
     /// bring back stays as it is
     #[arg(long)]
     zero_lost: bool,
-    /// Do not read the content of large files: of that only what segments tell of themselves is checked
+    /// Do not read the content of large files, nor the copy of the memory: of content only what segments tell of themselves is checked
     #[arg(long, conflicts_with = "zero_lost")]
     quick: bool,
     /// Print JSON
@@ -45,8 +46,24 @@ struct Answer<'a> {
     clean: bool,
     /// Ranges that read as zeros from now on.
     zeroed: &'a [Lost],
+    /// The copy of the memory, if it was checked.
+    copy: Option<&'a CheckedCopy>,
     #[serde(flatten)]
     report: &'a Report,
+}
+
+/// What a check came to.
+struct Found {
+    zeroed: Vec<Lost>,
+    report: Report,
+    copy: Option<CheckedCopy>,
+}
+
+impl Found {
+    fn is_clean(&self) -> bool {
+        let copy = self.copy.as_ref().is_none_or(|copy| copy.damage.is_empty() && copy.failure.is_none());
+        self.report.problems.is_empty() && self.report.lost.is_empty() && self.zeroed.is_empty() && copy
+    }
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -55,49 +72,54 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn check(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool)?;
-    let (zeroed, report) = examine(&pool, args)?;
-    let clean = report.problems.is_empty() && report.lost.is_empty() && zeroed.is_empty();
+    let found = examine(&pool, args)?;
+    let (clean, Found { zeroed, report, copy }) = (found.is_clean(), &found);
     if args.json {
-        let pool = pool.display().to_string();
-        let answer = Answer { version: env!("CARGO_PKG_VERSION"), pool, clean, zeroed: &zeroed, report: &report };
+        let (pool, version) = (pool.display().to_string(), env!("CARGO_PKG_VERSION"));
+        let answer = Answer { version, pool, clean, zeroed, copy: copy.as_ref(), report };
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
     } else {
         zeroed.iter().try_for_each(|range| say(&lost::describe_zeroed(range)))?;
-        say(checked(args.quick))?;
-        say(text(&report, &pool, args.repair).trim_end())?;
+        say(checked(args.quick, copy.is_some()))?;
+        say(text(report, copy.as_ref(), &pool, args.repair).trim_end())?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn checked(quick: bool) -> &'static str {
-    match quick {
-        true => "checked: the memory, and what it says of the disks; content on disks was not read",
-        false => "checked: the memory, what it says of the disks, and the content there",
+fn checked(quick: bool, copy: bool) -> &'static str {
+    match (quick, copy) {
+        (true, _) => "checked: the memory, and what it says of the disks; content on disks was not read",
+        (false, false) => "checked: the memory, what it says of the disks, and the content there",
+        (false, true) => "checked: the memory, its copy, what it says of the disks, and the content there",
     }
 }
 
 /// What was made zeros, and what is found then.
-fn examine(pool: &Path, args: &Args) -> Result<(Vec<Lost>, Report)> {
+fn examine(pool: &Path, args: &Args) -> Result<Found> {
     let (path, repair, zero_lost) = (pool.to_path_buf(), args.repair, args.zero_lost);
     let look = if args.quick { Look::Segments } else { Look::Content };
     stall::watched(pool, move |steps| {
         let shown = path.display();
         let cannot = || format!("cannot check {shown}");
         let unfinished = || format!("could not finish the check of {shown}");
+        let copy_of = |pool: &Pool| if look == Look::Content { pool.check_copy() } else { None };
         let mut bar = steps.count(progress::count("checking inodes"));
         if !repair && !zero_lost {
             let pool = Pool::look_whole(&path).context(cannot)?;
             pool.missing_disks().for_each(|why| eprintln!("conquest: {}", crate::in_line(&why)));
-            return Ok((Vec::new(), pool.fsck_with(false, look, &mut bar).context(unfinished)?));
+            let report = pool.fsck_with(false, look, &mut bar).context(unfinished)?;
+            return Ok(Found { zeroed: Vec::new(), report, copy: copy_of(&pool) });
         }
         let open = inspect::open_whole(&path).context(cannot)?;
         let zeroed = if zero_lost { open.zero_lost().context(unfinished)? } else { Vec::new() };
-        Ok((zeroed, open.fsck_with(repair, look, &mut bar).context(unfinished)?))
+        let report = open.fsck_with(repair, look, &mut bar).context(unfinished)?;
+        Ok(Found { zeroed, report, copy: copy_of(&open) })
     })
 }
 
-fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
+fn text(r: &Report, copy: Option<&CheckedCopy>, pool: &Path, repair: bool) -> String {
     let mut out = String::new();
+    let of_copy = copy.map_or_else(Vec::new, |copy| about_copy(copy, pool));
     for problem in &r.problems {
         let _ = writeln!(out, "problem: {}", crate::in_line(problem));
     }
@@ -132,7 +154,8 @@ fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
     let to_mend = r.problems.len().saturating_sub(r.losses);
     let _ = match (to_mend, repair) {
         (0, _) if !r.lost.is_empty() => writeln!(out, "{}", advice(&r.lost, pool)),
-        (0, _) if r.problems.is_empty() => writeln!(out, "clean"),
+        (0, _) if r.problems.is_empty() && of_copy.is_empty() => writeln!(out, "clean"),
+        (0, _) if r.problems.is_empty() => Ok(()),
         (0, _) => writeln!(out, "content was lost, and no file needs it any more; run it again"),
         (n, false) => writeln!(out, "{n} problems, none repaired; run `conquest fsck {} --repair`", pool.display()),
         (n, true) => writeln!(out, "{n} problems, {} repairs; run it again to see what is left", r.repaired.len()),
@@ -140,7 +163,20 @@ fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
     if to_mend > 0 && !r.lost.is_empty() {
         let _ = writeln!(out, "{}", advice(&r.lost, pool));
     }
+    of_copy.iter().for_each(|line| _ = writeln!(out, "{line}"));
     out
+}
+
+/// What is wrong with the copy of the memory, and what mends it.
+fn about_copy(copy: &CheckedCopy, pool: &Path) -> Vec<String> {
+    let mut told = describe_found(&copy.damage);
+    if !told.is_empty() {
+        told.push(format!("the copy of the memory is damaged: `conquest scrub {}` puts it right", pool.display()));
+    }
+    told.extend(
+        copy.failure.as_ref().map(|why| format!("the copy of the memory cannot be used: {}", crate::in_line(why))),
+    );
+    told
 }
 
 /// What can be done about content that is lost: repair has nothing to make it of.
@@ -171,9 +207,9 @@ mod tests {
     fn the_last_line_is_the_verdict() {
         let pool = std::path::Path::new("/p");
         let clean = Report { leaked_objects: 2, ..Report::default() };
-        assert!(text(&clean, pool, false).ends_with("clean\n"));
-        assert!(text(&clean, pool, false).contains("--repair gives the space back"));
-        let slots = text(&Report { leaked_slots: 3, ..Report::default() }, pool, false);
+        assert!(text(&clean, None, pool, false).ends_with("clean\n"));
+        assert!(text(&clean, None, pool, false).contains("--repair gives the space back"));
+        let slots = text(&Report { leaked_slots: 3, ..Report::default() }, None, pool, false);
         assert!(slots.contains("3 unused segments of disks (harmless") && slots.ends_with("clean\n"), "{slots}");
         let lost = conquest_fs::fsck::Lost {
             ino: 9,
@@ -184,12 +220,12 @@ mod tests {
             for_good: true,
         };
         let problems = vec!["2 pages of files lie in segment 5, which is gone: they are lost".into()];
-        let told = text(&Report { lost: vec![lost], problems, losses: 1, ..Report::default() }, pool, false);
+        let told = text(&Report { lost: vec![lost], problems, losses: 1, ..Report::default() }, None, pool, false);
         assert!(told.contains("lost: /films/one: bytes 4096..12287: its segment was used again\n"), "{told}");
         assert!(!told.contains("clean") && !told.contains("--repair"), "{told}");
         assert!(told.contains("from a backup") && told.contains("`conquest fsck /p --zero-lost`"), "{told}");
         let damaged = Report { problems: vec!["inode 7: bad".into()], ..Report::default() };
-        assert!(text(&damaged, pool, false).contains("1 problems, none repaired"));
-        assert!(text(&damaged, pool, true).contains("1 problems, 0 repairs"));
+        assert!(text(&damaged, None, pool, false).contains("1 problems, none repaired"));
+        assert!(text(&damaged, None, pool, true).contains("1 problems, 0 repairs"));
     }
 }

@@ -197,12 +197,21 @@ fn scrubbed() -> Outcome {
     bytes.iter_mut().skip(9000).step_by(16 << 10).for_each(|byte| *byte ^= 0x20);
     bytes[..4096].fill(0);
     fs::write(lab.path("d1"), bytes).expect("written");
+    let is_told = |when: &str| {
+        let checked = lab.run(&["fsck", &lab.pool()]);
+        let told = ["the copy of the memory, log", &format!("`conquest scrub {}` puts it right", lab.pool())];
+        let is_told = checked.code == 1 && told.iter().all(|what| checked.out.contains(what));
+        assert!(is_told && !checked.out.contains("clean"), "{when}: {}{}", checked.out, checked.err);
+    };
+    is_told("at rest");
     lab.mount();
+    is_told("in use");
     let found = lab.run(&["scrub", &lab.pool()]);
     let told = ["the copy of the memory", "the label of", "put right"].iter().all(|what| found.out.contains(what));
     assert!(found.code == 1 && told && !found.out.contains("LOST"), "{}{}", found.out, found.err);
     let again = lab.run(&["scrub", &lab.pool()]);
     assert_eq!(again.code, 0, "{}{}", again.out, again.err);
+    lab.check();
     lose_all_but_disks(&lab);
     fs::rename(lab.path("d0"), lab.path("away")).expect("away");
     import(&lab, &["d1"]);

@@ -1,8 +1,8 @@
 //! Scrubbing what a pool keeps on its disks beside content: the copy of its memory, labels, notes. What is wrong is told as damage of
 //! files is.
 
-use backing::scrub::Odd;
-use exraid::duplex::Duplex;
+use backing::scrub::{Compared, Odd};
+use exraid::duplex::{CopyPlace, Duplex};
 use exraid::region::throttle::Background;
 
 use crate::disks::damage::Damage;
@@ -18,9 +18,9 @@ pub struct Scrubbed {
 }
 
 /// All of it, as a thread of the background.
-pub fn scrub(fs: &Fs, union: &Union, duplex: Option<&Duplex>, go_on: &dyn Fn() -> bool) -> Result<Scrubbed> {
+pub fn scrub(fs: &Fs, union: Option<&Union>, duplex: Option<&Duplex>, go_on: &dyn Fn() -> bool) -> Result<Scrubbed> {
     let _background = Background::begin();
-    let (regions, mut all) = (union.regions(), Scrubbed::default());
+    let (regions, mut all) = (union.map(Union::regions).unwrap_or_default(), Scrubbed::default());
     for region in &regions {
         match region.mend_ends() {
             Ok(odd) => all.damage.extend(odd.into_iter().map(|what| of_ends(what, region.number()))),
@@ -40,11 +40,18 @@ pub fn scrub(fs: &Fs, union: &Union, duplex: Option<&Duplex>, go_on: &dyn Fn() -
     })?;
     let _ = duplex.map(Duplex::take_wrong);
     all.bytes = compared.bytes;
-    for odd in compared.odd {
-        let region = odd.copy.and_then(|n| places.get(n)).or(places.first()).map(|of| of.region);
-        add(&mut all.damage, of_copy(&odd, region));
-    }
+    all.damage.extend(told(&compared, &places));
     Ok(all)
+}
+
+/// By the regions in which the copies lie.
+pub fn told(compared: &Compared, places: &[CopyPlace]) -> Vec<Damage> {
+    let mut all = Vec::new();
+    for odd in &compared.odd {
+        let region = odd.copy.and_then(|n| places.get(n)).or(places.first()).map(|of| of.region);
+        add(&mut all, of_copy(odd, region));
+    }
+    all
 }
 
 /// One that goes on where the last one ends makes that longer.

@@ -85,7 +85,7 @@ impl Tending {
             return Ok(false);
         }
         self.scrubbed = is_asked.then_some(began).or(self.scrubbed);
-        let scrubbed = scrub::scrub(pool.fs, pool.union, Some(pool.duplex), go_on)?;
+        let scrubbed = scrub::scrub(pool.fs, Some(pool.union), Some(pool.duplex), go_on)?;
         for one in &scrubbed.damage {
             let (path, region, outcome) = (one.path.as_deref().unwrap_or_default(), one.region, one.outcome());
             tracing::error!(
