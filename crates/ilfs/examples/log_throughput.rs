@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use exraid::region::make;
 use exraid::{Aligned, Buffers, Device, Disk, Layout, Making, Uuid};
-use ilfs::clean::{Cleaned, Fate, Files, Move};
+use ilfs::clean::Cleaned;
+use ilfs::files::{Fate, Files, Move};
 use ilfs::place::BLOCK;
 use ilfs::write::Block;
 use ilfs::{Head, Log, Options, Owner, Place, Run, KEY, SEGMENT};

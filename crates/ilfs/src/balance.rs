@@ -11,10 +11,11 @@ use std::time::Instant;
 use pram::session::assert_may_wait;
 use pram::Session;
 
+use super::aside::SOON;
 use super::class;
-use super::clean::Files;
-use super::copies::{self, Copied};
+use super::copies::Copied;
 use super::error::Result;
+use super::files::Files;
 use super::table::{Segment, Standing, State, KEY};
 use super::Log;
 
@@ -120,7 +121,7 @@ impl Log {
                 Ok(Some(Copied::Made { sequence, bytes }))
             }
             Copied::Nothing => {
-                self.set_aside(segment.sequence, copies::SOON);
+                self.set_aside(segment.sequence, SOON);
                 Ok(None)
             }
             other => Ok(Some(other)),

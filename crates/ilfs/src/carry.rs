@@ -18,8 +18,8 @@ use pram::session::assert_may_wait;
 use pram::{Pod, Session};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::clean::Files;
 use super::error::{Error, Result};
+use super::files::Files;
 use super::live::Contents;
 use super::part::{content_of, Entry, Owner, Part, RawOwner};
 use super::place::{Place, Run, BLOCK, MOST_BLOCKS};

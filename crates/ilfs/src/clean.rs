@@ -26,63 +26,23 @@ use exraid::{Aligned, Background, Buffers, Op as Transfer, LATE};
 use pram::session::assert_may_wait;
 use pram::Session;
 
+use super::aside::SOON;
+use super::class;
 use super::discard::Discarding;
 use super::error::{Error, Result};
-use super::live::{Contents, Live};
+use super::files::{Fate, Files, Move};
+use super::live::Live;
 use super::part::{summary_blocks, Entry, Owner};
 use super::place::{Place, Run, BLOCK};
 use super::read::Reading;
-use super::sorted::Kind;
 use super::table::{Segment, State, KEY};
-use super::walk::Walk;
 use super::write::Block;
-use super::{class, copies};
 use super::{Head, Log};
 
 /// Blocks that are looked at and read at a time: between them `go_on` is asked.
 const BATCH: usize = 256;
 /// A segment of which less than one part in so many would be gained is left as it is.
 const GAIN: u32 = 32;
-
-/// What has become of a block.
-#[derive(Clone, Debug)]
-pub enum Fate {
-    /// Nothing leads to this place.
-    Dead,
-    Live,
-    /// Something does, and memory has a newer version that is committed and has no place yet: that is written instead. The
-    /// number is told again when it has been, so that what was written since is told from it.
-    Newer(Buffers, u64),
-}
-
-/// A block that has a new place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
-    pub owner: Owner,
-    pub from: Place,
-    pub to: Place,
-    /// The number that was told with a newer version; none: what lies at `from`.
-    pub newer: Option<u64>,
-}
-
-/// What the cleaner has to know of files. It waits for nothing when it asks.
-pub trait Files {
-    /// What has become of the block that was written for this owner, and lies here.
-    fn fate(&self, owner: Owner, place: Place) -> Result<Fate>;
-
-    /// Lets what leads to the old places, where it still does, lead to the new ones, and unlinks the old ones
-    /// ([`Log::unlink`]) in the same transactions; which of them it did.
-    fn relocate(&self, moves: &[Move]) -> Result<Vec<bool>>;
-
-    /// These cannot be read where they lie. What memory holds of them gives up its place, and is written anew in time; which.
-    fn keep(&self, blocks: &[(Owner, Place)]) -> Result<Vec<bool>>;
-
-    /// How the file of this owner is to lie, of which a block lies here, and its priority.
-    fn kind(&self, owner: Owner, place: Place) -> Result<Kind>;
-
-    /// The running epoch: what is changed now belongs to its commit. Called within an operation.
-    fn epoch(&self) -> u64;
-}
 
 /// What came of a wish to clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,10 +96,6 @@ impl Log {
     /// Does the cleaner leave that segment alone?
     pub(super) fn is_kept(&self, sequence: u64) -> bool {
         self.cleaner().kept.contains_key(&sequence)
-    }
-
-    pub(super) fn under_way(&self) -> std::sync::MutexGuard<'_, copies::Aside> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cleaner(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -314,46 +270,6 @@ impl Log {
         self.end(session, files, slot, segment, moved, why)
     }
 
-    /// What is in a segment, by the copy that tells most of it.
-    pub(super) fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
-        let (mut best, mut failed, mut is_cut) = (None::<Contents>, None, false);
-        let blocks_of = |contents: &Contents| contents.parts.iter().map(|part| part.entries.len()).sum::<usize>();
-        for copy in self.order(session, slot, segment, BLOCK)? {
-            match self.contents_of_copy(session, copy.slot, segment) {
-                Ok(contents) if contents.is_whole => return Ok(contents),
-                Ok(contents) => {
-                    is_cut |= contents.is_cut;
-                    if best.as_ref().is_none_or(|best| blocks_of(best) < blocks_of(&contents)) {
-                        best = Some(contents);
-                    }
-                }
-                Err(e) => (failed, is_cut) = (Some(e), true),
-            }
-        }
-        match (best, failed) {
-            (Some(best), _) => Ok(Contents { is_cut, ..best }),
-            (None, Some(e)) => Err(e),
-            (None, None) => Err(self.missing(session, slot)),
-        }
-    }
-
-    fn contents_of_copy(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
-        let lies = self.lies(session, slot)?;
-        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
-        let (mut parts, mut at, mut is_whole) = (Vec::new(), 0, true);
-        while at < segment.used {
-            let Some(part) = walk.next_of(segment.sequence, at) else { break };
-            is_whole &= part.block == at;
-            at = part.end();
-            self.sums().add(&part);
-            parts.push(part);
-        }
-        match walk.failed {
-            Some(e) if e.class.is_final() => Err(e.into()),
-            failed => Ok(Contents { parts, is_whole: is_whole && at == segment.used, is_cut: failed.is_some() }),
-        }
-    }
-
     /// The first half of 4, of what was found live by 3.
     fn gather(&self, session: &Session, files: &dyn Files, blocks: Vec<Live>, batch: &mut Batch) -> Result<()> {
         let mut live = Vec::new();
@@ -486,7 +402,7 @@ impl Log {
         })?;
         match why {
             _ if is_under_way => {
-                self.under_way().add(sequence, copies::SOON);
+                self.under_way().add(sequence, SOON);
                 Ok(Cleaned::Kept { sequence, why: Kept::UnderWay })
             }
             Some(why) if !freed => {

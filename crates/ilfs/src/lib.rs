@@ -14,12 +14,14 @@
 //! | [`table`] | the segment table in persistent RAM; its invariants |
 //! | `areas` | the regions, as this process has them open |
 //! | `placement` | which region the next segment goes to |
-//! | `room` | room for parts: sequence numbers, opening and filling segments, giving up blocks |
+//! | `numbers` | sequence numbers: reserving and issuing them |
+//! | `room` | room for parts: opening and filling segments, giving up blocks |
 //! | [`write`] | gathering blocks into parts, and writing those |
 //! | [`sorted`] | the same, of several classes at once |
 //! | [`read`] | reading runs of blocks, verified |
 //! | `sums` | the checksums that were read, in this process's memory |
 //! | [`ahead`] | what a reader will want next |
+//! | [`files`] | what the log asks files |
 //! | [`clean`] | the cleaner; making freed segments free |
 //! | [`keep`] | segments that are kept for the copy of the persistent RAM |
 //! | `late` | regions that do not answer |
@@ -29,6 +31,7 @@
 //! | [`discard`] | slots that are being given back to their disk, and by whom |
 //! | `known_lost` | what was found to be lost a moment ago |
 //! | `order` | which copy of a segment is read |
+//! | `aside` | segments that are left alone for a while |
 //! | [`copies`] | copies of segments: making those that are lacking |
 //! | [`live`] | where anything is |
 //! | [`balance`] | old content goes to regions that have less |
@@ -41,6 +44,7 @@
 //! | [`high_water`] | how far slots were ever used, in the labels |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
 //! | `walk` | from part to part through a segment |
+//! | `failure` | what a failure of a region means |
 //! | [`error`] | what can fail |
 //!
 //! ```text
@@ -57,6 +61,7 @@
 mod agenda;
 pub mod ahead;
 pub mod areas;
+mod aside;
 pub mod balance;
 pub mod carry;
 pub mod class;
@@ -64,6 +69,8 @@ pub mod clean;
 pub mod copies;
 pub mod discard;
 pub mod error;
+mod failure;
+pub mod files;
 mod gentle;
 mod high_water;
 pub mod keep;
@@ -71,6 +78,7 @@ mod known_lost;
 mod late;
 pub mod leave;
 pub mod live;
+mod numbers;
 pub mod old;
 mod order;
 pub mod part;
@@ -184,11 +192,11 @@ pub struct Log {
     /// Regions that are older than the memory, and nobody knows yet.
     old: Mutex<Vec<old::Old>>,
     /// Segments that could not be copied, and are left alone for a while.
-    aside: Mutex<copies::Aside>,
+    aside: Mutex<aside::Aside>,
     /// Of these, the ones of which a disk did not give all.
     unread: Mutex<HashSet<u64>>,
     /// Segments that could not be freed since something may be under way to them, and are left alone for a moment.
-    under_way: Mutex<copies::Aside>,
+    under_way: Mutex<aside::Aside>,
     /// Copies that are lacking; segments that are moved from one region to others; what is left of scrubbing; how far regions that leave
     /// were looked through.
     lacking: Mutex<Agenda<()>>,
@@ -203,7 +211,7 @@ pub struct Log {
     /// Regions whose hosts had no room for copies: until when they are not asked, and how long that was.
     full: Mutex<HashMap<u32, (Instant, Duration)>>,
     /// Which segments took no more parts, at several times.
-    closed: Mutex<VecDeque<copies::Closed>>,
+    closed: Mutex<VecDeque<aside::Closed>>,
     /// Regions that did not answer when it was looked last, which is told once.
     waits: Mutex<HashSet<u32>>,
     /// Slots that may be written to yet by requests that nobody waits for.

@@ -5,11 +5,12 @@ use std::ops::Range;
 use pram::session::assert_may_wait;
 use pram::Session;
 
-use super::clean::{Fate, Files};
 use super::error::{Error, Result};
+use super::files::{Fate, Files};
 use super::part::{Entry, Part};
 use super::place::{Place, BLOCK};
 use super::table::{Segment, State, Table, KEY};
+use super::walk::Walk;
 use super::Log;
 
 /// Slots that are looked at in one step.
@@ -67,6 +68,46 @@ impl Contents {
 }
 
 impl Log {
+    /// What is in a segment, by the copy that tells most of it.
+    pub(super) fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
+        let (mut best, mut failed, mut is_cut) = (None::<Contents>, None, false);
+        let blocks_of = |contents: &Contents| contents.parts.iter().map(|part| part.entries.len()).sum::<usize>();
+        for copy in self.order(session, slot, segment, BLOCK)? {
+            match self.contents_of_copy(session, copy.slot, segment) {
+                Ok(contents) if contents.is_whole => return Ok(contents),
+                Ok(contents) => {
+                    is_cut |= contents.is_cut;
+                    if best.as_ref().is_none_or(|best| blocks_of(best) < blocks_of(&contents)) {
+                        best = Some(contents);
+                    }
+                }
+                Err(e) => (failed, is_cut) = (Some(e), true),
+            }
+        }
+        match (best, failed) {
+            (Some(best), _) => Ok(Contents { is_cut, ..best }),
+            (None, Some(e)) => Err(e),
+            (None, None) => Err(self.missing(session, slot)),
+        }
+    }
+
+    fn contents_of_copy(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
+        let lies = self.lies(session, slot)?;
+        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
+        let (mut parts, mut at, mut is_whole) = (Vec::new(), 0, true);
+        while at < segment.used {
+            let Some(part) = walk.next_of(segment.sequence, at) else { break };
+            is_whole &= part.block == at;
+            at = part.end();
+            self.sums().add(&part);
+            parts.push(part);
+        }
+        match walk.failed {
+            Some(e) if e.class.is_final() => Err(e.into()),
+            failed => Ok(Contents { parts, is_whole: is_whole && at == segment.used, is_cut: failed.is_some() }),
+        }
+    }
+
     /// Where in a region anything was written, or is being written, that may be read again: in ascending order. What is written to
     /// segments that are opened later is not among it.
     pub fn live_ranges(&self, session: &Session, number: u32) -> Result<Vec<Range<u64>>> {

@@ -13,14 +13,14 @@ use exraid::{Aligned, Buffers, Class as Failure, Region, Request, Ticket};
 use pram::session::assert_may_wait;
 use pram::Session;
 
-use super::clean::{Fate, Files};
 use super::error::{Error, Result};
+use super::failure::is_gone;
+use super::files::{Fate, Files};
 use super::live::Live;
 use super::part::{Owner, Part};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, State, KEY};
 use super::walk::Walk;
-use super::write::is_gone;
 use super::Log;
 
 /// A block that was wrong.

@@ -24,11 +24,11 @@ use pram::Session;
 use super::areas::Lies;
 use super::class::Class;
 use super::error::{Error, Result};
+use super::failure::{cause_of, is_gone, is_of_the_slot};
 use super::late::GLANCE;
 use super::part::{content_of, summary_blocks, Entry, Owner, Part};
 use super::place::{Place, BLOCK};
 use super::room::{Room, Want};
-use super::table::Cause;
 use super::walk::Walk;
 use super::{Head, Log};
 
@@ -478,24 +478,6 @@ impl Writer<'_> {
             }
         }
     }
-}
-
-pub(super) fn is_gone(e: &exraid::Error) -> bool {
-    matches!(e.class, Failure::Gone | Failure::ReadOnly | Failure::Timeout)
-}
-
-/// Why a region takes nothing any more that has failed so.
-pub(super) fn cause_of(e: &exraid::Error) -> Cause {
-    match e.class {
-        Failure::Gone | Failure::ReadOnly => Cause::Missing,
-        Failure::Timeout => Cause::Late,
-        _ => Cause::Failed,
-    }
-}
-
-/// Is it a failure of what lies there, which is not used again then?
-pub(super) fn is_of_the_slot(e: &exraid::Error) -> bool {
-    !matches!(e.class, Failure::NoSpace | Failure::Gone | Failure::ReadOnly)
 }
 
 impl Copy {

@@ -5,7 +5,7 @@
 //!
 //! 1. is never evicted, as long as that is known ([`Union::without_doubtful`]);
 //! 2. is dirty again, so that write-back gives it another place, as soon as a region takes content ([`Union::keep_doubtful`], when a region
-//!    becomes doubtful or is given up; [`Files::keep`](ilfs::clean::Files::keep), when a read of the scrubber or the cleaner fails).
+//!    becomes doubtful or is given up; [`Files::keep`](ilfs::files::Files::keep), when a read of the scrubber or the cleaner fails).
 //!
 //! It gives up its place and becomes dirty in one transaction, under the locks of its file and of the log: whoever dies in between leaves
 //! it clean, and whoever comes next finds it so.

@@ -12,8 +12,9 @@ use super::clean::Cleaning;
 use super::{Count, Union};
 use crate::error::Result;
 use crate::node::Fs;
-use ilfs::clean::{Cleaned, Files, Reason};
+use ilfs::clean::{Cleaned, Reason};
 use ilfs::copies::Copied;
+use ilfs::files::Files;
 use ilfs::scrub::{Scrubbed, Wrong};
 use ilfs::table::{Cause, CLEANING};
 
@@ -283,6 +284,6 @@ impl Union {
     /// Whose a block is that was found wrong, and where in the file it lies now.
     pub fn page_now(&self, fs: &Fs, one: &Wrong) -> bool {
         let files = Cleaning::of(fs, self);
-        files.fate(one.owner, one.place).is_ok_and(|fate| !matches!(fate, ilfs::clean::Fate::Dead))
+        files.fate(one.owner, one.place).is_ok_and(|fate| !matches!(fate, ilfs::files::Fate::Dead))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use pram::{Region, Tx};
 
-use super::{slot_in, Change, Result, Segment, Standing, State, Where};
+use super::{slot_in, Change, RawTable, RawTableRegion, Result, Segment, Standing, State, Table, Where};
 use crate::class::CLASSES;
 use crate::Place;
 
@@ -157,85 +157,120 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
 pub fn check(region: &Region) -> Result<Vec<String>> {
     let Some((at, raw)) = Where::find(region)? else { return Ok(Vec::new()) };
     let table = at.table(region);
-    let (mut problems, mut miscounted) = (Vec::new(), Vec::new());
-    let (mut free, mut freed, mut waiting_for) = (vec![false; raw.end as usize], 0, 0);
-    let mut walk = |first: u64, state: State, each: &mut dyn FnMut(&Segment)| -> Result<u64> {
+    let regions = table.regions()?;
+    let in_list = vec![false; raw.end as usize];
+    let mut checked = Checked { table, raw, regions, in_list, problems: Vec::new() };
+    checked.check_lists()?;
+    checked.check_slots()?;
+    Ok(checked.problems)
+}
+
+/// A table that is checked.
+struct Checked<'r> {
+    table: Table<'r>,
+    raw: RawTable,
+    regions: Vec<(usize, RawTableRegion)>,
+    /// Of each slot: is it in a list?
+    in_list: Vec<bool>,
+    problems: Vec<String>,
+}
+
+impl Checked<'_> {
+    /// Follows a list of slots in one state; how many there are.
+    fn walk(&mut self, first: u64, state: State, each: &mut dyn FnMut(&Segment)) -> Result<u64> {
         let (mut next, mut count) = (slot_in(first), 0);
         while let Some(slot) = next {
-            let segment = table.get(slot)?;
-            if segment.state != state || std::mem::replace(&mut free[slot as usize], true) {
-                problems.push(format!("slot {slot} is {:?} in the list of the {state:?}", segment.state));
+            let segment = self.table.get(slot)?;
+            if segment.state != state || std::mem::replace(&mut self.in_list[slot as usize], true) {
+                self.problems.push(format!("slot {slot} is {:?} in the list of the {state:?}", segment.state));
                 break;
             }
             each(&segment);
             (next, count) = (segment.next, count + 1);
         }
         Ok(count)
-    };
-    let (mut spare, mut held, mut bad, mut slots) = (0, 0, 0, 0);
-    let regions = table.regions()?;
-    for (n, region) in &regions {
-        let reserved = walk(region.reserved, State::Free, &mut |_| ())?;
-        let unused = u64::from(region.range().end).saturating_sub(region.fresh);
-        let free = reserved + walk(region.free, State::Free, &mut |_| ())? + unused;
-        if (free, reserved) != (region.spare, region.held) {
-            let told = (region.spare, region.held);
-            miscounted.push(format!("region {n} of the log: {free} slots are free, {reserved} reserved, not {told:?}"));
-        }
-        if region.standing() == Standing::Taking {
-            (spare, held, bad, slots) =
-                (spare + free, held + reserved, bad + region.bad, slots + u64::from(region.slots));
-        }
     }
-    freed += walk(raw.freed, State::Freed, &mut |segment| {
-        waiting_for = segment.stamp.max(waiting_for);
-    })?;
-    problems.append(&mut miscounted);
-    let (mut live, mut copies, mut linked) = (Live::default(), HashSet::new(), HashSet::new());
-    let (counted, told) = ((spare, freed, held, bad, slots), (raw.spare, raw.waiting, raw.held, raw.bad, raw.slots));
-    if counted != told {
-        problems.push(format!("(free, waiting, reserved, bad, all) slots are {counted:?}, not {told:?}"));
-    }
-    for slot in table.slots()? {
-        let segment = table.get(slot)?;
-        let is_unused =
-            |region: &super::RawTableRegion| region.range().contains(&slot) && u64::from(slot) >= region.fresh;
-        let in_list = free[slot as usize] || regions.iter().any(|(_, region)| is_unused(region));
-        match segment.state {
-            State::Free | State::Freed if !in_list => problems.push(format!("slot {slot} is free in no list")),
-            state if state.is_used() && in_list => problems.push(format!("slot {slot} is in use and in a list")),
-            state if state.is_used() => {
-                live.add(segment.class, segment.live);
-                let homes = table.homes(slot, &segment)?;
-                linked.extend(homes[1..].iter().map(|home| home.slot));
-                let regions_of: HashSet<usize> = homes.iter().map(|home| home.n).collect();
-                if regions_of.len() < homes.len() || homes.iter().all(|home| home.partial) {
-                    problems.push(format!("segment {}: its copies are {homes:?}", segment.sequence));
-                }
-                let found = table.find(segment.sequence)?.map(|(slot, _)| slot);
-                if found != Some(slot) {
-                    problems.push(format!("segment {} leads to {found:?}, not {slot}", segment.sequence));
-                }
-                let is_whole = regions.iter().any(|(_, region)| slot_in(region.whole) == Some(slot));
-                let is_head = is_whole || raw.heads.iter().any(|head| slot_in(*head) == Some(slot));
-                let fits = segment.live <= segment.used && u64::from(segment.used) <= raw.blocks;
-                if !fits || segment.sequence >= raw.sequence || is_head != (state == State::Open) {
-                    problems.push(format!("slot {slot}: {segment:?}, next number {}", raw.sequence));
-                }
+
+    /// The lists of free slots, and what is counted of them.
+    fn check_lists(&mut self) -> Result<()> {
+        let mut miscounted = Vec::new();
+        let (mut spare, mut held, mut bad, mut slots) = (0, 0, 0, 0);
+        for (n, region) in self.regions.clone() {
+            let reserved = self.walk(region.reserved, State::Free, &mut |_| ())?;
+            let unused = u64::from(region.range().end).saturating_sub(region.fresh);
+            let free = reserved + self.walk(region.free, State::Free, &mut |_| ())? + unused;
+            if (free, reserved) != (region.spare, region.held) {
+                let told = (region.spare, region.held);
+                miscounted
+                    .push(format!("region {n} of the log: {free} slots are free, {reserved} reserved, not {told:?}"));
             }
-            State::Kept if in_list => problems.push(format!("slot {slot} is kept and in a list")),
-            State::Copy if in_list => problems.push(format!("slot {slot} is a copy and in a list")),
-            State::Copy => _ = copies.insert(slot),
-            _ => {}
+            if region.standing() == Standing::Taking {
+                (spare, held) = (spare + free, held + reserved);
+                (bad, slots) = (bad + region.bad, slots + u64::from(region.slots));
+            }
         }
+        let freed = self.walk(self.raw.freed, State::Freed, &mut |_| ())?;
+        self.problems.append(&mut miscounted);
+        let raw = &self.raw;
+        let (counted, told) =
+            ((spare, freed, held, bad, slots), (raw.spare, raw.waiting, raw.held, raw.bad, raw.slots));
+        if counted != told {
+            self.problems.push(format!("(free, waiting, reserved, bad, all) slots are {counted:?}, not {told:?}"));
+        }
+        Ok(())
     }
-    if copies != linked {
-        let odd: Vec<_> = copies.symmetric_difference(&linked).collect();
-        problems.push(format!("slots {odd:?} are copies of nothing, or no copies"));
+
+    /// Each slot, and what is counted of those in use.
+    fn check_slots(&mut self) -> Result<()> {
+        let (mut live, mut copies, mut linked) = (Live::default(), HashSet::new(), HashSet::new());
+        for slot in self.table.slots()? {
+            let segment = self.table.get(slot)?;
+            let is_unused = |region: &RawTableRegion| region.range().contains(&slot) && u64::from(slot) >= region.fresh;
+            let in_list = self.in_list[slot as usize] || self.regions.iter().any(|(_, region)| is_unused(region));
+            let mut wrong = |what: &str| self.problems.push(format!("slot {slot} is {what}"));
+            match segment.state {
+                State::Free | State::Freed if !in_list => wrong("free in no list"),
+                state if state.is_used() && in_list => wrong("in use and in a list"),
+                state if state.is_used() => {
+                    live.add(segment.class, segment.live);
+                    self.check_used(slot, &segment, &mut linked)?;
+                }
+                State::Kept if in_list => wrong("kept and in a list"),
+                State::Copy if in_list => wrong("a copy and in a list"),
+                State::Copy => _ = copies.insert(slot),
+                _ => {}
+            }
+        }
+        if copies != linked {
+            let odd: Vec<_> = copies.symmetric_difference(&linked).collect();
+            self.problems.push(format!("slots {odd:?} are copies of nothing, or no copies"));
+        }
+        let told = (self.raw.live, self.raw.mirrored);
+        if (live.all, live.mirrored) != told {
+            let live = format!("{} blocks are live, of these by class {:?}", live.all, live.mirrored);
+            self.problems.push(format!("{live}, not {told:?}"));
+        }
+        Ok(())
     }
-    if (live.all, live.mirrored) != (raw.live, raw.mirrored) {
-        let told = (raw.live, raw.mirrored);
-        problems.push(format!("{} blocks are live, of these by class {:?}, not {told:?}", live.all, live.mirrored));
+
+    /// A segment that is in use; the slots of its copies are `linked`.
+    fn check_used(&mut self, slot: u32, segment: &Segment, linked: &mut HashSet<u32>) -> Result<()> {
+        let homes = self.table.homes(slot, segment)?;
+        linked.extend(homes[1..].iter().map(|home| home.slot));
+        let regions_of: HashSet<usize> = homes.iter().map(|home| home.n).collect();
+        if regions_of.len() < homes.len() || homes.iter().all(|home| home.partial) {
+            self.problems.push(format!("segment {}: its copies are {homes:?}", segment.sequence));
+        }
+        let found = self.table.find(segment.sequence)?.map(|(slot, _)| slot);
+        if found != Some(slot) {
+            self.problems.push(format!("segment {} leads to {found:?}, not {slot}", segment.sequence));
+        }
+        let is_whole = self.regions.iter().any(|(_, region)| slot_in(region.whole) == Some(slot));
+        let is_head = is_whole || self.raw.heads.iter().any(|head| slot_in(*head) == Some(slot));
+        let fits = segment.live <= segment.used && u64::from(segment.used) <= self.raw.blocks;
+        if !fits || segment.sequence >= self.raw.sequence || is_head != (segment.state == State::Open) {
+            self.problems.push(format!("slot {slot}: {segment:?}, next number {}", self.raw.sequence));
+        }
+        Ok(())
     }
-    Ok(problems)
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use exraid::{Aligned, Buffers};
 
-use super::super::clean::{Cleaned, Fate, Files, Move, Reason};
+use super::super::clean::{Cleaned, Reason};
 use super::super::error::{Error, Result};
+use super::super::files::{Fate, Files, Move};
 use super::super::part::Owner;
 use super::super::place::{Place, Run};
 use super::super::sorted::Kind;

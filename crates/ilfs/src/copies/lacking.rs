@@ -1,0 +1,113 @@
+//! In how many copies content lies, where, and what lacks some.
+
+use std::collections::{BTreeSet, HashSet};
+
+use pram::Session;
+
+use crate::error::Result;
+use crate::place::{Place, BLOCK};
+use crate::room::seconds;
+use crate::table::{Home, Segment, Standing, KEY};
+use crate::{Class, Log};
+
+/// Copies that are lacking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacking {
+    /// Segments that lack a copy, and bytes of live content in them.
+    pub segments: u64,
+    pub bytes: u64,
+    /// Of these, those whose time has not come yet: lazy ones.
+    pub lazy: u64,
+    /// Bytes of segments of which no copy is there.
+    pub lost: u64,
+}
+
+impl Log {
+    /// Copies that a segment can have: domains that take content. By the table: this process may not know yet of a region that has come.
+    pub fn most_copies(&self, session: &Session) -> Result<usize> {
+        let regions = session.read(KEY, || self.at.table(session.region()).regions())?;
+        let taking = regions.iter().filter(|(_, region)| region.standing() == Standing::Taking);
+        Ok(taking.map(|(_, region)| region.domain()).collect::<HashSet<_>>().len())
+    }
+
+    /// Copies of the block that lies there, each whole and in a region that has not failed and does not leave. 0: it is in none.
+    pub fn copies_of(&self, session: &Session, place: Place) -> Result<u32> {
+        let table = self.at.table(session.region());
+        session.read(KEY, || match table.find(place.sequence())? {
+            Some((slot, segment)) => {
+                let homes = table.homes(slot, &segment)?;
+                let domains: BTreeSet<u64> = homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect();
+                Ok(domains.len() as u32)
+            }
+            None => Ok(0),
+        })
+    }
+
+    /// The number of the region with the first copy of the segment in which a block lies.
+    pub fn region_of(&self, session: &Session, place: Place) -> Result<Option<u32>> {
+        let table = self.at.table(session.region());
+        session.read(KEY, || {
+            let Some((slot, _)) = table.find(place.sequence())? else { return Ok(None) };
+            Ok(Some(table.region_of(slot)?.1.number))
+        })
+    }
+
+    /// Does the segment of this place lie as content of a class is to?
+    pub fn lies_as(&self, session: &Session, place: Place, class: Class) -> Result<bool> {
+        let table = self.at.table(session.region());
+        session.read(KEY, || {
+            let Some((slot, segment)) = table.find(place.sequence())? else { return Ok(true) };
+            Ok(segment.class == class.code()
+                && match class {
+                    Class::Whole(number) => table.region_of(slot)?.1.number == number,
+                    _ => true,
+                })
+        })
+    }
+
+    /// What lacks copies.
+    pub fn lacking(&self, session: &Session) -> Result<Lacking> {
+        let (mut told, now) = (Lacking::default(), seconds());
+        let (table, areas) = (self.at.table(session.region()), self.areas());
+        let there: Vec<usize> = areas.list.iter().filter(|area| area.region.is_some()).map(|area| area.n).collect();
+        self.each_used(session, &mut |slot, segment| {
+            let Ok(homes) = session.read(KEY, || table.homes(slot, &segment)) else { return };
+            let bytes = u64::from(segment.live) * BLOCK;
+            if !homes.iter().any(|home| !home.partial && there.contains(&home.n)) {
+                told.lost += bytes;
+            }
+            if homes.iter().filter(|home| counts(home)).count() < segment.wanted() as usize && segment.live > 0 {
+                told.segments += 1;
+                told.bytes += bytes;
+                told.lazy += if segment.due > now { bytes } else { 0 };
+            }
+        })?;
+        Ok(told)
+    }
+
+    pub(super) fn each_used(&self, session: &Session, each: &mut dyn FnMut(u32, Segment)) -> Result<()> {
+        let table = self.at.table(session.region());
+        for slot in session.read(KEY, || table.used_slots())? {
+            let segment = session.read(KEY, || table.get(slot))?;
+            if segment.state.is_used() {
+                each(slot, segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has any content ever wanted copies? Else nobody need look for those that are lacking.
+    pub fn has_mirrored(&self, session: &Session) -> Result<bool> {
+        Ok(self.head(session)?.mirrored.iter().any(|live| *live > 0))
+    }
+}
+
+/// Does it count as a copy: is it whole, and where nothing leaves and nothing has failed?
+pub(super) fn counts(home: &Home) -> bool {
+    !home.partial && home.standing == Standing::Taking
+}
+
+/// Domains with a copy that counts.
+pub(super) fn whole(homes: &[Home]) -> u64 {
+    homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect::<BTreeSet<_>>().len() as u64
+}

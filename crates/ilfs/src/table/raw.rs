@@ -1,0 +1,395 @@
+//! The words of the table: its head, its regions, its segments.
+
+use std::ops::Range;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::class::{wanted_copies, CLASSES};
+use crate::error::{Error, Result};
+
+/// Slots of a chunk.
+pub const CHUNK: u64 = 1024;
+/// Chains of a chain chunk.
+pub const BUCKETS: u64 = 512;
+/// Segments that are written to at a time, beside those of regions: of each class one for each [`crate::Head`].
+pub const HEADS: usize = 2 * CLASSES;
+/// The first word of a [`RawTable`].
+pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"CQ-TABLE");
+
+/// A region of the log, its slots, and which of them are free. Slots are kept as their number plus 1, so that 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawTableRegion {
+    pub number: u32,
+    /// What becomes of it: see [`Standing`].
+    pub standing: u32,
+    /// Its slots: the first, and how many.
+    pub first: u32,
+    pub slots: u32,
+    /// The first of the free slots for which no host keeps room, and the first slot that was never used.
+    pub free: u64,
+    pub fresh: u64,
+    /// The first of the free slots for which its host keeps room.
+    pub reserved: u64,
+    /// Slots that are free or were never used, of these the reserved ones, and slots that take no content: that are not used again,
+    /// or are [kept](State::Kept).
+    pub spare: u64,
+    pub held: u64,
+    pub bad: u64,
+    /// The slot that is written to with files that are to lie in this region as a whole.
+    pub whole: u64,
+    /// When it got this standing, in seconds since 1970.
+    pub since: u64,
+    /// Copies are never in two regions of one domain; 0: it is one of its own.
+    pub domain: u32,
+    /// Why it takes nothing: see [`Cause`].
+    pub cause: u32,
+    /// The mark of sequence numbers that its labels have, as far as that was raised with this memory.
+    pub mark: u64,
+    /// The mark to which its labels are being raised, or were last: where that was interrupted they have the one or the other.
+    pub raising: u64,
+}
+
+impl RawTableRegion {
+    /// Was raising its labels begun and interrupted, so that they have one of two marks?
+    pub fn is_in_doubt(&self) -> bool {
+        self.mark != self.raising
+    }
+}
+
+/// Why a region takes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Cause {
+    /// It is missing, or was: it takes content again when it is there.
+    Missing = 1,
+    /// Something written there may be lost: it takes content again when somebody says so.
+    Failed = 2,
+    /// It does not answer: it takes content again when it does.
+    Late = 3,
+}
+
+/// Added to the [`Cause`] of one that was leaving.
+pub(super) const LEAVES: u32 = 1 << 8;
+/// How far the copies that its content keeps are shifted beside that: see [`RawTableRegion::keeps`].
+pub(super) const KEEPS: u32 = 16;
+
+/// What becomes of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is none: what is here is of one that was removed.
+    None,
+    /// It takes content.
+    Taking,
+    /// It takes none, and what it has is moved.
+    Leaving,
+    /// It takes none: it is missing, or has failed. What it has may yet be there.
+    Failed,
+}
+
+impl RawTableRegion {
+    pub fn standing(&self) -> Standing {
+        match self.standing {
+            1 => Standing::Taking,
+            2 => Standing::Leaving,
+            3 => Standing::Failed,
+            _ => Standing::None,
+        }
+    }
+
+    pub fn cause(&self) -> Cause {
+        match self.cause & (LEAVES - 1) {
+            cause if cause == Cause::Missing as u32 => Cause::Missing,
+            cause if cause == Cause::Late as u32 => Cause::Late,
+            _ => Cause::Failed,
+        }
+    }
+
+    /// It has failed, and was leaving before: it goes on with that when it is back.
+    pub fn leaves(&self) -> bool {
+        self.standing() == Standing::Failed && self.cause & LEAVES != 0
+    }
+
+    /// Had it failed before it was to leave?
+    pub fn had_failed(&self) -> bool {
+        self.cause & (LEAVES - 1) != 0
+    }
+
+    /// Copies that content keeps which is to have so many, when the region leaves: as many, unless fewer were allowed then.
+    pub fn keeps(&self, wanted: u32) -> u32 {
+        match self.cause >> KEEPS {
+            0 => wanted,
+            allowed => wanted.min(allowed),
+        }
+    }
+
+    pub fn range(&self) -> Range<u32> {
+        self.first..self.first.saturating_add(self.slots)
+    }
+
+    /// The free slot that is used next, of those for which no host keeps room.
+    pub fn next_free(&self) -> Option<u32> {
+        let fresh = u64::from(self.range().end).gt(&self.fresh).then_some(self.fresh as u32);
+        slot_in(self.free).or(fresh)
+    }
+
+    /// The free slot that is used next, of those for which the host keeps room.
+    pub fn next_reserved(&self) -> Option<u32> {
+        slot_in(self.reserved)
+    }
+}
+
+/// What is known of the log as a whole: counts are of regions that take content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawTable {
+    pub magic: u64,
+    /// Offsets: of chunks, of the regions, of chain chunks.
+    pub directory: u64,
+    pub regions: u64,
+    pub chains: u64,
+    /// How many regions, also those that were removed; and how often that has changed.
+    pub count: u64,
+    pub changes: u64,
+    /// How many chains.
+    pub buckets: u64,
+    /// Blocks of a segment.
+    pub blocks: u64,
+    /// All slots have lower numbers.
+    pub end: u64,
+    /// Slots of regions that take content.
+    pub slots: u64,
+    /// The sequence number that is issued next, and that below which the labels allow it.
+    pub sequence: u64,
+    pub limit: u64,
+    /// Blocks written: the clock by which segments age.
+    pub clock: u64,
+    /// What orders the versions of a page: drawn for each block.
+    pub version: u64,
+    /// The freed slots, first and last, and how many.
+    pub freed: u64,
+    pub last_freed: u64,
+    pub waiting: u64,
+    /// How many slots are free or were never used; for how many of these hosts keep room; and slots that are not used again.
+    pub spare: u64,
+    pub held: u64,
+    pub bad: u64,
+    /// Blocks that are live, in all segments, and those that are promised.
+    pub live: u64,
+    pub promised: u64,
+    /// The epoch that persistent RAM was last recovered to when this table was put in order after it.
+    pub recovered: u64,
+    /// Of these live blocks, those in segments of each class that wants copies: two, three, four, lazily two.
+    pub mirrored: [u64; CLASSES - 1],
+    /// The slots that are written to, plus 1: by class, and of each by head.
+    pub heads: [u64; HEADS],
+    /// Background work that was asked for: see [`crate::tasks`].
+    pub tasks: u64,
+    /// Bytes in a second that background work copies at most; 0: as many as it can beside others.
+    pub rate: u64,
+    /// Scrubbing: segments below this sequence number were looked at, and when that began, in seconds since 1970.
+    pub scrubbed: u64,
+    pub scrub_began: u64,
+}
+
+/// A slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawSegment {
+    /// Sequence number (36 bits), live blocks (12), state (4), failed (1), head (2), class (4), partial (1), priority (2).
+    pub state: u64,
+    /// In use: when its content was written, by the clock, on average. Freed: in which epoch. Kept: since when, in seconds since 1970.
+    pub stamp: u64,
+    /// The next slot of its list, plus 1 (32 bits), blocks that are taken (16), parts (16).
+    pub link: u64,
+    /// The next copy, plus 1 (32 bits), when its copies are due, in seconds since 1970 (32).
+    pub copies: u64,
+}
+
+const _: () = assert!(size_of::<RawTable>() == 328 && size_of::<RawSegment>() == 32);
+const _: () = assert!(size_of::<RawTableRegion>() == 104);
+/// Bytes of a chunk, and of a chain chunk.
+pub const CHUNK_BYTES: u64 = CHUNK * size_of::<RawSegment>() as u64;
+pub(super) const CHAINS_BYTES: u64 = BUCKETS * 8;
+
+/// What a slot is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It can be used.
+    Free,
+    /// It takes parts.
+    Open,
+    /// It takes no more.
+    Full,
+    /// Its live blocks are being moved: nothing that is not linked yet may be.
+    Cleaning,
+    /// Nothing in it is live; it waits for a commit.
+    Freed,
+    /// Its content is being given back to the disk.
+    Discarding,
+    /// Something could not be written there: it is not used again.
+    Bad,
+    /// It has the content of a segment that is in another slot.
+    Copy,
+    /// It is kept for the copy of the persistent RAM.
+    Kept,
+}
+
+impl State {
+    const ALL: [State; 9] = [
+        State::Free,
+        State::Open,
+        State::Full,
+        State::Cleaning,
+        State::Freed,
+        State::Discarding,
+        State::Bad,
+        State::Copy,
+        State::Kept,
+    ];
+
+    fn from_raw(raw: u64) -> Option<State> {
+        State::ALL.get(raw as usize).copied()
+    }
+
+    /// Is it what the sequence number of its segment leads to?
+    pub fn is_used(self) -> bool {
+        matches!(self, State::Open | State::Full | State::Cleaning)
+    }
+}
+
+/// A slot, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub sequence: u64,
+    pub live: u32,
+    pub state: State,
+    /// A write to it failed: it is given up once nothing in it is live.
+    pub failed: bool,
+    /// Which head filled it.
+    pub head: u8,
+    /// The code of its [`Class`](crate::class::Class).
+    pub class: u8,
+    /// Of a copy: it is being made, or was by one who died.
+    pub partial: bool,
+    /// The highest of the files' in it, when it was written: 0 low to 2 high.
+    pub priority: u8,
+    pub stamp: u64,
+    pub next: Option<u32>,
+    /// Blocks that are taken.
+    pub used: u32,
+    pub parts: u32,
+    /// The next of its copies.
+    pub copy: Option<u32>,
+    /// Of a lazy one: when its copies are to be made, in seconds since 1970.
+    pub due: u32,
+}
+
+const LIVE_AT: u32 = 36;
+const STATE_AT: u32 = 48;
+const FAILED_AT: u32 = 52;
+const HEAD_AT: u32 = 53;
+const CLASS_AT: u32 = 55;
+const PARTIAL_AT: u32 = 59;
+const PRIORITY_AT: u32 = 60;
+
+fn bits(word: u64, at: u32, bits: u32) -> u64 {
+    word >> at & ((1 << bits) - 1)
+}
+
+pub(crate) fn slot_in(word: u64) -> Option<u32> {
+    (word as u32).checked_sub(1)
+}
+
+pub(super) fn slot_word(slot: Option<u32>) -> u64 {
+    slot.map_or(0, |slot| u64::from(slot) + 1)
+}
+
+impl Segment {
+    pub const FREE: Segment = Segment {
+        sequence: 0,
+        live: 0,
+        state: State::Free,
+        failed: false,
+        head: 0,
+        class: 0,
+        partial: false,
+        priority: 0,
+        stamp: 0,
+        next: None,
+        used: 0,
+        parts: 0,
+        copy: None,
+        due: 0,
+    };
+
+    pub(super) fn from_raw(words: [u64; 4]) -> Result<Segment> {
+        let [state, stamp, link, copies] = words;
+        let damaged = || Error::Corrupt(format!("a segment of the log has the state {state:#x}"));
+        let class = bits(state, CLASS_AT, 4) as u8;
+        wanted_copies(class).ok_or_else(damaged)?;
+        Ok(Segment {
+            sequence: bits(state, 0, LIVE_AT),
+            live: bits(state, LIVE_AT, STATE_AT - LIVE_AT) as u32,
+            state: State::from_raw(bits(state, STATE_AT, 4)).ok_or_else(damaged)?,
+            failed: bits(state, FAILED_AT, 1) == 1,
+            head: bits(state, HEAD_AT, 2) as u8,
+            class,
+            partial: bits(state, PARTIAL_AT, 1) == 1,
+            priority: bits(state, PRIORITY_AT, 2) as u8,
+            stamp,
+            next: slot_in(link & u64::from(u32::MAX)),
+            used: bits(link, 32, 16) as u32,
+            parts: bits(link, 48, 16) as u32,
+            copy: slot_in(copies & u64::from(u32::MAX)),
+            due: bits(copies, 32, 32) as u32,
+        })
+    }
+
+    /// As it is kept.
+    pub fn to_raw(self) -> [u64; 4] {
+        let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or(0) as u64;
+        let flags = u64::from(self.failed) << FAILED_AT
+            | u64::from(self.head) << HEAD_AT
+            | u64::from(self.class) << CLASS_AT
+            | u64::from(self.partial) << PARTIAL_AT
+            | u64::from(self.priority) << PRIORITY_AT;
+        let word = self.sequence | u64::from(self.live) << LIVE_AT | state << STATE_AT | flags;
+        let link = slot_word(self.next) | u64::from(self.used) << 32 | u64::from(self.parts) << 48;
+        [word, self.stamp, link, slot_word(self.copy) | u64::from(self.due) << 32]
+    }
+
+    /// Copies that it is to have in the end.
+    pub fn wanted(&self) -> u32 {
+        wanted_copies(self.class).unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_four_words() {
+        let segment = Segment {
+            sequence: (1 << 36) - 1,
+            live: 2048,
+            state: State::Bad,
+            failed: true,
+            head: 1,
+            class: 5,
+            partial: true,
+            priority: 2,
+            stamp: u64::MAX,
+            next: Some(u32::MAX - 2),
+            used: 2048,
+            parts: 1024,
+            copy: Some(u32::MAX - 2),
+            due: u32::MAX,
+        };
+        assert_eq!(Segment::from_raw(segment.to_raw()).expect("it is whole"), segment);
+        assert_eq!(Segment::from_raw([0; 4]).expect("zeros are free"), Segment::FREE);
+        assert!(Segment::from_raw([10 << 48, 0, 0, 0]).is_err());
+        assert!(Segment::from_raw([6 << 55, 0, 0, 0]).is_err(), "there is no such class");
+    }
+}
