@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::NewDisk;
 use crate::error::{Error, Result};
-use crate::members::Replacement;
 use crate::status::Status;
+use crate::volume::members::Replacement;
 use crate::volume::Volume;
 
 /// The socket's name.

@@ -12,8 +12,7 @@
 //! | [`marks`] | which stretches copies may differ in, after a power cut |
 //! | [`resync`] | making them the same |
 //! | [`config`] | `volume.toml` |
-//! | [`volume`] | making, opening and closing a volume |
-//! | [`members`] | its disks: rebuilt, replaced |
+//! | [`volume`] | a volume: making, opening and closing it; its disks rebuilt, replaced |
 //! | [`status`] | how it does |
 //! | [`control`] | asking the process that serves it |
 //! | [`error`] | what can fail |
@@ -40,7 +39,6 @@ pub mod device;
 pub mod error;
 pub mod linear;
 pub mod marks;
-pub mod members;
 pub mod resync;
 pub mod status;
 mod turns;

@@ -10,8 +10,6 @@ use crate::{crates, expect_only, sources, Source};
 /// Those that still do.
 const EXCEPTIONS: &[&str] = &[
     "bench: figures, workload",
-    "export: members, volume",
-    "exraid: meter, region",
     "fs: compress, node",
     "fs: node, ubj",
     "pram: blocks, heap",

@@ -23,8 +23,6 @@ const FUNCTIONS: &[&str] = &[
 ];
 const FILES: &[&str] = &[
     "crates/bench/src/args.rs",
-    "crates/exraid/src/duplex/mod.rs",
-    "crates/exraid/src/region/set.rs",
     "crates/fs/src/file/tests/edges.rs",
     "crates/fs/src/fsck/mod.rs",
     "crates/fs/src/inode.rs",

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use export::config::{Kind, NewDisk, NewRegion};
 use export::control::Control;
-use export::members::Replacement;
 use export::status::{DiskStatus, RegionStatus};
+use export::volume::members::Replacement;
 use export::volume::HowToMake;
 use export::{BlockDevice, Status, Volume};
 

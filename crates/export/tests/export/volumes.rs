@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use export::config::{Config, Kind, NewDisk, NewRegion};
-use export::members::Replacement;
+use export::volume::members::Replacement;
 use export::volume::HowToMake;
 use export::{control, BlockDevice, Status, Volume};
 use exraid::label::{MemberState, END};

@@ -3,6 +3,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | `store` | the words in which all of that is kept, for one process or for all that share a region |
+//! | [`shared`] | those that all processes have of a region |
 //! | `average` | averages, and how long requests took |
 //! | [`stutter`] | a disk that slows down, told apart from one of which much is asked |
 //!
@@ -11,6 +12,7 @@
 //! 1/e of what is new. Bytes count when their request ends.
 
 mod average;
+pub mod shared;
 mod store;
 pub mod stutter;
 #[cfg(test)]
@@ -28,8 +30,8 @@ use rustix::time::{clock_gettime, ClockId};
 use crate::device::Kind;
 use crate::error::Class;
 use crate::label::Uuid;
-use crate::region::between::Meters;
 use average::{Average, Latency};
+use shared::Meters;
 use store::{direction, latency, Of, Store, ERRORS, FOLDED, LAST_AT, LAST_END, TURN};
 pub use store::{PROCESSES, WORDS};
 use stutter::{Ended, Judge, Stutter};

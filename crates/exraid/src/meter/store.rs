@@ -18,8 +18,8 @@ use std::ops::{Index, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
+use super::shared::Meters;
 use crate::error::Class;
-use crate::region::between::Meters;
 use crate::sys::shared::Words;
 
 /// Words of a meter: two pages. The last one of each page is nobody's ([`Words::of`]).

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::between::{Between, Common, Meters, Opening};
+use super::between::{Between, Common, Opening};
 use super::mirror::Mirror;
 use super::raid5::{Raid5, MOST_CHUNK};
 use super::set::{Finder, Others, Part, Set};
@@ -14,6 +14,7 @@ use super::{Begin, Map, Region, Volume};
 use crate::device::Device;
 use crate::error::OpenError;
 use crate::label::{data_of, stamp, Epoch, Label, Layout, MemberState, Relation, Uuid};
+use crate::meter::shared::Meters;
 
 /// Disks of one region, with their labels, by role.
 type Labelled = BTreeMap<usize, (Arc<dyn Device>, Label)>;
@@ -182,8 +183,8 @@ fn meters(
 ) -> Result<Option<Arc<Meters>>, OpenError> {
     let failed = |e| OpenError::Transfer(super::between::failed(any.name(), &e));
     match (joined, common) {
-        (Some((_, opening)), Some(common)) => Meters::join(common, opening).map_err(failed),
-        (None, Some(common)) => Ok(Some(Meters::look(common, number))),
+        (Some((_, opening)), Some(common)) => common.meters(opening).map_err(failed),
+        (None, Some(common)) => Ok(Some(common.look_at_meters(number))),
         _ => Ok(None),
     }
 }

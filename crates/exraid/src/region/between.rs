@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 use super::SHIFT;
 use crate::error::{Class, Error, Result};
 use crate::meter;
+use crate::meter::shared::{self, Meters};
 use crate::sys::shared::{is_excluded, lock, Lock, Words};
 
 /// Words of a region.
@@ -69,10 +70,8 @@ const GATE: u64 = 5;
 const SLOTS: u64 = 64;
 const STRIPES: u64 = 4096;
 
-/// Where the meters are: behind the words of all regions. Each region has one of its own, and one for each member.
+/// Where the meters are: behind the words of all regions.
 const METERS_AT: u64 = 1 << 31;
-const METERS: u64 = 33;
-const METER: u64 = (meter::WORDS * size_of::<AtomicU64>()) as u64;
 const _: () = assert!(REGIONS * BYTES <= METERS_AT && SLOTS + meter::PROCESSES as u64 <= STRIPES);
 
 /// How long somebody may take to open a region.
@@ -96,6 +95,25 @@ impl Common {
     /// after others have taken its locks for gone.
     pub fn held(&self) -> io::Result<Arc<OwnedFd>> {
         Ok(Arc::new(self.file.try_clone()?.into()))
+    }
+
+    /// What is measured of a region, for one who measures, as it has been opened. None where all slots are others'.
+    pub fn meters(&self, opening: &Opening) -> io::Result<Option<Arc<Meters>>> {
+        let number = ((opening.between.base >> SHIFT) - 1) as u32;
+        let mut known = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(meters) = known.get(&number).and_then(Weak::upgrade) {
+            return Ok(Some(meters));
+        }
+        let meters = Meters::join(&self.file, meters_at(number), opening.is_alone)?.map(Arc::new);
+        if let Some(meters) = &meters {
+            known.insert(number, Arc::downgrade(meters));
+        }
+        Ok(meters)
+    }
+
+    /// The same, for one who only looks at what others have measured.
+    pub fn look_at_meters(&self, number: u32) -> Arc<Meters> {
+        Arc::new(Meters::look(&self.file, meters_at(number)))
     }
 }
 
@@ -272,87 +290,10 @@ impl Between {
     }
 }
 
-/// What is measured of a region, by one of the processes that have it open.
-pub struct Meters {
-    file: Arc<File>,
-    number: u32,
-    /// That of this process; none for one who only looks.
-    slot: Option<usize>,
-    /// Nobody else had the region open when this one came.
-    is_alone: bool,
-    /// A bit for each meter that is in use here.
-    attached: AtomicU64,
-}
-
-impl Drop for Meters {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            // As in `unlock`.
-            let _ = lock(&self.file, &self.range(slot), Lock::None);
-        }
-    }
-}
-
-impl Meters {
-    /// For one who measures. None where all slots are others'.
-    pub fn join(common: &Common, opening: &Opening) -> io::Result<Option<Arc<Meters>>> {
-        let number = ((opening.between.base >> SHIFT) - 1) as u32;
-        let mut known = common.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(meters) = known.get(&number).and_then(Weak::upgrade) {
-            return Ok(Some(meters));
-        }
-        let mut meters = Meters::new(common, number);
-        for slot in 0..meter::PROCESSES {
-            if lock(&common.file, &meters.range(slot), Lock::Exclusive)? {
-                (meters.slot, meters.is_alone) = (Some(slot), opening.is_alone);
-                let meters = Arc::new(meters);
-                known.insert(number, Arc::downgrade(&meters));
-                return Ok(Some(meters));
-            }
-        }
-        Ok(None)
-    }
-
-    fn new(common: &Common, number: u32) -> Meters {
-        Meters { file: common.file.clone(), number, slot: None, is_alone: false, attached: AtomicU64::new(0) }
-    }
-
-    /// For one who only looks at what others have measured.
-    pub fn look(common: &Common, number: u32) -> Arc<Meters> {
-        Arc::new(Meters::new(common, number))
-    }
-
-    /// Does this process begin to use a meter? Not where it has had it for a while.
-    pub fn begins(&self, which: usize) -> bool {
-        self.attached.fetch_or(1 << which, Ordering::SeqCst) & 1 << which == 0
-    }
-
-    fn range(&self, slot: usize) -> Range<u64> {
-        let at = base(self.number) + SLOTS + slot as u64;
-        at..at + 1
-    }
-
-    /// The words of one of the meters.
-    pub fn words(&self, which: usize) -> io::Result<Words> {
-        if u64::from(self.number) >= REGIONS || which as u64 >= METERS {
-            return Err(io::Error::other(format!("region {}: there is no meter {which}", self.number)));
-        }
-        let n = u64::from(self.number) * METERS + which as u64;
-        Words::of(&self.file, METERS_AT + n * METER, meter::WORDS)
-    }
-
-    pub fn slot(&self) -> Option<usize> {
-        self.slot
-    }
-
-    pub fn is_alone(&self) -> bool {
-        self.is_alone
-    }
-
-    /// Does a process have that slot? Where the kernel does not tell, it does.
-    pub fn is_alive(&self, slot: usize) -> bool {
-        is_excluded(&self.file, &self.range(slot), Lock::Exclusive).unwrap_or(true)
-    }
+/// Where the meters of a region are.
+fn meters_at(number: u32) -> shared::Place {
+    let words = (u64::from(number) < REGIONS).then(|| METERS_AT + u64::from(number) * shared::BYTES);
+    shared::Place { number, locks: base(number) + SLOTS, words }
 }
 
 fn wait(pause: &mut Duration) {

@@ -1,6 +1,8 @@
-//! Making, opening and closing a volume.
+//! A volume: making, opening and closing it; in [`members`] its disks are rebuilt and replaced, while it is open.
 //!
 //! One process at a time has a volume: it locks the directory, and each disk for itself.
+
+pub mod members;
 
 use std::fs::{DirBuilder, File};
 use std::ops::Range;
@@ -19,8 +21,8 @@ use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::linear::Linear;
 use crate::marks::{Marks, MARKS};
-use crate::members::Rebuilds;
 use crate::resync::{can_differ, resync};
+use members::Rebuilds;
 
 /// Who has the volume holds a lock on this file of its directory.
 const LOCK: &str = "lock";

@@ -21,9 +21,9 @@ use std::time::Duration;
 use exraid::label::{MemberState, END};
 use exraid::{Device, Disk, Making, Region, Uuid};
 
+use super::{alone, label_of, taken, Volume};
 use crate::config::NewDisk;
 use crate::error::{Error, Result};
-use crate::volume::{alone, label_of, taken, Volume};
 
 /// How long a rebuild waits for writers before a piece: they come first.
 const GIVE_WAY: Duration = Duration::from_millis(2);
