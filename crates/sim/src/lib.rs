@@ -15,6 +15,7 @@
 //! | [`explore`] | the explorer: runs a scenario, judges every crash state |
 //! | [`blocks`] | the explorer for blocks beside the heap |
 //! | [`scenario`] | the scenarios |
+//! | `stage` | whose turn it is, of several threads and processes; deaths |
 //! | [`copy`] | the explorer for `logged`: memory, marks, redo logs and image together |
 //! | [`large`] | the explorer for large files: memory, copy, and the disk with their content |
 //!
@@ -40,5 +41,6 @@ pub mod medium;
 pub mod model;
 pub mod op;
 pub mod scenario;
+mod stage;
 pub mod trace;
 pub mod tree;

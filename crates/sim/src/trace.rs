@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use crate::copy::several::stage::player;
+use crate::stage::player;
 
 /// One thing that the medium was told.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,6 @@ const EXCEPTIONS: &[&str] = &[
     "pram: heap, runtime",
     "pram: heap, session",
     "pram: session, tx",
-    "sim: copy, explore",
     "sim: explore, scenario",
 ];
 

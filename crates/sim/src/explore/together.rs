@@ -1,5 +1,5 @@
 //! Several operations at once when the crash comes: threads of one process, of which one has its turn, and where it
-//! passes on, and to whom, a seed decides (see [`stage`](crate::copy::several)).
+//! passes on, and to whom, a seed decides (see [`stage`](crate::stage)).
 //!
 //! Each works on names of its own in a directory of all, so that whatever their order they come to the same. What may be
 //! found: of each thread's operations all that had returned, none that had not begun, and of the one under way all or
@@ -18,11 +18,11 @@ use super::{
     assert_none, bytes_of, check, explore_each, format_on, guarded, medium, name_of, name_of_choice, open, sweep,
     Depth, Failure, Filter, Sabotage,
 };
-use crate::copy::several::stage::Stage;
 use crate::crash::{Medium, Point};
 use crate::medium::Discipline;
 use crate::model::Model;
 use crate::op::{Op, Runner};
+use crate::stage::Stage;
 use crate::trace::{Event, Recorder};
 use crate::tree::{difference, normalise, snapshot, Tree};
 

@@ -5,7 +5,6 @@
 //! | --- | --- |
 //! | this | exploring: orders of turns, deaths, power cuts |
 //! | [`perform`] | a performance from beginning to end, and its judgement |
-//! | [`stage`] | whose turn it is; deaths |
 //! | [`pool`] | shared memory, disks, and the processes attached to them |
 //! | [`play`] | what everybody does |
 //! | [`oracle`] | what a power cut may leave |
@@ -18,7 +17,6 @@ mod oracle;
 mod perform;
 mod play;
 mod pool;
-pub(crate) mod stage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,9 +30,9 @@ use super::world::{look, reload, World};
 use super::{caught, seed_of, Filter, Verdicts};
 use crate::crash::Choice;
 use crate::explore::{check, name_of_choice, work_with};
+use crate::stage::{At, Counts, How, Mishap};
 use oracle::Timeline;
 use perform::{perform, Performance};
-use stage::{At, Counts, How, Mishap};
 
 pub use play::{Act, Base, Company, Part, Play, Scene};
 

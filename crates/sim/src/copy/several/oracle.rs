@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::super::disk::Files;
 use super::super::history::{notes, undo_logs, Still};
 use super::super::tape::{Event, Moment};
-use super::stage::Use;
+use crate::stage::Use;
 
 /// Events before a wait returned, and before it was called: what was done by then.
 pub type Promise = (usize, usize);

@@ -14,11 +14,11 @@ use super::super::world::look;
 use super::oracle::{Promise, Timeline};
 use super::play::{Act, Base, Play};
 use super::pool::Pool;
-use super::stage::{Counts, Fall, Mishap, Stage};
 use super::{lock, Sabotage};
 use crate::explore::{check, panic_text, sweep};
 use crate::model::Model;
 use crate::op::{Done, Op, Runner};
+use crate::stage::{Counts, Fall, Mishap, Stage};
 use crate::tree::difference;
 
 /// What became of a play.

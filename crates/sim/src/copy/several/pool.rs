@@ -23,9 +23,9 @@ use super::super::history::Still;
 use super::super::ledger::Ledger;
 use super::super::tape::{disks_of, Tape, TapeMedium};
 use super::super::world::{identity, UUID};
-use super::stage::{player, How, Stage, Undertaker};
 use super::{lock, Sabotage};
 use crate::explore::keys;
+use crate::stage::{player, How, Stage, Undertaker};
 
 /// The memory and disks of a pool.
 pub struct Pool {
