@@ -17,6 +17,7 @@
 //! | [`rig`] | slow disks: loop devices that the block throttle holds to a speed |
 //! | [`raw`] | a disk by itself, as the measure of what is possible |
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
+//! | [`run`] | running what is asked for |
 //! | [`workload`] | one module per workload |
 //! | [`figures`] | what is published: the JSON of each workload, and the tables made of them |
 //! | [`clock`], [`cpu`] | time, pinning |
@@ -38,6 +39,7 @@ mod place;
 mod program;
 mod raw;
 mod rig;
+mod run;
 mod setting;
 mod side;
 mod subject;
@@ -58,7 +60,7 @@ pub fn run(args: Args) -> Result<(), Error> {
         _ => {}
     }
     if supervise::is_supervised() {
-        workload::run(&args)
+        run::run(&args)
     } else {
         supervise::run_supervised(args.what.disk())
     }

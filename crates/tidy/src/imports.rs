@@ -9,7 +9,6 @@ use crate::{crates, expect_only, sources, Source};
 
 /// Those that still do.
 const EXCEPTIONS: &[&str] = &[
-    "bench: figures, workload",
     "fs: compress, node",
     "fs: node, ubj",
     "pram: blocks, heap",

@@ -1,0 +1,127 @@
+//! Runs what is asked for: one workload, or all that are published.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::args::{Args, Publish, What};
+use crate::context::Context;
+use crate::error::Error;
+use crate::figures;
+use crate::supervise::Base;
+use crate::workload::{
+    bigdir, check, compression, databases, disks, durable, filebench, large, largefile, memory, mixed, mramfs, open,
+    packed, places, postmark, scale, smallfile, stalls, sustained, ubj,
+};
+use report::plot;
+use report::table;
+use report::{Outcome, Report};
+
+/// Columns that a table has at most.
+const COLUMNS: usize = 30;
+
+/// Runs what `args` asks for, prints it and writes the JSON.
+pub fn run(args: &Args) -> Result<(), Error> {
+    // First of all: a file that cannot be written is better known now than after the run, and the run may
+    // cover the place where it lies.
+    let json = args.json.as_ref().map(|file| File::create(file).map_err(Error::file(file))).transpose()?;
+    let plots = args.plots.as_deref();
+    plots.map_or(Ok(()), writable)?;
+    let base = Base::take()?;
+    let context = Context::new(args, &base)?;
+    let blank = Report::begin(context.quick);
+    context.progress.print(&blank.machine.describe());
+    let outcome = match &args.what {
+        What::All => all(&context, |_, _| Ok(()))?,
+        What::Publish(publish) => published(&context, publish, &blank)?,
+        what => measure(what, &context)?,
+    };
+    if !outcome.findings.is_empty() {
+        context.progress.print(&table::findings(&outcome.findings, context.quick));
+    }
+    if let Some(dir) = plots {
+        plot::write(dir, &outcome).map_err(Error::io("the plots"))?;
+    }
+    let report = Report { outcome, failures: context.into_failures(), ..blank };
+    if let Some(file) = json {
+        report.write(file).map_err(Error::io("the JSON report"))?;
+    }
+    if report.failures.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Failed(report.failures))
+    }
+}
+
+/// Runs one workload and prints its tables.
+fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
+    let outcome = match what {
+        What::Smallfile(args) => smallfile::run(context, args)?,
+        What::Scale(args) => scale::run(context, args)?,
+        What::Postmark(args) => postmark::run(context, args)?,
+        What::Bigdir(args) => bigdir::run(context, args)?,
+        What::Open(args) => open::run(context, args)?,
+        What::Fsck(args) => check::run(context, args)?,
+        What::Memory(args) => memory::run(context, args)?,
+        What::Compression(args) => compression::run(context, args)?,
+        What::Packed(args) => packed::run(context, args)?,
+        What::Durable(args) => durable::run(context, args)?,
+        What::Large(args) => large::run(context, args)?,
+        What::Filebench(args) => filebench::run(context, args)?,
+        What::Largefile(args) => largefile::run(context, args)?,
+        What::PostmarkLarge(args) => mixed::run(context, args)?,
+        What::Sustained(args) => sustained::run(context, args)?,
+        What::Databases(args) => databases::run(context, args)?,
+        What::Ubj(args) => ubj::run(context, args)?,
+        What::Disks(args) => disks::run(context, args)?,
+        What::Mramfs(args) => mramfs::run(context, args)?,
+        What::Places => places::run(context)?,
+        What::Stalls => stalls::run(context)?,
+        // Several, or answered before a run is set up.
+        What::All | What::Publish(_) | What::Figures(_) | What::Worker(_) => Outcome::default(),
+    };
+    for section in &outcome.sections {
+        // What goes on over time is for the plot.
+        match section.measures().len() {
+            ..=COLUMNS => context.progress.print(&table::section(section)),
+            points => {
+                context.progress.print(&format!("\n{}: {points} points, in the JSON and the plot", section.title))
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Everything that is published. A workload that fails is told of at the end; the others go on. `done` is told the name
+/// and the outcome of each that has not failed even in part.
+fn all(context: &Context, done: impl Fn(&str, &Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
+    let mut outcome = Outcome::default();
+    for (name, what) in figures::workloads() {
+        let failed = context.failures();
+        match measure(&what, context) {
+            Ok(one) => {
+                if context.failures() == failed {
+                    done(name, &one)?;
+                }
+                outcome.extend(one);
+            }
+            Err(e) => context.failed(name, &e),
+        }
+    }
+    Ok(outcome)
+}
+
+/// The same, each written to a file of its own as soon as it is known, and drawn.
+fn published(context: &Context, publish: &Publish, blank: &Report) -> Result<Outcome, Error> {
+    writable(&publish.to)?;
+    all(context, |name, outcome| {
+        let path = figures::file(&publish.to, name);
+        let file = File::create(&path).map_err(Error::file(&path))?;
+        Report { outcome: outcome.clone(), ..blank.clone() }.write(file).map_err(Error::io("the JSON report"))?;
+        plot::write(&publish.to, outcome).map_err(Error::io("the plots"))
+    })
+}
+
+/// Can a file be made in `dir`? That is better known now than after the first workload.
+fn writable(dir: &Path) -> Result<(), Error> {
+    tempfile::tempfile_in(dir).map(drop).map_err(Error::file(dir))
+}
