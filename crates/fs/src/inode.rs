@@ -16,6 +16,7 @@
 //! | --- | --- |
 //! | this | the table, and who gets which free inode |
 //! | [`packed`] | reading inodes of a packed block where they are |
+//! | [`node`] | an inode in the hands of an operation |
 //! | [`decoded`] | those that this process has read last |
 //! | [`packing`] | packing and unpacking blocks |
 //! | [`profiles`] | what they are coded with |
@@ -24,6 +25,7 @@
 
 mod decoded;
 mod give_back;
+mod node;
 mod packed;
 pub(crate) mod packing;
 pub(crate) mod profiles;
@@ -42,6 +44,7 @@ use crate::layout::{tag, InodeBlock, RawInode, Super, INODE, MAX_INODES, PACKED,
 use crate::Ino;
 
 pub use give_back::give_back;
+pub(crate) use node::{content_of, Node};
 
 use decoded::Decoded;
 use profiles::Profiles;

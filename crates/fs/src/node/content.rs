@@ -677,7 +677,7 @@ impl Fs {
             let sought = self.session().read(ino, || {
                 let raw = self.raw(ino)?;
                 check_regular(&raw)?;
-                let c = super::lookup::content_of(ino, &raw);
+                let c = super::content_of(ino, &raw);
                 match what {
                     Seek::Data => file::seek_data(self.region(), &c, from),
                     Seek::Hole => file::seek_hole(self.region(), &c, from),

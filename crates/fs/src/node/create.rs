@@ -256,7 +256,7 @@ impl Fs {
         new: &New,
     ) -> Result<()> {
         if !new.target.is_empty() {
-            let mut c = super::lookup::content_of(ino, raw);
+            let mut c = super::content_of(ino, raw);
             file::write(&mut Edit::in_memory(tx), &mut c, 0, new.target)?;
             (raw.content, raw.size, raw.extra) = (c.root, c.size, c.pages);
         }

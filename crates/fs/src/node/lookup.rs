@@ -1,33 +1,17 @@
 //! Names and attributes; reading without locks.
 
-use pram::Tx;
 use rustix::io::Errno;
-use zerocopy::FromZeros;
 
 use super::names::Names;
-use super::{want, At, Fs};
+use super::{content_of, want, At, Fs};
 use crate::attr::{Attr, Caller, Ino, Kind, Time};
 use crate::dir::{self, Dir};
 use crate::error::Result;
-use crate::file::{self, Content};
-use crate::inode::InodePlace;
-use crate::layout::{RawInode, RawPerm, INODE_HOT};
-
-/// An inode as an operation works on it: read once, under its lock, written back once. It lies nowhere if it is packed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Node {
-    pub ino: Ino,
-    pub place: InodePlace,
-    pub raw: RawInode,
-}
+use crate::file;
+use crate::inode::Node;
+use crate::layout::{RawInode, RawPerm};
 
 impl Node {
-    /// A place for one that is yet to be read.
-    #[inline(always)]
-    pub fn blank() -> Node {
-        Node { ino: 0, place: InodePlace::NOWHERE, raw: RawInode::new_zeroed() }
-    }
-
     #[inline(always)]
     pub fn kind(&self) -> Result<Kind> {
         self.raw.file_kind()
@@ -48,53 +32,6 @@ impl Node {
         self.raw.content = d.root;
         self.raw.size = d.entries;
     }
-
-    /// What `file` works on; put it back with [`set_content`](Self::set_content).
-    #[inline(always)]
-    pub fn content(&self) -> Content {
-        content_of(self.ino, &self.raw)
-    }
-
-    #[inline(always)]
-    pub fn set_content(&mut self, c: &Content) {
-        self.raw.content = c.root;
-        self.raw.size = c.size;
-        self.raw.extra = c.pages;
-    }
-
-    #[inline(always)]
-    pub fn touch(&mut self, now: Time) {
-        self.raw.mtime = now.0;
-        self.raw.ctime = now.0;
-    }
-
-    /// Writes back the fields that change with content.
-    #[inline(always)]
-    pub fn save_hot(&self, tx: &mut Tx) -> Result<()> {
-        use zerocopy::IntoBytes;
-        self.pass_on(tx);
-        Ok(tx.set_bytes(self.plain()?.inode.raw(), &self.raw.as_bytes()[..INODE_HOT])?)
-    }
-
-    /// Writes back everything.
-    #[inline(always)]
-    pub fn save(&self, tx: &mut Tx) -> Result<()> {
-        self.pass_on(tx);
-        Ok(tx.set(self.plain()?.inode, &self.raw)?)
-    }
-
-    /// Whoever changes a strict inode waits until that is durable.
-    #[inline(always)]
-    fn pass_on(&self, tx: &mut Tx) {
-        if self.raw.is_strict() {
-            tx.urge();
-        }
-    }
-}
-
-#[inline(always)]
-pub(crate) fn content_of(ino: Ino, raw: &RawInode) -> Content {
-    Content { root: raw.content, size: raw.size, pages: raw.extra, owner: ino }
 }
 
 /// A new inode.

@@ -76,10 +76,9 @@ use crate::perm::{self, Perms};
 use crate::setting::Durability;
 use crate::ubj::Union;
 
-pub(crate) use crate::inode::At;
+pub(crate) use crate::inode::{content_of, At, Node};
 pub use crate::xattr::SetXattr;
 pub use access_time::Atime;
-pub(crate) use lookup::{content_of, Node};
 pub use pack_names::PackedNames;
 pub use packing::Packed;
 pub use sizes::StatFs;

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pram::Op;
 
-use super::{now, Fs, Node, PackedNames};
+use super::{now, Fs, PackedNames};
 use crate::attr::{Ino, Time};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::inode::packing::{self, Left, Memory};
-use crate::inode::{profiles, InodePlace};
+use crate::inode::profiles;
 use crate::layout::{RawInode, PER_BLOCK, PROFILES};
 use crate::packed::profile::Seen;
 use crate::setting::Times;
@@ -42,17 +42,6 @@ pub(crate) enum Purpose {
     Change,
     /// Something is removed, or goes to disk: what is kept for unpacking is kept for this, which others must not use up.
     Removal,
-}
-
-impl Node {
-    /// Where the inode can be changed.
-    #[inline(always)]
-    pub fn plain(&self) -> Result<InodePlace> {
-        match self.place.is_nowhere() {
-            false => Ok(self.place),
-            true => Err(Error::Packed(self.ino)),
-        }
-    }
 }
 
 impl Fs {

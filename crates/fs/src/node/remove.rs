@@ -213,8 +213,7 @@ impl Fs {
     #[inline(never)]
     fn finish(&self, ino: Ino) {
         let Ok(raw) = self.snapshot(ino) else { return };
-        let slack =
-            raw.kind == Kind::Regular as u8 && file::has_slack(self.region(), &super::lookup::content_of(ino, &raw));
+        let slack = raw.kind == Kind::Regular as u8 && file::has_slack(self.region(), &super::content_of(ino, &raw));
         let done = match raw.nlink {
             0 => self.end_unreferenced(At::seen(ino, &raw)),
             _ if slack && !self.policy.get().read_only => self.trim(ino),
