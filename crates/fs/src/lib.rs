@@ -16,6 +16,9 @@
 //! | [`packed`] | the codes of packed inodes and names |
 //! | `file` | content of memory files: one contiguous block, or a tree of pages |
 //! | `xattr` | extended attributes and POSIX ACLs |
+//! | [`ubj`] | the union cache: content of large files in memory, between files and the log on disks |
+//! | [`tier`] | files move between memory and disk, and room is made in both |
+//! | [`maintenance`] | chores on disks: cleaning, replicas, balance, scrubbing |
 //! | [`fsck`] | the check of everything, and mark-and-sweep |
 //!
 //! Data model: superblock → inode table → inode block → inode → (bucket | bucket table | data block |
@@ -37,6 +40,7 @@ mod file;
 pub mod fsck;
 mod inode;
 pub mod layout;
+pub mod maintenance;
 pub mod node;
 pub mod packed;
 pub mod path;
@@ -44,6 +48,7 @@ mod perm;
 pub mod poll;
 mod recent;
 pub mod setting;
+pub mod tier;
 pub mod ubj;
 mod xattr;
 

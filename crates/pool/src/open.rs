@@ -40,7 +40,7 @@ impl Pool {
             duplex.set_supply(Some(regions::supply(&fs)));
         }
         if fs.union().is_some() {
-            fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));
+            fs.session().enlist(Arc::new(Commits::of(&fs)));
         }
         let threads = Threads::start(&fs, dir, &config, how, disks.read_only, duplex.as_ref())?;
         let mirrored = is_mirrored(fs.session().region(), backing::of(fs.session()));

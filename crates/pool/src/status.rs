@@ -168,7 +168,7 @@ fn ratio(of: u64, to: u64) -> Option<f64> {
 }
 
 impl CacheStatus {
-    fn of(found: ubj::Status, survey: ubj::Survey) -> CacheStatus {
+    fn of(found: ubj::Status, survey: conquest_fs::tier::Survey) -> CacheStatus {
         CacheStatus {
             memory: found.blocks * BLOCK,
             dirty: found.dirty * BLOCK,

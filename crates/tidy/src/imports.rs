@@ -9,8 +9,6 @@ use crate::{crates, expect_only, sources, Source};
 
 /// Those that still do.
 const EXCEPTIONS: &[&str] = &[
-    "fs: compress, node",
-    "fs: node, ubj",
     "pram: blocks, heap",
     "pram: blocks, region",
     "pram: blocks, runtime",

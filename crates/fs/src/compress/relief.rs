@@ -5,15 +5,14 @@
 //! nobody is just writing; where all of it is being written, that is waited for. A round over all inodes that found too little is not
 //! repeated for a while: on a pool that is full of what cannot be compressed every call would else look at every file.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pram::SEGMENT;
 
 use super::{Compressor, Plan, QUIET};
-use crate::attr::Ino;
 use crate::error::Result;
+use crate::node::relief::{State, AHEAD, PLANS as COUNT};
 use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
@@ -21,12 +20,8 @@ const ENOUGH: u64 = 16 * SEGMENT;
 /// It is worth waiting for so much of what is being written, and was if it made so much free. When nothing is left it is too late:
 /// what is compressed needs room.
 const PROGRESS: u64 = SEGMENT;
-/// With fewer segments free a change makes some free before.
-const AHEAD: u64 = 16;
 /// With more it is not for want of memory that a change has failed, of which one takes a megabyte and its index.
 const LACKING: u64 = 2 * AHEAD;
-/// In a pool of fewer segments both are as many times smaller.
-const SMALL: u64 = 256;
 /// Files that were written so long ago are not being written any more.
 const WRITTEN: Duration = Duration::from_millis(100);
 /// By so much files may seem younger than they are, at most: the kernel's coarse clock gives their times.
@@ -36,189 +31,121 @@ const TICK: Duration = Duration::from_millis(10);
 const REST: u32 = 20;
 
 /// What is quiet, well; what is young, quickly; and that well too where it is not enough.
-const PLANS: [Plan; 3] = [
+const PLANS: [Plan; COUNT] = [
     Plan { warm: QUIET, cold: QUIET, again: false },
     Plan { warm: WRITTEN, cold: QUIET, again: false },
     Plan { warm: WRITTEN, cold: WRITTEN, again: false },
 ];
 
-/// Where the next caller goes on.
-#[derive(Default)]
-pub(crate) struct Relief {
-    state: Mutex<State>,
-    /// Bytes that were made free, in all.
-    freed: AtomicU64,
-    /// Nothing is compressed but by command.
-    forbidden: AtomicBool,
+/// Makes memory free before a change, unless nothing can be compressed. Where somebody else is at it, and there is hardly any, that is
+/// waited for: a write that runs out of memory in its midst has been done in part. Not inside an operation.
+///
+/// # Errors
+/// EAGAIN if this thread may not wait for it: nothing has changed yet, and somebody else calls again.
+#[cold]
+#[inline(never)]
+pub(crate) fn relieve_ahead(fs: &Fs) -> Result<()> {
+    let relief = &fs.relief;
+    if fs.union().is_some() || relief.forbidden.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let mut state = match relief.state.try_lock() {
+        Ok(state) => state,
+        Err(_) if !fs.is_down_to(AHEAD / 2) => return Ok(()),
+        Err(_) => {
+            fs.before_waiting()?;
+            relief.lock()
+        }
+    };
+    let worth = if fs.is_down_to(AHEAD / 2) { PROGRESS } else { u64::MAX };
+    let all_in_vain = (0..COUNT).all(|n| state.is_in_vain(n)) && state.young < worth;
+    if !fs.is_nearly_full() || all_in_vain {
+        return Ok(());
+    }
+    fs.before_waiting()?;
+    if let Err(e) = relieve_by(fs, &mut state, worth) {
+        tracing::debug!("compressing in a pool that is nearly full: {e}");
+    }
+    Ok(())
 }
 
-#[derive(Default)]
-struct State {
-    next: Ino,
-    /// By plan: until then nothing is tried.
-    vain: [Option<Instant>; PLANS.len()],
-    /// Bytes of content that the last round left alone since it was just being written, and that it made room for.
-    young: u64,
+/// Makes memory free for who has failed, by compressing; false if there is nothing that could be. `freed` is what
+/// [`Relief::freed`](crate::node::relief::Relief::freed) was before he tried. Not inside an operation.
+#[cold]
+#[inline(never)]
+pub(crate) fn relieve(fs: &Fs, freed: u64) -> Result<bool> {
+    let relief = &fs.relief;
+    if relief.forbidden.load(Ordering::Relaxed) || (relief.freed() == freed && !fs.is_down_to(LACKING)) {
+        return Ok(false);
+    }
+    fs.before_waiting()?;
+    let mut state = relief.lock();
+    // Or somebody did since. However little is young: it may be what he lacks.
+    Ok(relief.freed() > freed || relieve_by(fs, &mut state, 1)?)
 }
 
-impl State {
-    fn is_in_vain(&self, plan: usize) -> bool {
-        self.vain[plan].is_some_and(|until| Instant::now() < until)
+/// Where so many bytes of what could be compressed are just being written, and nothing else was, waits until they are not.
+fn relieve_by(fs: &Fs, state: &mut State, worth: u64) -> Result<bool> {
+    let mut saved = relieve_by_plans(fs, state)?;
+    // Who has got a little tries with that first.
+    let worth = if saved == 0 { worth } else { worth.max(ENOUGH) };
+    if saved < ENOUGH && state.young >= worth {
+        std::thread::sleep(WRITTEN + TICK);
+        state.vain = Default::default();
+        saved += relieve_by_plans(fs, state)?;
+        if saved < PROGRESS {
+            *state = State { vain: [Some(Instant::now() + WRITTEN * REST); COUNT], young: 0, ..*state };
+        }
     }
+    if saved >= PROGRESS {
+        // It may be full of what is young before the plans have rested.
+        state.young += saved;
+    }
+    fs.relief.freed.fetch_add(saved, Ordering::Relaxed);
+    Ok(saved > 0)
 }
 
-impl Relief {
-    pub fn forbid(&self) {
-        self.forbidden.store(true, Ordering::Relaxed);
+fn relieve_by_plans(fs: &Fs, state: &mut State) -> Result<u64> {
+    let mut saved = 0;
+    for (n, plan) in PLANS.iter().enumerate() {
+        if state.is_in_vain(n) {
+            continue;
+        }
+        let begun = Instant::now();
+        saved += relieve_round(fs, *plan, state, ENOUGH - saved)?;
+        if saved >= ENOUGH {
+            break;
+        }
+        state.vain[n] = Some(Instant::now() + (begun.elapsed() * REST).max(WRITTEN));
     }
-
-    /// Bytes that were made free until now.
-    pub fn freed(&self) -> u64 {
-        self.freed.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    Ok(saved)
 }
 
-impl Fs {
-    /// Whoever needs memory compresses nothing from now on.
-    pub fn forbid_relief(&self) {
-        self.relief.forbid();
-    }
-
-    /// Is there so little memory left that a change is to make some free?
-    #[inline(always)]
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.session().runtime().spare() < AHEAD && self.is_down_to(AHEAD)
-    }
-
-    /// Are fewer segments free, and none to be had, than this, or in a small pool than its part?
-    fn is_down_to(&self, segments: u64) -> bool {
-        let region = self.session().region();
-        let all = region.geo.heap_segments(region.size());
-        self.obtainable() == 0 && self.session().runtime().spare() < segments.min(all * segments / SMALL)
-    }
-
-    /// Segments that the host can be asked for.
-    pub fn obtainable(&self) -> u64 {
-        match self.session().is_host_full() {
-            true => 0,
-            false => self.session().runtime().absent(),
-        }
-    }
-
-    /// Makes memory free before a change, unless nothing can be compressed. Where somebody else is at it, and there is hardly any, that is
-    /// waited for: a write that runs out of memory in its midst has been done in part. Not inside an operation.
-    ///
-    /// # Errors
-    /// EAGAIN if this thread may not wait for it: nothing has changed yet, and somebody else calls again.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn relieve_ahead(&self) -> Result<()> {
-        let relief = &self.relief;
-        if self.union().is_some() || relief.forbidden.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let mut state = match relief.state.try_lock() {
-            Ok(state) => state,
-            Err(_) if !self.is_down_to(AHEAD / 2) => return Ok(()),
-            Err(_) => {
-                self.before_waiting()?;
-                relief.lock()
-            }
-        };
-        let worth = if self.is_down_to(AHEAD / 2) { PROGRESS } else { u64::MAX };
-        let all_in_vain = (0..PLANS.len()).all(|n| state.is_in_vain(n)) && state.young < worth;
-        if !self.is_nearly_full() || all_in_vain {
-            return Ok(());
-        }
-        self.before_waiting()?;
-        if let Err(e) = self.relieve_by(&mut state, worth) {
-            tracing::debug!("compressing in a pool that is nearly full: {e}");
-        }
-        Ok(())
-    }
-
-    /// Makes memory free for who has failed, by compressing; false if there is nothing that could be. `freed` is what
-    /// [`Relief::freed`] was before he tried. Not inside an operation.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn relieve(&self, freed: u64) -> Result<bool> {
-        let relief = &self.relief;
-        if relief.forbidden.load(Ordering::Relaxed) || (relief.freed() == freed && !self.is_down_to(LACKING)) {
-            return Ok(false);
-        }
-        self.before_waiting()?;
-        let mut state = relief.lock();
-        // Or somebody did since. However little is young: it may be what he lacks.
-        Ok(relief.freed() > freed || self.relieve_by(&mut state, 1)?)
-    }
-
-    /// Where so many bytes of what could be compressed are just being written, and nothing else was, waits until they are not.
-    fn relieve_by(&self, state: &mut State, worth: u64) -> Result<bool> {
-        let mut saved = self.relieve_by_plans(state)?;
-        // Who has got a little tries with that first.
-        let worth = if saved == 0 { worth } else { worth.max(ENOUGH) };
-        if saved < ENOUGH && state.young >= worth {
-            std::thread::sleep(WRITTEN + TICK);
-            state.vain = Default::default();
-            saved += self.relieve_by_plans(state)?;
-            if saved < PROGRESS {
-                *state = State { vain: [Some(Instant::now() + WRITTEN * REST); PLANS.len()], young: 0, ..*state };
-            }
-        }
-        if saved >= PROGRESS {
-            // It may be full of what is young before the plans have rested.
-            state.young += saved;
-        }
-        self.relief.freed.fetch_add(saved, Ordering::Relaxed);
-        Ok(saved > 0)
-    }
-
-    fn relieve_by_plans(&self, state: &mut State) -> Result<u64> {
-        let mut saved = 0;
-        for (n, plan) in PLANS.iter().enumerate() {
-            if state.is_in_vain(n) {
-                continue;
-            }
-            let begun = Instant::now();
-            saved += self.relieve_round(*plan, state, ENOUGH - saved)?;
-            if saved >= ENOUGH {
-                break;
-            }
-            state.vain[n] = Some(Instant::now() + (begun.elapsed() * REST).max(WRITTEN));
-        }
-        Ok(saved)
-    }
-
-    /// Bytes that were made free in one round over all inodes, until there are `enough`.
-    fn relieve_round(&self, plan: Plan, state: &mut State, enough: u64) -> Result<u64> {
-        let mut compressor = Compressor::new(self, plan)?;
-        let (begun, mut wrapped) = (state.next, false);
-        loop {
-            match self.table().next_used(state.next)? {
-                Some(ino) if !wrapped || ino < begun => {
-                    state.next = ino + 1;
-                    match compressor.see(ino) {
-                        Ok(_) => {}
-                        // There is not even room for what is smaller: others may fit.
-                        Err(e) if e.is_full() => {}
-                        Err(e) => return Err(e),
-                    }
-                }
-                None if !wrapped => (state.next, wrapped) = (0, true),
-                _ => {
-                    if plan.warm == WRITTEN {
-                        state.young = compressor.young;
-                    }
-                    return Ok(compressor.done.saved());
+/// Bytes that were made free in one round over all inodes, until there are `enough`.
+fn relieve_round(fs: &Fs, plan: Plan, state: &mut State, enough: u64) -> Result<u64> {
+    let mut compressor = Compressor::new(fs, plan)?;
+    let (begun, mut wrapped) = (state.next, false);
+    loop {
+        match fs.table().next_used(state.next)? {
+            Some(ino) if !wrapped || ino < begun => {
+                state.next = ino + 1;
+                match compressor.see(ino) {
+                    Ok(_) => {}
+                    // There is not even room for what is smaller: others may fit.
+                    Err(e) if e.is_full() => {}
+                    Err(e) => return Err(e),
                 }
             }
-            if compressor.done.saved() >= enough {
+            None if !wrapped => (state.next, wrapped) = (0, true),
+            _ => {
+                if plan.warm == WRITTEN {
+                    state.young = compressor.young;
+                }
                 return Ok(compressor.done.saved());
             }
+        }
+        if compressor.done.saved() >= enough {
+            return Ok(compressor.done.saved());
         }
     }
 }

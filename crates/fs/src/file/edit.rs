@@ -31,7 +31,7 @@ const LEFT: u64 = 4;
 
 /// A change under way. Whoever changes a [large](super::Content::is_large) file has the lock of the log's table too
 /// ([`KEY`](ilfs::KEY)), and calls [`finish`](Edit::finish) before the transaction commits.
-pub(crate) struct Edit<'a, 'o> {
+pub struct Edit<'a, 'o> {
     tx: &'a mut Tx<'o>,
     disks: Option<Disks<'a>>,
     /// Places to which nothing leads any more.
@@ -58,7 +58,7 @@ impl DerefMut for Edit<'_, '_> {
 impl<'a, 'o> Edit<'a, 'o> {
     /// Where `disks` are none no file becomes large.
     #[inline(always)]
-    pub fn new(tx: &'a mut Tx<'o>, disks: Option<Disks<'a>>) -> Edit<'a, 'o> {
+    pub(crate) fn new(tx: &'a mut Tx<'o>, disks: Option<Disks<'a>>) -> Edit<'a, 'o> {
         Edit { tx, disks, unlinked: SmallVec::new(), promised: 0 }
     }
 

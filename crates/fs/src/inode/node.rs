@@ -11,7 +11,7 @@ use crate::layout::{RawInode, INODE_HOT};
 
 /// An inode as an operation works on it: read once, under its lock, written back once. It lies nowhere if it is packed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Node {
+pub struct Node {
     pub ino: Ino,
     pub place: InodePlace,
     pub raw: RawInode,
@@ -26,12 +26,12 @@ impl Node {
 
     /// What `file` works on; put it back with [`set_content`](Self::set_content).
     #[inline(always)]
-    pub fn content(&self) -> Content {
+    pub(crate) fn content(&self) -> Content {
         content_of(self.ino, &self.raw)
     }
 
     #[inline(always)]
-    pub fn set_content(&mut self, c: &Content) {
+    pub(crate) fn set_content(&mut self, c: &Content) {
         self.raw.content = c.root;
         self.raw.size = c.size;
         self.raw.extra = c.pages;

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use super::packing::Purpose;
 use super::prepare::Prepared;
 use super::update::{Update, RELIEVED};
+use super::waits::is_hurried;
 use super::watch::Part;
 use super::{now, At, Fallocate, Fs, Node, ReadFlags, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
@@ -131,7 +132,9 @@ impl Fs {
             self.note_tail(ino);
         }
         if let Some(union) = self.union().filter(|_| node.content().is_large()) {
-            union.note_written(self, data.len() as u64)?;
+            if union.note_written(self.session(), data.len() as u64) && !is_hurried() {
+                self.above.wait_behind(self)?;
+            }
             union.note_use(node.ino, &node.raw);
         }
         Ok(start)
@@ -208,7 +211,7 @@ impl Fs {
     pub(super) fn next_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
         self.go_on(op, node, |op| match self.is_nearly_full() {
             // Who may not wait for it goes on without.
-            true => op.outside(|| _ = self.relieve_ahead()),
+            true => op.outside(|| _ = self.above.relieve_ahead(self)),
             false => op.renew(),
         })
     }
@@ -229,7 +232,7 @@ impl Fs {
     /// [`relieve`](Self::relieve).
     fn piece_relieved(&self, op: &mut Op, node: &mut Node, freed: u64) -> Result<bool> {
         let mut relieved = false;
-        self.go_on(op, node, |op| op.outside(|| relieved = self.relieve(freed).unwrap_or(false)))?;
+        self.go_on(op, node, |op| op.outside(|| relieved = self.above.relieve(self, freed).unwrap_or(false)))?;
         Ok(relieved)
     }
 

@@ -23,12 +23,12 @@ impl Node {
 
     /// What `dir` works on; put it back with [`set_dir`](Self::set_dir).
     #[inline(always)]
-    pub fn dir(&self) -> Dir {
+    pub(crate) fn dir(&self) -> Dir {
         Dir::of(&self.raw)
     }
 
     #[inline(always)]
-    pub fn set_dir(&mut self, d: &Dir) {
+    pub(crate) fn set_dir(&mut self, d: &Dir) {
         self.raw.content = d.root;
         self.raw.size = d.entries;
     }

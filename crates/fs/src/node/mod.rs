@@ -12,6 +12,7 @@
 //! | `lookup` | names and attributes; reading without locks |
 //! | `lost` | pages whose content is lost become holes |
 //! | `create` | new inodes and further names |
+//! | `relief` | where memory or room lacks: how much there is, and what makes more |
 //! | `remove` | unlink, rmdir, references and the end of inodes |
 //! | `cut` | freeing what large files lose, piece by piece |
 //! | `rename` | rename, in its three ways |
@@ -50,6 +51,7 @@ mod pack_names;
 pub(crate) mod packing;
 mod prepare;
 mod readdir;
+pub(crate) mod relief;
 mod remove;
 mod rename;
 mod shift;
@@ -74,10 +76,12 @@ use crate::inode::{self, Allocator, Known, Table};
 use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
 use crate::perm::{self, Perms};
 use crate::setting::Durability;
-use crate::ubj::Union;
+use crate::ubj::{Inodes, Union};
 
 pub(crate) use crate::inode::{content_of, At, Node};
 pub use crate::xattr::SetXattr;
+use relief::MakesRoom;
+
 pub use access_time::Atime;
 pub use pack_names::PackedNames;
 pub use packing::Packed;
@@ -99,7 +103,9 @@ pub struct Fs {
     census: sizes::Census,
     dictionaries: dictionaries::Dictionaries,
     heat: compress::Heat,
-    pub(crate) relief: crate::compress::relief::Relief,
+    pub(crate) relief: relief::Relief,
+    /// What makes room where there is too little.
+    above: &'static dyn MakesRoom,
     /// Content on disks, if the pool has any.
     union: Option<Arc<Union>>,
     /// What [`recent`](crate::recent) knows this pool by.
@@ -289,8 +295,8 @@ impl Fs {
         Ok(tx.commit()?)
     }
 
-    /// The file system in the region that `session` is attached to.
-    pub fn over(session: Session, policy: Policy) -> Result<Fs> {
+    /// The file system in the region that `session` is attached to, for which this makes room.
+    pub(crate) fn below(session: Session, policy: Policy, above: &'static dyn MakesRoom) -> Result<Fs> {
         let region = session.region();
         let at = region.load(region.root(root::SUPER))?;
         if at == 0 {
@@ -324,6 +330,7 @@ impl Fs {
             dictionaries: Default::default(),
             heat: Default::default(),
             relief: Default::default(),
+            above,
             union: None,
             serial: Default::default(),
         };
@@ -424,6 +431,28 @@ impl Fs {
             true => rustix::io::Errno::NOSPC,
             false => rustix::io::Errno::ROFS,
         }
+    }
+}
+
+impl Inodes for Fs {
+    fn session(&self) -> &Session {
+        self.session()
+    }
+
+    fn union(&self) -> Option<&Arc<Union>> {
+        self.union()
+    }
+
+    fn node(&self, ino: Ino) -> Result<Node> {
+        Fs::node(self, ino)
+    }
+
+    fn edit<'a, 'o>(&'a self, tx: &'a mut pram::Tx<'o>) -> Edit<'a, 'o> {
+        Fs::edit(self, tx)
+    }
+
+    fn writable(&self) -> Result<()> {
+        Fs::writable(self)
     }
 }
 

@@ -27,7 +27,7 @@ use super::content::Writers;
 use super::{Fs, Node, ReadFlags};
 use crate::attr::Ino;
 use crate::error::{Error, Result};
-use crate::file::{self, Content, Fetched, Missing, Needed};
+use crate::file::{self, Content, Fetched, FetchedPage, Fetching, Missing, Needed};
 use crate::ubj;
 use ilfs::Place;
 
@@ -186,6 +186,15 @@ impl Fs {
             union.read_ahead(self.session(), &places);
         }
         Ok(())
+    }
+}
+
+impl Fetching for Fs {
+    fn fetch(&self, places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
+        match self.union() {
+            Some(union) => union.fetch(self.session(), places),
+            None => file::fetch_without(places),
+        }
     }
 }
 

@@ -22,10 +22,7 @@ impl Fs {
 
     /// Has no page of a large file in a block: before its pages get other numbers, by a caller with its long lock.
     pub(super) fn move_to_disk(&self, ino: Ino) -> Result<()> {
-        match self.union() {
-            Some(union) => union.move_to_disk(self, ino),
-            None => Ok(()),
-        }
+        self.above.move_to_disk(self, ino)
     }
 
     /// Collapses or inserts, for a caller with the file's long lock.

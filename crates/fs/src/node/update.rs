@@ -103,7 +103,7 @@ impl Fs {
     ) -> Result<T> {
         // Before anything has changed: who may not wait for it is called again.
         if self.is_nearly_full() {
-            self.relieve_ahead()?;
+            self.above.relieve_ahead(self)?;
         }
         let (mut relieved, mut unpacked) = (0, SmallVec::<[Ino; 4]>::new());
         loop {
@@ -113,7 +113,7 @@ impl Fs {
                 Err(Error::NoTriple) => self.make_triples()?,
                 Err(Error::Packed(_)) if unpacked.len() == UNPACKED => return Err(Errno::NOSPC.into()),
                 Err(Error::Packed(ino)) => match self.unpack_block_for(ino, purpose, &unpacked) {
-                    Err(e) if relieved < RELIEVED && e.is_full() && self.relieve(freed)? => relieved += 1,
+                    Err(e) if relieved < RELIEVED && e.is_full() && self.above.relieve(self, freed)? => relieved += 1,
                     done => {
                         done?;
                         unpacked.push(ino);
@@ -123,7 +123,7 @@ impl Fs {
                 Err(e @ (Error::Posix(Errno::NOSPC) | Error::DisksFull)) if !changed => match self.lack(&e) {
                     Some(lack) => self.make_room(lack)?,
                     // What nobody uses is compressed rather than that anybody is refused.
-                    None if relieved < RELIEVED && e.is_full() && self.relieve(freed)? => relieved += 1,
+                    None if relieved < RELIEVED && e.is_full() && self.above.relieve(self, freed)? => relieved += 1,
                     None => return Err(e),
                 },
                 done => return done,
@@ -142,10 +142,7 @@ impl Fs {
     #[inline(never)]
     pub(super) fn make_room(&self, lack: Lack) -> Result<()> {
         self.before_waiting()?;
-        match self.union() {
-            Some(union) => union.make_room(self, lack),
-            None => Ok(()),
-        }
+        self.above.make_room(self, lack)
     }
 
     #[cold]

@@ -10,12 +10,11 @@ use std::ops::Range;
 use pram::blocks::BLOCK;
 use pram::Session;
 
+use super::inodes::{regular, Inodes};
 use super::room::HIGH;
-use super::write_back::regular;
 use super::{all_memory, count, free_memory, usage, Count, Union};
 use crate::error::{Error, Result};
 use crate::file::{self, Fetched};
-use crate::node::Fs;
 use ilfs::table::SETTLING;
 
 /// Pages that one transaction lets in.
@@ -24,7 +23,7 @@ const PIECE: u64 = 256;
 impl Union {
     /// Lets in what was `fetched` for a reader of these pages of a file and read again, as far as there is memory. What it fails with, the
     /// reader has nothing to do with.
-    pub(crate) fn admit(&self, fs: &Fs, ino: u64, pages: Range<u64>, fetched: &Fetched) {
+    pub(crate) fn admit(&self, fs: &dyn Inodes, ino: u64, pages: Range<u64>, fetched: &Fetched) {
         let wanted = fetched.read_again();
         if wanted == 0 {
             return;
@@ -40,7 +39,7 @@ impl Union {
         }
     }
 
-    fn admit_some(&self, fs: &Fs, ino: u64, pages: Range<u64>, fetched: &Fetched, wanted: u64) -> Result<u64> {
+    fn admit_some(&self, fs: &dyn Inodes, ino: u64, pages: Range<u64>, fetched: &Fetched, wanted: u64) -> Result<u64> {
         if !self.has_memory_for(fs, wanted)? {
             return Ok(0);
         }
@@ -53,7 +52,7 @@ impl Union {
     }
 
     /// Is there memory for so many pages more that nobody wants for something else, also by what the clock takes away now?
-    fn has_memory_for(&self, fs: &Fs, pages: u64) -> Result<bool> {
+    fn has_memory_for(&self, fs: &dyn Inodes, pages: u64) -> Result<bool> {
         let session = fs.session();
         let lacks = || self.lacks(session, pages);
         match lacks() {
@@ -73,7 +72,7 @@ impl Union {
     }
 }
 
-fn try_admit(fs: &Fs, ino: u64, pages: Range<u64>, fetched: &Fetched) -> Result<u64> {
+fn try_admit(fs: &dyn Inodes, ino: u64, pages: Range<u64>, fetched: &Fetched) -> Result<u64> {
     fs.writable()?;
     let mut op = fs.session().begin()?;
     op.lock(&[ino])?;

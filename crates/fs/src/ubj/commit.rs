@@ -13,8 +13,7 @@ use pram::blocks::{Cursor, Which, BLOCK};
 use pram::session::{Frozen, Participant};
 use pram::Session;
 
-use super::write_back;
-use crate::node::Fs;
+use super::{write_back, Inodes};
 
 /// Blocks that go with a commit rather than to a segment before it, where somebody waits for the commit: one flush for both.
 const WITH_COMMIT: u64 = 64;
@@ -26,7 +25,14 @@ const ROUNDS: u32 = 4;
 const STEP: usize = 1024;
 
 /// The union cache of a pool, as a participant.
-pub struct Commits(pub Weak<Fs>);
+pub struct Commits(Weak<dyn Inodes>);
+
+impl Commits {
+    pub fn of<F: Inodes + 'static>(fs: &Arc<F>) -> Commits {
+        let fs = Arc::downgrade(fs);
+        Commits(fs)
+    }
+}
 
 /// Blocks that no commit has yet.
 fn new_blocks(session: &Session) -> u64 {
@@ -53,7 +59,7 @@ impl Participant for Commits {
             if new <= least {
                 break;
             }
-            match union.write_back(&fs, new.max(write_back::MUCH as u64) as usize, None) {
+            match union.write_back(&*fs, new.max(write_back::MUCH as u64) as usize, None) {
                 Ok(0) => break,
                 Ok(_) => {}
                 // It goes with the commit.

@@ -2,17 +2,16 @@
 //!
 //! The hand of a clock goes over all blocks. It passes by those that have no place, and once by those whose use was noted since it
 //! was there: readers note it, by a byte beside the heap, which they store to only where it is not set. What is fetched comes into
-//! memory only if it was read more than once lately ([`super::admit`]), so that who reads much once evicts nothing. What may be the last copy of a page stays ([`super::keep`]).
+//! memory only if it was read more than once lately ([`super::admit`]), so that who reads much once evicts nothing. What may be the last copy of a page stays ([`super::doubt`]).
 
 use std::sync::PoisonError;
 
 use pram::blocks::{Cursor, Which, PER_SEGMENT};
 
-use super::write_back::regular;
+use super::inodes::{regular, Inodes};
 use super::{count, Count, Union};
 use crate::error::{Error, Result};
 use crate::file;
-use crate::node::Fs;
 use ilfs::table::SETTLING;
 use ilfs::Place;
 
@@ -26,7 +25,7 @@ const PASSED: u64 = 4;
 impl Union {
     /// Takes `wanted` clean blocks out of memory, as far as there are so many; how many. `only`: of this inode, whether in use or
     /// not.
-    pub fn evict(&self, fs: &Fs, wanted: u64, only: Option<u64>) -> Result<u64> {
+    pub fn evict(&self, fs: &dyn Inodes, wanted: u64, only: Option<u64>) -> Result<u64> {
         let (mut own, mut rounds, mut evicted) = (Cursor::default(), 0, 0);
         while evicted < wanted && rounds < 2 {
             let (some, more) = self.evict_next(fs, only, &mut own)?;
@@ -37,7 +36,7 @@ impl Union {
     }
 
     /// The same as far as the hand comes while it passes by a few times as many blocks: for whom it is not worth more.
-    pub(super) fn evict_passed(&self, fs: &Fs, wanted: u64) -> Result<u64> {
+    pub(super) fn evict_passed(&self, fs: &dyn Inodes, wanted: u64) -> Result<u64> {
         let steps = (PASSED * wanted).div_ceil(STEP as u64 * PER_SEGMENT);
         let mut evicted = 0;
         for _ in 0..steps {
@@ -51,7 +50,7 @@ impl Union {
 
     /// One step of the hand, or of a walk of one's `own` for the blocks of one inode: blocks that were taken out, and whether there are more
     /// to come in this round.
-    fn evict_next(&self, fs: &Fs, only: Option<u64>, own: &mut Cursor) -> Result<(u64, bool)> {
+    fn evict_next(&self, fs: &dyn Inodes, only: Option<u64>, own: &mut Cursor) -> Result<(u64, bool)> {
         let heap = fs.session().heap();
         let mut found = Vec::new();
         let mut see = |block, descriptor: pram::blocks::Descriptor| {
@@ -86,7 +85,7 @@ impl Union {
 }
 
 /// Blocks of one file.
-fn evict_some(fs: &Fs, some: &[(u64, u64, u64)]) -> Result<u64> {
+fn evict_some(fs: &dyn Inodes, some: &[(u64, u64, u64)]) -> Result<u64> {
     loop {
         match try_evict(fs, some) {
             Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
@@ -95,7 +94,7 @@ fn evict_some(fs: &Fs, some: &[(u64, u64, u64)]) -> Result<u64> {
     }
 }
 
-fn try_evict(fs: &Fs, some: &[(u64, u64, u64)]) -> Result<u64> {
+fn try_evict(fs: &dyn Inodes, some: &[(u64, u64, u64)]) -> Result<u64> {
     let mut op = fs.session().begin()?;
     let ino = some[0].0;
     op.lock(&[ino])?;

@@ -17,44 +17,41 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | what a process knows of the union cache: the log, the settings, counts |
+//! | [`inodes`] | what it asks of the file system above it |
 //! | [`write_back`] | the checkpoint: dirty blocks go to segments |
+//! | [`commit`] | the part in commits of a copy |
 //! | [`evict`] | clean blocks give their memory back |
-//! | [`keep`] | what memory holds of content that is lost on disk is written anew |
+//! | [`doubt`] | but for those that may be the last copy of a page |
 //! | [`reads`] | what lies on disk alone: fetching it, ahead too |
 //! | [`ghosts`] | which places were read lately |
 //! | [`admit`] | what was read again comes into memory |
 //! | [`hits`] | what readers find in memory: its use, for the clock, and counts |
-//! | [`clean`] | what the cleaner asks of files; freeing segments |
-//! | [`class`] | how the content of files is to lie; files that do not yet |
-//! | [`commit`] | the part in commits of a copy |
-//! | [`residence`] | files move between memory and disk |
-//! | [`demote`] | where memory is short, cold small files go to disk |
-//! | [`follow`] | files whose threshold says that they lie on the wrong side |
-//! | [`room`] | memory and disk for what is about to be written |
-//! | [`tend`] | background work on disks: copies, regions that leave, balance, scrubbing |
+//! | [`room`] | how much memory and disk there is for what is about to be written |
+//! | [`class`] | how the content of files is to lie |
+//! | [`side`] | on which side of its threshold a file is to be, and which ones may be on the other |
 //! | [`policy`] | for comparisons with other caches: states of pages, and a cache that is no journal |
+//!
+//! Above it, [`tier`](crate::tier) moves files between memory and disk and makes room, and [`maintenance`](crate::maintenance) looks after
+//! the disks.
 //!
 //! All of it works by operations of its own, each short, beside others at work in whatever process; nothing here is called within
 //! one.
 
 mod admit;
 mod class;
-mod clean;
 mod commit;
-mod demote;
+pub(crate) mod doubt;
 mod evict;
-pub(crate) mod follow;
 mod ghosts;
 mod hits;
-mod keep;
+pub(crate) mod inodes;
 pub mod policy;
 mod reads;
-mod residence;
-mod room;
-pub mod tend;
+pub(crate) mod room;
+pub(crate) mod side;
 #[cfg(test)]
 pub(crate) mod tests;
-mod write_back;
+pub(crate) mod write_back;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,8 +67,8 @@ use crate::error::Result;
 use ilfs::Log;
 
 pub use commit::Commits;
-pub use follow::Survey;
 pub(crate) use hits::note_hit;
+pub use inodes::Inodes;
 
 /// Files that reach beyond so many bytes have their content on disk, where nothing else is said (Conquest 3.2).
 pub const THRESHOLD: u64 = 1 << 20;
@@ -112,7 +109,7 @@ impl Default for Options {
 /// What each process counts since it opened the pool: a word of its session for each, which others read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-enum Count {
+pub(crate) enum Count {
     /// Bytes written to large files.
     Stored,
     /// Dirty blocks that were written to segments, and those that were left to others, who are writing them.
@@ -148,11 +145,11 @@ const ACTIVITY: &[usize] = &[
 ];
 
 /// Adds to what this process has counted.
-fn count(session: &Session, what: Count, more: u64) {
+pub(crate) fn count(session: &Session, what: Count, more: u64) {
     session.runtime().session_count(what as usize).fetch_add(more, Ordering::Relaxed);
 }
 
-fn counted(session: &Session, what: Count) -> u64 {
+pub(crate) fn counted(session: &Session, what: Count) -> u64 {
     session.runtime().session_count(what as usize).load(Ordering::Relaxed)
 }
 
@@ -219,27 +216,27 @@ pub(crate) struct Sizes {
 /// What a process has of the union cache.
 pub struct Union {
     log: Log,
-    options: Options,
+    pub(crate) options: Options,
     /// That of the options, until another one is set.
     threshold: AtomicU64,
     reads: reads::Reads,
     /// Where write-back and eviction go on.
     to_write: Mutex<Cursor>,
     to_evict: Mutex<Cursor>,
-    room: room::Room,
+    pub(crate) room: room::Room,
     /// Blocks that this process is writing: the log counts them as live, and memory as without a place.
-    under_way: AtomicU64,
+    pub(crate) under_way: AtomicU64,
     chosen: policy::Chosen,
     /// Files whose content is being sent to disk by this process.
-    sending: Mutex<HashSet<Ino>>,
+    pub(crate) sending: Mutex<HashSet<Ino>>,
     /// Where the clock of small files goes on.
-    hand: Mutex<Ino>,
-    follow: follow::Follow,
+    pub(crate) hand: Mutex<Ino>,
+    pub(crate) follow: side::Follow,
     /// When cleaning gained nothing.
-    cleaned_in_vain: Mutex<Option<Instant>>,
-    ahead: demote::Ahead,
+    pub(crate) cleaned_in_vain: Mutex<Option<Instant>>,
+    ahead: room::Ahead,
     /// Regions in doubt whose content in memory was made dirty.
-    kept_of: Mutex<Vec<u32>>,
+    pub(crate) kept_of: Mutex<Vec<u32>>,
     /// Work for the thread that writes and cleans: rung when there is some.
     bell: (Mutex<bool>, Condvar),
 }
@@ -275,9 +272,9 @@ impl Union {
             chosen: policy::Chosen::default(),
             sending: Mutex::default(),
             hand: Mutex::new(0),
-            follow: follow::Follow::default(),
+            follow: side::Follow::default(),
             cleaned_in_vain: Mutex::default(),
-            ahead: demote::Ahead::default(),
+            ahead: room::Ahead::default(),
             kept_of: Mutex::default(),
             bell: (Mutex::new(false), Condvar::new()),
         }))
@@ -314,7 +311,7 @@ impl Union {
     }
 
     /// Blocks up to which the cache lets in what is read.
-    fn most(&self, session: &Session) -> u64 {
+    pub(crate) fn most(&self, session: &Session) -> u64 {
         part(session, self.options.ceiling)
     }
 
@@ -400,27 +397,27 @@ fn count_dirty(session: &Session) -> Result<Dirty> {
 }
 
 /// Dirty blocks, as exact as [`usage`].
-fn dirty(session: &Session) -> u64 {
+pub(crate) fn dirty(session: &Session) -> u64 {
     session.heap().unplaced()
 }
 
-fn usage(session: &Session) -> Usage {
+pub(crate) fn usage(session: &Session) -> Usage {
     session.heap().block_usage()
 }
 
 /// Bytes of memory in which nothing is: whole free segments, also those that have no memory of the host's yet, and free blocks.
-fn free_memory(session: &Session) -> u64 {
+pub(crate) fn free_memory(session: &Session) -> u64 {
     let rt = session.runtime();
     (rt.free_segments() + rt.absent()) * pram::SEGMENT + usage(session).free * BLOCK
 }
 
 /// Blocks that so many percent of the memory are.
-fn part(session: &Session, percent: u64) -> u64 {
+pub(crate) fn part(session: &Session, percent: u64) -> u64 {
     all_memory(session) / BLOCK / 100 * percent
 }
 
 /// Bytes of memory for objects and blocks in all.
-fn all_memory(session: &Session) -> u64 {
+pub(crate) fn all_memory(session: &Session) -> u64 {
     let region = session.region();
     region.geo.heap_segments(region.size()) * pram::SEGMENT
 }

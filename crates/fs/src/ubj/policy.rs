@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pram::blocks::BLOCK;
 use pram::Session;
 
-use super::{all_memory, free_memory, Union};
+use super::{all_memory, free_memory, Inodes, Union};
 use crate::attr::Ino;
 use crate::error::Result;
 use crate::file;
-use crate::node::{Fs, Node};
 
 /// What becomes of a dirty block that is written to again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +51,11 @@ impl Union {
     }
 
     /// In what state a page of a large file is; none: it is not in memory.
-    pub fn state(&self, fs: &Fs, ino: Ino, page: u64) -> Result<Option<State>> {
+    pub fn state(&self, fs: &dyn Inodes, ino: Ino, page: u64) -> Result<Option<State>> {
         let session = fs.session();
         let (epoch, commits) = (session.epoch()?, backing::of(session).is_some());
         session.read(ino, || {
-            let mut node = Node::blank();
-            fs.read_node(ino, &mut node)?;
-            let Some(block) = file::block_of(fs.region(), &node.content(), page)? else { return Ok(None) };
+            let Some(block) = file::block_of(fs.region(), &fs.node(ino)?.content(), page)? else { return Ok(None) };
             let descriptor = fs.region().descriptor(block)?;
             Ok(Some(match descriptor.place {
                 0 if commits && descriptor.epoch >= epoch => State::Running,

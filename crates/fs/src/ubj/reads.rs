@@ -19,8 +19,7 @@ use rustix::io::Errno;
 
 use super::ghosts::Ghosts;
 use super::{count, Count, Union};
-use crate::file::{self, FetchedPage, Fetching};
-use crate::node::Fs;
+use crate::file::{self, FetchedPage};
 use ilfs::ahead::Ahead;
 use ilfs::place::BLOCK;
 use ilfs::read::Reading;
@@ -255,7 +254,7 @@ impl Reads {
 }
 
 impl Union {
-    fn fetch(&self, session: &Session, places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
+    pub(crate) fn fetch(&self, session: &Session, places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
         let (chunks, begun) = self.begin_reads(session, places);
         let mut fetched: Vec<Box<dyn FetchedPage>> = Vec::with_capacity(places.len());
         for place in places {
@@ -317,7 +316,7 @@ impl Union {
     }
 
     /// Says how much more of files could not be read, now and then.
-    pub(super) fn tell_untold(&self) {
+    pub(crate) fn tell_untold(&self) {
         self.reads.take_untold(Instant::now()).iter().for_each(|text| tracing::error!("{text}"));
     }
 
@@ -334,15 +333,6 @@ impl Union {
     pub(crate) fn read_ahead(&self, session: &Session, places: &[Place]) {
         count(session, Count::Ahead, places.len() as u64);
         self.begin_reads(session, places);
-    }
-}
-
-impl Fetching for Fs {
-    fn fetch(&self, places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
-        match self.union() {
-            Some(union) => union.fetch(self.session(), places),
-            None => crate::file::fetch_without(places),
-        }
     }
 }
 

@@ -19,11 +19,11 @@ use pram::blocks::{Cursor, BLOCK};
 use pram::session::assert_may_wait;
 use pram::SEGMENT;
 
+use super::inodes::{regular, Inodes};
 use super::{count, Count, Union};
-use crate::attr::Kind;
 use crate::error::{Error, Result};
 use crate::file;
-use crate::node::{At, Fs, Node};
+use crate::inode::Node;
 use ilfs::part::Owner;
 use ilfs::sorted::Sorted;
 use ilfs::write::Block;
@@ -34,7 +34,7 @@ const PIECE: usize = 256;
 /// Segments whose descriptors are looked at in one step.
 const STEP: usize = 64;
 /// Blocks that are written at a time where there are so many: one flush for some segments.
-pub(super) const MUCH: usize = 8192;
+pub(crate) const MUCH: usize = 8192;
 /// Pieces under way for each region where there are several, and in all: enough that a disk has the next one when one ends.
 const LANES: usize = 4;
 const LANES_MOST: usize = 32;
@@ -75,7 +75,7 @@ impl Drop for UnderWay<'_> {
 impl Union {
     /// Writes up to `most` dirty blocks, as many of a segment's worth at a time as there are; how many got a place. `only`: of
     /// this inode.
-    pub fn write_back(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
+    pub fn write_back(&self, fs: &dyn Inodes, most: usize, only: Option<u64>) -> Result<u64> {
         match self.begin_batch(fs, most, only)? {
             Some(batch) => self.end_batch(fs, batch),
             None => Ok(0),
@@ -86,7 +86,12 @@ impl Union {
     ///
     /// Disks are not waited for together: pieces are under way side by side, and each ends when it is on disk, so that a disk that is
     /// slow holds up its own pieces alone. Where there is one region, two large pieces are enough, with one flush each.
-    pub(super) fn write_on(&self, fs: &Fs, most: usize, go_on: &mut dyn FnMut() -> Result<bool>) -> Result<u64> {
+    pub(crate) fn write_on(
+        &self,
+        fs: &dyn Inodes,
+        most: usize,
+        go_on: &mut dyn FnMut() -> Result<bool>,
+    ) -> Result<u64> {
         let segment = self.log().content_of_segment() as usize;
         // Asked again each time: this may go on for long, and a region come meanwhile.
         let shape = || match self.log().taking().len() {
@@ -146,11 +151,11 @@ impl Union {
     }
 
     /// Dirty blocks that this process is not writing.
-    fn idle(&self, fs: &Fs) -> u64 {
+    fn idle(&self, fs: &dyn Inodes) -> u64 {
         super::dirty(fs.session()).saturating_sub(self.under_way.load(Ordering::Relaxed))
     }
 
-    fn write_piece(&self, fs: &Fs, found: &[Found], under_way: UnderWay<'_>) -> Result<u64> {
+    fn write_piece(&self, fs: &dyn Inodes, found: &[Found], under_way: UnderWay<'_>) -> Result<u64> {
         match self.begin_piece(fs, found, under_way)? {
             Some(batch) => self.end_batch(fs, batch),
             None => Ok(0),
@@ -158,14 +163,14 @@ impl Union {
     }
 
     /// Steps 1 and 2, and 3 as far as requests are under way. None where nothing is dirty.
-    fn begin_batch<'l>(&'l self, fs: &'l Fs, most: usize, only: Option<u64>) -> Result<Option<Batch<'l>>> {
+    fn begin_batch<'l>(&'l self, fs: &'l dyn Inodes, most: usize, only: Option<u64>) -> Result<Option<Batch<'l>>> {
         let found = self.find_room_and_dirty(fs, most, only)?;
         let under_way = UnderWay::of(&self.under_way, found.len() as u64);
         self.begin_piece(fs, &found, under_way)
     }
 
     /// 1.
-    fn find_room_and_dirty(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
+    fn find_room_and_dirty(&self, fs: &dyn Inodes, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
         assert_may_wait();
         // What finds no room is written in vain, with all that was written before it.
         let room = self.log().room(fs.session())?;
@@ -178,7 +183,12 @@ impl Union {
     }
 
     /// 2, and 3 as far as requests are under way. None where nothing is dirty any more.
-    fn begin_piece<'l>(&'l self, fs: &'l Fs, found: &[Found], under_way: UnderWay<'l>) -> Result<Option<Batch<'l>>> {
+    fn begin_piece<'l>(
+        &'l self,
+        fs: &'l dyn Inodes,
+        found: &[Found],
+        under_way: UnderWay<'l>,
+    ) -> Result<Option<Batch<'l>>> {
         let writer = self.log().sorted(fs.session(), Head::Hot, None);
         let (written, pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         let mut batch = Batch { writer, written, pins, _under_way: under_way };
@@ -197,7 +207,7 @@ impl Union {
     }
 
     /// The rest of step 3, 4 and 5; how many got a place.
-    fn end_batch(&self, fs: &Fs, batch: Batch<'_>) -> Result<u64> {
+    fn end_batch(&self, fs: &dyn Inodes, batch: Batch<'_>) -> Result<u64> {
         let Batch { writer, written, pins, _under_way } = batch;
         let places = writer.finish()?;
         // 4 and 5.
@@ -213,7 +223,7 @@ impl Union {
         Ok(placed)
     }
 
-    fn find_dirty(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
+    fn find_dirty(&self, fs: &dyn Inodes, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
         let (heap, mut found) = (fs.session().heap(), Vec::new());
         let step = |cursor: &mut Cursor, found: &mut Vec<Found>| {
             let op = fs.session().begin()?;
@@ -242,7 +252,7 @@ impl Union {
     }
 
     /// Step 4, for blocks of one file; places that nothing got go to `rest`.
-    fn set_places(&self, fs: &Fs, some: &[(Found, Place)], rest: &mut Vec<Place>) -> Result<u64> {
+    fn set_places(&self, fs: &dyn Inodes, some: &[(Found, Place)], rest: &mut Vec<Place>) -> Result<u64> {
         loop {
             match self.try_set_places(fs, some, rest) {
                 Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
@@ -251,7 +261,7 @@ impl Union {
         }
     }
 
-    fn try_set_places(&self, fs: &Fs, some: &[(Found, Place)], rest: &mut Vec<Place>) -> Result<u64> {
+    fn try_set_places(&self, fs: &dyn Inodes, some: &[(Found, Place)], rest: &mut Vec<Place>) -> Result<u64> {
         let mut op = fs.session().begin()?;
         op.lock(&[some[0].0.ino, ilfs::KEY])?;
         let Some(node) = regular(fs, some[0].0.ino)? else {
@@ -277,7 +287,7 @@ impl Union {
     }
 
     /// Step 2, for blocks of one file.
-    fn pin(&self, fs: &Fs, some: &[Found]) -> Result<Vec<(Found, Block)>> {
+    fn pin(&self, fs: &dyn Inodes, some: &[Found]) -> Result<Vec<(Found, Block)>> {
         let mut op = fs.session().begin()?;
         op.lock(&[some[0].ino])?;
         let Some(node) = regular(fs, some[0].ino)? else { return Ok(Vec::new()) };
@@ -304,21 +314,11 @@ impl Union {
 }
 
 /// Pins blocks that lie one behind the other, all or none.
-fn pin_run(fs: &Fs, run: &[Found], node: &Node, pinned: &mut Vec<(Found, Block)>) -> Result<bool> {
+fn pin_run(fs: &dyn Inodes, run: &[Found], node: &Node, pinned: &mut Vec<(Found, Block)>) -> Result<bool> {
     let Some(transfer) = fs.session().transfer(run[0].block, run.len() as u64)? else { return Ok(false) };
     pinned.extend(run.iter().zip((0..).step_by(BLOCK as usize)).map(|(found, at)| {
         let owner = Owner { ino: found.ino, generation: node.raw.generation, page: found.page };
         (*found, Block { owner, content: Buffers::part(&transfer, at..at + BLOCK as usize), moved: None })
     }));
     Ok(true)
-}
-
-/// The file with this number, if there is one, for whoever holds its lock.
-pub(super) fn regular(fs: &Fs, ino: u64) -> Result<Option<Node>> {
-    match fs.node(At::from(ino)) {
-        Ok(node) if node.raw.kind == Kind::Regular as u8 => Ok(Some(node)),
-        Ok(_) => Ok(None),
-        Err(e) if matches!(e.errno(), rustix::io::Errno::STALE | rustix::io::Errno::NOENT) => Ok(None),
-        Err(e) => Err(e),
-    }
 }

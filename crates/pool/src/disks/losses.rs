@@ -71,7 +71,7 @@ fn write(pool: &Pool, name: &str, redundancy: &str, seed: u64) -> Ino {
 }
 
 fn evict(pool: &Pool) {
-    (0..3).for_each(|_| _ = pool.union().expect("a log").evict(pool, u64::MAX, None).expect("it works"));
+    (0..3).for_each(|_| _ = pool.union().expect("a log").evict(&**pool, u64::MAX, None).expect("it works"));
 }
 
 /// Puts the content of a disk back, but not its labels, from that byte on.

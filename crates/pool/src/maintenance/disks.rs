@@ -13,8 +13,8 @@ use exraid::Layout;
 use crate::copy::tend::{self, Tending};
 use crate::disks::{damage, leave, replace};
 use conquest_fs::error::{Error, Result};
+use conquest_fs::maintenance::tend::{Pace, Piece};
 use conquest_fs::node::Fs;
-use conquest_fs::ubj::tend::{Pace, Piece};
 use conquest_fs::ubj::Union;
 
 /// How often it looks whether there is work.

@@ -304,7 +304,7 @@ fn live_on(world: World, found: Tree, kind: MediumKind) -> Result<(), String> {
     let text = |e: conquest_fs::Error| e.to_string();
     union.write_all(&world.fs).map_err(text)?;
     same(&world, &now, "all written back")?;
-    union.evict(&world.fs, u64::MAX, None).map_err(text)?;
+    union.evict(&*world.fs, u64::MAX, None).map_err(text)?;
     same(&world, &now, "all evicted")?;
     while union.demote(&world.fs, 1000).map_err(text)? > 0 {}
     same(&world, &now, "small files demoted")?;

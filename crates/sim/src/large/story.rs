@@ -135,8 +135,8 @@ impl Teller<'_> {
                 let checkpoint = backing::of(session).map(|copy| copy.checkpoint_if_due(session));
                 checkpoint.transpose().map_err(|e| told(e.to_string()))?;
             }
-            Step::WriteBack(most) => _ = union.write_back(fs, *most, None).map_err(|e| told(e.to_string()))?,
-            Step::Evict(most) => _ = union.evict(fs, *most, None).map_err(|e| told(e.to_string()))?,
+            Step::WriteBack(most) => _ = union.write_back(&**fs, *most, None).map_err(|e| told(e.to_string()))?,
+            Step::Evict(most) => _ = union.evict(&**fs, *most, None).map_err(|e| told(e.to_string()))?,
             Step::Demote(pages) => _ = union.demote(fs, *pages).map_err(|e| told(e.to_string()))?,
             Step::Follow => {
                 // Reading has those noted that have come to be on the wrong side.

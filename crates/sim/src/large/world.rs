@@ -129,7 +129,7 @@ impl World {
         let options = Options { threshold: THRESHOLD, ..Options::default() };
         let union = Union::open(fs.session(), &[region], options).map_err(|e| format!("the log does not open: {e}"))?;
         let fs = Arc::new(fs.with_union(Some(union.ok_or("there is no log")?)));
-        fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));
+        fs.session().enlist(Arc::new(Commits::of(&fs)));
         Ok(World { tape, fs, marks: marks.map(Arc::new) })
     }
 

@@ -190,7 +190,7 @@ impl Rig {
     fn look(&mut self, first: u64, count: u64) -> Result<(), Error> {
         let union = union(&self.pool)?;
         for block in first..first + count {
-            match union.state(&self.pool, self.ino, block)? {
+            match union.state(&*self.pool, self.ino, block)? {
                 None => self.found.missed += 1,
                 Some(State::Frozen) if self.cache == Cache::Union => self.found.frozen += 1,
                 Some(_) => self.found.normal += 1,
@@ -290,7 +290,7 @@ fn move_out(pool: &Pool, ino: Ino, blocks: u64) -> Result<(), Error> {
     let (union, begun) = (union(pool)?, Instant::now());
     loop {
         patiently(|| union.move_to_disk(pool, ino)).map_err(|e| e.at("emptying a cache"))?;
-        let mut is_there = (0..blocks).map(|block| union.state(pool, ino, block).map(|state| state.is_some()));
+        let mut is_there = (0..blocks).map(|block| union.state(&**pool, ino, block).map(|state| state.is_some()));
         if !is_there.try_fold(false, |any, one| one.map(|one| any || one))? {
             return Ok(());
         }

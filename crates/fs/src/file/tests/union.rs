@@ -99,12 +99,12 @@ impl World {
         let one = self.files[d.below(FILES) as usize].0;
         let only = [None, None, Some(one)][d.below(3) as usize];
         match d.below(14) {
-            0..=3 => match union.write_back(&fs, 1 + d.below(600) as usize, only) {
+            0..=3 => match union.write_back(&*fs, 1 + d.below(600) as usize, only) {
                 Ok(placed) => format!("{placed} blocks were written"),
                 Err(e) if e.errno() == Errno::NOSPC => "no room for write-back".into(),
                 Err(e) => panic!("write-back: {e}"),
             },
-            4..=6 => format!("{} blocks were evicted", union.evict(&fs, 1 + d.below(600), only).unwrap()),
+            4..=6 => format!("{} blocks were evicted", union.evict(&*fs, 1 + d.below(600), only).unwrap()),
             7 | 8 => {
                 let (wanted, mut steps) =
                     (union.log().counts(fs.session()).unwrap().free + 1 + d.below(3), d.below(20));

@@ -178,7 +178,7 @@ fn a_file_that_was_cut_becomes_small() {
     // All on disk, all in blocks, written and dirty, with holes; one that is large still.
     for (name, evicts) in [("on disk", true), ("in blocks", false)] {
         let ino = filled(&rig, name, 3 * MIB);
-        rig.union().write_back(&rig.fs, usize::MAX, None).expect("it works");
+        rig.union().write_back(&*rig.fs, usize::MAX, None).expect("it works");
         if evicts {
             rig.evict_all();
         }
@@ -210,7 +210,7 @@ fn a_file_that_was_cut_becomes_small() {
 fn a_file_whose_copy_cannot_be_read_stays_as_it_is() {
     let rig = Rig::new(64 * MIB, 64, MIB);
     let ino = filled(&rig, "file", 2 * MIB);
-    rig.union().write_back(&rig.fs, usize::MAX, None).expect("it works");
+    rig.union().write_back(&*rig.fs, usize::MAX, None).expect("it works");
     rig.evict_all();
     // Other bytes where its content was.
     rig.told.spoil(4 * MIB);

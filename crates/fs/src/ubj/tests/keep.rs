@@ -7,10 +7,10 @@ use exraid::region::make;
 use exraid::{Layout, Region, Uuid};
 use rng::Rng;
 
-use super::super::tend::Pace;
 use super::super::{Options, Union};
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, Kind};
+use crate::maintenance::tend::Pace;
 use crate::node::{Fs, Policy, WriteFlags};
 use ilfs::Log;
 
@@ -162,6 +162,6 @@ fn what_can_go_nowhere_stays_in_memory() {
     let (fs, file, content) = with_two_disks();
     let union = fs.union().expect("it has one").clone();
     (0..2).for_each(|number| union.log().ignore(fs.session(), number).expect("it works"));
-    (0..3).for_each(|_| assert_eq!(union.evict(&fs, u64::MAX, None).expect("it works"), 0));
+    (0..3).for_each(|_| assert_eq!(union.evict(&*fs, u64::MAX, None).expect("it works"), 0));
     is_right(&fs, file, &content);
 }

@@ -21,7 +21,7 @@ fn a_file_that_was_written_in_order_takes_a_word_for_each_run() {
         by_tag[usize::from(crate::layout::tag::INDEX.0)]
     };
     let before = index();
-    assert!(rig.union().write_back(&rig.fs, usize::MAX, None).expect("there is room") > 0);
+    assert!(rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room") > 0);
     rig.evict_all();
     assert!(index() <= before / 8, "{} bytes of index nodes, {before} before", index());
     rig.check(&[file], true, "compact");
@@ -45,7 +45,7 @@ fn a_file_that_was_written_in_order_takes_a_word_for_each_run() {
                 format!("a hole of {len} at {at}")
             }
             2 => {
-                assert!(rig.union().write_back(&rig.fs, usize::MAX, None).is_ok());
+                assert!(rig.union().write_back(&*rig.fs, usize::MAX, None).is_ok());
                 rig.evict_all();
                 "eviction".into()
             }

@@ -11,10 +11,10 @@ const PAGE: u64 = 4096;
 fn a_page_is_frozen_clean_and_on_disk_in_turn() {
     let rig = Rig::new(64 << 20, 64, 8 << 10);
     let ino = rig.create("file");
-    let state = |page| rig.union().state(&rig.fs, ino, page).expect("it can be read");
+    let state = |page| rig.union().state(&*rig.fs, ino, page).expect("it can be read");
     rig.write(ino, 0, &vec![1; 16 * PAGE as usize]);
     assert_eq!((state(0), state(16)), (Some(State::Frozen), None));
-    assert_eq!(rig.union().write_back(&rig.fs, usize::MAX, None).expect("there is room"), 16);
+    assert_eq!(rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room"), 16);
     assert_eq!(state(0), Some(State::Clean));
     rig.evict_all();
     assert_eq!(state(0), None);
@@ -42,11 +42,11 @@ fn a_buffer_cache_changes_dirty_blocks_where_they_are_and_the_union_does_not() {
     rig.union().choose(Scheme::Buffer);
     assert!(change(3 * PAGE, PAGE as usize, 3));
     assert!(change(3 * PAGE + 100, 7, 4));
-    assert!(rig.union().write_back(&rig.fs, usize::MAX, None).expect("there is room") > 0);
+    assert!(rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room") > 0);
     assert!(!change(3 * PAGE + 50, 100, 5), "what a segment has does not change");
     rig.union().choose(Scheme::Union);
     assert!(!change(3 * PAGE, 9, 6));
     rig.fs.fallocate(ino, Fallocate::PunchHole, 0, PAGE).expect("it needs nothing");
-    assert_eq!(rig.union().state(&rig.fs, ino, 0).expect("it can be read"), None);
+    assert_eq!(rig.union().state(&*rig.fs, ino, 0).expect("it can be read"), None);
     rig.check(&[ino], true, "after all of it");
 }

@@ -18,7 +18,7 @@ fn two_files() -> (Rig, u64, Vec<u8>) {
     let (first, second, third) = (rig.create("first"), rig.create("second"), rig.create("third"));
     // What the first write of a process does to the labels is done.
     rig.write(third, 0, &[1; 20 * PAGE]);
-    assert!(rig.union().write_back(&rig.fs, usize::MAX, None).expect("there is room") > 0);
+    assert!(rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room") > 0);
     let bytes = Rng::new(1).bytes(25 * PAGE + 1000);
     rig.write(first, 0, &bytes);
     rig.write(second, 0, &Rng::new(2).bytes(900 * PAGE));
@@ -35,7 +35,7 @@ fn during_write_back(rig: &Rig, change: impl Fn(&crate::Fs) + Send + 'static) {
             change(&fs.upgrade().expect("it is alive"));
         }
     });
-    assert!(rig.union().write_back(&rig.fs, usize::MAX, None).expect("there is room") > 0);
+    assert!(rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room") > 0);
     assert!(was_called.load(Ordering::SeqCst));
     rig.evict_all();
 }

@@ -202,8 +202,8 @@ impl Rig {
 
     /// What memory need not hold it does not hold any more.
     pub fn evict_all(&self) {
-        self.union().evict(&self.fs, u64::MAX, None).expect("it works");
-        self.union().evict(&self.fs, u64::MAX, None).expect("it works");
+        self.union().evict(&*self.fs, u64::MAX, None).expect("it works");
+        self.union().evict(&*self.fs, u64::MAX, None).expect("it works");
     }
 
     /// The invariants: of the files, of the table of segments, and that each place is live exactly as often as something leads

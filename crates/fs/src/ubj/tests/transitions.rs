@@ -17,7 +17,7 @@ fn rig() -> (Rig, Ino) {
 }
 
 fn state(rig: &Rig, ino: Ino) -> Option<State> {
-    rig.union().state(&rig.fs, ino, 3).expect("it can be read")
+    rig.union().state(&*rig.fs, ino, 3).expect("it can be read")
 }
 
 fn block(rig: &Rig, ino: Ino) -> Option<u64> {
@@ -25,7 +25,7 @@ fn block(rig: &Rig, ino: Ino) -> Option<u64> {
 }
 
 fn write_back(rig: &Rig) -> u64 {
-    rig.union().write_back(&rig.fs, usize::MAX, None).expect("there is room")
+    rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room")
 }
 
 /// Requests that the disk has been told.

@@ -1,85 +1,24 @@
-//! Content in memory whose place on disk is lost, or may be: it gives up that place, and is written anew in another.
-//!
-//! A clean block may be the last copy of its page: when its place was found damaged, or lies in a region that has failed or is missing
-//! and has no copy elsewhere. Such a block
-//!
-//! 1. is never evicted, as long as that is known ([`Union::without_doubtful`]);
-//! 2. is dirty again, so that write-back gives it another place, as soon as a region takes content ([`Union::keep_doubtful`], when a region
-//!    becomes doubtful or is given up; [`Files::keep`](ilfs::files::Files::keep), when a read of the scrubber or the cleaner fails).
-//!
-//! It gives up its place and becomes dirty in one transaction, under the locks of its file and of the log: whoever dies in between leaves
-//! it clean, and whoever comes next finds it so.
+//! Content in memory whose place on disk is lost, or may be, is written anew in another: see [`doubt`](crate::ubj::doubt).
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::PoisonError;
 
 use exraid::{Aligned, Buffers};
 use pram::blocks::{Cursor, Which, BLOCK};
-use pram::Session;
 
-use super::write_back::regular;
-use super::Union;
-use crate::attr::{Ino, Kind};
-use crate::error::{Error, Result};
+use crate::attr::Kind;
+use crate::error::Result;
 use crate::file;
 use crate::node::{content_of, Fs};
+use crate::ubj::Union;
 use ilfs::part::Owner;
 use ilfs::scrub::Wrong;
-use ilfs::table::SETTLING;
 use ilfs::{Place, Run};
 
-/// Blocks that one transaction makes dirty.
-const PIECE: usize = 64;
 /// Segments of memory whose descriptors are looked at in one step.
 const STEP: usize = 64;
 
-/// A clean block: the inode and the page whose it is, and where it lies in memory.
-pub(super) type Clean = (Ino, u64, u64);
-
-/// Places that are in doubt, asked segment by segment.
-struct Doubt<'l> {
-    union: &'l Union,
-    session: &'l Session,
-    regions: Vec<u32>,
-    known: HashMap<u64, bool>,
-}
-
-impl Doubt<'_> {
-    fn has(&mut self, place: Place) -> Result<bool> {
-        if let Some(known) = self.known.get(&place.sequence()) {
-            return Ok(*known);
-        }
-        let is_in_doubt = self.union.log().is_in_doubt(self.session, place, &self.regions)?;
-        self.known.insert(place.sequence(), is_in_doubt);
-        Ok(is_in_doubt)
-    }
-}
-
 impl Union {
-    fn doubt<'l>(&'l self, session: &'l Session) -> Option<Doubt<'l>> {
-        let regions = self.log().doubtful();
-        (!regions.is_empty()).then(|| Doubt { union: self, session, regions, known: HashMap::new() })
-    }
-
-    /// Of blocks that are to be evicted those that may be. The others are made dirty, if anything takes them.
-    pub(super) fn without_doubtful(&self, fs: &Fs, found: Vec<(Clean, Place)>) -> Result<Vec<Clean>> {
-        let Some(mut doubt) = self.doubt(fs.session()) else {
-            return Ok(found.into_iter().map(|(clean, _)| clean).collect());
-        };
-        let (mut safe, mut doubtful) = (Vec::with_capacity(found.len()), Vec::new());
-        for (clean, place) in found {
-            match doubt.has(place)? {
-                true => doubtful.push((clean, place)),
-                false => safe.push(clean),
-            }
-        }
-        if !self.log().taking().is_empty() {
-            self.keep_blocks(fs, doubtful)?;
-        }
-        Ok(safe)
-    }
-
     /// Makes dirty what memory holds of content that is in doubt, once for each change of what regions are doubtful; how many blocks.
     pub fn keep_doubtful(&self, fs: &Fs) -> Result<u64> {
         let doubt = self.doubt(fs.session());
@@ -118,23 +57,6 @@ impl Union {
             tracing::warn!(
                 "{kept} blocks whose places on disk are lost, or may be, are in memory, and are written anew"
             );
-        }
-        Ok(kept)
-    }
-
-    fn keep_blocks(&self, fs: &Fs, mut found: Vec<(Clean, Place)>) -> Result<u64> {
-        found.sort_unstable();
-        let mut kept = 0;
-        for some in found.chunk_by(|a, b| a.0 .0 == b.0 .0).flat_map(|of_one| of_one.chunks(PIECE)) {
-            kept += loop {
-                match keep_some(fs, some) {
-                    Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-                    done => break done?,
-                }
-            };
-        }
-        if kept > 0 {
-            self.ring();
         }
         Ok(kept)
     }
@@ -195,25 +117,4 @@ impl Union {
         }
         Ok(owners)
     }
-}
-
-/// Blocks of one file.
-fn keep_some(fs: &Fs, some: &[(Clean, Place)]) -> Result<u64> {
-    let mut op = fs.session().begin()?;
-    let (ino, ..) = some[0].0;
-    op.lock(&[ino, ilfs::KEY])?;
-    // Somebody is giving pages of a file other numbers, and looks at their entries.
-    if op.is_long_locked(SETTLING) {
-        return Ok(0);
-    }
-    let Some(node) = regular(fs, ino)? else { return Ok(0) };
-    let (content, mut kept) = (node.content(), 0);
-    let mut tx = op.tx()?;
-    let mut edit = fs.edit(&mut tx);
-    for ((_, page, _), place) in some {
-        kept += u64::from(file::keep(&mut edit, &content, *page, *place)?);
-    }
-    edit.finish()?;
-    tx.commit()?;
-    Ok(kept)
 }

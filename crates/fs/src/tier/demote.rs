@@ -8,37 +8,17 @@
 //! A file that lay in one block needs an index, which takes memory. So writers of small files leave some, and wait rather than take it,
 //! unless there is nothing that could go.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::PoisonError;
 
-use pram::{Session, SEGMENT};
-
-use super::room::LOW;
-use super::{all_memory, Union};
 use crate::attr::{Ino, Kind};
-use crate::error::{Error, Lack, Result};
+use crate::error::{Error, Result};
 use crate::file::{self, PAGE};
 use crate::layout::RawInode;
 use crate::node::{content_of, Fs};
+use crate::ubj::Union;
 
 /// Files among which the coldest are looked for.
 const AMONG: usize = 8192;
-/// Of memory writers of small files leave one part in so many for the index of what has to go, and so many segments at least ...
-const LEFT: u64 = 64;
-const LEFT_LEAST: u64 = 8;
-/// ... and look how much there is after one part in so many was written, and so many bytes at most.
-const LOOKS: u64 = 256;
-const LOOKED: u64 = 4 << 20;
-
-/// What this process knows of memory for small files.
-#[derive(Debug, Default)]
-pub(super) struct Ahead {
-    /// Bytes that it wrote to small files.
-    written: AtomicU64,
-    /// There was no more than has to be left.
-    tight: AtomicBool,
-}
-
 /// A small file that may go to disk.
 struct Cold {
     /// When it was used last.
@@ -50,24 +30,6 @@ struct Cold {
 }
 
 impl Union {
-    /// So many bytes are about to be written to a small file: is only memory left that others need to make room?
-    pub(crate) fn is_tight(&self, session: &Session, bytes: u64) -> bool {
-        let all = all_memory(session);
-        let step = (all / LOOKS).clamp(SEGMENT, LOOKED);
-        let before = self.ahead.written.fetch_add(bytes, Ordering::Relaxed);
-        if !self.ahead.tight.load(Ordering::Relaxed) && before / step == (before + bytes) / step {
-            return false;
-        }
-        let rt = session.runtime();
-        let free = (rt.free_segments() + rt.absent()) * SEGMENT;
-        if free < all / LOW {
-            self.ring();
-        }
-        let tight = free < (all / LEFT).max(LEFT_LEAST * SEGMENT);
-        self.ahead.tight.store(tight, Ordering::Relaxed);
-        tight && self.may_make_room(session, Lack::Memory)
-    }
-
     /// Has about so many pages of cold files on disk rather than in memory, as far as there are some; how many went.
     pub fn demote(&self, fs: &Fs, wanted: u64) -> Result<u64> {
         let mut found = self.pass(fs)?;

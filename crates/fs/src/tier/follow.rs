@@ -16,57 +16,25 @@
 //!
 //! The process with the role of maintenance walks, a few megabytes at a time, between which its thread does what else is due.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use pram::blocks::BLOCK;
-use pram::Session;
 use rustix::io::Errno;
 
 use super::residence::Brought;
-use super::Union;
 use crate::attr::{Ino, Kind};
 use crate::error::{Error, Result};
 use crate::file::{self, Content, PAGE};
-use crate::layout::{root, RawInode};
 use crate::node::{content_of, Fs};
+use crate::ubj::side::{set_followed, Followed, Side, UNDER_WAY};
+use crate::ubj::Union;
 
-/// Files that are noted at most: others are when they are used again.
-const NOTED: usize = 4096;
-/// Of these those that are seen to before the thread does what else is due.
+/// Of the files that were noted those that are seen to before the thread does what else is due.
 const FEW: usize = 64;
 /// Inodes that a walk passes before the same.
 const PASSED: usize = 1024;
 /// Pages that are sent at a time.
 const SOME: usize = 2048;
-/// In `FOLLOWED`: a walk is due, or under way.
-const DUE: u64 = 0;
-const UNDER_WAY: u64 = 1;
-
-/// Where the content of a file is to be, of which some is elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    /// It is where it is to be, as far as its inode tells.
-    Right,
-    Memory,
-    Disk,
-}
-
-/// What a process knows of files that may have to move.
-#[derive(Debug, Default)]
-pub(super) struct Follow {
-    noted: Mutex<BTreeSet<Ino>>,
-    /// The inode from which on the walk of this process goes on, if it walks, and what it follows.
-    walk: Mutex<Option<(Ino, Followed)>>,
-}
-
-/// What files follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Followed {
-    threshold: u64,
-    size: u64,
-}
-
 /// Files within their threshold whose content is on disks, and what has to move.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Survey {
@@ -77,49 +45,6 @@ pub struct Survey {
 }
 
 impl Union {
-    /// Where a file is to be that has this content.
-    pub(super) fn side_of(&self, raw: &RawInode, c: &Content) -> Side {
-        let threshold = raw.threshold_or(self.threshold());
-        // What is promised beyond the end takes memory too.
-        let is_small = c.size <= threshold && c.pages.saturating_mul(PAGE) <= threshold.saturating_add(PAGE - 1);
-        match c.is_large() {
-            true if is_small => Side::Memory,
-            // What is compressed is small, and stays until it changes.
-            false if c.size > threshold && !file::is_compressed(c) => Side::Disk,
-            _ => Side::Right,
-        }
-    }
-
-    /// A file was used, or cut, and is like this: where it is a large one that need not be, it is seen to.
-    #[inline]
-    pub(crate) fn note_use(&self, ino: Ino, raw: &RawInode) {
-        let c = content_of(ino, raw);
-        if raw.kind == Kind::Regular as u8 && c.is_large() && self.side_of(raw, &c) == Side::Memory {
-            self.note(ino);
-        }
-    }
-
-    /// Has a file seen to.
-    pub(crate) fn note(&self, ino: Ino) {
-        let mut noted = self.follow.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.len() < NOTED && noted.insert(ino) {
-            drop(noted);
-            self.ring();
-        }
-    }
-
-    /// The threshold of a file was set, or is about to be: also after a crash it has to follow.
-    pub(crate) fn note_setting(&self, session: &Session, ino: Ino) -> Result<()> {
-        set_followed(session, |_| Some(Followed { threshold: DUE, size: 0 }))?;
-        self.note(ino);
-        Ok(())
-    }
-
-    /// The redundancy of a file was set, or is about to be: also after a crash its content has to follow.
-    pub(crate) fn follow_redundancy(&self, session: &Session, ino: Ino) -> Result<()> {
-        self.note_setting(session, ino)
-    }
-
     /// A part of what there is to move; true if there is more. `walks`: is this process the one that does?
     pub fn follow(&self, fs: &Fs, walks: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
         let noted = self.follow_noted(fs, stopped);
@@ -178,15 +103,6 @@ impl Union {
             Err::<_, Error>(e) if matches!(e.errno(), Errno::STALE | Errno::NOENT) => Ok(Side::Right),
             side => side,
         }
-    }
-
-    /// What files are to follow now.
-    fn followed_now(&self, session: &Session) -> Followed {
-        Followed { threshold: self.threshold(), size: session.region().size() }
-    }
-
-    fn is_walk_due(&self, session: &Session) -> Result<bool> {
-        Ok(followed(session)? != self.followed_now(session))
     }
 
     /// A part of a walk over all inodes, if one is due; true if there is more.
@@ -294,23 +210,4 @@ fn resident(fs: &Fs, c: &Content, most: usize) -> Result<u64> {
     let mut found = Vec::new();
     file::resident(fs.region(), c, 0, most, &mut found)?;
     Ok(found.len() as u64)
-}
-
-/// What the root words say.
-fn followed(session: &Session) -> Result<Followed> {
-    let region = session.region();
-    let threshold = region.load(region.root(root::FOLLOWED))?;
-    Ok(Followed { threshold, size: region.load(region.root(root::FOLLOWED_SIZE))? })
-}
-
-/// Has them say something else, where `new` says what.
-fn set_followed(session: &Session, new: impl Fn(Followed) -> Option<Followed>) -> Result<()> {
-    let mut op = session.begin()?;
-    op.lock(&[ilfs::KEY])?;
-    let is = followed(session)?;
-    let Some(new) = new(is).filter(|new| *new != is) else { return Ok(()) };
-    let (mut tx, region) = (op.tx()?, session.region());
-    tx.set(region.root(root::FOLLOWED), &new.threshold)?;
-    tx.set(region.root(root::FOLLOWED_SIZE), &new.size)?;
-    Ok(tx.commit()?)
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use exraid::{Background, Whereabouts};
 
 use super::clean::Cleaning;
-use super::{Count, Union};
 use crate::error::Result;
 use crate::node::Fs;
+use crate::ubj::{Count, Union};
 use ilfs::clean::{Cleaned, Reason};
 use ilfs::copies::Copied;
 use ilfs::files::Files;

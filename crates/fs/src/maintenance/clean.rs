@@ -9,12 +9,12 @@ use exraid::Background;
 use pram::Session;
 
 use super::tend::Pace;
-use super::write_back::regular;
-use super::{count, Count, Union};
 use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};
-use crate::node::{At, Fs};
+use crate::node::Fs;
+use crate::ubj::inodes::regular;
+use crate::ubj::{count, Count, Union};
 use ilfs::clean::{Cleaned, Kept, Reason};
 use ilfs::copies::Copied;
 use ilfs::files::{Fate, Files, Move};
@@ -41,7 +41,7 @@ const LOOKS: u32 = 1000;
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// Files, as the cleaner of one segment sees them.
-pub(super) struct Cleaning<'f> {
+pub(crate) struct Cleaning<'f> {
     fs: &'f Fs,
     union: &'f Union,
     /// Of files whose pages have moved: the page that leads to each place.
@@ -81,7 +81,7 @@ impl Cleaning<'_> {
     /// Does anything lead from that file to the place?
     fn leads(&self, owner: Owner, place: Place) -> crate::Result<bool> {
         let look = || {
-            let raw = match self.fs.raw(At::from(owner.ino)) {
+            let raw = match self.fs.raw(owner.ino) {
                 Ok(raw) => raw,
                 Err(e) if matches!(e.errno(), rustix::io::Errno::STALE | rustix::io::Errno::NOENT) => return Ok(false),
                 Err(e) => return Err(e),

@@ -1,0 +1,11 @@
+//! Chores on disks, in the background or by command.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`clean`] | what the cleaner asks of files; freeing segments |
+//! | [`tend`] | copies that are lacking, regions that leave or come back, balance, scrubbing |
+//! | [`keep`] | what memory holds of content that is lost on disk is written anew |
+
+pub(crate) mod clean;
+mod keep;
+pub mod tend;

@@ -1,0 +1,59 @@
+//! Files move between memory and disk, and room is made in both.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`room`] | memory and disk for what is about to be written; the thread that sees to both |
+//! | [`residence`] | files move, piece by piece, while others use them |
+//! | [`demote`] | where memory is short, cold small files go to disk |
+//! | [`follow`] | files whose threshold says that they lie on the wrong side |
+//! | [`sort`] | files whose content lies otherwise on disks than their setting says |
+//!
+//! What a process knows for it, and what can be told without moving a file, is part of the [cache](crate::ubj).
+
+use pram::Session;
+
+use crate::compress::relief;
+use crate::error::{Lack, Result};
+use crate::node::relief::MakesRoom;
+use crate::node::{Fs, Policy};
+use crate::Ino;
+
+mod demote;
+mod follow;
+mod residence;
+mod room;
+mod sort;
+
+pub use follow::Survey;
+
+/// All that makes room: files are compressed, written and moved.
+struct Tiers;
+
+impl MakesRoom for Tiers {
+    fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()> {
+        fs.union().map_or(Ok(()), |union| union.make_room(fs, lack))
+    }
+
+    fn relieve(&self, fs: &Fs, freed: u64) -> Result<bool> {
+        relief::relieve(fs, freed)
+    }
+
+    fn relieve_ahead(&self, fs: &Fs) -> Result<()> {
+        relief::relieve_ahead(fs)
+    }
+
+    fn wait_behind(&self, fs: &Fs) -> Result<()> {
+        fs.union().map_or(Ok(()), |union| union.wait_behind(fs))
+    }
+
+    fn move_to_disk(&self, fs: &Fs, ino: Ino) -> Result<()> {
+        fs.union().map_or(Ok(()), |union| union.move_to_disk(fs, ino))
+    }
+}
+
+impl Fs {
+    /// The file system in the region that `session` is attached to.
+    pub fn over(session: Session, policy: Policy) -> Result<Fs> {
+        Fs::below(session, policy, &Tiers)
+    }
+}

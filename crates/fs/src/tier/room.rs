@@ -1,0 +1,174 @@
+//! Room is made: in memory and on disks, by whoever finds too little and by the thread that sees to it ahead of need.
+
+use std::time::{Duration, Instant};
+
+use exraid::Background;
+use pram::blocks::BLOCK;
+use pram::session::assert_may_wait;
+
+use crate::error::{Lack, Result};
+use crate::node::Fs;
+use crate::ubj::room::{is_waited_for, HIGH, LOW};
+use crate::ubj::write_back::MUCH;
+use crate::ubj::{all_memory, counted, free_memory, Count, Union};
+use ilfs::clean::Reason;
+
+/// Blocks that are written, or go, at a time, where somebody waits.
+const SOME: u64 = 2048;
+/// Blocks that are written at a time where commits wait: two such batches are under way.
+const BATCH: usize = 4096;
+/// And at most where nobody waits: a flush takes its time, and a file on a host has its extents noted at each.
+const MOST: usize = 32768;
+/// How long others are left alone who are making it.
+const MOMENT: Duration = Duration::from_millis(1);
+
+impl Union {
+    /// Has who has written to a large file wait while a disk is far behind: for the thread, or by writing himself.
+    pub(super) fn wait_behind(&self, fs: &Fs) -> Result<()> {
+        match self.room.wait_for_progress() {
+            true => Ok(()),
+            false => self.write_out(fs, SOME).map(drop),
+        }
+    }
+
+    /// Has no page of a file in a block.
+    pub fn move_to_disk(&self, fs: &Fs, ino: u64) -> Result<()> {
+        assert_may_wait();
+        loop {
+            let written = match self.write_with_room(fs, usize::MAX, Some(ino)) {
+                // The thread may have what there is, for what it is just writing.
+                Err(e) if e.is_full() => {
+                    self.ring();
+                    match self.room.wait_for_progress() {
+                        true => continue,
+                        false => return Err(e),
+                    }
+                }
+                written => written?,
+            };
+            let evicted = self.evict(fs, u64::MAX, Some(ino))?;
+            if written + evicted == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes room, of memory or on disk, for whoever found too little.
+    pub fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()> {
+        assert_may_wait();
+        self.ring();
+        match lack {
+            Lack::Memory => self.make_memory(fs),
+            Lack::Disk => self.make_disk(fs.session()),
+        }
+    }
+
+    fn make_memory(&self, fs: &Fs) -> Result<()> {
+        if self.room.wait_for_progress() {
+            return Ok(());
+        }
+        let session = fs.session();
+        let elsewhere = || counted(session, Count::Elsewhere);
+        let (others, free, made) = (elsewhere(), free_memory(session), || self.room.made());
+        let before = made();
+        if self.evict_clean(fs, SOME)? == 0 {
+            self.write_out(fs, SOME)?;
+            self.evict_clean(fs, SOME)?;
+        }
+        if made() == before {
+            self.demote(fs, SOME)?;
+        }
+        match () {
+            // Others have made some.
+            () if made() > before || free_memory(session) > free => {}
+            () if elsewhere() > others => std::thread::sleep(MOMENT),
+            () => self.room.set_exhausted(Lack::Memory),
+        }
+        Ok(())
+    }
+
+    /// Writes dirty blocks; where no segment is free, these are made first.
+    pub(crate) fn write_out(&self, fs: &Fs, most: u64) -> Result<u64> {
+        match self.write_with_room(fs, most as usize, None) {
+            Err(e) if e.errno() == rustix::io::Errno::NOSPC => Ok(0),
+            done => done,
+        }
+    }
+
+    fn write_with_room(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
+        let made = || self.room.made();
+        loop {
+            let before = made();
+            match self.write_back(fs, most, only) {
+                Err(e) if e.errno() == rustix::io::Errno::NOSPC => {
+                    self.free(fs, true)?;
+                    // Others may have taken what was there, and what is free now.
+                    if made() == before {
+                        return Err(e);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Writes all that is dirty, as far as there is room.
+    pub fn write_all(&self, fs: &Fs) -> Result<()> {
+        loop {
+            match self.write_on(fs, MUCH, &mut || Ok(true)) {
+                Err(e) if e.errno() == rustix::io::Errno::NOSPC => {}
+                written => _ = written?,
+            }
+            if self.write_out(fs, MUCH as u64)? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) fn free(&self, fs: &Fs, commits: bool) -> Result<Reason> {
+        Ok(self.free_segments(fs, self.wanted(fs.session())?, commits, &mut || true)?)
+    }
+
+    /// The thread's work: writes what has to be written, keeps memory and segments free. True if there is more to do at once.
+    pub fn work(&self, fs: &Fs, written: &mut Instant, cleans: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
+        let (session, _round) = (fs.session(), self.room.begin_round());
+        session.free_ended()?;
+        self.tell_untold();
+        if cleans {
+            // A commit is worth it only where few segments are free.
+            let (counts, wanted) = (self.log().counts(session)?, self.wanted(session)?);
+            let commits = counts.ready < wanted / 2;
+            // Ahead of need it gives way to others, also to what this thread has to write.
+            let _background = (!commits).then(Background::begin);
+            let since = *written;
+            let mut go_on = || !stopped() && (commits || !self.is_write_due(session, since));
+            self.free_segments(fs, wanted, commits, &mut go_on)?;
+        }
+        // Beside what is being written.
+        let mut go_on = || {
+            self.keep_memory_free(fs)?;
+            self.reserve_ahead(session)?;
+            let is_due = self.is_write_due(session, *written) && !stopped();
+            if is_due {
+                *written = Instant::now();
+            }
+            Ok(is_due)
+        };
+        let batch = match is_waited_for(session) {
+            true => BATCH,
+            false => (self.dirty_most(session) as usize / 2).clamp(MUCH, MOST),
+        };
+        let mut more = match self.write_on(fs, batch, &mut go_on) {
+            Err(e) if e.errno() == rustix::io::Errno::NOSPC => self.write_out(fs, MUCH as u64)? > 0,
+            placed => placed? > 0,
+        };
+        if !self.keep_memory_free(fs)? && !more {
+            more = self.write_out(fs, MUCH as u64)? > 0;
+        }
+        let (free, all) = (free_memory(session), all_memory(session));
+        if !more && free < all / LOW {
+            more = self.demote(fs, (all / HIGH - free) / BLOCK)? > 0;
+        }
+        Ok(self.follow(fs, cleans, stopped)? || more)
+    }
+}
