@@ -282,7 +282,7 @@ fn remove(args: &Remove) -> Result<()> {
         Left::Looked(told) if told.fits() => say(&format!("{}; they fit{}", described(&told), fewer(&told))),
         Left::Looked(told) => Err(Failure::new(format!("{}: they do not fit", described(&told)))),
         Left::Gone(paths) if paths.is_empty() => say(&format!("{named} is not in {pool} any more: its removal is done")),
-        Left::Gone(paths) => say(&format!("{} empty, and no disk of {pool} any more: it may be unplugged", are(&paths))),
+        Left::Gone(paths) => say(&format!("{} empty, and no longer in {pool}: nothing needs what is there", are(&paths))),
         Left::Stays => say(&format!("{named} stays: it takes content again")),
         Left::Interrupted(told) if matches!(how, HowToLeave::Begin { .. }) => say(&format!(
             "{}, while the pool is mounted; `conquest status {pool}` shows what is left, and `conquest region remove {pool} {named} \
@@ -318,7 +318,7 @@ fn forced(lost: &[Lost], paths: &[PathBuf], args: &Remove, pool: &str) -> Result
     match args.dry_run {
         true => say(&format!("Nothing is done. Without {}: {what}", args.regions.join(" "))),
         false if paths.is_empty() => say(&format!("{what}; no disk of {pool} any more")),
-        false => say(&format!("{what}; {} no disk of {pool} any more", are(paths))),
+        false => say(&format!("{what}; {} no longer in {pool}", are(paths))),
     }
 }
 
@@ -418,12 +418,12 @@ fn reorganise(pool: &Pool, paths: &[PathBuf]) -> Result<()> {
     failures.end("looked at")
 }
 
-/// Whoever has to be told of all disks of a region.
+/// One disk, or several, as the subject of what is said of them.
 fn are(paths: &[PathBuf]) -> String {
     let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     match &shown[..] {
         [one] => format!("{one} is"),
-        all => format!("{}, the disks of one region, are", all.join(" and ")),
+        all => format!("{} are", all.join(" and ")),
     }
 }
 
