@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> Result<()> {
     let error = Command::new(program()).args(&args.arguments).exec();
     Err(match error.kind() {
         std::io::ErrorKind::NotFound => Failure::new(format!(
-            "{PROGRAM} is not installed: build it with `cargo build --release -p {PROGRAM}`, and put it beside `conquest`"
+            "{PROGRAM} is not installed: build it with `cargo build --profile dist -p conquest -p {PROGRAM}`, and put it beside `conquest`"
         )),
         _ => Failure::new(format!("cannot run {PROGRAM}: {error}")),
     })
