@@ -350,7 +350,7 @@ fn whole() -> Outcome {
     lab.umount();
     let told = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d2"), "--force"]);
     // None, where no file lay there.
-    assert!(told.contains("no disk of"), "{told}");
+    assert!(told.contains("no longer in"), "{told}");
     lab.mount();
     write(&lab, "new", 9);
     holds(&lab, "new", 9);
