@@ -32,32 +32,32 @@ use pram::session::{Frozen, Session};
 impl Copy {
     /// The commit's time.
     pub(crate) fn make_anew(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
-        let (marks, region) = (marks_of(session.region())?, session.region());
+        let (marks, memory) = (marks_of(session.memory())?, session.memory());
         let mut state = State::read(marks, self.id())?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
         let commit = state.logs.iter().map(|log| log.last.commit).max().unwrap_or(0) + 1;
-        region.note_begun(commit)?;
+        memory.note_begun(commit)?;
         // 1.
-        region.copied()?.into_iter().try_for_each(|held| marks.mark(held.start, held.end - held.start))?;
+        memory.copied()?.into_iter().try_for_each(|held| marks.mark(held.start, held.end - held.start))?;
         state.swapping = true;
         state.write(marks, self.id())?;
-        region.step();
+        memory.step();
         let lineage = self.lineage(session)?;
         self.write_headers_again(&state, commit, lineage)?;
         // 2 to 4.
         let anew = Anew { lineage, generation: newest_generation(&state) };
         let (epoch, at) = self.while_checkpointing(session, || self.write_image(session, anew, commit, pace, see))?;
-        session.region().step();
+        session.memory().step();
         // 5.
         state.logs = state.logs.map(|log| log.spent(at));
         state.durable = epoch + 1;
         state.write(marks, self.id())?;
-        session.region().step();
+        session.memory().step();
         // 6.
         session.runtime().copy().checkpointed.fetch_max(commit, Ordering::SeqCst);
         marks.clear_written()?;
         session.note_durable(epoch);
-        session.region().step();
+        session.memory().step();
         // 7. What failed is not remembered: nothing of it is used.
         *logs = self.resumed(&state);
         self.swap(session, logs, &mut state, 0, pace)?;
@@ -80,7 +80,7 @@ impl Copy {
         let mut update = image.begin_anew(anew);
         let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| update.patch(off, bytes));
         let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));
-        let written = rounds::write(session, marks_of(session.region())?, true, pace, put, at_rest)?;
+        let written = rounds::write(session, marks_of(session.memory())?, true, pace, put, at_rest)?;
         let (epoch, time) = written.ok_or_else(|| Error::Unusable("nothing was written".into()))?;
         session.write_epoch(epoch)?;
         let at = Instant { commit, time };
@@ -99,10 +99,10 @@ impl Copy {
         Ok(())
     }
 
-    /// What tells the copy from others: one of the logs suffices, or what the region remembers.
+    /// What tells the copy from others: one of the logs suffices, or what the memory remembers.
     fn lineage(&self, session: &Session) -> Result<u32> {
         let of = |n: usize| Log::began(&self.disks().logs[n], self.id()).map(|began| began.lineage);
-        of(0).or_else(|_| of(1)).or_else(|_| session.region().standing().map(|standing| standing.lineage))
+        of(0).or_else(|_| of(1)).or_else(|_| session.memory().standing().map(|standing| standing.lineage))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Checkpointing: what a log holds goes into the image, by whole pages.
 //!
-//! The log is read, not the region: an image is as of a commit, and the region is ahead of it. So nobody waits.
+//! The log is read, not the memory: an image is as of a commit, and the memory is ahead of it. So nobody waits.
 //!
 //! It is read once as a whole, which tells the pages that change, and then for each batch of them the records that
-//! concern it: in a commit records go up with the region, so that most are read once more. Whoever works meanwhile has
+//! concern it: in a commit records go up with the memory, so that most are read once more. Whoever works meanwhile has
 //! the same memory, and every further reading would cost it.
 
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub fn checkpoint(pages: &mut Image<SharedDisk>, log: &SharedDisk, last: Instant
     update.finish(last)
 }
 
-/// Stores bytes of the region in those pages that are held.
+/// Stores bytes of the memory in those pages that are held.
 fn apply(content: &mut BTreeMap<u64, Vec<u8>>, mut off: u64, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let within = (off % PAGE) as usize;

@@ -33,7 +33,7 @@ use crate::image::Image;
 use crate::log::{self, Identity, Log, Position, MIN_CAPACITY, RECORDS};
 use pram::error::{Error, Result};
 use pram::marks::Marks;
-use pram::region::{Region, Standing, EPOCH_ROOT};
+use pram::memory::{Memory, Standing, EPOCH_ROOT};
 use pram::runtime::control::{self, ControlBlock};
 use pram::runtime::{self, Runtime};
 use pram::session::{assert_may_wait, Backing, Frozen, Session};
@@ -58,14 +58,14 @@ pub struct Ticket(u64);
 /// Both logs, by whoever leads.
 pub(crate) type Logs<'a> = &'a mut [Log<SharedDisk>; 2];
 
-/// A process's hold on the copy of its region.
+/// A process's hold on the copy of its memory.
 pub struct Copy {
     disks: Disks,
     id: Identity,
     logs: Mutex<[Log<SharedDisk>; 2]>,
     /// The image as this process last left it.
     pages: Mutex<Option<Image<SharedDisk>>>,
-    /// Epochs before this one were durable when it was taken up; none: all of the region was.
+    /// Epochs before this one were durable when it was taken up; none: all of the memory was.
     durable: Option<u64>,
     /// Operations wait for it.
     awaited: bool,
@@ -73,29 +73,29 @@ pub struct Copy {
     rate: Option<u64>,
     /// This process leaves: its threads must not take their time any more.
     hurried: AtomicBool,
-    /// The file of the marks, if it goes when the region is closed.
+    /// The file of the marks, if it goes when the memory is closed.
     marks: Option<PathBuf>,
 }
 
 impl Backing for Copy {
     /// Tells the runtime segment, which is new, what this process found. What the image holds is left at nothing:
     /// nobody knows yet whether it is durable, see [`checkpoint_image`](Copy::checkpoint_image).
-    fn enter(&self, region: &Region, rt: &Runtime) -> Result<()> {
+    fn enter(&self, memory: &Memory, rt: &Runtime) -> Result<()> {
         let words = rt.copy();
         words.note_time(self.last().time, u64::MAX);
-        rt.note_durable(self.durable.map_or_else(|| region.load(region.root(EPOCH_ROOT)), Ok)?);
+        rt.note_durable(self.durable.map_or_else(|| memory.load(memory.root(EPOCH_ROOT)), Ok)?);
         Ok(())
     }
 
-    /// After a commit, notes in the region that the copy holds all of it.
+    /// After a commit, notes in the memory that the copy holds all of it.
     /// 1. The word. 2. The marks go, if they do. (A death in between leaves marks that mark nothing.)
     fn close(&self, session: &Session) -> Result<()> {
         self.wait(session)?;
         if self.pending(session)? == 0 {
-            let region = session.region();
+            let memory = session.memory();
             let end = self.end();
             let (closed, tail) = (end.last.commit, end.before);
-            region.note_standing(Standing { closed, tail, ..region.standing()? })?;
+            memory.note_standing(Standing { closed, tail, ..memory.standing()? })?;
             self.marks.iter().for_each(|marks| _ = std::fs::remove_file(marks));
         }
         Ok(())
@@ -113,7 +113,7 @@ pub fn of(session: &Session) -> Option<&Copy> {
 }
 
 impl Copy {
-    /// Takes up a copy that was made, read back, or compared with the region: what is marked is what it lacks.
+    /// Takes up a copy that was made, read back, or compared with the memory: what is marked is what it lacks.
     pub fn begin(disks: Disks, marks: &Marks, id: Identity, loaded: &Loaded) -> Result<Copy> {
         loaded.settle(&disks, id)?;
         loaded.state.write(marks, id)?;
@@ -210,7 +210,7 @@ impl Copy {
         self.awaited
     }
 
-    /// The marks lie in this file, which goes when the region is closed and the copy holds all of it: for regions that
+    /// The marks lie in this file, which goes when the memory is closed and the copy holds all of it: for regions that
     /// can say so themselves.
     pub fn kept_while_open(self, marks: PathBuf) -> Copy {
         Copy { marks: Some(marks), ..self }
@@ -231,19 +231,19 @@ impl Copy {
         }
     }
 
-    /// Notes in a region which copy it is used with from now on. With nobody else attached.
-    pub fn note_in(&self, region: &Region) -> Result<()> {
+    /// Notes in a memory which copy it is used with from now on. With nobody else attached.
+    pub fn note_in(&self, memory: &Memory) -> Result<()> {
         let (lineage, last) = (super::lineage(&self.disks, self.id)?, self.last().commit);
-        let before = region.standing()?;
+        let before = memory.standing()?;
         let begun = if before.lineage == lineage { before.begun.max(last) } else { last };
-        region.note_standing(Standing { lineage, begun, ..before })
+        memory.note_standing(Standing { lineage, begun, ..before })
     }
 
     /// The commit that will hold everything that was done before.
     pub fn ticket(&self, session: &Session) -> Ticket {
         let words = session.runtime().copy();
         let ticket = Ticket(words.begun.load(Ordering::SeqCst) + 1);
-        session.region().step();
+        session.memory().step();
         words.wanted.fetch_add(1, Ordering::SeqCst);
         ticket
     }
@@ -263,13 +263,13 @@ impl Copy {
                 return Ok(());
             }
             control::refuse_failed(&words)?;
-            session.region().step();
+            session.memory().step();
             match self.lead(session)? {
                 Some(mut lead) => {
-                    gather(session.region(), &words);
+                    gather(session.memory(), &words);
                     self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(()))?;
                 }
-                None => _ = session.region().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE)),
+                None => _ = session.memory().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE)),
             }
         }
     }
@@ -283,7 +283,7 @@ impl Copy {
             control::refuse_failed(&words)?;
             let seen = words.bell.load(Ordering::SeqCst);
             let Some(mut lead) = self.lead(session)? else {
-                session.region().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE));
+                session.memory().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE));
                 continue;
             };
             before()?;
@@ -314,7 +314,7 @@ impl Copy {
 
     /// Bytes that a commit now would hold.
     pub fn pending(&self, session: &Session) -> Result<u64> {
-        Copy::marked(marks_of(session.region())?)
+        Copy::marked(marks_of(session.memory())?)
     }
 
     /// The right to commit, unless somebody else has it.
@@ -324,9 +324,9 @@ impl Copy {
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
-        let (region, words) = (session.region(), session.runtime().copy());
+        let (memory, words) = (session.memory(), session.runtime().copy());
         // Only when it is ours: dropping a lead gives the role back, whoever has it.
-        Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words, region }))
+        Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words, memory }))
     }
 
     pub(crate) fn disks(&self) -> &Disks {
@@ -339,7 +339,7 @@ impl Copy {
 
     /// How far a log has come, as memory says.
     pub(crate) fn position(&self, session: &Session, n: usize) -> Result<Option<Position>> {
-        Ok(State::read(marks_of(session.region())?, self.id)?.map(|state| state.logs[n]))
+        Ok(State::read(marks_of(session.memory())?, self.id)?.map(|state| state.logs[n]))
     }
 
     pub(crate) fn resumed(&self, state: &State) -> [Log<SharedDisk>; 2] {
@@ -352,7 +352,7 @@ impl Copy {
             if let Some(_lead) = self.lead(session)? {
                 return work();
             }
-            session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
+            session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING));
         }
     }
 
@@ -362,7 +362,7 @@ impl Copy {
         *pages = None;
         let word = session.runtime().copy().checkpointer;
         while !session.take_role(word)? {
-            session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
+            session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING));
         }
         let _role = Checkpointer(word);
         work()
@@ -380,7 +380,7 @@ impl Copy {
     fn commit(&self, session: &Session, lead: &mut Lead, mut pace: RateLimit, see: Put) -> Result<i64> {
         let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(pram::clock::precise()) };
         control::refuse_failed(&words)?;
-        let step = || session.region().step();
+        let step = || session.memory().step();
         // Whoever comes now is served by this commit.
         pace.pay();
         let (start, served) = (Instant::now(), words.wanted.swap(0, Ordering::SeqCst));
@@ -427,7 +427,7 @@ impl Copy {
 
     /// Steps 2 to 5; the commit's time.
     fn write(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
-        let marks = marks_of(session.region())?;
+        let marks = marks_of(session.memory())?;
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
         logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
@@ -436,10 +436,10 @@ impl Copy {
             let end = state.logs[state.active].end;
             Log::settle(&self.disks.logs[state.active], self.id, end..end)?;
         }
-        session.region().note_begun(state.logs[state.active].last.commit + 1)?;
+        session.memory().note_begun(state.logs[state.active].last.commit + 1)?;
         // In the time that a rate takes more changes.
         let rounds = if pace.is_lifted() { 1 } else { 2 };
-        let whole = session.region().size() / log::LINE;
+        let whole = session.memory().size() / log::LINE;
         let (mut room, mut tries) = ((marks.marked()? * rounds).min(whole), 0);
         loop {
             // Whoever began to swap has died; nothing has been written to either log since.
@@ -470,9 +470,9 @@ impl Copy {
             session.runtime().copy().logged.fetch_add(logged, Ordering::Relaxed);
             state.logs[state.active] = logs[state.active].position();
             state.durable = epoch + 1;
-            session.region().step();
+            session.memory().step();
             state.write(marks, self.id)?;
-            session.region().step();
+            session.memory().step();
             marks.clear_written()?;
             session.note_durable(epoch);
             break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
@@ -512,12 +512,12 @@ impl Copy {
             false => state.logs[state.active].last,
         };
         let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
-        let (next, marks) = (1 - state.active, marks_of(session.region())?);
+        let (next, marks) = (1 - state.active, marks_of(session.memory())?);
         // Else commits could go on in the log that the new header says has ended.
         state.swapping = true;
         state.write(marks, self.id)?;
         // One that had to grow once is smaller again: a log is read whole after a power cut.
-        let capacity = state.logs[next].capacity.min(super::log_bytes(session.region().size()));
+        let capacity = state.logs[next].capacity.min(super::log_bytes(session.memory().size()));
         logs[next].restart(last, needed.max(capacity))?;
         state.logs[next] = logs[next].position();
         (state.active, state.swapping) = (next, false);
@@ -537,7 +537,7 @@ impl Copy {
     /// Checkpoints the log that is not active, if the image lacks any of it and nobody else does; true if it did.
     pub fn checkpoint_if_due(&self, session: &Session) -> Result<bool> {
         let words = session.runtime().copy();
-        let Some(state) = State::read(marks_of(session.region())?, self.id)? else { return Ok(false) };
+        let Some(state) = State::read(marks_of(session.memory())?, self.id)? else { return Ok(false) };
         let (sealed, last) = (1 - state.active, state.logs[1 - state.active].last);
         if control::refuse_failed(&words).is_err() {
             return Ok(false);
@@ -581,7 +581,7 @@ impl Copy {
                 if pace.is_lifted() {
                     words.hasten.fetch_max(last.commit, Ordering::SeqCst);
                 }
-                session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
+                session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING));
                 control::refuse_failed(&words)?;
             }
         }
@@ -610,7 +610,7 @@ impl Copy {
             true => self.checkpoint_image(&mut pages, log, last, &mut RateLimit::free()),
             false => self.checkpoint_image(&mut pages, log, last, pace),
         };
-        session.region().step();
+        session.memory().step();
         match &checkpointed {
             Ok(()) => _ = words.checkpointed.fetch_max(last.commit, Ordering::SeqCst),
             // Whoever commits may have room in the logs for long; who has not will say so.
@@ -618,7 +618,7 @@ impl Copy {
             // The log is there still, and so is memory.
             Err(e) => session.runtime().damage_copy(&e.to_string()),
         }
-        session.region().step();
+        session.memory().step();
         drop(role);
         checkpointed.map(|()| true)
     }
@@ -667,18 +667,18 @@ fn append(
     Ok((Some(epoch), time))
 }
 
-pub(crate) fn marks_of(region: &Region) -> Result<&Marks> {
-    region.marks().ok_or_else(|| Error::Unusable("the region has no marks".into()))
+pub(crate) fn marks_of(memory: &Memory) -> Result<&Marks> {
+    memory.marks().ok_or_else(|| Error::Unusable("the memory has no marks".into()))
 }
 
 /// Waits, for a fraction of what a commit takes, until as many want one as did lately. Those whom the last commit
 /// served are on their way back, and without them two halves would take turns for ever, each waiting for two flushes.
-fn gather(region: &Region, words: &ControlBlock) {
+fn gather(memory: &Memory, words: &ControlBlock) {
     let (crowd, takes) = (words.crowd.load(Ordering::Relaxed), words.takes.load(Ordering::Relaxed));
     let most = Duration::from_nanos(takes / 4).min(GATHER);
     let start = Instant::now();
     while !most.is_zero() && words.wanted.load(Ordering::Relaxed) < crowd {
-        let waited = region.wait_by(|| std::thread::sleep(GLANCE));
+        let waited = memory.wait_by(|| std::thread::sleep(GLANCE));
         if waited || start.elapsed() >= most {
             break;
         }
@@ -689,15 +689,15 @@ fn gather(region: &Region, words: &ControlBlock) {
 struct Lead<'a> {
     logs: Option<MutexGuard<'a, [Log<SharedDisk>; 2]>>,
     words: ControlBlock<'a>,
-    region: &'a Region,
+    memory: &'a Memory,
 }
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         resign(self.words.committer);
-        self.region.step();
+        self.memory.step();
         self.logs = None;
-        self.region.step();
+        self.memory.step();
         self.words.bell.fetch_add(1, Ordering::SeqCst);
         runtime::wake(self.words.bell);
     }

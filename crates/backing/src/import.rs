@@ -1,4 +1,4 @@
-//! Import: a region from its copy alone, after the memory was lost, or on another machine.
+//! Import: a memory from its copy alone, after the memory was lost, or on another machine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,9 +13,9 @@ use crate::save::{MakeWay, Progress, Target};
 use pram::error::{Error, Result};
 use pram::medium::{Medium, MediumKind};
 use pram::mem::Mapping;
-use pram::region::{self, Region, HEADERS};
+use pram::memory::{self, Memory, HEADERS};
 
-/// Makes a region file for `medium` at `path`; what is there makes way when all of the copy has proved right.
+/// Makes a memory file for `medium` at `path`; what is there makes way when all of the copy has proved right.
 /// Returns the instant that it is of.
 pub fn file(
     disks: &Disks,
@@ -28,29 +28,29 @@ pub fn file(
     let target = Target::begin(path, "importing")?;
     let as_of = fill(disks, id, progress, &mut |off, bytes| target.put(off, bytes))?;
     let map = target.complete()?;
-    region::adopt(&map, medium)?;
+    memory::adopt(&map, medium)?;
     note_made(disks, id, &map, as_of)?;
-    region::settle_memory(map, medium)?;
+    memory::settle_memory(map, medium)?;
     let _held = make_way(Some(&target.file), &id.uuid)?;
     refuse_older(disks, id, &as_of)?;
     target.finish()?;
     Ok(as_of)
 }
 
-/// Fills `file`, which is empty, with the region of a copy, and maps that for this process alone: to look at it.
+/// Fills `file`, which is empty, with the memory of a copy, and maps that for this process alone: to look at it.
 pub fn look(disks: &Disks, id: Identity, medium: MediumKind, file: &File) -> Result<Mapping> {
     let failed = |e: std::io::Error| Error::Host {
-        what: "making a region to look at".into(),
+        what: "making a memory to look at".into(),
         errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
     };
     let loaded = load(disks, id, &mut |off, bytes| file.write_all_at(bytes, off).map_err(failed))?;
     refuse_empty(&loaded.as_of)?;
     let mut head = [0; HEADERS];
     let read = file.read_at(&mut head, 0).map_err(failed)?;
-    let size = Region::probe(&head[..read])?.0;
+    let size = Memory::probe(&head[..read])?.0;
     file.set_len(size).map_err(failed)?;
-    let map = Mapping::file_private(file, size).map_err(Error::host("mapping the region"))?;
-    region::adopt(&map, medium)?;
+    let map = Mapping::file_private(file, size).map_err(Error::host("mapping the memory"))?;
+    memory::adopt(&map, medium)?;
     note_made(disks, id, &map, loaded.as_of)?;
     Ok(map)
 }
@@ -64,8 +64,8 @@ fn refuse_older(disks: &Disks, id: Identity, as_of: &Instant) -> Result<()> {
     Ok(())
 }
 
-/// Makes a region in `map`, of a device that no other can replace. All of the copy is read once before anything is
-/// overwritten. Interrupted, it leaves a region that is refused, and can be repeated:
+/// Makes a memory in `map`, of a device that no other can replace. All of the copy is read once before anything is
+/// overwritten. Interrupted, it leaves a memory that is refused, and can be repeated:
 /// 1. The old header goes. 2. All but the header. 3. The header.
 pub fn device(
     disks: &Disks,
@@ -83,9 +83,9 @@ pub fn device(
         })?
         .as_of,
     )?;
-    let size = Region::probe(&seen.0)?.0;
+    let size = Memory::probe(&seen.0)?.0;
     if map.len() < size {
-        return Err(Error::Unusable(format!("the region has {size} bytes, the device only {}", map.len())));
+        return Err(Error::Unusable(format!("the memory has {size} bytes, the device only {}", map.len())));
     }
     let _held = make_way(None, &id.uuid)?;
     let persist = |len| {
@@ -103,7 +103,7 @@ pub fn device(
     note_made(disks, id, map, as_of)?;
     persist(size);
     map.write(0, &header.0)?;
-    region::adopt(map, medium.kind())?;
+    memory::adopt(map, medium.kind())?;
     persist(HEADERS as u64);
     Ok(as_of)
 }
@@ -124,7 +124,7 @@ fn fill(
     Ok(loaded.as_of)
 }
 
-/// The header of a region that is being made.
+/// The header of a memory that is being made.
 struct Head([u8; HEADERS]);
 
 impl Default for Head {

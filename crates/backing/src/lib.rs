@@ -1,4 +1,4 @@
-//! The copy of a region on disk: an image as of some commit, and two redo logs with the commits since.
+//! The copy of a memory on disk: an image as of some commit, and two redo logs with the commits since.
 //!
 //! | part | responsibility |
 //! | --- | --- |
@@ -8,15 +8,15 @@
 //! | [`rounds`] | what has changed, handed out while operations go on, as of one instant |
 //! | [`disk`] | where it lies |
 //! | [`log`] | the redo log: changed lines, commit by commit |
-//! | [`image`] | the incremental image: the pages of a region as of one commit |
+//! | [`image`] | the incremental image: the pages of a memory as of one commit |
 //! | [`checkpoint`] | what a log holds goes into the image |
 //! | [`rate`] | how fast what nobody waits for is written |
-//! | [`import`] | a region from its copy alone |
+//! | [`import`] | a memory from its copy alone |
 //! | [`state`] | how far the logs have come, for the next process |
 //! | [`readahead`] | reading much of a disk in order, several reads under way |
 //! | [`scrub`] | comparing the copies, and putting right what one has wrong |
 //! | [`vote`] | which of several copies are behind |
-//! | [`save`] | the region as one file, the image, and back |
+//! | [`save`] | the memory as one file, the image, and back |
 //! | [`aligned`] | buffers for reading and writing past the host's page cache |
 //!
 //! On `logged` the copy is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
@@ -53,7 +53,7 @@ use self::log::{Disk, Identity, Instant, Log};
 use pram::error::{Error, Result};
 use pram::marks::Marks;
 use pram::mem::Mapping;
-use pram::region::{self, Region, Standing};
+use pram::memory::{self, Memory, Standing};
 use pram::session::assert_may_wait;
 use rate::RateLimit;
 use state::State;
@@ -110,7 +110,7 @@ pub struct Disks {
     pub logs: [SharedDisk; 2],
 }
 
-/// Bytes of each log of a region of `size` bytes, unless a commit needs more; one is checkpointed into the image when it is
+/// Bytes of each log of a memory of `size` bytes, unless a commit needs more; one is checkpointed into the image when it is
 /// half full.
 pub fn log_bytes(size: u64) -> u64 {
     (size / 16).clamp(8 << 20, 128 << 20) >> 20 << 20
@@ -122,7 +122,7 @@ pub struct Loaded {
     /// The instant that it is of.
     pub as_of: Instant,
     state: State,
-    /// It holds all of the region.
+    /// It holds all of the memory.
     whole: bool,
     /// The last commit that was found in the active log.
     found: Range<u64>,
@@ -148,7 +148,7 @@ impl Loaded {
     }
 }
 
-/// Makes an empty copy, of a region of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
+/// Makes an empty copy, of a memory of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
 pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     let (start, lineage) = (Instant::default(), log::new_lineage()?);
     Image::create(disks.image.clone(), id, start)?;
@@ -165,12 +165,12 @@ pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     })
 }
 
-/// The region that a copy is of.
+/// The memory that a copy is of.
 pub fn identify(disks: &Disks) -> Result<Identity> {
     Ok(Image::peek(&disks.image)?.0)
 }
 
-/// Reads a copy back: `put(offset, bytes)` in order gives the region, from zeros, when all has proved right.
+/// Reads a copy back: `put(offset, bytes)` in order gives the memory, from zeros, when all has proved right.
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Image::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
@@ -264,27 +264,27 @@ fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     }
 }
 
-/// The copy, if the region was closed when that held all of it; `None` if the region has gone on since, and the copy is
-/// the one that it was used with. Any other is an error, and so is a copy that has gone on: then the region is an old one,
+/// The copy, if the memory was closed when that held all of it; `None` if the memory has gone on since, and the copy is
+/// the one that it was used with. Any other is an error, and so is a copy that has gone on: then the memory is an old one,
 /// and what it lacks would be lost.
-pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Loaded>> {
+pub fn clean(disks: &Disks, id: Identity, memory: &Memory) -> Result<Option<Loaded>> {
     let (_, image) = Image::peek(&disks.image)?;
     let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
-    let (standing, as_of) = (region.standing()?, loaded.as_of);
-    // Empty, or the region is of a version that noted nothing.
+    let (standing, as_of) = (memory.standing()?, loaded.as_of);
+    // Empty, or the memory is of a version that noted nothing.
     if as_of.commit == 0 || standing == Standing::default() {
         return Ok(None);
     }
     if standing.lineage != lineage(disks, id)? {
         return Err(Error::Unusable(
-            "it is another copy than the one that the region was used with last, and nothing tells which of the two is \
-             newer: `conquest import --force` goes on with the copy, and loses the region"
+            "it is another copy than the one that the memory was used with last, and nothing tells which of the two is \
+             newer: `conquest import --force` goes on with the copy, and loses the memory"
                 .into(),
         ));
     }
     if as_of.commit > standing.begun.max(standing.closed) {
         return Err(Error::Outdated(format!(
-            "the region was used with commit {} at last, but the copy has gone on to commit {}, as of {} ns after the \
+            "the memory was used with commit {} at last, but the copy has gone on to commit {}, as of {} ns after the \
              epoch",
             standing.begun.max(standing.closed),
             as_of.commit,
@@ -300,24 +300,24 @@ pub fn lineage(disks: &Disks, id: Identity) -> Result<u32> {
     Ok(Log::began(&disks.logs[0], id)?.lineage)
 }
 
-/// Notes in a region that has just been formatted that it is of no copy: put back later, it is an old one.
-pub fn note_new(region: &Region) -> Result<()> {
-    region.note_standing(Standing { lineage: log::new_lineage()?, ..Standing::default() })
+/// Notes in a memory that has just been formatted that it is of no copy: put back later, it is an old one.
+pub fn note_new(memory: &Memory) -> Result<()> {
+    memory.note_standing(Standing { lineage: log::new_lineage()?, ..Standing::default() })
 }
 
-/// Notes in a region that has been made from a copy how it stands to that. What the copy has there is of an earlier time.
+/// Notes in a memory that has been made from a copy how it stands to that. What the copy has there is of an earlier time.
 pub fn note_made(disks: &Disks, id: Identity, map: &Mapping, as_of: Instant) -> Result<()> {
-    region::note_made(map, lineage(disks, id)?, as_of.commit)
+    memory::note_made(map, lineage(disks, id)?, as_of.commit)
 }
 
-/// Did the copy hold all of the region when that was closed?
-pub fn was_closed(region: &Region) -> Result<bool> {
-    Ok(region.standing()?.closed != 0)
+/// Did the copy hold all of the memory when that was closed?
+pub fn was_closed(memory: &Memory) -> Result<bool> {
+    Ok(memory.standing()?.closed != 0)
 }
 
-/// Marks every page of `region` that is not as the copy has it: after marks were lost, or the region was made
+/// Marks every page of `memory` that is not as the copy has it: after marks were lost, or the memory was made
 /// from something else. The image is brought up to date for that. With nobody else at work.
-pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Marks) -> Result<Loaded> {
+pub fn compare(disks: &Disks, id: Identity, memory: &Memory, marks: &Marks) -> Result<Loaded> {
     let mut pages = Image::open(disks.image.clone(), Some(id))?;
     let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
     loaded.settle(disks, id)?;
@@ -333,11 +333,11 @@ pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Marks) -> R
         (loaded.state.active, loaded.state.logs[other]) = (other, next.position());
         checkpoint::checkpoint(&mut pages, &disks.logs[active], last, &mut RateLimit::free())?;
     }
-    marks.take_groups(region.groups())?;
-    for at in region.copied()?.into_iter().flat_map(|held| held.step_by(PAGE as usize)) {
+    marks.take_groups(memory.groups())?;
+    for at in memory.copied()?.into_iter().flat_map(|held| held.step_by(PAGE as usize)) {
         let same = match pages.crc(at / PAGE) {
-            None => region.map().is_zero(at, PAGE)?,
-            Some(crc) => region.map().crc(0, at, PAGE)? == crc,
+            None => memory.map().is_zero(at, PAGE)?,
+            Some(crc) => memory.map().crc(0, at, PAGE)? == crc,
         };
         if !same {
             marks.mark(at, PAGE)?;

@@ -1,4 +1,4 @@
-//! What has changed in a region, handed out while operations go on, as of one instant nevertheless.
+//! What has changed in a memory, handed out while operations go on, as of one instant nevertheless.
 //!
 //! Round by round another set of marks becomes the active one, and the lines of the set before are copied when every
 //! operation has ended that may still mark it. What changes meanwhile is the next round's. When little is left, all is held up
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use super::rate::RateLimit;
 use pram::error::Result;
 use pram::marks::{Extent, Marks};
-use pram::region::Region;
+use pram::memory::Memory;
 use pram::session::{Frozen, Session};
 
 /// Most that is copied while everything stands still: lines, and pages that they are in, each of which may not be in the
 /// processor's caches. Some 100 us.
 const STILL: (u32, u32) = (4096, 512);
-/// Bytes read at a time from a region that is at work.
+/// Bytes read at a time from a memory that is at work.
 const PIECE: u64 = 64 << 10;
 /// Rounds in which everybody works as fast as they can, and which are held to a rate if there is one.
 const FREE: u32 = 4;
@@ -43,7 +43,7 @@ pub(crate) fn write<R>(
     put: Put,
     still: impl FnOnce(&Frozen) -> Result<R>,
 ) -> Result<Option<R>> {
-    let region = session.region();
+    let memory = session.memory();
     let mut throttle = Throttle { session, pause: Duration::ZERO, next: Instant::now() };
     // What a commit that never ended has left; with what has changed since, once.
     let [mut left, mut spare] = marks.gather()?;
@@ -52,18 +52,18 @@ pub(crate) fn write<R>(
         session.drain()?;
         [left, spare] = marks.gather()?;
     }
-    let mut before = copy(region, marks, left, pace, &mut throttle, put)?;
+    let mut before = copy(memory, marks, left, pace, &mut throttle, put)?;
     for round in 0.. {
         if let Some(few) = marks.few(marks.active()?, STILL.0, STILL.1)? {
             if few.is_empty() && before == 0 && round == 0 && !wanted {
                 return Ok(None);
             }
-            few.iter().try_for_each(|(off, _)| region.touch(*off))?;
+            few.iter().try_for_each(|(off, _)| memory.touch(*off))?;
             throttle.end();
             let frozen = session.freeze()?;
             if marks.few(marks.active()?, STILL.0, STILL.1)?.is_some() {
                 let result = still(&frozen)?;
-                let lines = at_rest(region, marks, spare)?;
+                let lines = at_rest(memory, marks, spare)?;
                 drop(frozen);
                 for ((off, len), bytes) in lines {
                     pace.spend(len);
@@ -77,7 +77,7 @@ pub(crate) fn write<R>(
         }
         let written = marks.switch(spare)?;
         session.drain()?;
-        let bytes = copy(region, marks, written, pace, &mut throttle, put)?;
+        let bytes = copy(memory, marks, written, pace, &mut throttle, put)?;
         throttle.adjust(round, before, bytes);
         before = bytes;
         [_, spare] = marks.gather()?;
@@ -86,11 +86,11 @@ pub(crate) fn write<R>(
 }
 
 /// The marked lines, as they are while everything stands still; from then on `spare` is marked.
-fn at_rest(region: &Region, marks: &Marks, spare: u64) -> Result<Vec<(Extent, Vec<u8>)>> {
+fn at_rest(memory: &Memory, marks: &Marks, spare: u64) -> Result<Vec<(Extent, Vec<u8>)>> {
     let mut lines = Vec::new();
     marks.extents(marks.switch(spare)?, &mut |(off, len)| {
         let mut bytes = vec![0; len as usize];
-        region.read_bytes(off, &mut bytes)?;
+        memory.read_bytes(off, &mut bytes)?;
         lines.push(((off, len), bytes));
         Ok(())
     })?;
@@ -99,7 +99,7 @@ fn at_rest(region: &Region, marks: &Marks, spare: u64) -> Result<Vec<(Extent, Ve
 
 /// Hands out the lines of a set that is not active; how many bytes they are.
 fn copy(
-    region: &Region,
+    memory: &Memory,
     marks: &Marks,
     set: u64,
     pace: &mut RateLimit,
@@ -113,7 +113,7 @@ fn copy(
             let bytes = &mut piece[..PIECE.min(off + len - at) as usize];
             pace.spend(bytes.len() as u64);
             throttle.turn();
-            region.read_bytes(at, bytes)?;
+            memory.read_bytes(at, bytes)?;
             put(at, bytes)?;
         }
         Ok(())

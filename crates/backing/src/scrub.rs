@@ -41,7 +41,7 @@ pub struct Compared {
 }
 
 /// Compares copies that nobody writes to, and that may be as a crash has left them: the last commit counts only where the copy was
-/// `closed` in order. Fails if the region cannot be made of them.
+/// `closed` in order. Fails if the memory cannot be made of them.
 pub fn check(disks: &Disks, id: Identity, closed: bool, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
     let mut all = Compared::default();
     let odd = |part, at: Range<u64>, copy| Odd { part, at, copy, mended: false };
@@ -118,7 +118,7 @@ impl Copy {
             };
             for one in image.suspects(only.as_deref(), &mut 0, &mut |_| true)? {
                 let mut mended = mend && image.mend(&one).is_ok();
-                if let (true, false, Some(page), Some(marks)) = (mend, mended, one.page(), session.region().marks()) {
+                if let (true, false, Some(page), Some(marks)) = (mend, mended, one.page(), session.memory().marks()) {
                     // No copy has it, and memory has: what the next commit holds is checkpointed to another place.
                     marks.mark(page * PAGE, PAGE)?;
                     mended = true;

@@ -15,7 +15,7 @@ pub enum Error {
     /// A condition that POSIX names: the caller's doing, or a full pool.
     #[error("{}", .0)]
     Posix(Errno),
-    /// A reference in the region does not hold what its place promises.
+    /// A reference in the memory does not hold what its place promises.
     #[error("the pool is damaged: {0}; run `conquest fsck POOL`")]
     Corrupt(String),
     /// Memory has to be taken first, after the operation, which then begins anew: see

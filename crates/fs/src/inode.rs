@@ -35,7 +35,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 
-use pram::{Error as Pram, Off, Op, Region, Session};
+use pram::{Error as Pram, Memory, Off, Op, Session};
 use zerocopy::FromZeros;
 
 use crate::error::Result;
@@ -152,7 +152,7 @@ impl At {
 /// Reads of the inode table.
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
-    pub region: &'a Region,
+    pub memory: &'a Memory,
     session: &'a Session,
     /// First level.
     pub top: Off<u64>,
@@ -182,12 +182,12 @@ impl<'a> Table<'a> {
     #[inline(always)]
     pub fn block_word(&self, block: u64) -> Result<Option<Off<u64>>> {
         let Some(known) = self.known.levels.0.get((block / TABLE) as usize) else { return Ok(None) };
-        let level2 = self.region.load(self.top.index(block / TABLE))?;
+        let level2 = self.memory.load(self.top.index(block / TABLE))?;
         if level2 == 0 {
             return Ok(None);
         }
         if level2 != known.load(Ordering::Relaxed) {
-            self.region.resolve(level2, tag::INODE_TABLE)?;
+            self.memory.resolve(level2, tag::INODE_TABLE)?;
             known.store(level2, Ordering::Relaxed);
         }
         Ok(Some(Off::<u64>::new(level2).index(block % TABLE)))
@@ -197,7 +197,7 @@ impl<'a> Table<'a> {
     #[inline(always)]
     fn lead(&self, block: u64) -> Result<Block> {
         let Some(word) = self.block_word(block)? else { return Ok(Block::None) };
-        Ok(match self.region.load(word)? {
+        Ok(match self.memory.load(word)? {
             0 => Block::None,
             off if off & PACKED != 0 => Block::Packed(off - PACKED),
             off => Block::Plain(off),
@@ -210,7 +210,7 @@ impl<'a> Table<'a> {
         let found = self.lead(block)?;
         match found {
             Block::None => {}
-            Block::Plain(off) => self.region.resolve(off, tag::INODE_BLOCK).map(|_| ())?,
+            Block::Plain(off) => self.memory.resolve(off, tag::INODE_BLOCK).map(|_| ())?,
             Block::Packed(off) => self.check_packed(off)?,
         }
         Ok(found)
@@ -224,7 +224,7 @@ impl<'a> Table<'a> {
 
     /// Calls `look` until the block has stayed where it is meanwhile.
     fn outside<R>(&self, block: u64, look: impl Fn() -> Result<R>) -> Result<R> {
-        let word = || self.block_word(block)?.map_or(Ok(0), |word| Ok(self.region.load(word)?));
+        let word = || self.block_word(block)?.map_or(Ok(0), |word| Ok(self.memory.load(word)?));
         loop {
             let before: Result<u64> = word();
             let seen = look();
@@ -245,7 +245,7 @@ impl<'a> Table<'a> {
             Err(_) => self.top.index(block / TABLE),
         };
         if word.raw() == self.top.index(block / TABLE).raw() || self.block(block).is_err() {
-            self.region.commit_word(word, 0)?;
+            self.memory.commit_word(word, 0)?;
         }
         Ok(())
     }
@@ -269,12 +269,12 @@ impl<'a> Table<'a> {
         match self.lead(ino / PER_BLOCK)? {
             Block::None => Ok(None),
             Block::Plain(off) => {
-                self.region.resolve(off, tag::INODE_BLOCK)?;
+                self.memory.resolve(off, tag::INODE_BLOCK)?;
                 let place = place_in(off, ino % PER_BLOCK);
                 if !self.is_used(place)? {
                     return Ok(None);
                 }
-                *raw = self.region.read(place.inode)?;
+                *raw = self.memory.read(place.inode)?;
                 Ok(Some(place))
             }
             Block::Packed(off) => Ok(self.read_packed(off, ino, raw)?.then_some(InodePlace::NOWHERE)),
@@ -283,7 +283,7 @@ impl<'a> Table<'a> {
 
     #[inline(always)]
     fn is_used(&self, place: InodePlace) -> Result<bool> {
-        match self.region.read(place.length)? {
+        match self.memory.read(place.length)? {
             n if u64::from(n) == INODE => Ok(true),
             n if n == 0 || n >= RESERVED => Ok(false),
             _ => Err(bad_length(place)),
@@ -301,9 +301,9 @@ impl<'a> Table<'a> {
         if !self.is_used(place)? {
             return Ok(None);
         }
-        let [root, size, pages]: [u64; 3] = self.region.read(place.inode.field(CONTENT))?;
-        let nlink = self.region.read(place.inode.field(offset_of!(RawInode, nlink)))?;
-        let kind = self.region.read(place.inode.field(offset_of!(RawInode, kind)))?;
+        let [root, size, pages]: [u64; 3] = self.memory.read(place.inode.field(CONTENT))?;
+        let nlink = self.memory.read(place.inode.field(offset_of!(RawInode, nlink)))?;
+        let kind = self.memory.read(place.inode.field(offset_of!(RawInode, kind)))?;
         Ok(Some((nlink, kind, Content { root, size, pages, owner: ino })))
     }
 
@@ -317,8 +317,8 @@ impl<'a> Table<'a> {
         if !self.is_used(place)? {
             return Ok(None);
         }
-        let generation = self.region.read(place.inode.field(offset_of!(RawInode, generation)))?;
-        Ok(Some((generation, self.region.read(place.inode.field(offset_of!(RawInode, kind)))?)))
+        let generation = self.memory.read(place.inode.field(offset_of!(RawInode, generation)))?;
+        Ok(Some((generation, self.memory.read(place.inode.field(offset_of!(RawInode, kind)))?)))
     }
 
     /// Is the second level that would refer to `block` not there?
@@ -347,7 +347,7 @@ impl<'a> Table<'a> {
             let lengths = match self.block(block)? {
                 // Given back since.
                 Block::None => return Ok(0),
-                Block::Plain(off) => self.region.read::<[u8; PER_BLOCK as usize]>(Off::new(off))?,
+                Block::Plain(off) => self.memory.read::<[u8; PER_BLOCK as usize]>(Off::new(off))?,
                 Block::Packed(off) => {
                     return self.packed_lengths(off).map(|lengths| mask(&lengths, |length| length > 0))
                 }
@@ -474,21 +474,21 @@ impl Allocator {
     }
 
     /// Gives back what was reserved and not used.
-    pub fn unreserve(&self, region: &Region, place: InodePlace) -> Result<()> {
-        Ok(region.commit_byte(place.length, 0)?)
+    pub fn unreserve(&self, memory: &Memory, place: InodePlace) -> Result<()> {
+        Ok(memory.commit_byte(place.length, 0)?)
     }
 
     /// Frees the inode; with its lock held, after the commit (I1).
     pub fn free(&self, op: &Op, ino: Ino, place: InodePlace) -> Result<()> {
-        op.session().region().commit_byte(place.length, 0)?;
+        op.session().memory().commit_byte(place.length, 0)?;
         op.session().runtime().count(op.slot());
         self.slot(op.slot()).push(ino);
         Ok(())
     }
 
     /// New blocks are looked for from `block` on: the place of one that was given back.
-    fn make_from(&self, region: &Region, block: u64) {
-        let mut rotor = region.lock_by(&self.rotor);
+    fn make_from(&self, memory: &Memory, block: u64) {
+        let mut rotor = memory.lock_by(&self.rotor);
         rotor.make = rotor.make.min(block);
     }
 
@@ -496,13 +496,13 @@ impl Allocator {
     #[cold]
     #[inline(never)]
     fn next(&self, op: &mut Op, table: Table) -> Result<u64> {
-        let mut rotor = table.region.lock_by(&self.rotor);
+        let mut rotor = table.memory.lock_by(&self.rotor);
         let mut looks = 0;
         // Blocks that were given back leave gaps, so what bounds the search is steps, not blocks found.
         for _ in 0..GAP {
             let block = rotor.look;
             rotor.look += 1;
-            if block >= region_blocks(table.region) || table.level_is_missing(block)? {
+            if block >= region_blocks(table.memory) || table.level_is_missing(block)? {
                 rotor.look = 0;
                 break;
             }
@@ -525,7 +525,7 @@ impl Allocator {
 
 /// Free inodes of the block at `off`.
 fn free_at(table: Table, block: u64, off: u64) -> Result<u64> {
-    let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
+    let lengths: [u8; PER_BLOCK as usize] = table.memory.read(Off::new(off))?;
     // Number 0 is never used: counting it would offer block 0 for ever on a full pool.
     let never = usize::from(block == 0);
     Ok(lengths.iter().skip(never).filter(|l| **l == 0).count() as u64)
@@ -553,20 +553,20 @@ fn has_free(table: Table, block: u64) -> Result<bool> {
 #[inline(always)]
 fn try_reserve(table: Table, ino: Ino, slot: u32) -> Result<Option<InodePlace>> {
     let Some(place) = table.place(ino)? else { return Ok(None) };
-    Ok(table.region.install_byte(place.length, 0, reserved_by(slot))?.then_some(place))
+    Ok(table.memory.install_byte(place.length, 0, reserved_by(slot))?.then_some(place))
 }
 
 #[inline(always)]
 fn reserve_in(table: Table, block: u64, slot: u32) -> Result<Option<(Ino, InodePlace)>> {
     let Block::Plain(off) = table.block(block)? else { return Ok(None) };
-    let lengths: [u64; PER_BLOCK as usize / 8] = table.region.read(Off::new(off))?;
+    let lengths: [u64; PER_BLOCK as usize / 8] = table.memory.read(Off::new(off))?;
     for (half, lengths) in (0..).step_by(8).zip(lengths) {
         // The high bit of each byte that is zero, as found from the lowest on: above one that is, others may be wrong.
         let mut free = lengths.wrapping_sub(LOW_BITS) & !lengths & LOW_BITS << 7;
         while free != 0 {
             let n = half + u64::from(free.trailing_zeros() / 8);
             let (ino, place) = (block * PER_BLOCK + n, place_in(off, n));
-            if ino != 0 && table.region.install_byte(place.length, 0, reserved_by(slot))? {
+            if ino != 0 && table.memory.install_byte(place.length, 0, reserved_by(slot))? {
                 return Ok(Some((ino, place)));
             }
             free &= free - 1;
@@ -577,11 +577,11 @@ fn reserve_in(table: Table, block: u64, slot: u32) -> Result<Option<(Ino, InodeP
 
 /// Makes the first block that does not exist yet.
 fn make_block(op: &mut Op, table: Table, rotor: &mut Rotor) -> Result<u64> {
-    let region = table.region;
+    let memory = table.memory;
     let mut wrapped = rotor.make == 0;
     loop {
         let block = rotor.make;
-        if block >= region_blocks(region) {
+        if block >= region_blocks(memory) {
             if wrapped {
                 return Err(rustix::io::Errno::NOSPC.into());
             }
@@ -590,12 +590,12 @@ fn make_block(op: &mut Op, table: Table, rotor: &mut Rotor) -> Result<u64> {
             continue;
         }
         let level2 = table.top.index(block / TABLE);
-        if region.load(level2)? == 0 {
+        if memory.load(level2)? == 0 {
             install(op, level2, tag::INODE_TABLE, TABLE * 8)?;
         }
         rotor.make = block + 1;
         if let Some(word) = table.block_word(block)? {
-            if region.load(word)? == 0 && install(op, word, tag::INODE_BLOCK, size_of::<InodeBlock>() as u64)? {
+            if memory.load(word)? == 0 && install(op, word, tag::INODE_BLOCK, size_of::<InodeBlock>() as u64)? {
                 return Ok(block);
             }
         }
@@ -606,11 +606,11 @@ fn make_block(op: &mut Op, table: Table, rotor: &mut Rotor) -> Result<u64> {
 pub(crate) fn make_block_of(op: &mut Op, table: Table, ino: Ino) -> Result<()> {
     let block = ino / PER_BLOCK;
     let level2 = table.top.index(block / TABLE);
-    if table.region.load(level2)? == 0 {
+    if table.memory.load(level2)? == 0 {
         install(op, level2, tag::INODE_TABLE, TABLE * 8)?;
     }
     if let Some(word) = table.block_word(block)? {
-        if table.region.load(word)? == 0 {
+        if table.memory.load(word)? == 0 {
             install(op, word, tag::INODE_BLOCK, size_of::<InodeBlock>() as u64)?;
         }
     }
@@ -620,23 +620,23 @@ pub(crate) fn make_block_of(op: &mut Op, table: Table, ino: Ino) -> Result<()> {
 /// The low bit of each byte of a word.
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
-/// Blocks beyond this cannot all exist in a region of this size; inode numbers index runtime tables.
-fn region_blocks(region: &Region) -> u64 {
-    max_inodes(region.size()) / PER_BLOCK
+/// Blocks beyond this cannot all exist in a memory of this size; inode numbers index runtime tables.
+fn region_blocks(memory: &Memory) -> u64 {
+    max_inodes(memory.size()) / PER_BLOCK
 }
 
-/// Inode numbers in a region of `size` bytes are below this.
+/// Inode numbers in a memory of `size` bytes are below this.
 pub fn max_inodes(size: u64) -> u64 {
     (size / 64).next_multiple_of(PER_BLOCK).min(MAX_INODES)
 }
 
 /// Links a zeroed object at `word`, unless somebody else has linked one; true if it is ours.
 fn install(op: &mut Op, word: Off<u64>, tag: pram::Tag, size: u64) -> Result<bool> {
-    let region = op.session().region();
+    let memory = op.session().memory();
     // 1. The object, zeroed, durable.
     let block = zeroed(op, tag, size)?;
     // 2. One word links it. A crash before leaks the object; it never links a half-made one.
-    if region.install_word(word, 0, block)? {
+    if memory.install_word(word, 0, block)? {
         return Ok(true);
     }
     let mut tx = op.tx()?;
@@ -662,5 +662,5 @@ pub fn format(op: &mut Op) -> Result<Off<u64>> {
 /// The table of a superblock.
 #[inline(always)]
 pub fn table<'a>(session: &'a Session, sup: &Super, known: &'a Known) -> Table<'a> {
-    Table { region: session.region(), session, top: sup.inodes, known }
+    Table { memory: session.memory(), session, top: sup.inodes, known }
 }

@@ -1,10 +1,10 @@
-//! What lies in the region: every structure of the file system, byte by byte. `docs/FORMAT.md` tells the
+//! What lies in the memory: every structure of the file system, byte by byte. `docs/FORMAT.md` tells the
 //! same; a test holds the two together.
 
 use pram::{Off, Tag};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Version of this layout, in the region header.
+/// Version of this layout, in the memory header.
 pub const VERSION: u32 = 9;
 
 /// Object types in the heap.
@@ -59,7 +59,7 @@ pub mod tag {
     ];
 }
 
-/// Root words of the region.
+/// Root words of the memory.
 pub mod root {
     /// Offset of the superblock.
     pub const SUPER: u64 = 0;
@@ -67,7 +67,7 @@ pub mod root {
     pub const LOG: u64 = ilfs::table::ROOT;
     /// The threshold that all files have followed, in bytes; or 0: some may have to; or 1: somebody sees to it.
     pub const FOLLOWED: u64 = 2;
-    /// The size of the region when they had.
+    /// The size of the memory when they had.
     pub const FOLLOWED_SIZE: u64 = 3;
     /// Offsets of the newest dictionary: one copy of it, and the other; or 0.
     pub const DICTIONARIES: [u64; 2] = [4, 5];

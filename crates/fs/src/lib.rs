@@ -1,4 +1,4 @@
-//! The Conquest file system: names, inodes and POSIX semantics over one region of persistent RAM.
+//! The Conquest file system: names, inodes and POSIX semantics over one memory of persistent RAM.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | [`compress`] | compressing content: which files, when, and by what codec |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
 //! | [`poll`] | waiting for what others do and do not tell |
-//! | [`layout`] | what lies in the region: superblock, inode, every size asserted |
+//! | [`layout`] | what lies in the memory: superblock, inode, every size asserted |
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |
 //! | `dir` | directories: extendible hash tables of buckets |

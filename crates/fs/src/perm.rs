@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use pram::runtime::{Runtime, NUMBERS};
-use pram::{Off, Op, Region, Session};
+use pram::{Memory, Off, Op, Session};
 
 use crate::error::{Error, Result};
 use crate::inode::zeroed;
@@ -69,19 +69,19 @@ impl Perms {
     }
 
     /// The offset of a chunk; 0 if there is none.
-    fn chunk(&self, region: &Region, n: u64) -> Result<u64> {
-        let off = region.load(self.chunks.index(n))?;
+    fn chunk(&self, memory: &Memory, n: u64) -> Result<u64> {
+        let off = memory.load(self.chunks.index(n))?;
         if off != 0 {
-            region.resolve(off, tag::PERM)?;
+            memory.resolve(off, tag::PERM)?;
         }
         Ok(off)
     }
 
-    pub fn at(&self, region: &Region, id: u64) -> Result<Option<Off<RawPerm>>> {
+    pub fn at(&self, memory: &Memory, id: u64) -> Result<Option<Off<RawPerm>>> {
         if id >= LIMIT {
             return Ok(None);
         }
-        let chunk = self.chunk(region, id / PERM_CHUNK)?;
+        let chunk = self.chunk(memory, id / PERM_CHUNK)?;
         Ok((chunk != 0).then(|| Off::<RawPerm>::new(chunk).index(id % PERM_CHUNK)))
     }
 
@@ -91,7 +91,7 @@ impl Perms {
     pub fn get(&self, session: &Session, id: u32) -> Result<RawPerm> {
         match self.cached(id, session.runtime().numbering()) {
             Some(perm) => Ok(perm),
-            None => self.get_slow(session.region(), id),
+            None => self.get_slow(session.memory(), id),
         }
     }
 
@@ -108,9 +108,9 @@ impl Perms {
 
     #[cold]
     #[inline(never)]
-    fn get_slow(&self, region: &Region, id: u32) -> Result<RawPerm> {
-        let perm = match self.at(region, id.into())? {
-            Some(off) => region.read(off)?,
+    fn get_slow(&self, memory: &Memory, id: u32) -> Result<RawPerm> {
+        let perm = match self.at(memory, id.into())? {
+            Some(off) => memory.read(off)?,
             None => RawPerm { uid: 0, gid: 0, mode: 0 },
         };
         if perm.mode == 0 {
@@ -156,11 +156,11 @@ impl Perms {
     }
 
     fn find_or_add(&self, op: &mut Op, perm: RawPerm) -> Result<u32> {
-        let (region, rt) = (op.session().region(), op.session().runtime());
+        let (memory, rt) = (op.session().memory(), op.session().runtime());
         let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
         let numbering = rt.numbering();
-        self.catch_up(region, &mut known, numbering)?;
-        let id = match self.find(region, &mut known, perm)? {
+        self.catch_up(memory, &mut known, numbering)?;
+        let id = match self.find(memory, &mut known, perm)? {
             Some(id) => id,
             None => self.add(op, &mut known, perm)?,
         };
@@ -172,19 +172,19 @@ impl Perms {
     }
 
     /// Learns what others have added since, or all of it in another numbering.
-    fn catch_up(&self, region: &Region, known: &mut Known, numbering: u64) -> Result<()> {
+    fn catch_up(&self, memory: &Memory, known: &mut Known, numbering: u64) -> Result<()> {
         if known.numbering != numbering || known.read == 0 {
             *known = Known { numbering, ..Known::default() };
             let mut free = None;
-            self.for_each(region, &mut |id, perm| match perm.mode {
+            self.for_each(memory, &mut |id, perm| match perm.mode {
                 0 => _ = free.get_or_insert(u64::from(id)),
                 _ => _ = known.index.entry(perm).or_insert(id),
             })?;
             known.read = free.unwrap_or(LIMIT);
             return Ok(());
         }
-        while let Some(off) = self.at(region, known.read)? {
-            let there = region.read(off)?;
+        while let Some(off) = self.at(memory, known.read)? {
+            let there = memory.read(off)?;
             if there.mode == 0 {
                 break;
             }
@@ -195,24 +195,24 @@ impl Perms {
     }
 
     /// Calls `f` with all places of the table, as long as they have memory, and with the first of each chunk that has none.
-    fn for_each(&self, region: &Region, f: &mut dyn FnMut(u32, RawPerm)) -> Result<()> {
+    fn for_each(&self, memory: &Memory, f: &mut dyn FnMut(u32, RawPerm)) -> Result<()> {
         for n in 0..PERM_CHUNKS {
-            let (chunk, first) = (self.chunk(region, n)?, (n * PERM_CHUNK) as u32);
+            let (chunk, first) = (self.chunk(memory, n)?, (n * PERM_CHUNK) as u32);
             if chunk == 0 {
                 f(first, RawPerm { uid: 0, gid: 0, mode: 0 });
                 continue;
             }
-            let triples: [RawPerm; PERM_CHUNK as usize] = region.read(Off::new(chunk))?;
+            let triples: [RawPerm; PERM_CHUNK as usize] = memory.read(Off::new(chunk))?;
             (first..).zip(triples).for_each(|(id, perm)| f(id, perm));
         }
         Ok(())
     }
 
     /// A triple that is known, if a sweep under way has not freed it.
-    fn find(&self, region: &Region, known: &mut Known, perm: RawPerm) -> Result<Option<u32>> {
+    fn find(&self, memory: &Memory, known: &mut Known, perm: RawPerm) -> Result<Option<u32>> {
         let Some(id) = known.index.get(&perm).copied() else { return Ok(None) };
-        match self.at(region, id.into())? {
-            Some(off) if region.read(off)? == perm => Ok(Some(id)),
+        match self.at(memory, id.into())? {
+            Some(off) if memory.read(off)? == perm => Ok(Some(id)),
             _ => {
                 known.index.remove(&perm);
                 Ok(None)
@@ -222,7 +222,7 @@ impl Perms {
 
     /// Adds a triple in the first free place.
     fn add(&self, op: &mut Op, known: &mut Known, perm: RawPerm) -> Result<u32> {
-        let (region, rt) = (op.session().region(), op.session().runtime());
+        let (memory, rt) = (op.session().memory(), op.session().runtime());
         let id = known.read;
         if id >= CROWDED {
             rt.set_crowded();
@@ -231,7 +231,7 @@ impl Perms {
             return Err(Error::NoTriple);
         }
         let mut tx = op.tx()?;
-        let at = match self.at(region, id)? {
+        let at = match self.at(memory, id)? {
             Some(off) => off,
             None => {
                 let chunk = tx.alloc(tag::PERM, PERM_CHUNK * size_of::<RawPerm>() as u64)?;

@@ -9,7 +9,7 @@
 //! Changes are logged in place where they are small, otherwise the block is built anew and the inode's
 //! reference switched. Removing needs no memory: where there is none, the record is declared dead.
 
-use pram::{Off, Region, Tag, Tx};
+use pram::{Memory, Off, Tag, Tx};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -43,7 +43,7 @@ struct Block {
     live: u32,
 }
 
-/// A record: where in the region, and its lengths.
+/// A record: where in the memory, and its lengths.
 #[derive(Clone, Copy)]
 struct Record {
     off: u64,
@@ -64,7 +64,7 @@ impl Record {
         self.off + self.size()
     }
 
-    fn is(&self, r: &Region, name: &[u8]) -> Result<bool> {
+    fn is(&self, r: &Memory, name: &[u8]) -> Result<bool> {
         let mut buf = [0; NAME_MAX];
         let buf = &mut buf[..self.name as usize];
         if buf.len() != name.len() {
@@ -76,7 +76,7 @@ impl Record {
 }
 
 impl Block {
-    fn open(r: &Region, off: u64) -> Result<Block> {
+    fn open(r: &Memory, off: u64) -> Result<Block> {
         let cap = r.resolve(off, tag::XATTR)?;
         let [used, live] = r.read::<[u32; 2]>(Off::new(off))?;
         let used = u64::from(used);
@@ -91,7 +91,7 @@ impl Block {
     }
 
     /// Calls `f` with every live record until it returns something.
-    fn find<T>(&self, r: &Region, mut f: impl FnMut(Record) -> Result<Option<T>>) -> Result<Option<T>> {
+    fn find<T>(&self, r: &Memory, mut f: impl FnMut(Record) -> Result<Option<T>>) -> Result<Option<T>> {
         let mut at = self.off + HEADER;
         while at < self.end() {
             let word = r.read::<u32>(Off::new(at))?;
@@ -109,7 +109,7 @@ impl Block {
         Ok(None)
     }
 
-    fn named(&self, r: &Region, name: &[u8]) -> Result<Option<Record>> {
+    fn named(&self, r: &Memory, name: &[u8]) -> Result<Option<Record>> {
         self.find(r, |record| Ok(record.is(r, name)?.then_some(record)))
     }
 
@@ -118,7 +118,7 @@ impl Block {
     }
 }
 
-fn open(r: &Region, off: u64) -> Result<Option<Block>> {
+fn open(r: &Memory, off: u64) -> Result<Option<Block>> {
     match off {
         0 => Ok(None),
         _ => Block::open(r, off).map(Some),
@@ -130,7 +130,7 @@ fn has_room(tx: &Tx, len: u64) -> bool {
 }
 
 /// The value of attribute `name` of the block at `off` (0: none). Needs no lock, as [`crate::file::read`].
-pub(crate) fn get(r: &Region, off: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(crate) fn get(r: &Memory, off: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let Some(block) = open(r, off)? else { return Ok(None) };
     let Some(record) = block.named(r, name)? else { return Ok(None) };
     let mut value = vec![0; record.value as usize];
@@ -139,7 +139,7 @@ pub(crate) fn get(r: &Region, off: u64, name: &[u8]) -> Result<Option<Vec<u8>>> 
 }
 
 /// All names, each followed by a zero byte.
-pub(crate) fn list(r: &Region, off: u64) -> Result<Vec<u8>> {
+pub(crate) fn list(r: &Memory, off: u64) -> Result<Vec<u8>> {
     let mut names = Vec::new();
     let Some(block) = open(r, off)? else { return Ok(names) };
     block.find(r, |record| {
@@ -154,7 +154,7 @@ pub(crate) fn list(r: &Region, off: u64) -> Result<Vec<u8>> {
 
 /// Bytes of what [`list`] returns.
 #[cold]
-fn names_of(r: &Region, block: &Block) -> Result<u64> {
+fn names_of(r: &Memory, block: &Block) -> Result<u64> {
     let mut len = 0;
     block.find(r, |record| {
         len += record.name + 1;
@@ -181,9 +181,9 @@ pub(crate) fn set(tx: &mut Tx, off: &mut u64, name: &[u8], value: &[u8], how: Se
     if value.len() > VALUE_MAX {
         return Err(Errno::TOOBIG.into());
     }
-    let block = open(tx.region(), *off)?;
+    let block = open(tx.memory(), *off)?;
     let old = match &block {
-        Some(b) => b.named(tx.region(), name)?,
+        Some(b) => b.named(tx.memory(), name)?,
         None => None,
     };
     match how {
@@ -194,7 +194,7 @@ pub(crate) fn set(tx: &mut Tx, off: &mut u64, name: &[u8], value: &[u8], how: Se
     let bytes = encode(name, value);
     if let Some(block) = block.filter(|b| old.is_none() && b.used + name.len() as u64 >= LIST_MAX) {
         // More could not be listed.
-        if names_of(tx.region(), &block)? + name.len() as u64 + 1 > LIST_MAX {
+        if names_of(tx.memory(), &block)? + name.len() as u64 + 1 > LIST_MAX {
             return Err(Errno::NOSPC.into());
         }
     }
@@ -210,11 +210,11 @@ pub(crate) fn set(tx: &mut Tx, off: &mut u64, name: &[u8], value: &[u8], how: Se
     }
 }
 
-/// Removes an attribute; ENODATA if it is not there. Works on a full region.
+/// Removes an attribute; ENODATA if it is not there. Works on a full memory.
 pub(crate) fn remove(tx: &mut Tx, off: &mut u64, name: &[u8]) -> Result<()> {
     let nodata = || Error::from(Errno::NODATA);
-    let block = open(tx.region(), *off)?.ok_or_else(nodata)?;
-    let record = block.named(tx.region(), name)?.ok_or_else(nodata)?;
+    let block = open(tx.memory(), *off)?.ok_or_else(nodata)?;
+    let record = block.named(tx.memory(), name)?.ok_or_else(nodata)?;
     if block.live <= 1 {
         return free(tx, off);
     }
@@ -240,7 +240,7 @@ pub(crate) fn free(tx: &mut Tx, off: &mut u64) -> Result<()> {
 }
 
 /// Calls `object` with the heap object at `off`, if there is one.
-pub(crate) fn visit(r: &Region, off: u64, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
+pub(crate) fn visit(r: &Memory, off: u64, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
     if off != 0 {
         r.resolve(off, tag::XATTR)?;
         object(off, tag::XATTR);
@@ -249,7 +249,7 @@ pub(crate) fn visit(r: &Region, off: u64, object: &mut dyn FnMut(u64, Tag)) -> R
 }
 
 /// Calls `problem` with a sentence for everything that is wrong with the attributes.
-pub(crate) fn check(r: &Region, off: u64, problem: &mut dyn FnMut(String)) {
+pub(crate) fn check(r: &Memory, off: u64, problem: &mut dyn FnMut(String)) {
     let mut live = 0;
     let result = open(r, off).and_then(|block| {
         let Some(block) = block else { return Ok(()) };
@@ -332,7 +332,7 @@ fn bury(tx: &mut Tx, record: Record) -> Result<()> {
 
 /// Builds the block anew, without record `drop` and with record `add`.
 fn build(tx: &mut Tx, off: &mut u64, old: Option<Block>, drop: Option<Record>, add: Option<&[u8]>) -> Result<()> {
-    let r = tx.region();
+    let r = tx.memory();
     let dropped = |record: &Record| drop.is_some_and(|d| d.off == record.off);
     let mut size = HEADER + add.map_or(0, |a| a.len() as u64);
     if let Some(old) = &old {
@@ -393,7 +393,7 @@ mod tests {
         change(s, off, true, |tx, off| set(tx, off, name, value, how))
     }
 
-    fn compare(r: &Region, off: u64, model: &BTreeMap<Vec<u8>, Vec<u8>>, what: &str) {
+    fn compare(r: &Memory, off: u64, model: &BTreeMap<Vec<u8>, Vec<u8>>, what: &str) {
         for (name, value) in model {
             assert_eq!(get(r, off, name).unwrap().as_ref(), Some(value), "{what}");
         }
@@ -422,7 +422,7 @@ mod tests {
                 false => set(tx, off, &name, &value, SetXattr::Any),
             };
             let undone = change(&s, &mut off, false, act);
-            compare(s.region(), off, &model, &format!("undone {what}"));
+            compare(s.memory(), off, &model, &format!("undone {what}"));
             assert_eq!(change(&s, &mut off, true, act), undone, "{what}");
             match undone {
                 Ok(()) if removing => assert!(model.remove(&name).is_some(), "{what}"),
@@ -430,7 +430,7 @@ mod tests {
                 Err(Errno::NODATA) => assert!(removing && !model.contains_key(&name), "{what}"),
                 Err(e) => assert_eq!(e, Errno::NOSPC, "{what}"),
             }
-            compare(s.region(), off, &model, &what);
+            compare(s.memory(), off, &model, &what);
         }
     }
 
@@ -451,7 +451,7 @@ mod tests {
             remove(tx, off, b"user.c")
         })
         .unwrap();
-        compare(s.region(), off, &model, "undoing");
+        compare(s.memory(), off, &model, "undoing");
     }
 
     #[test]
@@ -463,11 +463,11 @@ mod tests {
         assert_eq!(put(&s, &mut off, b"user.a", &vec![1; 65537], SetXattr::Any), Err(Errno::TOOBIG));
         assert_eq!(put(&s, &mut off, b"user.a", b"", SetXattr::Replace), Err(Errno::NODATA));
         assert_eq!(put(&s, &mut off, &[b'n'; 255], &vec![1; 65536], SetXattr::Create), Ok(()));
-        assert_eq!(get(s.region(), off, &[b'n'; 255]).unwrap().map(|v| v.len()), Some(65536));
+        assert_eq!(get(s.memory(), off, &[b'n'; 255]).unwrap().map(|v| v.len()), Some(65536));
         assert_eq!(put(&s, &mut off, &[b'n'; 255], b"", SetXattr::Create), Err(Errno::EXIST));
         assert_eq!(put(&s, &mut off, b"user.b", &vec![1; 65536], SetXattr::Any), Err(Errno::NOSPC));
         assert_eq!(put(&s, &mut off, b"user.empty", b"", SetXattr::Any), Ok(()));
-        assert_eq!(get(s.region(), off, b"user.empty").unwrap(), Some(vec![]));
+        assert_eq!(get(s.memory(), off, b"user.empty").unwrap(), Some(vec![]));
         assert_eq!(change(&s, &mut off, true, |tx, off| remove(tx, off, b"user.c")), Err(Errno::NODATA));
     }
 
@@ -477,7 +477,7 @@ mod tests {
         let mut off = 0;
         let name = |i: u32| format!("user.{i:0>200}").into_bytes();
         let full = (0..1000).find(|i| put(&s, &mut off, &name(*i), b"", SetXattr::Any) == Err(Errno::NOSPC));
-        let listed = list(s.region(), off).unwrap().len() as u64;
+        let listed = list(s.memory(), off).unwrap().len() as u64;
         assert_eq!(full, Some(LIST_MAX as u32 / 206));
         assert_eq!(listed, LIST_MAX / 206 * 206);
         assert_eq!(put(&s, &mut off, &name(0), b"value", SetXattr::Replace), Ok(()), "no new name");
@@ -508,7 +508,7 @@ mod tests {
         while let Some(name) = model.keys().next().cloned() {
             change(&s, &mut off, true, |tx, off| remove(tx, off, &name)).unwrap();
             model.remove(&name);
-            compare(s.region(), off, &model, "removing");
+            compare(s.memory(), off, &model, "removing");
         }
     }
 
@@ -522,12 +522,12 @@ mod tests {
             let mut tx = op.tx().unwrap();
             tx.set(Off::new(off + at), &word).unwrap();
             let mut found = Vec::new();
-            check(s.region(), off, &mut |p| found.push(p));
+            check(s.memory(), off, &mut |p| found.push(p));
             assert!(!found.is_empty(), "{word} at {at}");
-            let _ = get(s.region(), off, b"user.zz");
+            let _ = get(s.memory(), off, b"user.zz");
         }
         let mut found = 0;
-        check(s.region(), off + 16, &mut |_| found += 1);
+        check(s.memory(), off + 16, &mut |_| found += 1);
         assert_eq!(found, 1);
     }
 }

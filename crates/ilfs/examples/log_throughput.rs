@@ -125,7 +125,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}: io_uring {}, past the page cache {}", disk.name(), disk.has_ring(), disk.properties().direct);
     let region = make(Uuid([7; 16]), 0, Layout::Single, vec![disk.clone()])?;
     let map = Mapping::anonymous(64 * MIB)?;
-    let session = Session::private(pram::Region::format(map, Box::new(BATTERY), [7; 16], 1, 0)?, KEY + 64)?;
+    let session = Session::private(pram::Memory::format(map, Box::new(BATTERY), [7; 16], 1, 0)?, KEY + 64)?;
     Log::format(&session, std::slice::from_ref(&region), SEGMENT)?;
     let log = Log::open(&session, std::slice::from_ref(&region), Options::default())?.ok_or("no log")?;
     let mut memory = Aligned::zeroed(BATCH as usize);

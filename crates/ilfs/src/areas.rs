@@ -112,7 +112,7 @@ impl Log {
 
     /// Opens the regions that the table has by now, if others than before. Waits for disks.
     pub(super) fn refresh(&self, session: &Session) -> Result<()> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let (changes, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?.changes, table.regions()?)))?;
         let before = self.areas();
         if before.changes == changes && before.list.iter().all(|area| area.region.is_some()) {
@@ -141,7 +141,7 @@ impl Log {
                 slots: raw.range(),
                 grows: region.as_ref().is_some_and(|region| region.properties().sparse),
                 region,
-                identity: Identity { pool: session.region().info.uuid, secret },
+                identity: Identity { pool: session.memory().info.uuid, secret },
                 is_taking: raw.standing() == Standing::Taking,
                 is_fenced: raw.standing() == Standing::Failed,
                 domain: raw.domain(),
@@ -157,7 +157,7 @@ impl Log {
 
     /// A number that no region has, and none had that the table or this process knows of.
     pub fn free_number(&self, session: &Session) -> Result<u32> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let numbers = session.read(KEY, || table.numbers())?;
         Ok(numbers.into_iter().max().map_or(0, |last| last + 1))
     }
@@ -242,7 +242,7 @@ impl Log {
 
     /// How often the regions have changed: for whoever may have the lock of the table.
     pub fn changes(&self, session: &Session) -> Result<u64> {
-        Ok(self.at.table(session.region()).head()?.changes)
+        Ok(self.at.table(session.memory()).head()?.changes)
     }
 
     /// The region of a slot, as it is known: one that is missing is not looked for.

@@ -77,7 +77,7 @@ impl Log {
         if session.may_the_gone_transfer()? {
             return Ok(false);
         }
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let seen = session.read(KEY, || {
             let all = table.head()?;
             let mut open = HashSet::new();
@@ -106,7 +106,7 @@ impl Log {
 
     /// Has this process asked for something to be written to a slot of the segment that the disk is still at?
     fn has_pending(&self, session: &Session, sequence: u64) -> Result<bool> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let slots: Vec<u32> = session.read(KEY, || match table.find(sequence)? {
             Some((slot, segment)) => Ok(table.copies(slot, &segment)?.into_iter().map(|(slot, _)| slot).collect()),
             None => Ok::<_, Error>(Vec::new()),

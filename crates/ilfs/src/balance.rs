@@ -35,7 +35,7 @@ pub struct Filled {
 impl Log {
     /// How full the regions are that take content, and what it takes to make them alike.
     pub fn filled(&self, session: &Session) -> Result<Vec<Filled>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let taking = || regions.iter().filter(|(_, region)| region.standing() == Standing::Taking);
         // What waits for a commit is room yet to come: else segments are moved until that comes, and then back.
@@ -130,7 +130,7 @@ impl Log {
 
     /// The slot of a segment in that region.
     fn slot_in_region(&self, session: &Session, sequence: u64, number: u32) -> Result<Option<u32>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         session.read(KEY, || {
             let Some((slot, segment)) = table.find(sequence)? else { return Ok(None) };
             for home in table.homes(slot, &segment)? {
@@ -144,7 +144,7 @@ impl Log {
 
     /// The fullest of the segments in a region that may be moved to one of those.
     pub(super) fn movable(&self, session: &Session, from: u32, to: &[u32]) -> Result<Option<(u32, Segment)>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let Some((_, region)) = regions.iter().find(|(_, region)| region.number == from) else { return Ok(None) };
         let targets: Vec<(usize, u64)> = regions

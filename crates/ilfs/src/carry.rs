@@ -131,7 +131,7 @@ impl Log {
     ) -> Result<Carried> {
         assert_may_wait();
         self.refresh(session)?;
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let (live, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?.live, table.regions()?)))?;
         let head = RawCarried {
             magic: MAGIC,
@@ -349,7 +349,7 @@ impl Log {
             };
             let mut bytes = vec![0; segment.used as usize * BLOCK as usize];
             carried.blocks += fill(stream, &raw, &parts, &mut bytes)?;
-            let table = self.at.table(session.region());
+            let table = self.at.table(session.memory());
             let copies = session.read(KEY, || table.copies(slot, &segment))?;
             for (copy, _) in copies.into_iter().filter(|(_, entry)| !entry.partial) {
                 self.write_carried(session, copy, &parts, &mut bytes)?;

@@ -155,7 +155,7 @@ impl Log {
 
     /// The segment that is best cleaned next.
     pub(super) fn choose(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let all = session.read(KEY, || table.head())?;
         let areas = self.areas();
         // What is on a disk that does not answer cannot be moved now.
@@ -452,7 +452,7 @@ impl Log {
 
     /// The first of the freed slots, if a request of this process that writes there has not ended.
     fn first_is_written_to(&self, session: &Session) -> Result<Option<u32>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let Some(slot) = session.read(KEY, || Ok::<_, Error>(super::table::slot_in(table.head()?.freed)))? else {
             return Ok(None);
         };
@@ -476,7 +476,7 @@ impl Log {
         if !area.grows || !area.is_taking {
             return Ok(false);
         }
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let all = self.head(session)?;
         let (needed, ahead) = (self.physical(&all) + all.promised + session.heap().unplaced(), self.ahead());
         let without = self.content_of(self.backed_of(&table, &all)?.saturating_sub(1));

@@ -34,7 +34,7 @@ pub(super) struct Discarding {
 
 impl Discarding {
     pub fn of(session: &Session) -> Discarding {
-        Discarding { pool: session.region().info.uuid, slots: Vec::new() }
+        Discarding { pool: session.memory().info.uuid, slots: Vec::new() }
     }
 
     /// By whom, as the table has it.
@@ -59,7 +59,7 @@ impl Drop for Discarding {
 impl Log {
     /// Slots that are being discarded by nobody, with who did.
     pub fn orphans(&self, session: &Session) -> Result<Vec<(u32, u64)>> {
-        let (table, pool) = (self.at.table(session.region()), session.region().info.uuid);
+        let (table, pool) = (self.at.table(session.memory()), session.memory().info.uuid);
         let mut orphans = Vec::new();
         for slot in session.read(KEY, || table.used_slots())? {
             let segment = session.read(KEY, || table.get(slot))?;

@@ -29,7 +29,7 @@ impl Log {
     /// A region that is out of use from then on since its labels could not be written is no failure.
     pub(super) fn raise_high_water(&self, session: &Session, slot: u32) -> Result<()> {
         assert_may_wait();
-        let (area, table) = (self.area_of(session, slot)?, self.at.table(session.region()));
+        let (area, table) = (self.area_of(session, slot)?, self.at.table(session.memory()));
         let Some(region) = &area.region else { return Ok(()) };
         let raised = {
             let _alone = session.long_lock(KEY)?;

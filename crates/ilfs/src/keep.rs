@@ -149,7 +149,7 @@ impl Log {
     /// Regions that take content and are there, the one with most room first: where a copy of the memory could lie.
     pub fn homes_for_copy(&self, session: &Session, without: &[u32]) -> Result<Vec<Arc<dyn Region>>> {
         self.refresh(session)?;
-        let (areas, table) = (self.areas(), self.at.table(session.region()));
+        let (areas, table) = (self.areas(), self.at.table(session.memory()));
         let mut homes = Vec::new();
         for (area, region) in areas.taking().filter(|(area, _)| !without.contains(&area.number)) {
             let raw = session.read(KEY, || table.region(area.n))?;
@@ -169,7 +169,7 @@ impl Log {
 
     /// The numbers of the segments that are kept in a region, from its start, and since when.
     fn kept_in(&self, session: &Session, area: &Area) -> Result<Vec<(u32, u64)>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let mut kept = Vec::new();
         for slot in area.slots.clone() {
             let segment = session.read(KEY, || table.get(slot))?;
@@ -183,7 +183,7 @@ impl Log {
     /// Are all of these segments of a region kept?
     pub fn are_kept(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<bool> {
         // As far as is known here: whoever asks has taken them, and nobody may be waited for.
-        let (areas, table) = (self.areas(), self.at.table(session.region()));
+        let (areas, table) = (self.areas(), self.at.table(session.memory()));
         let Some(area) = areas.list.iter().find(|area| area.number == number) else { return Ok(false) };
         let wanted: u64 = segments.iter().map(|span| u64::from(span.end - span.start)).sum();
         let mut kept = 0;

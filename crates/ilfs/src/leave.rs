@@ -93,7 +93,7 @@ impl Log {
     /// What it takes that these regions leave, all at once.
     pub fn leaving(&self, session: &Session, numbers: &[u32]) -> Result<Leaving> {
         self.refresh(session)?;
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;
         let leaves = |region: &RawTableRegion| numbers.contains(&region.number);
         let stays = |region: &RawTableRegion| !leaves(region) && region.standing() == Standing::Taking;
@@ -165,7 +165,7 @@ impl Log {
 
     /// Copies that a segment, which is to leave, has to have elsewhere before it is given up.
     pub(super) fn kept_copies(&self, session: &Session, slot: u32, segment: &Segment) -> Result<u64> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let homes = session.read(KEY, || table.homes(slot, segment))?;
         let whole = homes.iter().filter(|home| !home.partial && home.standing != Standing::Failed);
         let now = whole.map(|home| home.domain).collect::<HashSet<_>>().len() as u32;
@@ -249,7 +249,7 @@ impl Log {
 
     /// The numbers of regions that are gone.
     pub fn gone(&self, session: &Session) -> Result<Vec<u32>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         session.read(KEY, || {
             let there = table.regions()?;
             let mut numbers = table.numbers()?;
@@ -260,7 +260,7 @@ impl Log {
 
     /// Regions that leave.
     pub fn leavers(&self, session: &Session) -> Result<Vec<u32>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let leaving = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Leaving);
         Ok(leaving.map(|(_, region)| region.number).collect())
@@ -268,7 +268,7 @@ impl Log {
 
     /// A segment of a region that leaves, and its slot: the next to be moved.
     pub(super) fn next_to_leave(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Leaving) {
             // From where the last one was found on: what is before that has left, or cannot be moved now.
@@ -290,7 +290,7 @@ impl Log {
 
     /// Is anything in the regions that leave that was left alone for some time, and is moved then?
     pub fn is_leaving_later(&self, session: &Session) -> Result<bool> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Leaving) {
             for slot in region.range() {
@@ -307,7 +307,7 @@ impl Log {
     /// from now on. False where something waits for a commit yet. By whoever cleans: slots that are being filled with copies of what is
     /// lost here are given up too.
     pub fn give_up_region(&self, session: &Session, number: u32) -> Result<bool> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let Some((n, region)) = regions.into_iter().find(|(_, region)| region.number == number) else {
             return Ok(true);

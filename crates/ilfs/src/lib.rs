@@ -280,7 +280,7 @@ impl Log {
         // As many at a time as a transaction's log holds; those that are lacking after a crash whoever opens the pool adds.
         let mut chunks = pairs.chunks(room::AT_ONCE);
         let first = chunks.next().unwrap_or(&[]);
-        let at = room::in_operation(session, |tx| match Where::find(tx.region())? {
+        let at = room::in_operation(session, |tx| match Where::find(tx.memory())? {
             Some(_) => unusable("the pool has a log").map(|()| None),
             None => {
                 let at = Where::make(tx, (segment / BLOCK) as u32, all, sequence)?;
@@ -298,7 +298,7 @@ impl Log {
 
     /// Opens the log of a pool, if it has one. A region of it that is not given is missing: what lies there fails.
     pub fn open(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Log>> {
-        let Some((at, raw)) = session.read(KEY, || Where::find(session.region()))? else { return Ok(None) };
+        let Some((at, raw)) = session.read(KEY, || Where::find(session.memory()))? else { return Ok(None) };
         let regions: Vec<Arc<dyn Region>> = regions.to_vec();
         let given: Opener = Box::new(move |number| regions.iter().find(|region| region.number() == number).cloned());
         let log = Log {
@@ -370,7 +370,7 @@ impl Log {
     /// Is what lies in this segment still what it was? For whoever is about to let a mapping lead there, in whose
     /// transaction this is: where it says no, the block has to be written again.
     pub fn can_link(&self, tx: &mut Tx<'_>, place: Place) -> Result<bool> {
-        let found = self.at.table(tx.region()).find(place.sequence())?;
+        let found = self.at.table(tx.memory()).find(place.sequence())?;
         Ok(found.is_some_and(|(_, segment)| {
             matches!(segment.state, table::State::Open | table::State::Full) && place.block() < segment.used
         }))
@@ -400,7 +400,7 @@ impl Log {
     /// [`Error::NoSpace`] where there is not.
     pub fn admit(&self, tx: &mut Tx<'_>) -> Result<()> {
         let unplaced = tx.unplaced();
-        let table = self.at.table(tx.region());
+        let table = self.at.table(tx.memory());
         let all = table.head()?;
         let waits = unplaced * self.most_wanted(&all);
         let segments = self.backed_of(&table, &all)?.saturating_sub(self.open_beside(&table, &all)?);
@@ -413,7 +413,7 @@ impl Log {
     /// Blocks that can be written beside what is live or promised, about, with all copies that they may be to have, and of these only what hosts keep room for. Those that wait in
     /// memory for a segment are not taken off.
     pub fn available_about(&self, session: &Session) -> Result<u64> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let all = table.head()?;
         let segments = self.backed_of(&table, &all)?.saturating_sub(self.open_beside(&table, &all)?);
         let left = self.content_of(segments).saturating_sub(self.physical(&all) + all.promised);
@@ -512,7 +512,7 @@ impl Log {
 
     /// Every object of the segment table: for marking.
     pub fn objects(session: &Session) -> Result<Vec<u64>> {
-        let region = session.region();
+        let region = session.memory();
         match Where::find(region)? {
             Some((at, _)) => at.objects(region),
             None => Ok(Vec::new()),
@@ -520,7 +520,7 @@ impl Log {
     }
 
     fn head(&self, session: &Session) -> Result<RawTable> {
-        session.read(KEY, || self.at.table(session.region()).head())
+        session.read(KEY, || self.at.table(session.memory()).head())
     }
 
     /// Refuses to go on after a failed flush.

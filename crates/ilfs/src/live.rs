@@ -151,7 +151,7 @@ impl Log {
         for from in area.slots.clone().step_by(STEP) {
             let some = from..area.slots.end.min(from + STEP as u32);
             let found: Vec<Segment> = session.read(KEY, || {
-                let table = self.at.table(session.region());
+                let table = self.at.table(session.memory());
                 some.clone().map(|slot| self.segment_in(&table, slot)).collect::<Result<_>>()
             })?;
             for (slot, segment) in some.zip(&found) {

@@ -22,7 +22,7 @@ impl Log {
     /// begin where nobody has issued any, and segments that are open take no more, since they may have more than this
     /// memory knows of.
     pub(super) fn get_ready(&self, session: &Session) -> Result<()> {
-        let mut ready = session.region().lock_by(&self.ready);
+        let mut ready = session.memory().lock_by(&self.ready);
         if !*ready {
             let _alone = session.long_lock(KEY)?;
             self.reserve(session)?;
@@ -66,7 +66,7 @@ impl Log {
     /// The mark has something random in it: two memories that have raised it apart are told from each other by it ([`Log::readmit`]).
     fn reserve(&self, session: &Session) -> Result<()> {
         self.refresh(session)?;
-        let (regions, table) = (self.regions(), self.at.table(session.region()));
+        let (regions, table) = (self.regions(), self.at.table(session.memory()));
         let marks = || session.read(KEY, || table.regions());
         // 1.
         let known = marks()?;

@@ -69,7 +69,7 @@ impl Log {
 
     /// The last segments of each region, by its number.
     fn newest(&self, session: &Session) -> Result<BTreeMap<u32, Vec<Newest>>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let mut newest: BTreeMap<u32, Vec<Newest>> = BTreeMap::new();
         for slot in session.read(KEY, || table.used_slots())? {
             let segment = session.read(KEY, || table.get(slot))?;

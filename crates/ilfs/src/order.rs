@@ -45,7 +45,7 @@ impl Log {
         if !self.knows(self.changes(session)?) {
             self.refresh(session)?;
         }
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let homes = session.read(KEY, || match table.find(segment.sequence)? {
             // It may lie elsewhere by now.
             Some((slot, now)) => table.homes(slot, &now),

@@ -113,7 +113,7 @@ impl Log {
 
     /// Where the segment of a place is.
     pub(super) fn find(&self, session: &Session, place: Place) -> Result<(u32, Segment)> {
-        let found = session.read(KEY, || self.at.table(session.region()).find(place.sequence()))?;
+        let found = session.read(KEY, || self.at.table(session.memory()).find(place.sequence()))?;
         found.ok_or(Error::Lost(place))
     }
 
@@ -198,7 +198,7 @@ impl Reading {
         // 4.
         let (now, segment) = log.find(session, run.first)?;
         let has_it = |copies: Vec<(u32, Segment)>| copies.iter().any(|(copy, _)| *copy == slot);
-        let table = log.at.table(session.region());
+        let table = log.at.table(session.memory());
         let is_there = session.read(KEY, || table.copies(now, &segment)).is_ok_and(has_it);
         let done = match done {
             Ok(memory) => {

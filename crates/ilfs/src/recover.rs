@@ -40,14 +40,14 @@ const TELL: u64 = 5;
 impl Log {
     /// Is the table in order, as far as the memory was not lost since it was put so?
     pub fn is_settled(&self, session: &Session) -> Result<bool> {
-        Ok(session.read(KEY, || self.at.table(session.region()).head())?.recovered == session.epochs()?.recovered)
+        Ok(session.read(KEY, || self.at.table(session.memory()).head())?.recovered == session.epochs()?.recovered)
     }
 
     /// Puts the table in order if the memory was lost since that was done last: by whoever attaches, before anything else.
     pub fn settle(&self, session: &Session) -> Result<Option<Recovered>> {
         let recovered = session.epochs()?.recovered;
         let is_settled =
-            || Ok::<_, Error>(session.read(KEY, || self.at.table(session.region()).head())?.recovered == recovered);
+            || Ok::<_, Error>(session.read(KEY, || self.at.table(session.memory()).head())?.recovered == recovered);
         if is_settled()? {
             return Ok(None);
         }
@@ -90,7 +90,7 @@ impl Log {
         assert_may_wait();
         let mut found = Recovered::default();
         let known = self.head(session)?;
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let wholes = session.read(KEY, || table.regions())?.into_iter().map(|(_, region)| region.whole);
         for slot in known.heads.into_iter().chain(wholes).filter_map(slot_in) {
             found.parts += self.extend(session, slot)?;
@@ -105,7 +105,7 @@ impl Log {
 
     /// The slots in which the table knows nothing, but those that their disk says were never written to.
     fn unused_slots(&self, session: &Session) -> Result<Vec<u32>> {
-        let (table, areas) = (self.at.table(session.region()), self.areas());
+        let (table, areas) = (self.at.table(session.memory()), self.areas());
         let mut slots = Vec::new();
         for (area, region) in areas.list.iter().filter_map(|area| Some((area, area.region.as_ref()?))) {
             let (mut slot, mut written) = (area.slots.start, 0..0);
@@ -162,7 +162,7 @@ impl Log {
 
     /// Parts of a segment that is open, behind those that are known.
     fn extend(&self, session: &Session, slot: u32) -> Result<u64> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let segment = table.get(slot)?;
         // What a write that was cut short has left in one copy, another may have whole.
         let mut found = Vec::new();
@@ -196,7 +196,7 @@ impl Log {
         };
         let parts = self.parts_of(session, slot, sequence, 0)?;
         let Some(last) = parts.last() else { return Ok(false) };
-        if let Some((other, known)) = session.read(KEY, || self.at.table(session.region()).find(sequence))? {
+        if let Some((other, known)) = session.read(KEY, || self.at.table(session.memory()).find(sequence))? {
             return self.adopt_copy(session, slot, (other, known), &parts, last);
         }
         self.change(session, |change| {
@@ -251,7 +251,7 @@ impl Log {
     /// queue, unless the commit of that was durable: the memory is of one that came later.
     fn link_free(&self, session: &Session, lost: bool) -> Result<()> {
         self.change(session, |change| change.forget_free(lost))?;
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let mut slots: Vec<u32> = session.read(KEY, || table.used_slots())?.collect();
         slots.reverse();
         for some in slots.chunks(SOME) {

@@ -162,7 +162,7 @@ impl Log {
     /// Blocks that can be written to the hot head now, about.
     pub fn room(&self, session: &Session) -> Result<u64> {
         let (all, open) = session.read(KEY, || {
-            let table = self.at.table(session.region());
+            let table = self.at.table(session.memory());
             let all = table.head()?;
             let open = match slot_in(all.heads[Head::Hot as usize]) {
                 Some(slot) => content_of(self.blocks.saturating_sub(table.get(slot)?.used)),
@@ -227,7 +227,7 @@ impl Log {
     pub(super) fn prepare(&self, session: &Session, slot: u32) -> Result<()> {
         assert_may_wait();
         let area = self.area_of(session, slot)?;
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let fresh = session.read(KEY, || table.region(area.n))?.fresh;
         let most = ((AHEAD / self.segment()) as u32).min((area.slots.end - area.slots.start) / AHEAD_SHARE);
         let most = if u64::from(slot) == fresh { most.max(1) } else { 1 };
@@ -271,7 +271,7 @@ impl Log {
 
     /// Blocks that can be written now by whoever is no cleaner, whatever hosts have left: where they keep room for what is free.
     pub(super) fn held(&self, session: &Session) -> Result<u64> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let all = table.head()?;
         let open = match slot_in(all.heads[Head::Hot as usize]) {
             Some(slot) => content_of(self.blocks.saturating_sub(table.get(slot)?.used)),
@@ -308,7 +308,7 @@ impl Log {
         let mut choices = self.by_preference();
         choices.retain(|choice| choice.area.grows);
         while !is_enough()? {
-            let table = self.at.table(session.region());
+            let table = self.at.table(session.memory());
             let Some(choice) = choices.first() else { return Ok(false) };
             let next = session.read(KEY, || table.region(choice.area.n))?.next_free();
             match next.map_or(Err(Error::NoSpace), |slot| self.prepare(session, slot)) {
@@ -462,7 +462,7 @@ impl Log {
 
     /// No segment takes more parts that is open now, some at a time: as many as a transaction's log holds.
     pub(super) fn close_all(&self, session: &Session) -> Result<()> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let open = self.change(session, |change| {
             let open = open_slots(change)?.into_iter();
             open.map(|slot| Ok((slot, change.table().get(slot)?.sequence))).collect::<Result<Vec<_>>>()

@@ -65,7 +65,7 @@ struct Look<'a> {
 impl Log {
     /// Sequence numbers and slots of segments in use, in ascending order, to be scrubbed one by one.
     pub fn segments_to_scrub(&self, session: &Session) -> Result<Vec<(u64, u32)>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let mut slots = Vec::new();
         for slot in session.read(KEY, || table.used_slots())? {
             let segment = session.read(KEY, || table.get(slot))?;
@@ -88,7 +88,7 @@ impl Log {
             list.retain(|sequence| *sequence >= from);
             *left = Some(Left { began, from, list });
         }
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         while let Some((is_past, sequence)) =
             left.as_ref().and_then(|left| left.list.front().map(|sequence| (*sequence < from, *sequence)))
         {
@@ -107,14 +107,14 @@ impl Log {
 
     /// The slot that a segment has by now.
     pub fn slot_of(&self, session: &Session, sequence: u64) -> Result<Option<u32>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         Ok(session.read(KEY, || table.find(sequence))?.map(|(slot, _)| slot))
     }
 
     /// Verifies what is live in the segment of a slot, in all copies that are there, and has what is wrong put right.
     pub fn scrub(&self, session: &Session, files: &dyn Files, slot: u32) -> Result<Scrubbed> {
         assert_may_wait();
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let segment = session.read(KEY, || table.get(slot))?;
         let mut told = Scrubbed::default();
         if !matches!(segment.state, State::Open | State::Full) || segment.live == 0 {

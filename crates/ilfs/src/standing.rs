@@ -38,7 +38,7 @@ impl Log {
     /// is moved, where others have room for it.
     pub fn fence_deleted(&self, session: &Session, number: u32, why: &dyn std::fmt::Display) -> Result<()> {
         let standing = || {
-            let regions = session.read(KEY, || self.at.table(session.region()).regions())?;
+            let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
             let of = regions.iter().find(|(_, region)| region.number == number);
             Ok::<_, Error>(of.map_or(Standing::None, |(_, region)| region.standing()))
         };
@@ -88,7 +88,7 @@ impl Log {
 
     /// The numbers of those that are fenced.
     pub(super) fn fenced(&self, session: &Session) -> Result<Vec<u32>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let failed = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Failed);
         Ok(failed.map(|(_, region)| region.number).collect())
@@ -96,7 +96,7 @@ impl Log {
 
     /// Regions that take nothing since they failed or were missed.
     pub fn out_of_use(&self, session: &Session) -> Result<Vec<Fenced>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let areas = self.areas();
         let is_there = |number| areas.list.iter().any(|area| area.number == number && area.region.is_some());
@@ -120,7 +120,7 @@ impl Log {
     /// May the block there not be read any more: is no whole copy of its segment in a region beside the [doubtful](Self::doubtful) ones?
     /// What is no place of the log any more is in doubt, too.
     pub fn is_in_doubt(&self, session: &Session, place: Place, doubtful: &[u32]) -> Result<bool> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         session.read(KEY, || {
             let Some((slot, segment)) = table.find(place.sequence())? else { return Ok(true) };
             let homes = table.homes(slot, &segment)?;
@@ -160,7 +160,7 @@ impl Log {
 
     /// Counts anew what lies only in regions that are out of use: while there are any, from time to time, since files are removed.
     pub fn count_out_of_reach(&self, session: &Session) -> Result<()> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let mut blocks = 0;
         for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Failed) {
@@ -181,7 +181,7 @@ impl Log {
 
     /// The domains that were named, by region.
     pub fn named_domains(&self, session: &Session) -> Result<Vec<(u32, u32)>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         Ok(regions.into_iter().map(|(_, region)| (region.number, region.domain)).filter(|(_, of)| *of != 0).collect())
     }
@@ -241,7 +241,7 @@ impl Log {
     /// # Errors
     /// [`Error::Unusable`] where its label has another mark than this memory has given it: it was written with another memory since.
     pub fn readmit(&self, session: &Session, region: &dyn Region) -> Result<()> {
-        let (number, table) = (region.number(), self.at.table(session.region()));
+        let (number, table) = (region.number(), self.at.table(session.memory()));
         // Nobody raises labels meanwhile.
         let alone = session.long_lock(KEY)?;
         let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;

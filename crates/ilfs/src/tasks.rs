@@ -25,7 +25,7 @@ pub struct Tasks {
 
 impl Log {
     pub fn tasks(&self, session: &Session) -> Result<Tasks> {
-        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        let all = session.read(KEY, || self.at.table(session.memory()).head())?;
         let is = |bit| all.tasks & bit != 0;
         Ok(Tasks { balance: is(BALANCE), paused: is(PAUSED), scrub: is(SCRUB), rate: all.rate })
     }
@@ -45,7 +45,7 @@ impl Log {
 
     /// Segments below this sequence number were scrubbed, and when that began, in seconds since 1970.
     pub fn scrubbed(&self, session: &Session) -> Result<(u64, u64)> {
-        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        let all = session.read(KEY, || self.at.table(session.memory()).head())?;
         Ok((all.scrubbed, all.scrub_began))
     }
 

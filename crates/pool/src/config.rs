@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::cache_config::CacheConfig;
 use super::compression_config::CompressionConfig;
 use super::medium::MediumKind;
+use super::memory::shared;
 use super::paths::{self, DEFAULT_NVRAM, IMAGE};
-use super::region::shared;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::ubj;
 
@@ -335,7 +335,7 @@ impl Config {
     }
 
     /// Is it the region of this pool?
-    pub fn is_of(&self, region: &pram::Region) -> bool {
+    pub fn is_of(&self, region: &pram::Memory) -> bool {
         self.uuid_bytes().is_ok_and(|uuid| uuid == region.info.uuid)
     }
 

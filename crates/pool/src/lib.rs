@@ -11,7 +11,7 @@
 //! | [`config`] | `pool.toml` |
 //! | [`medium`] | what keeps the persistent RAM |
 //! | [`paths`] | what the files of a pool are called and where they lie |
-//! | [`region`] | the memory: a file, a DAX device, shared memory |
+//! | [`memory`] | the memory: a file, a DAX device, shared memory |
 //! | [`rescue`] | memory that has lost its copy, its name or its pool |
 //! | [`disks`] | the disks, for content that is not in memory |
 //! | [`copy`] | the copy on a disk: of a pool on ordinary RAM, and the running one of others |
@@ -38,11 +38,11 @@ mod look;
 mod maintenance;
 mod make;
 mod medium;
+mod memory;
 mod open;
 mod options;
 mod own_files;
 pub mod paths;
-mod region;
 mod remount;
 mod rescue;
 mod save;
@@ -63,9 +63,9 @@ use disks::Disks;
 use maintenance::Threads;
 use make::lost::Ask;
 use make::{destroy, first_disk, format, from_disks, import, lost, relocate, restore, Builder};
+use memory::{file, locks, shared};
 use open::{load, or_save};
 use paths::RUNTIME_DIR;
-use region::{file, locks, shared};
 use rescue::absent::read_config;
 use rescue::{inventory, orphans, salvage};
 
@@ -275,12 +275,12 @@ impl Pool {
     /// It counts when it returns, also on disk.
     pub fn resize(&self, size: u64) -> Result<()> {
         let refused = |why| Error::Pool(format!("{}: {why}", self.dir.display()));
-        if let Some(total) = region::shared::total_at(&self.config.nvram_path(&self.dir)).filter(|total| size > *total)
+        if let Some(total) = memory::shared::total_at(&self.config.nvram_path(&self.dir)).filter(|total| size > *total)
         {
             return Err(refused(format!("its memory lies in a file system that has {} MiB in all", total >> 20)));
         }
         if let Some(duplex) = &self.duplex {
-            room::grow_with(duplex, self.fs.session().region().size(), size)?;
+            room::grow_with(duplex, self.fs.session().memory().size(), size)?;
         }
         self.fs.session().resize(size).map_err(|e| match e {
             pram::Error::Unusable(why) => refused(why),

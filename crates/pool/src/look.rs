@@ -20,7 +20,7 @@ use backing::Copy;
 use exraid::owner;
 use pram::medium::Ram;
 use pram::session::Exclusive;
-use pram::{Mapping, Region, Session};
+use pram::{Mapping, Memory, Session};
 use serde::Serialize;
 
 use super::config::Config;
@@ -29,11 +29,11 @@ use super::disks::look::{self, DiskStatus, RegionStatus};
 use super::disks::Disks;
 use super::maintenance::Threads;
 use super::make::lost;
+use super::memory::file::{self, refuse_other_version};
+use super::memory::map::{map_private, named, open_failed};
+use super::memory::{device, locks, marks, shared};
 use super::open::warn_of_unnamed_disks;
 use super::paths::{as_text, as_text_if_any};
-use super::region::file::{self, refuse_other_version};
-use super::region::map::{map_private, named, open_failed};
-use super::region::{device, locks, marks, shared};
 use super::rescue::absent::{load_or_lost, read_config};
 use super::rescue::salvage;
 use super::{paths, uuid, MediumKind, OpenOptions, Pool};
@@ -166,7 +166,7 @@ fn map_memory(dir: &Path, config: &Config, path: &Path) -> Result<Mapping> {
 /// The pool, of memory that is this process's alone.
 fn over(dir: &Path, config: Config, map: Mapping, copy: Option<CopyFound>, held: Option<Exclusive>) -> Result<Pool> {
     let (size, path) = (map.len(), config.nvram_path(dir));
-    let region = Region::open(map, Box::new(Ram::like(config.medium.into()))).map_err(named(&path))?;
+    let region = Memory::open(map, Box::new(Ram::like(config.medium.into()))).map_err(named(&path))?;
     if !config.is_of(&region) {
         return Err(Error::Pool(format!("{} is of another pool ({})", path.display(), uuid::text(&region.info.uuid))));
     }

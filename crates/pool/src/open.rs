@@ -13,9 +13,9 @@ use crate::disks::{self, Disks};
 use crate::maintenance::Threads;
 use crate::make::{import, relocate, Builder};
 use crate::medium::MediumKind;
+use crate::memory::file::{self, Opened};
 use crate::options::OpenOptions;
 use crate::paths::{self, RUNTIME_DIR};
-use crate::region::file::{self, Opened};
 use crate::rescue::absent::{load_or_lost, read_config};
 use crate::rescue::salvage;
 use crate::status::{self, SessionStatus};
@@ -36,14 +36,14 @@ impl Pool {
         let union = open_union(dir, &config, &fs, &mut disks, how)?;
         let fs = Arc::new(fs.with_union(union));
         if let Some(duplex) = duplex.as_ref().filter(|_| !disks.read_only) {
-            duplex.set_least(room::least(fs.session().region().size()));
+            duplex.set_least(room::least(fs.session().memory().size()));
             duplex.set_supply(Some(regions::supply(&fs)));
         }
         if fs.union().is_some() {
             fs.session().enlist(Arc::new(Commits::of(&fs)));
         }
         let threads = Threads::start(&fs, dir, &config, how, disks.read_only, duplex.as_ref())?;
-        let mirrored = is_mirrored(fs.session().region(), backing::of(fs.session()));
+        let mirrored = is_mirrored(fs.session().memory(), backing::of(fs.session()));
         let pool = Pool { threads, fs, disks, duplex, mirrored, dir: dir.into(), config, found: None, _held: None };
         pool.tell();
         Ok(pool)
@@ -100,14 +100,14 @@ fn open_memory(dir: &Path, how: &OpenOptions) -> Result<(Config, Opened)> {
     {
         relocate::clear(dir)?;
     }
-    if !config.is_of(&opened.region) {
+    if !config.is_of(&opened.memory) {
         return Err(Error::Pool(format!(
             "{} belongs to another pool than {} says; put the right region back, or restore one from an image",
             config.nvram_path(dir).display(),
             dir.join(paths::CONFIG).display()
         )));
     }
-    file::refuse_other_version(&opened.region)?;
+    file::refuse_other_version(&opened.memory)?;
     opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
     Ok((config, opened))
 }
@@ -143,12 +143,12 @@ fn restore_from_mirror(dir: &Path, config: &Config) -> Result<()> {
 }
 
 /// Where the memory alone would do, whoever waits for a copy waits for each change.
-fn is_mirrored(region: &pram::Region, copy: Option<&Copy>) -> bool {
+fn is_mirrored(region: &pram::Memory, copy: Option<&Copy>) -> bool {
     region.info.medium != pram::MediumKind::Logged && copy.is_some_and(Copy::is_awaited)
 }
 
 fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
-    let Opened { region, exclusive, copy, duplex: _ } = opened;
+    let Opened { memory: region, exclusive, copy, duplex: _ } = opened;
     let (role, label) = match &how.mount {
         None => (role::API, PathBuf::new()),
         Some(m) => (role::of_mount(m.uring), m.mountpoint.clone()),
@@ -234,7 +234,7 @@ pub fn warn_of_unnamed_disks(dir: &Path, config: &Config, session: &Session) -> 
 }
 
 /// One kernel at a time caches the pool; nobody comes or goes while `exclusive` is held.
-fn refuse_served(region: &pram::Region, exclusive: &Exclusive) -> Result<()> {
+fn refuse_served(region: &pram::Memory, exclusive: &Exclusive) -> Result<()> {
     let users = pram::attached::processes(exclusive, &region.info.uuid, RUNTIME_DIR.as_ref())?;
     let served = users.into_iter().map(status::session_status).find(SessionStatus::is_mount);
     served.map_or(Ok(()), |s| Err(Error::Served { pid: s.pid, first: s.mountpoint.unwrap_or_default() }))

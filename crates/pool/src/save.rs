@@ -95,7 +95,7 @@ impl Pool {
             None => 0,
         };
         // 3.
-        writer.region(&snapshot, (!how.memory_only).then_some(about), progress)?;
+        writer.memory(&snapshot, (!how.memory_only).then_some(about), progress)?;
         if how.memory_only {
             writer.finish()?;
             return Ok(Saved { left_out: about, ..Saved::default() });

@@ -95,7 +95,7 @@ impl Pool {
     /// Nobody works on the pool.
     fn check_at_rest(&self) -> Result<Compared> {
         let disks = regions::open_to_look(&self.dir, &self.config)?;
-        let (id, closed) = (Identity { uuid: self.uuid()? }, backing::was_closed(self.fs.session().region())?);
+        let (id, closed) = (Identity { uuid: self.uuid()? }, backing::was_closed(self.fs.session().memory())?);
         Ok(backing::scrub::check(&disks, id, closed, &mut |_| true)?)
     }
 

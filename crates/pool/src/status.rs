@@ -352,7 +352,7 @@ impl Pool {
         let close: u64 = heap.iter().map(HeapStatus::needs).sum();
         let segments: u64 = heap.iter().map(|h| h.segments).sum();
         let session = self.fs.session();
-        let (size, used) = (session.region().size(), segments * SEGMENT);
+        let (size, used) = (session.memory().size(), segments * SEGMENT);
         let epochs = session.epochs()?;
         let look::Told { disks, regions } = self.disks_status();
         let mut status = Status {
@@ -360,10 +360,10 @@ impl Pool {
             uuid: self.config.uuid.clone(),
             medium: self.config.medium,
             nvram: self.config.nvram_path(&self.dir),
-            write_back: self.fs.region().write_back(),
+            write_back: self.fs.memory().write_back(),
             size,
             used,
-            free: (session.region().geo.heap_segments(size) * SEGMENT).saturating_sub(used),
+            free: (session.memory().geo.heap_segments(size) * SEGMENT).saturating_sub(used),
             taken: session.heap().taken(),
             host_full: session.is_host_full(),
             inodes: self.fs.count_inodes()?,
@@ -452,7 +452,7 @@ impl Pool {
     }
 
     fn heap_status(&self) -> Result<Vec<HeapStatus>> {
-        let region = self.fs.session().region();
+        let region = self.fs.session().memory();
         let mut found = std::collections::BTreeMap::<(u8, u64), (u64, u64)>::new();
         for s in region.segments() {
             let meta = region.meta(s)?;

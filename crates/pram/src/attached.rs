@@ -1,4 +1,4 @@
-//! Who is attached to a region, for those who are not and need not be: looking opens nothing, recovers nothing, and
+//! Who is attached to a memory, for those who are not and need not be: looking opens nothing, recovers nothing, and
 //! waits for nobody.
 
 use std::fs::File;
@@ -12,11 +12,11 @@ use crate::mem::byte_lock;
 use crate::runtime::{SessionInfo, SESSION_REC};
 use crate::session::shared_name;
 
-/// The processes that hold a lock of `lock`, the file whose locks say who is attached to the region with this UUID, as
+/// The processes that hold a lock of `lock`, the file whose locks say who is attached to the memory with this UUID, as
 /// its runtime segment in `runtime_dir` lists them. A process that is being killed holds its lock until it has closed
 /// all files. Of one that comes or goes at this moment the answer may be wrong.
 pub fn processes(lock: impl AsFd, uuid: &[u8; 16], runtime_dir: &Path) -> Result<Vec<SessionInfo>> {
-    let stat = rustix::fs::fstat(&lock).map_err(Error::host("the region's locks"))?;
+    let stat = rustix::fs::fstat(&lock).map_err(Error::host("the memory's locks"))?;
     let path = runtime_dir.join(shared_name(uuid, &stat));
     let mut records = vec![0; (SessionInfo::ALL.end - SessionInfo::ALL.start) as usize];
     match File::open(&path).and_then(|file| file.read_exact_at(&mut records, SessionInfo::ALL.start)) {

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::medium::{Medium, MediumKind, Needs};
 use crate::mem::{store_fence, Mapping, Sync, WriteBack};
-use crate::region::Region;
+use crate::memory::Memory;
 
 const SYS: &str = "/sys";
 
@@ -33,9 +33,9 @@ pub struct Dax {
 }
 
 impl Dax {
-    /// The medium of a region in `file`.
+    /// The medium of a memory in `file`.
     pub fn of(file: impl AsFd) -> Result<Dax> {
-        let stat = rustix::fs::fstat(file).map_err(Error::host("region"))?;
+        let stat = rustix::fs::fstat(file).map_err(Error::host("memory"))?;
         let how = WriteBack::of_this_processor().ok_or_else(|| {
             Error::Unusable("the medium `dax` needs an x86-64 processor; use `--medium battery`".into())
         })?;
@@ -92,9 +92,9 @@ pub struct Device {
     pub align: u64,
 }
 
-/// The device that `file` is; `None` for a file. Anything else cannot hold a region.
+/// The device that `file` is; `None` for a file. Anything else cannot hold a memory.
 pub fn device(file: impl AsFd) -> Result<Option<Device>> {
-    let stat = rustix::fs::fstat(file).map_err(Error::host("region"))?;
+    let stat = rustix::fs::fstat(file).map_err(Error::host("memory"))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(None),
         FileType::CharacterDevice => describe(SYS.as_ref(), &stat).map(Some),
@@ -107,12 +107,12 @@ pub fn device(file: impl AsFd) -> Result<Option<Device>> {
     }
 }
 
-/// Maps the first `len` bytes of a DAX device, or of a file on a DAX mount, for a region.
+/// Maps the first `len` bytes of a DAX device, or of a file on a DAX mount, for a memory.
 pub fn map(file: impl AsFd, len: u64) -> Result<Mapping> {
     // A device has no file system whose records MAP_SYNC would make durable, and older ones refuse it.
     let mapped = match device(&file)? {
-        Some(_) => Mapping::device(file, len, Region::told_len),
-        None => Mapping::growing(file, len, Sync::Dax, Region::told_len),
+        Some(_) => Mapping::device(file, len, Memory::told_len),
+        None => Mapping::growing(file, len, Sync::Dax, Memory::told_len),
     };
     mapped.map_err(|errno| match errno {
         Errno::OPNOTSUPP => Error::Unusable(
@@ -120,7 +120,7 @@ pub fn map(file: impl AsFd, len: u64) -> Result<Mapping> {
              `-o dax` or a device /dev/daxX.Y (`--nvram PATH`), or use `--medium battery`"
                 .into(),
         ),
-        errno => Error::Host { what: "mapping the region".into(), errno },
+        errno => Error::Host { what: "mapping the memory".into(), errno },
     })
 }
 
@@ -145,7 +145,7 @@ fn parse(text: &str) -> Option<u64> {
     }
 }
 
-/// Does the platform say that its caches survive a power cut (eADR)? The memory region that the device, or
+/// Does the platform say that its caches survive a power cut (eADR)? The memory memory that the device, or
 /// the device below the file, belongs to tells; whatever is not told is not assumed.
 fn caches_survive(sys: &Path, stat: &Stat) -> bool {
     let (kind, dev) = match FileType::from_raw_mode(stat.st_mode) {
@@ -241,7 +241,7 @@ mod tests {
         assert!(device(File::open("/").unwrap()).unwrap_err().to_string().contains("neither"));
     }
 
-    /// `/dev/null`, and a sysfs that calls it a DAX device of some memory region.
+    /// `/dev/null`, and a sysfs that calls it a DAX device of some memory memory.
     fn device_of(domain: &str, size: &str) -> (tempfile::TempDir, Stat) {
         let stat = rustix::fs::stat("/dev/null").unwrap();
         let sys = tempfile::tempdir().unwrap();

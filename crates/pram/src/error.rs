@@ -7,7 +7,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An offset outside the region, or misaligned: damage, since offsets come from the region itself.
+    /// An offset outside the memory, or misaligned: damage, since offsets come from the memory itself.
     #[error("bad reference {off:#x} (+{len})")]
     BadAddress { off: u64, len: u64 },
     /// The object at an offset is not of the type that its referrer expects.
@@ -16,10 +16,10 @@ pub enum Error {
     /// An object was freed twice, or freed while free.
     #[error("object {off:#x} is not allocated")]
     NotAllocated { off: u64 },
-    /// The region is full.
+    /// The memory is full.
     #[error("persistent RAM is full")]
     NoSpace,
-    /// The region may become larger, but memory has to be taken for that, after the operation: see
+    /// The memory may become larger, but memory has to be taken for that, after the operation: see
     /// [`Session::supply_needed`](crate::Session::supply_needed).
     #[error("memory has to be taken first")]
     MustGrow,
@@ -32,7 +32,7 @@ pub enum Error {
     /// The disk of the copy is full; it can be tried again.
     #[error("{0}: the disk of the pool's copy is full")]
     DiskFull(String),
-    /// The region cannot be used as it is; the text says why and what to do.
+    /// The memory cannot be used as it is; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),
     /// Memory that its copy has left behind.

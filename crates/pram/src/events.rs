@@ -1,6 +1,6 @@
 //! What processes tell the one that caches: a ring of events in the runtime segment.
 //!
-//! One session at a time watches: it is the mount of the pool, whose kernel caches; processes that work on the region
+//! One session at a time watches: it is the mount of the pool, whose kernel caches; processes that work on the memory
 //! directly cache nothing. A publisher writes an event and waits until the watcher has acted on it, so that nobody who
 //! learns that an operation is done can find a stale cache. The watcher itself publishes nothing, and waits for nobody.
 //! If it dies, that is noticed.

@@ -1,4 +1,4 @@
-//! Persistent RAM: one region, mapped shared and used in place by every attached process.
+//! Persistent RAM: one memory, mapped shared and used in place by every attached process.
 //!
 //! This crate knows nothing of files. It offers typed memory that survives, transactions over it, and
 //! process-shared locks; it is the one crate below the front ends that contains `unsafe`, all of it in
@@ -7,21 +7,21 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
-//! | [`medium`] | what keeps the region: when a store is durable |
+//! | [`medium`] | what keeps the memory: when a store is durable |
 //! | [`dax`] | the medium for persistent memory behind the processor's caches |
-//! | [`region`] | geometry, header, typed access; the one place that stores to persistent RAM |
+//! | [`memory`] | geometry, header, typed access; the one place that stores to persistent RAM |
 //! | [`heap`] | 64 KiB segments, size classes, whole-segment runs; typed objects |
 //! | [`blocks`] | blocks of 4 KiB beside the objects, whose content no copy holds; transfers between them and devices |
 //! | [`tx`] | transactions: undo log in persistent slots |
 //! | [`runtime`] | the shared segment that does not persist: sessions, slots, locks, references |
-//! | [`reserve`] | room for a region's file, all of it at once |
+//! | [`reserve`] | room for a memory's file, all of it at once |
 //! | [`session`] | an attached process: operations, optimistic reads, death of others |
 //! | [`attached`] | who is attached, for those who are not |
 //! | [`events`] | what one process tells the others that cache |
 //! | [`clock`] | the time of day |
 //! | [`sip`] | the keyed hash of the format |
 //! | [`random`] | numbers that nobody can guess |
-//! | [`marks`] | which lines of a region have changed since the last commit |
+//! | [`marks`] | which lines of a memory have changed since the last commit |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
@@ -46,9 +46,9 @@ pub mod heap;
 pub mod marks;
 pub mod medium;
 pub mod mem;
+pub mod memory;
 pub mod off;
 pub mod random;
-pub mod region;
 pub mod reserve;
 pub mod runtime;
 pub mod session;
@@ -59,8 +59,8 @@ pub use error::{Error, Result};
 pub use heap::{Block, Tag};
 pub use medium::{Medium, MediumKind, Needs};
 pub use mem::{Mapping, Pod};
+pub use memory::{Memory, SEGMENT};
 pub use off::Off;
-pub use region::{Region, SEGMENT};
 pub use runtime::Sequence;
 pub use session::{Backing, Op, Session};
 pub use tx::Tx;

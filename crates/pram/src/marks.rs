@@ -1,16 +1,16 @@
-//! Which lines of a region have changed since the last commit: three sets of bits in shared memory.
+//! Which lines of a memory have changed since the last commit: three sets of bits in shared memory.
 //!
 //! ```text
 //! header, 4 KiB: which set is marked now, how many groups; from byte 1024 on, notes of whoever commits
-//! for each group of the region, 512 KiB apart:
+//! for each group of the memory, 512 KiB apart:
 //!     blocks  2 KiB, in the first of every 64 groups: for each of the 64 a word of each set, a bit per 2 MiB of the
-//!             region: some page of it may be marked
+//!             memory: some page of it may be marked
 //!     traced  2 KiB: a bit per 4 KiB that a commit has written while somebody traced that
 //!     pages   2 KiB of each set: a bit per 4 KiB: some line of it may be marked
 //!     lines   for each 4 KiB a word of each set: a bit per line (64 bytes)
 //! ```
 //! Whoever looks for marks reads the blocks, 384 bytes per GiB, and what they lead to: an `fsync` does not take longer
-//! because the region is large.
+//! because the memory is large.
 //!
 //! A store marks its lines first, so a line that is not marked has not changed. One set is *active*: stores mark it. A
 //! commit *switches* to another one, which is empty, by one store, and copies the lines of the first when every
@@ -18,12 +18,12 @@
 //! durable what it has copied stays marked in the third set, where all of it is gathered with operations running. Only
 //! then is it cleared: a process that dies while it commits loses no mark, and the next one takes them in.
 //!
-//! Whoever reads a region that changes *traces* what commits write meanwhile: the marks that are cleared are noted once more, by page.
+//! Whoever reads a memory that changes *traces* what commits write meanwhile: the marks that are cleared are noted once more, by page.
 //!
 //! A mark is set from the blocks down and cleared from the lines up, so a line that is marked is found whenever its
 //! process dies.
 //!
-//! Nothing lies where it does because of the region's size: a region that grows moves no marks. It is sparse; what
+//! Nothing lies where it does because of the memory's size: a memory that grows moves no marks. It is sparse; what
 //! belongs to a group takes memory when that is begun.
 
 use std::os::fd::OwnedFd;
@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::mem::{Mapping, Pod, GROUP, LINE};
 use crate::reserve;
 
-/// Bytes of a region that one word of line bits stands for.
+/// Bytes of a memory that one word of line bits stands for.
 const PAGE: u64 = 64 * LINE;
 /// Pages that one bit of the blocks stands for: a cache line of page bits.
 const BLOCK: u64 = 512;
@@ -68,7 +68,7 @@ const USED: u64 = LINES + GROUP_PAGES * LINE_WORDS;
 const _: () =
     assert!(USED <= PART && GROUP_BLOCKS <= 64 && CHUNK * SETS * 8 <= TRACE && TRACE + GROUP_PAGES / 8 <= PAGES);
 
-/// The marks of a region.
+/// The marks of a memory.
 pub struct Marks {
     map: Mapping,
     /// The file that they are in, whose memory is taken group by group.
@@ -79,7 +79,7 @@ pub struct Marks {
 pub type Extent = (u64, u64);
 
 impl Marks {
-    /// Bytes that the marks of a region of `size` bytes take, of which most are holes.
+    /// Bytes that the marks of a memory of `size` bytes take, of which most are holes.
     pub fn bytes(size: u64) -> u64 {
         PARTS + size / GROUP * PART + LINES + (size % GROUP).div_ceil(PAGE) * LINE_WORDS
     }
@@ -131,7 +131,7 @@ impl Marks {
     }
 
     /// Are the lines of `len` bytes at `off` marked already? They may be when it says no. Not for what lies outside of the
-    /// region: a store there fails.
+    /// memory: a store there fails.
     #[inline(always)]
     pub fn has(&self, off: u64, len: u64) -> bool {
         let end = off.wrapping_add(len).wrapping_sub(1);
@@ -221,7 +221,7 @@ impl Marks {
         self.others()?.into_iter().try_for_each(|set| self.clear(set))
     }
 
-    /// From now on what commits write is traced; by one at a time. What was marked and cleared before is in the region for whoever
+    /// From now on what commits write is traced; by one at a time. What was marked and cleared before is in the memory for whoever
     /// looks now: its operations have ended.
     pub fn trace(&self) -> Result<Trace<'_>> {
         let (trace, word) = (Trace(self), self.map.atomic64(TRACED)?);

@@ -1,9 +1,9 @@
-//! What keeps a region: when a store is durable, and what the medium wants to be told.
+//! What keeps a memory: when a store is durable, and what the medium wants to be told.
 
 use crate::error::{Error, Result};
 use crate::mem::Mapping;
 
-/// The kinds of media, with their numbers in the region header.
+/// The kinds of media, with their numbers in the memory header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MediumKind {
@@ -28,14 +28,14 @@ impl MediumKind {
         }
     }
 
-    /// Fails unless a region of this medium is opened as such: what a crash leaves in the undo log differs.
+    /// Fails unless a memory of this medium is opened as such: what a crash leaves in the undo log differs.
     pub fn expect(self, expected: MediumKind) -> Result<()> {
         if self == expected {
             return Ok(());
         }
         Err(Error::Unusable(format!(
-            "the region was made for the medium `{}`, but is to be opened as `{}`; correct `medium` in pool.toml, \
-             or put the right region back",
+            "the memory was made for the medium `{}`, but is to be opened as `{}`; correct `medium` in pool.toml, \
+             or put the right memory back",
             self.name(),
             expected.name()
         )))
@@ -52,7 +52,7 @@ pub struct Needs {
     pub stores: bool,
 }
 
-/// The medium below a region. Calls come from all threads.
+/// The medium below a memory. Calls come from all threads.
 pub trait Medium: Send + Sync {
     fn kind(&self) -> MediumKind;
     fn needs(&self) -> Needs;
@@ -97,7 +97,7 @@ pub trait Medium: Send + Sync {
 pub struct Ram(MediumKind);
 
 impl Ram {
-    /// For looking at a region of any kind, of which what is stored need not be durable.
+    /// For looking at a memory of any kind, of which what is stored need not be durable.
     pub fn like(kind: MediumKind) -> Ram {
         Ram(kind)
     }

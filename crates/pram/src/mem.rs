@@ -224,7 +224,7 @@ impl Mapping {
         self.reserved
     }
 
-    /// Asks for huge pages, where the kernel gives them: fewer TLB misses over a large region.
+    /// Asks for huge pages, where the kernel gives them: fewer TLB misses over a large memory.
     pub fn advise_huge(&self) {
         // SAFETY: the advice changes no content, and the whole range is mapped.
         let _ =

@@ -1,12 +1,12 @@
-//! Typed offsets: the only references inside a region.
+//! Typed offsets: the only references inside a memory.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The place of a `T`, in bytes from the start of the region; zero is null. Base-relative, so that the
-/// region can be mapped anywhere, by several processes at once.
+/// The place of a `T`, in bytes from the start of the memory; zero is null. Base-relative, so that the
+/// memory can be mapped anywhere, by several processes at once.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Off<T>(u64, PhantomData<fn() -> T>);

@@ -1,4 +1,4 @@
-//! Memory for a region's file, taken before anybody stores there: a store must never meet a full disk.
+//! Memory for a memory's file, taken before anybody stores there: a store must never meet a full disk.
 
 use std::ops::Range;
 use std::os::fd::AsFd;

@@ -30,9 +30,9 @@ use crate::blocks::{Descriptor, BLOCK};
 use crate::error::{Error, Result};
 use crate::heap::{Block, Heap, Tag, BLOCKS};
 use crate::mem::Pod;
+use crate::memory::{Memory, SEGMENT, SLOT};
 use crate::off::Off;
 use crate::random;
-use crate::region::{Region, SEGMENT, SLOT};
 use crate::runtime::Runtime;
 use crate::session::Outcome;
 
@@ -52,7 +52,7 @@ const FEW: u64 = 64;
 /// An open transaction. Dropping it without [`commit`](Tx::commit) undoes everything.
 #[must_use = "a transaction that is not committed is undone"]
 pub struct Tx<'o> {
-    region: &'o Region,
+    memory: &'o Memory,
     rt: &'o Runtime,
     slot: u32,
     number: u64,
@@ -76,13 +76,13 @@ pub struct Tx<'o> {
 
 impl<'o> Tx<'o> {
     #[inline(always)]
-    pub(crate) fn begin(region: &'o Region, rt: &'o Runtime, slot: u32, outcome: &'o Outcome) -> Result<Tx<'o>> {
-        let at = region.geo.slot(slot);
+    pub(crate) fn begin(memory: &'o Memory, rt: &'o Runtime, slot: u32, outcome: &'o Outcome) -> Result<Tx<'o>> {
+        let at = memory.geo.slot(slot);
         Ok(Tx {
-            region,
+            memory,
             rt,
             slot,
-            number: region.load(Off::new(at))?,
+            number: memory.load(Off::new(at))?,
             log: at + LOG,
             used: 0,
             allocated: SmallVec::new(),
@@ -99,8 +99,8 @@ impl<'o> Tx<'o> {
     }
 
     #[inline(always)]
-    pub fn region(&self) -> &'o Region {
-        self.region
+    pub fn memory(&self) -> &'o Memory {
+        self.memory
     }
 
     /// Whoever began the operation shall not tell it done before it is durable: [`Op::is_urgent`].
@@ -119,7 +119,7 @@ impl<'o> Tx<'o> {
     /// The heap that it changes.
     #[inline(always)]
     pub fn heap(&self) -> Heap<'o> {
-        Heap { region: self.region, rt: self.rt }
+        Heap { memory: self.memory, rt: self.rt }
     }
 
     /// Bytes that the undo log can still take, headers included.
@@ -139,7 +139,7 @@ impl<'o> Tx<'o> {
     #[inline(always)]
     pub fn set_bytes(&mut self, off: u64, bytes: &[u8]) -> Result<()> {
         self.log(off, bytes.len() as u64)?;
-        self.region.store(off, bytes)?;
+        self.memory.store(off, bytes)?;
         self.touch(off, bytes.len() as u64);
         Ok(())
     }
@@ -147,7 +147,7 @@ impl<'o> Tx<'o> {
     /// Replaces bytes by zeros.
     pub fn set_zero(&mut self, off: u64, len: u64) -> Result<()> {
         self.log(off, len)?;
-        self.region.zero(off, len)?;
+        self.memory.zero(off, len)?;
         self.touch(off, len);
         Ok(())
     }
@@ -155,7 +155,7 @@ impl<'o> Tx<'o> {
     /// Moves `len` bytes from `src` to `dst`; the ranges may overlap. Only `dst` is logged.
     pub fn set_copy(&mut self, src: u64, dst: u64, len: u64) -> Result<()> {
         self.log(dst, len)?;
-        self.region.copy(src, dst, len)?;
+        self.memory.copy(src, dst, len)?;
         self.touch(dst, len);
         Ok(())
     }
@@ -170,7 +170,7 @@ impl<'o> Tx<'o> {
 
     #[inline(always)]
     pub fn init_bytes(&mut self, off: u64, bytes: &[u8]) -> Result<()> {
-        if !self.region.store_unlinked(off, bytes)? {
+        if !self.memory.store_unlinked(off, bytes)? {
             self.touch(off, bytes.len() as u64);
         }
         Ok(())
@@ -179,22 +179,22 @@ impl<'o> Tx<'o> {
     /// Stores `a` and `b` one behind the other.
     #[inline(always)]
     pub fn init_pair(&mut self, off: u64, a: &[u8], b: &[u8]) -> Result<()> {
-        self.region.store_pair(off, a, b)?;
+        self.memory.store_pair(off, a, b)?;
         self.touch(off, (a.len() + b.len()) as u64);
         Ok(())
     }
 
     pub fn init_zero(&mut self, off: u64, len: u64) -> Result<()> {
         if len > 0 {
-            self.region.zero(off, len)?;
+            self.memory.zero(off, len)?;
             self.touch(off, len);
         }
         Ok(())
     }
 
-    /// Copies `len` bytes inside the region to a place that nothing links yet.
+    /// Copies `len` bytes inside the memory to a place that nothing links yet.
     pub fn init_copy(&mut self, src: u64, dst: u64, len: u64) -> Result<()> {
-        self.region.copy(src, dst, len)?;
+        self.memory.copy(src, dst, len)?;
         self.touch(dst, len);
         Ok(())
     }
@@ -213,7 +213,7 @@ impl<'o> Tx<'o> {
     /// Frees the object of type `tag` at `off` when the transaction commits.
     #[inline]
     pub fn free(&mut self, off: u64, tag: Tag) -> Result<()> {
-        self.region.resolve(off, tag)?;
+        self.memory.resolve(off, tag)?;
         self.freed.push(off);
         Ok(())
     }
@@ -229,7 +229,7 @@ impl<'o> Tx<'o> {
         let block = self.heap().alloc(self.slot, BLOCKS, BLOCK)?.off;
         self.allocated.push(block);
         self.rt.count_blocks(self.slot, 1);
-        self.init(self.region.block(block)?, &Descriptor { place: 0, epoch, owner })?;
+        self.init(self.memory.block(block)?, &Descriptor { place: 0, epoch, owner })?;
         self.rt.count_unplaced(1);
         self.rt.add_unplaced(block / SEGMENT);
         self.noted += 1;
@@ -242,16 +242,16 @@ impl<'o> Tx<'o> {
     /// [`Error::BadAddress`] or [`Error::WrongType`] where no block can be. One that is not allocated is noticed at the commit,
     /// which does not fail for that.
     pub fn free_block(&mut self, block: u64) -> Result<()> {
-        let at = Descriptor::place_at(self.region.block(block)?);
-        self.dropped += i64::from(self.region.load(at)? == 0);
+        let at = Descriptor::place_at(self.memory.block(block)?);
+        self.dropped += i64::from(self.memory.load(at)? == 0);
         self.freed.push(block);
         Ok(())
     }
 
     /// Notes where the content of a block also is, or 0: nowhere. Logged.
     pub fn set_place(&mut self, block: u64, place: u64) -> Result<()> {
-        let at = Descriptor::place_at(self.region.block(block)?);
-        let before = self.region.load(at)?;
+        let at = Descriptor::place_at(self.memory.block(block)?);
+        let before = self.memory.load(at)?;
         self.set(at, &place)?;
         self.placed = true;
         self.unplaced += i64::from(place == 0) - i64::from(before == 0);
@@ -264,7 +264,7 @@ impl<'o> Tx<'o> {
     /// The content of a block is nowhere else any more: it has no place from this transaction on, and is of `epoch`, with whose commit
     /// it goes. Logged. Not for a [void](Descriptor::is_void) block, whose content was only there.
     pub fn unset_place(&mut self, block: u64, epoch: u64) -> Result<()> {
-        let at = self.region.block(block)?;
+        let at = self.memory.block(block)?;
         self.set(Descriptor::epoch_at(at), &epoch)?;
         self.set_place(block, 0)
     }
@@ -282,7 +282,7 @@ impl<'o> Tx<'o> {
 
     /// Notes whose a block is. Logged.
     pub fn set_owner(&mut self, block: u64, owner: [u64; 2]) -> Result<()> {
-        let at = self.region.block(block)?;
+        let at = self.memory.block(block)?;
         self.set(Descriptor::owner_at(at), &owner)
     }
 
@@ -291,14 +291,14 @@ impl<'o> Tx<'o> {
     /// would count as what is at its place, and go with its memory.) Not for a [void](Descriptor::is_void) block, which is
     /// not void any more afterwards: that is replaced.
     pub fn begin_change(&mut self, block: u64, epoch: u64) -> Result<()> {
-        let at = self.region.block(block)?;
-        let Descriptor { place, epoch: before, .. } = self.region.read(at)?;
+        let at = self.memory.block(block)?;
+        let Descriptor { place, epoch: before, .. } = self.memory.read(at)?;
         if place == 0 && before == epoch {
             return Ok(());
         }
-        self.region.store_word(Descriptor::place_at(at).raw(), 0)?;
-        self.region.store_word(Descriptor::epoch_at(at).raw(), epoch)?;
-        self.region.persist(at.raw(), size_of::<Descriptor>() as u64);
+        self.memory.store_word(Descriptor::place_at(at).raw(), 0)?;
+        self.memory.store_word(Descriptor::epoch_at(at).raw(), epoch)?;
+        self.memory.persist(at.raw(), size_of::<Descriptor>() as u64);
         self.rt.count_unplaced(i64::from(place != 0));
         self.noted += i64::from(place != 0);
         self.rt.add_unplaced(block / SEGMENT);
@@ -308,7 +308,7 @@ impl<'o> Tx<'o> {
     /// Stores to the content of a block, at most up to its end: not logged, durable before the commit, and there also if the
     /// transaction is undone. Where something leads to the block, after [`begin_change`](Self::begin_change).
     pub fn store_content(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        if !self.region.store_content(at, bytes)? {
+        if !self.memory.store_content(at, bytes)? {
             self.touch(at, bytes.len() as u64);
         }
         Ok(())
@@ -316,21 +316,21 @@ impl<'o> Tx<'o> {
 
     /// Fills content with zeros, under the same rules.
     pub fn zero_content(&mut self, at: u64, len: u64) -> Result<()> {
-        self.region.zero_content(at, len)?;
+        self.memory.zero_content(at, len)?;
         self.touch(at, len);
         Ok(())
     }
 
-    /// Copies `len` bytes at `src`, anywhere in the region, to the content of a block, under the same rules.
+    /// Copies `len` bytes at `src`, anywhere in the memory, to the content of a block, under the same rules.
     pub fn copy_content(&mut self, src: u64, at: u64, len: u64) -> Result<()> {
-        self.region.copy_content(src, at, len)?;
+        self.memory.copy_content(src, at, len)?;
         self.touch(at, len);
         Ok(())
     }
 
     #[inline(always)]
     fn touch(&mut self, off: u64, len: u64) {
-        if self.region.needs_flush() {
+        if self.memory.needs_flush() {
             self.dirty.push((off, len));
         }
     }
@@ -347,8 +347,8 @@ impl<'o> Tx<'o> {
     /// [`log`](Self::log) of a few words: what nearly every record holds.
     #[inline(always)]
     fn log_words(&mut self, off: u64, len: u64) -> Result<()> {
-        let (region, rec) = (self.region, self.next_record(len)?);
-        region.save_words(off, rec + RECORD, (len / 8) as usize)?;
+        let (memory, rec) = (self.memory, self.next_record(len)?);
+        memory.save_words(off, rec + RECORD, (len / 8) as usize)?;
         self.validate(rec, off, len, len)
     }
 
@@ -356,7 +356,7 @@ impl<'o> Tx<'o> {
     fn log_bytes(&mut self, off: u64, len: u64) -> Result<()> {
         let padded = len.next_multiple_of(8);
         let rec = self.next_record(padded)?;
-        self.region.copy_to_log(off, rec + RECORD, len)?;
+        self.memory.copy_to_log(off, rec + RECORD, len)?;
         self.validate(rec, off, len, padded)
     }
 
@@ -372,17 +372,17 @@ impl<'o> Tx<'o> {
     /// Makes the record at `rec`, which holds its bytes, one of this transaction.
     #[inline(always)]
     fn validate(&mut self, rec: u64, off: u64, len: u64, padded: u64) -> Result<()> {
-        let region = self.region;
+        let memory = self.memory;
         let place = off | len << 48;
-        region.store_log_word(rec, place)?;
+        memory.store_log_word(rec, place)?;
         let end = self.used + RECORD + padded;
         if end + RECORD <= LOG_CAPACITY {
-            region.store_log_word(rec + RECORD + padded + 8, 0)?;
+            memory.store_log_word(rec + RECORD + padded + 8, 0)?;
         }
         let slot = self.log - LOG;
-        let crc = if region.needs_flush() { record_crc(region, slot, place, self.number as u32, rec, len)? } else { 0 };
-        region.store_log_word(rec + 8, u64::from(self.number as u32) | u64::from(crc) << 32)?;
-        region.persist(rec, RECORD + padded);
+        let crc = if memory.needs_flush() { record_crc(memory, slot, place, self.number as u32, rec, len)? } else { 0 };
+        memory.store_log_word(rec + 8, u64::from(self.number as u32) | u64::from(crc) << 32)?;
+        memory.persist(rec, RECORD + padded);
         self.used = end;
         Ok(())
     }
@@ -391,12 +391,12 @@ impl<'o> Tx<'o> {
     #[inline(always)]
     pub fn commit(mut self) -> Result<()> {
         self.done = true;
-        let region = self.region;
-        if region.needs_flush() {
+        let memory = self.memory;
+        if memory.needs_flush() {
             self.flush();
         }
         if self.used > 0 {
-            advance(region, self.log - LOG, self.number)?;
+            advance(memory, self.log - LOG, self.number)?;
             self.outcome.note(self.urgent);
         }
         if self.unplaced != 0 {
@@ -413,9 +413,9 @@ impl<'o> Tx<'o> {
     #[inline(never)]
     fn flush(&self) {
         for (off, len) in &self.dirty {
-            self.region.flush(*off, *len);
+            self.memory.flush(*off, *len);
         }
-        self.region.fence();
+        self.memory.fence();
     }
 
     /// Step 5.
@@ -438,7 +438,7 @@ impl<'o> Tx<'o> {
 
     fn undo(&mut self) -> Result<()> {
         if self.used > 0 {
-            roll_back(self.region, self.slot)?;
+            roll_back(self.memory, self.slot)?;
         }
         if self.placed {
             // Who has looked in between has seen places that are gone again.
@@ -460,21 +460,21 @@ impl Drop for Tx<'_> {
     }
 }
 
-fn record_crc(region: &Region, slot: u64, place: u64, number: u32, rec: u64, len: u64) -> Result<u32> {
-    let secret: u64 = region.load(Off::new(slot + SECRET))?;
+fn record_crc(memory: &Memory, slot: u64, place: u64, number: u32, rec: u64, len: u64) -> Result<u32> {
+    let secret: u64 = memory.load(Off::new(slot + SECRET))?;
     let crc = crc32c::crc32c_append(crc32c::crc32c(&secret.to_le_bytes()), &place.to_le_bytes());
     let crc = crc32c::crc32c_append(crc, &number.to_le_bytes());
-    region.map().crc(crc, rec + RECORD, len)
+    memory.map().crc(crc, rec + RECORD, len)
 }
 
 /// Step 4: the slot belongs to the next transaction.
 #[inline(always)]
-fn advance(region: &Region, at: u64, number: u64) -> Result<()> {
+fn advance(memory: &Memory, at: u64, number: u64) -> Result<()> {
     let next = number.wrapping_add(1);
-    region.store_log_word(at, next)?;
-    region.persist(at, 8);
+    memory.store_log_word(at, next)?;
+    memory.persist(at, 8);
     match next as u32 {
-        0 => skip_zero(region, at, next),
+        0 => skip_zero(memory, at, next),
         _ => Ok(()),
     }
 }
@@ -482,45 +482,45 @@ fn advance(region: &Region, at: u64, number: u64) -> Result<()> {
 /// Numbers whose low half is zero mark no transaction: they are skipped, after clearing the log, so that no
 /// record of 2³² transactions ago is taken for a new one. A fresh slot begins so. Can be repeated.
 #[cold]
-fn skip_zero(region: &Region, at: u64, number: u64) -> Result<()> {
+fn skip_zero(memory: &Memory, at: u64, number: u64) -> Result<()> {
     if number as u32 != 0 {
         return Ok(());
     }
-    if !region.map().is_zero(at + LOG, LOG_CAPACITY)? {
-        region.zero(at + LOG, LOG_CAPACITY)?;
-        region.persist(at + LOG, LOG_CAPACITY);
+    if !memory.map().is_zero(at + LOG, LOG_CAPACITY)? {
+        memory.zero(at + LOG, LOG_CAPACITY)?;
+        memory.persist(at + LOG, LOG_CAPACITY);
     }
-    region.commit_word(Off::new(at), number.wrapping_add(1))
+    memory.commit_word(Off::new(at), number.wrapping_add(1))
 }
 
 /// Gives a slot that has none its secret, if it needs one. While nobody uses it, and nothing is left to undo.
-pub(crate) fn keep_secret(region: &Region, slot: u32) -> Result<()> {
-    let at = region.geo.slot(slot) + SECRET;
-    if !region.needs_flush() || region.load(Off::<u64>::new(at))? != 0 {
+pub(crate) fn keep_secret(memory: &Memory, slot: u32) -> Result<()> {
+    let at = memory.geo.slot(slot) + SECRET;
+    if !memory.needs_flush() || memory.load(Off::<u64>::new(at))? != 0 {
         return Ok(());
     }
-    region.store_log_word(at, u64::from_le_bytes(random::bytes()?).max(1))?;
-    region.persist(at, 8);
+    memory.store_log_word(at, u64::from_le_bytes(random::bytes()?).max(1))?;
+    memory.persist(at, 8);
     Ok(())
 }
 
 /// Undoes what the transaction in `slot` has changed; true if there was one. Can be repeated.
-pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
-    let at = region.geo.slot(slot);
-    let number = region.load(Off::new(at))?;
-    skip_zero(region, at, number)?;
+pub(crate) fn roll_back(memory: &Memory, slot: u32) -> Result<bool> {
+    let at = memory.geo.slot(slot);
+    let number = memory.load(Off::new(at))?;
+    skip_zero(memory, at, number)?;
     let mut records: SmallVec<[(u64, u64, u64); 32]> = SmallVec::new();
     let mut used = 0;
     while used + RECORD <= LOG_CAPACITY {
         let rec = at + LOG + used;
-        let [place, check] = region.read::<[u64; 2]>(Off::new(rec))?;
+        let [place, check] = memory.read::<[u64; 2]>(Off::new(rec))?;
         let (off, len) = (place & ((1 << 48) - 1), place >> 48);
         let padded = len.next_multiple_of(8);
         // Low half zero marks no transaction: fresh logs are all zeros.
         if check as u32 == 0 || check as u32 != number as u32 || used + RECORD + padded > LOG_CAPACITY {
             break;
         }
-        if region.needs_flush() && (check >> 32) as u32 != record_crc(region, at, place, number as u32, rec, len)? {
+        if memory.needs_flush() && (check >> 32) as u32 != record_crc(memory, at, place, number as u32, rec, len)? {
             break;
         }
         records.push((off, len, rec + RECORD));
@@ -530,10 +530,10 @@ pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
         return Ok(false);
     }
     for (off, len, old) in records.into_iter().rev() {
-        region.copy(old, off, len)?;
-        region.flush(off, len);
+        memory.copy(old, off, len)?;
+        memory.flush(off, len);
     }
-    region.fence();
-    advance(region, at, number)?;
+    memory.fence();
+    advance(memory, at, number)?;
     Ok(true)
 }

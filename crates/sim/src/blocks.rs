@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pram::blocks::{Descriptor, BLOCK, TABLE};
 use pram::heap::CLASSES;
-use pram::{Mapping, Medium as PramMedium, Region, Session};
+use pram::{Mapping, Medium as PramMedium, Memory, Session};
 
 use crate::crash::{points, Choice, Medium};
 use crate::explore::{choices, Depth};
@@ -62,7 +62,7 @@ struct State(Option<(Vec<u8>, Descriptor)>);
 
 impl State {
     fn of(session: &Session) -> Result<State, String> {
-        let region = session.region();
+        let region = session.memory();
         let block = region.load(region.root(ROOT)).map_err(text)?;
         if block == 0 {
             return Ok(State(None));
@@ -93,7 +93,7 @@ fn text(e: pram::Error) -> String {
 }
 
 fn play(session: &Session, n: usize, step: Step) -> pram::Result<()> {
-    let region = session.region();
+    let region = session.memory();
     let (root, epoch) = (region.root(ROOT), n as u64 + 1);
     let old = region.load(root)?;
     let mut op = session.begin_in(0)?;
@@ -133,7 +133,7 @@ fn play(session: &Session, n: usize, step: Step) -> pram::Result<()> {
 
 /// Frees what nothing leads to, and shows that the rest is in use rightly.
 fn sweep(session: &Session) -> Result<(), String> {
-    let region = session.region();
+    let region = session.memory();
     let linked = region.load(region.root(ROOT)).map_err(text)?;
     let tables = || region.segments().filter_map(|n| region.block_table(n).ok()).collect::<Vec<u64>>();
     let (in_use, mut expected) = (tables(), 0);
@@ -166,7 +166,7 @@ fn sweep(session: &Session) -> Result<(), String> {
 
 /// All memory can be used, without touching what is in use.
 fn fill(session: &Session, state: &State) -> Result<(), String> {
-    let region = session.region();
+    let region = session.memory();
     let linked = region.load(region.root(ROOT)).map_err(text)?;
     let mut blocks = Vec::new();
     loop {
@@ -195,7 +195,7 @@ fn fill(session: &Session, state: &State) -> Result<(), String> {
 
 fn open(map: Mapping, discipline: Discipline) -> Result<Session, String> {
     let medium = CrashMedium { discipline, recorder: Arc::default() };
-    Session::private(Region::open(map, Box::new(medium)).map_err(text)?, KEYS).map_err(text)
+    Session::private(Memory::open(map, Box::new(medium)).map_err(text)?, KEYS).map_err(text)
 }
 
 /// Explores each step of the story; how many states were looked at. `below` is put between the region and the medium.
@@ -207,12 +207,12 @@ pub fn explore(
     let recorder = Arc::<Recorder>::default();
     let medium = below(CrashMedium { discipline, recorder: recorder.clone() });
     let map = Mapping::anonymous(SIZE).map_err(|e| e.to_string())?;
-    let region = Region::format(map, medium, *b"crash explorer  ", 1, 0).map_err(text)?;
+    let region = Memory::format(map, medium, *b"crash explorer  ", 1, 0).map_err(text)?;
     let session = Session::private(region, KEYS).map_err(text)?;
     let mut states = 0;
     for (n, step) in STORY.into_iter().enumerate() {
         let mut base = vec![0; SIZE as usize];
-        session.region().read_bytes(0, &mut base).map_err(text)?;
+        session.memory().read_bytes(0, &mut base).map_err(text)?;
         let before = State::of(&session)?;
         recorder.start();
         let done = play(&session, n, step);

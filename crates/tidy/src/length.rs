@@ -31,7 +31,7 @@ const FILES: &[&str] = &[
     "crates/backing/src/log/mod.rs",
     "crates/pram/src/heap/mod.rs",
     "crates/pram/src/mem.rs",
-    "crates/pram/src/region/mod.rs",
+    "crates/pram/src/memory/mod.rs",
     "crates/pram/src/session/mod.rs",
     "crates/sim/src/explore/mod.rs",
     "crates/sim/src/scenario.rs",

@@ -22,7 +22,7 @@ impl Suspect {
         at..at + PAGE
     }
 
-    /// The page of the region that it is, if it is no table.
+    /// The page of the memory that it is, if it is no table.
     pub fn page(&self) -> Option<u64> {
         (self.level == 0).then_some(self.found.key)
     }

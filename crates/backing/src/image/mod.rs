@@ -1,4 +1,4 @@
-//! The incremental image of a region: its pages (4 KiB) as of exactly one commit, in a file of its own.
+//! The incremental image of a memory: its pages (4 KiB) as of exactly one commit, in a file of its own.
 //!
 //! An update replaces the image atomically by shadow paging: what changes goes to slots that nothing refers to,
 //! then one header makes all of it the image. Every byte that counts is under a checksum, and each checksum
@@ -16,14 +16,14 @@
 //! ```text
 //! 0       header, copy 0     4 KiB, [`RawImage`]
 //! 4096    header, copy 1     4 KiB, the same, or of the generation before
-//! 8192    slots              4 KiB each: pages of the region, and tables, in any order
+//! 8192    slots              4 KiB each: pages of the memory, and tables, in any order
 //!
 //! A header may be followed by a [`RawAnew`]: the image was made of memory, and what the logs hold does not count.
 //!
 //! header → table → … → table → page      tables have 512 entries, [`RawEntry`]
 //! ```
 //! A slot's number is its offset divided by 4096, so that 0 can say that nothing is stored: what is below is all
-//! zero. There are 4 levels of tables, whatever the region's size.
+//! zero. There are 4 levels of tables, whatever the memory's size.
 //!
 //! Ordered steps of an update:
 //! 1. Changed pages and the tables above them are written to slots that the image does not use. (Else a crash
@@ -57,7 +57,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::disk::{is_full, read_places, Disk};
 use crate::log::{Identity, Instant};
 use pram::error::{Error, Result};
-use pram::region::{fingerprint, MAX_SIZE};
+use pram::memory::{fingerprint, MAX_SIZE};
 
 use read::{Source, Wanted};
 use slots::Slots;
@@ -88,7 +88,7 @@ pub struct RawImage {
     pub version: u32,
     /// Bytes per page.
     pub page: u32,
-    /// Of the region, as is the next.
+    /// Of the memory, as is the next.
     pub uuid: [u8; 16],
     pub fingerprint: u64,
     /// Goes up by one with each update.
@@ -216,7 +216,7 @@ impl<D: Disk> Image<D> {
         Ok(pages)
     }
 
-    /// The region and the instant of the image, by its header alone.
+    /// The memory and the instant of the image, by its header alone.
     pub fn peek(disk: &D) -> Result<(Identity, Instant)> {
         let (Header { raw, .. }, _) = read_header(disk, None)?;
         Ok((Identity { uuid: raw.uuid }, Instant { commit: raw.commit, time: raw.time }))
@@ -237,7 +237,7 @@ impl<D: Disk> Image<D> {
         Ok((u64::from(read_header(disk, None)?.0.raw.last) + 1) * PAGE)
     }
 
-    /// Opens the image that the newest whole header names, after checking its tables. It must be of the region
+    /// Opens the image that the newest whole header names, after checking its tables. It must be of the memory
     /// `id`; with `None`, of any.
     pub fn open(disk: D, id: Option<Identity>) -> Result<Image<D>> {
         let (header, copy) = read_header(&disk, id)?;
@@ -272,7 +272,7 @@ impl<D: Disk> Image<D> {
         }
     }
 
-    /// The region that this is an image of.
+    /// The memory that this is an image of.
     pub fn id(&self) -> Identity {
         self.id
     }

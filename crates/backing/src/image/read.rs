@@ -7,7 +7,7 @@ use crate::log::Instant;
 use crate::readahead;
 use pram::error::{Error, Result};
 
-use pram::region::MAX_SIZE;
+use pram::memory::MAX_SIZE;
 
 use super::table::FANOUT;
 use super::{bad, RawEntry, PAGE, RUN};
@@ -150,7 +150,7 @@ impl<D: Disk> Source<'_, D> {
         let (first, end) = (found.key * span, ((found.key + 1) * span).min(MAX_SIZE));
         let (what, Instant { commit, time }) = (if level == 0 { "" } else { "the table of " }, self.at);
         format!(
-            "{what}bytes {first} to {end} of the region should be, as of commit {commit}, {time} ns after the epoch"
+            "{what}bytes {first} to {end} of the memory should be, as of commit {commit}, {time} ns after the epoch"
         )
     }
 }

@@ -9,12 +9,12 @@ use zerocopy::IntoBytes;
 
 use super::read::Wanted;
 use super::{RawEntry, PAGE};
-use pram::region::MAX_SIZE;
+use pram::memory::MAX_SIZE;
 
 /// Entries of a table.
 pub const FANOUT: u64 = 512;
 const BITS: u32 = FANOUT.ilog2();
-/// Levels: as many as the largest region needs, so that one that grows needs no other tables.
+/// Levels: as many as the largest memory needs, so that one that grows needs no other tables.
 const HEIGHT: u32 = (MAX_SIZE / PAGE).ilog2().div_ceil(BITS);
 
 pub type Block = Box<[RawEntry; FANOUT as usize]>;

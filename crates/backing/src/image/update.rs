@@ -59,7 +59,7 @@ impl<'p, D: Disk> Update<'p, D> {
         self.pages.read(page, buf)
     }
 
-    /// Replaces a page. What a last page has beyond the end of the region should be zero.
+    /// Replaces a page. What a last page has beyond the end of the memory should be zero.
     pub fn write(&mut self, page: u64, bytes: &[u8]) -> Result<()> {
         self.pages.refuse_failed()?;
         self.pages.check(page, bytes.len())?;

@@ -1,4 +1,4 @@
-//! The redo log of a copy: what has changed in a region, commit by commit, in one ordered stream.
+//! The redo log of a copy: what has changed in a memory, commit by commit, in one ordered stream.
 //!
 //! | part | responsibility |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | `compare` | which records a copy has wrong |
 //!
 //! A *commit* is the difference between two instants at which no operation was under way: the lines (64 bytes)
-//! that changed, as they are at the second one. Replaying commits in order over the region of an earlier
-//! instant gives exactly the region of a later one; doing it twice does no harm.
+//! that changed, as they are at the second one. Replaying commits in order over the memory of an earlier
+//! instant gives exactly the memory of a later one; doing it twice does no harm.
 //!
 //! ```text
 //! 0       header                  4 KiB
@@ -52,8 +52,8 @@ use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use pram::error::{Error, Result};
+use pram::memory::fingerprint;
 use pram::random;
-use pram::region::fingerprint;
 use scan::{follows, last_of, newer_header, read_header, Found, Scan, Surveyed};
 
 use crate::disk::{is_full, read_places, OneCopy};
@@ -87,7 +87,7 @@ pub struct RawLog {
     pub version: u32,
     /// Bytes per line.
     pub line: u32,
-    /// Of the region, as is the next.
+    /// Of the memory, as is the next.
     pub uuid: [u8; 16],
     pub fingerprint: u64,
     pub generation: u64,
@@ -135,7 +135,7 @@ const _: () = assert!(size_of::<RawRecord>() == 64);
 const HEAD: usize = size_of::<RawRecord>();
 const LAST: u32 = 1;
 
-/// The region that a log belongs to. Its size is nothing to go by: it may have grown since.
+/// The memory that a log belongs to. Its size is nothing to go by: it may have grown since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub uuid: [u8; 16],
@@ -204,7 +204,7 @@ pub fn new_lineage() -> Result<u32> {
     random::bytes().map(|bytes| u32::from_le_bytes(bytes).max(1))
 }
 
-/// Of which pool's region a log is, by its UUID, and of which copy of it, by its lineage.
+/// Of which pool's memory a log is, by its UUID, and of which copy of it, by its lineage.
 pub fn whose(disk: &impl Disk) -> Result<([u8; 16], u32)> {
     newer_header(disk).map(|raw| (raw.uuid, raw.lineage))
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::readahead::{self, Source};
 use pram::error::{Error, Result};
-use pram::region::{fingerprint, MAX_SIZE};
+use pram::memory::{fingerprint, MAX_SIZE};
 
 /// Bytes of a commit that are held until its last record has come.
 const HELD: u64 = 64 << 20;
@@ -56,12 +56,12 @@ pub struct Survey<D> {
 pub struct Surveyed {
     pub at: u64,
     pub crc: u32,
-    /// The bytes of the region that its lines are among.
+    /// The bytes of the memory that its lines are among.
     pub range: Range<u64>,
 }
 
 impl<D: Disk> Survey<D> {
-    /// Reads again what concerns bytes of the region that are in `wanted`, in order; with it comes what lies in the same
+    /// Reads again what concerns bytes of the memory that are in `wanted`, in order; with it comes what lies in the same
     /// records.
     pub fn apply(&self, wanted: Range<u64>, mut apply: impl FnMut(u64, &[u8])) -> Result<()> {
         let records = self.records.iter().filter(|r| r.range.start < wanted.end && wanted.start < r.range.end);
@@ -372,7 +372,7 @@ impl<'s> Scan<'s> {
         fits.then_some(raw)
     }
 
-    /// Do the extents name as many lines as the record holds, all inside the region?
+    /// Do the extents name as many lines as the record holds, all inside the memory?
     fn extents_fit(&self, raw: &RawRecord) -> bool {
         let Some(extents) = self.buf[HEAD..].get(..raw.extents as usize * 8) else { return false };
         let mut bytes = 0;

@@ -1,11 +1,11 @@
-//! Save and restore of a region (Conquest, 3.5; mramfs, 5.1): an image is a file that holds everything a
-//! region holds, checksummed, independent of the machine and of where the region was mapped; and behind that, as an option, what
+//! Save and restore of a memory (Conquest, 3.5; mramfs, 5.1): an image is a file that holds everything a
+//! memory holds, checksummed, independent of the machine and of where the memory was mapped; and behind that, as an option, what
 //! the layer above keeps elsewhere.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | the format; what can be done |
-//! | [`snapshot`] | a region as of one instant, in a file of its own, while operations go on |
+//! | [`snapshot`] | a memory as of one instant, in a file of its own, while operations go on |
 //! | [`write`] | writing an image |
 //! | [`read`] | reading one, which trusts nothing in it |
 //! | [`target`] | a file that replaces another when it is complete |
@@ -13,7 +13,7 @@
 //! ```text
 //! header   160 bytes, [`RawSave`]
 //! chunks   each: offset (8) | length (4) | CRC-32C (4) | bytes
-//!          offset and length in the region; length 1 to 65,536; ascending, never overlapping;
+//!          offset and length in the memory; length 1 to 65,536; ascending, never overlapping;
 //!          the CRC is of offset, length and bytes
 //! content  chunks like these, whose offsets count from [`CONTENT`] on, without a gap: what the layer above keeps elsewhere
 //! trailer  32 bytes, [`RawSaveEnd`]; nothing follows
@@ -24,8 +24,8 @@
 //! where the header says so ([`UNPLACED`]) only those that have no place. Transaction slots are left out: no transaction is open when an image
 //! is made. What no chunk holds is zero.
 //!
-//! The last root word is stored as 0 (closed properly) or, if the saved region had leaks or referenced
-//! objects, as 1: then whoever opens the restored region sweeps it.
+//! The last root word is stored as 0 (closed properly) or, if the saved memory had leaks or referenced
+//! objects, as 1: then whoever opens the restored memory sweeps it.
 //!
 //! Save and restore write files without a name, which get one at the end: whatever interrupts them, the old
 //! file is whole, and nothing else is left.
@@ -45,7 +45,7 @@ use pram::blocks;
 use pram::error::{Error, Result};
 use pram::medium::{Medium, MediumKind};
 use pram::mem::Mapping;
-use pram::region::{self, HEADERS, SEGMENT};
+use pram::memory::{self, HEADERS, SEGMENT};
 use pram::session::{Exclusive, Session};
 
 pub use read::{info, is_foreign, verify, Content};
@@ -81,16 +81,16 @@ pub struct RawSave {
     pub version: u32,
     /// Most bytes in a chunk.
     pub chunk: u32,
-    /// Of the region, as is the next.
+    /// Of the memory, as is the next.
     pub uuid: [u8; 16],
     pub size: u64,
-    /// The region's layout fingerprint.
+    /// The memory's layout fingerprint.
     pub fingerprint: u64,
     /// When the image was made, nanoseconds since the epoch.
     pub saved: i64,
-    /// Chunks of the region that follow, at most.
+    /// Chunks of the memory that follow, at most.
     pub chunks: u64,
-    /// Version of what the layer above keeps in the region.
+    /// Version of what the layer above keeps in the memory.
     pub app_version: u32,
     /// What it holds: [`WITH_CONTENT`], [`UNPLACED`].
     pub holds: u32,
@@ -130,7 +130,7 @@ const _: () = assert!(size_of::<RawSaveEnd>() == 32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SaveInfo {
     pub uuid: [u8; 16],
-    /// Bytes of the region.
+    /// Bytes of the memory.
     pub size: u64,
     pub app_version: u32,
     /// When it was made, nanoseconds since the epoch.
@@ -147,19 +147,19 @@ pub struct SaveInfo {
 /// Called with bytes done and bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Called when all of the new region is right, before the old one is lost, with the file (none: a device stays what it is)
+/// Called when all of the new memory is right, before the old one is lost, with the file (none: a device stays what it is)
 /// and the UUID of the new one. What it returns is held until the old one is replaced.
 pub type MakeWay<'a> = &'a mut dyn FnMut(Option<&File>, &[u8; 16]) -> Result<Option<Exclusive>>;
 
-/// Writes an image of the region alone to `path`, as of one instant.
+/// Writes an image of the memory alone to `path`, as of one instant.
 pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<SaveInfo> {
     let mut writer = Writer::begin(path)?;
     let snapshot = Snapshot::take(session, path)?;
-    writer.region(&snapshot, None, progress)?;
+    writer.memory(&snapshot, None, progress)?;
     writer.finish()
 }
 
-/// Makes a region file for `medium` at `path` from an image, where nobody is attached to what is there.
+/// Makes a memory file for `medium` at `path` from an image, where nobody is attached to what is there.
 pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
     let (target, content) = restore_new(image, path, medium, progress)?;
     target.finish()?;
@@ -186,17 +186,17 @@ fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress
         target.put(offset, bytes)?;
     }
     let map = target.complete()?;
-    region::begin_life(&map)?;
+    memory::begin_life(&map)?;
     let mut header = [0; HEADERS];
     map.copy_out(0, &mut header)?;
-    blocks::note_restored(&map, &region::header_in(&header)?, reader.info.unplaced)?;
+    blocks::note_restored(&map, &memory::header_in(&header)?, reader.info.unplaced)?;
     adopt_region(&map, &reader, medium)?;
-    region::settle_memory(map, medium)?;
+    memory::settle_memory(map, medium)?;
     Ok((target, reader.content()))
 }
 
-/// Makes a region in `map`, of a device that no other can replace, from an image. All of the image is checked
-/// before anything is overwritten. Interrupted, it leaves a region that is refused, and can be repeated:
+/// Makes a memory in `map`, of a device that no other can replace, from an image. All of the image is checked
+/// before anything is overwritten. Interrupted, it leaves a memory that is refused, and can be repeated:
 /// 1. The old header goes. 2. All but the header. 3. The header.
 pub fn restore_into(
     image: &Path,
@@ -208,7 +208,7 @@ pub fn restore_into(
     let size = verify(image, &mut |_, _| {})?.size;
     let mut reader = Reader::open(image)?;
     if map.len() < size {
-        return Err(reader.bad(format!("its region has {size} bytes, there is room for {}", map.len())));
+        return Err(reader.bad(format!("its memory has {size} bytes, there is room for {}", map.len())));
     }
     let _held = make_way(None, &reader.info.uuid)?;
     let persist = |len| {
@@ -226,8 +226,8 @@ pub fn restore_into(
         }
         map.write(offset + within as u64, &bytes[within..])?;
     }
-    region::begin_life(map)?;
-    blocks::note_restored(map, &region::header_in(&header)?, reader.info.unplaced)?;
+    memory::begin_life(map)?;
+    blocks::note_restored(map, &memory::header_in(&header)?, reader.info.unplaced)?;
     persist(size);
     map.write(0, &header)?;
     adopt_region(map, &reader, medium.kind())?;
@@ -235,9 +235,9 @@ pub fn restore_into(
     Ok(reader.content())
 }
 
-/// Gives what has been restored its medium, if it is a region of the size and name that the image's header says.
+/// Gives what has been restored its medium, if it is a memory of the size and name that the image's header says.
 fn adopt_region(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
-    let (info, _) = region::adopt(map, medium)?;
+    let (info, _) = memory::adopt(map, medium)?;
     if (map.len() / SEGMENT, info.uuid) != (reader.info.size / SEGMENT, reader.info.uuid) {
         return Err(reader.bad("its header and its content are of different regions"));
     }

@@ -11,7 +11,7 @@ use super::{
     OLDEST, UNPLACED, VERSION, WITH_CONTENT,
 };
 use pram::error::{Error, Result};
-use pram::region::{self, fingerprint};
+use pram::memory::{self, fingerprint};
 
 /// What an image says of itself in its header: of chunks nothing.
 pub fn info(image: &Path) -> Result<SaveInfo> {
@@ -41,7 +41,7 @@ pub fn verify(image: &Path, progress: Progress) -> Result<SaveInfo> {
     reader.content().skip(progress)
 }
 
-/// The content of an image whose region was read: all of the image has been checked when this has ended.
+/// The content of an image whose memory was read: all of the image has been checked when this has ended.
 pub struct Content(Reader);
 
 impl std::fmt::Debug for Content {
@@ -85,7 +85,7 @@ pub(crate) struct Reader {
     path: PathBuf,
     file: BufReader<File>,
     pub info: SaveInfo,
-    /// Chunks of the region, at most; bytes of content, about.
+    /// Chunks of the memory, at most; bytes of content, about.
     expected: u64,
     content: u64,
     /// Where the next chunk may begin.
@@ -125,7 +125,7 @@ impl Reader {
         Error::Unusable(format!("the image {} cannot be used: {why}", self.path.display()))
     }
 
-    /// What follows the region.
+    /// What follows the memory.
     pub fn content(self) -> Content {
         Content(self)
     }
@@ -140,7 +140,7 @@ impl Reader {
     /// The gate where the header becomes trusted.
     fn trust(&mut self, raw: &RawSave) -> Result<()> {
         if raw.magic != MAGIC {
-            return Err(self.bad("it is not an image of a Conquest region"));
+            return Err(self.bad("it is not an image of a Conquest memory"));
         }
         if !(OLDEST..=VERSION).contains(&raw.version) {
             return Err(
@@ -153,7 +153,7 @@ impl Reader {
         if raw.fingerprint != fingerprint() || u64::from(raw.chunk) != CHUNK {
             return Err(self.bad("it was made by a build with another layout; use that build"));
         }
-        region::check_size(raw.size)?;
+        memory::check_size(raw.size)?;
         let is_new = raw.version > OLDEST;
         let RawSave { uuid, size, app_version, saved, holds, .. } = *raw;
         let (with_content, unplaced) = (is_new && holds & WITH_CONTENT != 0, is_new && holds & UNPLACED != 0);
@@ -162,7 +162,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The next chunk of the region, checked; `None` behind the last one.
+    /// The next chunk of the memory, checked; `None` behind the last one.
     pub fn next_of_region(&mut self, progress: Progress) -> Result<Option<(u64, &[u8])>> {
         if self.has_next || self.is_at_end || !self.read_chunk(progress)? {
             return Ok(None);

@@ -1,8 +1,8 @@
-//! A region as of one instant, in a file of its own, while operations go on.
+//! A memory as of one instant, in a file of its own, while operations go on.
 //!
 //! With a copy this is what a commit writes, taken by the same rounds ([`pram::copy`]):
 //! 1. From now on whoever commits [traces](pram::marks) the pages that the commit has written.
-//! 2. All of the region that a copy has is read, whatever changes meanwhile.
+//! 2. All of the memory that a copy has is read, whatever changes meanwhile.
 //! 3. What was traced is read again, until it is little.
 //! 4. A commit that this process leads: its lines come here too. Its instant is the snapshot's.
 //!
@@ -22,7 +22,7 @@ use pram::error::{Error, Result};
 use pram::marks::Marks;
 use pram::medium::{MediumKind, Ram};
 use pram::mem::Mapping;
-use pram::region::Region;
+use pram::memory::Memory;
 use pram::session::Session;
 
 /// Bytes that are read at a time.
@@ -32,9 +32,9 @@ const FEW: u64 = 1024;
 /// How often what changed is read before that, at most: by who changes more all the time commits are held up a little longer.
 const ROUNDS: u32 = 8;
 
-/// The region as of one instant.
+/// The memory as of one instant.
 pub struct Snapshot {
-    region: Region,
+    memory: Memory,
     /// Nanoseconds since 1970.
     pub time: i64,
     /// Of blocks only those that have no place have content.
@@ -46,9 +46,9 @@ pub struct Snapshot {
 impl Snapshot {
     /// In a file without a name, in the directory of `path`.
     pub fn take(session: &Session, path: &Path) -> Result<Snapshot> {
-        let region = session.region();
+        let memory = session.memory();
         let to = Sink { file: nameless(path)?, path };
-        let by_commit = match (crate::of(session), region.marks()) {
+        let by_commit = match (crate::of(session), memory.marks()) {
             (Some(copy), Some(marks)) if !session.runtime().copy_failed() => {
                 match by_rounds(session, copy, marks, &to) {
                     // It has just failed, and the memory is all the more to be kept.
@@ -58,22 +58,22 @@ impl Snapshot {
             }
             _ => None,
         };
-        let unplaced = by_commit.is_some() || region.info.medium == MediumKind::Logged;
+        let unplaced = by_commit.is_some() || memory.info.medium == MediumKind::Logged;
         let (time, to_sweep) = by_commit.map_or_else(|| at_rest(session, &to), Ok)?;
-        let size = region.size();
+        let size = memory.size();
         to.file.set_len(size).map_err(|e| to.failed(e))?;
         let map = Mapping::file_private(&to.file, size).map_err(Error::host("mapping what is saved"))?;
-        let medium = Box::new(Ram::like(region.info.medium));
-        Ok(Snapshot { region: Region::open(map, medium)?, time, unplaced, to_sweep })
+        let medium = Box::new(Ram::like(memory.info.medium));
+        Ok(Snapshot { memory: Memory::open(map, medium)?, time, unplaced, to_sweep })
     }
 
     /// It is mapped for this process alone: what is stored there nobody sees.
-    pub fn region(&self) -> &Region {
-        &self.region
+    pub fn memory(&self) -> &Memory {
+        &self.memory
     }
 
-    pub fn into_region(self) -> Region {
-        self.region
+    pub fn into_region(self) -> Memory {
+        self.memory
     }
 }
 
@@ -92,10 +92,10 @@ impl Sink<'_> {
         host(self.path, "keeping the memory as it is, for", e)
     }
 
-    fn read(&self, region: &Region, range: std::ops::Range<u64>, piece: &mut [u8]) -> Result<()> {
+    fn read(&self, memory: &Memory, range: std::ops::Range<u64>, piece: &mut [u8]) -> Result<()> {
         for at in range.clone().step_by(PIECE as usize) {
             let bytes = &mut piece[..PIECE.min(range.end - at) as usize];
-            region.read_bytes(at, bytes)?;
+            memory.read_bytes(at, bytes)?;
             self.put(at, bytes)?;
         }
         Ok(())
@@ -107,26 +107,26 @@ fn is_to_sweep(session: &Session) -> Result<bool> {
 }
 
 fn at_rest(session: &Session, to: &Sink) -> Result<(i64, bool)> {
-    let region = session.region();
+    let memory = session.memory();
     let _frozen = session.freeze()?;
     let mut piece = vec![0; PIECE as usize];
-    region.held()?.into_iter().try_for_each(|range| to.read(region, range, &mut piece))?;
+    memory.held()?.into_iter().try_for_each(|range| to.read(memory, range, &mut piece))?;
     Ok((pram::clock::precise(), is_to_sweep(session)?))
 }
 
 fn by_rounds(session: &Session, copy: &Copy, marks: &Marks, to: &Sink) -> Result<(i64, bool)> {
-    let (region, mut piece) = (session.region(), vec![0; PIECE as usize]);
+    let (memory, mut piece) = (session.memory(), vec![0; PIECE as usize]);
     let _alone = Saver::begin(session)?;
     // 1.
     let trace = marks.trace()?;
     // 2.
-    region.copied()?.into_iter().try_for_each(|range| to.read(region, range, &mut piece))?;
+    memory.copied()?.into_iter().try_for_each(|range| to.read(memory, range, &mut piece))?;
     // 3.
     let mut again = || -> Result<u64> {
         let mut count = 0;
         trace.take(&mut |page| {
             count += 1;
-            to.read(region, page * PAGE..(page + 1) * PAGE, &mut piece)
+            to.read(memory, page * PAGE..(page + 1) * PAGE, &mut piece)
         })?;
         Ok(count)
     };

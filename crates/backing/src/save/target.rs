@@ -14,9 +14,9 @@ use rustix::io::Errno;
 use super::host;
 use pram::error::{Error, Result};
 use pram::mem::Mapping;
-use pram::region::{Region, HEADERS};
+use pram::memory::{Memory, HEADERS};
 
-/// A failure while writing: the region's or the file's.
+/// A failure while writing: the memory's or the file's.
 pub(crate) enum Fail {
     Io(std::io::Error),
     Pram(Error),
@@ -128,7 +128,7 @@ impl Target {
         }
     }
 
-    /// Writes a part of a region; where nothing is written there is no memory.
+    /// Writes a part of a memory; where nothing is written there is no memory.
     pub fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at).map_err(|e| match Errno::from_io_error(&e) {
             Some(Errno::NOSPC | Errno::DQUOT | Errno::NOMEM) => self.no_room(&e),
@@ -136,14 +136,14 @@ impl Target {
         })
     }
 
-    /// The region that has been written, as long as its header says.
+    /// The memory that has been written, as long as its header says.
     pub fn complete(&self) -> Result<Mapping> {
         let mut head = vec![0; HEADERS];
         let read = self.file.read_at(&mut head, 0).map_err(|e| self.failed(Fail::Io(e)))?;
-        let size = Region::probe(&head[..read])?.0;
+        let size = Memory::probe(&head[..read])?.0;
         self.file.set_len(size).map_err(|e| self.failed(Fail::Io(e)))?;
-        Mapping::growing(&self.file, size, pram::mem::Sync::No, Region::told_len)
-            .map_err(Error::host("mapping the region"))
+        Mapping::growing(&self.file, size, pram::mem::Sync::No, Memory::told_len)
+            .map_err(Error::host("mapping the memory"))
     }
 
     fn no_room(&self, e: &std::io::Error) -> Error {

@@ -13,9 +13,9 @@ use super::{
 use pram::blocks::BLOCK;
 use pram::error::Result;
 use pram::heap::{Meta, SegEntry};
-use pram::region::{fingerprint, Region, GROUP, OPEN_ROOT, SEGMENT, TABLE, TABLE_AT};
+use pram::memory::{fingerprint, Memory, GROUP, OPEN_ROOT, SEGMENT, TABLE, TABLE_AT};
 
-/// An image that is being written: first the region, then content, if it is to have any. Dropped, it leaves nothing.
+/// An image that is being written: first the memory, then content, if it is to have any. Dropped, it leaves nothing.
 pub struct Writer {
     target: Target,
     /// What is yet to be written.
@@ -26,7 +26,7 @@ pub struct Writer {
     content: u64,
 }
 
-/// A part of a region that an image holds.
+/// A part of a memory that an image holds.
 struct Part {
     at: u64,
     len: u64,
@@ -44,22 +44,22 @@ impl Writer {
         Ok(Writer { target: Target::begin(path, "saving")?, buf: Vec::with_capacity(2 * MUCH), end, info, content: 0 })
     }
 
-    /// The region; `content`: bytes of content that follow, about, if any may.
-    pub fn region(&mut self, snapshot: &Snapshot, content: Option<u64>, progress: Progress) -> Result<()> {
-        let region = snapshot.region();
-        let parts = parts(region, snapshot.unplaced)?;
+    /// The memory; `content`: bytes of content that follow, about, if any may.
+    pub fn memory(&mut self, snapshot: &Snapshot, content: Option<u64>, progress: Progress) -> Result<()> {
+        let memory = snapshot.memory();
+        let parts = parts(memory, snapshot.unplaced)?;
         let total: u64 = parts.iter().map(|p| p.len).sum();
         let holds = if snapshot.unplaced { UNPLACED } else { 0 } | if content.is_some() { WITH_CONTENT } else { 0 };
         let mut raw = RawSave {
             magic: MAGIC,
             version: VERSION,
             chunk: CHUNK as u32,
-            uuid: region.info.uuid,
-            size: region.size(),
+            uuid: memory.info.uuid,
+            size: memory.size(),
             fingerprint: fingerprint(),
             saved: snapshot.time,
             chunks: parts.iter().map(|p| p.len.div_ceil(GRAIN as u64)).sum(),
-            app_version: region.info.app_version,
+            app_version: memory.info.app_version,
             holds,
             content: content.unwrap_or(0),
             reserved: [0; 76],
@@ -71,12 +71,12 @@ impl Writer {
         let (with_content, unplaced) = (content.is_some(), snapshot.unplaced);
         self.info = SaveInfo { uuid, size, app_version, saved, with_content, unplaced, ..self.info };
 
-        let open_word = region.root(OPEN_ROOT).raw();
+        let open_word = memory.root(OPEN_ROOT).raw();
         let (mut buf, mut done) = (vec![0; CHUNK as usize], 0);
         for Part { at, len, is_table } in parts {
             for offset in (at..at + len).step_by(CHUNK as usize) {
                 let bytes = &mut buf[..CHUNK.min(at + len - offset) as usize];
-                region.read_bytes(offset, bytes)?;
+                memory.read_bytes(offset, bytes)?;
                 if is_table {
                     forget_free(bytes);
                 }
@@ -112,7 +112,7 @@ impl Writer {
         Ok(info)
     }
 
-    /// What is not zero of some bytes of the region, a chunk for each stretch.
+    /// What is not zero of some bytes of the memory, a chunk for each stretch.
     fn stretches(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut start = 0;
         while start < bytes.len() {
@@ -152,16 +152,16 @@ impl Writer {
     }
 }
 
-/// The parts of a region that an image holds, ascending.
-fn parts(region: &Region, unplaced: bool) -> Result<Vec<Part>> {
+/// The parts of a memory that an image holds, ascending.
+fn parts(memory: &Memory, unplaced: bool) -> Result<Vec<Part>> {
     let mut parts = vec![Part { at: 0, len: TABLE_AT, is_table: false }];
-    for group in 0..region.groups() {
+    for group in 0..memory.groups() {
         parts.push(Part { at: group * GROUP + TABLE_AT, len: TABLE, is_table: true });
-        for n in region.segments_of(group) {
-            match region.meta(n)? {
+        for n in memory.segments_of(group) {
+            match memory.meta(n)? {
                 Meta::Free | Meta::Absent => {}
-                Meta::Blocks => parts.extend(kept_blocks(region, n, unplaced)?),
-                _ => parts.push(Part { at: region.geo.segment(n), len: SEGMENT, is_table: false }),
+                Meta::Blocks => parts.extend(kept_blocks(memory, n, unplaced)?),
+                _ => parts.push(Part { at: memory.geo.segment(n), len: SEGMENT, is_table: false }),
             }
         }
     }
@@ -169,9 +169,9 @@ fn parts(region: &Region, unplaced: bool) -> Result<Vec<Part>> {
 }
 
 /// The blocks of a segment whose content an image holds.
-fn kept_blocks(region: &Region, segment: u64, unplaced: bool) -> Result<Vec<Part>> {
+fn kept_blocks(memory: &Memory, segment: u64, unplaced: bool) -> Result<Vec<Part>> {
     // Damage, if it fails: nobody finds content there without its descriptor.
-    let Ok(blocks) = region.blocks_of(segment) else { return Ok(Vec::new()) };
+    let Ok(blocks) = memory.blocks_of(segment) else { return Ok(Vec::new()) };
     let kept = blocks.into_iter().filter(|(_, descriptor)| !unplaced || descriptor.place == 0);
     Ok(kept.map(|(at, _)| Part { at, len: BLOCK, is_table: false }).collect())
 }

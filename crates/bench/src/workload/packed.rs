@@ -137,7 +137,7 @@ fn measure(context: &Context, args: &args::Packed, pool: &Pool, inos: &[Ino]) ->
 
 /// Bytes of all buckets and tables of directories, for each entry.
 fn names_take(pool: &Pool, entries: usize) -> Result<f64, Error> {
-    let allocated = pool.session().region().allocated().map_err(conquest_fs::Error::from)?;
+    let allocated = pool.session().memory().allocated().map_err(conquest_fs::Error::from)?;
     let bytes = allocated[usize::from(tag::BUCKET.0)] + allocated[usize::from(tag::BUCKET_TABLE.0)];
     Ok(bytes as f64 / entries.max(1) as f64)
 }

@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<()> {
         let open = Pool::open(&path, &OpenOptions::default()).context(cannot)?;
         bytes.map_or(Ok(()), |bytes| open.resize(bytes)).context(cannot)?;
         threshold.map_or(Ok(()), |threshold| open.set_threshold(threshold)).context(cannot)?;
-        Ok(open.session().region().size())
+        Ok(open.session().memory().size())
     })?;
     if bytes.is_some() {
         say(&format!("{} may take {} now", pool.display(), size::show(size)))?;

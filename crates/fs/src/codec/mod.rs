@@ -1,4 +1,4 @@
-//! Compression of content at rest: bytes to fewer bytes and back. What lies in the region is the business of others
+//! Compression of content at rest: bytes to fewer bytes and back. What lies in the memory is the business of others
 //! ([`file`](crate::file) has the form, [`node`](crate::node) who compresses what when); here only a thread's own memory is touched,
 //! since a decoder must not run on memory that changes.
 //!

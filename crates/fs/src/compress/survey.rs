@@ -64,14 +64,14 @@ impl Fs {
                 let memory = match file::is_compressed(&c) {
                     true => {
                         let mut memory = 0;
-                        file::tally(self.region(), &c, 0, &mut |part| {
+                        file::tally(self.memory(), &c, 0, &mut |part| {
                             if let Part::Compressed { bytes, .. } = part {
                                 memory = bytes;
                             }
                         })?;
                         memory
                     }
-                    false => file::allocated(self.region(), &c),
+                    false => file::allocated(self.memory(), &c),
                 };
                 Ok::<_, Error>(Some((c, memory)))
             });
@@ -89,7 +89,7 @@ impl Fs {
         let found = dictionaries::survey(self.session())?;
         survey.dictionaries = found.whole.len() as u64;
         for off in found.objects {
-            survey.dictionary_memory += self.region().resolve(off, crate::layout::tag::DICTIONARY).unwrap_or(0);
+            survey.dictionary_memory += self.memory().resolve(off, crate::layout::tag::DICTIONARY).unwrap_or(0);
         }
         Ok(survey)
     }

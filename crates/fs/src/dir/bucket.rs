@@ -16,7 +16,7 @@
 //!   rebuilt elsewhere.)
 //! - B2. Entries whose hashes agree in the bits that a cookie holds have different sequence numbers.
 
-use pram::{Off, Region, Tx};
+use pram::{Memory, Off, Tx};
 use smallvec::SmallVec;
 
 use super::image::Image;
@@ -196,7 +196,7 @@ struct Hits {
 impl Hits {
     /// The next one's number, and the position of its record.
     #[inline(always)]
-    fn next(&mut self, bucket: &Bucket, r: &Region) -> Result<Option<(u64, u64)>> {
+    fn next(&mut self, bucket: &Bucket, r: &Memory) -> Result<Option<(u64, u64)>> {
         loop {
             while self.hits != 0 {
                 let slot = self.next - CHUNK + u64::from(self.hits.trailing_zeros());
@@ -218,7 +218,7 @@ impl Hits {
 
 impl Bucket {
     #[inline(always)]
-    pub fn open(r: &Region, off: u64) -> Result<Bucket> {
+    pub fn open(r: &Memory, off: u64) -> Result<Bucket> {
         let cap = r.resolve(off, tag::BUCKET)?;
         let head = Head::unpack(r.load(Off::new(off))?);
         if cap > MAX || u64::from(head.start) > cap || head.slots_end() > u64::from(head.start) {
@@ -250,7 +250,7 @@ impl Bucket {
 
     /// Which of the next slots from `first` on have these hash bits; beyond the last slot anything.
     #[inline(always)]
-    fn hits(&self, r: &Region, want: u32, first: u64) -> Result<u16> {
+    fn hits(&self, r: &Memory, want: u32, first: u64) -> Result<u16> {
         // Reads beyond a small bucket, into its neighbour; for the last of all there is none.
         match r.upper_halves(self.off + HEADER + first * SLOT, want as u16) {
             Ok(hits) => Ok(hits),
@@ -260,18 +260,18 @@ impl Bucket {
 
     #[cold]
     #[inline(never)]
-    fn hits_one_by_one(&self, r: &Region, want: u32, first: u64) -> Result<u16> {
+    fn hits_one_by_one(&self, r: &Memory, want: u32, first: u64) -> Result<u16> {
         let slots = first..(first + CHUNK).min(u64::from(self.head.slots));
         slots.zip(0..).try_fold(0, |hits, (slot, i)| Ok(hits | u16::from(self.slot(r, slot)? >> 16 == want) << i))
     }
 
     #[inline(always)]
-    fn slot(&self, r: &Region, slot: u64) -> Result<u32> {
+    fn slot(&self, r: &Memory, slot: u64) -> Result<u32> {
         Ok(u32::from_le(r.read(Off::new(self.off + HEADER + slot * SLOT))?))
     }
 
     #[inline(always)]
-    fn record(&self, r: &Region, pos: u64) -> Result<Record> {
+    fn record(&self, r: &Memory, pos: u64) -> Result<Record> {
         let mut word = [0; RECORD as usize];
         if pos + RECORD > self.cap {
             return Err(damaged(self.off, "bucket's slot points outside"));
@@ -286,7 +286,7 @@ impl Bucket {
 
     /// Looks a name up.
     #[inline(always)]
-    pub fn find(&self, r: &Region, hash: u64, name: &[u8]) -> Result<Look> {
+    pub fn find(&self, r: &Memory, hash: u64, name: &[u8]) -> Result<Look> {
         let mut look = Look::Alone;
         let mut hits = self.hits_of(hash);
         while let Some((slot, pos)) = hits.next(self, r)? {
@@ -302,7 +302,7 @@ impl Bucket {
     /// A sequence number for a new entry (B2): 0 unless others share the hash bits of its cookie.
     #[cold]
     #[inline(never)]
-    fn sequence(&self, r: &Region, h: &impl NameHash, hash: u64) -> Result<u16> {
+    fn sequence(&self, r: &Memory, h: &impl NameHash, hash: u64) -> Result<u16> {
         let mut taken: SmallVec<[u16; 8]> = SmallVec::new();
         let mut hits = self.hits_of(hash);
         while let Some((_, pos)) = hits.next(self, r)? {
@@ -357,7 +357,7 @@ impl Bucket {
         if !self.fits(cost(name)) {
             return Ok(false);
         }
-        let sequence = if alone { 0 } else { self.sequence(tx.region(), h, hash)? };
+        let sequence = if alone { 0 } else { self.sequence(tx.memory(), h, hash)? };
         let record = Record { entry, sequence, len: name.len() as u8 };
         let mut head = self.head;
         let pos = self.claim(tx, &mut head, hash_tag(hash), RECORD + name.len() as u64)?;
@@ -388,7 +388,7 @@ impl Bucket {
         // The word that holds two slots: whole words are what a transaction saves fastest.
         let pair = Off::<u64>::new((self.off + HEADER + found.slot * SLOT) & !7);
         let other = u64::from(u32::MAX) << (32 * (1 - found.slot % 2));
-        tx.set(pair, &(tx.region().load(pair)? & other))?;
+        tx.set(pair, &(tx.memory().load(pair)? & other))?;
         self.set_head(tx, Head { live: live as u16, ..self.head })
     }
 
@@ -399,7 +399,7 @@ impl Bucket {
     }
 
     /// Copies the whole bucket out.
-    pub fn image(&self, r: &Region) -> Result<Image> {
+    pub fn image(&self, r: &Memory) -> Result<Image> {
         let mut bytes = SmallVec::from_elem(0, self.cap as usize);
         r.read_bytes(self.off, &mut bytes)?;
         Ok(Image::of(self, bytes))

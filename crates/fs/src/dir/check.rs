@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use pram::Region;
+use pram::Memory;
 use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket};
@@ -18,7 +18,7 @@ use crate::layout::{Root, MAX_INODES};
 /// Calls `problem` with a clause for everything that is wrong with the directory, and `entry` with each
 /// entry that makes sense in itself: from these the directory can be made anew.
 pub fn check(
-    r: &Region,
+    r: &Memory,
     h: &impl Naming,
     d: &Dir,
     problem: &mut dyn FnMut(String),
@@ -49,7 +49,7 @@ pub fn check(
 }
 
 struct Check<'a, H> {
-    r: &'a Region,
+    r: &'a Memory,
     h: &'a H,
     problem: &'a mut dyn FnMut(String),
     entry: &'a mut dyn FnMut(&[u8], Entry),

@@ -42,7 +42,7 @@ fn larger(cap: u64, need: u64) -> Option<u64> {
 /// A copy of the bucket with `size` bytes takes its place.
 pub fn rebuild(tx: &mut Tx, d: &mut Dir, place: &BucketPlace, size: u64) -> Result<()> {
     let mut builder = Builder::new(size);
-    builder.push_all(&place.bucket.image(tx.region())?)?;
+    builder.push_all(&place.bucket.image(tx.memory())?)?;
     put_in_place(tx, d, place.table, (place.bucket.off, place.bucket.head.depth), builder)
 }
 
@@ -112,7 +112,7 @@ fn or_free<T>(tx: &mut Tx, result: Result<T>, buckets: &[u64]) -> Result<T> {
 
 /// The entries of a bucket, parted by the bit of the hash that its depth comes to.
 fn halves(tx: &Tx, h: &impl NameHash, bucket: &Bucket) -> Result<[Builder; 2]> {
-    let image = bucket.image(tx.region())?;
+    let image = bucket.image(tx.memory())?;
     let side = |name: &[u8]| (h.hash(name) >> (63 - u32::from(bucket.head.depth)) & 1) as usize;
     let mut bytes = [bucket.needed().min(SPLIT); 2];
     if bucket.needed() > SPLIT {

@@ -44,7 +44,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use pram::{Region, Tx};
+use pram::{Memory, Tx};
 use rustix::io::Errno;
 
 use crate::attr::NAME_MAX;
@@ -112,7 +112,7 @@ pub(crate) struct Entry {
 
 /// Looks a name up.
 #[inline]
-pub(crate) fn lookup(r: &Region, names: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<Entry>> {
+pub(crate) fn lookup(r: &Memory, names: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<Entry>> {
     if name.len() > NAME_MAX {
         return Ok(None);
     }
@@ -167,7 +167,7 @@ pub(crate) use readout::{read, visit};
 pub(crate) use shrink::free;
 
 /// About how many bytes the directory occupies: exact for a lone bucket, else from the number of entries.
-pub(crate) fn allocated(r: &Region, d: &Dir) -> Result<u64> {
+pub(crate) fn allocated(r: &Memory, d: &Dir) -> Result<u64> {
     let root = Root::unpack(d.root);
     Ok(match root.form {
         form::EMPTY => 0,
@@ -188,7 +188,7 @@ type BucketPlace = Placed<Bucket>;
 
 /// The bucket where a hash belongs, if the directory has any.
 #[inline(always)]
-fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Placed<AnyBucket>>> {
+fn place_of(r: &Memory, d: &Dir, hash: u64) -> Result<Option<Placed<AnyBucket>>> {
     let root = Root::unpack(d.root);
     let (bucket, table) = match root.form {
         form::EMPTY => return Ok(None),
@@ -206,7 +206,7 @@ fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Placed<AnyBucket>>>
 
 /// The bucket of a directory that has no other.
 #[inline(always)]
-fn lone(r: &Region, off: u64) -> Result<Bucket> {
+fn lone(r: &Memory, off: u64) -> Result<Bucket> {
     let bucket = Bucket::open(r, off)?;
     if bucket.head.depth != 0 {
         return Err(damaged(bucket.off, "bucket is deeper than its table"));
@@ -221,7 +221,7 @@ fn unknown_form(root: &Root) -> Error {
 
 /// Looks for the place of a name.
 #[inline(always)]
-pub(crate) fn spot(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
+pub(crate) fn spot(r: &Memory, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
     if name.len() > NAME_MAX {
         return Ok(None);
     }
@@ -253,7 +253,7 @@ pub(crate) fn take(tx: &mut Tx, h: &impl Naming, d: &mut Dir, spot: EntryPlace) 
 
 /// Looks for the place of a new name; `None` if it is there already.
 #[inline(always)]
-pub(crate) fn vacancy(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
+pub(crate) fn vacancy(r: &Memory, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
     let hash = h.hash(name);
     let Some(Placed { bucket, table }) = place_of(r, d, hash)? else { return Ok(Some(Vacancy { hash, place: None })) };
     let bucket = match bucket {
@@ -306,7 +306,7 @@ pub(crate) fn fill(tx: &mut Tx, h: &impl Naming, d: &mut Dir, at: Vacancy, name:
 fn add(tx: &mut Tx, h: &impl Naming, d: &mut Dir, hash: u64, name: &[u8], e: Entry) -> Result<()> {
     // Each round that does not add the entry makes a bucket plain, larger or deeper, and each has a limit.
     for _ in 0..1 + bucket::SIZES.len() + 2 * usize::from(table::MAX_DEPTH) {
-        match place_of(tx.region(), d, hash)? {
+        match place_of(tx.memory(), d, hash)? {
             Some(Placed { bucket: AnyBucket::Plain(bucket), table }) => {
                 let mut place = Placed { bucket, table };
                 if place.bucket.add(tx, h, (hash, false), name, e)? {
@@ -330,7 +330,7 @@ fn add(tx: &mut Tx, h: &impl Naming, d: &mut Dir, hash: u64, name: &[u8], e: Ent
 /// Removes a name; works on a full pool. The caller writes `d` back in the same transaction.
 #[inline]
 pub(crate) fn remove(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
-    let Some(spot) = spot(tx.region(), h, d, name)? else { return Ok(None) };
+    let Some(spot) = spot(tx.memory(), h, d, name)? else { return Ok(None) };
     take(tx, h, d, spot)?;
     Ok(Some(spot.entry()))
 }
@@ -338,7 +338,7 @@ pub(crate) fn remove(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8]) -> 
 /// Lets a name lead elsewhere; returns where it led. Works on a full pool where the bucket is plain. The caller writes `d` back
 /// in the same transaction.
 pub(crate) fn replace(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
-    let Some(spot) = spot(tx.region(), h, d, name)? else { return Ok(None) };
+    let Some(spot) = spot(tx.memory(), h, d, name)? else { return Ok(None) };
     match spot {
         EntryPlace::Plain(place, found) => place.bucket.replace(tx, &found, e)?,
         EntryPlace::Packed(place, n, _) => {

@@ -1,7 +1,7 @@
 //! Packing buckets, and making them plain again. Each is one step of a transaction, of a caller who holds the directory's lock, as any
 //! other change of it.
 
-use pram::{Region, Tx};
+use pram::{Memory, Tx};
 
 use super::bucket::{self, Record, SPLIT};
 use super::grow::put_in_place;
@@ -27,7 +27,7 @@ pub(crate) struct Step {
 /// Packs the bucket at `index` of the directory's table, or its only one, if that makes it smaller. The caller writes `d` back in
 /// the same transaction.
 pub(crate) fn pack_next(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64) -> Result<Step> {
-    let r = tx.region();
+    let r = tx.memory();
     let root = Root::unpack(d.root);
     let (bucket, table) = match root.form {
         form::LONE => (AnyBucket::Plain(super::lone(r, root.off)?), None),
@@ -48,9 +48,9 @@ pub(crate) fn pack_next(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64) -
         return Ok(Step { next, ..Step::default() });
     }
     let (cap, items) = match &bucket {
-        AnyBucket::Plain(bucket) => (bucket.cap, ordered(&bucket.image(tx.region())?, h)),
+        AnyBucket::Plain(bucket) => (bucket.cap, ordered(&bucket.image(tx.memory())?, h)),
         // One from which entries were removed may be smaller by now.
-        AnyBucket::Packed(bucket) => (bucket.cap, Some(bucket.copy(tx.region(), h)?.items()?)),
+        AnyBucket::Packed(bucket) => (bucket.cap, Some(bucket.copy(tx.memory(), h)?.items()?)),
     };
     let bytes = items.map(|items| smallest(h, bucket.depth(), &items)).transpose()?.flatten();
     let Some(bytes) = bytes.filter(|bytes| capacity_of(bytes.len() as u64) < cap) else {
@@ -80,7 +80,7 @@ fn smallest(h: &impl Naming, depth: u8, items: &[Owned]) -> Result<Option<Vec<u8
 /// A plain bucket takes the place of a packed one, with room for `more` bytes if there can be.
 #[cold]
 pub(super) fn unpack(tx: &mut Tx, h: &impl Naming, d: &mut Dir, place: &Placed<Packed>, more: u64) -> Result<()> {
-    let plain = place.bucket.plain(tx.region(), h, more)?;
+    let plain = place.bucket.plain(tx.memory(), h, more)?;
     put_in_place(tx, d, place.table, (place.bucket.off, place.bucket.head.depth), plain)
 }
 
@@ -99,7 +99,7 @@ pub(super) fn remove(tx: &mut Tx, h: &impl Naming, d: &mut Dir, place: &Placed<P
 }
 
 /// Calls `bucket` with what each packed bucket would take if it was plain, and with what it takes, in bytes.
-pub(crate) fn each_packed(r: &Region, h: &impl Naming, d: &Dir, bucket: &mut dyn FnMut(u64, u64)) -> Result<()> {
+pub(crate) fn each_packed(r: &Memory, h: &impl Naming, d: &Dir, bucket: &mut dyn FnMut(u64, u64)) -> Result<()> {
     readout::each_bucket(r, d, 0, &mut |each, _| {
         if let AnyBucket::Packed(packed) = each {
             bucket(capacity_of(packed.plain_size(&packed.copy(r, h)?.items()?, 0)?), packed.cap);

@@ -13,7 +13,7 @@
 //! - P2. Who reads copies all of it first, and believes it if it has its check code: it may be another object's memory by then.
 //! - P3. It is only ever made smaller where it lies: an entry is removed, or leads elsewhere. Who adds one makes it plain first.
 
-use pram::{Off, Region, Tx};
+use pram::{Memory, Off, Tx};
 use smallvec::SmallVec;
 
 use super::bucket::{self, position, Record, HEADER, INO_BITS, SEQUENCE_BITS, SPLIT};
@@ -171,7 +171,7 @@ struct CodedEntry {
 
 impl Packed {
     #[inline]
-    pub fn open(r: &Region, off: u64) -> Result<Packed> {
+    pub fn open(r: &Memory, off: u64) -> Result<Packed> {
         let cap = r.resolve(off, tag::BUCKET)?;
         let head = Head::unpack(r.load(Off::new(off))?);
         if cap > LONGEST || HEADER + u64::from(head.bytes) > cap {
@@ -181,12 +181,12 @@ impl Packed {
     }
 
     /// Has it no entries?
-    pub fn is_empty(&self, r: &Region) -> Result<bool> {
+    pub fn is_empty(&self, r: &Memory) -> Result<bool> {
         Ok(self.head.bytes == 0 || r.read::<u8>(Off::new(self.off + HEADER))? == 0)
     }
 
     /// All of it, which has its check code (P2).
-    pub fn copy<'s>(&self, r: &Region, names: &'s impl Naming) -> Result<Contents<'s>> {
+    pub fn copy<'s>(&self, r: &Memory, names: &'s impl Naming) -> Result<Contents<'s>> {
         let mut bytes: Bytes = SmallVec::from_elem(0, usize::from(self.head.bytes));
         r.read_bytes(self.off + HEADER, &mut bytes)?;
         if self.head.sealed(&bytes) != self.head {
@@ -205,7 +205,7 @@ impl Packed {
 
     /// Looks a name up.
     #[cold]
-    pub fn find(&self, r: &Region, names: &impl Naming, name: &[u8]) -> Result<Option<(usize, Entry)>> {
+    pub fn find(&self, r: &Memory, names: &impl Naming, name: &[u8]) -> Result<Option<(usize, Entry)>> {
         let copy = self.copy(r, names)?;
         let coded = copy.symbols.encode(name);
         let mut fields = copy.fields().enumerate();
@@ -221,7 +221,7 @@ impl Packed {
     }
 
     /// The plain bucket of the same entries, of the smallest size that has room for `more` bytes.
-    pub fn plain(&self, r: &Region, names: &impl Naming, more: u64) -> Result<Builder> {
+    pub fn plain(&self, r: &Memory, names: &impl Naming, more: u64) -> Result<Builder> {
         let items = self.copy(r, names)?.items()?;
         let mut builder = Builder::new(self.plain_size(&items, more)?);
         for item in &items {
@@ -232,7 +232,7 @@ impl Packed {
 
     /// Has what `change` makes of its entries take their place where they lie; false, and nothing has changed, if they have no room.
     pub fn change(&self, tx: &mut Tx, names: &impl Naming, change: impl FnOnce(&mut Vec<Owned>)) -> Result<bool> {
-        let mut items = self.copy(tx.region(), names)?.items()?;
+        let mut items = self.copy(tx.memory(), names)?.items()?;
         change(&mut items);
         let profile = self.head.profile;
         let Some(bytes) = encode(names.symbols(profile)?, profile, self.head.depth, &items) else { return Ok(false) };

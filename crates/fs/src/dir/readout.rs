@@ -1,6 +1,6 @@
 //! Listing a directory, in the order of the hash; and naming every object of it.
 
-use pram::{Region, Tag};
+use pram::{Memory, Tag};
 use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket};
@@ -50,7 +50,7 @@ fn position_of(cookie: u64) -> u64 {
 /// Hands out the entries from `cookie` on (0 to 2: all), each with the cookie to go on from after it,
 /// until `f` returns false. Cookies are between 3 and 2^62 + 2^31, and short but for where hashes are hard to tell apart.
 pub fn read(
-    r: &Region,
+    r: &Memory,
     h: &impl Naming,
     d: &Dir,
     cookie: u64,
@@ -65,7 +65,7 @@ pub fn read(
 
 /// Hands out the entries of a packed bucket, which are in order, from position `start` on; false if `f` wants no more.
 fn read_packed(
-    r: &Region,
+    r: &Memory,
     h: &impl Naming,
     bucket: &Packed,
     start: u64,
@@ -86,7 +86,7 @@ fn read_packed(
 
 /// Hands out the entries of a bucket from position `start` on; false if `f` wants no more.
 fn read_bucket(
-    r: &Region,
+    r: &Memory,
     h: &impl NameHash,
     bucket: &Bucket,
     start: u64,
@@ -114,7 +114,7 @@ fn read_bucket(
 
 /// Calls `f` with each bucket, from the one that holds position `start` on, and its first index, until `f`
 /// returns false.
-pub fn each_bucket(r: &Region, d: &Dir, start: u64, f: &mut dyn FnMut(&AnyBucket, u64) -> Result<bool>) -> Result<()> {
+pub fn each_bucket(r: &Memory, d: &Dir, start: u64, f: &mut dyn FnMut(&AnyBucket, u64) -> Result<bool>) -> Result<()> {
     let root = Root::unpack(d.root);
     match root.form {
         form::EMPTY => Ok(()),
@@ -137,13 +137,13 @@ pub fn each_bucket(r: &Region, d: &Dir, start: u64, f: &mut dyn FnMut(&AnyBucket
 }
 
 /// Names every heap object of the directory.
-pub(crate) fn visit(r: &Region, d: &Dir, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
+pub(crate) fn visit(r: &Memory, d: &Dir, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
     visit_with(r, d, object, &mut |_| Ok(()))
 }
 
 /// The same, with a look at each bucket before it is named.
 pub fn visit_with(
-    r: &Region,
+    r: &Memory,
     d: &Dir,
     object: &mut dyn FnMut(u64, Tag),
     look: &mut dyn FnMut(&AnyBucket) -> Result<()>,

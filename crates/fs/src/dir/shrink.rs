@@ -65,7 +65,7 @@ fn merge(tx: &mut Tx, d: &mut Dir, mut place: BucketPlace) -> Result<()> {
             return Ok(());
         }
         let span = table.span(depth);
-        let (buddy, buddy_first) = table.bucket(tx.region(), first ^ span)?;
+        let (buddy, buddy_first) = table.bucket(tx.memory(), first ^ span)?;
         let AnyBucket::Plain(buddy) = buddy else { return Ok(()) };
         if buddy.head.depth != depth || Table::log_needed(2 * span) > tx.room() / 2 {
             return Ok(());
@@ -73,7 +73,7 @@ fn merge(tx: &mut Tx, d: &mut Dir, mut place: BucketPlace) -> Result<()> {
         let Some(merged) = merge_two(tx, place.bucket, buddy)? else { return Ok(()) };
         let first = first.min(buddy_first);
         for (at, old) in
-            [(first, table.word(tx.region(), first)?), (first + span, table.word(tx.region(), first + span)?)]
+            [(first, table.word(tx.memory(), first)?), (first + span, table.word(tx.memory(), first + span)?)]
         {
             if old != merged.off {
                 table.fill(tx, at, span, merged.off)?;
@@ -96,7 +96,7 @@ fn merge_two(tx: &mut Tx, a: Bucket, b: Bucket) -> Result<Option<Bucket>> {
     for (from, mut to) in [(a, b), (b, a)] {
         if to.fits(from.needed() - HEADER) {
             if !from.is_empty() {
-                let image = from.image(tx.region())?;
+                let image = from.image(tx.memory())?;
                 to.add_all(tx, &image)?;
             }
             to.set_depth(tx, depth)?;
@@ -105,7 +105,7 @@ fn merge_two(tx: &mut Tx, a: Bucket, b: Bucket) -> Result<Option<Bucket>> {
     }
     let mut both = Builder::new(SPLIT);
     for bucket in [a, b] {
-        both.push_all(&bucket.image(tx.region())?)?;
+        both.push_all(&bucket.image(tx.memory())?)?;
     }
     if_space(both.store(tx, depth))
 }
@@ -118,8 +118,8 @@ fn halve(tx: &mut Tx, d: &mut Dir, near: u64) -> Result<()> {
         if root.form != form::TABLE || root.depth <= 1 {
             return Ok(());
         }
-        let table = Table::open(tx.region(), root.off, root.depth)?;
-        if !table.can_halve(tx.region(), near & (table.len() - 1))? {
+        let table = Table::open(tx.memory(), root.off, root.depth)?;
+        if !table.can_halve(tx.memory(), near & (table.len() - 1))? {
             return Ok(());
         }
         let Some(half) = if_space(table.halve(tx))? else { return Ok(()) };
@@ -131,7 +131,7 @@ fn halve(tx: &mut Tx, d: &mut Dir, near: u64) -> Result<()> {
 /// Frees all objects of an empty directory.
 pub(crate) fn free(tx: &mut Tx, d: &mut Dir) -> Result<()> {
     let mut objects: SmallVec<[(u64, Tag); 8]> = SmallVec::new();
-    let r = tx.region();
+    let r = tx.memory();
     readout::visit_with(r, d, &mut |off, tag| objects.push((off, tag)), &mut |bucket| {
         let is_empty = match bucket {
             AnyBucket::Plain(bucket) => bucket.is_empty(),

@@ -3,7 +3,7 @@
 //! A bucket of local depth `l` stands in the 2^(depth - l) adjacent entries whose indices agree in their
 //! top `l` bits. The low bit of an offset says that the bucket is packed.
 
-use pram::{Off, Region, Tx};
+use pram::{Memory, Off, Tx};
 use smallvec::SmallVec;
 
 use super::bucket::Bucket;
@@ -54,7 +54,7 @@ pub struct Table {
 
 impl Table {
     #[inline(always)]
-    pub fn open(r: &Region, off: u64, depth: u8) -> Result<Table> {
+    pub fn open(r: &Memory, off: u64, depth: u8) -> Result<Table> {
         let cap = r.resolve(off, tag::BUCKET_TABLE)?;
         if depth > MAX_DEPTH || cap < WORD << depth {
             return Err(damaged(off, "bucket table is deeper than its object"));
@@ -77,13 +77,13 @@ impl Table {
     }
 
     #[inline(always)]
-    pub fn word(&self, r: &Region, index: u64) -> Result<u64> {
+    pub fn word(&self, r: &Memory, index: u64) -> Result<u64> {
         Ok(r.load(Off::new(self.at(index)))?)
     }
 
     /// The bucket at `index`, and the first of the entries that it stands in.
     #[inline(always)]
-    pub fn bucket(&self, r: &Region, index: u64) -> Result<(AnyBucket, u64)> {
+    pub fn bucket(&self, r: &Memory, index: u64) -> Result<(AnyBucket, u64)> {
         let word = self.word(r, index)?;
         let bucket = match word & PACKED {
             0 => AnyBucket::Plain(Bucket::open(r, word)?),
@@ -134,7 +134,7 @@ impl Table {
         while from < self.len() {
             let mut words = [[0; 8]; STEP];
             let words = &mut words[..(self.len() - from).min(STEP as u64) as usize];
-            tx.region().read_bytes(self.at(from), words.as_flattened_mut())?;
+            tx.memory().read_bytes(self.at(from), words.as_flattened_mut())?;
             from += words.len() as u64;
             let mut out = SmallVec::new();
             f(words, &mut out);
@@ -167,7 +167,7 @@ impl Table {
 
     /// Could the table be halved? Looks from the pair of `start` on, all the way round, so that while there
     /// are buckets of full depth the answer comes soon.
-    pub fn can_halve(&self, r: &Region, start: u64) -> Result<bool> {
+    pub fn can_halve(&self, r: &Memory, start: u64) -> Result<bool> {
         let pairs = self.len() / 2;
         for i in 0..pairs {
             let pair = (start / 2 + i) % pairs;

@@ -5,7 +5,7 @@
 //! An object takes what its size class has, so a long stream is [cut](cut) into pieces that fill objects of their classes, and an
 //! end of which little is wasted: of `/usr`, three hundredths of what the files have.
 //!
-//! Nothing is decoded here, in the region: what a reader needs is [copied out](copy_out) inside the section that watches the file, or
+//! Nothing is decoded here, in the memory: what a reader needs is [copied out](copy_out) inside the section that watches the file, or
 //! under its lock, and [decoded](Copied::decode) after it, when it is known not to have been torn.
 //!
 //! Invariants:
@@ -14,7 +14,7 @@
 //! - C3. A dictionary is there as long as content names it (see [`dictionaries`](crate::node)).
 
 use pram::heap::{capacity_of, class_within, CLASSES};
-use pram::{Off, Region, Tx};
+use pram::{Memory, Off, Tx};
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -42,7 +42,7 @@ pub(super) struct Compressed {
 impl Compressed {
     #[cold]
     #[inline(never)]
-    pub fn open(r: &Region, root: Root, size: u64) -> Result<Compressed> {
+    pub fn open(r: &Memory, root: Root, size: u64) -> Result<Compressed> {
         let cap = r.resolve(root.off, tag::COMPRESSED)?;
         if cap < HEAD as u64 {
             return Err(Error::Corrupt(format!("compressed content {:#x} has no room for its head", root.off)));
@@ -81,7 +81,7 @@ impl Compressed {
     }
 
     /// The objects that have the pieces.
-    fn objects(&self, r: &Region) -> Result<SmallVec<[u64; 4]>> {
+    fn objects(&self, r: &Memory) -> Result<SmallVec<[u64; 4]>> {
         let (mut words, n) = ([0u8; MOST_PIECES * 8], self.cut.pieces.len().min(MOST_PIECES));
         r.read_bytes(self.off + (HEAD + self.table()) as u64, &mut words[..n * 8])?;
         let object = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap_or_default());
@@ -89,7 +89,7 @@ impl Compressed {
     }
 
     /// Calls `object` with everything that it occupies.
-    pub fn visit(&self, r: &Region, object: &mut dyn FnMut(u64, pram::Tag)) -> Result<()> {
+    pub fn visit(&self, r: &Memory, object: &mut dyn FnMut(u64, pram::Tag)) -> Result<()> {
         let objects = self.objects(r)?;
         object(self.off, tag::COMPRESSED);
         objects.into_iter().for_each(|off| object(off, tag::COMPRESSED));
@@ -97,14 +97,14 @@ impl Compressed {
     }
 
     pub fn free(&self, tx: &mut Tx) -> Result<()> {
-        for off in self.objects(tx.region())? {
+        for off in self.objects(tx.memory())? {
             tx.free(off, tag::COMPRESSED)?;
         }
         Ok(tx.free(self.off, tag::COMPRESSED)?)
     }
 
     /// Copies bytes `from..to` of the stream.
-    fn copy_stream(&self, r: &Region, from: usize, to: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    fn copy_stream(&self, r: &Memory, from: usize, to: usize, bytes: &mut Vec<u8>) -> Result<()> {
         let start = bytes.len();
         bytes.resize(start + to - from, 0);
         let (mut rest, mut at, mut begin) = (&mut bytes[start..], from, 0);
@@ -166,12 +166,12 @@ fn cut(chunks: usize, stored: usize) -> Cut {
     cut
 }
 
-/// Bytes of the region that content would occupy that was compressed to this.
+/// Bytes of the memory that content would occupy that was compressed to this.
 pub(crate) fn would_occupy(encoded: &Encoded) -> u64 {
     occupied(encoded.ends.len(), encoded.stream.len())
 }
 
-/// Bytes of the region that content of so many chunks occupies of which the stream has `stored` bytes.
+/// Bytes of the memory that content of so many chunks occupies of which the stream has `stored` bytes.
 pub(crate) fn occupied(chunks: usize, stored: usize) -> u64 {
     let cut = cut(chunks, stored);
     capacity_of((HEAD + table_len(chunks) + cut.pieces.len() * 8 + cut.end) as u64) + cut.occupied()
@@ -266,7 +266,7 @@ impl Copied {
     }
 
     /// Is this what lies there now? For who has decoded it, and holds the lock.
-    pub fn is_still(&self, r: &Region, c: &Content) -> Result<bool> {
+    pub fn is_still(&self, r: &Memory, c: &Content) -> Result<bool> {
         let mut now = Copied::default();
         copy_out(r, c, 0, c.size, &mut now)?;
         Ok(now.head == self.head && now.tables == self.tables && now.stream == self.stream)
@@ -301,7 +301,7 @@ pub(crate) fn codec_of(c: &Content) -> Option<Codec> {
 }
 
 /// The dictionary that compressed content names, or 0.
-pub(crate) fn dictionary_of(r: &Region, c: &Content) -> Result<u16> {
+pub(crate) fn dictionary_of(r: &Memory, c: &Content) -> Result<u16> {
     match form(r, c)? {
         Form::Compressed(found) => Ok(found.head.dictionary),
         _ => Ok(0),
@@ -310,7 +310,7 @@ pub(crate) fn dictionary_of(r: &Region, c: &Content) -> Result<u16> {
 
 /// Copies what it takes to decode bytes `off..end` of a compressed file. Inside a section what was copied may be torn.
 #[inline(never)]
-pub(crate) fn copy_out(r: &Region, c: &Content, off: u64, end: u64, copied: &mut Copied) -> Result<()> {
+pub(crate) fn copy_out(r: &Memory, c: &Content, off: u64, end: u64, copied: &mut Copied) -> Result<()> {
     copied.head = None;
     copied.tables.clear();
     copied.ends.clear();
@@ -390,7 +390,7 @@ fn link(tx: &mut Tx, c: &mut Content, encoded: &Encoded) -> Result<()> {
 
 /// Makes compressed content plain again: `plain` is what it was decoded to.
 pub(crate) fn expand(tx: &mut Edit, c: &mut Content, plain: &[u8]) -> Result<()> {
-    let Form::Compressed(found) = form(tx.region(), c)? else { return Err(damaged("it is not compressed")) };
+    let Form::Compressed(found) = form(tx.memory(), c)? else { return Err(damaged("it is not compressed")) };
     replace(tx, c, plain)?;
     found.free(tx)
 }
@@ -404,7 +404,7 @@ pub(crate) fn replace(tx: &mut Edit, c: &mut Content, plain: &[u8]) -> Result<()
 }
 
 /// Calls `problem` with what is wrong, its dictionary apart.
-pub(super) fn check(r: &Region, c: &Content, found: Compressed, problem: &mut dyn FnMut(String)) {
+pub(super) fn check(r: &Memory, c: &Content, found: Compressed, problem: &mut dyn FnMut(String)) {
     if c.pages != 0 {
         problem(format!("it says that it has {} pages, and is compressed", c.pages));
     }

@@ -4,7 +4,7 @@
 //! cost constant time, and gives the slack back at its last close.
 
 use pram::heap::MAX_SMALL;
-use pram::{Region, Tx};
+use pram::{Memory, Tx};
 use rustix::io::Errno;
 
 use super::edit::Edit;
@@ -89,7 +89,7 @@ impl Direct {
     }
 
     #[inline]
-    pub fn read(&self, r: &Region, off: u64, buf: &mut [u8]) -> Result<()> {
+    pub fn read(&self, r: &Memory, off: u64, buf: &mut [u8]) -> Result<()> {
         let n = self.cap.saturating_sub(off).min(buf.len() as u64) as usize;
         if n > 0 {
             r.read_bytes(self.off + off, &mut buf[..n])?;
@@ -112,7 +112,7 @@ pub(super) fn first(tx: &mut Tx, c: &mut Content, data: &[u8]) -> Result<()> {
     tx.init_bytes(block.off, data)?;
     // Where the next such file will lie, most likely: stores to memory that is not in the cache hold up the release
     // of locks that follows them.
-    tx.region().expect_store(block.off + block.cap, block.cap.min(AHEAD));
+    tx.memory().expect_store(block.off + block.cap, block.cap.min(AHEAD));
     c.root = Direct { off: block.off, cap: block.cap, reserved: false }.root(false);
     c.size = data.len() as u64;
     Ok(())
@@ -203,7 +203,7 @@ pub(super) fn expose(tx: &mut Tx, c: &Content, d: Direct, to: u64) -> Result<()>
 pub(super) fn allocate(tx: &mut Tx, c: &mut Content, mut d: Direct, end: u64, keep_size: bool) -> Result<()> {
     if end > d.cap {
         refit(tx, c, d, end)?;
-        let Form::Direct(new) = form(tx.region(), c)? else { return Ok(()) };
+        let Form::Direct(new) = form(tx.memory(), c)? else { return Ok(()) };
         d = new;
     }
     if !keep_size {
@@ -238,7 +238,7 @@ pub(super) fn punch(tx: &mut Tx, c: &mut Content, d: Direct, off: u64, end: u64)
 }
 
 /// Calls `problem` with what is wrong.
-pub(super) fn check(r: &Region, c: &Content, d: Direct, problem: &mut dyn FnMut(String)) {
+pub(super) fn check(r: &Memory, c: &Content, d: Direct, problem: &mut dyn FnMut(String)) {
     if d.cap > MAX_SMALL {
         problem(format!("its data block {:#x} has {} bytes", d.off, d.cap));
     }
@@ -250,7 +250,7 @@ pub(super) fn check(r: &Region, c: &Content, d: Direct, problem: &mut dyn FnMut(
     }
 }
 
-fn check_allocated(r: &Region, off: u64, problem: &mut dyn FnMut(String)) {
+fn check_allocated(r: &Memory, off: u64, problem: &mut dyn FnMut(String)) {
     match r.is_allocated(off) {
         Ok(true) => {}
         Ok(false) => problem(format!("object {off:#x} belongs to it but is free")),

@@ -78,9 +78,9 @@ impl<'a, 'o> Edit<'a, 'o> {
     /// small files, so that nothing is refused for it.
     pub fn keeps_executable(&self, end: u64) -> bool {
         let Some(disks) = self.disks.filter(|disks| end <= disks.executables) else { return false };
-        let (region, rt) = (disks.session.region(), disks.session.runtime());
+        let (memory, rt) = (disks.session.memory(), disks.session.runtime());
         let left = rt.free_segments() + rt.absent() + disks.session.heap().block_usage().segments;
-        left >= region.geo.heap_segments(region.size()) / LEFT
+        left >= memory.geo.heap_segments(memory.size()) / LEFT
     }
 
     /// A block for a page of the file of inode `owner`, its content undefined.
@@ -91,8 +91,8 @@ impl<'a, 'o> Edit<'a, 'o> {
 
     /// What is known of a block, if it is this page's.
     pub fn block_of(&self, owner: u64, page: u64, block: u64) -> Result<Descriptor> {
-        let descriptor = self.tx.region().descriptor(block)?;
-        match descriptor.owner == [owner, page] && self.tx.region().is_allocated(block)? {
+        let descriptor = self.tx.memory().descriptor(block)?;
+        match descriptor.owner == [owner, page] && self.tx.memory().is_allocated(block)? {
             true => Ok(descriptor),
             false => Err(Error::Corrupt(format!("block {block:#x} is not of page {page} of inode {owner}"))),
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use pram::session::assert_may_wait;
-use pram::Region;
+use pram::Memory;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
@@ -95,7 +95,7 @@ impl Fetched {
 
 /// The pages on disk that a change of bytes `off..end` needs in memory: of which it changes a part; and if it moves the
 /// size, that with the end of the file. It needs no others, and perhaps not all of these.
-pub(crate) fn needed(r: &Region, c: &Content, off: u64, end: u64) -> Result<Needed> {
+pub(crate) fn needed(r: &Memory, c: &Content, off: u64, end: u64) -> Result<Needed> {
     let mut needed = Needed::new();
     if let Form::Tree(root) = form(r, c)? {
         for at in [off, end, c.size.min(end)].into_iter().filter(|at| at % PAGE != 0) {
@@ -122,7 +122,7 @@ pub(crate) fn enter(tx: &mut Edit, c: &Content, needed: &Needed, fetched: &Fetch
 /// Puts those of these pages of a large file into memory that were read again, where they still lie on disk in the same place; how
 /// many.
 pub(crate) fn admit(tx: &mut Edit, c: &Content, pages: Range<u64>, fetched: &Fetched) -> Result<u64> {
-    let (r, mut entered) = (tx.region(), 0);
+    let (r, mut entered) = (tx.memory(), 0);
     let Form::Tree(root) = form(r, c)? else { return Ok(0) };
     for page in pages.start..pages.end.min(c.size.div_ceil(PAGE)) {
         let Entry::Disk(place) = tree::get(r, root, page)?.as_it_is(r)? else { continue };
@@ -135,7 +135,7 @@ pub(crate) fn admit(tx: &mut Edit, c: &Content, pages: Range<u64>, fetched: &Fet
 
 /// The same as [`enter`] for one page; true if it did.
 fn enter_page(tx: &mut Edit, c: &Content, page: u64, place: Place, content: &dyn FetchedPage) -> Result<bool> {
-    let r = tx.region();
+    let r = tx.memory();
     let Form::Tree(root) = form(r, c)? else { return Ok(false) };
     let Found::Leaf(leaf) = find(r, root, page)? else { return Ok(false) };
     let i = leaf.index(page);

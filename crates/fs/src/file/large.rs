@@ -1,6 +1,6 @@
 //! Large files: becoming one, and what the union cache and the cleaner do with their pages.
 
-use pram::Region;
+use pram::Memory;
 use rustix::io::Errno;
 
 use super::edit::Edit;
@@ -23,11 +23,11 @@ pub(super) fn becomes(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -
 #[cold]
 #[inline(never)]
 fn stays(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -> bool {
-    is_executable(tx.region(), c, off, data) && tx.keeps_executable(end)
+    is_executable(tx.memory(), c, off, data) && tx.keeps_executable(end)
 }
 
 /// Is it a program by how it begins, once `data` is written at `off`?
-pub(super) fn is_executable(r: &Region, c: &Content, off: u64, data: &[u8]) -> bool {
+pub(super) fn is_executable(r: &Memory, c: &Content, off: u64, data: &[u8]) -> bool {
     let mut first = [0; EXECUTABLE.len()];
     // What is wrong with the content the change itself finds.
     if read(r, c, 0, &mut first, |_, _| {}).is_err() {
@@ -57,7 +57,7 @@ fn become_large(tx: &mut Edit, c: &mut Content) -> Result<()> {
 }
 
 /// Where the entry of a page is, and what it says.
-fn entry_of(r: &Region, c: &Content, page: u64) -> Result<Option<(Node, Entry)>> {
+fn entry_of(r: &Memory, c: &Content, page: u64) -> Result<Option<(Node, Entry)>> {
     let Form::Tree(root) = form(r, c)? else { return Ok(None) };
     match find(r, root, page)? {
         Found::Leaf(leaf) => Ok(Some((leaf, leaf.get(r, leaf.index(page))?))),
@@ -66,12 +66,12 @@ fn entry_of(r: &Region, c: &Content, page: u64) -> Result<Option<(Node, Entry)>>
 }
 
 /// Does `page` lie in this block?
-pub(crate) fn is_at(r: &Region, c: &Content, page: u64, block: u64) -> Result<bool> {
+pub(crate) fn is_at(r: &Memory, c: &Content, page: u64, block: u64) -> Result<bool> {
     Ok(c.is_large() && entry_of(r, c, page)?.is_some_and(|(_, entry)| entry == Entry::Block(block)))
 }
 
 /// The block in which `page` lies, if it is in memory.
-pub(crate) fn block_of(r: &Region, c: &Content, page: u64) -> Result<Option<u64>> {
+pub(crate) fn block_of(r: &Memory, c: &Content, page: u64) -> Result<Option<u64>> {
     let Some((_, entry)) = entry_of(r, c, page)? else { return Ok(None) };
     Ok(match entry.as_it_is(r)? {
         Entry::Block(block) if c.is_large() => Some(block),
@@ -89,7 +89,7 @@ pub(crate) enum Leads {
 }
 
 /// Does `page` lead to `place`, and how?
-pub(crate) fn leads_to(r: &Region, c: &Content, page: u64, place: Place) -> Result<Option<Leads>> {
+pub(crate) fn leads_to(r: &Memory, c: &Content, page: u64, place: Place) -> Result<Option<Leads>> {
     Ok(match entry_of(r, c, page)? {
         Some((_, Entry::Disk(there))) if there == place => Some(Leads::Entry),
         Some((_, Entry::Block(block))) if r.descriptor(block)?.place == place.word() => Some(Leads::Block(block)),
@@ -98,7 +98,7 @@ pub(crate) fn leads_to(r: &Region, c: &Content, page: u64, place: Place) -> Resu
 }
 
 /// Does `page` lie at this place alone, not in memory?
-pub(crate) fn is_on_disk(r: &Region, c: &Content, page: u64, place: Place) -> Result<bool> {
+pub(crate) fn is_on_disk(r: &Memory, c: &Content, page: u64, place: Place) -> Result<bool> {
     let Some((_, entry)) = entry_of(r, c, page)? else { return Ok(false) };
     Ok(c.is_large() && entry.as_it_is(r)? == Entry::Disk(place))
 }
@@ -106,7 +106,7 @@ pub(crate) fn is_on_disk(r: &Region, c: &Content, page: u64, place: Place) -> Re
 /// Frees a block whose content is also on disk, from where it is read next time; false if it is not the page's, has no place, or is
 /// under transfer.
 pub(crate) fn evict(tx: &mut Edit, c: &Content, page: u64, block: u64) -> Result<bool> {
-    let r = tx.region();
+    let r = tx.memory();
     let Some((_, Entry::Block(there))) = entry_of(r, c, page)? else { return Ok(false) };
     let Some(place) = Place::from_word(tx.block_of(c.owner, page, there)?.place) else { return Ok(false) };
     if there != block {
@@ -144,7 +144,7 @@ pub(crate) fn compact(tx: &mut Edit, c: &Content, pages: impl Iterator<Item = u6
 
 /// Lets what leads from `page` to `from` lead to `to`; false if nothing does.
 pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: Place) -> Result<bool> {
-    let r = tx.region();
+    let r = tx.memory();
     match leads_to(r, c, page, from)? {
         None => return Ok(false),
         Some(Leads::Block(block)) => tx.set_place(block, to.word())?,
@@ -156,7 +156,7 @@ pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: P
 
 /// Lets what lies in memory of `page` be written anew: it gives up `place`, where it cannot be read; false if memory does not hold it.
 pub(crate) fn keep(tx: &mut Edit, c: &Content, page: u64, place: Place) -> Result<bool> {
-    let r = tx.region();
+    let r = tx.memory();
     let Some(Leads::Block(block)) = leads_to(r, c, page, place)? else { return Ok(false) };
     if tx.block_of(c.owner, page, block)?.is_void(r.recovered()?) {
         return Ok(false);
@@ -167,7 +167,7 @@ pub(crate) fn keep(tx: &mut Edit, c: &Content, page: u64, place: Place) -> Resul
 }
 
 /// Calls `see` with each page of a file that has a place on disk, or none yet and is promised one.
-pub(crate) fn places(r: &Region, c: &Content, see: &mut dyn FnMut(u64, Option<Place>)) -> Result<()> {
+pub(crate) fn places(r: &Memory, c: &Content, see: &mut dyn FnMut(u64, Option<Place>)) -> Result<()> {
     match form(r, c)? {
         Form::Tree(root) => tree::places(r, root, see),
         Form::Direct(_) | Form::Compressed(_) => Ok(()),

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use pram::Region;
+use pram::Memory;
 
 use super::fetched::{Fetched, Missing, NOTED};
 use super::tree::entry::Entry;
@@ -30,7 +30,7 @@ pub(crate) enum Where {
     Hole,
     /// Nowhere yet, but it has memory.
     Reserved,
-    /// In the region, from this offset on.
+    /// In the memory, from this offset on.
     Memory(u64),
     /// In a page at this place.
     Disk(Place),
@@ -46,7 +46,7 @@ impl Where {
 
 /// The runs of a range, in order and without gaps. Neighbours may be of one kind.
 pub(crate) struct Runs<'r> {
-    r: &'r Region,
+    r: &'r Memory,
     form: Form,
     pos: u64,
     end: u64,
@@ -58,13 +58,13 @@ pub(crate) struct Runs<'r> {
 
 /// The runs of bytes `off..end`, whatever the size says.
 #[inline]
-pub(crate) fn map<'r>(r: &'r Region, c: &Content, off: u64, end: u64) -> Result<Runs<'r>> {
+pub(crate) fn map<'r>(r: &'r Memory, c: &Content, off: u64, end: u64) -> Result<Runs<'r>> {
     Ok(Runs::of(r, form(r, c)?, off, end))
 }
 
 impl<'r> Runs<'r> {
     #[inline(always)]
-    pub(super) fn of(r: &'r Region, form: Form, off: u64, end: u64) -> Runs<'r> {
+    pub(super) fn of(r: &'r Memory, form: Form, off: u64, end: u64) -> Runs<'r> {
         Runs { r, form, pos: off, end, entries: [Entry::Hole; BATCH], first: 0, count: 0 }
     }
 
@@ -109,7 +109,7 @@ impl<'r> Runs<'r> {
 
 /// What the first of some entries stands for, and how many go on with it.
 #[inline(always)]
-fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
+fn first_run(r: &Memory, entries: &[Entry]) -> Result<(Where, u64)> {
     let alike = |is: fn(&Entry) -> bool| entries.iter().take_while(|e| is(e)).count() as u64;
     match entries[0] {
         Entry::Hole => Ok((Where::Hole, alike(|e| *e == Entry::Hole))),
@@ -138,12 +138,12 @@ fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
 }
 
 /// Is what a block had in memory?
-fn entries_are_there(r: &Region, entry: Entry) -> bool {
+fn entries_are_there(r: &Memory, entry: Entry) -> bool {
     entry.as_it_is(r).is_ok_and(|is| is == entry)
 }
 
 /// Calls `see` with each page in a range of bytes that lies on disk alone, and where its part of the range begins in the file.
-pub(crate) fn pages_on_disk(r: &Region, c: &Content, range: Range<u64>, see: &mut dyn FnMut(u64, Place)) -> Result<()> {
+pub(crate) fn pages_on_disk(r: &Memory, c: &Content, range: Range<u64>, see: &mut dyn FnMut(u64, Place)) -> Result<()> {
     let mut runs = map(r, c, range.start, range.end.min(c.size))?;
     while let Some(run) = runs.step()? {
         if let Where::Disk(place) = run.at {
@@ -155,9 +155,9 @@ pub(crate) fn pages_on_disk(r: &Region, c: &Content, range: Range<u64>, see: &mu
 
 /// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: what
 /// it returns may be torn then, and the caller must see from its sequence counter that it is. Fails with
-/// [`Error::Elsewhere`] if a part lies on disk. Calls `found` with what it has copied of a large file, by offset in the region and length.
+/// [`Error::Elsewhere`] if a part lies on disk. Calls `found` with what it has copied of a large file, by offset in the memory and length.
 #[inline]
-pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8], found: impl FnMut(u64, u64)) -> Result<usize> {
+pub(crate) fn read(r: &Memory, c: &Content, off: u64, buf: &mut [u8], found: impl FnMut(u64, u64)) -> Result<usize> {
     let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
     if n == 0 {
         return Ok(0);
@@ -178,7 +178,7 @@ pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8], found: imp
 
 /// The same, with what has been fetched of it. What has not been is noted in `missing`, as far as there is room.
 pub(crate) fn read_with(
-    r: &Region,
+    r: &Memory,
     c: &Content,
     off: u64,
     buf: &mut [u8],
@@ -202,7 +202,7 @@ pub(crate) fn read_with(
 }
 
 /// Which bytes of a range lie on disk alone and could not be fetched: where they begin, and their place.
-pub(crate) fn unfetched(r: &Region, c: &Content, off: u64, len: u64, fetched: &Fetched) -> Result<Vec<(u64, Place)>> {
+pub(crate) fn unfetched(r: &Memory, c: &Content, off: u64, len: u64, fetched: &Fetched) -> Result<Vec<(u64, Place)>> {
     let mut found = Vec::new();
     pages_on_disk(r, c, off..off.saturating_add(len), &mut |at, place| {
         if fetched.failure(place).is_some() {
@@ -213,7 +213,7 @@ pub(crate) fn unfetched(r: &Region, c: &Content, off: u64, len: u64, fetched: &F
 }
 
 /// Which of some pages, below the end of the file, lie on disk alone: their places, 1024 at most.
-pub(crate) fn on_disk(r: &Region, c: &Content, pages: Range<u64>, places: &mut Missing) -> Result<()> {
+pub(crate) fn on_disk(r: &Memory, c: &Content, pages: Range<u64>, places: &mut Missing) -> Result<()> {
     const MOST: usize = 1024;
     let (from, to) = (pages.start.saturating_mul(PAGE), pages.end.saturating_mul(PAGE).min(c.size));
     let mut runs = map(r, c, from, to)?;
@@ -231,7 +231,7 @@ pub(crate) fn on_disk(r: &Region, c: &Content, pages: Range<u64>, places: &mut M
 /// `disk`. Calls `found` with each part that lay in memory.
 #[inline(always)]
 fn read_runs(
-    r: &Region,
+    r: &Memory,
     mut runs: Runs,
     mut buf: &mut [u8],
     mut disk: impl FnMut(Place, &mut [u8], usize) -> Result<()>,
@@ -255,7 +255,7 @@ fn read_runs(
 
 /// Has the file memory for all of `off..off + len`?
 #[cold]
-pub(crate) fn has_memory(r: &Region, c: &Content, off: u64, len: u64) -> Result<bool> {
+pub(crate) fn has_memory(r: &Memory, c: &Content, off: u64, len: u64) -> Result<bool> {
     let mut runs = map(r, c, off, end_of(off, len)?)?;
     while let Some(run) = runs.step()? {
         if !matches!(run.at, Where::Memory(_) | Where::Reserved) {
@@ -266,7 +266,7 @@ pub(crate) fn has_memory(r: &Region, c: &Content, off: u64, len: u64) -> Result<
 }
 
 /// Does all of the file lie in memory, without a hole or anything reserved, also beyond its end, and are its bytes these?
-pub(crate) fn is_plain(r: &Region, c: &Content, bytes: Option<&[u8]>) -> Result<bool> {
+pub(crate) fn is_plain(r: &Memory, c: &Content, bytes: Option<&[u8]>) -> Result<bool> {
     let has_more = match form(r, c)? {
         Form::Direct(d) => d.reserved,
         _ => c.pages != c.size.div_ceil(PAGE),
@@ -300,7 +300,7 @@ const SEARCHED: u32 = 1024;
 
 /// The first byte at or after `off` that is not in a hole. What is reserved is one; a page is data as a whole, as on other file
 /// systems, also where a small file has less of it.
-pub(crate) fn seek_data(r: &Region, c: &Content, off: u64) -> Result<Sought> {
+pub(crate) fn seek_data(r: &Memory, c: &Content, off: u64) -> Result<Sought> {
     if off >= c.size {
         return Ok(Sought::Nowhere);
     }
@@ -316,7 +316,7 @@ pub(crate) fn seek_data(r: &Region, c: &Content, off: u64) -> Result<Sought> {
 }
 
 /// The first byte at or after `off` that is in a hole; the end of the file counts as one.
-pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Sought> {
+pub(crate) fn seek_hole(r: &Memory, c: &Content, off: u64) -> Result<Sought> {
     if off >= c.size {
         return Ok(Sought::Nowhere);
     }

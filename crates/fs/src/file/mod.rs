@@ -58,7 +58,7 @@ pub(crate) use tests::disk as testing;
 mod tree;
 
 use pram::heap::{capacity_of, MAX_SMALL};
-use pram::{Region, Tag, Tx};
+use pram::{Memory, Tag, Tx};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -195,7 +195,7 @@ enum Form {
 }
 
 #[inline(always)]
-fn form(r: &Region, c: &Content) -> Result<Form> {
+fn form(r: &Memory, c: &Content) -> Result<Form> {
     match Root::unpack(c.root) {
         Root { off: 0, .. } => Ok(Form::Direct(Direct::NONE)),
         Root { off, form: DIRECT, depth } => {
@@ -206,7 +206,7 @@ fn form(r: &Region, c: &Content) -> Result<Form> {
 }
 
 #[inline(never)]
-fn tree_of(r: &Region, root: Root, c: &Content) -> Result<Form> {
+fn tree_of(r: &Memory, root: Root, c: &Content) -> Result<Form> {
     let owner = c.owner;
     match root {
         Root { form: COMPRESSED, .. } => Ok(Form::Compressed(Compressed::open(r, root, c.size)?)),
@@ -248,7 +248,7 @@ fn write_to(tx: &mut Edit, c: &mut Content, off: u64, data: &[u8]) -> Result<()>
     }
     c.forget_trial();
     let large = large::becomes(tx, c, end, off, data);
-    match form(tx.region(), c)? {
+    match form(tx.memory(), c)? {
         Form::Compressed(_) => return Err(Error::Elsewhere),
         Form::Direct(d) if d.serves(off, end) && !large => direct::write(tx, c, d, off, Patch::Bytes(data))?,
         Form::Direct(d) => {
@@ -273,7 +273,7 @@ pub(crate) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Result<()> 
     c.forget_trial();
     expose(tx, c, size)?;
     // What is reserved beyond the end goes too, even where the size stays.
-    match form(tx.region(), c)? {
+    match form(tx.memory(), c)? {
         Form::Compressed(_) if size == 0 => return free(tx, c),
         Form::Compressed(_) if size != c.size => return Err(Error::Elsewhere),
         Form::Tree(_) if size == 0 && c.pages <= FREED && !c.is_large() => return free(tx, c),
@@ -296,7 +296,7 @@ fn expose(tx: &mut Edit, c: &mut Content, to: u64) -> Result<()> {
     if to <= c.size {
         return Ok(());
     }
-    match form(tx.region(), c)? {
+    match form(tx.memory(), c)? {
         Form::Direct(d) => direct::expose(tx, c, d, to),
         Form::Tree(root) => tree::expose(tx, c, root, to),
         Form::Compressed(_) => Err(Error::Elsewhere),
@@ -305,7 +305,7 @@ fn expose(tx: &mut Edit, c: &mut Content, to: u64) -> Result<()> {
 
 /// Bytes that the content occupies, index nodes apart.
 #[inline]
-pub(crate) fn allocated(r: &Region, c: &Content) -> u64 {
+pub(crate) fn allocated(r: &Memory, c: &Content) -> u64 {
     match form(r, c) {
         Ok(Form::Direct(d)) => d.cap,
         Ok(Form::Compressed(found)) => found.allocated(),
@@ -322,7 +322,7 @@ pub(crate) fn allocate(tx: &mut Edit, c: &mut Content, off: u64, len: u64, keep_
     }
     c.forget_trial();
     let large = large::becomes(tx, c, end, off, &[]);
-    match form(tx.region(), c)? {
+    match form(tx.memory(), c)? {
         Form::Compressed(_) => return Err(Error::Elsewhere),
         Form::Direct(d) if d.serves(off, end) && !large => {
             direct::allocate(tx, c, d, end, keep_size)?;
@@ -344,7 +344,7 @@ pub(crate) fn punch(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Resul
     }
     let end = off.saturating_add(len);
     c.forget_trial();
-    match form(tx.region(), c)? {
+    match form(tx.memory(), c)? {
         Form::Direct(d) => direct::punch(tx, c, d, off, end),
         Form::Tree(root) => tree::punch(tx, c, root, off, end),
         Form::Compressed(_) => Err(Error::Elsewhere),
@@ -361,7 +361,7 @@ pub(crate) fn zero(tx: &mut Edit, c: &mut Content, off: u64, len: u64, keep_size
 
 /// Would [`trim`] give anything back?
 #[inline(always)]
-pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
+pub(crate) fn has_slack(r: &Memory, c: &Content) -> bool {
     let fit = capacity_of(c.size.max(1));
     match form(r, c) {
         Ok(Form::Direct(d)) => !d.reserved && fit < d.cap,
@@ -374,14 +374,14 @@ pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
 }
 
 /// Gives back the slack behind the end of the file, and makes a tree that has become small direct. True if
-/// something changed; a full region is no error, nor is content that would have to be fetched.
+/// something changed; a full memory is no error, nor is content that would have to be fetched.
 pub(crate) fn trim(tx: &mut Edit, c: &mut Content) -> Result<bool> {
-    if !has_slack(tx.region(), c) {
+    if !has_slack(tx.memory(), c) {
         return Ok(false);
     }
-    let done = match form(tx.region(), c)? {
+    let done = match form(tx.memory(), c)? {
         Form::Direct(d) => direct::shrink(tx, c, d, c.size.min(d.cap)),
-        Form::Tree(_) if !has_memory(tx.region(), c, 0, c.pages * PAGE)? => return Ok(false),
+        Form::Tree(_) if !has_memory(tx.memory(), c, 0, c.pages * PAGE)? => return Ok(false),
         Form::Tree(root) => tree::flatten(tx, c, root).map(|()| true),
         Form::Compressed(_) => return Ok(false),
     };
@@ -394,7 +394,7 @@ pub(crate) fn trim(tx: &mut Edit, c: &mut Content) -> Result<bool> {
 
 /// Frees all content; the file is empty then.
 pub(crate) fn free(tx: &mut Edit, c: &mut Content) -> Result<()> {
-    match form(tx.region(), c)? {
+    match form(tx.memory(), c)? {
         Form::Direct(d) if d.off == 0 => {}
         Form::Direct(d) => tx.free(d.off, tag::DATA)?,
         Form::Tree(root) => tree::free(tx, root, &mut c.pages)?,
@@ -423,7 +423,7 @@ pub(crate) enum Part {
 
 /// Calls `see` with what the file occupies from page `from` on, some thousand pages at a time: the page with which to go on, if there
 /// is more.
-pub(crate) fn tally(r: &Region, c: &Content, from: u64, see: &mut dyn FnMut(Part)) -> Result<Option<u64>> {
+pub(crate) fn tally(r: &Memory, c: &Content, from: u64, see: &mut dyn FnMut(Part)) -> Result<Option<u64>> {
     match form(r, c)? {
         Form::Direct(d) => {
             if d.cap > 0 {
@@ -441,7 +441,7 @@ pub(crate) fn tally(r: &Region, c: &Content, from: u64, see: &mut dyn FnMut(Part
 
 /// Calls `object` with every heap object of the file, for mark-and-sweep; blocks have the tag [`BLOCKS`](pram::heap::BLOCKS). Fails
 /// at the first reference that is damaged: then not all objects have been named.
-pub(crate) fn visit(r: &Region, c: &Content, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
+pub(crate) fn visit(r: &Memory, c: &Content, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
     match form(r, c)? {
         Form::Direct(d) if d.off == 0 => {}
         Form::Direct(d) => object(d.off, tag::DATA),
@@ -452,7 +452,7 @@ pub(crate) fn visit(r: &Region, c: &Content, object: &mut dyn FnMut(u64, Tag)) -
 }
 
 /// Calls `problem` with a sentence for everything that is wrong with the content.
-pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
+pub(crate) fn check(r: &Memory, c: &Content, problem: &mut dyn FnMut(String)) {
     if c.size > MAX_SIZE {
         problem(format!("its size {} is beyond {MAX_SIZE}", c.size));
     }
@@ -473,7 +473,7 @@ pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
 pub(crate) fn salvage(tx: &mut Edit, c: &mut Content) -> Result<u64> {
     let old = *c;
     *c = Content { size: old.size.min(MAX_SIZE), owner: old.owner, ..Content::default() };
-    match form(tx.region(), &old) {
+    match form(tx.memory(), &old) {
         Err(_) => Ok(c.size),
         Ok(Form::Direct(d)) => direct::salvage(tx, c, d),
         Ok(Form::Tree(root)) => tree::salvage(tx, c, root, old.is_large()),

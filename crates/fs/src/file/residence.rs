@@ -5,7 +5,7 @@
 //! It is large from its first piece towards disk on, and until its last one towards memory.
 
 use exraid::Buffers;
-use pram::Region;
+use pram::Memory;
 
 use super::compressed::Copied;
 use super::edit::Edit;
@@ -44,7 +44,7 @@ pub(crate) enum Fate {
 }
 
 /// Adds to `found` the first `most` pages of those from `first` on that lie in memory pages, or have such reserved.
-pub(crate) fn resident(r: &Region, c: &Content, first: u64, most: usize, found: &mut Vec<Resident>) -> Result<()> {
+pub(crate) fn resident(r: &Memory, c: &Content, first: u64, most: usize, found: &mut Vec<Resident>) -> Result<()> {
     match form(r, c)? {
         // It goes as a whole.
         Form::Compressed(_) => {}
@@ -79,7 +79,7 @@ pub(crate) fn resident(r: &Region, c: &Content, first: u64, most: usize, found: 
 
 /// Adds to `found` the first `most` pages that lie elsewhere than in memory pages: in blocks, on disk, or promised; and the places
 /// of those that are on disk alone.
-pub(crate) fn elsewhere(r: &Region, c: &Content, most: usize, found: &mut Vec<(u64, Option<Place>)>) -> Result<()> {
+pub(crate) fn elsewhere(r: &Memory, c: &Content, most: usize, found: &mut Vec<(u64, Option<Place>)>) -> Result<()> {
     let Form::Tree(root) = form(r, c)? else { return Ok(()) };
     let wanted = |entry: &Entry| matches!(entry, Entry::Block(_) | Entry::Disk(_) | Entry::Reserved(0));
     let mut entries = Vec::new();
@@ -97,7 +97,7 @@ pub(crate) fn elsewhere(r: &Region, c: &Content, most: usize, found: &mut Vec<(u
 /// Lets pages whose content is that of the copy lead to it, in a file that is large from then on; frees what they had. `sent`: in order.
 /// Of a file that is not large yet either all of them or none.
 pub(crate) fn send(tx: &mut Edit, c: &mut Content, sent: &[Sent]) -> Result<Vec<Fate>> {
-    let r = tx.region();
+    let r = tx.memory();
     let (Some(first), Some(last)) = (sent.first(), sent.last()) else { return Ok(Vec::new()) };
     let mut there = Vec::new();
     let most = usize::try_from(last.page - first.page + 1).unwrap_or(usize::MAX);
@@ -129,7 +129,7 @@ pub(crate) fn send(tx: &mut Edit, c: &mut Content, sent: &[Sent]) -> Result<Vec<
 }
 
 /// Has a direct file more pages than so many?
-fn is_longer(r: &Region, c: &Content, pages: usize) -> Result<bool> {
+fn is_longer(r: &Memory, c: &Content, pages: usize) -> Result<bool> {
     let mut more = Vec::new();
     resident(r, c, pages as u64, 1, &mut more)?;
     Ok(!more.is_empty())
@@ -140,7 +140,7 @@ fn entry_of(sent: &Sent) -> Entry {
 }
 
 /// Is what lies in memory what was copied?
-fn is_same(r: &Region, is: &Resident, sent: &Sent) -> Result<bool> {
+fn is_same(r: &Memory, is: &Resident, sent: &Sent) -> Result<bool> {
     match (is.bytes, &sent.copy) {
         (None, None) => Ok(true),
         (Some((at, len)), Some((content, _))) => {
@@ -164,8 +164,8 @@ fn send_direct(tx: &mut Edit, c: &mut Content, off: u64, sent: &[Sent]) -> Resul
 
 /// Makes a tree of places of a compressed file, of which all pages were decoded from `copied` and sent, if it still is that.
 pub(crate) fn send_compressed(tx: &mut Edit, c: &mut Content, copied: &Copied, sent: &[Sent]) -> Result<Vec<Fate>> {
-    let Form::Compressed(found) = form(tx.region(), c)? else { return Ok(vec![Fate::Gone; sent.len()]) };
-    if sent.len() as u64 != c.size.div_ceil(PAGE) || !copied.is_still(tx.region(), c)? {
+    let Form::Compressed(found) = form(tx.memory(), c)? else { return Ok(vec![Fate::Gone; sent.len()]) };
+    if sent.len() as u64 != c.size.div_ceil(PAGE) || !copied.is_still(tx.memory(), c)? {
         return Ok(vec![Fate::Changed; sent.len()]);
     }
     let entries: Vec<Entry> = sent.iter().map(entry_of).collect();
@@ -182,7 +182,7 @@ pub(crate) fn send_compressed(tx: &mut Edit, c: &mut Content, copied: &Copied, s
 /// What fetching a page came to.
 pub(crate) fn bring(tx: &mut Edit, c: &mut Content, pages: &[u64], fetched: &Fetched) -> Result<bool> {
     for page in pages {
-        let r = tx.region();
+        let r = tx.memory();
         let Form::Tree(root) = form(r, c)? else { return Ok(!c.is_large()) };
         let entry = tree::get(r, root, *page)?;
         let new = match entry.as_it_is(r)? {
@@ -206,7 +206,7 @@ pub(crate) fn bring(tx: &mut Edit, c: &mut Content, pages: &[u64], fetched: &Fet
         Writer { tx, c, fresh: false, large: true }.exchange(*page, entry, new)?;
     }
     let mut left = Vec::new();
-    elsewhere(tx.region(), c, 1, &mut left)?;
+    elsewhere(tx.memory(), c, 1, &mut left)?;
     if left.is_empty() {
         c.root &= !(LARGE_WORD | MOVED_WORD);
     }
@@ -214,6 +214,6 @@ pub(crate) fn bring(tx: &mut Edit, c: &mut Content, pages: &[u64], fetched: &Fet
 }
 
 /// Does it begin as executables and shared libraries do?
-pub(crate) fn is_program(r: &Region, c: &Content) -> bool {
+pub(crate) fn is_program(r: &Memory, c: &Content) -> bool {
     super::large::is_executable(r, c, 0, &[])
 }

@@ -129,7 +129,7 @@ impl Fs {
             let content = content_of(ino, &raw);
             if raw.kind == Kind::Regular as u8 && content.is_large() {
                 (size, generation) = (content.size, raw.generation);
-                file::pages_on_disk(self.region(), &content, 0..u64::MAX, &mut |off, place| pages.push((off, place)))?;
+                file::pages_on_disk(self.memory(), &content, 0..u64::MAX, &mut |off, place| pages.push((off, place)))?;
             }
             Ok(())
         };
@@ -187,7 +187,7 @@ impl Fs {
     fn leads_to(&self, ino: Ino, generation: u32, off: u64, place: Place) -> bool {
         let look = || -> Result<bool> {
             let Some(raw) = self.table().get(ino)?.filter(|raw| raw.generation == generation) else { return Ok(false) };
-            file::is_on_disk(self.region(), &content_of(ino, &raw), off / file::PAGE, place)
+            file::is_on_disk(self.memory(), &content_of(ino, &raw), off / file::PAGE, place)
         };
         self.session().read(ino, look).unwrap_or(false)
     }

@@ -10,12 +10,12 @@
 
 use pram::blocks::{BLOCK, TABLE};
 use pram::heap::{Meta, BLOCKS, CLASSES};
-use pram::region::PER_GROUP;
-use pram::{Op, Region, Session, Tag, SEGMENT};
+use pram::memory::PER_GROUP;
+use pram::{Memory, Op, Session, Tag, SEGMENT};
 
 use crate::error::Result;
 
-/// The marks of one pass: a bit per 16 bytes of the region.
+/// The marks of one pass: a bit per 16 bytes of the memory.
 pub struct Marks<'a> {
     session: &'a Session,
     bits: Vec<u64>,
@@ -47,13 +47,13 @@ impl<'a> Marks<'a> {
     /// Marks the tables of segments of blocks; what is wrong with one of them.
     pub fn mark_block_tables(&mut self) -> Result<Vec<String>> {
         let (session, mut problems) = (self.session, Vec::new());
-        let region = session.region();
-        for segment in region.segments() {
+        let memory = session.memory();
+        for segment in memory.segments() {
             // What is no table, `check_segments` tells.
-            let Ok(table) = region.block_table(segment) else { continue };
+            let Ok(table) = memory.block_table(segment) else { continue };
             if let Err(why) = self.mark(table, TABLE) {
                 // Others may have emptied the segment meanwhile.
-                if region.block_table(segment).is_ok_and(|now| now == table) {
+                if memory.block_table(segment).is_ok_and(|now| now == table) {
                     problems.push(format!("segment {segment} of blocks: {why}"));
                 }
             }
@@ -63,13 +63,13 @@ impl<'a> Marks<'a> {
 
     /// The bytes of the object at `off`, or of the block, or why it cannot be one.
     pub fn check(&self, off: u64, tag: Tag) -> Result<u64, String> {
-        let region = self.session.region();
+        let memory = self.session.memory();
         let cap = match tag {
-            BLOCKS => region.block(off).map(|_| BLOCK),
-            tag => region.resolve(off, tag),
+            BLOCKS => memory.block(off).map(|_| BLOCK),
+            tag => memory.resolve(off, tag),
         };
         let cap = cap.map_err(|e| e.to_string())?;
-        if !region.is_allocated(off).map_err(|e| e.to_string())? && !self.session.runtime().is_new(off) {
+        if !memory.is_allocated(off).map_err(|e| e.to_string())? && !self.session.runtime().is_new(off) {
             return Err(format!("object {off:#x} is in use but not allocated"));
         }
         Ok(cap)
@@ -78,9 +78,9 @@ impl<'a> Marks<'a> {
     /// Marks what [`check`](Self::check) has found to be an object; fails if it was marked before.
     pub fn set(&mut self, off: u64, cap: u64) -> Result<(), String> {
         let n = off / 16;
-        // The region may become larger meanwhile.
+        // The memory may become larger meanwhile.
         if self.bits.len() as u64 <= n / 64 {
-            let segments = self.session.region().segments_end();
+            let segments = self.session.memory().segments_end();
             self.bits.resize((segments * SEGMENT / 16 / 64).max(n / 64 + 1) as usize, 0);
         }
         let word = &mut self.bits[(n / 64) as usize];
@@ -115,11 +115,11 @@ impl<'a> Marks<'a> {
     /// gives, which whoever froze the pool begins in another way than others.
     pub fn unmarked(&self, begin: Option<&dyn Fn() -> pram::Result<Op<'a>>>) -> Result<(u64, u64)> {
         let (mut objects, mut bytes) = (0, 0);
-        let region = self.session.region();
-        for_each_object(region, &mut |off, cap| {
+        let memory = self.session.memory();
+        for_each_object(memory, &mut |off, cap| {
             // Others may have given the segment another class since its entry was read. So: is there an object
             // now? Only then whether it is new; in this order a new one cannot be missed.
-            if self.is_marked(off) || !region.is_allocated(off).unwrap_or(false) || self.session.runtime().is_new(off) {
+            if self.is_marked(off) || !memory.is_allocated(off).unwrap_or(false) || self.session.runtime().is_new(off) {
                 return Ok(());
             }
             if self.session.heap().is_put_off(off) {
@@ -143,14 +143,14 @@ impl Drop for Marks<'_> {
 }
 
 /// Calls `f` with offset and capacity of every allocated object and block.
-fn for_each_object(region: &Region, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
-    let geo = &region.geo;
-    for segment in region.segments() {
-        let meta = region.meta(segment)?;
+fn for_each_object(memory: &Memory, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    let geo = &memory.geo;
+    for segment in memory.segments() {
+        let meta = memory.meta(segment)?;
         if let Some((_, class)) = meta.sharers() {
             let c = &CLASSES[usize::from(class)];
             for w in 0..c.count.div_ceil(64) {
-                let mut bits = region.taken(segment, class, w)?;
+                let mut bits = memory.taken(segment, class, w)?;
                 while bits != 0 {
                     let index = w * 64 + bits.trailing_zeros();
                     bits &= bits - 1;
@@ -166,18 +166,18 @@ fn for_each_object(region: &Region, f: &mut dyn FnMut(u64, u64) -> Result<()>) -
 }
 
 /// What is wrong with the segment table itself, and which segment can only be given up for it.
-pub fn check_segments(region: &Region) -> Result<Vec<(Option<u64>, String)>> {
+pub fn check_segments(memory: &Memory) -> Result<Vec<(Option<u64>, String)>> {
     let mut problems = Vec::new();
     let mut run_end = 0;
     let mut head = 0;
-    for segment in region.segments() {
-        let meta = region.meta(segment)?;
+    for segment in memory.segments() {
+        let meta = memory.meta(segment)?;
         let lost = match meta {
             Meta::Bad => Some(format!("segment {segment} has an impossible entry")),
             Meta::RunHead { len, .. } if segment % PER_GROUP + u64::from(len) > PER_GROUP => {
                 Some(format!("segment {segment} begins a run of {len} that leaves its group"))
             }
-            Meta::Blocks if is_lost(region, segment)? => {
+            Meta::Blocks if is_lost(memory, segment)? => {
                 Some(format!("segment {segment} of blocks leads to no table of theirs"))
             }
             Meta::RunBody { .. } if segment >= run_end => {
@@ -200,8 +200,8 @@ pub fn check_segments(region: &Region) -> Result<Vec<(Option<u64>, String)>> {
 }
 
 /// Has a segment of blocks no table? Others may be emptying it.
-fn is_lost(region: &Region, segment: u64) -> Result<bool> {
-    Ok(region.block_table(segment).is_err() && region.meta(segment)? == Meta::Blocks)
+fn is_lost(memory: &Memory, segment: u64) -> Result<bool> {
+    Ok(memory.block_table(segment).is_err() && memory.meta(segment)? == Meta::Blocks)
 }
 
 #[cfg(test)]
@@ -242,7 +242,7 @@ mod tests {
             marks.mark(block, BLOCKS).unwrap();
             assert!(marks.mark(block, BLOCKS).unwrap_err().contains("in use twice"));
         }
-        for wrong in [blocks[3] + 8, 0, session.region().block_table(blocks[0] / SEGMENT).unwrap()] {
+        for wrong in [blocks[3] + 8, 0, session.memory().block_table(blocks[0] / SEGMENT).unwrap()] {
             assert!(marks.mark(wrong, BLOCKS).is_err());
         }
         assert_eq!(marks.bytes(), 2 * BLOCK + 2 * 512);
@@ -252,7 +252,7 @@ mod tests {
         assert!(marks.mark(blocks[4], BLOCKS).unwrap_err().contains("not allocated"));
         drop(under_transfer);
         assert_eq!(session.free_ended().unwrap(), 1);
-        assert_eq!(session.region().allocated().unwrap()[0], 3 * BLOCK);
+        assert_eq!(session.memory().allocated().unwrap()[0], 3 * BLOCK);
         marks.mark(new, BLOCKS).unwrap();
     }
 
@@ -260,25 +260,25 @@ mod tests {
     fn segments_without_their_table_are_told_and_given_up() {
         let session = session();
         let block = alloc(&session);
-        let (region, segment) = (session.region(), block / SEGMENT);
-        assert!(check_segments(region).unwrap().is_empty());
-        let table = region.block_table(segment).unwrap();
-        region.commit_word(region.geo.entry(segment).field(8), 1).unwrap();
-        let told = check_segments(region).unwrap();
+        let (memory, segment) = (session.memory(), block / SEGMENT);
+        assert!(check_segments(memory).unwrap().is_empty());
+        let table = memory.block_table(segment).unwrap();
+        memory.commit_word(memory.geo.entry(segment).field(8), 1).unwrap();
+        let told = check_segments(memory).unwrap();
         assert!(told.len() == 1 && told[0].0 == Some(segment) && told[0].1.contains("no table"), "{told:?}");
         session.heap().reset_segment(segment).unwrap();
-        assert!(check_segments(region).unwrap().is_empty());
+        assert!(check_segments(memory).unwrap().is_empty());
         let mut marks = Marks::begin(&session).unwrap();
         assert_eq!(marks.mark_block_tables().unwrap(), [""; 0]);
         assert_eq!(sweep(&session, &marks), (1, 512), "the table is a leak");
         drop(marks);
-        assert!(!region.is_allocated(table).unwrap_or(false));
+        assert!(!memory.is_allocated(table).unwrap_or(false));
 
         // Two segments that lead to one table.
         let [first, second] = [alloc(&session), (0..16).map(|_| alloc(&session)).last().unwrap()].map(|b| b / SEGMENT);
         assert_ne!(first, second);
-        let word = region.load(region.geo.entry(first).field(8)).unwrap();
-        region.commit_word(region.geo.entry(second).field(8), word).unwrap();
+        let word = memory.load(memory.geo.entry(first).field(8)).unwrap();
+        memory.commit_word(memory.geo.entry(second).field(8), word).unwrap();
         let problems = Marks::begin(&session).unwrap().mark_block_tables().unwrap();
         assert!(problems.len() == 1 && problems[0].contains("in use twice"), "{problems:?}");
     }

@@ -1,4 +1,4 @@
-//! The check of everything that the region holds, offline or live, and mark-and-sweep.
+//! The check of everything that the memory holds, offline or live, and mark-and-sweep.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -311,8 +311,8 @@ impl<'a> Pass<'a> {
 
     /// Notes an object of the right type that the heap takes for free; false if it is something else.
     fn note_unallocated(&mut self, off: u64, tag: pram::Tag) -> bool {
-        let region = self.fs.region();
-        let lost = region.resolve(off, tag).is_ok() && matches!(region.is_allocated(off), Ok(false));
+        let memory = self.fs.memory();
+        let lost = memory.resolve(off, tag).is_ok() && matches!(memory.is_allocated(off), Ok(false));
         if lost {
             self.unallocated.push(off);
         }
@@ -321,17 +321,17 @@ impl<'a> Pass<'a> {
 
     /// Marks what is not below an inode: superblock, permission table, the levels of the inode table.
     fn mark_tables(&mut self) -> Result<()> {
-        let region = self.fs.region();
-        let super_at = region.load(region.root(crate::layout::root::SUPER))?;
+        let memory = self.fs.memory();
+        let super_at = memory.load(memory.root(crate::layout::root::SUPER))?;
         self.mark(super_at, tag::SUPER, &|| "superblock".into());
         let table = self.fs.table();
         self.mark(table.top.raw(), tag::INODE_TABLE, &|| "inode table".into());
         for n in 0..TABLE {
-            let level2 = region.load(table.top.index(n))?;
+            let level2 = memory.load(table.top.index(n))?;
             if level2 != 0 {
                 let marked = self.mark(level2, tag::INODE_TABLE, &|| format!("inode table {n}"));
                 self.note_dead(marked, table.top.index(n), false);
-                if region.resolve(level2, tag::INODE_TABLE).is_err() {
+                if memory.resolve(level2, tag::INODE_TABLE).is_err() {
                     self.damaged.push((n * TABLE * PER_BLOCK, Damage::Table));
                 }
             }
@@ -350,7 +350,7 @@ impl<'a> Pass<'a> {
         let perms = self.fs.super_block().perms;
         self.mark(perms.raw(), tag::PERM, &|| "permission table".into());
         for n in 0..PERM_CHUNKS {
-            let chunk = region.load(perms.index(n))?;
+            let chunk = memory.load(perms.index(n))?;
             if chunk != 0 {
                 let marked = self.mark(chunk, tag::PERM, &|| format!("permission chunk {n}"));
                 self.note_dead(marked, perms.index(n), true);
@@ -382,9 +382,9 @@ impl<'a> Pass<'a> {
 
     /// Goes over all inodes; with `names`, over the entries of directories too.
     fn inodes(&mut self, progress: &mut dyn FnMut(u64, u64), names: bool) -> Result<()> {
-        let region = self.fs.region();
+        let memory = self.fs.memory();
         let table = self.fs.table();
-        let top = inode::max_inodes(region.size());
+        let top = inode::max_inodes(memory.size());
         for n in 0..top.div_ceil(TABLE * PER_BLOCK) {
             // What leads nowhere, `mark_tables` has told.
             if !matches!(table.block_word(n * TABLE), Ok(Some(_))) {
@@ -415,7 +415,7 @@ impl<'a> Pass<'a> {
     }
 
     fn block(&mut self, block: u64, off: u64, names: bool) -> Result<()> {
-        let lengths: [u8; PER_BLOCK as usize] = self.fs.region().read(pram::Off::new(off))?;
+        let lengths: [u8; PER_BLOCK as usize] = self.fs.memory().read(pram::Off::new(off))?;
         for n in 0..PER_BLOCK {
             let ino = block * PER_BLOCK + n;
             match lengths[n as usize] {
@@ -641,7 +641,7 @@ impl<'a> Pass<'a> {
 
     /// The segment table itself.
     fn segments(&mut self) -> Result<()> {
-        for (lost, text) in mark::check_segments(self.fs.region())? {
+        for (lost, text) in mark::check_segments(self.fs.memory())? {
             self.problem(text);
             self.lost_segments.extend(lost);
         }
@@ -652,8 +652,8 @@ impl<'a> Pass<'a> {
     fn log(&mut self) -> Result<()> {
         let session = self.fs.session();
         let found = session.read(ilfs::KEY, || {
-            let mut found = table::compare(session.region(), &self.needs)?;
-            found.wrong.splice(0..0, table::check(session.region())?);
+            let mut found = table::compare(session.memory(), &self.needs)?;
+            found.wrong.splice(0..0, table::check(session.memory())?);
             Ok::<_, ilfs::Error>(found)
         })?;
         found.wrong.into_iter().for_each(|text| self.problem(text));
@@ -706,7 +706,7 @@ impl<'a> Pass<'a> {
             let _op = if there { fs.session().begin_in(slot)? } else { fs.session().begin()? };
             for ino in reserved {
                 if let Some(place) = fs.table().place(ino)? {
-                    fs.region().install_byte(place.length, inode::reserved_by(slot), 0)?;
+                    fs.memory().install_byte(place.length, inode::reserved_by(slot), 0)?;
                 }
             }
         }
@@ -742,7 +742,7 @@ impl Findings {
     }
 
     fn look(&mut self, fs: &Fs, ino: Ino, raw: &RawInode, names: bool) {
-        let region = fs.region();
+        let memory = fs.memory();
         let objects = &mut self.objects;
         let problems = &mut self.problems;
         if !raw.settings_are_known() {
@@ -756,23 +756,23 @@ impl Findings {
                 }
                 let c = content_of(ino, raw);
                 if names {
-                    file::check(region, &c, &mut |p| problems.push((Damage::Content, p)));
+                    file::check(memory, &c, &mut |p| problems.push((Damage::Content, p)));
                     if c.is_large() {
                         // What cannot be read has been told.
-                        let _ = file::places(region, &c, &mut |_, place| self.needs.add(place));
+                        let _ = file::places(memory, &c, &mut |_, place| self.needs.add(place));
                     }
                 }
-                file::visit(region, &c, &mut visit)
+                file::visit(memory, &c, &mut visit)
             }
             Ok(Kind::Directory) => {
                 let d = Dir::of(raw);
                 let entries = &mut self.entries;
                 if names {
-                    dir::check(region, &fs.names(), &d, &mut |p| problems.push((Damage::Content, p)), &mut |_, e| {
+                    dir::check(memory, &fs.names(), &d, &mut |p| problems.push((Damage::Content, p)), &mut |_, e| {
                         entries.push((e.ino, e.kind))
                     });
                 }
-                dir::visit(region, &d, &mut visit)
+                dir::visit(memory, &d, &mut visit)
             }
             Ok(kind) => {
                 if raw.content != 0 || raw.size != 0 || !kind.is_device() && raw.extra != 0 {
@@ -790,9 +790,9 @@ impl Findings {
         }
         if raw.xattr != 0 {
             if names {
-                xattr::check(region, raw.xattr, &mut |p| problems.push((Damage::Xattr, p)));
+                xattr::check(memory, raw.xattr, &mut |p| problems.push((Damage::Xattr, p)));
             }
-            if let Err(e) = xattr::visit(region, raw.xattr, &mut |off, tag| objects.push((off, tag, Ok(0)))) {
+            if let Err(e) = xattr::visit(memory, raw.xattr, &mut |off, tag| objects.push((off, tag, Ok(0)))) {
                 problems.push((Damage::Xattr, e.to_string()));
             }
         }

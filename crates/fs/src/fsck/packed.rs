@@ -27,17 +27,17 @@ struct Seen {
 impl Pass<'_> {
     /// Marks what packing needs beside the blocks.
     pub(super) fn mark_packing(&mut self) -> Result<()> {
-        let region = self.fs.region();
-        for (n, word) in profiles::lost(region)? {
+        let memory = self.fs.memory();
+        for (n, word) in profiles::lost(memory)? {
             self.problem(format!("the profile {n} of packed inodes is damaged"));
             self.note_dead(false, word, false);
         }
-        for off in profiles::objects(region)? {
+        for off in profiles::objects(memory)? {
             self.mark(off, tag::PACKING, &|| "profile of packed inodes".into());
         }
-        let first = region.root(root::SPARE);
-        self.spares = spare::objects(region)?;
-        if self.spares.is_empty() && region.load(first)? != 0 {
+        let first = memory.root(root::SPARE);
+        self.spares = spare::objects(memory)?;
+        if self.spares.is_empty() && memory.load(first)? != 0 {
             self.problem("what is kept for unpacking inodes cannot be found".into());
             self.note_dead(false, first, false);
         }
@@ -50,7 +50,7 @@ impl Pass<'_> {
 
     /// Was this plain block kept for unpacking, and marked so, and used since?
     pub(super) fn is_spare_no_more(&self, off: u64) -> Result<bool> {
-        Ok(self.spares.contains(&off) && !spare::objects(self.fs.region())?.contains(&off))
+        Ok(self.spares.contains(&off) && !spare::objects(self.fs.memory())?.contains(&off))
     }
 
     /// A packed block and its inodes.
@@ -63,7 +63,7 @@ impl Pass<'_> {
             if let (Ok(_), Ok(Some(whole))) = (&seen.objects[0].1, fs.table().whole(off)) {
                 (seen.damaged, seen.used) = (!whole.is_whole, fs.table().used_of(block)?);
             }
-            match fs.region().load(Off::new(off))? {
+            match fs.memory().load(Off::new(off))? {
                 0 => {}
                 atimes => seen.objects.push((atimes, marks.check(atimes, tag::PACKING))),
             }

@@ -147,7 +147,7 @@ fn free_reserved(fs: &Fs, pass: &Pass) -> Result<()> {
     for (slot, inodes) in &pass.reserved {
         for ino in inodes {
             if let Some(place) = fs.table().place(*ino)? {
-                fs.region().install_byte(place.length, inode::reserved_by(*slot), 0)?;
+                fs.memory().install_byte(place.length, inode::reserved_by(*slot), 0)?;
             }
         }
     }
@@ -262,8 +262,8 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut G
 fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
     crate::inode::make_block_of(op, fs.table(), ROOT)?;
     let Some(place) = fs.table().place(ROOT)? else { return Ok("the root directory: no place for it".into()) };
-    let length = fs.region().read(place.length)?;
-    let mut raw: RawInode = fs.region().read(place.inode)?;
+    let length = fs.memory().read(place.length)?;
+    let mut raw: RawInode = fs.memory().read(place.inode)?;
     let lost = length != INODE as u8 && raw.kind != Kind::Directory as u8;
     if lost {
         raw = RawInode { generation: raw.generation, ..RawInode::new_zeroed() };
@@ -289,11 +289,11 @@ fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
 /// Settles which type an inode has, and that it is one.
 fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, told: Told) -> Result<String> {
     let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
-    if fs.region().read(place.length)? != INODE as u8 {
-        let raw: RawInode = fs.region().read(place.inode)?;
+    if fs.memory().read(place.length)? != INODE as u8 {
+        let raw: RawInode = fs.memory().read(place.inode)?;
         let known = told.names > 0 && told.kind == raw.kind;
         op.lock(&[ino])?;
-        fs.region().commit_byte(place.length, if known { INODE as u8 } else { 0 })?;
+        fs.memory().commit_byte(place.length, if known { INODE as u8 } else { 0 })?;
         let done = if known { "its length was lost, taken for an inode" } else { "could not be read, removed" };
         return Ok(format!("inode {ino}: {done}"));
     }
@@ -374,7 +374,7 @@ fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
 /// 2. One transaction, of the inode alone, makes it the directory's. What the old one had is swept.
 fn rebuild_dir(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     let mut kept = Vec::new();
-    dir::check(fs.region(), &fs.names(), &node.dir(), &mut |_| {}, &mut |name, e| {
+    dir::check(fs.memory(), &fs.names(), &node.dir(), &mut |_| {}, &mut |name, e| {
         kept.push((name.to_vec(), e));
     });
     let mut fresh = Dir::EMPTY;
@@ -392,7 +392,7 @@ fn rebuild_dir(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
 /// Adds an entry to a directory that nothing refers to yet, unless it has one of that name.
 fn add_beside(fs: &Fs, op: &mut Op, fresh: &mut Dir, name: &[u8], entry: Entry) -> Result<()> {
     let names = &fs.names();
-    if dir::lookup(fs.region(), names, fresh, name)?.is_some() {
+    if dir::lookup(fs.memory(), names, fresh, name)?.is_some() {
         return Ok(());
     }
     let mut larger = *fresh;
@@ -406,7 +406,7 @@ fn add_beside(fs: &Fs, op: &mut Op, fresh: &mut Dir, name: &[u8], entry: Entry) 
 /// Frees a directory that nothing refers to.
 fn free_beside(fs: &Fs, op: &mut Op, fresh: Dir) -> Result<()> {
     let mut objects = Vec::new();
-    dir::visit(fs.region(), &fresh, &mut |off, tag| objects.push((off, tag)))?;
+    dir::visit(fs.memory(), &fresh, &mut |off, tag| objects.push((off, tag)))?;
     let mut tx = op.tx()?;
     objects.into_iter().try_for_each(|(off, tag)| tx.free(off, tag))?;
     Ok(tx.commit()?)
@@ -416,7 +416,7 @@ fn free_beside(fs: &Fs, op: &mut Op, fresh: Dir) -> Result<()> {
 fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node, gone: &mut Gone) -> Result<String> {
     let names = &fs.names();
     let mut all = Vec::new();
-    dir::check(fs.region(), names, &node.dir(), &mut |_| {}, &mut |name, e| all.push((name.to_vec(), e)));
+    dir::check(fs.memory(), names, &node.dir(), &mut |_| {}, &mut |name, e| all.push((name.to_vec(), e)));
     let (mut dropped, mut corrected) = (0, 0);
     for (name, entry) in all {
         let target = fs.table().get(entry.ino)?;
@@ -450,13 +450,13 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node, gone: &mut Gone) -> Result
 fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>, gone: &mut Gone) -> Result<String> {
     let names = &fs.names();
     let (mut kept, mut dropped) = (false, 0);
-    for dir in 1..crate::inode::max_inodes(fs.region().size()) {
+    for dir in 1..crate::inode::max_inodes(fs.memory().size()) {
         let Ok(mut node) = fs.node(dir) else { continue };
         if !node.is_dir() {
             continue;
         }
         let mut found = Vec::new();
-        dir::check(fs.region(), names, &node.dir(), &mut |_| {}, &mut |name, e| {
+        dir::check(fs.memory(), names, &node.dir(), &mut |_| {}, &mut |name, e| {
             if e.ino == ino {
                 found.push(name.to_vec());
             }
@@ -486,7 +486,7 @@ fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>, gone: &mut Gone
 fn clear_dead(fs: &Fs, dead: Vec<DeadWord>) -> Result<Vec<String>> {
     let mut told = Vec::new();
     for DeadWord { at, perms } in dead {
-        fs.region().commit_word(at, 0)?;
+        fs.memory().commit_word(at, 0)?;
         if perms {
             fs.session().runtime().renumber();
         }
@@ -540,7 +540,7 @@ fn first_name(
 ) -> Result<(String, Option<Entry>)> {
     let mut tried = name.clone();
     for n in 1u64.. {
-        let found = dir::lookup(fs.region(), &fs.names(), &home.dir(), tried.as_bytes())?;
+        let found = dir::lookup(fs.memory(), &fs.names(), &home.dir(), tried.as_bytes())?;
         if will_do(&found) {
             return Ok((tried, found));
         }

@@ -117,8 +117,8 @@ impl Fs {
 impl Perms {
     /// Step 4 for the triples from `first` on.
     fn free(&self, fs: &Fs, first: u64, named: &Named) -> Result<u64> {
-        let (region, rt) = (fs.region(), fs.session().runtime());
-        if self.at(region, first)?.is_none() {
+        let (memory, rt) = (fs.memory(), fs.session().runtime());
+        if self.at(memory, first)?.is_none() {
             return Ok(0);
         }
         let mut op = fs.session().begin()?;
@@ -126,9 +126,9 @@ impl Perms {
         let mut tx = op.tx()?;
         let mut freed = 0;
         for id in (first..first + BATCH).filter(|id| !named.is_marked(*id) && !rt.is_number_noted(*id)) {
-            let Some(off) = self.at(region, id)? else { break };
+            let Some(off) = self.at(memory, id)? else { break };
             let mode = off.field::<u32>(offset_of!(RawPerm, mode));
-            if region.read(mode)? != 0 {
+            if memory.read(mode)? != 0 {
                 tx.set(mode, &0)?;
                 freed += 1;
             }

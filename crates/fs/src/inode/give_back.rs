@@ -30,7 +30,7 @@ pub fn give_back(session: &Session, table: Table, inodes: &Allocator) -> Result<
         if empty(table, table.block_outside(block)?)?.is_some() {
             let mut op = session.begin()?;
             if let Some(off) = unlink(&mut op, table, block)? {
-                inodes.make_from(session.region(), block);
+                inodes.make_from(session.memory(), block);
                 unlinked.push(off);
                 given += 1;
             }
@@ -46,7 +46,7 @@ pub fn give_back(session: &Session, table: Table, inodes: &Allocator) -> Result<
 /// The offset of a block, if it is there and empty.
 fn empty(table: Table, block: Block) -> Result<Option<u64>> {
     let Block::Plain(off) = block else { return Ok(None) };
-    let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
+    let lengths: [u8; PER_BLOCK as usize] = table.memory.read(Off::new(off))?;
     Ok((lengths == [0; PER_BLOCK as usize]).then_some(off))
 }
 
@@ -59,7 +59,7 @@ fn unlink(op: &mut Op, table: Table, block: u64) -> Result<Option<u64>> {
         return Ok(None);
     }
     match table.block_word(block)? {
-        Some(word) if table.region.install_word(word, off, 0)? => Ok(Some(off)),
+        Some(word) if table.memory.install_word(word, off, 0)? => Ok(Some(off)),
         _ => Ok(None),
     }
 }
@@ -69,9 +69,9 @@ pub(super) fn close(op: &Op, table: Table, off: u64, which: u16) -> Result<bool>
     let numbers = || (0..PER_BLOCK).filter(|n| which >> n & 1 == 1);
     let closed = reserved_by(op.slot());
     for n in numbers() {
-        if !table.region.install_byte(place_in(off, n).length, 0, closed)? {
+        if !table.memory.install_byte(place_in(off, n).length, 0, closed)? {
             for m in numbers().take_while(|m| *m < n) {
-                table.region.install_byte(place_in(off, m).length, closed, 0)?;
+                table.memory.install_byte(place_in(off, m).length, closed, 0)?;
             }
             return Ok(false);
         }
@@ -82,7 +82,7 @@ pub(super) fn close(op: &Op, table: Table, off: u64, which: u16) -> Result<bool>
 /// Frees what [`close`] has reserved.
 pub(super) fn reopen(op: &Op, table: Table, off: u64, which: u16) -> Result<()> {
     for n in (0..PER_BLOCK).filter(|n| which >> n & 1 == 1) {
-        table.region.install_byte(place_in(off, n).length, reserved_by(op.slot()), 0)?;
+        table.memory.install_byte(place_in(off, n).length, reserved_by(op.slot()), 0)?;
     }
     Ok(())
 }

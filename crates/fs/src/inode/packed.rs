@@ -47,7 +47,7 @@ pub struct Whole {
 impl Table<'_> {
     #[inline(never)]
     pub(super) fn check_packed(&self, off: u64) -> Result<()> {
-        self.region.resolve(off, tag::PACKED)?;
+        self.memory.resolve(off, tag::PACKED)?;
         Ok(())
     }
 
@@ -55,7 +55,7 @@ impl Table<'_> {
     #[inline(always)]
     pub(super) fn read_packed(&self, off: u64, ino: Ino, raw: &mut RawInode) -> Result<bool> {
         let seen = self.session.seen(ino);
-        let form = Form { off, check: self.region.load(Off::new(off + CHECK))? };
+        let form = Form { off, check: self.memory.load(Off::new(off + CHECK))? };
         if let Some(known) = seen.and_then(|seen| self.known.decoded.get(ino, seen, form)) {
             *raw = known;
             return Ok(true);
@@ -79,9 +79,9 @@ impl Table<'_> {
 
     #[inline(always)]
     fn decode(&self, off: u64, ino: Ino, raw: &mut RawInode) -> Result<bool> {
-        let end = off + self.region.resolve(off, tag::PACKED)?;
+        let end = off + self.memory.resolve(off, tag::PACKED)?;
         let n = ino % PER_BLOCK;
-        let atimes = self.region.load(Off::new(off))?;
+        let atimes = self.memory.load(Off::new(off))?;
         let head = self.packed_head(off, end)?;
         let Some(range) = head.place(n as usize) else { return Ok(false) };
         let at = off + CODED + range.start as u64;
@@ -108,7 +108,7 @@ impl Table<'_> {
     #[inline(always)]
     fn read_until<const N: usize>(&self, end: u64, at: u64, bytes: &mut [u8; N]) -> Result<()> {
         match at + N as u64 <= end {
-            true => Ok(self.region.read_bytes(at, bytes)?),
+            true => Ok(self.memory.read_bytes(at, bytes)?),
             false => self.read_last(end, at, bytes),
         }
     }
@@ -116,13 +116,13 @@ impl Table<'_> {
     #[cold]
     fn read_last(&self, end: u64, at: u64, bytes: &mut [u8]) -> Result<()> {
         let len = end.saturating_sub(at).min(bytes.len() as u64) as usize;
-        Ok(self.region.read_bytes(at, &mut bytes[..len])?)
+        Ok(self.memory.read_bytes(at, &mut bytes[..len])?)
     }
 
     /// That there are access times at this offset, and not a profile.
     #[inline(always)]
     fn check_atimes(&self, off: u64) -> Result<()> {
-        match self.region.resolve(off, tag::PACKING)? {
+        match self.memory.resolve(off, tag::PACKING)? {
             ATIMES => Ok(()),
             _ => Err(Error::Corrupt(format!("there are no access times of packed inodes at {off:#x}"))),
         }
@@ -131,7 +131,7 @@ impl Table<'_> {
     #[inline(always)]
     fn read_atime(&self, atimes: u64, n: u64, raw: &mut RawInode) -> Result<()> {
         self.check_atimes(atimes)?;
-        match self.region.load(Off::<u64>::new(atimes).index(n))? {
+        match self.memory.load(Off::<u64>::new(atimes).index(n))? {
             0 => {}
             time => raw.atime = time as i64,
         }
@@ -140,15 +140,15 @@ impl Table<'_> {
 
     /// The lengths of the inodes of the packed block at `off`; 0: not in use.
     pub(super) fn packed_lengths(&self, off: u64) -> Result<[u8; PER_BLOCK as usize]> {
-        let end = off + self.region.resolve(off, tag::PACKED)?;
+        let end = off + self.memory.resolve(off, tag::PACKED)?;
         Ok(self.packed_head(off, end)?.lengths)
     }
 
     /// Everything in the packed block at `off`, as far as it can be told; `None` if that is nothing.
     pub fn whole(&self, off: u64) -> Result<Option<Whole>> {
-        let cap = self.region.resolve(off, tag::PACKED)?;
+        let cap = self.memory.resolve(off, tag::PACKED)?;
         let mut bytes = vec![0; cap as usize];
-        self.region.read_bytes(off, &mut bytes)?;
+        self.memory.read_bytes(off, &mut bytes)?;
         let Some((raw, coded)) = bytes.split_first_chunk_mut::<{ size_of::<RawPacked>() }>() else { return Ok(None) };
         let raw: RawPacked = transmute!(*raw);
         let mut is_checked = false;
@@ -169,7 +169,7 @@ impl Table<'_> {
             }
         }
         let is_whole = is_checked && raw.bytes as usize == head.bytes() && lost.is_empty();
-        let atimes = self.region.load(Off::new(off))?;
+        let atimes = self.memory.load(Off::new(off))?;
         if atimes != 0 && self.check_atimes(atimes).is_ok() {
             for (n, inode) in (0..).zip(&mut inodes) {
                 inode.iter_mut().try_for_each(|inode| self.read_atime(atimes, n, inode))?;
@@ -181,24 +181,24 @@ impl Table<'_> {
     /// Sets the access time of a packed inode whose lock `op` holds; false if it is not packed.
     pub fn set_packed_atime(&self, op: &mut Op, ino: Ino, time: i64) -> Result<bool> {
         let Block::Packed(off) = self.block(ino / PER_BLOCK)? else { return Ok(false) };
-        let mut atimes = self.region.load(Off::new(off))?;
+        let mut atimes = self.memory.load(Off::new(off))?;
         if atimes == 0 {
             // 1.
             let made = super::zeroed(op, tag::PACKING, ATIMES)?;
             // 2.
-            atimes = match self.region.install_word(Off::new(off), 0, made)? {
+            atimes = match self.memory.install_word(Off::new(off), 0, made)? {
                 true => made,
                 false => {
                     let mut tx = op.tx()?;
                     tx.free(made, tag::PACKING)?;
                     tx.commit()?;
-                    self.region.load(Off::new(off))?
+                    self.memory.load(Off::new(off))?
                 }
             };
         }
         self.check_atimes(atimes)?;
         // 3.
-        self.region.commit_word(Off::<u64>::new(atimes).index(ino % PER_BLOCK), time as u64)?;
+        self.memory.commit_word(Off::<u64>::new(atimes).index(ino % PER_BLOCK), time as u64)?;
         Ok(true)
     }
 }

@@ -175,7 +175,7 @@ fn look(table: Table, block: u64, quiet_since: i64) -> Result<Option<[Option<Raw
     match table.block(block)? {
         Block::Plain(off) => look_plain(table, off, quiet_since),
         // A damaged one stays as it is.
-        Block::Packed(off) if table.region.load(Off::new(off))? != 0 => {
+        Block::Packed(off) if table.memory.load(Off::new(off))? != 0 => {
             Ok(table.whole(off)?.filter(|it| it.is_whole && read_before(table, it, quiet_since)).map(|it| it.inodes))
         }
         _ => Ok(None),
@@ -183,7 +183,7 @@ fn look(table: Table, block: u64, quiet_since: i64) -> Result<Option<[Option<Raw
 }
 
 fn look_plain(table: Table, off: u64, quiet_since: i64) -> Result<Option<[Option<RawInode>; N]>> {
-    let lengths: [u8; N] = table.region.read(Off::new(off))?;
+    let lengths: [u8; N] = table.memory.read(Off::new(off))?;
     let mut inodes = [None; N];
     for (n, inode) in inodes.iter_mut().enumerate() {
         match lengths[n] {
@@ -192,7 +192,7 @@ fn look_plain(table: Table, off: u64, quiet_since: i64) -> Result<Option<[Option
             // Somebody is about to use it.
             _ => return Ok(None),
         }
-        let raw: RawInode = table.region.read(place_in(off, n as u64).inode)?;
+        let raw: RawInode = table.memory.read(place_in(off, n as u64).inode)?;
         if !is_quiet(&raw, quiet_since) {
             return Ok(None);
         }
@@ -208,7 +208,7 @@ fn is_quiet(raw: &RawInode, since: i64) -> bool {
 }
 
 fn read_before(table: Table, it: &Whole, since: i64) -> bool {
-    let times = (0..PER_BLOCK).map(|n| table.region.load(Off::<u64>::new(it.atimes).index(n)).unwrap_or(0));
+    let times = (0..PER_BLOCK).map(|n| table.memory.load(Off::<u64>::new(it.atimes).index(n)).unwrap_or(0));
     times.max().is_none_or(|newest| (newest as i64) < since)
 }
 
@@ -276,13 +276,13 @@ impl Left {
     /// Has the table lead from one form of a block to the other; the old one is left, or the new one if somebody was first.
     fn lead(&mut self, op: &mut Op, table: Table, block: u64, old: Block, new: Block) -> Result<bool> {
         let led = match table.block_word(block)? {
-            Some(word) => table.region.install_word(word, old.word(), new.word())?,
+            Some(word) => table.memory.install_word(word, old.word(), new.word())?,
             None => false,
         };
         match if led { old } else { new } {
             Block::Plain(off) => self.0.push((off, tag::INODE_BLOCK)),
             Block::Packed(off) => {
-                let atimes = op.session().region().load(Off::new(off))?;
+                let atimes = op.session().memory().load(Off::new(off))?;
                 self.0.push((off, tag::PACKED));
                 self.0.extend((atimes != 0).then_some((atimes, tag::PACKING)));
             }
@@ -302,7 +302,7 @@ fn write_packed(op: &mut Op, table: Table, inodes: &[Option<RawInode>; N]) -> Re
     let made = tx.alloc(tag::PACKED, CODED + len as u64)?;
     tx.init_bytes(made.off, head.as_bytes())?;
     tx.init_bytes(made.off + CODED, coded)?;
-    let bytes = tx.region().resolve(made.off, tag::PACKED)?;
+    let bytes = tx.memory().resolve(made.off, tag::PACKED)?;
     tx.commit()?;
     Ok((made.off, bytes))
 }
@@ -341,7 +341,7 @@ pub fn salvage(op: &mut Op, table: Table, block: u64) -> Result<String> {
     let (first, last) = (block * PER_BLOCK, (block + 1) * PER_BLOCK - 1);
     let Some(whole) = table.whole(off)? else {
         // What it was, the sweep frees.
-        table.block_word(block)?.map_or(Ok(()), |word| table.region.commit_word(word, 0))?;
+        table.block_word(block)?.map_or(Ok(()), |word| table.memory.commit_word(word, 0))?;
         return Ok(format!("packed inode block {block}: inodes {first} to {last} could not be read, removed"));
     };
     // Whose the objects are that a damaged form leads to, and itself, nobody knows: the sweep does.
@@ -366,7 +366,7 @@ fn unpack_whole(
     }
     let spare = match memory {
         Memory::Heap => None,
-        Memory::Spare => Some(spare::take(table.region)?.ok_or(rustix::io::Errno::NOSPC)?),
+        Memory::Spare => Some(spare::take(table.memory)?.ok_or(rustix::io::Errno::NOSPC)?),
     };
     let mut tx = op.tx()?;
     let made = match spare {
@@ -387,8 +387,8 @@ pub fn count(table: Table) -> Result<Packed> {
         from = block + 1;
         let Block::Packed(off) = table.block_outside(block)? else { continue };
         // Others may unpack it meanwhile.
-        let Ok(bytes) = table.region.resolve(off, tag::PACKED) else { continue };
-        let atimes = match table.region.load(Off::new(off))? {
+        let Ok(bytes) = table.memory.resolve(off, tag::PACKED) else { continue };
+        let atimes = match table.memory.load(Off::new(off))? {
             0 => 0,
             _ => size_of::<crate::layout::AccessTimes>() as u64,
         };

@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use pram::{Off, Region, Session};
+use pram::{Memory, Off, Session};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
@@ -40,7 +40,7 @@ impl<'a> Table<'a> {
     fn read_profile(&self, n: u8) -> Result<&'a Profile> {
         let missing = || Error::Corrupt(format!("there is no profile {n} to read packed inodes with"));
         let known = self.known.profiles.0.get(usize::from(n)).ok_or_else(missing)?;
-        let profile = match stored(self.region, n).ok().flatten() {
+        let profile = match stored(self.memory, n).ok().flatten() {
             Some(profile) => profile,
             // What was stored under this number, and is lost.
             None if n == 0 => builtin().clone(),
@@ -51,7 +51,7 @@ impl<'a> Table<'a> {
 
     /// The numbers of the profiles that there are.
     pub fn profiles(&self) -> Result<Numbers> {
-        numbers(self.region)
+        numbers(self.memory)
     }
 
     /// Packs the inodes by the profile that makes the least of some of them; how many bytes that is.
@@ -70,25 +70,25 @@ impl<'a> Table<'a> {
     }
 }
 
-fn word(region: &Region, n: u8) -> Off<u64> {
-    region.root(root::PROFILES + u64::from(n))
+fn word(memory: &Memory, n: u8) -> Off<u64> {
+    memory.root(root::PROFILES + u64::from(n))
 }
 
 /// The profile that is stored under this number; the first copy that is whole.
-fn stored(region: &Region, n: u8) -> Result<Option<Profile>> {
-    let off = region.load(word(region, n))?;
+fn stored(memory: &Memory, n: u8) -> Result<Option<Profile>> {
+    let off = memory.load(word(memory, n))?;
     if off == 0 {
         return Ok(None);
     }
-    let cap = region.resolve(off, tag::PACKING)?;
-    let head: RawProfile = region.read(Off::new(off))?;
+    let cap = memory.resolve(off, tag::PACKING)?;
+    let head: RawProfile = memory.read(Off::new(off))?;
     let len = u64::from(head.len);
     if 2 * len + BODY > cap {
         return Ok(None);
     }
     let mut bytes = vec![0; len as usize];
     for copy in 0..2 {
-        region.read_bytes(off + BODY + copy * len, &mut bytes)?;
+        memory.read_bytes(off + BODY + copy * len, &mut bytes)?;
         if let Some(profile) = Profile::from_bytes(&bytes) {
             return Ok(Some(profile));
         }
@@ -98,7 +98,7 @@ fn stored(region: &Region, n: u8) -> Result<Option<Profile>> {
 
 /// Makes sure that there is a profile: the one that comes with the program is number 0.
 pub fn make_first(session: &Session, table: Table) -> Result<()> {
-    if table.region.load(word(table.region, 0))? == 0 {
+    if table.memory.load(word(table.memory, 0))? == 0 {
         install(session, 0, &builtin().to_bytes())?;
     }
     Ok(())
@@ -109,11 +109,11 @@ pub fn add(session: &Session, bytes: &[u8]) -> Result<u8> {
     let refused = |text: &str| Error::Pool(format!("the profile cannot be added: {text}"));
     Profile::from_bytes(bytes).ok_or_else(|| refused("it is damaged, or of another version"))?;
     for n in 0..PROFILES as u8 {
-        let region = session.region();
-        if region.load(word(region, n))? == 0 && install(session, n, bytes)? {
+        let memory = session.memory();
+        if memory.load(word(memory, n))? == 0 && install(session, n, bytes)? {
             return Ok(n);
         }
-        if stored(region, n)?.is_some_and(|there| there.to_bytes() == bytes) {
+        if stored(memory, n)?.is_some_and(|there| there.to_bytes() == bytes) {
             return Ok(n);
         }
     }
@@ -121,10 +121,10 @@ pub fn add(session: &Session, bytes: &[u8]) -> Result<u8> {
 }
 
 /// The numbers of the profiles that there are, ascending; with gaps where a repair took one away.
-pub fn numbers(region: &Region) -> Result<Numbers> {
+pub fn numbers(memory: &Memory) -> Result<Numbers> {
     let mut numbers = Numbers::new();
     for n in 0..PROFILES as u8 {
-        if region.load(word(region, n))? != 0 {
+        if memory.load(word(memory, n))? != 0 {
             numbers.push(n);
         }
     }
@@ -177,7 +177,7 @@ pub fn of(seen: &Seen) -> Profile {
 /// Would it take by each of the stored profiles so much more than by this one, a tenth, that this one is worth having?
 pub fn is_worth(table: Table, seen: &Seen, profile: &Profile) -> Result<bool> {
     let bits = |profile: &Profile| seen.bits(profile).iter().map(|(_, bits)| bits).sum::<u64>();
-    let there = numbers(table.region)?.into_iter().filter_map(|n| table.profile(n).ok());
+    let there = numbers(table.memory)?.into_iter().filter_map(|n| table.profile(n).ok());
     Ok(there.map(bits).min().is_none_or(|least| least > bits(profile) / 10 * 11))
 }
 
@@ -202,7 +202,7 @@ fn install(session: &Session, n: u8, bytes: &[u8]) -> Result<bool> {
             Err(e) => return Err(e),
             Ok(off) => {
                 // 2.
-                if session.region().install_word(word(session.region(), n), 0, off)? {
+                if session.memory().install_word(word(session.memory(), n), 0, off)? {
                     return Ok(true);
                 }
                 let mut tx = op.tx()?;
@@ -215,17 +215,17 @@ fn install(session: &Session, n: u8, bytes: &[u8]) -> Result<bool> {
 }
 
 /// The objects that profiles lie in.
-pub fn objects(region: &Region) -> Result<Vec<u64>> {
-    let words = (0..PROFILES as u8).map(|n| region.load(word(region, n)));
+pub fn objects(memory: &Memory) -> Result<Vec<u64>> {
+    let words = (0..PROFILES as u8).map(|n| memory.load(word(memory, n)));
     Ok(words.collect::<pram::Result<Vec<u64>>>()?.into_iter().filter(|off| *off != 0).collect())
 }
 
 /// Profiles of which no copy is whole: the number, and the word that leads there.
-pub fn lost(region: &Region) -> Result<Vec<(u8, Off<u64>)>> {
+pub fn lost(memory: &Memory) -> Result<Vec<(u8, Off<u64>)>> {
     let mut lost = Vec::new();
     for n in 0..PROFILES as u8 {
-        if region.load(word(region, n))? != 0 && stored(region, n).ok().flatten().is_none() {
-            lost.push((n, word(region, n)));
+        if memory.load(word(memory, n))? != 0 && stored(memory, n).ok().flatten().is_none() {
+            lost.push((n, word(memory, n)));
         }
     }
     Ok(lost)

@@ -5,7 +5,7 @@
 //! - One is kept: 1. It leads to the first. 2. The root word leads to it. A crash before leaks it.
 //! - One is taken: the root word leads to the next. A crash before something else leads to the block leaks it.
 
-use pram::{Off, Op, Region};
+use pram::{Memory, Off, Op};
 
 use crate::error::Result;
 use crate::layout::{root, tag, MAX_INODES, PER_BLOCK};
@@ -20,19 +20,19 @@ const NEXT: u64 = PER_BLOCK;
 /// Keeps some of these blocks, if there are too few; gives back the others. In an operation that holds no locks, or that holds up
 /// everybody else.
 pub fn keep(op: &mut Op, mut blocks: Vec<u64>) -> Result<Vec<u64>> {
-    let region = op.session().region();
-    if blocks.is_empty() || objects(region)?.len() >= KEPT {
+    let memory = op.session().memory();
+    if blocks.is_empty() || objects(memory)?.len() >= KEPT {
         return Ok(blocks);
     }
     op.unlock();
     op.lock(&[KEY])?;
-    let mut more = KEPT.saturating_sub(objects(region)?.len());
+    let mut more = KEPT.saturating_sub(objects(memory)?.len());
     while more > 0 {
         let Some(off) = blocks.pop() else { break };
         // 1.
-        region.commit_word(Off::new(off + NEXT), region.load(region.root(root::SPARE))?)?;
+        memory.commit_word(Off::new(off + NEXT), memory.load(memory.root(root::SPARE))?)?;
         // 2.
-        region.commit_word(region.root(root::SPARE), off)?;
+        memory.commit_word(memory.root(root::SPARE), off)?;
         more -= 1;
     }
     op.unlock();
@@ -40,22 +40,22 @@ pub fn keep(op: &mut Op, mut blocks: Vec<u64>) -> Result<Vec<u64>> {
 }
 
 /// Takes one, if there is any; with the lock held.
-pub fn take(region: &Region) -> Result<Option<u64>> {
-    let off = region.load(region.root(root::SPARE))?;
+pub fn take(memory: &Memory) -> Result<Option<u64>> {
+    let off = memory.load(memory.root(root::SPARE))?;
     if off == 0 {
         return Ok(None);
     }
-    region.resolve(off, tag::INODE_BLOCK)?;
-    region.commit_word(region.root(root::SPARE), region.load(Off::new(off + NEXT))?)?;
+    memory.resolve(off, tag::INODE_BLOCK)?;
+    memory.commit_word(memory.root(root::SPARE), memory.load(Off::new(off + NEXT))?)?;
     Ok(Some(off))
 }
 
 /// All of them, as far as the chain can be followed.
-pub fn objects(region: &Region) -> Result<Vec<u64>> {
-    let (mut all, mut off) = (Vec::new(), region.load(region.root(root::SPARE))?);
-    while off != 0 && all.len() < KEPT && region.resolve(off, tag::INODE_BLOCK).is_ok() {
+pub fn objects(memory: &Memory) -> Result<Vec<u64>> {
+    let (mut all, mut off) = (Vec::new(), memory.load(memory.root(root::SPARE))?);
+    while off != 0 && all.len() < KEPT && memory.resolve(off, tag::INODE_BLOCK).is_ok() {
         all.push(off);
-        off = region.load(Off::new(off + NEXT))?;
+        off = memory.load(Off::new(off + NEXT))?;
     }
     Ok(all)
 }

@@ -67,7 +67,7 @@ impl Cleaning<'_> {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
                 let mut pages = HashMap::new();
-                file::places(self.fs.region(), content, &mut |page, place| {
+                file::places(self.fs.memory(), content, &mut |page, place| {
                     if let Some(place) = place {
                         pages.insert(place, page);
                     }
@@ -93,7 +93,7 @@ impl Cleaning<'_> {
             // In a torn look the map would be wrong too, and is made anew.
             self.moved.borrow_mut().clear();
             match self.page_of(owner, place, &content)? {
-                Some(page) => Ok(file::leads_to(self.fs.region(), &content, page, place)?.is_some()),
+                Some(page) => Ok(file::leads_to(self.fs.memory(), &content, page, place)?.is_some()),
                 None => Ok(false),
             }
         };

@@ -104,7 +104,7 @@ impl Union {
                     if raw.kind != Kind::Regular as u8 || !content.is_large() {
                         return Ok(());
                     }
-                    file::places(fs.region(), &content, &mut |page, place| {
+                    file::places(fs.memory(), &content, &mut |page, place| {
                         let owner = Owner { ino, generation: raw.generation, page };
                         of_one.extend(place.filter(|place| wanted(*place)).map(|place| (owner, place)));
                     })

@@ -115,7 +115,7 @@ impl Fs {
         if node.raw.xattr == 0 {
             return Ok(());
         }
-        if let Some(old) = xattr::get(self.region(), node.raw.xattr, acl::ACCESS)? {
+        if let Some(old) = xattr::get(self.memory(), node.raw.xattr, acl::ACCESS)? {
             let new = acl::chmod(&old, mode)?;
             xattr::set(tx, &mut node.raw.xattr, acl::ACCESS, &new, super::SetXattr::Any)?;
         }
@@ -207,7 +207,7 @@ impl Fs {
             };
         };
         let at = place.inode.field::<u64>(std::mem::offset_of!(RawInode, atime));
-        Ok(self.region().commit_word(at, time.0 as u64)?)
+        Ok(self.memory().commit_word(at, time.0 as u64)?)
     }
 }
 

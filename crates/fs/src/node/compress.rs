@@ -118,7 +118,7 @@ impl Fs {
                 match file::is_compressed(&c) {
                     true => {
                         let end = offset.saturating_add(buf.len() as u64);
-                        file::copy_out(self.region(), &c, offset, end, copied).map(|()| true)
+                        file::copy_out(self.memory(), &c, offset, end, copied).map(|()| true)
                     }
                     false => Ok(false),
                 }
@@ -141,7 +141,7 @@ impl Fs {
         let found = self.session().read(ino, || {
             let c = content_of(ino, &self.raw(ino)?);
             match file::is_compressed(&c) {
-                true => file::copy_out(self.region(), &c, 0, first.len() as u64, &mut copied).map(|()| true),
+                true => file::copy_out(self.memory(), &c, 0, first.len() as u64, &mut copied).map(|()| true),
                 false => Ok(false),
             }
         });
@@ -168,7 +168,7 @@ impl Fs {
             let Some(raw) = self.table().get(ino)? else { return Ok::<_, Error>(false) };
             let c = content_of(ino, &raw);
             match raw.kind == Kind::Regular as u8 && file::is_compressed(&c) {
-                true => file::copy_out(self.region(), &c, 0, c.size, &mut copied).map(|()| true),
+                true => file::copy_out(self.memory(), &c, 0, c.size, &mut copied).map(|()| true),
                 false => Ok(false),
             }
         })?;
@@ -184,14 +184,14 @@ impl Fs {
     pub(super) fn prepare_compressed(&self, op: &mut Op, node: &mut Node, others: Writers) -> Result<()> {
         let (ino, generation, c) = (node.ino, node.raw.generation, node.content());
         let mut copied = Copied::default();
-        file::copy_out(self.region(), &c, 0, c.size, &mut copied).map_err(|e| of_inode(ino, e))?;
+        file::copy_out(self.memory(), &c, 0, c.size, &mut copied).map_err(|e| of_inode(ino, e))?;
         let plain = op.outside(|| self.decode_all(&copied))?.map_err(|e| of_inode(ino, e))?;
         self.lock_content(op, ino, node, others)?;
         if node.raw.generation != generation {
             return Err(Errno::STALE.into());
         }
         // If it is other content by now, the change finds that out.
-        if file::is_compressed(&node.content()) && copied.is_still(self.region(), &node.content())? {
+        if file::is_compressed(&node.content()) && copied.is_still(self.memory(), &node.content())? {
             op.unseen(|op| self.expand_locked(op, node, &plain, Trial::None))?;
         }
         node.touch(self.stamp([&*node]));
@@ -215,7 +215,7 @@ impl Fs {
             self.read_node(ino, &mut node)?;
             let c = node.content();
             match node.raw.kind == Kind::Regular as u8 && file::is_compressed(&c) {
-                true => file::copy_out(self.region(), &c, 0, c.size, &mut copied).map(|()| true),
+                true => file::copy_out(self.memory(), &c, 0, c.size, &mut copied).map(|()| true),
                 false => Ok(false),
             }
         })?;
@@ -227,7 +227,7 @@ impl Fs {
         self.with_memory(|op| {
             op.lock(&[ino])?;
             self.read_node(at, &mut node)?;
-            if !file::is_compressed(&node.content()) || !copied.is_still(self.region(), &node.content())? {
+            if !file::is_compressed(&node.content()) || !copied.is_still(self.memory(), &node.content())? {
                 return Ok(false);
             }
             self.expand_locked(op, &mut node, &plain, trial).map(|()| true)
@@ -259,7 +259,7 @@ impl Fs {
         self.writable()?;
         // 1.
         let Some((seen, plain, copied)) = self.copy_plain(ino, method.codec())? else { return Ok(Compressed::AsItIs) };
-        let before = file::allocated(self.region(), &content_of(ino, &seen));
+        let before = file::allocated(self.memory(), &content_of(ino, &seen));
         // 2.
         let encoded = match worth::is_worth(&plain) {
             true => codec::encode(&plain, method),
@@ -298,8 +298,8 @@ impl Fs {
             let mut c = node.content();
             let is_same = is_as_seen(&node.raw, &seen)
                 && match &copied {
-                    Some(copied) => copied.is_still(self.region(), &c)?,
-                    None => file::is_plain(self.region(), &c, Some(&plain))?,
+                    Some(copied) => copied.is_still(self.memory(), &c)?,
+                    None => file::is_plain(self.memory(), &c, Some(&plain))?,
                 };
             if !is_same || !self.is_newest_dictionary(encoded.dictionary) {
                 return Ok(Compressed::Busy);
@@ -328,10 +328,10 @@ impl Fs {
                 return Ok(None);
             }
             if file::is_compressed(&c) {
-                file::copy_out(self.region(), &c, 0, c.size, &mut copied)?;
-            } else if file::is_plain(self.region(), &c, None)? {
+                file::copy_out(self.memory(), &c, 0, c.size, &mut copied)?;
+            } else if file::is_plain(self.memory(), &c, None)? {
                 plain.resize(c.size as usize, 0);
-                file::read(self.region(), &c, 0, &mut plain, |_, _| {})?;
+                file::read(self.memory(), &c, 0, &mut plain, |_, _| {})?;
             } else {
                 return Ok(None);
             }
@@ -398,7 +398,7 @@ impl Fs {
         for chunk in plain.chunks_mut(codec::CHUNK) {
             let mut copied = Copied::default();
             let end = at + chunk.len() as u64;
-            let done = file::copy_out(self.region(), c, at, end, &mut copied).and_then(|()| {
+            let done = file::copy_out(self.memory(), c, at, end, &mut copied).and_then(|()| {
                 let dictionary = self.dictionary(copied.dictionary())?;
                 copied.decode(dictionary.as_deref(), at, chunk)
             });

@@ -60,7 +60,7 @@ impl Fs {
         let done = self.session().read(ino, || {
             self.read_regular(ino, node)?;
             let found = |at, len| ubj::note_hit(self.session(), at, len, flags.kept);
-            file::read(self.region(), &node.content(), offset, buf, found)
+            file::read(self.memory(), &node.content(), offset, buf, found)
         });
         match done {
             Err(Error::Elsewhere) => self.read_elsewhere(ino, offset, buf, flags, node),
@@ -308,7 +308,7 @@ impl Fs {
     /// Does the file's block have a tail that could be given back?
     #[inline(always)]
     fn has_tail(&self, node: &Node) -> bool {
-        file::has_slack(self.region(), &node.content())
+        file::has_slack(self.memory(), &node.content())
     }
 
     /// [`note_tail`](Self::note_tail) of a file that has one.
@@ -461,7 +461,7 @@ impl Fs {
             return Err(full);
         }
         self.read_again(node)?;
-        let has_memory = file::has_memory(self.region(), &node.content(), start, piece.len() as u64)?;
+        let has_memory = file::has_memory(self.memory(), &node.content(), start, piece.len() as u64)?;
         if !has_memory && !flags.write_back {
             return Err(full);
         }
@@ -682,8 +682,8 @@ impl Fs {
                 check_regular(&raw)?;
                 let c = super::content_of(ino, &raw);
                 match what {
-                    Seek::Data => file::seek_data(self.region(), &c, from),
-                    Seek::Hole => file::seek_hole(self.region(), &c, from),
+                    Seek::Data => file::seek_data(self.memory(), &c, from),
+                    Seek::Hole => file::seek_hole(self.memory(), &c, from),
                 }
             })?;
             match sought {

@@ -144,7 +144,7 @@ impl Fs {
         match linked {
             Ok(()) if retain => self.retain(made.ino, 1)?,
             Ok(()) => {}
-            Err(_) => self.inodes.unreserve(self.region(), made.place)?,
+            Err(_) => self.inodes.unreserve(self.memory(), made.place)?,
         }
         linked
     }
@@ -228,7 +228,7 @@ impl Fs {
         parent: Ino,
     ) -> Result<()> {
         let last = place.inode.field::<u32>(std::mem::offset_of!(RawInode, generation));
-        *raw = fresh(new.kind, perm, next_generation(self.region().read(last)?), self.tick());
+        *raw = fresh(new.kind, perm, next_generation(self.memory().read(last)?), self.tick());
         (raw.settings, raw.delay) = (inherited.settings.bits, inherited.settings.delay);
         match new.kind {
             Kind::Directory => {
@@ -311,7 +311,7 @@ impl Fs {
     /// other file systems: `mkdir -p` and opening what exists rely on it.
     #[inline(always)]
     fn permit_new_entry(&self, dir: &Node, name: &[u8], caller: &Caller) -> Result<Vacancy> {
-        let Some(at) = dir::vacancy(self.region(), &self.names(), &dir.dir(), name)? else {
+        let Some(at) = dir::vacancy(self.memory(), &self.names(), &dir.dir(), name)? else {
             self.permit(&dir.raw, caller, want::EXEC)?;
             return Err(Errno::EXIST.into());
         };
@@ -359,7 +359,7 @@ impl Fs {
         })();
         if done.is_err() {
             self.session().release(made.ino, 1);
-            self.inodes.unreserve(self.region(), made.place)?;
+            self.inodes.unreserve(self.memory(), made.place)?;
         }
         done.map(|()| made)
     }

@@ -1,4 +1,4 @@
-//! The pool's dictionaries, by which cold content is compressed: in the region, twice, and prepared in this process.
+//! The pool's dictionaries, by which cold content is compressed: in the memory, twice, and prepared in this process.
 //!
 //! Each of the two copies is a list of its own, from a root word on, newest first: damage to one leaves the other. Dictionaries do not
 //! change, and their numbers are not used again. Content is compressed with the newest only, so no other gets users; one that is not the
@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use pram::{Off, Op, Region, Session};
+use pram::{Memory, Off, Op, Session};
 use zerocopy::IntoBytes;
 
 use super::{content_of, Fs};
@@ -53,7 +53,7 @@ pub(crate) struct Listed {
 }
 
 /// The dictionaries of one list. Fails at the first that is no object of this type.
-pub(crate) fn list(r: &Region, copy: usize) -> Result<Vec<Listed>> {
+pub(crate) fn list(r: &Memory, copy: usize) -> Result<Vec<Listed>> {
     let (mut found, mut at) = (Vec::new(), r.load(r.root(root::DICTIONARIES[copy]))?);
     while at != 0 {
         let cap = r.resolve(at, tag::DICTIONARY)?;
@@ -73,7 +73,7 @@ pub(crate) fn list(r: &Region, copy: usize) -> Result<Vec<Listed>> {
 
 impl Listed {
     /// The dictionary, if it is whole.
-    pub fn read(&self, r: &Region) -> Result<Dictionary> {
+    pub fn read(&self, r: &Memory) -> Result<Dictionary> {
         let mut bytes = vec![0; self.head.len as usize];
         r.read_bytes(self.off + HEAD, &mut bytes)?;
         match self.head.number != 0 && checksum(&self.head, &bytes) == self.head.check {
@@ -102,7 +102,7 @@ pub(crate) struct Survey {
 pub(crate) fn survey(session: &Session) -> Result<Survey> {
     session.read(KEY, || {
         let mut seen = Survey { whole: Vec::new(), problems: Vec::new(), objects: Vec::new() };
-        let r = session.region();
+        let r = session.memory();
         let mut numbers = [Vec::new(), Vec::new()];
         for (copy, found) in numbers.iter_mut().enumerate() {
             match list(r, copy) {
@@ -148,7 +148,7 @@ impl Fs {
 
     #[cold]
     fn load_dictionary(&self, number: u16) -> Result<Arc<Dictionary>> {
-        let r = self.region();
+        let r = self.memory();
         let found = self.session().read(KEY, || {
             let mut last = None;
             for copy in 0..root::DICTIONARIES.len() {
@@ -169,7 +169,7 @@ impl Fs {
 
     /// The number of the newest, or 0; for whoever is inside an operation or section of [`KEY`], or takes it for a hint.
     fn newest_number(&self) -> Result<u16> {
-        Ok(list(self.region(), 0)?.first().map_or(0, |one| one.head.number))
+        Ok(list(self.memory(), 0)?.first().map_or(0, |one| one.head.number))
     }
 
     /// The dictionary by which content is compressed now, if there is one.
@@ -185,7 +185,7 @@ impl Fs {
 
     /// What the newest was made of, in MiB, if there is one.
     pub(crate) fn newest_was_of(&self) -> Result<Option<u32>> {
-        self.session().read(KEY, || Ok(list(self.region(), 0)?.first().map(|one| one.head.of)))
+        self.session().read(KEY, || Ok(list(self.memory(), 0)?.first().map(|one| one.head.of)))
     }
 
     /// Adds a dictionary, from then on the newest: `bytes` from training, or any bytes that files have in common, when there were so many MiB of small
@@ -197,7 +197,7 @@ impl Fs {
 
     fn add_dictionary_in(&self, op: &mut Op, bytes: &[u8], of: u32) -> Result<Option<u16>> {
         op.lock(&[KEY])?;
-        let r = self.region();
+        let r = self.memory();
         let lists = [list(r, 0)?, list(r, 1)?];
         let newest = lists.iter().filter_map(|list| list.first()).map(|one| one.head.number).max().unwrap_or(0);
         let Some(number) = newest.checked_add(1) else { return Ok(None) };
@@ -220,7 +220,7 @@ impl Fs {
     /// Frees the dictionaries that nothing names any more, but for the newest; how many. Steps 1 to 3.
     pub fn drop_unused_dictionaries(&self) -> Result<usize> {
         self.writable()?;
-        let numbers = |copy| self.session().read(KEY, || list(self.region(), copy));
+        let numbers = |copy| self.session().read(KEY, || list(self.memory(), copy));
         let (first, second) = (numbers(0)?, numbers(1)?);
         let old: Vec<u16> = first.iter().skip(1).map(|one| one.head.number).collect();
         if old.is_empty() || second.len() != first.len() {
@@ -245,7 +245,7 @@ impl Fs {
             let number = self.session().read(ino, || {
                 let Some(raw) = self.table().get(ino)? else { return Ok(0) };
                 match raw.kind == Kind::Regular as u8 {
-                    true => file::dictionary_of(self.region(), &content_of(ino, &raw)),
+                    true => file::dictionary_of(self.memory(), &content_of(ino, &raw)),
                     false => Ok(0),
                 }
             })?;
@@ -257,7 +257,7 @@ impl Fs {
 
     fn take_out(&self, op: &mut Op, number: u16) -> Result<()> {
         op.lock(&[KEY])?;
-        let r = self.region();
+        let r = self.memory();
         let lists = [list(r, 0)?, list(r, 1)?];
         let mut tx = op.tx()?;
         for (word, list) in root::DICTIONARIES.into_iter().zip(&lists) {
@@ -275,7 +275,7 @@ impl Fs {
     /// Makes both lists what is left whole of them, of which nobody has to be told; for repair. How many there are.
     pub(crate) fn mend_dictionaries(&self, op: &mut Op) -> Result<usize> {
         op.lock(&[KEY])?;
-        let r = self.region();
+        let r = self.memory();
         let mut whole: Vec<Dictionary> = Vec::new();
         for copy in 0..root::DICTIONARIES.len() {
             for one in readable(r, copy) {
@@ -313,7 +313,7 @@ impl Fs {
 }
 
 /// What can be read of a list, up to where it is damaged.
-fn readable(r: &Region, copy: usize) -> Vec<Dictionary> {
+fn readable(r: &Memory, copy: usize) -> Vec<Dictionary> {
     let (mut found, mut at) = (Vec::new(), r.load(r.root(root::DICTIONARIES[copy])).unwrap_or(0));
     for _ in 0..MOST {
         let Ok(cap) = r.resolve(at, tag::DICTIONARY) else { break };

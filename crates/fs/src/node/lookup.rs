@@ -129,7 +129,7 @@ impl Fs {
     /// The entry of a directory that the caller holds or reads optimistically.
     #[inline(always)]
     pub(super) fn find(&self, d: &RawInode, name: &[u8]) -> Result<Option<dir::Entry>> {
-        dir::lookup(self.region(), &self.names(), &Dir::of(d), name)
+        dir::lookup(self.memory(), &self.names(), &Dir::of(d), name)
     }
 
     /// What the public attributes are of an inode that was seen, is not locked and not being read.
@@ -142,9 +142,9 @@ impl Fs {
     fn attr_with(&self, ino: Ino, raw: &RawInode, perm: RawPerm) -> Result<Attr> {
         let kind = raw.file_kind()?;
         let blocks = match kind {
-            Kind::Regular | Kind::Symlink => file::allocated(self.region(), &content_of(ino, raw)).div_ceil(512),
+            Kind::Regular | Kind::Symlink => file::allocated(self.memory(), &content_of(ino, raw)).div_ceil(512),
             // Outside a section the bucket that `raw` knows may be gone: no reason to fail.
-            Kind::Directory => dir::allocated(self.region(), &Dir::of(raw)).unwrap_or(0).div_ceil(512),
+            Kind::Directory => dir::allocated(self.memory(), &Dir::of(raw)).unwrap_or(0).div_ceil(512),
             _ => 0,
         };
         Ok(Attr {
@@ -387,7 +387,7 @@ impl Fs {
                 return Err(Errno::INVAL.into());
             }
             let mut target = vec![0; raw.size.min(crate::attr::SYMLINK_MAX as u64) as usize];
-            let n = file::read(self.region(), &content_of(at.ino, &raw), 0, &mut target, |_, _| {})?;
+            let n = file::read(self.memory(), &content_of(at.ino, &raw), 0, &mut target, |_, _| {})?;
             target.truncate(n);
             Ok(target)
         })

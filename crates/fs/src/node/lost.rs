@@ -35,7 +35,7 @@ impl Fs {
         let mut c = node.content();
         let (mut edit, mut punched) = (self.edit_of(&mut tx, &node.raw), Vec::with_capacity(lost.len()));
         for (page, place) in lost {
-            let is_it = file::is_on_disk(self.region(), &c, *page, *place)?;
+            let is_it = file::is_on_disk(self.memory(), &c, *page, *place)?;
             if is_it {
                 file::punch(&mut edit, &mut c, page * PAGE, PAGE)?;
             }

@@ -267,7 +267,7 @@ impl Drop for Fs {
 }
 
 impl Fs {
-    /// Makes an empty file system in a freshly formatted region. `root`: owner, group and mode of `/`.
+    /// Makes an empty file system in a freshly formatted memory. `root`: owner, group and mode of `/`.
     pub fn format(session: &Session, root: (u32, u32, u32), hash_key: u64) -> Result<()> {
         let mut op = session.begin()?;
         let inodes = inode::format(&mut op)?;
@@ -291,30 +291,30 @@ impl Fs {
         tx.set(place.length, &(crate::layout::INODE as u8))?;
         let block = tx.alloc(tag::SUPER, size_of::<Super>() as u64)?;
         tx.init(Off::new(block.off), &sup)?;
-        tx.set(session.region().root(root::SUPER), &block.off)?;
+        tx.set(session.memory().root(root::SUPER), &block.off)?;
         Ok(tx.commit()?)
     }
 
-    /// The file system in the region that `session` is attached to, for which this makes room.
+    /// The file system in the memory that `session` is attached to, for which this makes room.
     pub(crate) fn below(session: Session, policy: Policy, above: &'static dyn MakesRoom) -> Result<Fs> {
-        let region = session.region();
-        let at = region.load(region.root(root::SUPER))?;
+        let memory = session.memory();
+        let at = memory.load(memory.root(root::SUPER))?;
         if at == 0 {
             return Err(Error::Pool(
                 "the region holds no file system: its format was interrupted; format it again".into(),
             ));
         }
-        region.resolve(at, tag::SUPER)?;
-        let sup: Super = region.read(Off::new(at))?;
+        memory.resolve(at, tag::SUPER)?;
+        let sup: Super = memory.read(Off::new(at))?;
         if sup.magic != SUPER_MAGIC {
             return Err(Error::Corrupt("the superblock is not one".into()));
         }
-        region.resolve(sup.inodes.raw(), tag::INODE_TABLE)?;
+        memory.resolve(sup.inodes.raw(), tag::INODE_TABLE)?;
         // Chunks of triples have the same type, and are smaller.
-        if region.resolve(sup.perms.raw(), tag::PERM)? < crate::layout::PERM_CHUNKS * 8 {
+        if memory.resolve(sup.perms.raw(), tag::PERM)? < crate::layout::PERM_CHUNKS * 8 {
             return Err(Error::Corrupt("the superblock does not refer to the permission table".into()));
         }
-        let inodes = Allocator::new(region.geo.slots as u32);
+        let inodes = Allocator::new(memory.geo.slots as u32);
         let stop_watching = std::sync::atomic::AtomicBool::new(false);
         let fs = Fs {
             perms: Perms::new(sup.perms),
@@ -389,8 +389,8 @@ impl Fs {
     }
 
     #[inline(always)]
-    pub fn region(&self) -> &pram::Region {
-        self.session.region()
+    pub fn memory(&self) -> &pram::Memory {
+        self.session.memory()
     }
 
     /// The first inode that is in use from `from` on.

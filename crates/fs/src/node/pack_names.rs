@@ -116,7 +116,7 @@ impl Fs {
                 let mut found = PackedNames::default();
                 if let Some(raw) = self.table().get(ino)?.filter(RawInode::is_dir) {
                     dir::each_packed(
-                        self.region(),
+                        self.memory(),
                         &self.names(),
                         &Dir::of(&raw),
                         &mut |plain_bytes, packed_bytes| {

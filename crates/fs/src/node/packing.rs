@@ -86,7 +86,7 @@ impl Fs {
 
     /// The end of the inode table, in blocks.
     pub fn inode_blocks(&self) -> u64 {
-        crate::inode::max_inodes(self.region().size()) / PER_BLOCK
+        crate::inode::max_inodes(self.memory().size()) / PER_BLOCK
     }
 
     /// The offset of the word that leads to a block of inodes, for tests and tools; 0: there is none.
@@ -114,7 +114,7 @@ impl Fs {
 
     /// The same of those that have not changed since then, if the pool has no profile of its own, and of those enough.
     pub fn train_first_profile(&self, quiet_since: Time) -> Result<()> {
-        match profiles::numbers(self.region())?.len() <= 1 && self.count_inodes()? >= WORTH as u64 {
+        match profiles::numbers(self.memory())?.len() <= 1 && self.count_inodes()? >= WORTH as u64 {
             true => self.train_on(quiet_since, WORTH).map(|_| ()),
             false => Ok(()),
         }
@@ -126,7 +126,7 @@ impl Fs {
         let seen = self.sample(quiet_since, |raw| raw.times() == Times::Seconds, WORTH_SECONDS)?;
         let Some(seen) = seen else { return Ok(None) };
         let profile = profiles::of(&seen);
-        match profiles::numbers(self.region())?.len() < PROFILES && profiles::is_worth(self.table(), &seen, &profile)? {
+        match profiles::numbers(self.memory())?.len() < PROFILES && profiles::is_worth(self.table(), &seen, &profile)? {
             true => self.add_profile(&profile.to_bytes()).map(Some),
             false => Ok(None),
         }
@@ -149,7 +149,7 @@ impl Fs {
         let read = self.session().read(ino, || {
             found.clear();
             match raw.is_dir() {
-                true => dir::read(self.region(), &self.names(), &self.dir_node(ino)?.dir(), 0, &mut |_, name, _| {
+                true => dir::read(self.memory(), &self.names(), &self.dir_node(ino)?.dir(), 0, &mut |_, name, _| {
                     found.push(name.to_vec());
                     found.len() < NAMES
                 }),

@@ -86,7 +86,7 @@ impl Fs {
         self.before_waiting()?;
         let (ino, generation) = (node.ino, node.raw.generation);
         let (off, end) = range(node);
-        *needed = file::needed(self.region(), &node.content(), off, end)?;
+        *needed = file::needed(self.memory(), &node.content(), off, end)?;
         // 2.
         *tries += 1;
         let places: Missing = needed.iter().map(|(_, place)| *place).collect();
@@ -136,7 +136,7 @@ impl Fs {
                 missing.clear();
                 self.read_regular(ino, node)?;
                 let found = |at, len| ubj::note_hit(self.session(), at, len, flags.kept);
-                file::read_with(self.region(), &node.content(), offset, buf, (&fetched, &mut missing), found)
+                file::read_with(self.memory(), &node.content(), offset, buf, (&fetched, &mut missing), found)
             });
             match done {
                 Err(Error::Elsewhere) if file::is_compressed(&node.content()) => return Ok(None),
@@ -161,7 +161,7 @@ impl Fs {
     /// Says which bytes of a range could not be read, if disks are why.
     fn tell_unreadable(&self, ino: Ino, (offset, len): (u64, u64), content: &Content, fetched: &Fetched) {
         // What has changed meanwhile needs not be told.
-        let look = || file::unfetched(self.region(), content, offset, len, fetched);
+        let look = || file::unfetched(self.memory(), content, offset, len, fetched);
         for (at, place) in self.session().read(ino, look).unwrap_or_default() {
             self.tell_unfetched(ino, at, place, fetched);
         }
@@ -181,7 +181,7 @@ impl Fs {
             self.session().read(ino, || {
                 places.clear();
                 self.read_regular(ino, node)?;
-                file::on_disk(self.region(), &node.content(), pages.clone(), &mut places)
+                file::on_disk(self.memory(), &node.content(), pages.clone(), &mut places)
             })?;
             union.read_ahead(self.session(), &places);
         }

@@ -59,7 +59,7 @@ impl Fs {
             let raw = self.raw_dir(ino)?;
             let d = Dir::of(&raw);
             let cookie = if cookie <= 2 { 0 } else { cookie };
-            dir::read(self.region(), &self.names(), &d, cookie, &mut |next, name, entry| {
+            dir::read(self.memory(), &self.names(), &d, cookie, &mut |next, name, entry| {
                 batch.names.extend_from_slice(name);
                 batch.entries.push((next, entry.ino, entry.kind, batch.names.len()));
                 batch.entries.len() < BATCH

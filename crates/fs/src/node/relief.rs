@@ -94,8 +94,8 @@ impl Fs {
 
     /// Are fewer segments free, and none to be had, than this, or in a small pool than its part?
     pub(crate) fn is_down_to(&self, segments: u64) -> bool {
-        let region = self.session().region();
-        let all = region.geo.heap_segments(region.size());
+        let memory = self.session().memory();
+        let all = memory.geo.heap_segments(memory.size());
         self.obtainable() == 0 && self.session().runtime().spare() < segments.min(all * segments / SMALL)
     }
 

@@ -128,7 +128,7 @@ impl Fs {
 
     #[inline(always)]
     fn spot(&self, dir: &Node, name: &[u8]) -> Result<Option<EntryPlace>> {
-        dir::spot(self.region(), &self.names(), &dir.dir(), name)
+        dir::spot(self.memory(), &self.names(), &dir.dir(), name)
     }
 
     /// May `caller` remove the name of `node` from `dir`? The sticky bit reserves that to the owners.
@@ -200,7 +200,7 @@ impl Fs {
         }
         let idle = self.session().read(ino, || {
             let Some((nlink, kind, content)) = self.table().summary(ino)? else { return Ok(true) };
-            let slack = kind == Kind::Regular as u8 && file::has_slack(self.region(), &content);
+            let slack = kind == Kind::Regular as u8 && file::has_slack(self.memory(), &content);
             Ok::<_, crate::Error>(nlink > 0 && !slack)
         });
         if !idle.unwrap_or(true) {
@@ -213,7 +213,7 @@ impl Fs {
     #[inline(never)]
     fn finish(&self, ino: Ino) {
         let Ok(raw) = self.snapshot(ino) else { return };
-        let slack = raw.kind == Kind::Regular as u8 && file::has_slack(self.region(), &super::content_of(ino, &raw));
+        let slack = raw.kind == Kind::Regular as u8 && file::has_slack(self.memory(), &super::content_of(ino, &raw));
         let done = match raw.nlink {
             0 => self.end_unreferenced(At::seen(ino, &raw)),
             _ if slack && !self.policy.get().read_only => self.trim(ino),

@@ -197,7 +197,7 @@ impl Fs {
             Ok(ended) => ended,
             Err(e) => {
                 if let Some(((_, place), _)) = left {
-                    self.inodes.unreserve(self.region(), place)?;
+                    self.inodes.unreserve(self.memory(), place)?;
                 }
                 return Err(e);
             }

@@ -37,7 +37,7 @@ impl Fs {
         let done = done.and_then(|()| self.switch(op, node, shift));
         let (done, leftover) = match done {
             Ok(leftover) => (Ok(()), Ok(leftover)),
-            Err(e) => (Err(e), shift.give_up(self.region())),
+            Err(e) => (Err(e), shift.give_up(self.memory())),
         };
         if let Err(e) = leftover.and_then(|left| self.free_leftover(op, left)) {
             tracing::warn!("inode {}: freeing an index: {e}", node.ino);
@@ -70,7 +70,7 @@ impl Fs {
 
     /// Step 2.
     fn switch(&self, op: &mut Op, node: &mut Node, shift: Shift) -> Result<Leftover> {
-        let (new, leftover) = shift.switch(self.region(), &node.content())?;
+        let (new, leftover) = shift.switch(self.memory(), &node.content())?;
         let mut changed = *node;
         changed.touch(self.stamp([&changed]));
         changed.set_content(&new);

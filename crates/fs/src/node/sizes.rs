@@ -65,14 +65,14 @@ impl Fs {
     /// yet, and what is also on disk.
     pub fn statfs(&self) -> StatFs {
         let block_size = 4096;
-        let (region, rt) = (self.region(), self.session.runtime());
-        let bytes = region.geo.heap_segments(region.size()) * pram::SEGMENT;
+        let (memory, rt) = (self.memory(), self.session.runtime());
+        let bytes = memory.geo.heap_segments(memory.size()) * pram::SEGMENT;
         let free_segments = rt.free_segments() + rt.absent();
         let disks = self.union().map(|union| union.sizes(&self.session)).unwrap_or_default();
         // What is in memory only as long as nobody wants it for something else.
         let free = free_segments * pram::SEGMENT + disks.clean * u64::from(block_size);
         let used = self.recent_count();
-        let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(region.size()).saturating_sub(used));
+        let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(memory.size()).saturating_sub(used));
         let index = index_of(free.div_ceil(pram::SEGMENT)) * pram::SEGMENT;
         let in_memory = free.saturating_sub(index) / u64::from(block_size);
         let available_blocks = match self.union() {

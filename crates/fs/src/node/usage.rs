@@ -119,12 +119,12 @@ impl Fs {
             let raw = self.table().get(ino)?.ok_or(rustix::io::Errno::STALE)?;
             usage = Usage { metadata: INODE + 1, ..Usage::default() };
             let mut objects = Vec::new();
-            xattr::visit(self.region(), raw.xattr, &mut |off, tag| objects.push((off, tag)))?;
+            xattr::visit(self.memory(), raw.xattr, &mut |off, tag| objects.push((off, tag)))?;
             if raw.is_dir() {
-                dir::visit(self.region(), &dir::Dir::of(&raw), &mut |off, tag| objects.push((off, tag)))?;
+                dir::visit(self.memory(), &dir::Dir::of(&raw), &mut |off, tag| objects.push((off, tag)))?;
             }
             for (off, tag) in objects {
-                usage.metadata += self.region().resolve(off, tag)?;
+                usage.metadata += self.memory().resolve(off, tag)?;
             }
             Ok::<_, crate::Error>(raw)
         })?;
@@ -141,7 +141,7 @@ impl Fs {
             let next = self.session().read(ino, || {
                 parts.clear();
                 let c = content_of(ino, &self.raw(ino)?);
-                file::tally(self.region(), &c, from, &mut |part| parts.push(part))
+                file::tally(self.memory(), &c, from, &mut |part| parts.push(part))
             })?;
             for part in parts {
                 self.add_part(usage, &mut segments, part)?;

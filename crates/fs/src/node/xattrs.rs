@@ -76,7 +76,7 @@ impl Fs {
         if raw.xattr == 0 {
             return Ok(None);
         }
-        xattr::get(self.region(), raw.xattr, name)
+        xattr::get(self.memory(), raw.xattr, name)
     }
 
     /// The stored access ACL, for a caller that reads optimistically or holds the lock.
@@ -120,7 +120,7 @@ impl Fs {
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
         self.session().read(ino, || {
             let raw = self.table().get(ino)?.ok_or(Errno::STALE)?;
-            let mut names = xattr::list(self.region(), raw.xattr)?;
+            let mut names = xattr::list(self.memory(), raw.xattr)?;
             if setting::has_names(&raw) {
                 for setting in Setting::ALL.into_iter().filter(|setting| setting.is_set(&raw)) {
                     names.extend_from_slice(setting.attribute());

@@ -82,7 +82,7 @@ impl Union {
 
     /// Pages of a file that may go to disk though it is small.
     fn demotable(&self, fs: &Fs, ino: Ino, raw: &RawInode) -> Option<u64> {
-        let (c, region) = (content_of(ino, raw), fs.region());
+        let (c, region) = (content_of(ino, raw), fs.memory());
         if raw.kind != Kind::Regular as u8 || raw.size < PAGE || c.is_large() || c.is_cut() {
             return None;
         }

@@ -92,7 +92,7 @@ impl Union {
                 return Ok(Side::Right);
             }
             let side = self.side_of(&raw, &c);
-            let is_kept = raw.size <= self.options.executables && file::is_program(fs.region(), &c);
+            let is_kept = raw.size <= self.options.executables && file::is_program(fs.memory(), &c);
             Ok(match side {
                 Side::Disk if is_kept => Side::Right,
                 Side::Right if c.is_large() && resident(fs, &c, 1)? > 0 => Side::Disk,
@@ -141,7 +141,7 @@ impl Union {
                     to_disk.push(ino);
                     pages += fs
                         .raw(ino)
-                        .map_or(1, |raw| file::allocated(fs.region(), &content_of(ino, &raw)).div_ceil(PAGE));
+                        .map_or(1, |raw| file::allocated(fs.memory(), &content_of(ino, &raw)).div_ceil(PAGE));
                 }
                 Ok(Side::Right) if self.sort_some(fs, ino) => break,
                 // Damage is for fsck to tell.
@@ -190,11 +190,11 @@ impl Union {
         if raw.kind != Kind::Regular as u8 || c.is_cut() {
             return Ok(Survey::default());
         }
-        let bytes = file::allocated(fs.region(), &c);
+        let bytes = file::allocated(fs.memory(), &c);
         Ok(match self.side_of(&raw, &c) {
             Side::Memory if is_due && has_room => Survey { left: bytes, ..Survey::default() },
             Side::Memory => Survey { demoted_files: 1, demoted_bytes: bytes, left: 0 },
-            Side::Disk if is_due && !(raw.size <= self.options.executables && file::is_program(fs.region(), &c)) => {
+            Side::Disk if is_due && !(raw.size <= self.options.executables && file::is_program(fs.memory(), &c)) => {
                 Survey { left: bytes, ..Survey::default() }
             }
             Side::Right if is_due && c.is_large() => {
@@ -208,6 +208,6 @@ impl Union {
 /// Pages of a file in memory pages, `most` at most.
 fn resident(fs: &Fs, c: &Content, most: usize) -> Result<u64> {
     let mut found = Vec::new();
-    file::resident(fs.region(), c, 0, most, &mut found)?;
+    file::resident(fs.memory(), c, 0, most, &mut found)?;
     Ok(found.len() as u64)
 }

@@ -313,13 +313,13 @@ fn copy(fs: &Fs, ino: Ino, most: usize, copied: &mut Vec<Copied>) {
         }
         is_packed = file::is_compressed(&c);
         if is_packed {
-            return file::copy_out(fs.region(), &c, 0, c.size, &mut packed);
+            return file::copy_out(fs.memory(), &c, 0, c.size, &mut packed);
         }
-        file::resident(fs.region(), &c, 0, most, &mut found)?;
+        file::resident(fs.memory(), &c, 0, most, &mut found)?;
         bytes.resize(found.len() * PAGE as usize, 0);
         for (is, to) in found.iter().zip(bytes.chunks_mut(PAGE as usize)) {
             if let Some((at, len)) = is.bytes {
-                fs.region().read_bytes(at, &mut to[..len as usize])?;
+                fs.memory().read_bytes(at, &mut to[..len as usize])?;
             }
         }
         Ok(())
@@ -368,7 +368,7 @@ fn list(fs: &Fs, ino: Ino) -> Result<Option<(u32, Vec<(u64, Option<Place>)>)>> {
         if raw.kind != Kind::Regular as u8 || !c.is_large() {
             return Ok(None);
         }
-        file::elsewhere(fs.region(), &c, BROUGHT, &mut pages)?;
+        file::elsewhere(fs.memory(), &c, BROUGHT, &mut pages)?;
         Ok(Some(raw.generation))
     });
     match found {

@@ -67,7 +67,7 @@ impl Union {
             let mut pages = Vec::new();
             let next = fs.session().read(ino, || {
                 pages.clear();
-                file::tally(fs.region(), &content_of(ino, &fs.raw(ino)?), from, &mut |part| {
+                file::tally(fs.memory(), &content_of(ino, &fs.raw(ino)?), from, &mut |part| {
                     if let Part::Disk { page, place, .. } = part {
                         pages.push((page, place));
                     }
@@ -100,7 +100,7 @@ impl Union {
             pages.clear();
             let raw = fs.raw(ino)?;
             generation = raw.generation;
-            file::tally(fs.region(), &content_of(ino, &raw), from, &mut |part| {
+            file::tally(fs.memory(), &content_of(ino, &raw), from, &mut |part| {
                 if let Part::Disk { page, place, .. } = part {
                     pages.push((page, place));
                 }

@@ -38,7 +38,7 @@ pub(crate) fn note_hit(session: &Session, at: u64, len: u64, kept: bool) {
 #[cold]
 fn sample(session: &Session, block: u64, blocks: u64) {
     // What a torn look has led to is none, or another's: it is only a count.
-    let Ok(descriptor) = session.region().descriptor(block) else { return };
+    let Ok(descriptor) = session.memory().descriptor(block) else { return };
     let state = match session.epoch() {
         _ if descriptor.place != 0 => Count::FromClean,
         Ok(running) if descriptor.epoch >= running && backing::of(session).is_some() => Count::FromRunning,

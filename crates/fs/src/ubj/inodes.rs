@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pram::{Region, Session, Tx};
+use pram::{Memory, Session, Tx};
 
 use super::Union;
 use crate::attr::{Ino, Kind};
@@ -26,8 +26,8 @@ pub trait Inodes: Send + Sync {
     /// Fails where nothing may change.
     fn writable(&self) -> Result<()>;
 
-    fn region(&self) -> &Region {
-        self.session().region()
+    fn region(&self) -> &Memory {
+        self.session().memory()
     }
 
     fn raw(&self, ino: Ino) -> Result<RawInode> {

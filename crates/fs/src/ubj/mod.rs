@@ -418,6 +418,6 @@ pub(crate) fn part(session: &Session, percent: u64) -> u64 {
 
 /// Bytes of memory for objects and blocks in all.
 pub(crate) fn all_memory(session: &Session) -> u64 {
-    let region = session.region();
+    let region = session.memory();
     region.geo.heap_segments(region.size()) * pram::SEGMENT
 }

@@ -88,7 +88,7 @@ impl Union {
 
     /// What files are to follow now.
     pub(crate) fn followed_now(&self, session: &Session) -> Followed {
-        Followed { threshold: self.threshold(), size: session.region().size() }
+        Followed { threshold: self.threshold(), size: session.memory().size() }
     }
 
     pub(crate) fn is_walk_due(&self, session: &Session) -> Result<bool> {
@@ -98,7 +98,7 @@ impl Union {
 
 /// What the root words say.
 fn followed(session: &Session) -> Result<Followed> {
-    let region = session.region();
+    let region = session.memory();
     let threshold = region.load(region.root(root::FOLLOWED))?;
     Ok(Followed { threshold, size: region.load(region.root(root::FOLLOWED_SIZE))? })
 }
@@ -109,7 +109,7 @@ pub(crate) fn set_followed(session: &Session, new: impl Fn(Followed) -> Option<F
     op.lock(&[ilfs::KEY])?;
     let is = followed(session)?;
     let Some(new) = new(is).filter(|new| *new != is) else { return Ok(()) };
-    let (mut tx, region) = (op.tx()?, session.region());
+    let (mut tx, region) = (op.tx()?, session.memory());
     tx.set(region.root(root::FOLLOWED), &new.threshold)?;
     tx.set(region.root(root::FOLLOWED_SIZE), &new.size)?;
     Ok(tx.commit()?)

@@ -40,7 +40,7 @@ fn sample() -> tempfile::TempDir {
 /// header is tested where it is made.
 fn places(dir: &tempfile::TempDir, bytes: &[u8]) -> [Vec<u64>; 2] {
     let pool = open(dir);
-    let region = pool.session().region();
+    let region = pool.session().memory();
     let is_content = |at: u64| match region.meta(region.geo.segment_of(at)).unwrap() {
         Meta::Small { tag, .. } | Meta::RunHead { tag, .. } => tag == conquest_fs::layout::tag::DATA,
         Meta::RunBody { .. } => true,
@@ -188,15 +188,15 @@ fn a_sweep_frees_nothing_in_a_damaged_pool() {
     let size_at = whole.windows(8).position(|w| w == 3000u64.to_le_bytes()).unwrap() as u64;
     file.write_all_at(&[0x77], size_at - 2).unwrap();
     let pool = open(&dir);
-    let before = pool.session().region().allocated_bytes().unwrap();
+    let before = pool.session().memory().allocated_bytes().unwrap();
     assert!(pool.sweep().is_err(), "inode {ino} is damaged");
-    assert_eq!(pool.session().region().allocated_bytes().unwrap(), before);
+    assert_eq!(pool.session().memory().allocated_bytes().unwrap(), before);
     assert!(pool.session().runtime().leaks_pending(), "a sweep is still due");
 }
 
 /// The offsets of all objects of a type.
 fn objects(pool: &Pool, tag: pram::Tag) -> Vec<u64> {
-    let region = pool.session().region();
+    let region = pool.session().memory();
     let all = (region.geo.heap()..region.geo.segment(region.segments_end())).step_by(16);
     all.filter(|at| region.resolve(*at, tag).is_ok() && region.is_allocated(*at).unwrap()).collect()
 }
@@ -212,7 +212,7 @@ fn a_repair_that_finds_no_memory_leaves_a_directory_as_it_was() {
     v.create(b"file", 0o600).unwrap();
     (0..400).for_each(|n| v.link(b"file", name(n).as_bytes()).map(|_| ()).unwrap());
     // A bucket that counts its bytes wrong: all names can be read.
-    let region = pool.session().region();
+    let region = pool.session().memory();
     let bucket = *objects(&pool, conquest_fs::layout::tag::BUCKET).last().unwrap();
     let head = region.load(pram::Off::new(bucket)).unwrap();
     region.commit_word(pram::Off::new(bucket), head ^ 8 << 32).unwrap();

@@ -64,7 +64,7 @@ fn step(pool: &Pool, v: &View, rng: &mut Rng) -> conquest_fs::Result<()> {
 fn assert_comes_back(pool: &Pool, used: u64, kept: u64, what: &str) {
     pool.sweep().unwrap();
     assert_tidy(pool);
-    let left = pool.session().region().allocated_bytes().unwrap() - used;
+    let left = pool.session().memory().allocated_bytes().unwrap() - used;
     assert!(left < kept, "{what}: {left} bytes did not come back");
 }
 
@@ -75,7 +75,7 @@ fn files_without_content_fill_a_pool() {
     let _dog = Watchdog::start("filling a pool with empty files", Duration::from_secs(60));
     let (_dir, pool) = pool(2 * MIB);
     let v = root(&pool);
-    let used = pool.session().region().allocated_bytes().unwrap();
+    let used = pool.session().memory().allocated_bytes().unwrap();
     for round in 0..2 {
         let mut made = 0;
         let end = loop {
@@ -110,7 +110,7 @@ fn random_operations_in_a_full_pool_are_done_or_not() {
     for seed in 0..12 {
         let (_dir, pool) = pool(if seed % 3 == 0 { MIB } else { 2 * MIB });
         let v = root(&pool);
-        let used = pool.session().region().allocated_bytes().unwrap();
+        let used = pool.session().memory().allocated_bytes().unwrap();
         let mut rng = Rng::new(seed);
         for n in 0..2500 {
             match step(&pool, &v, &mut rng) {

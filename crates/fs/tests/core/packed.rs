@@ -83,7 +83,7 @@ fn they_are_what_they_were() {
     assert!(packed.packed_bytes * 2 < packed.plain_bytes, "{packed:?}");
     assert_eq!(pool.packed_inodes().unwrap(), packed);
     assert_eq!(pack_all(&pool), Packed::default(), "there is nothing left to pack");
-    let allocated = pool.session().region().allocated().unwrap();
+    let allocated = pool.session().memory().allocated().unwrap();
     let kept = 7 * 1296;
     assert_eq!((packed.blocks, allocated[usize::from(tag::INODE_BLOCK.0)]), (7, kept), "for unpacking in a full pool");
     assert_eq!(allocated[usize::from(tag::PACKED.0)], packed.packed_bytes);
@@ -184,7 +184,7 @@ fn reading_unpacks_nothing_and_its_times_are_kept() {
     let v = root(&pool);
     let packed = pack_all(&pool);
     let before = v.stat(b"d0/file20").unwrap();
-    let beside = || pool.session().region().allocated().unwrap()[usize::from(tag::PACKING.0)];
+    let beside = || pool.session().memory().allocated().unwrap()[usize::from(tag::PACKING.0)];
     let profiles = beside();
     assert!(before.atime.0 <= before.mtime.0);
     std::thread::sleep(Duration::from_millis(20));
@@ -390,7 +390,7 @@ fn a_damaged_block_costs_what_is_in_it_and_is_told_by_name() {
         let first = v_ino(&pool, "d1/file20") / 16 * 16;
         let before = all(&pool);
         pack_all(&pool);
-        let region = pool.session().region();
+        let region = pool.session().memory();
         let word = pool.inode_block_word(first / 16);
         let off = region.load(pram::Off::new(word)).unwrap() - conquest_fs::layout::PACKED;
         drop(pool);
@@ -432,7 +432,7 @@ fn a_packed_inode_that_is_damaged_can_be_neither_read_nor_changed_unnoticed() {
     let (dir, pool) = sample();
     let ino = v_ino(&pool, "d1/file5");
     pack_all(&pool);
-    let off = pool.session().region().load(pram::Off::new(pool.inode_block_word(ino / 16))).unwrap()
+    let off = pool.session().memory().load(pram::Off::new(pool.inode_block_word(ino / 16))).unwrap()
         - conquest_fs::layout::PACKED;
     drop(pool);
     flip(dir.path(), off + 16 + 16 + 3);

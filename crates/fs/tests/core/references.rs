@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::rig::*;
 
 fn inode_bytes(pool: &Pool) -> u64 {
-    pool.session().region().allocated().unwrap()[usize::from(tag::INODE_BLOCK.0)]
+    pool.session().memory().allocated().unwrap()[usize::from(tag::INODE_BLOCK.0)]
 }
 
 /// A mount that ended kept references; the files unlinked meanwhile were nobody's to end, and the pool

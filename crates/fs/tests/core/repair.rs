@@ -12,7 +12,7 @@ use crate::rig::*;
 
 /// Where the inode table refers to the second level, and that to the block, of an inode.
 fn words(pool: &Pool, ino: Ino) -> [Off<u64>; 2] {
-    let region = pool.session().region();
+    let region = pool.session().memory();
     let at = region.load(region.root(roots::SUPER)).unwrap();
     let table: Super = region.read(Off::new(at)).unwrap();
     let block = ino / PER_BLOCK;
@@ -30,7 +30,7 @@ fn what_a_repair_takes_out_of_the_inode_table_is_gone_for_others() {
     assert!(root(&other).stat(b"before").is_ok());
     let [level1, _] = words(&pool, ROOT);
     let seen = other.session().seen(ROOT);
-    pool.session().region().commit_word(level1, 12345).unwrap();
+    pool.session().memory().commit_word(level1, 12345).unwrap();
     assert!(!pool.fsck(true, &mut |_, _| {}).unwrap().repaired.is_empty());
 
     assert_ne!(other.session().seen(ROOT), seen, "who was reading there looks again");
@@ -51,10 +51,10 @@ fn a_repair_is_told_to_who_watches() {
     other.begin_watching().unwrap();
     other.retain(ROOT, 1).unwrap();
     let [_, word] = words(&pool, ino);
-    let block = pool.session().region().load(word).unwrap();
+    let block = pool.session().memory().load(word).unwrap();
     let length = Off::<u8>::new(block + ino % PER_BLOCK);
-    assert_eq!(u64::from(pool.session().region().read(length).unwrap()), INODE);
-    pool.session().region().commit_byte(length, 0).unwrap();
+    assert_eq!(u64::from(pool.session().memory().read(length).unwrap()), INODE);
+    pool.session().memory().commit_byte(length, 0).unwrap();
 
     let (mut told, done) = (Vec::new(), AtomicBool::new(false));
     std::thread::scope(|s| {

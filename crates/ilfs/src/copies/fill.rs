@@ -224,7 +224,7 @@ impl Log {
     }
 
     pub(crate) fn are_all_there(&self, session: &Session, slot: u32, segment: &Segment) -> Result<bool> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let homes = session.read(KEY, || table.homes(slot, segment))?;
         let mut whole = homes.iter().filter(|home| !home.partial);
         Ok(whole.all(|home| self.area_of(session, home.slot).is_ok_and(|area| area.region.is_some())))

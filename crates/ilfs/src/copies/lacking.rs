@@ -25,14 +25,14 @@ pub struct Lacking {
 impl Log {
     /// Copies that a segment can have: domains that take content. By the table: this process may not know yet of a region that has come.
     pub fn most_copies(&self, session: &Session) -> Result<usize> {
-        let regions = session.read(KEY, || self.at.table(session.region()).regions())?;
+        let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
         let taking = regions.iter().filter(|(_, region)| region.standing() == Standing::Taking);
         Ok(taking.map(|(_, region)| region.domain()).collect::<HashSet<_>>().len())
     }
 
     /// Copies of the block that lies there, each whole and in a region that has not failed and does not leave. 0: it is in none.
     pub fn copies_of(&self, session: &Session, place: Place) -> Result<u32> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         session.read(KEY, || match table.find(place.sequence())? {
             Some((slot, segment)) => {
                 let homes = table.homes(slot, &segment)?;
@@ -45,7 +45,7 @@ impl Log {
 
     /// The number of the region with the first copy of the segment in which a block lies.
     pub fn region_of(&self, session: &Session, place: Place) -> Result<Option<u32>> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         session.read(KEY, || {
             let Some((slot, _)) = table.find(place.sequence())? else { return Ok(None) };
             Ok(Some(table.region_of(slot)?.1.number))
@@ -54,7 +54,7 @@ impl Log {
 
     /// Does the segment of this place lie as content of a class is to?
     pub fn lies_as(&self, session: &Session, place: Place, class: Class) -> Result<bool> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         session.read(KEY, || {
             let Some((slot, segment)) = table.find(place.sequence())? else { return Ok(true) };
             Ok(segment.class == class.code()
@@ -68,7 +68,7 @@ impl Log {
     /// What lacks copies.
     pub fn lacking(&self, session: &Session) -> Result<Lacking> {
         let (mut told, now) = (Lacking::default(), seconds());
-        let (table, areas) = (self.at.table(session.region()), self.areas());
+        let (table, areas) = (self.at.table(session.memory()), self.areas());
         let there: Vec<usize> = areas.list.iter().filter(|area| area.region.is_some()).map(|area| area.n).collect();
         self.each_used(session, &mut |slot, segment| {
             let Ok(homes) = session.read(KEY, || table.homes(slot, &segment)) else { return };
@@ -86,7 +86,7 @@ impl Log {
     }
 
     pub(super) fn each_used(&self, session: &Session, each: &mut dyn FnMut(u32, Segment)) -> Result<()> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         for slot in session.read(KEY, || table.used_slots())? {
             let segment = session.read(KEY, || table.get(slot))?;
             if segment.state.is_used() {

@@ -148,7 +148,7 @@ impl Log {
             agenda.fill((), (began, looked), found);
             self.is_in_place.store(is_in_place, Ordering::Relaxed);
         }
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         while let Some((slot, sequence)) = agenda.take() {
             let segment = session.read(KEY, || table.get(slot))?;
             if segment.sequence == sequence && segment.state.is_used() {
@@ -164,7 +164,7 @@ impl Log {
 
     /// May copies be given up that are in regions that leave?
     fn gives_up(&self, session: &Session) -> Result<bool> {
-        let regions = session.read(KEY, || self.at.table(session.region()).regions())?;
+        let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
         Ok(regions
             .iter()
             .any(|(_, region)| region.standing() == Standing::Leaving && region.keeps(u32::MAX) != u32::MAX))
@@ -172,7 +172,7 @@ impl Log {
 
     /// Has a segment as many copies elsewhere as it keeps when what leaves has left?
     fn is_in_place(&self, session: &Session, slot: u32, segment: &Segment) -> bool {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let Ok(homes) = session.read(KEY, || table.homes(slot, segment)) else { return false };
         let leaving = homes.iter().find(|home| home.standing == Standing::Leaving && !home.partial);
         segment.live == 0 || leaving.is_none_or(|home| whole(&homes) >= u64::from(home.keeps))
@@ -185,7 +185,7 @@ impl Log {
         if is_plain || segment.live == 0 || segment.state == State::Cleaning {
             return None;
         }
-        let (table, areas, sequence) = (self.at.table(session.region()), self.areas(), segment.sequence);
+        let (table, areas, sequence) = (self.at.table(session.memory()), self.areas(), segment.sequence);
         let homes = session.read(KEY, || table.homes(slot, segment)).ok()?;
         let whole = whole(&homes);
         let wanted = u64::from(segment.wanted()).min(areas.domains());

@@ -39,7 +39,7 @@ impl Log {
         segment: &Segment,
         within: Option<&[u32]>,
     ) -> Result<u32> {
-        let table = self.at.table(session.region());
+        let table = self.at.table(session.memory());
         let homes = session.read(KEY, || table.homes(of, segment))?;
         let has = |choice: &Choice| homes.iter().any(|home| home.domain == choice.area.domain && counts(home));
         let mut choices = self.choices(Class::None);

@@ -24,7 +24,7 @@ impl<'t, 'o> Change<'t, 'o> {
     }
 
     pub fn table(&self) -> Table<'o> {
-        self.at.table(self.tx.region())
+        self.at.table(self.tx.memory())
     }
 
     pub fn head(&self) -> Result<RawTable> {
@@ -388,7 +388,7 @@ impl<'t, 'o> Change<'t, 'o> {
     /// An object of entries of `bytes` each that has room for `more` of them, where it is in use up to `entries`: it, or a larger one
     /// with the same content in its place.
     pub(super) fn grown(&mut self, object: u64, entries: u64, more: u64, bytes: u64) -> Result<u64> {
-        let region = self.tx.region();
+        let region = self.tx.memory();
         let has = region.resolve(object, TAG)?;
         if more * bytes <= has {
             return Ok(object);
@@ -510,7 +510,7 @@ impl<'t, 'o> Change<'t, 'o> {
         let directory = Off::<u64>::new(self.head()?.directory);
         let (mut gone, first) = (0, u64::from(region.first) / CHUNK);
         for entry in (first..u64::from(region.range().end).div_ceil(CHUNK)).map(|n| directory.index(n)) {
-            let chunk = self.tx.region().load(entry)?;
+            let chunk = self.tx.memory().load(entry)?;
             if chunk != 0 {
                 self.tx.free(chunk, TAG)?;
                 self.tx.set(entry, &0)?;

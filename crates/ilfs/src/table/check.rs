@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use pram::{Region, Tx};
+use pram::{Memory, Tx};
 
 use super::{slot_in, Change, RawTable, RawTableRegion, Result, Segment, Standing, State, Table, Where};
 use crate::class::CLASSES;
@@ -47,7 +47,7 @@ pub struct Compared {
 }
 
 /// What of these needs a table does not have, or has too low.
-pub fn compare(region: &Region, needs: &Needs) -> Result<Compared> {
+pub fn compare(region: &Memory, needs: &Needs) -> Result<Compared> {
     let Compared { wrong: mut problems, mut lost } = Compared::default();
     let Some((at, raw)) = Where::find(region)? else {
         return Ok(match needs.segments.is_empty() {
@@ -115,8 +115,8 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
     let (mut mended, mut live, mut from) = (Vec::new(), Live::default(), 0);
     let mut slots: Vec<u32> = Vec::new();
     change(&mut |tx| {
-        if let Some((at, _)) = Where::find(tx.region())? {
-            slots = at.table(tx.region()).used_slots()?.collect();
+        if let Some((at, _)) = Where::find(tx.memory())? {
+            slots = at.table(tx.memory()).used_slots()?.collect();
         }
         Ok(())
     })?;
@@ -125,9 +125,9 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
         let mut sum = Live::default();
         change(&mut |tx| {
             (told, sum) = (Vec::new(), Live::default());
-            let Some((at, _)) = Where::find(tx.region())? else { return Ok(()) };
+            let Some((at, _)) = Where::find(tx.memory())? else { return Ok(()) };
             for slot in slots[from..].iter().copied().take(SOME) {
-                let segment = at.table(tx.region()).get(slot)?;
+                let segment = at.table(tx.memory()).get(slot)?;
                 if !segment.state.is_used() {
                     continue;
                 }
@@ -145,7 +145,7 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
         from += SOME;
     }
     change(&mut |tx| {
-        let Some((at, _)) = Where::find(tx.region())? else { return Ok(()) };
+        let Some((at, _)) = Where::find(tx.memory())? else { return Ok(()) };
         let mut change = Change::new(tx, at);
         change.set_counted(live.all, &live.mirrored)?;
         change.set_promised(needs.promised)
@@ -154,7 +154,7 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
 }
 
 /// What is wrong with a table: all invariants that can be seen in it. For tests and fsck; nobody may change it meanwhile.
-pub fn check(region: &Region) -> Result<Vec<String>> {
+pub fn check(region: &Memory) -> Result<Vec<String>> {
     let Some((at, raw)) = Where::find(region)? else { return Ok(Vec::new()) };
     let table = at.table(region);
     let regions = table.regions()?;

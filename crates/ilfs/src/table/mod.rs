@@ -33,7 +33,7 @@ mod check;
 mod copies;
 mod raw;
 
-use pram::{Off, Region, Tag, Tx};
+use pram::{Memory, Off, Tag, Tx};
 
 use super::class::CLASSES;
 use super::error::{Error, Result};
@@ -73,7 +73,7 @@ use field;
 /// The table, read.
 #[derive(Clone, Copy)]
 pub struct Table<'r> {
-    region: &'r Region,
+    region: &'r Memory,
     at: Where,
 }
 
@@ -83,7 +83,7 @@ fn damaged(what: impl Into<String>) -> Error {
 
 impl Where {
     /// The table of a pool, and what its head says; none where the pool has no log.
-    pub fn find(region: &Region) -> Result<Option<(Where, RawTable)>> {
+    pub fn find(region: &Memory) -> Result<Option<(Where, RawTable)>> {
         let log = region.load(region.root(ROOT))?;
         if log == 0 {
             return Ok(None);
@@ -147,17 +147,17 @@ impl Where {
             scrub_began: 0,
         };
         tx.init(Off::new(log.off), &raw)?;
-        let root = tx.region().root(ROOT);
+        let root = tx.memory().root(ROOT);
         tx.set(root, &log.off)?;
         Ok(Where { log: Off::new(log.off) })
     }
 
-    pub fn table<'r>(&self, region: &'r Region) -> Table<'r> {
+    pub fn table<'r>(&self, region: &'r Memory) -> Table<'r> {
         Table { region, at: *self }
     }
 
     /// Every object of the table.
-    pub fn objects(&self, region: &Region) -> Result<Vec<u64>> {
+    pub fn objects(&self, region: &Memory) -> Result<Vec<u64>> {
         let all = self.table(region).head()?;
         let mut objects = vec![self.log.raw(), all.directory, all.regions, all.chains];
         for (directory, entries) in

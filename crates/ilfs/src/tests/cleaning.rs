@@ -144,7 +144,7 @@ fn a_segment_that_could_not_be_written_is_emptied_and_not_used_again() {
     assert!(matches!(world.clean(100).expect("it works"), Cleaned::Freed { moved: 50, .. }));
     world.commit();
     world.reclaim().expect("it works");
-    let table = world.rig.log.at.table(world.rig.session.region());
+    let table = world.rig.log.at.table(world.rig.session.memory());
     let bad = (0..14).filter(|slot| table.get(*slot).expect("a slot").state == State::Bad).count();
     assert_eq!((bad, world.verify()), (1, 0));
     world.rig.check();

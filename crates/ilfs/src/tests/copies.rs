@@ -276,7 +276,7 @@ fn a_slot_to_which_something_is_under_way_is_not_used_again() {
         assert_eq!(done, Cleaned::Kept { sequence, why: Kept::UnderWay });
         // And where somebody takes that copy from the segment all the same.
         let (slot, segment) = log.find(session, Place::new(sequence, 0)).expect("it is there");
-        let homes = log.at.table(session.region()).homes(slot, &segment).expect("told");
+        let homes = log.at.table(session.memory()).homes(slot, &segment).expect("told");
         let there = homes.iter().find(|home| home.domain == 1).expect("it has a copy there").slot;
         assert!(log.change(session, |change| change.drop_copy(sequence, there, false, 1)).expect("it is dropped"));
         world.commit();
@@ -319,7 +319,7 @@ fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
         world.rig.others[0] = FaultDisk::over(world.rig.rams[0].clone(), seed, Faults::default());
         world.rig = world.rig.reopened();
         let (log, session) = (&world.rig.log, &world.rig.session);
-        let regions = log.at.table(session.region()).regions().expect("told");
+        let regions = log.at.table(session.memory()).regions().expect("told");
         let (_, known) = regions.iter().find(|(_, raw)| raw.number == 1).expect("it is known");
         let back = log.regions().into_iter().find(|region| region.number() == 1).expect("it is there");
         in_doubt += u32::from(back.sequence() != known.mark);

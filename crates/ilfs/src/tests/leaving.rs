@@ -59,7 +59,7 @@ fn copies_are_given_up_when_all_else_is_in_place() {
     make_copies(&world);
     let held = |place: Place| {
         let (slot, segment) = log.find(session, place).expect("it is there");
-        log.at.table(session.region()).homes(slot, &segment).expect("told").len()
+        log.at.table(session.memory()).homes(slot, &segment).expect("told").len()
     };
     let places: Vec<Place> =
         world.pages.lock().expect("not poisoned").range((1, 0)..(2, 0)).map(|(_, (place, _))| *place).collect();

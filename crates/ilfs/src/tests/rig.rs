@@ -111,7 +111,7 @@ impl Rig {
 
     /// The invariants of the table.
     pub fn check(&self) {
-        let problems = table::check(self.session.region()).expect("the table can be read");
+        let problems = table::check(self.session.memory()).expect("the table can be read");
         assert!(problems.is_empty(), "{problems:#?}");
     }
 }
@@ -132,7 +132,7 @@ pub fn content(seed: u64) -> Vec<u8> {
 
 /// The memory of a session, as it is now.
 pub fn snapshot(session: &Session) -> Vec<u8> {
-    let region = session.region();
+    let region = session.memory();
     let mut bytes = vec![0; region.map().len() as usize];
     region.read_bytes(0, &mut bytes).expect("it is mapped");
     bytes
@@ -142,6 +142,6 @@ pub fn snapshot(session: &Session) -> Vec<u8> {
 pub fn session_of(bytes: &[u8]) -> Session {
     let map = pram::Mapping::anonymous(bytes.len() as u64).expect("memory");
     map.write(0, bytes).expect("it is mapped");
-    let region = pram::Region::open(map, Box::new(pram::medium::BATTERY)).expect("a region");
+    let region = pram::Memory::open(map, Box::new(pram::medium::BATTERY)).expect("a region");
     Session::private(region, 64).expect("a session")
 }

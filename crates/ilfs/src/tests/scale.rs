@@ -71,7 +71,7 @@ fn a_pass_of_scrubbing_is_linear() {
 #[test]
 fn a_pass_of_copying_is_linear() {
     is_linear("copying", |session, log| {
-        let (mut taken, first) = (0, log.at.table(session.region()).region(1).expect("it is there").first);
+        let (mut taken, first) = (0, log.at.table(session.memory()).region(1).expect("it is there").first);
         while let Some(task) = log.next_task(session).expect("told") {
             let Task::Copy { slot, .. } = task else { panic!("there is nothing too much") };
             log.change(session, |change| change.adopt_copy(slot, first + taken, false)).expect("it is copied");
@@ -113,7 +113,7 @@ fn a_pass_over_what_leaves_is_linear() {
     is_linear("leaving", |session, log| {
         log.change(session, |change| change.set_standing(0, super::super::table::Standing::Leaving))
             .expect("it leaves");
-        let (mut taken, table) = (0, log.at.table(session.region()));
+        let (mut taken, table) = (0, log.at.table(session.memory()));
         while let Some((slot, segment)) = log.next_to_leave(session).expect("told") {
             log.change(session, |change| change.free(slot, &segment, 1)).expect("it is freed");
             assert!(session.read(KEY, || table.get(slot)).expect("read").state == State::Freed);

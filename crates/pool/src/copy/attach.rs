@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use backing::log::Identity;
 use backing::{Copy, Disks, Loaded};
 use pram::marks::Marks;
-use pram::{session, Mapping, Region};
+use pram::{session, Mapping, Memory};
 
+use crate::memory::marks::{self, holds_all, name_of};
+use crate::memory::shared::{self, make_shared, open_shared};
 use crate::paths::RUNTIME_DIR;
-use crate::region::marks::{self, holds_all, name_of};
-use crate::region::shared::{self, make_shared, open_shared};
 use crate::rescue::identity::MemoryIdentity;
 use crate::rescue::orphans;
 use conquest_fs::error::{Error, Result};
@@ -30,7 +30,7 @@ impl Tracked<'_> {
     }
 
     /// Goes on where the last process left it; `None` if nobody knows where that was.
-    pub fn resume(&self, region: &Region, attached: bool) -> Result<Option<(Marks, Copy)>> {
+    pub fn resume(&self, region: &Memory, attached: bool) -> Result<Option<(Marks, Copy)>> {
         let Some(marks) = self.marks(region.map().reserved())? else { return Ok(None) };
         let Some(copy) = Copy::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
         if !attached {
@@ -125,7 +125,7 @@ impl Tracked<'_> {
     }
 
     /// The same, unless the region says that it was closed when the copy held all of it.
-    pub fn compare_unless_clean(&self, region: &Region) -> Result<(Marks, Copy)> {
+    pub fn compare_unless_clean(&self, region: &Memory) -> Result<(Marks, Copy)> {
         match backing::clean(self.disks, self.id, region)? {
             Some(loaded) => self.begin(region.map(), &loaded),
             None => self.compare(region),
@@ -133,7 +133,7 @@ impl Tracked<'_> {
     }
 
     /// Looks what of `region` the copy lacks: nobody knows.
-    pub fn compare(&self, region: &Region) -> Result<(Marks, Copy)> {
+    pub fn compare(&self, region: &Memory) -> Result<(Marks, Copy)> {
         let marks = self.fresh(region.map())?;
         let loaded = backing::compare(self.disks, self.id, region, &marks)?;
         let copy = Copy::begin(self.disks.clone(), &marks, self.id, &loaded)?;

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use super::direct_io::{DirectFile, Writes};
 use super::verified::{self, VerifiedFiles};
+use crate::memory::shared::open_plain;
 use crate::paths::{self, copy_files, has_copy_files, COPY, IMAGE, LOGS};
-use crate::region::shared::open_plain;
 use conquest_fs::error::{Error, Result};
 
 /// How long those who leave a region, or were killed, may still have its copy open, and how often one looks.

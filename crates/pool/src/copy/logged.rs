@@ -18,19 +18,19 @@ use backing::log::Identity;
 use backing::save::{is_at, Content, Progress};
 use backing::{Copy, Disks, Loaded};
 use pram::medium::LOGGED;
-use pram::region::{HEADERS, TABLE_AT};
+use pram::memory::{HEADERS, TABLE_AT};
 use pram::session::{self, Exclusive};
-use pram::{MediumKind, Region, Session, SEGMENT};
+use pram::{MediumKind, Memory, Session, SEGMENT};
 use rustix::io::Errno;
 
 use super::attach::Tracked;
 use super::files;
 use super::regions;
 use crate::config::Config;
+use crate::memory::file::Opened;
+use crate::memory::shared::{self, make_region, map_region, open_shared, NewRegion};
+use crate::memory::{locks, marks};
 use crate::paths::{self, IMAGE};
-use crate::region::file::Opened;
-use crate::region::shared::{self, make_region, map_region, open_shared, NewRegion};
-use crate::region::{locks, marks};
 use crate::rescue::{orphans, salvage};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
@@ -38,7 +38,7 @@ use conquest_fs::max_inodes;
 
 /// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted, and whose `home` is
 /// where the copy will be.
-pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Region, Copy)> {
+pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Memory, Copy)> {
     let (id, size) = (Identity { uuid }, size / SEGMENT * SEGMENT);
     orphans::sweep();
     let disks = files::make(dir, backing::log_bytes(size))?;
@@ -48,7 +48,7 @@ pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) ->
     let loaded = backing::create(&disks, id, backing::log_bytes(size))?;
     let map = map_region(&made.file, &path, size)?;
     let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
-    let mut region = Region::format(map, Box::new(LOGGED), uuid, version, pram::clock::precise())?;
+    let mut region = Memory::format(map, Box::new(LOGGED), uuid, version, pram::clock::precise())?;
     // Made before anything was marked: headers and root words.
     marks.mark(0, TABLE_AT)?;
     copy.note_in(&region)?;
@@ -110,7 +110,7 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     // Compared with the empty copy, all of it is what the copy lacks.
     let opened = open_as(dir, home, id.uuid, None, ExpectMarks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
-    let session = Session::private_with(opened.region, max_inodes(info.size), opened.copy)?;
+    let session = Session::private_with(opened.memory, max_inodes(info.size), opened.copy)?;
     backing::of(&session).map_or(Ok(()), |copy| copy.wait(&session))?;
     Ok(content)
 }
@@ -166,7 +166,7 @@ fn open_as(
         )));
     }
     let path = shared::path(&lock, &uuid, "region")?;
-    let memory = Memory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
+    let memory = SharedMemory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
     if !attached {
         memory.tracked().rename_foreign_memory()?;
     }
@@ -189,11 +189,11 @@ fn open_as(
         None => memory.load()?,
     };
     let duplex = in_regions.map(|in_regions| in_regions.duplex.clone());
-    Ok(Some(Opened { region, exclusive, copy: Some(copy.awaited(true)), duplex }))
+    Ok(Some(Opened { memory: region, exclusive, copy: Some(copy.awaited(true)), duplex }))
 }
 
 /// A pool's memory and copy, with nobody attaching meanwhile.
-struct Memory<'a> {
+struct SharedMemory<'a> {
     dir: &'a Path,
     /// Where the copy lies in the end.
     home: &'a Path,
@@ -207,13 +207,13 @@ struct Memory<'a> {
     marks: ExpectMarks,
 }
 
-impl Memory<'_> {
+impl SharedMemory<'_> {
     fn tracked(&self) -> Tracked<'_> {
         Tracked { id: self.id, dir: self.home, disks: self.disks, lock: self.lock }
     }
 
     /// The memory is there.
-    fn join(&self, file: &fs::File) -> Result<(Region, Copy)> {
+    fn join(&self, file: &fs::File) -> Result<(Memory, Copy)> {
         let mut region = self.open(file)?;
         let (marks, copy) = match self.tracked().resume(&region, self.attached).map_err(|e| self.not_its_copy(&e))? {
             Some(found) => found,
@@ -241,7 +241,7 @@ impl Memory<'_> {
     }
 
     /// The memory is gone: after a reboot.
-    fn load(&self) -> Result<(Region, Copy)> {
+    fn load(&self) -> Result<(Memory, Copy)> {
         if self.attached {
             return Err(self.gone(self.path));
         }
@@ -251,7 +251,7 @@ impl Memory<'_> {
             let loaded = self.read_copy(memory)?;
             let mut header = [0; HEADERS];
             let read = memory.read_at(&mut header, 0).map_err(|e| Error::host(&new, &e))?;
-            let (size, _) = Region::probe(&header[..read])?;
+            let (size, _) = Memory::probe(&header[..read])?;
             memory.set_len(size).map_err(|e| Error::host(&new, &e))?;
             Ok((loaded, size))
         })?;
@@ -261,10 +261,10 @@ impl Memory<'_> {
             let (marks, copy) = self.tracked().begin(&memory, &loaded)?;
             backing::note_made(self.disks, self.id, &memory, loaded.as_of)?;
             // It may be the copy of a region on another medium.
-            if pram::region::adopt(&memory, MediumKind::Logged)?.1 {
+            if pram::memory::adopt(&memory, MediumKind::Logged)?.1 {
                 marks.mark(0, HEADERS as u64)?;
             }
-            let mut region = Region::open(memory, Box::new(LOGGED))?;
+            let mut region = Memory::open(memory, Box::new(LOGGED))?;
             // Complete from here on: a process that dies before leaves no memory.
             fs::rename(&new, self.path).map_err(|e| Error::host(self.path, &e))?;
             tracing::info!("the pool's memory was made from its copy, as of {} ns after the epoch", loaded.as_of.time);
@@ -288,11 +288,11 @@ impl Memory<'_> {
         loaded.map_err(Error::from)
     }
 
-    fn open(&self, file: &fs::File) -> Result<Region> {
+    fn open(&self, file: &fs::File) -> Result<Memory> {
         let size = shared::region_size(file, self.path).map_err(|e| self.lost(&e))?;
         let map = map_region(file, self.path, size)?;
         map.advise_huge();
-        let region = Region::open(map, Box::new(LOGGED)).map_err(|e| self.lost(&e.into()))?;
+        let region = Memory::open(map, Box::new(LOGGED)).map_err(|e| self.lost(&e.into()))?;
         match region.info.uuid == self.id.uuid {
             true => Ok(region),
             false => Err(self.lost(&Error::Pool("it belongs to another pool".into()))),
@@ -316,7 +316,7 @@ impl Memory<'_> {
     }
 }
 
-/// Memory and copy cannot be used together. A disk that cannot be read tells nothing of that.
+/// SharedMemory and copy cannot be used together. A disk that cannot be read tells nothing of that.
 fn not_its_copy(memory: &Path, dir: &Path, e: &Error) -> Error {
     let (memory, copy) = (memory.display(), dir.display());
     let text = format!(

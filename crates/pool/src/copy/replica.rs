@@ -11,15 +11,15 @@ use std::path::Path;
 use backing::log::Identity;
 use backing::Copy;
 use pram::session::{self, Exclusive};
-use pram::Region;
+use pram::Memory;
 
 use super::attach::Tracked;
 use super::logged::failed;
 use super::{files, regions};
 use crate::config::Config;
+use crate::memory::file::{open_region, Opened};
+use crate::memory::{locks, shared};
 use crate::paths::{self, IMAGE};
-use crate::region::file::{open_region, Opened};
-use crate::region::{locks, shared};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
@@ -33,10 +33,10 @@ pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Ope
         locks::refuse_unless_used(&opened.exclusive, dir)?;
     }
     let copy = if config.copy_in_regions { Some(dir.to_path_buf()) } else { config.copy_dir(dir) };
-    if let Some(copy) = copy.filter(|_| config.is_of(&opened.region)) {
+    if let Some(copy) = copy.filter(|_| config.is_of(&opened.memory)) {
         let attached = match config.copy_in_regions {
             true => attach_in_regions(&mut opened, dir, config),
-            false => attach(&mut opened.region, &opened.exclusive, &copy),
+            false => attach(&mut opened.memory, &opened.exclusive, &copy),
         };
         opened.copy = match attached {
             Ok(copy) => Some(copy.awaited(config.mirror)),
@@ -63,7 +63,7 @@ fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
 }
 
 /// Begins or goes on with the copy of `region` in `dir`; the region's file says who is attached.
-fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy> {
+fn attach(region: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Copy> {
     let id = Identity { uuid: region.info.uuid };
     let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?);
     let attached = session::in_use(exclusive)?;
@@ -84,13 +84,13 @@ fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result
     let lock = opened.exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?;
     let attached = session::in_use(&opened.exclusive)?;
     let in_regions = regions::take(dir, config, !attached)?;
-    let copy = take_up(&mut opened.region, dir, &in_regions.disks(), &fs::File::from(lock), attached)?;
+    let copy = take_up(&mut opened.memory, dir, &in_regions.disks(), &fs::File::from(lock), attached)?;
     opened.duplex = Some(in_regions.duplex.clone());
     Ok(copy)
 }
 
 /// Goes on with the copy on these disks.
-fn take_up(region: &mut Region, dir: &Path, disks: &backing::Disks, lock: &fs::File, attached: bool) -> Result<Copy> {
+fn take_up(region: &mut Memory, dir: &Path, disks: &backing::Disks, lock: &fs::File, attached: bool) -> Result<Copy> {
     let id = Identity { uuid: region.info.uuid };
     let found = backing::identify(disks).map_err(|e| unusable(dir, &e.into()))?;
     if found != id {

@@ -135,7 +135,7 @@ impl Pool<'_> {
 
     /// The copy has room ahead of need, if its regions have any.
     fn make_room(&self) {
-        let size = self.fs.session().region().size();
+        let size = self.fs.session().memory().size();
         let members = self.duplex.members();
         let regions = self.union.regions();
         let its = regions.iter().filter(|region| members.iter().any(|member| member.region == region.number()));

@@ -138,8 +138,8 @@ fn an_addition_that_was_cut_short_is_completed() {
     let pool = home.open();
     assert_eq!(write(&pool, first, 30), 30);
     holds(&pool, first + 30);
-    let (at, _) = table::Where::find(pool.session().region()).expect("read").expect("there");
-    assert_eq!(at.table(pool.session().region()).regions().expect("read").len(), 2);
+    let (at, _) = table::Where::find(pool.session().memory()).expect("read").expect("there");
+    assert_eq!(at.table(pool.session().memory()).regions().expect("read").len(), 2);
 }
 
 impl Home {

@@ -13,7 +13,7 @@ use exraid::Options;
 
 use super::gather::{Gathered, With};
 use crate::config::Config;
-use crate::region::locks::refuse_attached;
+use crate::memory::locks::refuse_attached;
 use conquest_fs::error::{Error, Result};
 
 /// A directory whose path is longer has no lease.

@@ -224,7 +224,7 @@ impl Disks {
     /// Numbers are issued below the mark in the labels. Where that is lower than this memory knows it, what is there of a region missed
     /// what was written to the others since.
     fn refuse_behind(&self, dir: &Path, session: &Session) -> Result<()> {
-        let table = session.read(ilfs::KEY, || Where::find(session.region()))?;
+        let table = session.read(ilfs::KEY, || Where::find(session.memory()))?;
         let Some((_, table)) = table else { return Ok(()) };
         let log = Log::open(session, &self.regions, ilfs::Options::default())?;
         let away: Vec<u32> = match &log {

@@ -14,7 +14,7 @@ use rustix::fs::{flock, FlockOperation};
 use rustix::io::Errno;
 
 use crate::config::Config;
-use crate::region::shared;
+use crate::memory::shared;
 use crate::rescue::absent::read_config;
 use conquest_fs::error::{Error, Result};
 

@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// write, the longer. Where nobody will, what changes again within the interval need not be written twice.
 fn much(fs: &Fs, awaited: bool) -> u64 {
     match awaited {
-        true => (fs.region().size() / 32).clamp(16 << 20, 64 << 20),
+        true => (fs.memory().size() / 32).clamp(16 << 20, 64 << 20),
         false => u64::MAX,
     }
 }

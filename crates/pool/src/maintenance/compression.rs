@@ -126,7 +126,7 @@ impl Work {
     fn is_tight(&self) -> bool {
         let session = self.fs.session();
         let rt = session.runtime();
-        let all = session.region().geo.heap_segments(session.region().size()) * SEGMENT;
+        let all = session.memory().geo.heap_segments(session.memory().size()) * SEGMENT;
         let free = (rt.free_segments() + self.fs.obtainable()) * SEGMENT;
         (all - free.min(all)) as u128 * 100 >= all as u128 * u128::from(self.config.pressure())
     }

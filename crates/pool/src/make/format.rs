@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backing::save::is_at;
 use pram::session::Exclusive;
-use pram::{Region, Session};
+use pram::{Memory, Session};
 
 use super::staging::Staged;
 use super::{refuse_used_copies, relocate, Builder, OnStep};
@@ -14,10 +14,10 @@ use crate::copy::{files, logged};
 use crate::disks::plan::Plan;
 use crate::disks::{damage, make_log, place};
 use crate::medium::MediumKind;
+use crate::memory::map::holds_no_pool;
+use crate::memory::{device, file, locks};
 use crate::options::{FormatOptions, InRegions};
 use crate::paths::{self, COPY, LOG};
-use crate::region::map::holds_no_pool;
-use crate::region::{device, file, locks};
 use crate::rescue::salvage;
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
@@ -129,7 +129,7 @@ fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
 
 /// On `logged`, a copy that lies where this one's is to be is only lost with `force`; what is none never, but of the pool that is there.
 fn refuse_copy_alone(dir: &Path, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
-    pram::region::Geometry::of(how.size)?;
+    pram::memory::Geometry::of(how.size)?;
     if how.force && old.is_some() {
         return Ok(());
     }
@@ -210,7 +210,7 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
 
 /// Makes the file system in a region, and the log on its disks, and waits until the copy has it.
 fn fill(
-    region: Region,
+    region: Memory,
     copy: Option<backing::Copy>,
     how: &FormatOptions,
     disks: &[Arc<dyn exraid::Region>],

@@ -10,9 +10,9 @@ use crate::config::Config;
 use crate::copy::{files, logged, regions};
 use crate::disks;
 use crate::medium::MediumKind;
+use crate::memory::map::map_private;
+use crate::memory::{file, locks, marks, shared};
 use crate::paths::{self, IMAGE};
-use crate::region::map::map_private;
-use crate::region::{file, locks, marks, shared};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
@@ -70,7 +70,7 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
         return marks::is_copied(&shared::path(&lock, &id.uuid, "marks")?, &lock, id);
     }
     match file::open_region(path, dir, config.medium)? {
-        Some(opened) => Ok(backing::clean(&disks, id, &opened.region)?.is_some()),
+        Some(opened) => Ok(backing::clean(&disks, id, &opened.memory)?.is_some()),
         // Another one has just taken its place.
         None => Ok(false),
     }

@@ -11,16 +11,16 @@ use std::path::Path;
 use backing::import;
 use backing::log::Identity;
 use pram::medium::Ram;
-use pram::{Mapping, MediumKind, Region, Session};
+use pram::{Mapping, MediumKind, Memory, Session};
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::disks::Disks;
+use crate::memory::device;
+use crate::memory::file::refuse_other_version;
 use crate::options::OpenOptions;
 use crate::paths::RUNTIME_DIR;
-use crate::region::device;
-use crate::region::file::refuse_other_version;
 use crate::Pool;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::fsck::Lost;
@@ -94,7 +94,7 @@ fn tell(found: Result<Vec<Lost>>, is_done: bool, ask: Ask) -> Result<()> {
 
 fn find(memory: Mapping, dir: &Path, config: &Config) -> Result<Vec<Lost>> {
     let size = memory.len();
-    let region = Region::open(memory, Box::new(Ram::like(config.medium.into())))?;
+    let region = Memory::open(memory, Box::new(Ram::like(config.medium.into())))?;
     refuse_other_version(&region)?;
     let session = Session::private(region, max_inodes(size))?;
     let disks = Disks::open_to_look(dir, config)?;

@@ -11,15 +11,15 @@ use backing::save::Content;
 use exraid::label::END;
 use exraid::Layout;
 use pram::medium::Ram;
-use pram::{Mapping, Region, Session};
+use pram::{Mapping, Memory, Session};
 
 use super::staging::Staged;
 use crate::config::{Config, DiskEntry};
 use crate::disks::place;
 use crate::disks::plan::{Plan, Planned, PlannedRegion, Wanted};
+use crate::memory::file::refuse_other_version;
 use crate::options::{NewDisk, NewRegion};
 use crate::paths::{self, DISK};
-use crate::region::file::refuse_other_version;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 use conquest_fs::ubj::{Options, Union};
@@ -122,7 +122,7 @@ impl Refill<'_> {
             refuse_small(&at, made.properties().size, carried, carries)?;
             regions.push(made);
         }
-        let region = Region::open(memory, Box::new(Ram::like(self.config.medium.into())))?;
+        let region = Memory::open(memory, Box::new(Ram::like(self.config.medium.into())))?;
         refuse_other_version(&region)?;
         let keys = max_inodes(region.size());
         let session = Session::private(region, keys)?;

@@ -30,9 +30,9 @@ use crate::copy::room::{self, Streams};
 use crate::copy::{files, regions};
 use crate::disks::shared::Agreement;
 use crate::medium::MediumKind;
+use crate::memory::locks;
 use crate::options::OpenOptions;
 use crate::paths::{self, IMAGE, LOGS};
-use crate::region::locks;
 use crate::rescue::absent::read_config;
 use crate::Pool;
 use conquest_fs::error::{Error, Result};
@@ -109,7 +109,7 @@ fn prepare(dir: &Path, config: &Config) -> Result<u64> {
     let sizes = match config.medium {
         MediumKind::Logged => sizes(dir)?,
         _ => {
-            let log = backing::log_bytes(session.region().size());
+            let log = backing::log_bytes(session.memory().size());
             [pool.status()?.used + MORE, log, log]
         }
     };
@@ -158,7 +158,7 @@ fn sizes(dir: &Path) -> Result<Streams> {
 
 /// With room for the copy of a full memory, if the region has so much.
 fn keep_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<Spans> {
-    let size = pool.session().region().size();
+    let size = pool.session().memory().size();
     if let Some(mut ahead) = room::within(size, region.properties().size) {
         ahead.iter_mut().zip(sizes).for_each(|(bytes, needed)| *bytes = (*bytes).max(*needed));
         if let Ok(spans) = keep(pool, region.number(), &ahead) {

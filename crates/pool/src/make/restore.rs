@@ -5,7 +5,7 @@ use std::path::Path;
 use backing::save::Progress;
 use pram::blocks::BLOCK;
 use pram::medium::Ram;
-use pram::{Mapping, Region, Session};
+use pram::{Mapping, Memory, Session};
 
 use super::format::{refuse_foreign_copy, refuse_other_files};
 use super::lost::{self, Ask};
@@ -16,10 +16,10 @@ use crate::config::{Config, DiskEntry};
 use crate::copy::{files, logged};
 use crate::disks::{self, place};
 use crate::medium::MediumKind;
+use crate::memory::map::map_private;
+use crate::memory::{device, file, locks, shared};
 use crate::options::NewRegion;
 use crate::paths::{self, IMAGE};
-use crate::region::map::map_private;
-use crate::region::{device, file, locks, shared};
 use crate::rescue::salvage;
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
@@ -136,7 +136,7 @@ fn content_of(
 
 /// Bytes of content on disks that memory leads to, about.
 fn led_to(memory: Mapping, config: &Config) -> Result<u64> {
-    let region = Region::open(memory, Box::new(Ram::like(config.medium.into())))?;
+    let region = Memory::open(memory, Box::new(Ram::like(config.medium.into())))?;
     let keys = max_inodes(region.size());
     let session = Session::private(region, keys)?;
     let log = Log::open(&session, &[], ilfs::Options::default())?;

@@ -8,8 +8,8 @@ use super::{swap, OnStep};
 use crate::config::Config;
 use crate::disks::place;
 use crate::medium::MediumKind;
+use crate::memory::shared;
 use crate::paths::{self, IMAGE, STAGING};
-use crate::region::shared;
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
@@ -88,7 +88,7 @@ mod tests {
     use super::super::Builder;
     use super::*;
     use crate::copy::logged;
-    use crate::region::file;
+    use crate::memory::file;
     use crate::{FormatOptions, Pool};
     use conquest_fs::layout::VERSION;
 

@@ -26,8 +26,8 @@ use crate::config::Config;
 use crate::copy::{files, logged};
 use crate::disks::place;
 use crate::medium::MediumKind;
+use crate::memory::marks;
 use crate::paths::{self, beside_region, COPY, DECIDED, IMAGE, STAGING};
-use crate::region::marks;
 use conquest_fs::error::{Error, Result};
 
 /// Puts what was made in `STAGING` in the place of what is in `dir`, where nobody is attached nor can be.
@@ -197,7 +197,7 @@ mod tests {
     use super::super::lost;
     use super::super::restore::{self, Over};
     use super::*;
-    use crate::region::shared;
+    use crate::memory::shared;
     use crate::rescue::orphans;
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
     use crate::{Layout, NewDisk, NewRegion};

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use backing::log;
 use pram::marks::Marks;
 
+use crate::memory::locks;
+use crate::memory::shared::open_plain;
 use crate::paths::{self, DECIDED, IMAGE, LOGS};
-use crate::region::locks;
-use crate::region::shared::open_plain;
 use conquest_fs::error::{Error, Result};
 
 /// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.

@@ -12,8 +12,8 @@ use super::identity::MemoryIdentity;
 use super::orphans;
 use crate::config::Config;
 use crate::medium::MediumKind;
+use crate::memory::{locks, marks, shared};
 use crate::paths::{as_text, as_text_if_any};
-use crate::region::{locks, marks, shared};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 

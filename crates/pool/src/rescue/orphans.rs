@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use backing::log::Identity;
 use backing::save::is_at;
 use backing::Copy;
-use pram::region::HEADERS;
+use pram::memory::HEADERS;
 use pram::session;
 use rustix::fs::{flock, FlockOperation};
 
 use super::identity::MemoryIdentity;
+use crate::memory::marks::{self, name_of};
+use crate::memory::shared::{made_by, open_plain, own_uid, uuid_of};
 use crate::paths::{self, RUNTIME_DIR};
-use crate::region::marks::{self, name_of};
-use crate::region::shared::{made_by, open_plain, own_uid, uuid_of};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
@@ -136,7 +136,7 @@ pub fn rename_unless_copied(uuid: [u8; 16], region: &Path) -> Result<Option<Path
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::shared::make_region;
+    use crate::memory::shared::make_region;
 
     fn region(what: &str) -> PathBuf {
         Path::new(RUNTIME_DIR).join(format!("conquest-test{}{what}-0-0-region", std::process::id()))

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use pram::medium::LOGGED;
 use pram::session::shared_name;
-use pram::{Region, Session};
+use pram::{Memory, Session};
 
 use super::orphans;
 use crate::config::Config;
 use crate::medium::MediumKind;
+use crate::memory::file::refuse_other_version;
+use crate::memory::map::map_private;
+use crate::memory::marks;
+use crate::memory::shared::{made_by, open_plain, refuse_mapped};
 use crate::paths::{DEFAULT_NVRAM, IMAGE, RUNTIME_DIR};
-use crate::region::file::refuse_other_version;
-use crate::region::map::map_private;
-use crate::region::marks;
-use crate::region::shared::{made_by, open_plain, refuse_mapped};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
@@ -29,7 +29,7 @@ pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     let memory = open_file(&path, dir)?;
     let map = map_private(&memory, &path)?;
     let size = map.len();
-    let region = Region::open(map, Box::new(LOGGED))?;
+    let region = Memory::open(map, Box::new(LOGGED))?;
     if !config.is_of(&region) {
         return Err(Error::Pool(format!("{} belongs to another pool", path.display())));
     }

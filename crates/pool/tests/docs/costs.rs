@@ -6,7 +6,7 @@ use std::sync::Arc;
 use conquest_fs::node::{Policy, Rename};
 use conquest_fs::path::View;
 use conquest_fs::{Caller, Fs, SetAttr};
-use pram::{Mapping, Medium, MediumKind, Needs, Region, Session};
+use pram::{Mapping, Medium, MediumKind, Memory, Needs, Session};
 
 use crate::tables::{number, Page};
 
@@ -73,7 +73,7 @@ fn operations_cost_on_dax_what_is_told() {
     let counts = Arc::<Counts>::default();
     let map = Mapping::anonymous(16 << 20).unwrap();
     let region =
-        Region::format(map, Box::new(Counting(counts.clone())), [7; 16], conquest_fs::layout::VERSION, 0).unwrap();
+        Memory::format(map, Box::new(Counting(counts.clone())), [7; 16], conquest_fs::layout::VERSION, 0).unwrap();
     let session = Session::private(region, 1 << 16).unwrap();
     Fs::format(&session, (0, 0, 0o755), 7).unwrap();
     let fs = Fs::over(session, Policy::default()).unwrap();

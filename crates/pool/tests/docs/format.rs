@@ -14,7 +14,7 @@ use ilfs::part::{RawOwner, RawPart};
 use ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use pram::blocks::Descriptor;
 use pram::heap::{Class, SegEntry, CLASSES};
-use pram::region::{Geometry, RawHeader};
+use pram::memory::{Geometry, RawHeader};
 
 use crate::reader::name_hash;
 use crate::tables::{number, Page};
@@ -120,13 +120,13 @@ fn constants_are_as_told() {
     assert_eq!(page.constant("BLOCK"), pram::blocks::BLOCK, "in memory as on disk");
     let code = [
         ("LAYOUT_VERSION", u64::from(layout::VERSION)),
-        ("MIN_SIZE", pram::region::MIN_SIZE),
-        ("MAX_SIZE", pram::region::MAX_SIZE),
-        ("ROOTS", pram::region::ROOTS),
-        ("SLOT", pram::region::SLOT),
+        ("MIN_SIZE", pram::memory::MIN_SIZE),
+        ("MAX_SIZE", pram::memory::MAX_SIZE),
+        ("ROOTS", pram::memory::ROOTS),
+        ("SLOT", pram::memory::SLOT),
         ("SEGMENT", pram::SEGMENT),
-        ("GROUP", pram::region::GROUP),
-        ("TABLE_AT", pram::region::TABLE_AT),
+        ("GROUP", pram::memory::GROUP),
+        ("TABLE_AT", pram::memory::TABLE_AT),
         ("ROOT_SUPER", layout::root::SUPER),
         ("ROOT_LOG", layout::root::LOG),
         ("ROOT_FOLLOWED", layout::root::FOLLOWED),

@@ -19,7 +19,7 @@ fn images_of_all_versions_are_restored() {
         Pool::restore(dir.path(), image.as_ref(), Some(conquest::MediumKind::Battery), false, &mut |_, _| {}).unwrap();
         let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
         content::compare(&pool);
-        assert_eq!(pool.session().region().info.app_version, version);
+        assert_eq!(pool.session().memory().info.app_version, version);
         content::compare_settings(&pool);
         region::compare_with(&pool, &region::region_bytes(dir.path()), &page);
         let report = pool.fsck(true, &mut |_, _| {}).unwrap();

@@ -274,10 +274,10 @@ fn an_open_transaction_is_in_its_slot_as_told() {
     let slot = page.constant("SLOTS_AT") + u64::from(op.slot()) * page.constant("SLOT");
     let bytes = || {
         let mut bytes = vec![0; 1 << 20];
-        session.region().read_bytes(0, &mut bytes).unwrap();
+        session.memory().read_bytes(0, &mut bytes).unwrap();
         bytes
     };
-    let at = pram::session::user_root(session.region(), 5);
+    let at = pram::session::user_root(session.memory(), 5);
     let (old, new) = (0u64, 55u64);
     {
         let mut tx = op.tx().unwrap();
@@ -299,5 +299,5 @@ fn an_open_transaction_is_in_its_slot_as_told() {
     let reader = Reader { page: &page, bytes: &bytes };
     let first = reader.at("UndoRecord", slot + page.constant("LOG_AT"));
     assert_eq!(reader.uint(slot, 8), first.get("number") + 1, "committed");
-    assert_eq!(session.region().load(Off::new(page.constant("ROOTS_AT") + 40)).unwrap(), 55);
+    assert_eq!(session.memory().load(Off::new(page.constant("ROOTS_AT") + 40)).unwrap(), 55);
 }

@@ -28,8 +28,8 @@ fn limits_are_those_of_the_code_and_of_the_format() {
         ("LINK_MAX", attr::LINK_MAX.into()),
         ("MAX_PERMS", conquest_fs::layout::PERM_CHUNK * conquest_fs::layout::PERM_CHUNKS),
         ("SESSIONS", pram::runtime::SESSIONS.into()),
-        ("MIN_SIZE", pram::region::MIN_SIZE),
-        ("MAX_SIZE", pram::region::MAX_SIZE),
+        ("MIN_SIZE", pram::memory::MIN_SIZE),
+        ("MAX_SIZE", pram::memory::MAX_SIZE),
     ];
     for (name, value) in code {
         assert_eq!(page.constant(name), value, "{name}");

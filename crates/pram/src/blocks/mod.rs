@@ -1,6 +1,6 @@
 //! Blocks: 4 KiB of memory each, aligned, for content that is too large to be copied twice.
 //!
-//! What the heap holds is marked when it is stored to, goes to the redo log of a region with a copy, and lies in its
+//! What the heap holds is marked when it is stored to, goes to the redo log of a memory with a copy, and lies in its
 //! image. The content of a block is left out of all three: it is only stored. On `battery` and `dax` that is enough, since it
 //! is memory like any other there. With a copy on disk whoever uses blocks writes their content elsewhere himself, once, before
 //! a commit counts (a [participant](crate::session)), and the block's *descriptor*, which is part of the heap, says where.
@@ -19,7 +19,7 @@
 //! | [`transfer`] | what a device reads or writes |
 //!
 //! Changes are methods of [`Tx`](crate::Tx) (`alloc_block`, `free_block`, `set_place`, `unset_place`, `set_owner`, `begin_change`, `store_content`,
-//! `zero_content`, `copy_content`). Content is read with [`Region::read_bytes`].
+//! `zero_content`, `copy_content`). Content is read with [`Memory::read_bytes`].
 //!
 //! A descriptor has 32 bytes: four words, each changed by one store. Its fields have some 47 (place), 64 (epoch), 28 and 51
 //! bits (inode and page) in use, too many for 16; and two descriptors to a cache line, which is what a redo log holds, are
@@ -30,7 +30,7 @@
 //!    (Else a block could be without a descriptor. A crash before 3 leaves a table that nothing leads to: a leak.)
 //! 4. It is empty: the entry says that it is free, durably. 5. The table is freed. (Else the table would be another's.)
 //!
-//! A region made anew from its copy has descriptors, and of what they describe only the content of blocks without a place, which
+//! A memory made anew from its copy has descriptors, and of what they describe only the content of blocks without a place, which
 //! goes with a commit where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The
 //! others are *void*. Nobody has to go over them; who meets one sees it by its epoch ([`Descriptor::is_void`]).
 
@@ -44,8 +44,8 @@ use crate::error::{Error, Result};
 use crate::heap::{Heap, Meta, Tag, BLOCKS, BLOCK_CLASS};
 use crate::medium::MediumKind;
 use crate::mem::Mapping;
+use crate::memory::{self, Memory, RawHeader, RECOVERED_ROOT, SEGMENT};
 use crate::off::Off;
-use crate::region::{self, RawHeader, Region, RECOVERED_ROOT, SEGMENT};
 
 pub(crate) use transfer::Pinned;
 pub use transfer::Transfer;
@@ -77,7 +77,7 @@ const _: () = assert!(size_of::<Descriptor>() == 32);
 
 impl Descriptor {
     /// Has its memory been lost since its content was stored? `recovered` is what [`epochs`](crate::Session::epochs) says: the
-    /// epoch that was running in what the region was made from; 0 where its memory was never lost. The content is then what is at
+    /// epoch that was running in what the memory was made from; 0 where its memory was never lost. The content is then what is at
     /// its place. (What has no place went to the copy with the commit of its epoch: see [`Frozen::mark_fresh`].)
     ///
     /// [`Frozen::mark_fresh`]: crate::session::Frozen::mark_fresh
@@ -104,7 +104,7 @@ impl Descriptor {
     }
 }
 
-impl Region {
+impl Memory {
     /// Where the descriptor is of the block at `block`, allocated or not, before the reference is followed.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Region {
         self.resolve(table, TABLE).map(|_| table)
     }
 
-    /// The epoch that was running in what the region was made from; 0: its memory was never lost.
+    /// The epoch that was running in what the memory was made from; 0: its memory was never lost.
     #[inline(always)]
     pub fn recovered(&self) -> Result<u64> {
         self.load(self.root(RECOVERED_ROOT))
@@ -156,11 +156,11 @@ impl Region {
     }
 }
 
-/// Of a region in `map` that was made from an image: the blocks whose content that held are of the epoch that runs now, all
-/// others are void. `unplaced`: it held that of those without a place, as of a region whose memory is not what it is kept in it always does. Not flushed.
+/// Of a memory in `map` that was made from an image: the blocks whose content that held are of the epoch that runs now, all
+/// others are void. `unplaced`: it held that of those without a place, as of a memory whose memory is not what it is kept in it always does. Not flushed.
 pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
     let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;
-    let (geo, end, epoch) = region::survey(map, raw)?;
+    let (geo, end, epoch) = memory::survey(map, raw)?;
     for segment in (0..end).filter(|n| geo.is_heap(*n)) {
         let [meta, bits] = map.read::<[u64; 2]>(geo.entry(segment).raw())?;
         if Meta::decode(meta) != Meta::Blocks {
@@ -205,22 +205,22 @@ impl Heap<'_> {
         // 1.
         let table = self.alloc(slot, TABLE, TABLE_BYTES)?.off;
         let Some(segment) = self.claim_free(slot)? else { return self.free(slot, table).map(|()| None) };
-        self.region.zero(table, TABLE_BYTES)?;
-        self.region.flush(table, TABLE_BYTES);
+        self.memory.zero(table, TABLE_BYTES)?;
+        self.memory.flush(table, TABLE_BYTES);
         // 2.
-        let word = self.region.geo.entry(segment).field::<u64>(8).raw();
-        self.region.store_word(word, table << TAKEN_BITS)?;
-        self.region.persist(word, 8);
+        let word = self.memory.geo.entry(segment).field::<u64>(8).raw();
+        self.memory.store_word(word, table << TAKEN_BITS)?;
+        self.memory.persist(word, 8);
         self.rt.add_block_segment(segment);
         // 3.
-        self.region.set_meta(segment, Meta::Blocks)?;
+        self.memory.set_meta(segment, Meta::Blocks)?;
         Ok(Some(segment))
     }
 
     /// Steps 4 and 5, of a segment that `slot` owns.
     pub(crate) fn free_block_segment(&self, slot: u32, segment: u64) -> Result<()> {
-        let table = self.region.table_word(segment)? >> TAKEN_BITS;
-        self.region.set_meta(segment, Meta::Free)?;
+        let table = self.memory.table_word(segment)? >> TAKEN_BITS;
+        self.memory.set_meta(segment, Meta::Free)?;
         self.rt.drop_block_segment(segment);
         self.rt.add_free(segment);
         self.free(slot, table)
@@ -229,14 +229,14 @@ impl Heap<'_> {
     /// Fills the runtime's maps from a segment of blocks; with nobody else attached.
     pub(crate) fn index_blocks(&self, segment: u64) -> Result<()> {
         // Never handed out from; fsck reports it.
-        if self.region.block_table(segment).is_err() {
+        if self.memory.block_table(segment).is_err() {
             return Ok(());
         }
-        let taken = u64::from(self.region.taken(segment, BLOCK_CLASS as u8, 0)?.count_ones());
+        let taken = u64::from(self.memory.taken(segment, BLOCK_CLASS as u8, 0)?.count_ones());
         self.rt.add_block_segment(segment);
         self.rt.add_unplaced(segment);
         self.rt.found_blocks(taken);
-        let unplaced = self.region.blocks_of(segment)?.iter().filter(|(_, descriptor)| descriptor.place == 0).count();
+        let unplaced = self.memory.blocks_of(segment)?.iter().filter(|(_, descriptor)| descriptor.place == 0).count();
         self.rt.count_unplaced(unplaced as i64);
         if taken < PER_SEGMENT {
             self.rt.add_partial(BLOCKS, BLOCK_CLASS, segment);

@@ -1,23 +1,23 @@
 //! Transfers between blocks and a device, with nothing in between: the device reads or writes the memory itself.
 //!
 //! A [`Transfer`] is that memory, as a slice of atomics that whoever drives the device keeps for as long as the device is at
-//! it. It may live longer than the session that began it, and keeps the region mapped. While it lives its blocks are *pinned*:
+//! it. It may live longer than the session that began it, and keeps the memory mapped. While it lives its blocks are *pinned*:
 //! who frees one has it free when the transfer has ended, and nobody is given it before.
 //!
 //! A process that is killed ends at once; what it has asked of a disk does not. Its pins stay, in the runtime segment, and
 //! its blocks are in quarantine until the transfers have ended provably. That the process is gone proves nothing. The kernel
 //! closes what a dying process has open (`exit_files`) when it has waited only for those requests to io_uring that are about
 //! rings themselves (`io_uring_files_cancel`, `tctx_inflight` of io_uring/cancel.c), and takes a ring down later, from a
-//! workqueue (`io_ring_exit_work` of io_uring/io_uring.c). So the lock on the region's file that says who is alive may be gone
+//! workqueue (`io_ring_exit_work` of io_uring/io_uring.c). So the lock on the memory's file that says who is alive may be gone
 //! while a disk still writes to memory that the process had mapped.
 //!
 //! What does prove it is a lock that the ring holds. A file that is registered with a ring (`IORING_REGISTER_FILES`) is put when
 //! the ring is freed (`io_ring_ctx_free`, `io_sqe_files_unregister`), and that is after the last request has given up its reference to
 //! it (`ref_comp`), direct I/O being over by then; a lock of an open file (`F_OFD_SETLK`) goes with the last reference to that
 //! (`__fput`, `locks_remove_file` of fs/locks.c). So [`Session::transfer_lock`] gives an open file of its own, with such a lock on
-//! a byte of the region's file: *each ring that transfers blocks must have it registered*. For threads that call read(2) or
+//! a byte of the memory's file: *each ring that transfers blocks must have it registered*. For threads that call read(2) or
 //! write(2) it is enough that it is open: a thread inside of such a call keeps the process's table of open files alive. As long
-//! as anybody holds the lock, nobody else is given the number of that session, and who comes to a region of which all
+//! as anybody holds the lock, nobody else is given the number of that session, and who comes to a memory of which all
 //! processes have died waits for it. A child of `fork` that keeps the file open holds it too: that makes the quarantine
 //! longer, and is not wrong.
 
@@ -32,14 +32,14 @@ use super::{BLOCK, PER_SEGMENT};
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::mem::{byte_lock, Stretch};
-use crate::region::SEGMENT;
+use crate::memory::SEGMENT;
 use crate::runtime::{FREED, SESSIONS};
 use crate::session::Session;
 
-/// The byte of the region's file that says that the first session has transfers under way; after those of the sessions
+/// The byte of the memory's file that says that the first session has transfers under way; after those of the sessions
 /// themselves and of the one with the background work.
 const FIRST: u32 = SESSIONS + 1;
-/// How long whoever comes to a region waits for transfers of processes that died.
+/// How long whoever comes to a memory waits for transfers of processes that died.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it looks.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -81,38 +81,38 @@ impl Session {
     /// already. The caller has the lock of their owner, in an operation, or has just allocated them and told nobody; the device
     /// is called when the operation has ended. Who allocates a block in one operation and links it in a later one, as for a
     /// fetch, is [`unfinished`](Session::unfinished) in between. What a device has stored counts on `dax` after
-    /// [`Region::keep_content`](crate::Region::keep_content).
+    /// [`Memory::keep_content`](crate::Memory::keep_content).
     ///
     /// # Errors
     /// [`Error::NotAllocated`] for a block that is free; [`Error::BadAddress`] where they are not in one segment of blocks;
-    /// [`Error::Host`] where the region's file cannot be locked.
+    /// [`Error::Host`] where the memory's file cannot be locked.
     pub fn transfer(&self, block: u64, count: u64) -> Result<Option<Arc<Transfer>>> {
-        let region = self.region();
+        let memory = self.memory();
         if count == 0 || count > PER_SEGMENT - block % SEGMENT / BLOCK {
             return Err(Error::BadAddress { off: block, len: count.saturating_mul(BLOCK) });
         }
-        region.block(block)?;
+        memory.block(block)?;
         for at in (0..count).map(|n| block + n * BLOCK) {
-            if !region.is_allocated(at)? {
+            if !memory.is_allocated(at)? {
                 return Err(Error::NotAllocated { off: at });
             }
         }
-        let memory = region.map().stretch(block, count * BLOCK)?;
+        let memory = memory.map().stretch(block, count * BLOCK)?;
         let _lock = self.transfer_lock()?;
         let pinned = self.runtime().pin_blocks(block, count)?;
         Ok(pinned.map(|_pinned| Arc::new(Transfer { memory, _pinned, _lock })))
     }
 
     /// The open file that each ring has registered through which blocks are transferred (see the [module](self)); none where
-    /// the region is this process's alone. The same each time.
+    /// the memory is this process's alone. The same each time.
     ///
     /// # Errors
-    /// [`Error::Host`] where the region's file cannot be opened anew, by /proc, or locked.
+    /// [`Error::Host`] where the memory's file cannot be opened anew, by /proc, or locked.
     pub fn transfer_lock(&self) -> Result<Option<Arc<OwnedFd>>> {
         let Some((file, made)) = self.lock_files() else { return Ok(None) };
-        let mut made = self.region().lock_by(made);
+        let mut made = self.memory().lock_by(made);
         if made.is_none() {
-            let what = "locking the region's file for transfers";
+            let what = "locking the memory's file for transfers";
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let flags = OFlags::RDWR | OFlags::CLOEXEC;
             let lock = rustix::fs::open(path, flags, Mode::empty()).map_err(Error::host(what))?;

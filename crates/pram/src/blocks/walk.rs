@@ -143,9 +143,9 @@ impl Heap<'_> {
     }
 
     fn look_at(&self, segment: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
-        let table = || self.region.block_table(segment).ok();
+        let table = || self.memory.block_table(segment).ok();
         let before = table();
-        let (Some(_), Ok(seen)) = (before, self.region.blocks_of(segment)) else { return Ok(()) };
+        let (Some(_), Ok(seen)) = (before, self.memory.blocks_of(segment)) else { return Ok(()) };
         // Else the table may have been another's by then.
         if table() == before {
             seen.into_iter().for_each(|(block, descriptor)| f(block, descriptor));

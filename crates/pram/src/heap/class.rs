@@ -1,6 +1,6 @@
 //! Size classes: how objects divide a segment.
 
-use crate::region::SEGMENT;
+use crate::memory::SEGMENT;
 
 /// A size class.
 #[derive(Clone, Copy, Debug)]

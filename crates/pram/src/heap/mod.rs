@@ -1,4 +1,4 @@
-//! The heap of a region: segments of 64 KiB, size classes from 16 bytes, runs of whole segments above.
+//! The heap of a memory: segments of 64 KiB, size classes from 16 bytes, runs of whole segments above.
 //!
 //! Each segment holds objects of one class and one type ([`Tag`]), so a reference can be checked for its
 //! type before it is followed (Conquest, 3.5: typed memory). A bitmap says which slots are taken: in the
@@ -40,8 +40,8 @@ use smallvec::SmallVec;
 
 use crate::blocks::{BLOCK, PER_SEGMENT};
 use crate::error::{Error, Result};
+use crate::memory::{Memory, SEGMENT};
 use crate::off::Off;
-use crate::region::{Region, SEGMENT};
 use crate::runtime::Runtime;
 use crate::session::Op;
 
@@ -71,10 +71,10 @@ pub struct Block {
     pub cap: u64,
 }
 
-/// The allocator: the region's heap together with the runtime's hints about it.
+/// The allocator: the memory's heap together with the runtime's hints about it.
 #[derive(Clone, Copy)]
 pub struct Heap<'a> {
-    pub region: &'a Region,
+    pub memory: &'a Memory,
     pub rt: &'a Runtime,
 }
 
@@ -156,7 +156,7 @@ impl Heap<'_> {
     }
 
     /// Allocates an object of a larger class than `class`, by at most a `part`th. So classes that are many and close do not
-    /// leave a full region, or a small one, with more that is free and of no use than few would.
+    /// leave a full memory, or a small one, with more that is free and of no use than few would.
     fn alloc_larger(&self, slot: u32, tag: Tag, class: usize, part: u32) -> Result<Option<Block>> {
         let most = CLASSES[class].size + CLASSES[class].size / part;
         let larger = (class + 1..CLASSES.len()).take_while(|larger| CLASSES[*larger].size <= most);
@@ -209,17 +209,17 @@ impl Heap<'_> {
         if valid == 0 {
             return Ok(None);
         }
-        let at = self.region.bitmap(segment, class as u8) + u64::from(w) * 8;
-        let free = !self.region.load(Off::new(at))? & valid;
+        let at = self.memory.bitmap(segment, class as u8) + u64::from(w) * 8;
+        let free = !self.memory.load(Off::new(at))? & valid;
         if free == 0 {
             return Ok(None);
         }
         let bit = free.trailing_zeros();
-        let off = self.region.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
+        let off = self.memory.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
         // Noted before it is taken: a sweep must never see it taken, unmarked and not new.
         self.rt.note_new(off);
-        self.region.fetch_or(at, 1 << bit)?;
-        self.region.flush(at, 8);
+        self.memory.fetch_or(at, 1 << bit)?;
+        self.memory.flush(at, 8);
         Ok(Some(off))
     }
 
@@ -238,11 +238,11 @@ impl Heap<'_> {
         // 1. The bitmap is empty before the entry gives the segment its class: a crash in between
         //    leaves a free segment, not one with arbitrary objects taken.
         let c = &CLASSES[class];
-        let bitmap = self.region.bitmap(segment, class as u8);
-        self.region.zero(bitmap, u64::from(c.count.div_ceil(64)) * 8)?;
-        self.region.persist(bitmap, u64::from(c.count.div_ceil(64)) * 8);
+        let bitmap = self.memory.bitmap(segment, class as u8);
+        self.memory.zero(bitmap, u64::from(c.count.div_ceil(64)) * 8)?;
+        self.memory.persist(bitmap, u64::from(c.count.div_ceil(64)) * 8);
         // 2. The entry, one word.
-        self.region.set_meta(segment, Meta::shared(tag, class))?;
+        self.memory.set_meta(segment, Meta::shared(tag, class))?;
         Ok(Some(segment))
     }
 
@@ -256,7 +256,7 @@ impl Heap<'_> {
                 continue;
             }
             self.rt.drop_partial(tag, class, segment);
-            if self.region.meta(segment)? != wanted {
+            if self.memory.meta(segment)? != wanted {
                 self.rt.disown(segment);
             } else if self.has_room(segment, class)? {
                 return Ok(Some(segment));
@@ -287,7 +287,7 @@ impl Heap<'_> {
         if !self.rt.own(segment, slot) {
             return Ok(false);
         }
-        if self.rt.drop_free(segment) && self.region.meta(segment)? == Meta::Free {
+        if self.rt.drop_free(segment) && self.memory.meta(segment)? == Meta::Free {
             return Ok(true);
         }
         self.rt.disown(segment);
@@ -296,9 +296,9 @@ impl Heap<'_> {
 
     fn has_room(&self, segment: u64, class: usize) -> Result<bool> {
         let c = &CLASSES[class];
-        let bitmap = self.region.bitmap(segment, class as u8);
+        let bitmap = self.memory.bitmap(segment, class as u8);
         for w in 0..c.count.div_ceil(64) {
-            if self.region.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != valid_bits(c.count, w)
+            if self.memory.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != valid_bits(c.count, w)
             {
                 return Ok(true);
             }
@@ -308,9 +308,9 @@ impl Heap<'_> {
 
     fn is_empty(&self, segment: u64, class: usize) -> Result<bool> {
         let c = &CLASSES[class];
-        let bitmap = self.region.bitmap(segment, class as u8);
+        let bitmap = self.memory.bitmap(segment, class as u8);
         for w in 0..c.count.div_ceil(64) {
-            if self.region.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != 0 {
+            if self.memory.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != 0 {
                 return Ok(false);
             }
         }
@@ -337,7 +337,7 @@ impl Heap<'_> {
             if !self.is_empty(segment, class)? || !self.rt.own(segment, slot) {
                 return Ok(());
             }
-            let still = self.region.meta(segment)? == Meta::shared(tag, class);
+            let still = self.memory.meta(segment)? == Meta::shared(tag, class);
             if !still || self.is_empty(segment, class)? {
                 self.rt.drop_partial(tag, class, segment);
                 let freed = if still { self.free_shared(slot, segment, tag) } else { Ok(()) };
@@ -354,18 +354,18 @@ impl Heap<'_> {
         if tag == BLOCKS {
             return self.free_block_segment(slot, segment);
         }
-        self.region.set_meta(segment, Meta::Free)?;
+        self.memory.set_meta(segment, Meta::Free)?;
         self.rt.add_free(segment);
         Ok(())
     }
 
     /// Makes this slot and all idle ones give up their segments, and frees the empty ones that nobody works
-    /// with, so that a nearly full region can be used to the end.
+    /// with, so that a nearly full memory can be used to the end.
     fn reclaim_idle(&self, mine: u32) -> Result<()> {
         self.drop_idle(mine)?;
         self.free_ended(mine)?;
         self.rt.set_block_hint(0);
-        for segment in self.region.segments() {
+        for segment in self.memory.segments() {
             if self.rt.own(segment, mine) {
                 self.settle(mine, segment)?;
             }
@@ -376,7 +376,7 @@ impl Heap<'_> {
     /// Makes this slot and all idle ones give up their segments; empty ones are free then.
     fn drop_idle(&self, mine: u32) -> Result<()> {
         self.drop_segments(mine)?;
-        for slot in (0..self.region.geo.slots as u32).filter(|s| *s != mine) {
+        for slot in (0..self.memory.geo.slots as u32).filter(|s| *s != mine) {
             if self.rt.try_slot(slot) {
                 let dropped = self.drop_segments(slot);
                 self.rt.free_slot(slot);
@@ -408,7 +408,7 @@ impl Heap<'_> {
                 (0..CLASSES.len()).for_each(|class| self.rt.current(*slot, tag, class).set(None));
             }
         }
-        for segment in self.region.segments() {
+        for segment in self.memory.segments() {
             if let Some(slot) = self.rt.owner(segment).filter(|o| slots.contains(o)) {
                 self.settle(slot, segment)?;
             }
@@ -418,14 +418,14 @@ impl Heap<'_> {
 
     /// Lists a segment that `slot` owns according to its state, and gives it up.
     fn settle(&self, slot: u32, segment: u64) -> Result<()> {
-        let meta = self.region.meta(segment)?;
+        let meta = self.memory.meta(segment)?;
         if let Some((tag, class)) = meta.sharers() {
             return self.give_up(slot, segment, tag, usize::from(class));
         }
         match meta {
             Meta::Free => self.rt.add_free(segment),
             Meta::RunBody { dist } if !self.has_head(segment, dist)? => {
-                self.region.set_meta(segment, Meta::Free)?;
+                self.memory.set_meta(segment, Meta::Free)?;
                 self.rt.add_free(segment);
             }
             _ => {}
@@ -438,9 +438,9 @@ impl Heap<'_> {
     /// the segment any more.
     pub fn reset_segment(&self, segment: u64) -> Result<()> {
         // Nobody may go on to allocate from it.
-        let slots: Vec<u32> = (0..self.region.geo.slots as u32).collect();
+        let slots: Vec<u32> = (0..self.memory.geo.slots as u32).collect();
         self.salvage(&slots)?;
-        self.region.set_meta(segment, Meta::Free)?;
+        self.memory.set_meta(segment, Meta::Free)?;
         self.rt.add_free(segment);
         Ok(())
     }
@@ -448,7 +448,7 @@ impl Heap<'_> {
     /// Is the segment, which says that it follows its head at `dist`, part of a run?
     fn has_head(&self, segment: u64, dist: u32) -> Result<bool> {
         let Some(head) = segment.checked_sub(u64::from(dist)) else { return Ok(false) };
-        Ok(matches!(self.region.meta(head)?, Meta::RunHead { len, .. } if len > dist))
+        Ok(matches!(self.memory.meta(head)?, Meta::RunHead { len, .. } if len > dist))
     }
 
     fn alloc_run(&self, slot: u32, tag: Tag, size: u64) -> Result<Block> {
@@ -472,20 +472,20 @@ impl Heap<'_> {
                 }
             }
         };
-        let off = self.region.geo.segment(first);
+        let off = self.memory.geo.segment(first);
         self.rt.note_new(off);
         // 1. Bodies, then the head: a crash in between leaves bodies without a head, which count as free.
         for i in 1..len {
-            self.region.set_meta(first + i, Meta::RunBody { dist: i as u32 })?;
+            self.memory.set_meta(first + i, Meta::RunBody { dist: i as u32 })?;
         }
-        self.region.set_meta(first, Meta::RunHead { tag, len: len as u32 })?;
+        self.memory.set_meta(first, Meta::RunHead { tag, len: len as u32 })?;
         (first..first + len).for_each(|s| self.rt.disown(s));
         Ok(Block { off, cap: len * SEGMENT })
     }
 
     /// `len` neighbouring free segments, now owned by `slot`.
     fn claim_run(&self, slot: u32, len: u64) -> Result<Option<u64>> {
-        let mut end = self.region.segments_end();
+        let mut end = self.memory.segments_end();
         while let Some(first) = self.rt.free_window(len, end) {
             let mut claimed = 0;
             while claimed < len && self.claim(first + claimed, slot)? {
@@ -506,18 +506,18 @@ impl Heap<'_> {
     /// Frees the object or block at `off`. Only for what nothing refers to any more, durably (H1). A block under transfer is
     /// free when that has ended.
     pub(crate) fn free(&self, slot: u32, off: u64) -> Result<()> {
-        let place = self.region.place(off)?;
+        let place = self.memory.place(off)?;
         let Some((class, index)) = place.slot else {
             return self.free_run(slot, place.segment, place.cap / SEGMENT);
         };
         if place.tag == BLOCKS && self.rt.put_off(off)? {
             return Ok(());
         }
-        let at = self.region.bitmap(place.segment, class) + u64::from(index / 64) * 8;
+        let at = self.memory.bitmap(place.segment, class) + u64::from(index / 64) * 8;
         let bit = 1 << (index % 64);
-        let is_unplaced = place.tag == BLOCKS && self.region.descriptor(off).is_ok_and(|it| it.place == 0);
-        let old = self.region.fetch_clear(at, bit)?;
-        self.region.flush(at, 8);
+        let is_unplaced = place.tag == BLOCKS && self.memory.descriptor(off).is_ok_and(|it| it.place == 0);
+        let old = self.memory.fetch_clear(at, bit)?;
+        self.memory.flush(at, 8);
         if old & bit == 0 {
             return Err(Error::NotAllocated { off });
         }
@@ -536,18 +536,18 @@ impl Heap<'_> {
     }
 
     /// Frees a leaked object, one that nothing refers to and that no operation under way knows, in an operation of the
-    /// caller's: a commit must not look at the region between the mark for this and the store.
+    /// caller's: a commit must not look at the memory between the mark for this and the store.
     pub fn sweep_object(&self, op: &Op, off: u64) -> Result<()> {
         self.free(op.slot(), off)
     }
 
     /// Marks an object as taken that is in use but counts as free. For repairs, while nobody works.
     pub fn adopt(&self, off: u64) -> Result<()> {
-        let place = self.region.place(off)?;
+        let place = self.memory.place(off)?;
         if let Some((class, index)) = place.slot {
-            let at = self.region.bitmap(place.segment, class) + u64::from(index / 64) * 8;
-            self.region.fetch_or(at, 1 << (index % 64))?;
-            self.region.persist(at, 8);
+            let at = self.memory.bitmap(place.segment, class) + u64::from(index / 64) * 8;
+            self.memory.fetch_or(at, 1 << (index % 64))?;
+            self.memory.persist(at, 8);
         }
         Ok(())
     }
@@ -560,7 +560,7 @@ impl Heap<'_> {
         let (ours, others): (SmallVec<[u64; 16]>, SmallVec<[u64; 16]>) = (first + 1..first + len).partition(own);
         // The head first: bodies without a head count as free.
         for s in std::iter::once(&first).chain(&ours) {
-            self.region.set_meta(*s, Meta::Free)?;
+            self.memory.set_meta(*s, Meta::Free)?;
         }
         self.rt.add_free(first);
         if is_first_ours {
@@ -577,10 +577,10 @@ impl Heap<'_> {
     /// Fills the runtime's maps from the segment table; with nobody else attached. Frees the bodies of
     /// runs that a crash left without a head.
     pub(crate) fn index(&self) -> Result<()> {
-        let geo = &self.region.geo;
-        let (mut run_end, mut absent) = (0, geo.heap_segments(self.region.size()));
-        for s in self.region.segments() {
-            let meta = self.region.meta(s)?;
+        let geo = &self.memory.geo;
+        let (mut run_end, mut absent) = (0, geo.heap_segments(self.memory.size()));
+        for s in self.memory.segments() {
+            let meta = self.memory.meta(s)?;
             absent -= u64::from(meta != Meta::Absent);
             match meta {
                 // Inside a run: damage. Never handed out, fsck reports it.
@@ -591,7 +591,7 @@ impl Heap<'_> {
                 Meta::Small { tag, class } => {
                     let count = CLASSES[usize::from(class)].count;
                     let full = CLASSES[usize::from(class)].base == 0
-                        && self.region.load(geo.entry(s).field(8))? & valid_bits(count, 0) == valid_bits(count, 0);
+                        && self.memory.load(geo.entry(s).field(8))? & valid_bits(count, 0) == valid_bits(count, 0);
                     if !full {
                         self.rt.add_partial(tag, usize::from(class), s);
                     }
@@ -599,7 +599,7 @@ impl Heap<'_> {
                 Meta::RunHead { len, .. } => run_end = run_end.max(s + u64::from(len)),
                 Meta::RunBody { .. } if s < run_end => {}
                 Meta::RunBody { .. } => {
-                    self.region.set_meta(s, Meta::Free)?;
+                    self.memory.set_meta(s, Meta::Free)?;
                     self.rt.add_free(s);
                 }
                 // Left alone and never handed out; fsck reports it.

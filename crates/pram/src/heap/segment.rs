@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::class::{valid_bits, CLASSES};
 use super::{Tag, BLOCKS, BLOCK_CLASS, TAGS};
 use crate::error::{Error, Result};
+use crate::memory::{Memory, PER_GROUP, SEGMENT};
 use crate::off::Off;
-use crate::region::{Region, PER_GROUP, SEGMENT};
 
 /// An entry of the segment table.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -99,7 +99,7 @@ pub(super) struct Place {
     pub cap: u64,
 }
 
-impl Region {
+impl Memory {
     #[inline(always)]
     pub fn meta(&self, segment: u64) -> Result<Meta> {
         Ok(Meta::decode(self.load(self.geo.entry(segment).field(0))?))

@@ -1,6 +1,6 @@
 //! Memory for segments: taken ahead of use, and given back.
 //!
-//! A region has the memory that its entries say: an [absent](Meta::Absent) segment has none. Memory is taken in steps: by
+//! A memory has the memory that its entries say: an [absent](Meta::Absent) segment has none. Memory is taken in steps: by
 //! the maintenance thread ahead of need, by whoever begins an operation when little is left, and by whoever ran out of it,
 //! after the operation has ended ([`Error::MustGrow`]), since asking the host may take long. One at a time, and whoever it
 //! is has the role of the *supplier* in the runtime segment.
@@ -16,7 +16,7 @@
 //! 1. The segments are owned and off the list of free ones.
 //! 2. Their entries say absent, durably. (Else, after a crash, objects would go where there is no memory.)
 //! 3. The memory goes. Whoever dies before leaves memory that is taken again without harm, or given back by the next who
-//!    comes to the region alone.
+//!    comes to the memory alone.
 //!
 //! Tables stay where they are while anybody is attached, so whoever follows an old reference finds an entry that says no.
 
@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use super::{Heap, Meta};
 use crate::clock::monotonic;
 use crate::error::{Error, Result};
-use crate::region::{Region, PER_GROUP, SEGMENT};
+use crate::memory::{Memory, PER_GROUP, SEGMENT};
 use crate::reserve;
 use crate::runtime::{pause, Hold, LOW};
 use crate::session::{Op, Session};
@@ -48,7 +48,7 @@ const SLACK: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     Taken,
-    /// The region has all that was said, or no run of that length is left.
+    /// The memory has all that was said, or no run of that length is left.
     Nothing,
     /// The host has none.
     HostFull,
@@ -60,7 +60,7 @@ struct Supplier<'a>(&'a Session);
 impl Drop for Supplier<'_> {
     fn drop(&mut self) {
         self.0.runtime().supplier().store(0, Ordering::SeqCst);
-        self.0.region().step();
+        self.0.memory().step();
     }
 }
 
@@ -95,7 +95,7 @@ impl Heap<'_> {
         }
         // Who holds everybody up cannot end its operation for others to take memory.
         let alone = self.rt.hold() == Hold::Frozen(self.rt.me());
-        if self.region.map().growing_file().is_some() && !alone {
+        if self.memory.map().growing_file().is_some() && !alone {
             return Err(Error::MustGrow);
         }
         let me = u64::from(self.rt.me() + 1);
@@ -105,7 +105,7 @@ impl Heap<'_> {
                 // It may have died.
                 return Err(Error::MustGrow);
             }
-            self.region.wait_by(|| pause(round));
+            self.memory.wait_by(|| pause(round));
             round += 1;
         }
         let taken = match self.plan(len, STEP) {
@@ -133,10 +133,10 @@ impl Heap<'_> {
         } else if let Some(first) = self.rt.window(run) {
             return Some(Plan { segments: self.absent_in(first..first + run), new: None });
         }
-        let (size, group) = (self.region.size(), self.region.groups());
+        let (size, group) = (self.memory.size(), self.memory.groups());
         let first = group * PER_GROUP + 1;
         let end = (first + run.max(step)).min((group + 1) * PER_GROUP).min(size / SEGMENT);
-        let fits = group < self.region.geo.groups(size) && end >= first + run;
+        let fits = group < self.memory.geo.groups(size) && end >= first + run;
         fits.then(|| Plan { segments: Some(first..end).into_iter().collect(), new: Some(group) })
     }
 
@@ -154,39 +154,39 @@ impl Heap<'_> {
     fn take_memory(&self, plan: &Plan) -> Result<()> {
         if let Some(group) = plan.new {
             self.rt.take_groups(group + 1)?;
-            self.region.marks().map_or(Ok(()), |marks| marks.take_groups(group + 1))?;
-            self.region.take(self.region.geo.head(group))?;
+            self.memory.marks().map_or(Ok(()), |marks| marks.take_groups(group + 1))?;
+            self.memory.take(self.memory.geo.head(group))?;
         }
-        plan.segments.iter().try_for_each(|segments| self.region.take(bytes(segments)))
+        plan.segments.iter().try_for_each(|segments| self.memory.take(bytes(segments)))
     }
 
     /// Steps 2 and 3, in an operation in `slot`.
     fn enter(&self, slot: u32, plan: &Plan) -> Result<()> {
         if let Some(group) = plan.new {
-            self.region.begin_group(group)?;
-            let end = self.region.segments_end();
+            self.memory.begin_group(group)?;
+            let end = self.memory.segments_end();
             (group * PER_GROUP + 1..end).for_each(|n| self.rt.add_absent(n));
         }
         plan.segments.iter().try_for_each(|segments| self.enter_run(slot, segments))
     }
 
     fn enter_run(&self, slot: u32, segments: &Range<u64>) -> Result<()> {
-        let geo = &self.region.geo;
+        let geo = &self.memory.geo;
         // Owned meanwhile, so that a death half way is cleaned up; who looks at all segments may own one for an instant.
         let owned: Vec<u64> = segments.clone().filter(|n| self.own_soon(*n, slot)).collect();
         for n in &owned {
             // One that somebody was at who died is listed twice.
-            if self.region.meta(*n)? == Meta::Absent {
-                self.region.store_word(geo.entry(*n).raw(), Meta::Free.encode())?;
+            if self.memory.meta(*n)? == Meta::Absent {
+                self.memory.store_word(geo.entry(*n).raw(), Meta::Free.encode())?;
             }
         }
         let entries = (segments.end - segments.start) * size_of::<super::SegEntry>() as u64;
-        self.region.persist(geo.entry(segments.start).raw(), entries);
+        self.memory.persist(geo.entry(segments.start).raw(), entries);
         for n in owned {
             if self.rt.drop_absent(n) {
                 self.rt.count_absent(-1);
             }
-            if self.region.meta(n)? == Meta::Free {
+            if self.memory.meta(n)? == Meta::Free {
                 self.rt.add_free(n);
             }
             self.rt.disown(n);
@@ -198,9 +198,9 @@ impl Heap<'_> {
         (0..1000).any(|_| self.rt.own(segment, slot))
     }
 
-    /// Notes what the region has once it is larger: the last group may have more segments.
+    /// Notes what the memory has once it is larger: the last group may have more segments.
     fn enter_size(&self, old: u64, new: u64) {
-        let (geo, begun) = (&self.region.geo, self.region.segments_end());
+        let (geo, begun) = (&self.memory.geo, self.memory.segments_end());
         let before = (old / SEGMENT).max(1);
         (before..begun).filter(|n| geo.is_heap(*n)).for_each(|n| self.rt.add_absent(n));
         self.rt.count_absent(geo.heap_segments(new) as i64 - geo.heap_segments(old) as i64);
@@ -209,16 +209,16 @@ impl Heap<'_> {
 }
 
 impl Heap<'_> {
-    /// Bytes of memory that the region has: what is in use, and what is free.
+    /// Bytes of memory that the memory has: what is in use, and what is free.
     pub fn taken(&self) -> u64 {
-        let (region, geo) = (self.region, &self.region.geo);
-        let heads: u64 = (0..region.groups()).map(|n| geo.head(n)).map(|head| head.end - head.start).sum();
-        heads + geo.heap_segments(region.size()).saturating_sub(self.rt.absent()) * SEGMENT
+        let (memory, geo) = (self.memory, &self.memory.geo);
+        let heads: u64 = (0..memory.groups()).map(|n| geo.head(n)).map(|head| head.end - head.start).sum();
+        heads + geo.heap_segments(memory.size()).saturating_sub(self.rt.absent()) * SEGMENT
     }
 }
 
-impl Region {
-    /// Makes sure that the region's file has memory exactly where the entries say: holes are made and lost where a file is
+impl Memory {
+    /// Makes sure that the memory's file has memory exactly where the entries say: holes are made and lost where a file is
     /// copied, and a crash may have come between an entry and its memory. With nobody attached.
     pub(crate) fn settle_memory(&self) -> Result<()> {
         let Some(file) = self.map().growing_file() else { return Ok(()) };
@@ -230,7 +230,7 @@ impl Region {
             joins
         });
         let expected: u64 = kept.iter().map(|range| range.end - range.start).sum();
-        let stat = rustix::fs::fstat(file).map_err(Error::host("looking at the region's file"))?;
+        let stat = rustix::fs::fstat(file).map_err(Error::host("looking at the memory's file"))?;
         if (expected..=expected + SLACK).contains(&(stat.st_blocks as u64 * 512)) {
             return Ok(());
         }
@@ -264,7 +264,7 @@ impl Session {
     /// Takes memory until as much is free as is expected to be needed soon. For the maintenance thread.
     pub fn supply_soon(&self) -> Result<Supply> {
         let rt = self.runtime();
-        let used = self.region().geo.heap_segments(self.region().size()).saturating_sub(rt.absent());
+        let used = self.memory().geo.heap_segments(self.memory().size()).saturating_sub(rt.absent());
         let ahead = (used / 8).clamp(AHEAD.start, AHEAD.end);
         let mut supply = Supply::Nothing;
         while rt.spare() < ahead && rt.absent() > 0 {
@@ -308,7 +308,7 @@ impl Session {
             if !wait {
                 return Ok(None);
             }
-            self.region().wait_by(|| pause(round));
+            self.memory().wait_by(|| pause(round));
             round += 1;
         }
     }
@@ -349,11 +349,11 @@ impl Session {
 
     /// Gives back the memory of all free segments: when the last process goes.
     pub(crate) fn give_all_back(&self) -> Result<()> {
-        if self.region().map().growing_file().is_none() {
+        if self.memory().map().growing_file().is_none() {
             return Ok(());
         }
         let Some(_role) = self.supplier(true)? else { return Ok(()) };
-        (0..self.region().groups()).try_for_each(|group| self.give_group_back(group))
+        (0..self.memory().groups()).try_for_each(|group| self.give_group_back(group))
     }
 
     /// Gives back the memory of groups in which nothing is now, nor was when they were put into `idle`. For the maintenance
@@ -363,12 +363,12 @@ impl Session {
         let op = self.begin_unsupplied()?;
         self.heap().drop_idle(op.slot())?;
         drop(op);
-        if self.region().map().growing_file().is_none() {
+        if self.memory().map().growing_file().is_none() {
             return Ok(());
         }
         let Some(_role) = self.supplier(false)? else { return Ok(()) };
         let before = std::mem::take(idle);
-        for group in 0..self.region().groups() {
+        for group in 0..self.memory().groups() {
             if !self.is_idle(group)? {
                 continue;
             }
@@ -383,8 +383,8 @@ impl Session {
     /// Is nothing in a group, which has memory?
     fn is_idle(&self, group: u64) -> Result<bool> {
         let mut free = 0;
-        for n in self.region().segments_of(group) {
-            match self.region().meta(n)? {
+        for n in self.memory().segments_of(group) {
+            match self.memory().meta(n)? {
                 Meta::Free => free += 1,
                 Meta::Absent => {}
                 _ => return Ok(false),
@@ -397,13 +397,13 @@ impl Session {
         let mut given: Vec<Range<u64>> = Vec::new();
         {
             let op: Op = self.begin_unsupplied()?;
-            let (heap, region) = (self.heap(), self.region());
-            for n in self.region().segments_of(group) {
+            let (heap, memory) = (self.heap(), self.memory());
+            for n in self.memory().segments_of(group) {
                 // 1, 2.
-                if region.meta(n)? != Meta::Free || !heap.claim(n, op.slot())? {
+                if memory.meta(n)? != Meta::Free || !heap.claim(n, op.slot())? {
                     continue;
                 }
-                region.set_meta(n, Meta::Absent)?;
+                memory.set_meta(n, Meta::Absent)?;
                 self.runtime().add_absent(n);
                 self.runtime().count_absent(1);
                 self.runtime().disown(n);
@@ -415,17 +415,17 @@ impl Session {
         }
         self.runtime().no_run().store(0, Ordering::SeqCst);
         // 3.
-        given.into_iter().try_for_each(|range| self.region().give_back(range))
+        given.into_iter().try_for_each(|range| self.memory().give_back(range))
     }
 
-    /// Makes the region larger, up to `size` bytes, whoever works on it. On disk it counts with the next commit.
+    /// Makes the memory larger, up to `size` bytes, whoever works on it. On disk it counts with the next commit.
     /// 1. Its file is as long. (Else memory would be taken where there is none.)
     /// 2. The header says so. 3. Everybody may take more.
     pub fn resize(&self, size: u64) -> Result<()> {
-        let (region, size) = (self.region(), size / SEGMENT * SEGMENT);
-        crate::region::check_size(size)?;
+        let (memory, size) = (self.memory(), size / SEGMENT * SEGMENT);
+        crate::memory::check_size(size)?;
         let Some(_role) = self.supplier(true)? else { return Ok(()) };
-        let old = region.size();
+        let old = memory.size();
         if size < old {
             return Err(Error::Unusable(format!(
                 "it has {} MiB and cannot become smaller: what is in use may lie anywhere in it. Memory that nothing is in \
@@ -443,8 +443,8 @@ impl Session {
             )));
         }
         // 1.
-        if let Some(file) = region.map().growing_file() {
-            let longer = |errno| Error::Host { what: "making the region's file longer".into(), errno };
+        if let Some(file) = memory.map().growing_file() {
+            let longer = |errno| Error::Host { what: "making the memory's file longer".into(), errno };
             if (rustix::fs::fstat(file).map_err(longer)?.st_size as u64) < size {
                 rustix::fs::ftruncate(file, size).map_err(longer)?;
                 rustix::fs::fsync(file).map_err(longer)?;
@@ -453,7 +453,7 @@ impl Session {
         if size > old {
             let _op = self.begin_unsupplied()?;
             // 2.
-            region.set_size(size)?;
+            memory.set_size(size)?;
             // 3.
             self.heap().enter_size(old, size);
         }

@@ -16,7 +16,7 @@ use super::segments::{BITS, BLOCK_MAPS};
 use super::{Runtime, H_BLOCKS, H_BLOCK_HINT, H_BLOCK_SEGMENTS, H_UNPLACED};
 use crate::blocks::{Pinned, BLOCK, PER_SEGMENT};
 use crate::error::{Error, Result};
-use crate::region::{PER_GROUP, SEGMENT};
+use crate::memory::{PER_GROUP, SEGMENT};
 
 // Where the maps and pins are in a group's part.
 const OF_BLOCKS: u64 = BLOCK_MAPS;

@@ -1,12 +1,12 @@
 //! The runtime segment: what attached processes share and nobody keeps. It lies in shared memory apart
-//! from the region, is made by the first process that attaches and thrown away by the last.
+//! from the memory, is made by the first process that attaches and thrown away by the last.
 //!
 //! ```text
-//! header | sessions | slots | key locks | long locks | looks | events | noted numbers | for each group of the region: owners of segments, free, absent and
+//! header | sessions | slots | key locks | long locks | looks | events | noted numbers | for each group of the memory: owners of segments, free, absent and
 //!        partial maps, maps of blocks, blocks under transfer | new map | pages of references that are there (per session) |
 //!        references (per session, per key)
 //! ```
-//! It is laid out for the largest region that its processes have address space for, and sparse: what belongs to a group
+//! It is laid out for the largest memory that its processes have address space for, and sparse: what belongs to a group
 //! takes memory when that is begun, and what belongs to a key when the first reference to it, or to one beside it, is taken.
 //!
 //! | module | responsibility |
@@ -46,7 +46,7 @@ pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_BELL, S_LEFT};
 use crate::error::{Error, Result};
 use crate::heap::{Tag, CLASSES, TAGS};
 use crate::mem::Mapping;
-use crate::region::{Geometry, Region, GROUP};
+use crate::memory::{Geometry, Memory, GROUP};
 
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
@@ -55,7 +55,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0e\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
-/// Bytes of the largest region that it is laid out for.
+/// Bytes of the largest memory that it is laid out for.
 const H_LIMIT: u64 = 8;
 const H_KEYS: u64 = 16;
 const H_FROZEN: u64 = 24;
@@ -71,7 +71,7 @@ const H_WATCHER: u64 = 64;
 const H_LIVE: u64 = 72;
 /// Numbers are running out.
 const H_CROWDED: u64 = 80;
-/// The session that saves the region, + 1.
+/// The session that saves the memory, + 1.
 const H_SAVER: u64 = 88;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_BELL: u64 = 136;
@@ -120,7 +120,7 @@ const TAKING: &str = "taking shared memory, of which this host has none left (`d
 /// The layout and mapping of a runtime segment.
 pub struct Runtime {
     map: Mapping,
-    /// Bytes of the largest region that it is laid out for.
+    /// Bytes of the largest memory that it is laid out for.
     limit: u64,
     slots: u32,
     keys: u64,
@@ -248,7 +248,7 @@ impl Runtime {
         Runtime { map, limit, slots: geo.slots as u32, keys, at, me: AtomicU32::new(0), file }
     }
 
-    /// Bytes of the largest region that it is laid out for.
+    /// Bytes of the largest memory that it is laid out for.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -285,7 +285,7 @@ impl Runtime {
         self.me.load(Ordering::Relaxed)
     }
 
-    /// The one that saves the region.
+    /// The one that saves the memory.
     pub fn saver(&self) -> &AtomicU64 {
         self.header(H_SAVER)
     }
@@ -491,10 +491,10 @@ impl Runtime {
     }
 }
 
-/// The private runtime of a region that only this process has.
-pub fn private(region: &Region, keys: u64) -> Result<Runtime> {
-    let limit = if region.map().growing_file().is_some() { region.size() } else { region.map().reserved() };
-    let size = Runtime::size(&region.geo, limit, keys);
+/// The private runtime of a memory that only this process has.
+pub fn private(memory: &Memory, keys: u64) -> Result<Runtime> {
+    let limit = if memory.map().growing_file().is_some() { memory.size() } else { memory.map().reserved() };
+    let size = Runtime::size(&memory.geo, limit, keys);
     let map = Mapping::anonymous(size).map_err(Error::host("mapping a runtime segment"))?;
-    Runtime::create(map, None, &region.geo, limit, keys)
+    Runtime::create(map, None, &memory.geo, limit, keys)
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::error::Result;
 use crate::heap::{Tag, BLOCKS, CLASSES, TAGS};
-use crate::region::PER_GROUP;
+use crate::memory::PER_GROUP;
 
 /// Bytes of the bits of a group's segments.
 pub(super) const BITS: u64 = PER_GROUP / 8;

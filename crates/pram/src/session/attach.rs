@@ -1,4 +1,4 @@
-//! Coming to a region and going: its file's locks, and the runtime segment beside it.
+//! Coming to a memory and going: its file's locks, and the runtime segment beside it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::Backing;
 use crate::blocks::transfer;
 use crate::error::{Error, Result};
 use crate::mem::{byte_lock, Mapping};
-use crate::region::{Region, EPOCH_ROOT, OPEN_ROOT};
+use crate::memory::{Memory, EPOCH_ROOT, OPEN_ROOT};
 use crate::runtime::{Runtime, SESSIONS};
 
-/// The file whose locks say who is attached to a region, while nobody else attaches or detaches.
+/// The file whose locks say who is attached to a memory, while nobody else attaches or detaches.
 pub struct Exclusive(Option<OwnedFd>);
 
 impl Exclusive {
@@ -51,14 +51,14 @@ impl Drop for Exclusive {
     }
 }
 
-/// Where the marks of a region are, whose runtime segment is at `runtime`.
+/// Where the marks of a memory are, whose runtime segment is at `runtime`.
 fn marks_beside(runtime: &Path) -> PathBuf {
     let mut path = runtime.as_os_str().to_owned();
     path.push("-marks");
     path.into()
 }
 
-/// What the pool's files in shared memory are called: by the region's UUID, and by the file with its locks, since
+/// What the pool's files in shared memory are called: by the memory's UUID, and by the file with its locks, since
 /// a copy of a pool has the same UUID.
 pub fn shared_name(uuid: &[u8; 16], stat: &Stat) -> String {
     format!("{}{:x}-{:x}", shared_prefix(uuid), stat.st_dev, stat.st_ino)
@@ -70,7 +70,7 @@ pub fn shared_prefix(uuid: &[u8; 16]) -> String {
     format!("conquest-{uuid}-")
 }
 
-/// Does any process work on the region in `file`?
+/// Does any process work on the memory in `file`?
 pub fn in_use(file: impl AsFd) -> Result<bool> {
     for n in 0..SESSIONS {
         if byte_lock::is_held(&file, n).map_err(Error::host("looking for attached processes"))? {
@@ -80,7 +80,7 @@ pub fn in_use(file: impl AsFd) -> Result<bool> {
     Ok(false)
 }
 
-/// May a device still be at what a process has asked of it for the region in `file`? The kernel may hold what that process had
+/// May a device still be at what a process has asked of it for the memory in `file`? The kernel may hold what that process had
 /// open, though it has ended.
 pub fn has_transfers(file: impl AsFd) -> Result<bool> {
     for n in 0..SESSIONS {
@@ -96,7 +96,7 @@ pub(super) fn lock_file(file: impl AsFd) -> Result<()> {
         match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => continue,
-            Err(errno) => return Err(Error::Host { what: "locking the region".into(), errno }),
+            Err(errno) => return Err(Error::Host { what: "locking the memory".into(), errno }),
         }
     }
 }
@@ -105,7 +105,7 @@ pub(super) fn try_lock_file(file: impl AsFd) -> Result<bool> {
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
-        Err(errno) => Err(Error::Host { what: "locking the region".into(), errno }),
+        Err(errno) => Err(Error::Host { what: "locking the memory".into(), errno }),
     }
 }
 
@@ -113,21 +113,21 @@ pub(super) fn unlock_file(file: impl AsFd) {
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
-/// Attaches while the region's file is locked.
+/// Attaches while the memory's file is locked.
 pub(super) fn attach_locked(
-    region: Region,
+    memory: Memory,
     file: &Exclusive,
     path: &Path,
     stat: &Stat,
     how: &Attach,
     backing: Option<&dyn Backing>,
-) -> Result<(Region, Runtime)> {
+) -> Result<(Memory, Runtime)> {
     let alive = (0..SESSIONS)
         .map(|n| byte_lock::is_held(file, n))
         .collect::<Result<Vec<bool>, _>>()
         .map_err(Error::host("looking for attached processes"))?;
     let rt = if alive.contains(&true) {
-        let rt = join_runtime(&region, path)?;
+        let rt = join_runtime(&memory, path)?;
         // Stores that are not marked would be missing in the copy for ever.
         if rt.is_tracked() && backing.is_none() {
             return Err(Error::Unusable("the pool is in use with a copy on disk, which cannot be opened here".into()));
@@ -135,17 +135,17 @@ pub(super) fn attach_locked(
         rt
     } else {
         transfer::wait_for_all(file)?;
-        let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| {
+        let made = make_runtime(&memory, path, stat, how.keys).and_then(|rt| {
             rt.set_tracked(backing.is_some());
             match backing {
-                Some(backing) => backing.enter(&region, &rt)?,
+                Some(backing) => backing.enter(&memory, &rt)?,
                 // Whatever they say will not be true any more.
                 None => {
                     let _ = std::fs::remove_file(marks_beside(path));
-                    rt.note_durable(region.load(region.root(EPOCH_ROOT))?);
+                    rt.note_durable(memory.load(memory.root(EPOCH_ROOT))?);
                 }
             }
-            recover(&region, &rt).map(|()| rt)
+            recover(&memory, &rt).map(|()| rt)
         });
         if made.is_err() {
             let _ = rustix::fs::unlink(path);
@@ -161,39 +161,39 @@ pub(super) fn attach_locked(
     }
     let me = me.ok_or_else(|| Error::Unusable(format!("{SESSIONS} processes are attached already; end one")))?;
     if rt.session_taken(me) {
-        reap_one(&region, &rt, me)?;
+        reap_one(&memory, &rt, me)?;
     }
     end_transfers(&rt, file)?;
     rt.take_held(me)?;
-    if !byte_lock::acquire(file, me).map_err(Error::host("locking the region"))? {
-        return Err(Error::Unusable("the region's file does not support locks".into()));
+    if !byte_lock::acquire(file, me).map_err(Error::host("locking the memory"))? {
+        return Err(Error::Unusable("the memory's file does not support locks".into()));
     }
-    region.marks().map_or(Ok(()), |marks| marks.take_groups(region.groups()))?;
-    region.step();
+    memory.marks().map_or(Ok(()), |marks| marks.take_groups(memory.groups()))?;
+    memory.step();
     rt.enter_session(me, how.role, how.label);
-    region.step();
-    region.forget_copy()?;
-    region.commit_word(region.root(OPEN_ROOT), 1)?;
-    Ok((region, rt))
+    memory.step();
+    memory.forget_copy()?;
+    memory.commit_word(memory.root(OPEN_ROOT), 1)?;
+    Ok((memory, rt))
 }
 
-fn make_runtime(region: &Region, path: &Path, stat: &Stat, keys: u64) -> Result<Runtime> {
+fn make_runtime(memory: &Memory, path: &Path, stat: &Stat, keys: u64) -> Result<Runtime> {
     let what = format!("making the runtime segment {}", path.display());
     let _ = rustix::fs::unlink(path);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::host(&what))?;
-    // Who may open the region may open its runtime segment.
+    // Who may open the memory may open its runtime segment.
     let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
     let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o666));
-    let limit = region.map().reserved();
-    let size = Runtime::size(&region.geo, limit, keys);
+    let limit = memory.map().reserved();
+    let size = Runtime::size(&memory.geo, limit, keys);
     rustix::fs::ftruncate(&file, size).map_err(Error::host(&what))?;
     let map = Mapping::file(&file, size).map_err(Error::host(&what))?;
-    Runtime::create(map, Some(file), &region.geo, limit, keys)
+    Runtime::create(map, Some(file), &memory.geo, limit, keys)
 }
 
-fn join_runtime(region: &Region, path: &Path) -> Result<Runtime> {
+fn join_runtime(memory: &Memory, path: &Path) -> Result<Runtime> {
     let hint = "the pool is in use by a process whose shared memory is not visible here (another container?)";
     let file = match rustix::fs::open(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Ok(f) => f,
@@ -201,17 +201,17 @@ fn join_runtime(region: &Region, path: &Path) -> Result<Runtime> {
         Err(errno) => return Err(Error::Host { what: format!("opening {}", path.display()), errno }),
     };
     let (limit, keys) = Runtime::laid_out_for(&file)?;
-    if region.map().reserved() < limit {
+    if memory.map().reserved() < limit {
         return Err(Error::Unusable(
             "this process may not set aside the address space that others of the pool have (a limit, `ulimit -v`?)"
                 .into(),
         ));
     }
-    let size = Runtime::size(&region.geo, limit, keys);
+    let size = Runtime::size(&memory.geo, limit, keys);
     let there = rustix::fs::fstat(&file).map_err(Error::host("runtime segment"))?.st_size as u64;
     if there != size {
         return Err(Error::Unusable("the pool is in use by another version of this program".into()));
     }
     let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime segment"))?;
-    Ok(Runtime::join(map, file, &region.geo, limit, keys))
+    Ok(Runtime::join(map, file, &memory.geo, limit, keys))
 }

@@ -1,6 +1,6 @@
 //! Epochs: how the changes of all operations are divided by the instants that commits are of.
 //!
-//! The *epoch* is one number of the region's state. It is moved on while everything stands still, so an operation is in one
+//! The *epoch* is one number of the memory's state. It is moved on while everything stands still, so an operation is in one
 //! epoch from its beginning to its end, and what is stamped with the number of an earlier one is older than the last such instant.
 //! With a copy each commit moves it on: what the copy then holds are the epochs before. Without one, where whatever is visible is
 //! durable, whoever does background work moves it on from time to time.
@@ -9,9 +9,9 @@
 //! | --- | --- |
 //! | running | the epoch that operations are in |
 //! | durable | all before this one are durable; it is the running one or an earlier one |
-//! | recovered | the one that was running in the state which the region was made from, when its memory was lost |
+//! | recovered | the one that was running in the state which the memory was made from, when its memory was lost |
 //!
-//! Numbers are never used again: where a region is made from a copy or a saved one, the life that was lost may have gone on for
+//! Numbers are never used again: where a memory is made from a copy or a saved one, the life that was lost may have gone on for
 //! some epochs. So the new one begins far beyond, at a distance that is drawn: two lives from one copy have no numbers in
 //! common. Numbers from `recovered` on and below where it began are of what was lost.
 //!
@@ -25,10 +25,10 @@ use std::time::Duration;
 use super::{Frozen, Session};
 use crate::clock::precise as now;
 use crate::error::Result;
-use crate::region::{EPOCH_ROOT, RECOVERED_ROOT};
+use crate::memory::{EPOCH_ROOT, RECOVERED_ROOT};
 use crate::runtime::control::{refuse_failed, told};
 
-/// Something that commits hold beside the region. A failure of any of these is one of the commit: nothing can be
+/// Something that commits hold beside the memory. A failure of any of these is one of the commit: nothing can be
 /// made durable any more; after [`DiskFull`](crate::Error::DiskFull) once a later commit has found room. Nothing is tried again: what it
 /// keeps is not in memory alone.
 ///
@@ -43,7 +43,7 @@ use crate::runtime::control::{refuse_failed, told};
 ///
 /// Whoever dies, or finds no room, between 2 and 5 leaves E to the next commit, whose epochs are then E and those since.
 pub trait Participant: Send + Sync {
-    /// Is there anything to commit, although nothing in the region has changed?
+    /// Is there anything to commit, although nothing in the memory has changed?
     fn is_due(&self, _session: &Session) -> bool {
         false
     }
@@ -52,7 +52,7 @@ pub trait Participant: Send + Sync {
     /// must not wait for a commit. What it cannot do is left to the steps that follow.
     fn prepare(&self, _session: &Session, _awaited: bool) {}
 
-    /// Everything stands still at the end of `epoch`: bounded work, no device. What it stores to the region is part of the commit.
+    /// Everything stands still at the end of `epoch`: bounded work, no device. What it stores to the memory is part of the commit.
     fn at_rest(&self, _still: &Frozen, _epoch: u64) -> Result<()> {
         Ok(())
     }
@@ -74,7 +74,7 @@ pub struct Epochs {
     pub running: u64,
     /// All before this one are durable. 0 until the first commit, where nobody knows.
     pub durable: u64,
-    /// 0: the region was never made from a copy or a saved one.
+    /// 0: the memory was never made from a copy or a saved one.
     pub recovered: u64,
 }
 
@@ -97,11 +97,11 @@ impl Session {
     /// The running epoch. The same as long as an operation lasts.
     #[inline(always)]
     pub fn epoch(&self) -> Result<u64> {
-        self.region.load(self.region.root(EPOCH_ROOT))
+        self.memory.load(self.memory.root(EPOCH_ROOT))
     }
 
     pub fn epochs(&self) -> Result<Epochs> {
-        let recovered = self.region.load(self.region.root(RECOVERED_ROOT))?;
+        let recovered = self.memory.load(self.memory.root(RECOVERED_ROOT))?;
         // In this order: else one could be durable that has not ended.
         let durable = self.rt.durable();
         Ok(Epochs { running: self.epoch()?, durable, recovered })
@@ -121,7 +121,7 @@ impl Session {
     pub fn end_epoch(&self, still: &Frozen) -> Result<u64> {
         let epoch = self.epoch()?;
         self.participants.all().iter().try_for_each(|p| p.at_rest(still, epoch)).inspect_err(|e| told(&self.rt, e))?;
-        self.region.commit_word(self.region.root(EPOCH_ROOT), epoch + 1)?;
+        self.memory.commit_word(self.memory.root(EPOCH_ROOT), epoch + 1)?;
         Ok(epoch)
     }
 
@@ -160,11 +160,11 @@ impl Session {
             let still = self.freeze()?;
             let epoch = self.end_epoch(&still)?;
             drop(still);
-            self.region.step();
+            self.memory.step();
             self.write_epoch(epoch).map(|()| epoch)
         };
         let epoch = moved().inspect_err(|e| told(&self.rt, e))?;
-        self.region.step();
+        self.memory.step();
         self.note_durable(epoch);
         drop(role);
         Ok(true)

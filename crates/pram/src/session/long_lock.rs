@@ -82,7 +82,7 @@ impl Op<'_> {
             if !still() {
                 break;
             }
-            session.region().wait_by(|| runtime::pause(round));
+            session.memory().wait_by(|| runtime::pause(round));
         }
         if still() {
             session.reap()?;

@@ -1,6 +1,6 @@
 //! An attached process: operations, optimistic reads, references, and the death of others.
 //!
-//! Liveness: a session holds an open-file-description lock on a byte of the region's file (byte = session
+//! Liveness: a session holds an open-file-description lock on a byte of the memory's file (byte = session
 //! number); the kernel drops it when the process dies. Attaching, detaching and reaping exclude one
 //! another by `flock` on the same file.
 //!
@@ -9,7 +9,7 @@
 //! | this | a session: beginning operations, reading without locks, references, freezing, leaving |
 //! | [`op`] | an operation |
 //! | [`epoch`] | how changes are divided by the instants of commits, and who has a part in those |
-//! | [`attach`] | coming to a region, and the locks that say who is there |
+//! | [`attach`] | coming to a memory, and the locks that say who is there |
 //! | [`long_lock`] | locks that outlive operations |
 //! | [`no_sweep`] | keeping what is built beside the old from sweeps |
 //! | [`waiting`] | who may not wait for a device |
@@ -35,8 +35,8 @@ use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::medium::BATTERY;
 use crate::mem::{byte_lock, thread_hint, Mapping};
+use crate::memory::{Memory, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::off::Off;
-use crate::region::{Region, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
 use epoch::Participants;
@@ -56,12 +56,12 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// How many times a reader tries without a lock before it takes one.
 const OPTIMISTIC_TRIES: usize = 50;
 
-/// This process's attachment to a region.
+/// This process's attachment to a memory.
 pub struct Session {
-    region: Region,
+    memory: Memory,
     rt: Runtime,
     shared: Option<Shared>,
-    /// What keeps the region's content elsewhere, if anything does.
+    /// What keeps the memory's content elsewhere, if anything does.
     backing: Option<Box<dyn Backing>>,
     participants: Participants,
 }
@@ -75,9 +75,9 @@ enum Entry {
     Frozen,
 }
 
-/// What a session on a shared region needs beside the mappings.
+/// What a session on a shared memory needs beside the mappings.
 struct Shared {
-    /// The region's file: locks only.
+    /// The memory's file: locks only.
     file: OwnedFd,
     /// Path of the runtime segment.
     runtime: PathBuf,
@@ -100,74 +100,74 @@ pub struct Attach<'a> {
 }
 
 impl Session {
-    /// On an empty region of `size` bytes in this process's own memory, with 64 keys: tests, tools.
+    /// On an empty memory of `size` bytes in this process's own memory, with 64 keys: tests, tools.
     pub fn in_memory(size: u64) -> Result<Session> {
         let map = Mapping::anonymous(size).map_err(Error::host("memory"))?;
-        let region = Region::format(map, Box::new(BATTERY), [7; 16], 1, 0)?;
-        Session::private(region, 64)
+        let memory = Memory::format(map, Box::new(BATTERY), [7; 16], 1, 0)?;
+        Session::private(memory, 64)
     }
 
-    /// Attaches to a region that only this process has: tests, tools. Recovers it.
-    pub fn private(region: Region, keys: u64) -> Result<Session> {
-        Session::private_backed(region, keys, None)
+    /// Attaches to a memory that only this process has: tests, tools. Recovers it.
+    pub fn private(memory: Memory, keys: u64) -> Result<Session> {
+        Session::private_backed(memory, keys, None)
     }
 
-    /// The same for a region with a copy on disk.
-    pub fn private_with(region: Region, keys: u64, backing: Option<impl Backing>) -> Result<Session> {
-        Session::private_backed(region, keys, backing.map(|backing| Box::new(backing) as Box<dyn Backing>))
+    /// The same for a memory with a copy on disk.
+    pub fn private_with(memory: Memory, keys: u64, backing: Option<impl Backing>) -> Result<Session> {
+        Session::private_backed(memory, keys, backing.map(|backing| Box::new(backing) as Box<dyn Backing>))
     }
 
-    fn private_backed(region: Region, keys: u64, backing: Option<Box<dyn Backing>>) -> Result<Session> {
-        let rt = runtime::private(&region, keys)?;
-        region.marks().map_or(Ok(()), |marks| marks.take_groups(region.groups()))?;
+    fn private_backed(memory: Memory, keys: u64, backing: Option<Box<dyn Backing>>) -> Result<Session> {
+        let rt = runtime::private(&memory, keys)?;
+        memory.marks().map_or(Ok(()), |marks| marks.take_groups(memory.groups()))?;
         match &backing {
-            Some(backing) => backing.enter(&region, &rt)?,
-            None => rt.note_durable(region.load(region.root(EPOCH_ROOT))?),
+            Some(backing) => backing.enter(&memory, &rt)?,
+            None => rt.note_durable(memory.load(memory.root(EPOCH_ROOT))?),
         }
-        let session = Session { region, rt, shared: None, backing, participants: Participants::default() };
+        let session = Session { memory, rt, shared: None, backing, participants: Participants::default() };
         session.recover_all()?;
         session.rt.enter_session(0, 0, b"");
-        session.region.forget_copy()?;
+        session.memory.forget_copy()?;
         session.set_open(1)?;
         session.supply_first()?;
         Ok(session)
     }
 
-    /// Attaches to `region`, whose file nobody else may attach to meanwhile. The first process to come recovers
+    /// Attaches to `memory`, whose file nobody else may attach to meanwhile. The first process to come recovers
     /// what the last ones left.
-    pub fn attach(region: Region, file: Exclusive, how: &Attach, backing: Option<impl Backing>) -> Result<Session> {
+    pub fn attach(memory: Memory, file: Exclusive, how: &Attach, backing: Option<impl Backing>) -> Result<Session> {
         let backing = backing.map(|backing| Box::new(backing) as Box<dyn Backing>);
-        let stat = rustix::fs::fstat(&file).map_err(Error::host("region"))?;
-        let path = how.runtime_dir.join(shared_name(&region.info.uuid, &stat));
-        let (mut region, rt) = attach_locked(region, &file, &path, &stat, how, backing.as_deref())?;
+        let stat = rustix::fs::fstat(&file).map_err(Error::host("memory"))?;
+        let path = how.runtime_dir.join(shared_name(&memory.info.uuid, &stat));
+        let (mut memory, rt) = attach_locked(memory, &file, &path, &stat, how, backing.as_deref())?;
         let backing = backing.filter(|_| rt.is_tracked());
         if backing.is_none() {
-            region.untrack();
+            memory.untrack();
         }
         let shared =
             Shared { file: file.release(), runtime: path, in_process: Mutex::new(()), transfers: Mutex::default() };
-        let session = Session { region, rt, shared: Some(shared), backing, participants: Participants::default() };
+        let session = Session { memory, rt, shared: Some(shared), backing, participants: Participants::default() };
         session.supply_first()?;
         Ok(session)
     }
 
     /// Whoever begins finds memory.
     fn supply_first(&self) -> Result<()> {
-        match self.region.map().growing_file() {
+        match self.memory.map().growing_file() {
             Some(_) => self.supply_soon().map(drop),
             None => Ok(()),
         }
     }
 
-    pub fn region(&self) -> &Region {
-        &self.region
+    pub fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     pub fn runtime(&self) -> &Runtime {
         &self.rt
     }
 
-    /// What keeps the region's content elsewhere, if that is a `B`.
+    /// What keeps the memory's content elsewhere, if that is a `B`.
     #[inline(always)]
     pub fn backing<B: Backing>(&self) -> Option<&B> {
         self.backing.as_ref()?.as_any().downcast_ref()
@@ -178,21 +178,21 @@ impl Session {
         self.backing.is_some()
     }
 
-    /// The region's file, and the place for what is locked while transfers are under way.
+    /// The memory's file, and the place for what is locked while transfers are under way.
     pub(crate) fn lock_files(&self) -> Option<(&OwnedFd, &Mutex<Option<Arc<OwnedFd>>>)> {
         self.shared.as_ref().map(|shared| (&shared.file, &shared.transfers))
     }
 
     pub fn heap(&self) -> Heap<'_> {
-        Heap { region: &self.region, rt: &self.rt }
+        Heap { memory: &self.memory, rt: &self.rt }
     }
 
     fn recover_all(&self) -> Result<()> {
-        recover(&self.region, &self.rt)
+        recover(&self.memory, &self.rt)
     }
 
     fn set_open(&self, value: u64) -> Result<()> {
-        self.region.commit_word(self.region.root(OPEN_ROOT), value)
+        self.memory.commit_word(self.memory.root(OPEN_ROOT), value)
     }
 
     // Operations.
@@ -259,7 +259,7 @@ impl Session {
                     Entry::Frozen => break,
                 }
             }
-            self.region.wait_by(|| runtime::pause(round));
+            self.memory.wait_by(|| runtime::pause(round));
             if round % 100 == 99 {
                 self.reap()?;
             }
@@ -281,7 +281,7 @@ impl Session {
             if let Entry::In = self.enter(slot) {
                 return Ok(self.operation(slot));
             }
-            self.region.wait_by(|| runtime::pause(round));
+            self.memory.wait_by(|| runtime::pause(round));
             if round % 100 == 99 {
                 self.reap()?;
             }
@@ -295,7 +295,7 @@ impl Session {
             match self.rt.hold() {
                 Hold::Nothing => return Ok(()),
                 Hold::Frozen(by) => {
-                    self.region.wait_by(|| _ = self.rt.wait_held(GLANCE));
+                    self.memory.wait_by(|| _ = self.rt.wait_held(GLANCE));
                     waits += 1;
                     if waits % 10 == 0 && !self.is_alive(by) {
                         self.reap()?;
@@ -303,7 +303,7 @@ impl Session {
                 }
                 Hold::Paused(time) => {
                     let mut over = false;
-                    if self.region.wait_by(|| over = self.rt.wait_held(time)) || over {
+                    if self.memory.wait_by(|| over = self.rt.wait_held(time)) || over {
                         self.rt.end_pause();
                     }
                 }
@@ -391,7 +391,7 @@ impl Session {
                 Some(s) => slot = s,
             }
         }
-        self.region.wait_by(|| lock.wait());
+        self.memory.wait_by(|| lock.wait());
         if lock.look().owner() == Some(slot) {
             let (_, session) = self.rt.slot_state(slot);
             if session.is_some_and(|s| !self.is_alive(s)) {
@@ -476,7 +476,7 @@ impl Session {
     /// references. Returns how many there were.
     pub fn reap(&self) -> Result<u32> {
         let Some(shared) = &self.shared else { return Ok(0) };
-        let _in_process = self.region.lock_by(&shared.in_process);
+        let _in_process = self.memory.lock_by(&shared.in_process);
         self.lock_shared(shared)?;
         let reaped = self.reap_locked();
         unlock_file(&shared.file);
@@ -487,7 +487,7 @@ impl Session {
     fn lock_shared(&self, shared: &Shared) -> Result<()> {
         while !try_lock_file(&shared.file)? {
             let mut locked = None;
-            self.region.wait_by(|| locked = Some(lock_file(&shared.file)));
+            self.memory.wait_by(|| locked = Some(lock_file(&shared.file)));
             if let Some(done) = locked {
                 return done;
             }
@@ -499,7 +499,7 @@ impl Session {
         let mut reaped = 0;
         for n in 0..SESSIONS {
             if self.rt.session_taken(n) && !self.is_alive(n) {
-                reap_one(&self.region, &self.rt, n)?;
+                reap_one(&self.memory, &self.rt, n)?;
                 reaped += 1;
             }
         }
@@ -541,7 +541,7 @@ impl Session {
         }
         let frozen = Frozen { session: self, since: Instant::now() };
         std::sync::atomic::fence(Ordering::SeqCst);
-        self.region.step();
+        self.memory.step();
         self.drain()?;
         Ok(frozen)
     }
@@ -555,7 +555,7 @@ impl Session {
                 if now != before {
                     break;
                 }
-                self.region.wait_by(|| runtime::pause(rounds));
+                self.memory.wait_by(|| runtime::pause(rounds));
                 rounds += 1;
                 if rounds % 100 == 0 && !self.is_alive(session) {
                     self.reap()?;
@@ -604,12 +604,12 @@ impl Frozen<'_> {
     /// Ordered steps for each segment that may have any: 1. They are marked. 2. It is looked at no more. (Else whoever leads the next
     /// commit, after a death in between, would leave them out.)
     pub fn mark_fresh(&self) -> Result<()> {
-        let Session { region, rt, .. } = self.session;
-        let (Some(marks), durable) = (region.marks(), rt.durable()) else { return Ok(()) };
+        let Session { memory, rt, .. } = self.session;
+        let (Some(marks), durable) = (memory.marks(), rt.durable()) else { return Ok(()) };
         let mut from = 0;
         while let Some(segment) = rt.next_fresh(from) {
             // Damage, if it fails: fsck reports it.
-            let blocks = region.blocks_of(segment).unwrap_or_default();
+            let blocks = memory.blocks_of(segment).unwrap_or_default();
             // 1.
             for (block, _) in blocks.iter().filter(|(_, descriptor)| descriptor.is_fresh(durable)) {
                 marks.mark(*block, BLOCK)?;
@@ -630,7 +630,7 @@ impl Drop for Frozen<'_> {
 }
 
 impl Session {
-    /// Gives back memory that nothing is in, marks the region as closed, and lets the copy know. With nobody else attached.
+    /// Gives back memory that nothing is in, marks the memory as closed, and lets the copy know. With nobody else attached.
     fn close(&self) {
         if let Err(e) = self.free_ended() {
             tracing::error!("freeing blocks: {e}");
@@ -660,7 +660,7 @@ impl Drop for Session {
             return;
         }
         self.rt.clear_refs(me);
-        // Else nobody would close the region: the dead do not.
+        // Else nobody would close the memory: the dead do not.
         let reaped = self.reap_locked();
         let others = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n));
         if !others {
@@ -671,18 +671,18 @@ impl Drop for Session {
             // Whoever attaches next finds the dead and the mark "open".
             self.rt.set_leaks_pending(true);
         }
-        self.region.step();
+        self.memory.step();
         self.rt.leave_session(me);
-        self.region.step();
+        self.memory.step();
         let _ = byte_lock::release(&shared.file, me);
         unlock_file(&shared.file);
     }
 }
 
-/// The region's root words that the layer above may use: all but the last seven.
+/// The memory's root words that the layer above may use: all but the last seven.
 pub const USER_ROOTS: u64 = GROUPS_ROOT;
 
 /// A user root word.
-pub fn user_root(region: &Region, n: u64) -> Off<u64> {
-    region.root(n.min(USER_ROOTS - 1))
+pub fn user_root(memory: &Memory, n: u64) -> Off<u64> {
+    memory.root(n.min(USER_ROOTS - 1))
 }

@@ -23,7 +23,7 @@ impl Session {
             if self.runtime().exclude_sweeps() {
                 break;
             }
-            self.region().wait_by(|| std::thread::sleep(Duration::from_millis(2)));
+            self.memory().wait_by(|| std::thread::sleep(Duration::from_millis(2)));
             if round % 100 == 0 {
                 self.reap()?;
             }

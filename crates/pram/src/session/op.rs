@@ -172,7 +172,7 @@ impl<'s> Op<'s> {
     /// Begins a transaction. One at a time: it borrows the operation.
     #[inline(always)]
     pub fn tx(&mut self) -> Result<Tx<'_>> {
-        Tx::begin(&self.session.region, &self.session.rt, self.slot, &self.outcome)
+        Tx::begin(&self.session.memory, &self.session.rt, self.slot, &self.outcome)
     }
 
     /// Has it changed anything?

@@ -5,30 +5,30 @@ use std::os::fd::AsFd;
 use crate::blocks::transfer;
 use crate::error::Result;
 use crate::heap::Heap;
-use crate::region::{Region, OPEN_ROOT};
+use crate::memory::{Memory, OPEN_ROOT};
 use crate::runtime::{self, Hold, Runtime, SESSIONS};
 use crate::tx;
 
 /// Undoes what was open, finds the free segments. With nobody else attached.
-pub(super) fn recover(region: &Region, rt: &Runtime) -> Result<()> {
+pub(super) fn recover(memory: &Memory, rt: &Runtime) -> Result<()> {
     // First: also what is only read takes memory where a file in memory has a hole.
-    region.settle_memory()?;
+    memory.settle_memory()?;
     let mut undone = 0;
-    for slot in 0..region.geo.slots as u32 {
-        undone += u32::from(tx::roll_back(region, slot)?);
-        tx::keep_secret(region, slot)?;
+    for slot in 0..memory.geo.slots as u32 {
+        undone += u32::from(tx::roll_back(memory, slot)?);
+        tx::keep_secret(memory, slot)?;
     }
     if undone > 0 {
         tracing::info!("undid {undone} transactions that were open");
     }
-    let was_open = region.load(region.root(OPEN_ROOT))? != 0;
+    let was_open = memory.load(memory.root(OPEN_ROOT))? != 0;
     rt.set_leaks_pending(was_open);
-    rt.take_groups(region.groups())?;
-    Heap { region, rt }.index()
+    rt.take_groups(memory.groups())?;
+    Heap { memory, rt }.index()
 }
 
 /// Ends the transfers of processes that died, where the kernel has: see [`blocks::transfer`](crate::blocks::transfer). While
-/// the region's file is locked.
+/// the memory's file is locked.
 pub(super) fn end_transfers(rt: &Runtime, file: impl AsFd) -> Result<()> {
     for n in (0..SESSIONS).filter(|n| !rt.session_taken(*n) && rt.has_pinned(*n)) {
         if !transfer::is_under_way(&file, n)? {
@@ -38,12 +38,12 @@ pub(super) fn end_transfers(rt: &Runtime, file: impl AsFd) -> Result<()> {
     Ok(())
 }
 
-/// Cleans up after session `n`, whose process has died, while the region's file is locked.
-pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
+/// Cleans up after session `n`, whose process has died, while the memory's file is locked.
+pub(super) fn reap_one(memory: &Memory, rt: &Runtime, n: u32) -> Result<()> {
     let mine: Vec<u32> = (0..rt.slots()).filter(|s| rt.slot_state(*s).1 == Some(n)).collect();
     // 1. Undo, under the dead process's locks; all segments of blocks are looked at again before an instant can come.
     for slot in &mine {
-        tx::roll_back(region, *slot)?;
+        tx::roll_back(memory, *slot)?;
     }
     rt.doubt_unplaced();
     // 2. Release its locks: their takers find a consistent state.
@@ -55,27 +55,27 @@ pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
             }
         }
     }
-    region.step();
+    memory.step();
     // 3. Its segments, its slots, and what nobody can refer to any more.
-    Heap { region, rt }.salvage(&mine)?;
+    Heap { memory, rt }.salvage(&mine)?;
     mine.iter().for_each(|slot| rt.free_slot(*slot));
-    region.step();
+    memory.step();
     // 4. A sweep is due if it may have left anything else. (References first: who takes a name away and finds one says so,
     // and looks again.)
     rt.clear_refs(n);
     if !mine.is_empty() || rt.leaves_leaks(n) {
         rt.set_leaks_pending(true);
     }
-    region.step();
+    memory.step();
     if rt.hold() == Hold::Frozen(n) {
         rt.thaw();
     }
     rt.abandon_sweep(n);
-    region.step();
+    memory.step();
     rt.abandon_long_locks(n);
-    region.step();
+    memory.step();
     rt.abandon_copy(n);
-    region.step();
+    memory.step();
     rt.leave_session(n);
     tracing::info!("cleaned up after a process that died (session {n})");
     Ok(())

@@ -9,7 +9,7 @@ use pram::blocks::{Cursor, Descriptor, Usage, Which, BLOCK, PER_SEGMENT, TABLE, 
 use pram::heap::Meta;
 use pram::marks::Marks;
 use pram::medium::{MediumKind, BATTERY, LOGGED};
-use pram::{Error, Mapping, Region, Session, Tag, SEGMENT};
+use pram::{Error, Mapping, Memory, Session, Tag, SEGMENT};
 use rng::Rng;
 
 use crate::rig::{self, Lossy, KEYS, MIB, UUID};
@@ -42,47 +42,47 @@ fn filled(session: &Session, byte: u8) -> u64 {
 
 fn content(session: &Session, block: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK as usize];
-    session.region().read_bytes(block, &mut bytes).unwrap();
+    session.memory().read_bytes(block, &mut bytes).unwrap();
     bytes
 }
 
 /// Nothing is allocated, and one object can have all.
 fn assert_all_returned(session: &Session) {
-    let region = session.region();
-    assert_eq!(region.allocated().unwrap()[0], 0);
+    let memory = session.memory();
+    assert_eq!(memory.allocated().unwrap()[0], 0);
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    tx.alloc(Tag(1), region.segments().count() as u64 * SEGMENT).expect("blocks have given all back");
+    tx.alloc(Tag(1), memory.segments().count() as u64 * SEGMENT).expect("blocks have given all back");
     drop(tx);
-    assert_eq!(region.allocated_bytes().unwrap(), 0);
+    assert_eq!(memory.allocated_bytes().unwrap(), 0);
     assert_eq!(session.heap().block_usage(), Usage::default());
 }
 
 #[test]
 fn a_block_is_aligned_has_a_descriptor_and_follows_its_transaction() {
     let session = rig::private(4 * MIB);
-    let region = session.region();
+    let memory = session.memory();
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
     let undone = tx.alloc_block(5, OWNER).unwrap();
     drop(tx);
-    assert!(!region.is_allocated(undone).unwrap(), "undone");
+    assert!(!memory.is_allocated(undone).unwrap(), "undone");
     let mut tx = op.tx().unwrap();
     let block = tx.alloc_block(5, OWNER).unwrap();
     tx.commit().unwrap();
     assert_eq!(block % BLOCK, 0);
-    assert_eq!(region.descriptor(block).unwrap(), Descriptor { place: 0, epoch: 5, owner: OWNER });
-    assert_eq!(region.meta(block / SEGMENT).unwrap(), Meta::Blocks);
-    let table = region.block_table(block / SEGMENT).unwrap();
-    assert_eq!((region.resolve(table, TABLE).unwrap(), TABLE_BYTES), (512, 512));
-    assert!(matches!(region.resolve(block, Tag(1)), Err(Error::WrongType { found: 0, .. })));
+    assert_eq!(memory.descriptor(block).unwrap(), Descriptor { place: 0, epoch: 5, owner: OWNER });
+    assert_eq!(memory.meta(block / SEGMENT).unwrap(), Meta::Blocks);
+    let table = memory.block_table(block / SEGMENT).unwrap();
+    assert_eq!((memory.resolve(table, TABLE).unwrap(), TABLE_BYTES), (512, 512));
+    assert!(matches!(memory.resolve(block, Tag(1)), Err(Error::WrongType { found: 0, .. })));
 
     // Places and owners are logged; that it has changed is not.
     let mut tx = op.tx().unwrap();
     tx.set_place(block, 99).unwrap();
     tx.set_owner(block, [8, 80]).unwrap();
     drop(tx);
-    assert_eq!(region.descriptor(block).unwrap(), Descriptor { place: 0, epoch: 5, owner: OWNER });
+    assert_eq!(memory.descriptor(block).unwrap(), Descriptor { place: 0, epoch: 5, owner: OWNER });
     let mut tx = op.tx().unwrap();
     tx.set_place(block, 99).unwrap();
     tx.set_owner(block, [8, 80]).unwrap();
@@ -90,7 +90,7 @@ fn a_block_is_aligned_has_a_descriptor_and_follows_its_transaction() {
     let mut tx = op.tx().unwrap();
     tx.begin_change(block, 6).unwrap();
     drop(tx);
-    let now = region.descriptor(block).unwrap();
+    let now = memory.descriptor(block).unwrap();
     assert_eq!(now, Descriptor { place: 0, epoch: 6, owner: [8, 80] });
     assert!(!now.is_void(7), "without a place its content is in the copy");
     let placed = Descriptor { place: 99, ..now };
@@ -98,9 +98,9 @@ fn a_block_is_aligned_has_a_descriptor_and_follows_its_transaction() {
 
     let mut tx = op.tx().unwrap();
     tx.free_block(block).unwrap();
-    assert!(region.is_allocated(block).unwrap(), "until the commit");
+    assert!(memory.is_allocated(block).unwrap(), "until the commit");
     drop(tx);
-    assert!(region.is_allocated(block).unwrap());
+    assert!(memory.is_allocated(block).unwrap());
     drop(op);
     free(&session, block);
     assert_all_returned(&session);
@@ -109,20 +109,20 @@ fn a_block_is_aligned_has_a_descriptor_and_follows_its_transaction() {
 #[test]
 fn only_blocks_are_taken_for_blocks() {
     let session = rig::private(4 * MIB);
-    let region = session.region();
+    let memory = session.memory();
     let block = alloc(&session, 1, OWNER).unwrap();
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
     let object = tx.alloc(Tag(1), 4096).unwrap().off;
-    for wrong in [0, 8, object, block + 8, block + 2048, region.size(), region.size() + BLOCK, u64::MAX] {
-        assert!(region.block(wrong).is_err() && tx.free_block(wrong).is_err(), "{wrong:#x}");
+    for wrong in [0, 8, object, block + 8, block + 2048, memory.size(), memory.size() + BLOCK, u64::MAX] {
+        assert!(memory.block(wrong).is_err() && tx.free_block(wrong).is_err(), "{wrong:#x}");
         assert!(tx.set_place(wrong, 1).is_err() && tx.begin_change(wrong, 1).is_err());
     }
     // Content ends with its block, and begins in one: else stores would be missing in a copy.
     let bytes = [1; BLOCK as usize + 1];
     for (at, len) in [(object, 8), (block, bytes.len()), (block + 1, BLOCK as usize), (u64::MAX, 1)] {
         assert!(tx.store_content(at, &bytes[..len]).is_err() && tx.zero_content(at, len as u64).is_err());
-        assert!(tx.copy_content(block, at, len as u64).is_err() && region.keep_content(at, len as u64).is_err());
+        assert!(tx.copy_content(block, at, len as u64).is_err() && memory.keep_content(at, len as u64).is_err());
     }
     tx.store_content(block + 1, &bytes[..BLOCK as usize - 1]).unwrap();
     tx.zero_content(block + 10, 20).unwrap();
@@ -156,7 +156,7 @@ fn a_region_can_be_filled_with_blocks_and_memory_goes_back_and_forth() {
         };
         assert!(matches!(e, Error::NoSpace), "{e}");
         // All segments but one with tables.
-        let segments = session.region().segments().count() as u64 - 1;
+        let segments = session.memory().segments().count() as u64 - 1;
         assert_eq!(blocks.len() as u64, segments * PER_SEGMENT);
         let usage = session.heap().block_usage();
         assert_eq!(usage, Usage { used: segments * PER_SEGMENT, free: 0, segments, unplaced: segments * PER_SEGMENT });
@@ -218,7 +218,7 @@ fn threads_never_share_a_block() {
     let blocks = all.values().filter(|tag| tag.is_none()).count() as u64;
     assert!(blocks > 100, "{blocks}");
     assert_eq!(session.heap().block_usage().used, blocks);
-    assert_eq!(session.region().allocated().unwrap()[0], blocks * BLOCK);
+    assert_eq!(session.memory().allocated().unwrap()[0], blocks * BLOCK);
     // Another one that comes finds the same.
     let again = rig::reopen(&rig::bytes_of(&session)).unwrap();
     assert_eq!(again.heap().block_usage(), session.heap().block_usage());
@@ -312,10 +312,10 @@ fn a_walk_finds_every_block_and_those_without_a_place() {
 #[test]
 fn content_is_not_marked() {
     let map = Mapping::anonymous(4 * MIB).unwrap();
-    let mut region = Region::format(map, Box::new(LOGGED), UUID, 7, 42).unwrap();
-    region.track(Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap());
-    let session = Session::private(region, KEYS).unwrap();
-    let region = session.region();
+    let mut memory = Memory::format(map, Box::new(LOGGED), UUID, 7, 42).unwrap();
+    memory.track(Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap());
+    let session = Session::private(memory, KEYS).unwrap();
+    let memory = session.memory();
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
     let [a, b] = [(); 2].map(|()| tx.alloc_block(1, OWNER).unwrap());
@@ -323,14 +323,14 @@ fn content_is_not_marked() {
     tx.zero_content(b, BLOCK).unwrap();
     tx.copy_content(a, b + 64, 640).unwrap();
     tx.commit().unwrap();
-    region.keep_content(a, BLOCK).unwrap();
-    let marks = region.marks().unwrap();
+    memory.keep_content(a, BLOCK).unwrap();
+    let marks = memory.marks().unwrap();
     for line in (a..a + BLOCK).chain(b..b + BLOCK).step_by(64) {
         assert!(!marks.has(line, 64), "{line:#x}");
     }
     for block in [a, b] {
-        assert!(marks.has(region.block(block).unwrap().raw(), 32));
-        assert!(marks.has(region.geo.entry(block / SEGMENT).raw(), 16));
+        assert!(marks.has(memory.block(block).unwrap().raw(), 32));
+        assert!(marks.has(memory.geo.entry(block / SEGMENT).raw(), 16));
     }
 }
 
@@ -338,7 +338,7 @@ fn content_is_not_marked() {
 fn what_a_commit_leads_to_is_durable() {
     let medium = Lossy::default();
     let map = Mapping::anonymous(4 * MIB).unwrap();
-    let session = Session::private(Region::format(map, Box::new(medium.clone()), UUID, 7, 42).unwrap(), KEYS).unwrap();
+    let session = Session::private(Memory::format(map, Box::new(medium.clone()), UUID, 7, 42).unwrap(), KEYS).unwrap();
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
     let [stored, zeroed, copied] = [(); 3].map(|()| tx.alloc_block(3, OWNER).unwrap());
@@ -351,17 +351,17 @@ fn what_a_commit_leads_to_is_durable() {
     // A device's stores.
     let transfer = session.transfer(zeroed, 1).unwrap().unwrap();
     (*transfer).as_ref()[..100].iter().for_each(|byte| byte.store(9, Ordering::Relaxed));
-    session.region().keep_content(zeroed, 100).unwrap();
+    session.memory().keep_content(zeroed, 100).unwrap();
     drop(transfer);
     // That it has changed is durable at once.
     op.tx().unwrap().begin_change(stored, 4).unwrap();
     let left = medium.0.lock().unwrap().0.clone();
-    let region = Region::open(rig::mapping_of(&left), Box::new(Lossy::default())).unwrap();
-    let later = Session::private(region, KEYS).unwrap();
+    let memory = Memory::open(rig::mapping_of(&left), Box::new(Lossy::default())).unwrap();
+    let later = Session::private(memory, KEYS).unwrap();
     for block in [stored, zeroed, copied] {
         assert!(content(&later, block) == content(&session, block), "{block:#x}");
-        assert!(later.region().is_allocated(block).unwrap());
-        assert_eq!(later.region().descriptor(block).unwrap(), session.region().descriptor(block).unwrap());
+        assert!(later.memory().is_allocated(block).unwrap());
+        assert_eq!(later.memory().descriptor(block).unwrap(), session.memory().descriptor(block).unwrap());
     }
 }
 
@@ -370,13 +370,13 @@ fn what_a_commit_leads_to_is_durable() {
 fn a_damaged_entry_is_an_error_and_not_used() {
     let session = rig::private(4 * MIB);
     let block = alloc(&session, 1, OWNER).unwrap();
-    let at = session.region().geo.entry(block / SEGMENT).raw() as usize + 8;
+    let at = session.memory().geo.entry(block / SEGMENT).raw() as usize + 8;
     for wrong in [0u64, 1 << 63, block << 16 | 1, u64::MAX, 64 << 16] {
         let mut bytes = rig::bytes_of(&session);
         bytes[at..at + 8].copy_from_slice(&wrong.to_le_bytes());
         let session = rig::reopen(&bytes).unwrap();
-        let region = session.region();
-        assert!(region.block(block).is_err() && region.blocks_of(block / SEGMENT).is_err(), "{wrong:#x}");
+        let memory = session.memory();
+        assert!(memory.block(block).is_err() && memory.blocks_of(block / SEGMENT).is_err(), "{wrong:#x}");
         assert_eq!(walk(&session, Which::All, 9), BTreeMap::new());
         assert_ne!(alloc(&session, 1, OWNER).unwrap() / SEGMENT, block / SEGMENT);
     }
@@ -389,7 +389,7 @@ fn an_image_has_content_that_is_nowhere_else() {
     for kind in [MediumKind::Battery, MediumKind::Logged] {
         let map = Mapping::anonymous(8 * MIB).unwrap();
         let medium = if kind == MediumKind::Logged { LOGGED } else { BATTERY };
-        let session = Session::private(Region::format(map, Box::new(medium), UUID, 7, 42).unwrap(), KEYS).unwrap();
+        let session = Session::private(Memory::format(map, Box::new(medium), UUID, 7, 42).unwrap(), KEYS).unwrap();
         let [placed, unplaced, gone] = [1, 2, 3].map(|byte| filled(&session, byte));
         let mut op = session.begin().unwrap();
         let mut tx = op.tx().unwrap();
@@ -406,17 +406,17 @@ fn an_image_has_content_that_is_nowhere_else() {
         let epochs = restored.epochs().unwrap();
         assert!(epochs.recovered > 0);
         for (block, held) in [(placed, kind == MediumKind::Battery), (unplaced, true)] {
-            let was = session.region().descriptor(block).unwrap();
+            let was = session.memory().descriptor(block).unwrap();
             let epoch = if held { epochs.running } else { 0 };
-            let is = restored.region().descriptor(block).unwrap();
+            let is = restored.memory().descriptor(block).unwrap();
             assert_eq!((is, is.is_void(epochs.recovered)), (Descriptor { epoch, ..was }, !held), "{kind:?}");
             assert!(!was.is_void(session.epochs().unwrap().recovered));
         }
         let in_place = rig::mapping_of(&vec![9; 8 * MIB as usize]);
         restore_into(&image, &in_place, &BATTERY, &mut |_, _| Ok(None), &mut |_, _| {}).unwrap();
-        let again = Session::private(Region::open(in_place, Box::new(BATTERY)).unwrap(), KEYS).unwrap();
+        let again = Session::private(Memory::open(in_place, Box::new(BATTERY)).unwrap(), KEYS).unwrap();
         let epochs = again.epochs().unwrap();
-        let is_void = |block| again.region().descriptor(block).unwrap().is_void(epochs.recovered);
+        let is_void = |block| again.memory().descriptor(block).unwrap().is_void(epochs.recovered);
         assert_eq!((is_void(placed), is_void(unplaced)), (kind == MediumKind::Logged, false));
         assert_eq!(restored.heap().block_usage().used, 2);
     }
@@ -444,7 +444,7 @@ fn a_transfer_has_the_memory_itself_for_as_long_as_it_lives() {
     (*other).as_ref()[5].store(77, Ordering::Relaxed);
     assert_eq!(content(&session, blocks[2])[5], 77);
     drop(session);
-    assert_eq!(bytes_in(&*transfer)[BLOCK as usize], 2, "the region is mapped still");
+    assert_eq!(bytes_in(&*transfer)[BLOCK as usize], 2, "the memory is mapped still");
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn a_block_that_is_freed_under_transfer_is_nobodys_until_that_ends() {
     let transfer = session.transfer(blocks[0], 2).unwrap().unwrap();
     let clone = transfer.clone();
     blocks.iter().for_each(|block| free(&session, *block));
-    assert!(session.heap().is_put_off(blocks[0]) && session.region().is_allocated(blocks[1]).unwrap());
+    assert!(session.heap().is_put_off(blocks[0]) && session.memory().is_allocated(blocks[1]).unwrap());
     // Freed once is enough, and a sweep has to leave it alone.
     let again = session.heap().sweep_object(&session.begin().unwrap(), blocks[0]);
     assert!(matches!(again, Err(Error::NotAllocated { .. })), "{again:?}");
@@ -475,11 +475,11 @@ fn a_block_that_is_freed_under_transfer_is_nobodys_until_that_ends() {
     assert_all_returned(&session);
 }
 
-/// A region that is left with such a block is swept by whoever comes next.
+/// A memory that is left with such a block is swept by whoever comes next.
 #[test]
 fn who_leaves_with_a_block_put_off_leaves_a_leak() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("region");
+    let path = dir.path().join("memory");
     rig::format_file(&path, MIB);
     for put_off in [false, true] {
         let session = rig::attach(&path).unwrap();
@@ -497,7 +497,7 @@ fn who_leaves_with_a_block_put_off_leaves_a_leak() {
         drop(session);
         drop(transfer);
         let session = rig::attach(&path).unwrap();
-        assert!(session.runtime().leaks_pending() && session.region().is_allocated(block).unwrap());
+        assert!(session.runtime().leaks_pending() && session.memory().is_allocated(block).unwrap());
         session.heap().sweep_object(&session.begin().unwrap(), block).unwrap();
         assert_all_returned(&session);
     }
@@ -517,7 +517,7 @@ fn a_block_gives_up_its_place() {
         }
     };
     let is = || {
-        let found = session.region().descriptor(block).unwrap();
+        let found = session.memory().descriptor(block).unwrap();
         (found.place, found.epoch, found.owner)
     };
     change(true, &|tx| tx.set_place(block, 42).unwrap());

@@ -87,7 +87,7 @@ impl Disk for Twin {
     }
 }
 
-/// The image and both logs of a region of some mebibytes, twice, after so many commits.
+/// The image and both logs of a memory of some mebibytes, twice, after so many commits.
 struct Twins([Twin; 3]);
 
 impl Twins {
@@ -101,15 +101,15 @@ impl Twins {
         Disks { image, logs: [first, second] }
     }
 
-    /// A session on a new region that has this copy.
+    /// A session on a new memory that has this copy.
     fn session(&self) -> Session {
         let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
         let loaded = create(&self.disks(), ID, MIN_CAPACITY).unwrap();
         let copy = Copy::begin(self.disks(), &marks, ID, &loaded).unwrap();
-        let mut region = rig::format(Mapping::anonymous(4 * MIB).unwrap());
+        let mut memory = rig::format(Mapping::anonymous(4 * MIB).unwrap());
         marks.mark(0, 4 * MIB).unwrap();
-        region.track(marks);
-        Session::private_with(region, 16, Some(copy)).unwrap()
+        memory.track(marks);
+        Session::private_with(memory, 16, Some(copy)).unwrap()
     }
 
     fn bytes(&self, copy: usize) -> [Vec<u8>; 3] {
@@ -121,12 +121,12 @@ impl Twins {
     }
 
     fn loaded(&self) -> (Vec<u8>, Loaded) {
-        let mut region = vec![0; 4 * MIB as usize];
+        let mut memory = vec![0; 4 * MIB as usize];
         let loaded = load(&self.disks(), ID, &mut |off, bytes| {
-            region[off as usize..][..bytes.len()].copy_from_slice(bytes);
+            memory[off as usize..][..bytes.len()].copy_from_slice(bytes);
             Ok(())
         });
-        (region, loaded.unwrap())
+        (memory, loaded.unwrap())
     }
 
     /// Takes it up, and tells which copies were put away for that.
@@ -148,14 +148,14 @@ fn commit(session: &Session, times: u64) {
 
 /// Lets the other log take over, and the image have what the first one holds.
 fn checkpoint(session: &Session) {
-    if session.region().load(session.region().root(1)).unwrap() == 0 {
+    if session.memory().load(session.memory().root(1)).unwrap() == 0 {
         let mut op = session.begin().unwrap();
         let mut tx = op.tx().unwrap();
         let off = tx.alloc(pram::Tag(1), 2 * MIB + MIB / 2).unwrap().off;
-        tx.set(session.region().root(1), &off).unwrap();
+        tx.set(session.memory().root(1), &off).unwrap();
         tx.commit().unwrap();
     }
-    session.region().marks().unwrap().mark(0, 4 * MIB).unwrap();
+    session.memory().marks().unwrap().mark(0, 4 * MIB).unwrap();
     backing::of(session).unwrap().wait(session).unwrap();
     while backing::of(session).unwrap().checkpoint_if_due(session).unwrap() {}
 }
@@ -172,11 +172,11 @@ fn of_two_copies_the_log_that_ends_later_counts_and_the_other_is_put_away() {
             if turns {
                 checkpoint(&session);
             }
-            let (region, loaded) = twins.loaded();
+            let (memory, loaded) = twins.loaded();
             twins.put(old, &before);
             let (found, again) = twins.loaded();
             assert_eq!(again.as_of.commit, loaded.as_of.commit, "copy {old}, turns {turns}");
-            assert!(found == region, "copy {old}, turns {turns}");
+            assert!(found == memory, "copy {old}, turns {turns}");
             assert_eq!(twins.take_up(), [old], "turns {turns}");
         }
     }
@@ -204,7 +204,7 @@ fn each_block_is_read_from_the_copy_that_has_it_right() {
     commit(&session, 3);
     checkpoint(&session);
     commit(&session, 5);
-    let (region, loaded) = twins.loaded();
+    let (memory, loaded) = twins.loaded();
     assert_eq!(twins.0.iter().map(|twin| twin.wrong.load(Ordering::SeqCst)).sum::<usize>(), 0);
     let well = twins.bytes(0);
     for (rotten, first) in [(0, 0), (1, 0), (0, 700), (0, 5000)] {
@@ -215,7 +215,7 @@ fn each_block_is_read_from_the_copy_that_has_it_right() {
         twins.put(rotten, &bytes);
         let (found, again) = twins.loaded();
         assert_eq!(again.as_of.commit, loaded.as_of.commit, "copy {rotten} from {first}");
-        assert!(found == region, "copy {rotten} from {first}");
+        assert!(found == memory, "copy {rotten} from {first}");
         twins.put(rotten, &well);
     }
     assert!(twins.0.iter().any(|twin| twin.wrong.load(Ordering::SeqCst) > 0), "it is noticed");
@@ -225,7 +225,7 @@ fn each_block_is_read_from_the_copy_that_has_it_right() {
         bytes[0].iter_mut().skip(from + (16 << 10)).step_by(16 << 10).for_each(|byte| *byte ^= 0x10);
         twins.put(copy, &bytes);
     }
-    assert!(twins.loaded().0 == region, "both together have all");
+    assert!(twins.loaded().0 == memory, "both together have all");
 }
 
 /// Every 16 KiB a byte of a copy is another.
@@ -252,11 +252,11 @@ fn a_scrub_puts_right_what_one_copy_has_wrong() {
         assert!(!odd.is_empty() && odd.iter().all(|odd| odd.mended), "copy {copy} from {first}: {odd:?}");
         assert_eq!(scrub().odd, [], "copy {copy} from {first}");
     }
-    let region = twins.loaded().0;
+    let memory = twins.loaded().0;
     for gone in 0..2 {
         let kept = twins.bytes(gone);
         twins.put(gone, &kept.each_ref().map(|bytes| vec![0; bytes.len()]));
-        assert!(twins.loaded().0 == region, "without copy {gone}");
+        assert!(twins.loaded().0 == memory, "without copy {gone}");
         twins.put(gone, &kept);
     }
     // Where no copy has a page, memory has. (Without a table there is no image.)
@@ -284,10 +284,10 @@ fn alone() -> (Session, [Tape; 3]) {
     let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
     let loaded = create(&disks_of(&tapes), ID, MIN_CAPACITY).unwrap();
     let copy = Copy::begin(disks_of(&tapes), &marks, ID, &loaded).unwrap();
-    let mut region = rig::format(Mapping::anonymous(4 * MIB).unwrap());
+    let mut memory = rig::format(Mapping::anonymous(4 * MIB).unwrap());
     marks.mark(0, 4 * MIB).unwrap();
-    region.track(marks);
-    let session = Session::private_with(region, 16, Some(copy)).unwrap();
+    memory.track(marks);
+    let session = Session::private_with(memory, 16, Some(copy)).unwrap();
     commit(&session, 2);
     checkpoint(&session);
     commit(&session, 3);
@@ -297,18 +297,18 @@ fn alone() -> (Session, [Tape; 3]) {
 /// What the copy holds is what memory does, but for what commits know nothing of.
 fn holds_all(session: &Session, tapes: &[Tape; 3], why: &str) {
     let kept = tapes.each_ref().map(Tape::copy);
-    let mut region = vec![0; 4 * MIB as usize];
+    let mut memory = vec![0; 4 * MIB as usize];
     load(&disks_of(&kept), ID, &mut |off, bytes| {
-        region[off as usize..][..bytes.len()].copy_from_slice(bytes);
+        memory[off as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     })
     .unwrap_or_else(|e| panic!("{why}: {e}"));
-    let (root, len) = (session.region().root(1), session.region().size());
+    let (root, len) = (session.memory().root(1), session.memory().size());
     assert!(len == 4 * MIB, "{why}");
-    let off = session.region().load(root).unwrap();
+    let off = session.memory().load(root).unwrap();
     let memory = rig::bytes_of(session);
-    assert!(region[off as usize..][..2 << 20] == memory[off as usize..][..2 << 20], "{why}");
-    assert!(region[root.raw() as usize..][..8] == memory[root.raw() as usize..][..8], "{why}");
+    assert!(memory[off as usize..][..2 << 20] == memory[off as usize..][..2 << 20], "{why}");
+    assert!(memory[root.raw() as usize..][..8] == memory[root.raw() as usize..][..8], "{why}");
     Copy::begin(disks_of(&kept), &Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap(), ID, &{
         load(&disks_of(&kept), ID, &mut |_, _| Ok(())).unwrap()
     })
@@ -336,7 +336,7 @@ fn a_copy_that_is_damaged_is_made_anew_from_memory() {
         for _ in 0..2 {
             change(&session);
             // Commits go to both logs and to the image.
-            session.region().marks().unwrap().mark(0, 4 * MIB).unwrap();
+            session.memory().marks().unwrap().mark(0, 4 * MIB).unwrap();
             backing::of(&session).unwrap().wait(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
             backing::of(&session).unwrap().checkpoint_if_due(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
         }

@@ -1,10 +1,10 @@
-//! The heap of a region that is full, where segments go from hand to hand: what others do at one store.
+//! The heap of a memory that is full, where segments go from hand to hand: what others do at one store.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pram::medium::{Medium, MediumKind, Needs};
 use pram::session::Op;
-use pram::{Block, Error, Mapping, Region, Session, Tag, SEGMENT};
+use pram::{Block, Error, Mapping, Memory, Session, Tag, SEGMENT};
 
 use crate::rig::{KEYS, MIB, UUID};
 
@@ -40,8 +40,8 @@ impl Medium for Watched {
 
 fn session(medium: &Watched) -> &'static Session {
     let map = Mapping::anonymous(4 * MIB).unwrap();
-    let region = Region::format(map, Box::new(medium.clone()), UUID, 7, 42).unwrap();
-    let session = Session::private(region, KEYS).unwrap();
+    let memory = Memory::format(map, Box::new(medium.clone()), UUID, 7, 42).unwrap();
+    let session = Session::private(memory, KEYS).unwrap();
     while session.runtime().absent() > 0 {
         session.supply_soon().unwrap();
     }
@@ -74,7 +74,7 @@ fn fill(session: &Session, op: &mut Op, left: u64) {
 fn a_segment_that_was_given_up_is_not_taken_from_its_next_owner() {
     let medium = Watched::default();
     let session = session(&medium);
-    let geo = session.region().geo;
+    let geo = session.memory().geo;
     let (mut filler, mut a) = (session.begin_in(3).unwrap(), session.begin_in(0).unwrap());
     fill(session, &mut filler, 2);
     let empty = alloc(&mut a, Tag(1), 32768).unwrap().off;
@@ -117,7 +117,7 @@ fn a_segment_that_was_given_up_is_not_taken_from_its_next_owner() {
 fn a_run_is_freed_without_touching_what_is_anothers() {
     let medium = Watched::default();
     let session = session(&medium);
-    let (geo, rt) = (session.region().geo, session.runtime());
+    let (geo, rt) = (session.memory().geo, session.runtime());
     let mut f = session.begin_in(0).unwrap();
     let run = alloc(&mut f, Tag(9), 3 * SEGMENT).unwrap().off;
     let first = geo.segment_of(run);
@@ -128,7 +128,7 @@ fn a_run_is_freed_without_touching_what_is_anothers() {
     let by_y = taken.clone();
     medium.at_store_to(geo.entry(first).raw(), move || {
         // As X settles a body without a head.
-        session.region().commit_word(geo.entry(first + 2).field(0), 4).unwrap();
+        session.memory().commit_word(geo.entry(first + 2).field(0), 4).unwrap();
         rt.add_free(first + 2);
         rt.disown(first + 2);
         let mut y = session.begin_in(1).unwrap();
@@ -137,5 +137,5 @@ fn a_run_is_freed_without_touching_what_is_anothers() {
     free(&mut f, run, Tag(9));
     let off = *taken.get().expect("it happened");
     assert_eq!(geo.segment_of(off), first + 2);
-    session.region().resolve(off, Tag(2)).expect("Y's object");
+    session.memory().resolve(off, Tag(2)).expect("Y's object");
 }

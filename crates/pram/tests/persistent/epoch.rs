@@ -63,16 +63,16 @@ fn disks(disk: impl Fn(u64) -> Arc<dyn Disk>) -> Disks {
     Disks { image: disk(0), logs: [disk(MIN_CAPACITY), disk(MIN_CAPACITY)] }
 }
 
-/// A session on a new region with a copy.
+/// A session on a new memory with a copy.
 fn copied(size: u64, disks: Disks) -> Session {
     let id = Identity { uuid: UUID };
     let marks = Marks::over(Mapping::anonymous(Marks::bytes(size)).unwrap()).unwrap();
     let loaded = create(&disks, id, MIN_CAPACITY).unwrap();
     let copy = Copy::begin(disks, &marks, id, &loaded).unwrap();
-    let mut region = rig::format(Mapping::anonymous(size).unwrap());
+    let mut memory = rig::format(Mapping::anonymous(size).unwrap());
     marks.mark(0, size).unwrap();
-    region.track(marks);
-    Session::private_with(region, KEYS, Some(copy)).unwrap()
+    memory.track(marks);
+    Session::private_with(memory, KEYS, Some(copy)).unwrap()
 }
 
 fn tapes() -> Disks {
@@ -178,7 +178,7 @@ fn a_commit_ends_although_somebody_always_changes_more() {
         let mut op = session.begin().unwrap();
         let mut tx = op.tx().unwrap();
         let off = tx.alloc(pram::Tag(1), 8 * MIB).unwrap().off;
-        tx.set(session.region().root(1), &off).unwrap();
+        tx.set(session.memory().root(1), &off).unwrap();
         tx.commit().unwrap();
         off
     };

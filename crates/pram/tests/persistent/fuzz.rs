@@ -1,11 +1,11 @@
-//! Arbitrary bytes in a region: errors, never panics, never a hang.
+//! Arbitrary bytes in a memory: errors, never panics, never a hang.
 
 use pram::{Off, Session, Tag};
 use rng::Rng;
 
 use crate::rig::{self, MIB};
 
-/// A region in use, crashed inside a transaction.
+/// A memory in use, crashed inside a transaction.
 fn victim() -> Vec<u8> {
     let session = rig::private(MIB);
     let mut rng = Rng::new(5);
@@ -15,7 +15,7 @@ fn victim() -> Vec<u8> {
         let mut tx = op.tx().unwrap();
         let size = if i % 40 == 0 { 100_000 } else { 1 + rng.below(2000) };
         if let Ok(b) = tx.alloc(Tag(1 + (i % 4) as u8), size) {
-            tx.set(session.region().root(i), &b.off).unwrap();
+            tx.set(session.memory().root(i), &b.off).unwrap();
             offs.push(b.off);
         }
         tx.commit().unwrap();
@@ -28,16 +28,16 @@ fn victim() -> Vec<u8> {
 
 /// Uses what opened: follows every root, allocates, frees, changes.
 fn use_it(session: &Session, rng: &mut Rng) {
-    let region = session.region();
-    let _ = region.allocated_bytes();
+    let memory = session.memory();
+    let _ = memory.allocated_bytes();
     for n in 0..200 {
-        let off = region.load(region.root(n)).unwrap();
+        let off = memory.load(memory.root(n)).unwrap();
         let tag = Tag(1 + (n % 4) as u8);
-        let _ = region.is_allocated(off);
+        let _ = memory.is_allocated(off);
         let Ok(mut op) = session.begin() else { return };
         let Ok(mut tx) = op.tx() else { return };
         let _ = tx.alloc(tag, 1 + rng.below(3000)).and_then(|b| tx.init_zero(b.off, b.cap));
-        if region.resolve(off, tag).is_ok() {
+        if memory.resolve(off, tag).is_ok() {
             let _ = tx.set_bytes(off, &[1; 16]);
             let _ = tx.free(off, tag);
         }
@@ -57,7 +57,7 @@ fn survive(bytes: &[u8], rng: &mut Rng) -> bool {
 fn flipped_metadata_is_never_fatal() {
     let good = victim();
     let mut rng = Rng::new(17);
-    let (table, end) = (rig::reopen(&good).unwrap().region().geo, rig::reopen(&good).unwrap().region().segments_end());
+    let (table, end) = (rig::reopen(&good).unwrap().memory().geo, rig::reopen(&good).unwrap().memory().segments_end());
     let mut opened = 0;
     // Every byte of the segment table and of the log in use; both flipped and set to extremes.
     let slot = table.slot(0) as usize;
@@ -69,14 +69,14 @@ fn flipped_metadata_is_never_fatal() {
             opened += u32::from(survive(&bytes, &mut rng));
         }
     }
-    assert!(opened > 1000, "most damage of one byte lets the region open: {opened}");
+    assert!(opened > 1000, "most damage of one byte lets the memory open: {opened}");
 }
 
 #[test]
 fn random_metadata_is_never_fatal() {
     let good = victim();
     let mut rng = Rng::new(23);
-    let geo = rig::reopen(&good).unwrap().region().geo;
+    let geo = rig::reopen(&good).unwrap().memory().geo;
     for _ in 0..500 {
         let mut bytes = good.clone();
         for _ in 0..1 + rng.below(60) {
@@ -97,13 +97,13 @@ fn random_metadata_is_never_fatal() {
 #[test]
 fn every_address_is_checked() {
     let session = rig::private(MIB);
-    let region = session.region();
+    let memory = session.memory();
     for off in [0, 1, 7, 8192, MIB - 8, MIB - 4, MIB, MIB + 1, 1 << 47, u64::MAX - 7, u64::MAX] {
         for tag in [Tag(0), Tag(1), Tag(15), Tag(255)] {
-            assert!(region.resolve(off, tag).is_err());
+            assert!(memory.resolve(off, tag).is_err());
         }
         let in_bounds = off.checked_add(64).is_some_and(|end| end <= MIB);
-        assert_eq!(region.read::<[u8; 64]>(Off::new(off)).is_ok(), in_bounds);
+        assert_eq!(memory.read::<[u8; 64]>(Off::new(off)).is_ok(), in_bounds);
         let mut op = session.begin().unwrap();
         let mut tx = op.tx().unwrap();
         if !in_bounds {

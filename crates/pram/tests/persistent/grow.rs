@@ -1,8 +1,8 @@
-//! A region that grows, cut at every store: it has the old size or the new one, and can be worked with.
+//! A memory that grows, cut at every store: it has the old size or the new one, and can be worked with.
 
 use std::sync::{Arc, Mutex};
 
-use pram::{Mapping, Medium, MediumKind, Needs, Region, Session, Tag, SEGMENT};
+use pram::{Mapping, Medium, MediumKind, Memory, Needs, Session, Tag, SEGMENT};
 
 use crate::rig::{self, KEYS, MIB};
 
@@ -29,7 +29,7 @@ impl Medium for Noting {
     }
 }
 
-/// `bytes` at the start of memory for the larger region.
+/// `bytes` at the start of memory for the larger memory.
 fn memory(bytes: &[u8]) -> Mapping {
     let map = Mapping::anonymous(NEW).unwrap();
     map.write(0, bytes).unwrap();
@@ -37,7 +37,7 @@ fn memory(bytes: &[u8]) -> Mapping {
 }
 
 fn open(map: Mapping, medium: Noting) -> Session {
-    Session::private(Region::open(map, Box::new(medium)).unwrap(), KEYS).unwrap()
+    Session::private(Memory::open(map, Box::new(medium)).unwrap(), KEYS).unwrap()
 }
 
 /// An object of so many segments, if there is room for it.
@@ -62,7 +62,7 @@ fn a_region_cut_while_it_grows_has_the_old_size_or_the_new_one() {
     let resized = stores.lock().unwrap().len();
     // More than the first group has: the second one is begun.
     while alloc(&session, 40) {}
-    assert_eq!(session.region().groups(), 2);
+    assert_eq!(session.memory().groups(), 2);
     let stores = std::mem::take(&mut *stores.lock().unwrap());
     assert!(resized >= 2 && stores.len() > resized, "{resized} of {}", stores.len());
     let mut sizes = [0; 2];
@@ -76,7 +76,7 @@ fn a_region_cut_while_it_grows_has_the_old_size_or_the_new_one() {
             stores[..n].iter().for_each(|(off, bytes)| map.write(*off, bytes).unwrap());
             map.write(*off, &bytes[..cut]).unwrap();
             let session = open(map, Noting::default());
-            let size = session.region().size();
+            let size = session.memory().size();
             assert!(size == OLD || size == NEW, "{size} at {n}, {cut}");
             assert!(n < resized || size == NEW, "it is not lost any more");
             sizes[usize::from(size == NEW)] += 1;

@@ -1,7 +1,7 @@
 //! Damaged, foreign and truncated regions are refused or mended.
 
 use pram::medium::BATTERY;
-use pram::{Error, Mapping, MediumKind, Region};
+use pram::{Error, Mapping, MediumKind, Memory};
 use rng::Rng;
 
 use crate::rig::{self, MIB};
@@ -16,8 +16,8 @@ fn fresh() -> Vec<u8> {
 }
 
 fn refusal(bytes: &[u8]) -> String {
-    match Region::open(rig::mapping_of(bytes), Box::new(BATTERY)) {
-        Ok(_) => panic!("a bad region was opened"),
+    match Memory::open(rig::mapping_of(bytes), Box::new(BATTERY)) {
+        Ok(_) => panic!("a bad memory was opened"),
         Err(Error::Unusable(text)) => text,
         Err(e) => panic!("not a clear error: {e}"),
     }
@@ -26,8 +26,8 @@ fn refusal(bytes: &[u8]) -> String {
 #[test]
 fn a_fresh_region_opens_and_says_what_it_is() {
     let session = rig::reopen(&fresh()).unwrap();
-    let info = session.region().info;
-    assert_eq!((info.uuid, info.app_version, info.created, session.region().size()), (rig::UUID, 7, 42, MIB));
+    let info = session.memory().info;
+    assert_eq!((info.uuid, info.app_version, info.created, session.memory().size()), (rig::UUID, 7, 42, MIB));
 }
 
 #[test]
@@ -37,9 +37,9 @@ fn any_flipped_byte_of_one_copy_is_mended_from_the_other() {
         for at in copy..copy + HEADER {
             let mut bytes = good.clone();
             bytes[at] ^= 1 << (at % 8);
-            let region = Region::open(rig::mapping_of(&bytes), Box::new(BATTERY)).unwrap();
+            let memory = Memory::open(rig::mapping_of(&bytes), Box::new(BATTERY)).unwrap();
             let mut mended = vec![0; 2 * SECOND];
-            region.read_bytes(0, &mut mended).unwrap();
+            memory.read_bytes(0, &mut mended).unwrap();
             assert_eq!(mended, good[..2 * SECOND], "byte {at}");
         }
     }
@@ -85,18 +85,18 @@ fn truncated_empty_and_tiny_regions_are_refused() {
     assert!(refusal(&good[..good.len() - 4096]).contains("truncated"));
     assert!(refusal(&good[..8192]).contains("truncated"));
     assert!(refusal(&vec![0; MIB as usize]).contains("empty"));
-    assert!(Region::probe(&good[..40]).is_err());
-    assert_eq!(Region::probe(&good[..8192]).unwrap(), (MIB, MediumKind::Battery));
+    assert!(Memory::probe(&good[..40]).is_err());
+    assert_eq!(Memory::probe(&good[..8192]).unwrap(), (MIB, MediumKind::Battery));
     for size in [4096, MIB - 4096] {
         let map = Mapping::anonymous(size).unwrap();
-        let refused = Region::format(map, Box::new(BATTERY), rig::UUID, 1, 0).err().expect("too small").to_string();
+        let refused = Memory::format(map, Box::new(BATTERY), rig::UUID, 1, 0).err().expect("too small").to_string();
         assert!(refused.contains("too few"), "{refused}");
     }
 }
 
 #[test]
 fn every_size_has_a_geometry_whose_parts_do_not_overlap() {
-    use pram::region::{Geometry, PER_GROUP};
+    use pram::memory::{Geometry, PER_GROUP};
     let heap_of = |g: &Geometry, group: u64, size: u64| {
         let end = (size / pram::SEGMENT).min((group + 1) * PER_GROUP);
         end.saturating_sub((group * PER_GROUP + 1).max(if group == 0 { g.first } else { 0 }))

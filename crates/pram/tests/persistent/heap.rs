@@ -52,8 +52,8 @@ fn a_size(rng: &mut Rng) -> u64 {
 
 /// All segments can be taken as one run again.
 fn assert_all_returned(session: &Session) {
-    assert_eq!(session.region().allocated_bytes().unwrap(), 0);
-    let all = session.region().geo.heap_segments(session.region().size());
+    assert_eq!(session.memory().allocated_bytes().unwrap(), 0);
+    let all = session.memory().geo.heap_segments(session.memory().size());
     let run = alloc(session, Tag(1), all * SEGMENT).expect("every segment came back");
     free(session, run.off, Tag(1));
     assert_eq!(session.runtime().free_segments(), all);
@@ -92,7 +92,7 @@ fn random_objects_equal_a_model() {
                 let (tag, size) = (Tag(1 + rng.below(15) as u8), a_size(&mut rng));
                 match alloc(&session, tag, size) {
                     Ok(b) => {
-                        // Of a full region it may be an object of a larger class.
+                        // Of a full memory it may be an object of a larger class.
                         assert!(b.cap == capacity_of(size) || b.cap > size && b.cap <= 2 * capacity_of(size));
                         model.add(b.off, b.cap, tag);
                     }
@@ -100,19 +100,19 @@ fn random_objects_equal_a_model() {
                     Err(e) => panic!("{e}"),
                 }
             } else if let Some((off, (_, tag))) = pick(&model, &mut rng) {
-                assert!(session.region().is_allocated(off).unwrap());
+                assert!(session.memory().is_allocated(off).unwrap());
                 free(&session, off, tag);
                 model.0.remove(&off);
             }
         }
-        assert!(full > 0, "the region was never full");
-        assert_eq!(session.region().allocated_bytes().unwrap(), model.bytes());
+        assert!(full > 0, "the memory was never full");
+        assert_eq!(session.memory().allocated_bytes().unwrap(), model.bytes());
         for (off, (end, tag)) in &model.0 {
-            assert_eq!(session.region().resolve(*off, *tag).unwrap(), end - off);
+            assert_eq!(session.memory().resolve(*off, *tag).unwrap(), end - off);
         }
         // What is allocated is known again after a restart, to the byte.
         let again = rig::reopen(&rig::bytes_of(&session)).unwrap();
-        assert_eq!(again.region().allocated_bytes().unwrap(), model.bytes());
+        assert_eq!(again.memory().allocated_bytes().unwrap(), model.bytes());
         model.0.iter().for_each(|(off, (_, tag))| free(&again, *off, *tag));
         assert_all_returned(&again);
         model.0.into_iter().for_each(|(off, (_, tag))| free(&session, off, tag));
@@ -156,7 +156,7 @@ fn a_full_region_is_used_to_the_last_object() {
         };
         assert!(matches!(err, Error::NoSpace));
         let per_segment = if size >= SEGMENT { 1 } else { u64::from(CLASSES[pram::heap::class_of(size)].count) };
-        assert_eq!(offs.len() as u64, session.region().segments().count() as u64 * per_segment, "objects of {size}");
+        assert_eq!(offs.len() as u64, session.memory().segments().count() as u64 * per_segment, "objects of {size}");
         // One freed object is one more allocation.
         free(&session, offs[offs.len() / 2], Tag(2));
         assert!(alloc(&session, Tag(2), size).is_ok());
@@ -185,7 +185,7 @@ fn a_double_free_is_noticed_and_harmless() {
         session.heap().sweep_object(&session.begin().unwrap(), block.off),
         Err(Error::NotAllocated { .. })
     ));
-    assert!(!session.region().is_allocated(block.off).unwrap());
+    assert!(!session.memory().is_allocated(block.off).unwrap());
     free(&session, keep.off, Tag(1));
     assert_all_returned(&session);
 }
@@ -226,7 +226,7 @@ fn threads_never_share_an_object() {
         }
     });
     let model = model.into_inner().unwrap();
-    assert_eq!(session.region().allocated_bytes().unwrap(), model.bytes());
+    assert_eq!(session.memory().allocated_bytes().unwrap(), model.bytes());
     model.0.into_iter().for_each(|(off, (_, tag))| free(&session, off, tag));
     assert_all_returned(&session);
 }

@@ -12,7 +12,7 @@ use crate::rig::{MIB, UUID};
 use crate::tape::{after_cut, Event, Tape};
 
 const ID: Identity = Identity { uuid: UUID };
-/// Of a region of 4 GiB and a page.
+/// Of a memory of 4 GiB and a page.
 const PAGES: u64 = (4 << 30) / PAGE + 1;
 
 /// What an image should hold.

@@ -18,7 +18,7 @@ fn blank() -> Tape {
     Tape::of(vec![0; MIN_CAPACITY as usize])
 }
 
-/// A region in plain memory, and what it was after each commit.
+/// A memory in plain memory, and what it was after each commit.
 struct Model {
     now: Vec<u8>,
     history: Vec<Vec<u8>>,
@@ -48,16 +48,16 @@ impl Model {
     }
 }
 
-/// Opens the log and replays it over `region`, read in either way.
-fn replay(tape: Tape, image: Instant, region: &mut [u8]) -> pram::Result<Log<Tape>> {
-    let mut again = region.to_vec();
-    let (ahead, plain) = (replay_one(tape.read_at_once(), image, &mut again), replay_one(tape, image, region));
+/// Opens the log and replays it over `memory`, read in either way.
+fn replay(tape: Tape, image: Instant, memory: &mut [u8]) -> pram::Result<Log<Tape>> {
+    let mut again = memory.to_vec();
+    let (ahead, plain) = (replay_one(tape.read_at_once(), image, &mut again), replay_one(tape, image, memory));
     match (&ahead, &plain) {
         (Ok(ahead), Ok(plain)) => assert_eq!(come_to(ahead), come_to(plain)),
         (Err(ahead), Err(plain)) => assert_eq!(ahead.to_string(), plain.to_string()),
         (ahead, plain) => panic!("read ahead {:?}, without {:?}", ahead.as_ref().err(), plain.as_ref().err()),
     }
-    assert!(again == region, "read ahead, other bytes come out");
+    assert!(again == memory, "read ahead, other bytes come out");
     plain
 }
 
@@ -66,9 +66,9 @@ fn come_to(log: &Log<Tape>) -> (Position, std::ops::Range<u64>) {
     (Position { writer: 0, ..log.position() }, log.found())
 }
 
-fn replay_one(tape: Tape, image: Instant, region: &mut [u8]) -> pram::Result<Log<Tape>> {
+fn replay_one(tape: Tape, image: Instant, memory: &mut [u8]) -> pram::Result<Log<Tape>> {
     Log::open(tape, ID, image, |_, off, bytes| {
-        region[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
+        memory[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
         Ok(())
     })
 }
@@ -85,9 +85,9 @@ fn commits_come_back_in_order_and_can_be_continued() {
     for n in 1..=20 {
         let done = model.commit(&mut log, n).unwrap();
         assert_eq!(done.commit, n);
-        let mut region = vec![0; MIB as usize];
-        log = replay(tape.clone(), START, &mut region).unwrap();
-        assert_eq!((log.last(), &region), (done, &model.now));
+        let mut memory = vec![0; MIB as usize];
+        log = replay(tape.clone(), START, &mut memory).unwrap();
+        assert_eq!((log.last(), &memory), (done, &model.now));
     }
 }
 
@@ -107,9 +107,9 @@ fn a_commit_of_many_records_is_whole() {
     commit.push(0, &model.now).unwrap();
     commit.finish(6).unwrap();
     assert!(log.used() - before > MAX_RECORD, "several records");
-    let mut region = vec![0; MIB as usize];
-    assert_eq!(replay(tape, START, &mut region).unwrap().last(), Instant { commit: 2, time: 6 });
-    assert!(region == model.now);
+    let mut memory = vec![0; MIB as usize];
+    assert_eq!(replay(tape, START, &mut memory).unwrap().last(), Instant { commit: 2, time: 6 });
+    assert!(memory == model.now);
 }
 
 /// Commits of several records, as large as is held until their end has come and larger: each counts when it is whole,
@@ -128,13 +128,13 @@ fn a_commit_of_many_records_counts_as_a_whole_or_not_at_all() {
         }
         commit.finish(9).unwrap();
         let torn = RECORDS + log.used() * 2 / 3;
-        let mut region = vec![0; MIB as usize];
-        assert_eq!(replay(tape.clone(), START, &mut region).unwrap().last().commit, 2);
-        assert!(region.iter().all(|byte| *byte == records - 1));
+        let mut memory = vec![0; MIB as usize];
+        assert_eq!(replay(tape.clone(), START, &mut memory).unwrap().last().commit, 2);
+        assert!(memory.iter().all(|byte| *byte == records - 1));
         tape.with(|s| s.bytes[torn as usize] ^= 1);
-        let mut region = vec![0; MIB as usize];
-        assert_eq!(replay(tape, START, &mut region).unwrap().last().commit, 1);
-        assert!(region == before);
+        let mut memory = vec![0; MIB as usize];
+        assert_eq!(replay(tape, START, &mut memory).unwrap().last().commit, 1);
+        assert!(memory == before);
     }
 }
 
@@ -191,13 +191,13 @@ fn cut_everywhere(growth: u64) {
         for seed in 0..6 {
             let (bytes, acknowledged) = after_cut(&base, &events[..cut], seed);
             // The image that was there: complete before the log restarts.
-            let (at, region) = &images[acknowledged];
-            let mut region = region.clone();
+            let (at, memory) = &images[acknowledged];
+            let mut memory = memory.clone();
             let log =
-                replay(Tape::of(bytes), *at, &mut region).unwrap_or_else(|e| panic!("cut {cut}, seed {seed}: {e}"));
+                replay(Tape::of(bytes), *at, &mut memory).unwrap_or_else(|e| panic!("cut {cut}, seed {seed}: {e}"));
             let found = log.last().commit as usize;
             assert!(found == acknowledged || found == acknowledged + 1, "cut {cut}, seed {seed}: {found}");
-            assert!(region == model.history[found], "cut {cut}, seed {seed}: not the state of commit {found}");
+            assert!(memory == model.history[found], "cut {cut}, seed {seed}: not the state of commit {found}");
             checked += 1;
         }
     }
@@ -375,10 +375,10 @@ fn a_sector_that_cannot_be_read_is_an_error() {
 #[test]
 fn a_log_that_does_not_belong_is_refused() {
     let (tape, _) = five();
-    let mut region = vec![0; MIB as usize];
+    let mut memory = vec![0; MIB as usize];
     let mut open = |id: Identity, image: Instant| {
         Log::open(tape.clone(), id, image, |_, off, bytes| {
-            region[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
+            memory[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
             Ok(())
         })
     };

@@ -4,10 +4,10 @@
 //! | --- | --- |
 //! | [`rig`] | regions in memory and in files, seeded numbers |
 //! | [`header`] | damaged, foreign and truncated regions are refused or mended |
-//! | [`grow`] | a region that grows, cut at every store |
+//! | [`grow`] | a memory that grows, cut at every store |
 //! | [`heap`] | the heap against a model, alone and from many threads |
 //! | [`blocks`] | blocks beside the objects, and transfers between them and devices |
-//! | [`crowded`] | segments of a full region go from hand to hand |
+//! | [`crowded`] | segments of a full memory go from hand to hand |
 //! | [`operations`] | operations that begin anew, long locks, and who may not wait for a device |
 //! | [`tx`] | commit and rollback of every size |
 //! | [`save`] | save, restore, and images that must be refused |
@@ -18,7 +18,7 @@
 //! | [`image`] | the incremental image: every crash, damage, and images that must be refused |
 //! | [`tape`] | a disk that remembers what it was told, loses power, and fails |
 //! | [`marks`] | marks of changed lines, against a model |
-//! | [`fuzz`] | arbitrary bytes in a region: errors, never panics |
+//! | [`fuzz`] | arbitrary bytes in a memory: errors, never panics |
 //! | [`speed`] | what blocks cost; run by hand |
 //! | [`processes`] | several processes, some of them killed |
 

@@ -182,7 +182,7 @@ fn no_change_is_lost_while_lines_are_copied() {
     });
 }
 
-/// Whoever copies a region while it changes has to copy again what was written and cleared meanwhile.
+/// Whoever copies a memory while it changes has to copy again what was written and cleared meanwhile.
 #[test]
 fn what_is_cleared_is_traced_page_by_page() {
     let marks = marks();

@@ -42,8 +42,8 @@ fn nobody_waits_for_a_commit_in_an_operation() {
     let loaded = create(&disks, id, MIN_CAPACITY).unwrap();
     let marks = Marks::over(Mapping::anonymous(Marks::bytes(MIB)).unwrap()).unwrap();
     let copy = Copy::begin(disks, &marks, id, &loaded).unwrap();
-    let region = rig::format(Mapping::anonymous(MIB).unwrap());
-    let session = Session::private_with(region, KEYS, Some(copy)).unwrap();
+    let memory = rig::format(Mapping::anonymous(MIB).unwrap());
+    let session = Session::private_with(memory, KEYS, Some(copy)).unwrap();
     let _op = session.begin().unwrap();
     let _ = backing::of(&session).unwrap().wait(&session);
 }

@@ -1,4 +1,4 @@
-//! Several processes on one region, some of them killed with SIGKILL.
+//! Several processes on one memory, some of them killed with SIGKILL.
 //!
 //! A child is this test binary again, told by an environment variable which part it plays; each test
 //! function plays both parts.
@@ -31,11 +31,11 @@ struct Player {
 }
 
 impl Player {
-    fn start(test: &str, part: &str, region: &Path) -> Player {
+    fn start(test: &str, part: &str, memory: &Path) -> Player {
         let mut child = Command::new(std::env::args_os().next().unwrap())
             .args([&format!("processes::{test}"), "--exact", "--nocapture", "--test-threads=1"])
             .env(PART, part)
-            .env(REGION, region)
+            .env(REGION, memory)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -87,10 +87,10 @@ fn sleep_until_killed() -> ! {
     panic!("never killed");
 }
 
-/// A region of the test's own, in a directory that goes with it.
+/// A memory of the test's own, in a directory that goes with it.
 fn region_file(size: u64) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("region");
+    let path = dir.path().join("memory");
     rig::format_file(&path, size);
     (dir, path)
 }
@@ -108,11 +108,11 @@ fn runtime_segments(dir: &Path) -> usize {
 }
 
 fn word(session: &Session, n: u64) -> u64 {
-    session.region().load(session.region().root(n)).unwrap()
+    session.memory().load(session.memory().root(n)).unwrap()
 }
 
 fn set_word(op: &mut Op, n: u64, value: u64) {
-    let root = op.session().region().root(n);
+    let root = op.session().memory().root(n);
     let mut tx = op.tx().unwrap();
     tx.set(root, &value).unwrap();
     tx.commit().unwrap();
@@ -128,7 +128,7 @@ fn a_killed_holder_is_rolled_back_by_the_next_taker() {
         op.lock(&[5, 6]).unwrap();
         let mut tx = op.tx().unwrap();
         for n in 1..50 {
-            tx.set(session.region().root(n), &77).unwrap();
+            tx.set(session.memory().root(n), &77).unwrap();
             tx.alloc(Tag(1), 100 * n).unwrap();
         }
         say("inside");
@@ -155,7 +155,7 @@ fn a_killed_holder_is_rolled_back_by_the_next_taker() {
     assert!((1..50).all(|n| word(&session, n) == n), "the dead one's changes are undone");
     set_word(&mut op, 1, 1000);
     drop(op);
-    assert_eq!(session.read::<_, Error>(5, || session.region().load(session.region().root(1))).unwrap(), 1000);
+    assert_eq!(session.read::<_, Error>(5, || session.memory().load(session.memory().root(1))).unwrap(), 1000);
     session.reap().unwrap();
     assert_eq!(session.runtime().sessions().len(), 1);
     assert!(!session.is_referenced(9), "its references are gone");
@@ -169,7 +169,7 @@ fn a_reader_without_lock_gets_past_a_killed_holder() {
         let mut op = session.begin().unwrap();
         op.lock(&[5]).unwrap();
         let mut tx = op.tx().unwrap();
-        tx.set(session.region().root(1), &77).unwrap();
+        tx.set(session.memory().root(1), &77).unwrap();
         say("inside");
         sleep_until_killed();
     }
@@ -177,7 +177,7 @@ fn a_reader_without_lock_gets_past_a_killed_holder() {
     let mut victim = Player::start("a_reader_without_lock_gets_past_a_killed_holder", "victim", &path);
     victim.hear("inside");
     victim.kill();
-    assert_eq!(session.read::<_, Error>(5, || session.region().load(session.region().root(1))).unwrap(), 0);
+    assert_eq!(session.read::<_, Error>(5, || session.memory().load(session.memory().root(1))).unwrap(), 0);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn what_the_last_one_killed_left_is_recovered_at_attach() {
         let mut op = session.begin().unwrap();
         set_word(&mut op, 1, 5);
         let mut tx = op.tx().unwrap();
-        tx.set(session.region().root(1), &77).unwrap();
+        tx.set(session.memory().root(1), &77).unwrap();
         say("inside");
         sleep_until_killed();
     }
@@ -417,38 +417,38 @@ fn pair(n: u64) -> (u64, u64) {
 
 /// One round of a worker: pair, object and its own count change together or not at all.
 fn round(session: &Session, rng: &mut Rng, worker: u64) -> pram::Result<()> {
-    let region = session.region();
+    let memory = session.memory();
     let n = rng.below(PAIRS);
     let key = n * 7 % KEYS;
     if rng.below(3) == 0 {
         let (a, b) = session.read::<_, Error>(key, || {
-            Ok((region.load(region.root(pair(n).0))?, region.load(region.root(pair(n).1))?))
+            Ok((memory.load(memory.root(pair(n).0))?, memory.load(memory.root(pair(n).1))?))
         })?;
         assert_eq!(a, b, "a reader without lock saw a torn pair");
         return Ok(());
     }
     let mut op = session.begin()?;
     op.lock(&[key, 1000 + worker])?;
-    let (a, b) = (region.load(region.root(pair(n).0))?, region.load(region.root(pair(n).1))?);
+    let (a, b) = (memory.load(memory.root(pair(n).0))?, memory.load(memory.root(pair(n).1))?);
     assert_eq!(a, b, "a pair was torn under its lock");
-    let old = region.load(region.root(200 + n))?;
+    let old = memory.load(memory.root(200 + n))?;
     if old != 0 {
-        let kept: [u64; 4] = region.read(Off::new(old))?;
+        let kept: [u64; 4] = memory.read(Off::new(old))?;
         assert_eq!(kept, [n, a, n, a], "an object was given to two owners");
     }
-    let count = region.load(region.root(300 + worker))?;
+    let count = memory.load(memory.root(300 + worker))?;
     let abort = rng.below(8) == 0;
     let mut tx = op.tx()?;
-    tx.set(region.root(pair(n).0), &(a + 1))?;
+    tx.set(memory.root(pair(n).0), &(a + 1))?;
     let size = 32 + rng.below(3000) * rng.below(60) / 59;
     let block = tx.alloc(Tag(1), size)?;
     tx.init(Off::new(block.off), &[n, a + 1, n, a + 1])?;
-    tx.set(region.root(200 + n), &block.off)?;
+    tx.set(memory.root(200 + n), &block.off)?;
     if old != 0 {
         tx.free(old, Tag(1))?;
     }
-    tx.set(region.root(300 + worker), &(count + 1))?;
-    tx.set(region.root(pair(n).1), &(a + 1))?;
+    tx.set(memory.root(300 + worker), &(count + 1))?;
+    tx.set(memory.root(pair(n).1), &(a + 1))?;
     if abort {
         return Ok(());
     }
@@ -632,22 +632,22 @@ fn who_comes_when_all_have_died_waits_for_their_transfers() {
         let session = rig::attach(&path).unwrap();
         assert!(ended.load(Ordering::SeqCst), "it has not waited");
         session.heap().sweep_object(&session.begin().unwrap(), block).unwrap();
-        assert!(!session.region().is_allocated(block).unwrap_or(false));
+        assert!(!session.memory().is_allocated(block).unwrap_or(false));
     });
 }
 
-/// Frees what is referred to and sweeps the rest; then one run can have the whole region.
+/// Frees what is referred to and sweeps the rest; then one run can have the whole memory.
 fn every_segment_is_usable_again(session: &Session) {
-    let region = session.region();
-    for off in (region.geo.heap()..region.geo.segment(region.segments_end())).step_by(16) {
-        if region.is_allocated(off).unwrap_or(false) {
+    let memory = session.memory();
+    for off in (memory.geo.heap()..memory.geo.segment(memory.segments_end())).step_by(16) {
+        if memory.is_allocated(off).unwrap_or(false) {
             session.heap().sweep_object(&session.begin().unwrap(), off).unwrap();
         }
     }
-    assert_eq!(region.allocated_bytes().unwrap(), 0);
+    assert_eq!(memory.allocated_bytes().unwrap(), 0);
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    tx.alloc(Tag(1), region.segments().count() as u64 * pram::SEGMENT).expect("no segment was lost with the dead");
+    tx.alloc(Tag(1), memory.segments().count() as u64 * pram::SEGMENT).expect("no segment was lost with the dead");
     drop(tx);
     for n in 0..PAIRS {
         set_word(&mut op, 200 + n, 0);

@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex};
 
 use pram::medium::{Medium, MediumKind, Needs, BATTERY};
 use pram::session::{Attach, Exclusive};
-use pram::{Mapping, Region, Session};
+use pram::{Mapping, Memory, Session};
 
 pub const MIB: u64 = 1 << 20;
 pub const KEYS: u64 = 4096;
 pub const UUID: [u8; 16] = *b"0123456789abcdef";
 
-/// A fresh region in this process's memory.
+/// A fresh memory in this process's memory.
 pub fn private(size: u64) -> Session {
     Session::private(format(Mapping::anonymous(size).unwrap()), KEYS).unwrap()
 }
 
-pub fn format(map: Mapping) -> Region {
-    Region::format(map, Box::new(BATTERY), UUID, 7, 42).unwrap()
+pub fn format(map: Mapping) -> Memory {
+    Memory::format(map, Box::new(BATTERY), UUID, 7, 42).unwrap()
 }
 
 /// A mapping that holds `bytes`.
@@ -28,31 +28,31 @@ pub fn mapping_of(bytes: &[u8]) -> Mapping {
     map
 }
 
-/// All bytes of a session's region.
+/// All bytes of a session's memory.
 pub fn bytes_of(session: &Session) -> Vec<u8> {
-    let mut bytes = vec![0; session.region().size() as usize];
-    session.region().read_bytes(0, &mut bytes).unwrap();
+    let mut bytes = vec![0; session.memory().size() as usize];
+    session.memory().read_bytes(0, &mut bytes).unwrap();
     bytes
 }
 
 /// Attaches privately to what `bytes` hold.
 pub fn reopen(bytes: &[u8]) -> pram::Result<Session> {
-    Session::private(Region::open(mapping_of(bytes), Box::new(BATTERY))?, KEYS)
+    Session::private(Memory::open(mapping_of(bytes), Box::new(BATTERY))?, KEYS)
 }
 
-/// A region file, formatted.
+/// A memory file, formatted.
 pub fn format_file(path: &Path, size: u64) {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
     file.set_len(size).unwrap();
     format(Mapping::file(&file, size).unwrap());
 }
 
-/// Attaches to a region file; its directory also holds the runtime segment.
+/// Attaches to a memory file; its directory also holds the runtime segment.
 pub fn attach(path: &Path) -> pram::Result<Session> {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let region = Region::open(map(&file), Box::new(BATTERY))?;
+    let memory = Memory::open(map(&file), Box::new(BATTERY))?;
     let how = Attach { runtime_dir: path.parent().unwrap(), keys: KEYS, role: 1, label: b"test" };
-    Session::attach(region, Exclusive::over(file.into())?, &how, None::<backing::Copy>)
+    Session::attach(memory, Exclusive::over(file.into())?, &how, None::<backing::Copy>)
 }
 
 fn map(file: &File) -> Mapping {
@@ -91,8 +91,8 @@ impl Medium for Lossy {
 pub fn change(session: &Session) {
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    let word = session.region().root(3);
-    let next = session.region().load(word).unwrap() + 1;
+    let word = session.memory().root(3);
+    let next = session.memory().load(word).unwrap() + 1;
     tx.set(pram::Off::new(word.raw()), &next).unwrap();
     tx.commit().unwrap();
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use backing::save::{restore, restore_into, save, verify};
 use pram::dax::Dax;
 use pram::medium::BATTERY;
-use pram::region::HEADERS;
+use pram::memory::HEADERS;
 use pram::session::USER_ROOTS;
-use pram::{Mapping, MediumKind, Off, Region, Session, Tag};
+use pram::{Mapping, MediumKind, Memory, Off, Session, Tag};
 use rng::Rng;
 
 use crate::rig::{self, MIB};
@@ -24,7 +24,7 @@ fn filled(session: &Session) -> Vec<(u64, Vec<u8>)> {
         let bytes: Vec<u8> = (0..size).map(|_| rng.next() as u8).collect();
         let off = tx.alloc(Tag(1), size).unwrap().off;
         tx.init_bytes(off, &bytes).unwrap();
-        tx.set(session.region().root(1 + i % 100), &off).unwrap();
+        tx.set(session.memory().root(1 + i % 100), &off).unwrap();
         tx.commit().unwrap();
         objects.push((off, bytes));
     }
@@ -34,16 +34,16 @@ fn filled(session: &Session) -> Vec<(u64, Vec<u8>)> {
 fn assert_holds(session: &Session, objects: &[(u64, Vec<u8>)]) {
     for (off, bytes) in objects {
         let mut found = vec![0; bytes.len()];
-        session.region().read_bytes(*off, &mut found).unwrap();
-        assert!(found == *bytes && session.region().is_allocated(*off).unwrap(), "object {off:#x}");
+        session.memory().read_bytes(*off, &mut found).unwrap();
+        assert!(found == *bytes && session.memory().is_allocated(*off).unwrap(), "object {off:#x}");
     }
 }
 
-/// A region in a file of `dir`, a session on it, and what fills it.
+/// A memory in a file of `dir`, a session on it, and what fills it.
 fn filled_file(dir: &Path, size: u64) -> (Session, Vec<(u64, Vec<u8>)>) {
-    let region = dir.join("region");
-    rig::format_file(&region, size);
-    let session = rig::attach(&region).unwrap();
+    let memory = dir.join("memory");
+    rig::format_file(&memory, size);
+    let session = rig::attach(&memory).unwrap();
     let objects = filled(&session);
     (session, objects)
 }
@@ -76,10 +76,10 @@ fn what_is_saved_is_restored() {
         "what is in use has memory: {blocks} blocks"
     );
     let restored = rig::attach(&copy).unwrap();
-    assert!(!restored.runtime().leaks_pending(), "it opens as a clean region");
+    assert!(!restored.runtime().leaks_pending(), "it opens as a clean memory");
     assert_holds(&restored, &objects);
-    let original = rig::attach(&dir.path().join("region")).unwrap();
-    let allocated = |s: &Session| s.region().allocated_bytes().unwrap();
+    let original = rig::attach(&dir.path().join("memory")).unwrap();
+    let allocated = |s: &Session| s.memory().allocated_bytes().unwrap();
     assert_eq!(allocated(&restored), allocated(&original));
     // It works on: more objects, none over an old one.
     let more = filled(&restored);
@@ -92,9 +92,9 @@ fn what_is_saved_is_restored() {
 #[test]
 fn a_region_with_references_or_leaks_is_swept_after_restore() {
     let dir = tempfile::tempdir().unwrap();
-    let (region, image) = (dir.path().join("region"), dir.path().join("image"));
-    rig::format_file(&region, MIB);
-    let session = rig::attach(&region).unwrap();
+    let (memory, image) = (dir.path().join("memory"), dir.path().join("image"));
+    rig::format_file(&memory, MIB);
+    let session = rig::attach(&memory).unwrap();
     let pending = |name: &str| {
         save(&session, &image, &mut quiet()).unwrap();
         let copy = dir.path().join(name);
@@ -118,13 +118,13 @@ fn any_damage_to_an_image_is_refused_and_the_old_region_stays() {
     filled_small(&session);
     save(&session, &image, &mut quiet()).unwrap();
     let good = fs::read(&image).unwrap();
-    fs::write(&target, b"the old region").unwrap();
+    fs::write(&target, b"the old memory").unwrap();
     let refused = |bytes: &[u8]| {
         fs::write(&bad, bytes).unwrap();
         let from_verify = verify(&bad, &mut quiet()).unwrap_err().to_string();
         let from_restore = restore(&bad, &target, MediumKind::Battery, &mut quiet()).unwrap_err().to_string();
         assert_eq!(from_verify, from_restore);
-        assert_eq!(fs::read(&target).unwrap(), b"the old region");
+        assert_eq!(fs::read(&target).unwrap(), b"the old memory");
         from_verify
     };
     // Every byte of the header and of the first chunk's head, then bytes everywhere, then the trailer.
@@ -152,7 +152,7 @@ fn filled_small(session: &Session) {
     let mut tx = op.tx().unwrap();
     let off = tx.alloc(Tag(1), 3000).unwrap().off;
     tx.init_bytes(off, &[0xa5; 3000]).unwrap();
-    tx.set(session.region().root(0), &off).unwrap();
+    tx.set(session.memory().root(0), &off).unwrap();
     tx.commit().unwrap();
 }
 
@@ -187,7 +187,7 @@ fn an_image_is_one_instant() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (a, b) = (session.region().root(1), session.region().root(900));
+            let (a, b) = (session.memory().root(1), session.memory().root(900));
             for i in 1.. {
                 if stop.load(std::sync::atomic::Ordering::Relaxed) {
                     break;
@@ -205,7 +205,7 @@ fn an_image_is_one_instant() {
             save(&session, &image, &mut quiet()).unwrap();
             restore(&image, &copy, MediumKind::Battery, &mut quiet()).unwrap();
             let restored = rig::attach(&copy).unwrap();
-            let word = |n| restored.region().load(Off::new(restored.region().root(n).raw())).unwrap();
+            let word = |n| restored.memory().load(Off::new(restored.memory().root(n).raw())).unwrap();
             assert_eq!(word(1), word(900));
             assert!(word(1) >= seen);
             seen = word(1);
@@ -215,7 +215,7 @@ fn an_image_is_one_instant() {
     });
 }
 
-/// An image of a region on `battery` becomes one on `dax`: in a file that is replaced, and in place.
+/// An image of a memory on `battery` becomes one on `dax`: in a file that is replaced, and in place.
 #[test]
 fn an_image_is_restored_to_another_medium() {
     let dir = tempfile::tempdir().unwrap();
@@ -235,21 +235,21 @@ fn an_image_is_restored_to_another_medium() {
     restore_into(&image, &in_place, &dax, &mut |_, _| Ok(None), &mut quiet()).unwrap();
     let after = epoch as u64 + 8;
     let same = in_place.equals(0, &in_file[..epoch]).unwrap() && in_place.equals(after, &in_file[epoch + 8..]).unwrap();
-    assert!(same, "both ways make the same region");
+    assert!(same, "both ways make the same memory");
     assert!(!in_place.equals(epoch as u64, &in_file[epoch..epoch + 8]).unwrap(), "an epoch is used twice");
     let small = Mapping::anonymous(2 * MIB).unwrap();
     let refused = restore_into(&image, &small, &dax, &mut |_, _| Ok(None), &mut quiet()).unwrap_err().to_string();
     assert!(refused.contains("there is room for 2097152"), "{refused}");
 
-    let refused = Region::open(rig::mapping_of(&in_file), Box::new(BATTERY)).err().expect("another medium").to_string();
+    let refused = Memory::open(rig::mapping_of(&in_file), Box::new(BATTERY)).err().expect("another medium").to_string();
     assert!(refused.contains("`dax`") && refused.contains("`battery`"), "{refused}");
-    let session = Session::private(Region::open(in_place, Box::new(dax)).unwrap(), rig::KEYS).unwrap();
+    let session = Session::private(Memory::open(in_place, Box::new(dax)).unwrap(), rig::KEYS).unwrap();
     assert_holds(&session, &objects);
     let more = filled(&session);
     assert_holds(&session, &more);
 }
 
-/// Nothing is lost to a bad image, and what is interrupted is no region.
+/// Nothing is lost to a bad image, and what is interrupted is no memory.
 #[test]
 fn a_restore_in_place_checks_first_and_writes_the_header_last() {
     let dir = tempfile::tempdir().unwrap();

@@ -46,7 +46,7 @@ fn free(session: &Session, block: u64) {
 fn of_blocks() {
     const BLOCKS: u64 = 200_000;
     let session = rig::private(1024 * MIB);
-    session.region().map().advise_huge();
+    session.memory().map().advise_huge();
     let pair = median(100_000, || (0..100_000).for_each(|_| free(&session, alloc(&session))));
     let object = median(100_000, || {
         for _ in 0..100_000 {
@@ -88,7 +88,7 @@ fn of_blocks() {
             tx.commit().unwrap();
         }
     };
-    let bare = || order.iter().for_each(|block| session.region().map().write(*block, &bytes).unwrap());
+    let bare = || order.iter().for_each(|block| session.memory().map().write(*block, &bytes).unwrap());
     let (stored, bare) = (median(BLOCKS, stored), median(BLOCKS, bare));
     println!("store 4 KiB: {stored:.0} ns, a bare copy {bare:.0} ns, {:.2} times", stored / bare);
     let change = median(BLOCKS, || {

@@ -1,7 +1,7 @@
 //! Commit and rollback of every size.
 
 use pram::tx::{LOG_CAPACITY, RECORD};
-use pram::{Error, Mapping, Off, Region, Session, Tag};
+use pram::{Error, Mapping, Memory, Off, Session, Tag};
 use rng::Rng;
 
 use crate::rig::{self, Lossy, KEYS, MIB, UUID};
@@ -22,7 +22,7 @@ fn with_object(size: u64, fill: u8) -> (Session, u64) {
 
 fn content(session: &Session, off: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    session.region().read_bytes(off, &mut bytes).unwrap();
+    session.memory().read_bytes(off, &mut bytes).unwrap();
     bytes
 }
 
@@ -69,7 +69,7 @@ fn a_full_log_is_an_error_that_leaves_the_transaction_whole() {
     let mut tx = op.tx().unwrap();
     (0..n).for_each(|i| tx.set(Off::<u64>::new(off + i * 8), &i).unwrap());
     tx.commit().unwrap();
-    assert_eq!(session.region().load(Off::new(off + (n - 1) * 8)).unwrap(), n - 1);
+    assert_eq!(session.memory().load(Off::new(off + (n - 1) * 8)).unwrap(), n - 1);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn overlapping_changes_are_undone_in_reverse() {
 #[test]
 fn objects_follow_their_transaction() {
     let session = rig::private(4 * MIB);
-    let allocated = |s: &Session| s.region().allocated_bytes().unwrap();
+    let allocated = |s: &Session| s.memory().allocated_bytes().unwrap();
     let empty = allocated(&session);
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
@@ -125,7 +125,7 @@ fn old_bytes_are_never_taken_for_records() {
         // What looks like a record of transaction `n`: 8 bytes at `victim`, to be replaced by 0xff.
         let forge = |n: u64| [victim | 8 << 48, n, u64::MAX].map(u64::to_le_bytes).concat();
         let mut op = session.begin().unwrap();
-        let number = session.region().load(Off::new(session.region().geo.slot(op.slot()))).unwrap();
+        let number = session.memory().load(Off::new(session.memory().geo.slot(op.slot()))).unwrap();
         // 1. The object holds forged records; 2. logging them puts them into the slot.
         let mut tx = op.tx().unwrap();
         tx.init_bytes(off, &forge(number + 1 + ahead).repeat(20)).unwrap();
@@ -149,16 +149,16 @@ fn old_bytes_are_never_taken_for_records() {
 fn what_programs_write_is_no_record_before_the_end_mark_is_durable() {
     let medium = Lossy::default();
     let map = Mapping::anonymous(4 * MIB).unwrap();
-    let region = Region::format(map, Box::new(medium.clone()), UUID, 7, 42).unwrap();
-    let session = Session::private(region, KEYS).unwrap();
-    let region = session.region();
+    let memory = Memory::format(map, Box::new(medium.clone()), UUID, 7, 42).unwrap();
+    let session = Session::private(memory, KEYS).unwrap();
+    let memory = session.memory();
     let mut op = session.begin_in(0).unwrap();
     let mut tx = op.tx().unwrap();
     let [file, other] = [(); 2].map(|()| tx.alloc(Tag(1), 4096).unwrap().off);
     let victim = tx.alloc(Tag(2), 64).unwrap().off;
     tx.commit().unwrap();
-    let slot = Off::<u64>::new(region.geo.slot(0));
-    let number = region.load(slot).unwrap();
+    let slot = Off::<u64>::new(memory.geo.slot(0));
+    let number = memory.load(slot).unwrap();
     let (place, of, old) = ((victim | 8 << 48).to_le_bytes(), number as u32 + 2, 0x6c69_7665_u64.to_le_bytes());
     let crc = [&place[..], &of.to_le_bytes(), &old].into_iter().fold(0, crc32c::crc32c_append);
     let mut content = [0x55; 512];
@@ -172,28 +172,28 @@ fn what_programs_write_is_no_record_before_the_end_mark_is_durable() {
     let mut tx = op.tx().unwrap();
     tx.set_bytes(file, &[7; 512]).unwrap();
     tx.commit().unwrap();
-    assert_eq!(region.load(slot).unwrap(), number + 2);
+    assert_eq!(memory.load(slot).unwrap(), number + 2);
     // A power cut within the next one.
     let mut tx = op.tx().unwrap();
     tx.set_bytes(other, &[1; 48]).unwrap();
     let left = medium.0.lock().unwrap().0.clone();
     tx.commit().unwrap();
-    let region = Region::open(rig::mapping_of(&left), Box::new(Lossy::default())).unwrap();
-    let later = Session::private(region, KEYS).unwrap();
-    assert_eq!(later.region().load(Off::<u64>::new(victim)).unwrap(), 1);
+    let memory = Memory::open(rig::mapping_of(&left), Box::new(Lossy::default())).unwrap();
+    let later = Session::private(memory, KEYS).unwrap();
+    assert_eq!(later.memory().load(Off::<u64>::new(victim)).unwrap(), 1);
 }
 
 #[test]
 fn numbers_pass_over_a_zero_low_half() {
     let session = rig::private(MIB);
-    let slot = |s: &Session| s.region().geo.slot(0);
+    let slot = |s: &Session| s.memory().geo.slot(0);
     let mut bytes = rig::bytes_of(&session);
     let at = slot(&session) as usize;
     // The last number before, and what a crash in the middle of passing over leaves.
     for number in [0xffff_fffeu64, 0xffff_ffff, 1 << 32, 0] {
         bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
         let session = rig::reopen(&bytes).unwrap();
-        let root = session.region().root(5);
+        let root = session.memory().root(5);
         for i in 0..4u64 {
             let mut op = session.begin().unwrap();
             while op.slot() != 0 {
@@ -205,7 +205,7 @@ fn numbers_pass_over_a_zero_low_half() {
             let crashed = rig::bytes_of(&session);
             tx.commit().unwrap();
             let recovered = rig::reopen(&crashed).unwrap();
-            assert_eq!(recovered.region().load(root).unwrap(), i, "undone at {number:#x} + {i}");
+            assert_eq!(recovered.memory().load(root).unwrap(), i, "undone at {number:#x} + {i}");
         }
     }
 }

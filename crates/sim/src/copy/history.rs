@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use pram::region::{Geometry, HEADERS};
+use pram::memory::{Geometry, HEADERS};
 use pram::session::USER_ROOTS;
 
 use super::disk::Files;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use backing::log::SECTOR;
 use backing::SharedDisk;
-use pram::region::HEADERS;
+use pram::memory::HEADERS;
 use pram::session::{Frozen, Participant, USER_ROOTS};
 use pram::{Error, Result, Session};
 
@@ -52,8 +52,8 @@ impl Ledger {
     }
 
     fn note(&self, session: &Session, epoch: u64) -> Result<()> {
-        let mut bytes = vec![0; session.region().size() as usize];
-        session.region().read_bytes(0, &mut bytes)?;
+        let mut bytes = vec![0; session.memory().size() as usize];
+        session.memory().read_bytes(0, &mut bytes)?;
         self.sums.lock().unwrap_or_else(|e| e.into_inner()).insert(epoch, sum(&bytes));
         Ok(())
     }

@@ -305,7 +305,7 @@ fn judge(
     let mut region = left.region.clone();
     if sabotage == Sabotage::NotUndone {
         // A transaction that counts as committed is not undone.
-        let geo = pram::region::Geometry::of(SIZE).map_err(text)?;
+        let geo = pram::memory::Geometry::of(SIZE).map_err(text)?;
         (0..geo.slots as u32).for_each(|slot| region[geo.slot(slot) as usize + 2] ^= 0x40);
     }
     let reached = history.reached(point.events);

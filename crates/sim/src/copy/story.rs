@@ -203,7 +203,7 @@ fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
 }
 
 fn bytes_of(fs: &conquest_fs::Fs) -> Vec<u8> {
-    let region = fs.session().region();
+    let region = fs.session().memory();
     let mut bytes = vec![0; region.size() as usize];
     region.read_bytes(0, &mut bytes).expect("inside the region");
     bytes
@@ -304,7 +304,7 @@ impl<'w> Teller<'w> {
 
     /// Marks what has not changed, which is always allowed.
     fn swell(&self, bytes: u64) -> pram::Result<()> {
-        let region = self.world.fs.session().region();
+        let region = self.world.fs.session().memory();
         let at = region.geo.heap();
         let marks = region.marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
         marks.mark(at, bytes.min(region.size() - at))
@@ -325,7 +325,7 @@ impl<'w> Teller<'w> {
 
     /// Clears all marks.
     fn forget(&self) -> pram::Result<bool> {
-        let marks = self.world.fs.session().region().marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
+        let marks = self.world.fs.session().memory().marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
         (0..SETS).try_for_each(|set| marks.clear(set))?;
         Ok(false)
     }

@@ -8,8 +8,8 @@ use conquest_fs::node::{Atime, Policy};
 use conquest_fs::{Durability, Fs};
 use pram::marks::Marks;
 use pram::medium::{BATTERY, LOGGED};
-use pram::region::HEADERS;
-use pram::{Mapping, MediumKind, Region, Session};
+use pram::memory::HEADERS;
+use pram::{Mapping, MediumKind, Memory, Session};
 use rustix::fs::{memfd_create, MemfdFlags};
 
 use super::disk::{Files, Platter};
@@ -52,7 +52,7 @@ impl World {
             let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             let memory = Mapping::anonymous(size).map_err(host)?;
             let medium = Box::new(TapeMedium(tape.clone(), kind));
-            let mut region = Region::format(memory, medium, UUID, conquest_fs::layout::VERSION, 0)?;
+            let mut region = Memory::format(memory, medium, UUID, conquest_fs::layout::VERSION, 0)?;
             changed.mark(0, HEADERS as u64)?;
             copy.note_in(&region)?;
             region.track(changed);
@@ -95,7 +95,7 @@ impl World {
             let resumed = Copy::resume(disks, &changed, identity())?;
             let Some(copy) = resumed else { return Ok(None) };
             copy.keep_found(&changed)?;
-            let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
+            let mut region = Memory::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
             region.track(changed);
             Session::private_with(region, keys(size), Some(copy.awaited(true))).map(Some)
         };
@@ -115,7 +115,7 @@ impl World {
         let (disks, ledger) = faults.parts(&tape);
         let made = || -> pram::Result<Session> {
             let changed = Marks::over(map(&marks, size)?)?;
-            let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
+            let mut region = Memory::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
             let loaded = match backing::clean(&disks, identity(), &region)? {
                 Some(loaded) => loaded,
                 None => backing::compare(&disks, identity(), &region, &changed)?,
@@ -144,7 +144,7 @@ impl World {
             backing::note_made(&disks, identity(), &memory, loaded.as_of)?;
             let changed = Marks::over(map(&marks, size)?)?;
             let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
-            let mut region = Region::open(memory, Box::new(LOGGED))?;
+            let mut region = Memory::open(memory, Box::new(LOGGED))?;
             region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
         };
@@ -163,12 +163,12 @@ impl World {
 
     /// Another view of the memory of the marks.
     pub fn marks(&self) -> Result<Mapping, String> {
-        map(&*self.marks, self.fs.session().region().size()).map_err(|e| e.to_string())
+        map(&*self.marks, self.fs.session().memory().size()).map_err(|e| e.to_string())
     }
 
     /// The region's bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        let region = self.fs.session().region();
+        let region = self.fs.session().memory();
         let mut bytes = vec![0; region.size() as usize];
         region.read_bytes(0, &mut bytes).expect("inside the region");
         bytes
@@ -214,9 +214,9 @@ fn copy_into(disks: &Disks, bytes: &mut [u8]) -> pram::Result<()> {
 
 /// Everything that can be seen of the file system in `bytes`, after recovery.
 pub fn seen(bytes: &[u8]) -> Result<Snapshot, String> {
-    let opened = Region::probe(bytes).and_then(|(_, kind)| {
+    let opened = Memory::probe(bytes).and_then(|(_, kind)| {
         let medium = if kind == MediumKind::Logged { LOGGED } else { BATTERY };
-        Session::private(Region::open(mapping(bytes), Box::new(medium))?, keys(bytes.len() as u64))
+        Session::private(Memory::open(mapping(bytes), Box::new(medium))?, keys(bytes.len() as u64))
     });
     let session = opened.map_err(|e| e.to_string())?;
     let fs = Fs::over(session, Policy { atime: Atime::Never, ..Policy::default() }).map_err(|e| e.to_string())?;

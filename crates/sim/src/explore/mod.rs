@@ -12,7 +12,7 @@ use conquest_fs::layout::tag;
 use conquest_fs::node::{Atime, Policy, Rename};
 use conquest_fs::Fs;
 use pram::heap::TAGS;
-use pram::{Mapping, Medium as _, Region, Session};
+use pram::{Mapping, Medium as _, Memory, Session};
 use rustix::io::Errno;
 
 use again::recover_twice;
@@ -109,7 +109,7 @@ fn format(size: u64, discipline: Discipline, sabotage: Sabotage, recorder: &Arc<
 
 fn format_on(size: u64, medium: Box<dyn pram::Medium>) -> Result<Session, String> {
     let map = Mapping::anonymous(size).map_err(|e| e.to_string())?;
-    let region = Region::format(map, medium, *b"crash explorer  ", conquest_fs::layout::VERSION, 0)
+    let region = Memory::format(map, medium, *b"crash explorer  ", conquest_fs::layout::VERSION, 0)
         .map_err(|e| e.to_string())?;
     let session = Session::private(region, keys(size)).map_err(|e| e.to_string())?;
     Fs::format(&session, (0, 0, 0o755), HASH_KEY).map_err(|e| e.to_string())?;
@@ -128,7 +128,7 @@ fn medium(
     recorder: &Arc<Recorder>,
 ) -> Result<Box<dyn pram::Medium>, String> {
     let inner = CrashMedium { discipline, recorder: recorder.clone() };
-    let geo = pram::region::Geometry::of(size).map_err(|e| e.to_string())?;
+    let geo = pram::memory::Geometry::of(size).map_err(|e| e.to_string())?;
     let slots = geo.undo_logs();
     let is_data = move |off: u64| off >= geo.heap();
     let is_commit = move |off: u64| is_slot_word(&geo, off);
@@ -147,7 +147,7 @@ fn medium(
     Ok(Box::new(Faulty::new(inner, fault)))
 }
 
-fn is_slot_word(geo: &pram::region::Geometry, off: u64) -> bool {
+fn is_slot_word(geo: &pram::memory::Geometry, off: u64) -> bool {
     (0..geo.slots as u32).any(|n| geo.slot(n) == off)
 }
 
@@ -159,7 +159,7 @@ fn open(map: Mapping, discipline: Discipline) -> Result<Fs, String> {
 fn open_recording(map: Mapping, discipline: Discipline, recorder: &Arc<Recorder>) -> Result<Fs, String> {
     let quiet = CrashMedium { discipline, recorder: recorder.clone() };
     debug_assert!(quiet.needs().stores);
-    let region = Region::open(map, Box::new(quiet)).map_err(|e| format!("the region does not open: {e}"))?;
+    let region = Memory::open(map, Box::new(quiet)).map_err(|e| format!("the region does not open: {e}"))?;
     let size = region.size();
     let session = Session::private(region, keys(size)).map_err(|e| format!("recovery failed: {e}"))?;
     let policy = Policy { atime: Atime::Never, ..Policy::default() };
@@ -167,7 +167,7 @@ fn open_recording(map: Mapping, discipline: Discipline, recorder: &Arc<Recorder>
 }
 
 fn bytes_of(fs: &Fs) -> Vec<u8> {
-    let region = fs.session().region();
+    let region = fs.session().memory();
     let mut bytes = vec![0; region.size() as usize];
     region.read_bytes(0, &mut bytes).expect("inside the region");
     bytes
@@ -186,7 +186,7 @@ pub(crate) fn check(fs: &Fs, repair: bool) -> Result<fsck::Report, String> {
 pub(crate) fn sweep(fs: &Fs) -> Result<[u64; TAGS], String> {
     check(fs, true)?;
     let report = check(fs, false)?;
-    let usage = fs.session().region().allocated().map_err(|e| e.to_string())?;
+    let usage = fs.session().memory().allocated().map_err(|e| e.to_string())?;
     let allocated: u64 = usage.iter().sum();
     let left = (report.leaked_objects, report.orphans, report.truncations);
     if left != (0, 0, 0) || report.bytes != allocated {
@@ -761,7 +761,7 @@ fn damaged_base_of(discipline: Discipline, ops: &[Op], without: &[pram::Tag]) ->
         let done = runner.run(op).expect("runs");
         assert!(done.is_ok(), "{op:?}: {done:?}");
     }
-    let region = fs.session().region();
+    let region = fs.session().memory();
     let (geo, end) = (region.geo, region.segments_end());
     let mut places = vec![(geo.entry(geo.first).raw(), (end - geo.first) * 16)];
     for at in (geo.heap()..geo.segment(end)).step_by(16) {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use conquest_fs::node::{Atime, Policy, Rename};
 use conquest_fs::Fs;
-use pram::region::{Geometry, SLOT};
+use pram::memory::{Geometry, SLOT};
 use pram::{Mapping, MediumKind, Needs};
 use rng::Rng;
 
@@ -179,7 +179,7 @@ fn perform(t: &Together, discipline: Discipline, sabotage: Sabotage) -> Result<P
     watched?;
     let spans = spans.into_inner().unwrap_or_else(|e| e.into_inner());
     let spans = spans.into_iter().flatten().collect::<Result<Vec<_>, String>>()?;
-    Ok(Performance { base, events: recorder.stop(), spans, geo: fs.session().region().geo })
+    Ok(Performance { base, events: recorder.stop(), spans, geo: fs.session().memory().geo })
 }
 
 /// What one thread does.

@@ -12,8 +12,8 @@ use exraid::{Answer, Class, Device, Done, Error, Layout, Op, Pending, Properties
 use ilfs::{table, Log};
 use pram::marks::Marks;
 use pram::medium::LOGGED;
-use pram::region::HEADERS;
-use pram::{Mapping, MediumKind, Region, Session};
+use pram::memory::HEADERS;
+use pram::{Mapping, MediumKind, Memory, Session};
 
 use crate::copy::disk::{Files, Platter, LEDGER};
 use crate::copy::fault::Faults;
@@ -105,7 +105,7 @@ impl World {
         let made = || -> pram::Result<Session> {
             let medium = Box::new(TapeMedium(tape.clone(), kind));
             let mut region =
-                Region::format(Mapping::anonymous(SIZE).map_err(host)?, medium, UUID, conquest_fs::layout::VERSION, 0)?;
+                Memory::format(Mapping::anonymous(SIZE).map_err(host)?, medium, UUID, conquest_fs::layout::VERSION, 0)?;
             let Some(marks) = &marks else { return Session::private(region, keys(SIZE)) };
             let (disks, _) = Faults::with(None).parts(&tape);
             let loaded = backing::create(&disks, identity(), MIN_CAPACITY)?;
@@ -137,7 +137,7 @@ impl World {
     pub fn resume(kind: MediumKind, region: &[u8], marks: &[u64], files: Files) -> Result<World, String> {
         let tape = Tape::over(files);
         let made = || -> pram::Result<(Session, Option<OwnedFd>)> {
-            let mut region = Region::open(mapping(region), Box::new(TapeMedium(tape.clone(), kind)))?;
+            let mut region = Memory::open(mapping(region), Box::new(TapeMedium(tape.clone(), kind)))?;
             if kind != MediumKind::Logged {
                 return Ok((Session::private(region, keys(SIZE))?, None));
             }
@@ -165,7 +165,7 @@ impl World {
             backing::note_made(&disks, identity(), &memory, loaded.as_of)?;
             let changed = Marks::over(map(&marks, SIZE)?)?;
             let copy = Copy::begin(disks, &changed, identity(), &loaded)?.awaited(true);
-            let mut region = Region::open(memory, Box::new(LOGGED))?;
+            let mut region = Memory::open(memory, Box::new(LOGGED))?;
             copy.note_in(&region)?;
             region.track(changed);
             Session::private_with(region, keys(SIZE), Some(copy))
@@ -196,13 +196,13 @@ impl World {
 
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; SIZE as usize];
-        self.fs.session().region().read_bytes(0, &mut bytes).expect("inside the region");
+        self.fs.session().memory().read_bytes(0, &mut bytes).expect("inside the region");
         bytes
     }
 
     /// What the segment table says is right in itself.
     pub fn check_table(&self) -> Result<(), String> {
-        let problems = table::check(self.fs.session().region()).map_err(text)?;
+        let problems = table::check(self.fs.session().memory()).map_err(text)?;
         problems.first().map_or(Ok(()), |first| Err(format!("the segment table: {first}")))
     }
 }

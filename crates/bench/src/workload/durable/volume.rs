@@ -89,7 +89,7 @@ struct Watched {
 impl Watched {
     fn new(place: &InProcess) -> Result<Watched, Error> {
         let status = place.pool.status()?;
-        let undo = place.pool.session().region().geo.undo_logs();
+        let undo = place.pool.session().memory().geo.undo_logs();
         let undo = undo.start as usize..undo.end as usize;
         let file = File::open(&status.nvram).map_err(Error::file(&status.nvram))?;
         let empty = vec![0; status.size as usize];

@@ -110,7 +110,7 @@ fn colliding_names_are_told_apart() {
         });
         let names: Vec<_> = b.model.keys().cloned().collect();
         names.iter().for_each(|n| b.remove(n));
-        assert_eq!(b.s.region().allocated_bytes().unwrap(), 0, "hash function {i}");
+        assert_eq!(b.s.memory().allocated_bytes().unwrap(), 0, "hash function {i}");
     }
 }
 
@@ -157,7 +157,7 @@ fn readers_need_no_lock() {
                 let name = format!("steady{i}");
                 let got = s.read(KEY, || {
                     let d = *d.lock().unwrap();
-                    spot(s.region(), &Sip::new(1), &d, name.as_bytes()).map(|spot| spot.map(|at| at.entry()))
+                    spot(s.memory(), &Sip::new(1), &d, name.as_bytes()).map(|spot| spot.map(|at| at.entry()))
                 });
                 assert_eq!(got.unwrap(), Some(e));
                 let (mut cookie, mut steady) = (0, 0);
@@ -166,7 +166,7 @@ fn readers_need_no_lock() {
                     s.read(KEY, || {
                         let d = *d.lock().unwrap();
                         some.clear();
-                        readout::read(s.region(), &Sip::new(1), &d, cookie, &mut |c, n, _| {
+                        readout::read(s.memory(), &Sip::new(1), &d, cookie, &mut |c, n, _| {
                             some.push((c, n.to_vec()));
                             some.len() < 50
                         })

@@ -22,20 +22,20 @@ fn plant(b: &Bench<Sip>, off: u64, bytes: &[u8]) {
 
 fn bytes_at(b: &Bench<Sip>, off: u64, len: u64) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
-    b.s.region().read_bytes(off, &mut bytes).unwrap();
+    b.s.memory().read_bytes(off, &mut bytes).unwrap();
     bytes
 }
 
 fn objects(b: &Bench<Sip>) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
-    let r = b.s.region();
+    let r = b.s.memory();
     visit(r, &b.d, &mut |off, tag| all.push((off, r.resolve(off, tag).unwrap()))).unwrap();
     all
 }
 
 /// Calls everything that reads, and undone changes too.
 fn exercise(b: &Bench<Sip>) {
-    let r = b.s.region();
+    let r = b.s.memory();
     for i in 0..20 {
         let name = format!("name{i}");
         let _ = spot(r, &b.h, &b.d, name.as_bytes());
@@ -71,7 +71,7 @@ fn garbage_does_no_harm() {
             let (off, cap) = all[rng.below(all.len() as u64) as usize];
             // Mostly where headers, slots and table entries are.
             let at = off + rng.below(if round % 2 == 0 { 16.min(cap) } else { cap }) / 8 * 8;
-            let old = b.s.region().load(Off::new(at)).unwrap();
+            let old = b.s.memory().load(Off::new(at)).unwrap();
             let new = match rng.below(3) {
                 0 => rng.next(),
                 1 => old ^ 1 << rng.below(64),
@@ -97,9 +97,9 @@ fn garbage_does_no_harm() {
 fn the_check_finds_damage() {
     let small = filled(3);
     let off = Root::unpack(small.d.root).off;
-    let word = small.s.region().load(Off::new(off)).unwrap();
+    let word = small.s.memory().load(Off::new(off)).unwrap();
     let mut slots = [0; 12];
-    small.s.region().read_bytes(off + 8, &mut slots).unwrap();
+    small.s.memory().read_bytes(off + 8, &mut slots).unwrap();
     let pos = |n: usize| off + u64::from(u16::from_le_bytes([slots[4 * n], slots[4 * n + 1]]));
     let (first, second) = (pos(0), pos(1));
     let finds = |b: &Bench<Sip>, at: u64, bytes: &[u8], what: &str| {
@@ -157,7 +157,7 @@ fn the_check_finds_equal_cookies() {
     }
     let off = Root::unpack(b.d.root).off;
     let mut slots = [0; 8];
-    b.s.region().read_bytes(off + 8, &mut slots).unwrap();
+    b.s.memory().read_bytes(off + 8, &mut slots).unwrap();
     let second = off + u64::from(u16::from_le_bytes([slots[4], slots[5]]));
     let mut op = b.s.begin().unwrap();
     let mut tx = op.tx().unwrap();

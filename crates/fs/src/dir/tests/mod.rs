@@ -1,8 +1,8 @@
-//! Directories on a region of the test's own, beside a model of what they hold.
+//! Directories on a memory of the test's own, beside a model of what they hold.
 
 use std::collections::BTreeMap;
 
-use pram::{Region, Session};
+use pram::{Memory, Session};
 use rng::Rng;
 
 use super::*;
@@ -103,13 +103,13 @@ impl<H: Naming> Bench<H> {
     }
 
     pub fn lookup(&self, name: &[u8]) -> Option<Entry> {
-        spot(self.s.region(), &self.h, &self.d, name).unwrap().map(|spot| spot.entry())
+        spot(self.s.memory(), &self.h, &self.d, name).unwrap().map(|spot| spot.entry())
     }
 
     /// Up to `most` entries from `cookie` on, with their cookies.
     pub fn list_from(&self, cookie: u64, most: usize) -> Vec<(u64, Vec<u8>, Entry)> {
         let mut some = Vec::new();
-        readout::read(self.s.region(), &self.h, &self.d, cookie, &mut |cookie, name, e| {
+        readout::read(self.s.memory(), &self.h, &self.d, cookie, &mut |cookie, name, e| {
             assert!(cookie > 2 && cookie < 1 << 63);
             some.push((cookie, name.to_vec(), e));
             some.len() < most
@@ -134,19 +134,19 @@ impl<H: Naming> Bench<H> {
             assert_eq!(self.lookup(name), Some(*e));
         }
         assert_eq!(self.problems(), [""; 0]);
-        assert_eq!(self.s.region().allocated_bytes().unwrap(), self.bytes(), "no leaks");
+        assert_eq!(self.s.memory().allocated_bytes().unwrap(), self.bytes(), "no leaks");
     }
 
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        check::check(self.s.region(), &self.h, &self.d, &mut |p| problems.push(p), &mut |_, _| {});
+        check::check(self.s.memory(), &self.h, &self.d, &mut |p| problems.push(p), &mut |_, _| {});
         problems
     }
 
     /// Bytes of the directory's objects.
     pub fn bytes(&self) -> u64 {
         let mut sum = 0;
-        let r = self.s.region();
+        let r = self.s.memory();
         visit(r, &self.d, &mut |off, tag| sum += r.resolve(off, tag).unwrap()).unwrap();
         sum
     }

@@ -73,7 +73,7 @@ fn grows_to_two_hundred_thousand_and_back() {
         }
     }
     assert_eq!(b.d, Dir::EMPTY);
-    assert_eq!(b.s.region().allocated_bytes().unwrap(), 0);
+    assert_eq!(b.s.memory().allocated_bytes().unwrap(), 0);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn shrinks_when_deleted_at_random() {
             assert!(b.bytes() < 2 * 2048 + 100 * names.len() as u64, "{} for {}", b.bytes(), names.len());
         }
     }
-    assert_eq!(b.s.region().allocated_bytes().unwrap(), 0);
+    assert_eq!(b.s.memory().allocated_bytes().unwrap(), 0);
 }
 
 /// Several steps in one transaction, each using what another has given up, on a copy of `d` and of the

@@ -78,19 +78,19 @@ fn damage_is_found() {
     let table = Root::unpack(b.d.root);
     assert_eq!(table.form, form::TABLE);
     let mut buckets = Vec::new();
-    readout::each_bucket(b.s.region(), &b.d, 0, &mut |bucket, _| {
+    readout::each_bucket(b.s.memory(), &b.d, 0, &mut |bucket, _| {
         buckets.push((bucket.off(), matches!(bucket, AnyBucket::Packed(_))));
         Ok(true)
     })
     .unwrap();
     assert!(buckets.iter().all(|(_, is_packed)| *is_packed));
     let off = buckets[1].0;
-    let bytes = Packed::open(b.s.region(), off).unwrap().copy(b.s.region(), &b.h).unwrap().len();
+    let bytes = Packed::open(b.s.memory(), off).unwrap().copy(b.s.memory(), &b.h).unwrap().len();
     let entries = bytes as u64;
     let mut rng = Rng::new(1);
     for _ in 0..200 {
         let at = off + 8 * rng.below(20);
-        let old = b.s.region().load(Off::new(at)).unwrap();
+        let old = b.s.memory().load(Off::new(at)).unwrap();
         let plant = |word: u64| {
             let mut op = b.s.begin().unwrap();
             let mut tx = op.tx().unwrap();
@@ -99,7 +99,7 @@ fn damage_is_found() {
         };
         plant(old ^ 1 << rng.below(64));
         let (mut problems, mut seen) = (Vec::new(), 0);
-        check::check(b.s.region(), &b.h, &b.d, &mut |p| problems.push(p), &mut |_, _| seen += 1);
+        check::check(b.s.memory(), &b.h, &b.d, &mut |p| problems.push(p), &mut |_, _| seen += 1);
         assert!(!problems.is_empty());
         assert_eq!(seen, 300 - entries, "{problems:?}");
         plant(old);
@@ -115,9 +115,9 @@ fn any_bytes_are_read() {
         let mut b = filled(entries);
         b.pack();
         let off = Root::unpack(b.d.root).off;
-        let cap = b.s.region().resolve(off, crate::layout::tag::BUCKET).unwrap();
+        let cap = b.s.memory().resolve(off, crate::layout::tag::BUCKET).unwrap();
         let mut good = vec![0; cap as usize];
-        b.s.region().read_bytes(off, &mut good).unwrap();
+        b.s.memory().read_bytes(off, &mut good).unwrap();
         for round in 0..3000 {
             let mut bad = good.clone();
             for _ in 0..1 + rng.below(4) {
@@ -132,18 +132,18 @@ fn any_bytes_are_read() {
             tx.commit().unwrap();
             drop(op);
             let mut listed = 0;
-            let _ = readout::read(b.s.region(), &b.h, &b.d, 0, &mut |_, _, _| {
+            let _ = readout::read(b.s.memory(), &b.h, &b.d, 0, &mut |_, _, _| {
                 listed += 1;
                 true
             });
             assert!(listed <= 4096);
             b.problems();
-            let _ = visit(b.s.region(), &b.d, &mut |_, _| {});
+            let _ = visit(b.s.memory(), &b.d, &mut |_, _| {});
             for name in ["name0file000.txt", "other"] {
                 let mut d = b.d;
                 let mut op = b.s.begin().unwrap();
                 let mut tx = op.tx().unwrap();
-                let _ = spot(tx.region(), &b.h, &d, name.as_bytes());
+                let _ = spot(tx.memory(), &b.h, &d, name.as_bytes());
                 let _ = replace(&mut tx, &b.h, &mut d, name.as_bytes(), Entry { ino: 9, kind: 8 });
                 let _ = remove(&mut tx, &b.h, &mut d, name.as_bytes());
                 let _ = insert(&mut tx, &b.h, &mut d, b"more", Entry { ino: 9, kind: 8 });
@@ -158,7 +158,7 @@ fn a_profile_that_is_gone_is_told() {
     let mut b = filled(20);
     b.pack();
     let off = Root::unpack(b.d.root).off;
-    let packed = Packed::open(b.s.region(), off).unwrap();
+    let packed = Packed::open(b.s.memory(), off).unwrap();
     struct Other;
     impl NameHash for Other {
         fn hash(&self, name: &[u8]) -> u64 {
@@ -173,8 +173,8 @@ fn a_profile_that_is_gone_is_told() {
             Ok(Numbers::new())
         }
     }
-    assert!(packed.copy(b.s.region(), &Other).is_err());
+    assert!(packed.copy(b.s.memory(), &Other).is_err());
     let mut problems = Vec::new();
-    check::check(b.s.region(), &Other, &b.d, &mut |p| problems.push(p), &mut |_, _| {});
+    check::check(b.s.memory(), &Other, &b.d, &mut |p| problems.push(p), &mut |_, _| {});
     assert!(problems[0].contains("no profile"), "{problems:?}");
 }

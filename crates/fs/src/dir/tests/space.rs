@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Fills the region with entries until one is refused; returns how many there are.
+/// Fills the memory with entries until one is refused; returns how many there are.
 fn fill<H: Naming>(b: &mut Bench<H>, longest: u64) -> u64 {
     let mut rng = Rng::new(5);
     loop {
@@ -33,7 +33,7 @@ fn a_full_region_refuses_insertions_and_takes_removals() {
                 b.verify();
             }
         }
-        assert_eq!((b.d, b.s.region().allocated_bytes().unwrap()), (Dir::EMPTY, 0));
+        assert_eq!((b.d, b.s.memory().allocated_bytes().unwrap()), (Dir::EMPTY, 0));
         // And the space is there again.
         let again = fill(&mut b, longest);
         assert!(again >= most * 9 / 10, "{again} of {most}");
@@ -74,5 +74,5 @@ fn a_shallow_bucket_of_a_deep_table_can_be_filled() {
     for i in 0..400_000 {
         b.remove(format!("1{i}").as_bytes());
     }
-    assert_eq!((b.d, b.s.region().allocated_bytes().unwrap()), (Dir::EMPTY, 0));
+    assert_eq!((b.d, b.s.memory().allocated_bytes().unwrap()), (Dir::EMPTY, 0));
 }

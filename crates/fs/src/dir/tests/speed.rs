@@ -28,7 +28,7 @@ fn nth(i: u64, n: u64) -> [u8; 10] {
 }
 
 /// Lists everything, 500 entries at a time.
-fn list(r: &Region, d: &Dir) {
+fn list(r: &Memory, d: &Dir) {
     let mut cookie = 0;
     loop {
         let mut left = 500;
@@ -54,8 +54,8 @@ fn change(s: &Session, f: impl FnOnce(&mut Tx)) {
 #[ignore = "prints times, asserts none"]
 fn by_size() {
     let s = pram::Session::in_memory(1 << 30).unwrap();
-    s.region().map().advise_huge();
-    let r = s.region();
+    s.memory().map().advise_huge();
+    let r = s.memory();
     let e = Entry { ino: 5, kind: 8 };
     for n in [10, 1000, 1_000_000u64] {
         let rounds = (1_000_000 / n).min(1000);

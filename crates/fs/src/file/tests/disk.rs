@@ -59,7 +59,7 @@ pub(crate) fn spoil(place: Place) {
 
 /// Moves a page from memory to a new place on disk, if it is there.
 pub(crate) fn evict(tx: &mut Tx, c: &Content, page: u64) -> Result<Option<Place>> {
-    let r = tx.region();
+    let r = tx.memory();
     let Form::Tree(root) = form(r, c)? else { return Ok(None) };
     let Found::Leaf(leaf) = find(r, root, page)? else { return Ok(None) };
     let i = leaf.index(page);
@@ -74,7 +74,7 @@ pub(crate) fn evict(tx: &mut Tx, c: &Content, page: u64) -> Result<Option<Place>
 }
 
 /// Where a page lies on disk, if it does.
-pub(crate) fn place_of(r: &Region, c: &Content, page: u64) -> Option<Place> {
+pub(crate) fn place_of(r: &Memory, c: &Content, page: u64) -> Option<Place> {
     let Form::Tree(root) = form(r, c).unwrap() else { return None };
     match crate::file::tree::get(r, root, page).unwrap() {
         Entry::Disk(place) => Some(place),
@@ -83,7 +83,7 @@ pub(crate) fn place_of(r: &Region, c: &Content, page: u64) -> Option<Place> {
 }
 
 /// [`read`], with whatever has to be fetched.
-pub(crate) fn read_all(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
+pub(crate) fn read_all(r: &Memory, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
     let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
     loop {
         missing.clear();
@@ -96,10 +96,10 @@ pub(crate) fn read_all(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Res
 
 /// Moves a page from disk to memory.
 pub(crate) fn bring(tx: &mut Tx, c: &Content, page: u64) -> Result<()> {
-    let Some(place) = place_of(tx.region(), c, page) else { return Ok(()) };
+    let Some(place) = place_of(tx.memory(), c, page) else { return Ok(()) };
     let bytes = DISK.lock().unwrap()[&place].clone().unwrap();
-    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(()) };
-    let Found::Leaf(leaf) = find(tx.region(), root, page)? else { return Ok(()) };
+    let Form::Tree(root) = form(tx.memory(), c)? else { return Ok(()) };
+    let Found::Leaf(leaf) = find(tx.memory(), root, page)? else { return Ok(()) };
     let new = tx.alloc(tag::DATA, PAGE)?.off;
     tx.init_bytes(new, &bytes)?;
     let i = leaf.index(page);

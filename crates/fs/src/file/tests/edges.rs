@@ -30,13 +30,13 @@ fn punch_all(s: &Session, c: &mut Content, off: u64, end: u64) -> Vec<u64> {
 }
 
 /// Bytes of all objects of a file.
-fn occupied(r: &Region, c: &Content) -> u64 {
+fn occupied(r: &Memory, c: &Content) -> u64 {
     let mut sum = 0;
     visit(r, c, &mut |off, tag| sum += r.resolve(off, tag).unwrap()).unwrap();
     sum
 }
 
-fn whole(r: &Region, c: &Content) -> Vec<u8> {
+fn whole(r: &Memory, c: &Content) -> Vec<u8> {
     let mut bytes = vec![0; c.size as usize];
     assert_eq!(read(r, c, 0, &mut bytes).unwrap(), bytes.len());
     bytes
@@ -47,7 +47,7 @@ fn a_file_of_100_bytes_takes_112() {
     let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 100]).unwrap();
-    assert_eq!((occupied(s.region(), &c), allocated(s.region(), &c)), (112, 112));
+    assert_eq!((occupied(s.memory(), &c), allocated(s.memory(), &c)), (112, 112));
 }
 
 /// A file that was cut while its blocks were being written or evicted has no tree any more: that is no damage.
@@ -58,7 +58,7 @@ fn what_is_not_large_has_nothing_to_compact() {
     for bytes in [0, 100, 40 << 10] {
         put(&s, &mut c, 0, &vec![1; bytes]).unwrap();
         commit(&s, &mut c, |tx, c| compact(tx, c, 0..3)).unwrap();
-        assert!(whole(s.region(), &c) == vec![1; bytes]);
+        assert!(whole(s.memory(), &c) == vec![1; bytes]);
     }
 }
 
@@ -67,8 +67,8 @@ fn a_file_of_40_kb_pays_little_for_its_index() {
     let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 40 << 10]).unwrap();
-    assert_eq!(occupied(s.region(), &c), (40 << 10) + 128);
-    assert_eq!(allocated(s.region(), &c), 40 << 10);
+    assert_eq!(occupied(s.memory(), &c), (40 << 10) + 128);
+    assert_eq!(allocated(s.memory(), &c), 40 << 10);
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn a_sparse_write_takes_only_its_path() {
     let s = pram::Session::in_memory(1 << 20).unwrap();
     let mut c = Content::default();
     put(&s, &mut c, 1 << 50, b"far").unwrap();
-    assert!(occupied(s.region(), &c) <= PAGE + 5 * 4096);
-    assert_eq!(file_objects(s.region(), &c).len(), 6);
+    assert!(occupied(s.memory(), &c) <= PAGE + 5 * 4096);
+    assert_eq!(file_objects(s.memory(), &c).len(), 6);
 }
 
 #[test]
@@ -90,13 +90,13 @@ fn appends_move_a_small_file_rarely_and_trimming_gives_the_slack_back() {
         moves += u32::from(c.root != before);
     }
     assert!(moves <= 13, "{moves} moves");
-    let before = whole(s.region(), &c);
+    let before = whole(s.memory(), &c);
     commit(&s, &mut c, |tx, c| truncate(tx, c, 500)).unwrap();
-    assert!(has_slack(s.region(), &c));
+    assert!(has_slack(s.memory(), &c));
     commit(&s, &mut c, |tx, c| trim(tx, c).map(|changed| assert!(changed))).unwrap();
-    assert_eq!(occupied(s.region(), &c), capacity_of(500));
-    assert_eq!(whole(s.region(), &c), before[..500]);
-    assert!(!has_slack(s.region(), &c));
+    assert_eq!(occupied(s.memory(), &c), capacity_of(500));
+    assert_eq!(whole(s.memory(), &c), before[..500]);
+    assert!(!has_slack(s.memory(), &c));
 }
 
 #[test]
@@ -106,10 +106,10 @@ fn a_tree_that_became_small_turns_direct() {
     let data: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
     put(&s, &mut c, 0, &data).unwrap();
     commit(&s, &mut c, |tx, c| truncate(tx, c, 9000)).unwrap();
-    assert!(has_slack(s.region(), &c));
+    assert!(has_slack(s.memory(), &c));
     commit(&s, &mut c, |tx, c| trim(tx, c).map(|changed| assert!(changed))).unwrap();
-    assert_eq!((occupied(s.region(), &c), c.pages), (capacity_of(9000), 0));
-    assert_eq!(whole(s.region(), &c), data[..9000]);
+    assert_eq!((occupied(s.memory(), &c), c.pages), (capacity_of(9000), 0));
+    assert_eq!(whole(s.memory(), &c), data[..9000]);
 }
 
 /// As many pages as the size wants, but one of them is beyond it.
@@ -123,7 +123,7 @@ fn a_small_tree_with_a_hole_stays_one() {
     commit(&s, &mut c, |tx, c| allocate(tx, c, 20_000, 1, true).map(|_| ())).unwrap();
     assert_eq!(c.pages, 3);
     commit(&s, &mut c, |tx, c| trim(tx, c).map(|changed| assert!(!changed))).unwrap();
-    assert!(whole(s.region(), &c)[4096..8192].iter().all(|b| *b == 0));
+    assert!(whole(s.memory(), &c)[4096..8192].iter().all(|b| *b == 0));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn growth_takes_what_is_left() {
     }
     commit(&s, &mut other, free).unwrap();
     put(&s, &mut c, 4672, &[4; 300]).unwrap();
-    assert_eq!(occupied(s.region(), &c), 5456);
+    assert_eq!(occupied(s.memory(), &c), 5456);
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn what_fallocate_reserved_stays_until_truncation() {
     put(&s, &mut c, 0, &[1; 100]).unwrap();
     commit(&s, &mut c, |tx, c| allocate(tx, c, 0, 5000, true).map(|_| ())).unwrap();
     assert_eq!(c.size, 100);
-    assert!(allocated(s.region(), &c) >= 5000 && !has_slack(s.region(), &c));
+    assert!(allocated(s.memory(), &c) >= 5000 && !has_slack(s.memory(), &c));
     commit(&s, &mut c, |tx, c| truncate(tx, c, 100)).unwrap();
-    assert!(has_slack(s.region(), &c));
+    assert!(has_slack(s.memory(), &c));
 }
 
 #[test]
@@ -165,13 +165,13 @@ fn truncation_to_the_same_size_gives_reserved_memory_back() {
         put(&s, &mut c, 0, &vec![1; size as usize]).unwrap();
         let reserved = FILLED * PAGE;
         commit(&s, &mut c, |tx, c| allocate(tx, c, 0, reserved, true).map(|_| ())).unwrap();
-        assert_eq!((c.size, allocated(s.region(), &c)), (size, reserved));
+        assert_eq!((c.size, allocated(s.memory(), &c)), (size, reserved));
         commit(&s, &mut c, |tx, c| truncate(tx, c, size)).unwrap();
-        assert_eq!((c.size, allocated(s.region(), &c)), (size, size.next_multiple_of(PAGE)));
-        assert_eq!(whole(s.region(), &c), vec![1; size as usize]);
+        assert_eq!((c.size, allocated(s.memory(), &c)), (size, size.next_multiple_of(PAGE)));
+        assert_eq!(whole(s.memory(), &c), vec![1; size as usize]);
         commit(&s, &mut c, free).unwrap();
     }
-    assert!(heap_objects(s.region()).is_empty());
+    assert!(heap_objects(s.memory()).is_empty());
 }
 
 /// All pages beyond the size go, in transactions that each free at most so many; what is below stays.
@@ -186,17 +186,17 @@ fn truncation_of_much_takes_several_transactions() {
         assert!(c.is_cut() && c.pages == 9 << 8, "at first only the size changes");
         let mut pieces = 0;
         while c.is_cut() {
-            assert_eq!(whole(s.region(), &c), bytes[..size as usize]);
+            assert_eq!(whole(s.memory(), &c), bytes[..size as usize]);
             let before = c.pages;
             commit(&s, &mut c, cut).unwrap();
             assert!((1..=FREED).contains(&(before - c.pages)), "{before} to {}", c.pages);
-            check(s.region(), &c, &mut |p| panic!("{p}"));
+            check(s.memory(), &c, &mut |p| panic!("{p}"));
             pieces += 1;
         }
         assert_eq!((c.pages, pieces), (left, (9u64 << 8).div_ceil(FREED) - left / FREED));
-        assert_eq!(whole(s.region(), &c), bytes[..size as usize]);
+        assert_eq!(whole(s.memory(), &c), bytes[..size as usize]);
         commit(&s, &mut c, |tx, c| truncate(tx, c, size + 10_000)).unwrap();
-        assert!(whole(s.region(), &c)[size as usize..].iter().all(|b| *b == 0));
+        assert!(whole(s.memory(), &c)[size as usize..].iter().all(|b| *b == 0));
         while c.root != 0 {
             match c.is_cut() {
                 true => commit(&s, &mut c, cut).unwrap(),
@@ -204,7 +204,7 @@ fn truncation_of_much_takes_several_transactions() {
             }
         }
     }
-    assert!(heap_objects(s.region()).is_empty());
+    assert!(heap_objects(s.memory()).is_empty());
 }
 
 /// Of a file with few pages, however far apart, one transaction frees all.
@@ -221,9 +221,9 @@ fn what_is_cut_and_sparse_is_freed_where_it_is() {
     }
     assert_eq!(c.pages, 3);
     put(&s, &mut c, 5 << 30, b"y").unwrap();
-    check(s.region(), &c, &mut |p| panic!("{p}"));
+    check(s.memory(), &c, &mut |p| panic!("{p}"));
     commit(&s, &mut c, |tx, c| truncate(tx, c, 0)).unwrap();
-    assert!(heap_objects(s.region()).is_empty());
+    assert!(heap_objects(s.memory()).is_empty());
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn large_reservations_take_several_transactions() {
         steps += 1;
     }
     assert_eq!((steps, c.pages), ((9 << 8) / FILLED, 9 << 8));
-    assert!(whole(s.region(), &c).iter().all(|b| *b == 0));
+    assert!(whole(s.memory(), &c).iter().all(|b| *b == 0));
     // Zeroing keeps the memory.
     put(&s, &mut c, 5 << 20, &[1; 1 << 20]).unwrap();
     let mut at = 0;
@@ -245,7 +245,7 @@ fn large_reservations_take_several_transactions() {
         commit(&s, &mut c, |tx, c| zero(tx, c, at, (9 << 20) - at, true).map(|reached| at = reached)).unwrap();
     }
     assert_eq!(c.pages, 9 << 8);
-    assert!(whole(s.region(), &c).iter().all(|b| *b == 0));
+    assert!(whole(s.memory(), &c).iter().all(|b| *b == 0));
 }
 
 #[test]
@@ -260,10 +260,10 @@ fn the_largest_file_and_no_larger() {
     fbig(commit(&s, &mut c, |tx, c| truncate(tx, c, MAX_SIZE + 1)));
     fbig(commit(&s, &mut c, |tx, c| insert(tx, c, 0, PAGE)));
     let mut buf = [9; 10];
-    assert_eq!(read(s.region(), &c, MAX_SIZE - 5, &mut buf).unwrap(), 5);
+    assert_eq!(read(s.memory(), &c, MAX_SIZE - 5, &mut buf).unwrap(), 5);
     assert_eq!(&buf[..5], b"\0\0end");
-    assert_eq!(data_at(s.region(), &c, 0), Some((MAX_SIZE - 3) / PAGE * PAGE));
-    assert_eq!(hole_at(s.region(), &c, MAX_SIZE - 1), Some(MAX_SIZE));
+    assert_eq!(data_at(s.memory(), &c, 0), Some((MAX_SIZE - 3) / PAGE * PAGE));
+    assert_eq!(hole_at(s.memory(), &c, MAX_SIZE - 1), Some(MAX_SIZE));
 }
 
 /// Would take years if it looked at every offset.
@@ -278,16 +278,16 @@ fn huge_sparse_files_are_cut_and_freed_at_once() {
     let end = (1 << 61) + 1;
     assert_eq!(punch_all(&s, &mut c, (1 << 30) + 1, end), [end]);
     let mut buf = [9; 2];
-    read(s.region(), &c, 1 << 30, &mut buf).unwrap();
+    read(s.memory(), &c, 1 << 30, &mut buf).unwrap();
     assert_eq!(buf, [31, 0]);
-    read(s.region(), &c, 1 << 61, &mut buf).unwrap();
+    read(s.memory(), &c, 1 << 61, &mut buf).unwrap();
     assert_eq!(buf, [0, 62]);
-    assert_eq!(data_at(s.region(), &c, (1 << 30) + PAGE), Some(1 << 61));
+    assert_eq!(data_at(s.memory(), &c, (1 << 30) + PAGE), Some(1 << 61));
     commit(&s, &mut c, |tx, c| truncate(tx, c, 1 << 40)).unwrap();
     assert_eq!(Root::unpack(c.root).depth, 3, "the tree is as high as its last page wants");
-    assert_eq!(heap_objects(s.region()), file_objects(s.region(), &c));
+    assert_eq!(heap_objects(s.memory()), file_objects(s.memory(), &c));
     commit(&s, &mut c, free).unwrap();
-    assert!(heap_objects(s.region()).is_empty());
+    assert!(heap_objects(s.memory()).is_empty());
 }
 
 /// A file where a cut at page `low`, in all its nodes at entry 1, and one at page `high`, at entry 510, each take as much
@@ -315,9 +315,9 @@ fn cut_dearly(s: &Session, top: u32) -> (Content, Model, u64, u64) {
 }
 
 fn consistent(s: &Session, c: &Content, m: &Model, what: &str) {
-    m.compare(s.region(), c, what);
-    check(s.region(), c, &mut |p| panic!("{what}: {p}"));
-    assert_eq!(heap_objects(s.region()), file_objects(s.region(), c), "{what}");
+    m.compare(s.memory(), c, what);
+    check(s.memory(), c, &mut |p| panic!("{what}: {p}"));
+    assert_eq!(heap_objects(s.memory()), file_objects(s.memory(), c), "{what}");
 }
 
 /// The undo log takes one end of the range at a time: one transaction for each, and between them the first part is a
@@ -383,7 +383,7 @@ fn a_full_region_allows_a_hole_in_the_largest_direct_file() {
     }
     let ends = punch_all(&s, &mut c, 7, 32_768);
     assert_eq!((ends.len(), c.size), (2, 32_768));
-    let bytes = whole(s.region(), &c);
+    let bytes = whole(s.memory(), &c);
     assert!(bytes[..7].iter().all(|b| *b == 5) && bytes[7..].iter().all(|b| *b == 0));
 }
 
@@ -401,26 +401,26 @@ fn a_full_region_refuses_growth_and_allows_everything_else() {
     }
     assert!(n > 50);
     let nospc = |done: Result<()>| assert_eq!(done.unwrap_err().errno(), Errno::NOSPC);
-    let before = (c, heap_objects(s.region()));
+    let before = (c, heap_objects(s.memory()));
     nospc(put(&s, &mut c, n * PAGE, &[1; 1]));
     nospc(put(&s, &mut c, 3, &[1; 1 << 20]));
-    assert_eq!((c, heap_objects(s.region())), before);
+    assert_eq!((c, heap_objects(s.memory())), before);
     // Overwriting a page, a piece, a small file.
     put(&s, &mut c, PAGE, &[0xaa; PAGE as usize]).unwrap();
     put(&s, &mut c, 10, &[0xbb; 100]).unwrap();
     put(&s, &mut small, 0, &[6; 12_000]).unwrap();
-    assert!(whole(s.region(), &small).iter().all(|b| *b == 6));
-    let bytes = whole(s.region(), &c);
+    assert!(whole(s.memory(), &small).iter().all(|b| *b == 6));
+    let bytes = whole(s.memory(), &c);
     assert!(bytes[..10].iter().all(|b| *b == 0) && bytes[10..110].iter().all(|b| *b == 0xbb));
     assert!(bytes[4096..8192].iter().all(|b| *b == 0xaa) && bytes[8192..12288].iter().all(|b| *b == 2));
     // Cutting off, making holes, freeing.
     commit(&s, &mut c, |tx, c| truncate(tx, c, (n - 10) * PAGE + 77)).unwrap();
     punch_all(&s, &mut c, 5000, 25_000);
-    assert!(whole(s.region(), &c)[5000..25_000].iter().all(|b| *b == 0));
+    assert!(whole(s.memory(), &c)[5000..25_000].iter().all(|b| *b == 0));
     commit(&s, &mut c, free).unwrap();
     commit(&s, &mut small, free).unwrap();
     more.iter_mut().for_each(|c| commit(&s, c, free).unwrap());
-    assert!(heap_objects(s.region()).is_empty());
+    assert!(heap_objects(s.memory()).is_empty());
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn one_megabyte_is_overwritten_in_one_transaction_or_not_at_all() {
     for i in 0..3 {
         put(&s, &mut c, i << 20, &[1; 1 << 20]).unwrap();
     }
-    let (before, objects) = (whole(s.region(), &c), heap_objects(s.region()));
+    let (before, objects) = (whole(s.memory(), &c), heap_objects(s.memory()));
     let mut op = s.begin().unwrap();
     let mut tx = op.tx().unwrap();
     let mut new = c;
@@ -438,9 +438,9 @@ fn one_megabyte_is_overwritten_in_one_transaction_or_not_at_all() {
     assert!(tx.room() > RESERVE);
     drop(tx);
     drop(op);
-    assert!(whole(s.region(), &c) == before && heap_objects(s.region()) == objects);
+    assert!(whole(s.memory(), &c) == before && heap_objects(s.memory()) == objects);
     put(&s, &mut c, 1_000_001, &[2; 1 << 20]).unwrap();
-    let after = whole(s.region(), &c);
+    let after = whole(s.memory(), &c);
     assert!(after[1_000_001..1_000_001 + (1 << 20)].iter().all(|b| *b == 2));
     assert!(
         after[..1_000_001] == before[..1_000_001] && after[1_000_001 + (1 << 20)..] == before[1_000_001 + (1 << 20)..]
@@ -449,7 +449,7 @@ fn one_megabyte_is_overwritten_in_one_transaction_or_not_at_all() {
 
 /// Every call on damaged content returns, and the check tells.
 fn use_damaged(s: &Session, c: &Content, what: &str) {
-    let r = s.region();
+    let r = s.memory();
     let mut problems = 0;
     check(r, c, &mut |_| problems += 1);
     assert!((1..40).contains(&problems), "{what}: {problems} problems");
@@ -490,8 +490,8 @@ fn damaged_content_is_reported_and_never_followed_astray() {
     put(&s, &mut large, 5 << 20, &[1; 5000]).unwrap();
     let root = Root::unpack(large.root);
     assert_eq!((root.form, root.depth), (TREE, 2));
-    let Ok(Form::Tree(top)) = form(s.region(), &large) else { panic!("a tree") };
-    let node = top.child(s.region(), 0).unwrap().unwrap();
+    let Ok(Form::Tree(top)) = form(s.memory(), &large) else { panic!("a tree") };
+    let node = top.child(s.memory(), 0).unwrap().unwrap();
     let leaf = node.off;
     // Root words.
     for depth in [0, 1, 3, 6, 7, 255] {
@@ -516,12 +516,12 @@ fn damaged_content_is_reported_and_never_followed_astray() {
         (root.off, top.link_word(0, root.off)),
         (root.off + 16, top.link_word(2, leaf + 8)),
     ] {
-        let old: u64 = s.region().load(Off::new(at)).unwrap();
+        let old: u64 = s.memory().load(Off::new(at)).unwrap();
         commit(&s, &mut large, |tx, _| Ok(tx.set(Off::new(at), &word)?)).unwrap();
         use_damaged(&s, &large, &format!("entry {at:#x} is {word:#x}"));
         commit(&s, &mut large, |tx, _| Ok(tx.set(Off::new(at), &old)?)).unwrap();
     }
-    check(s.region(), &large, &mut |p| panic!("{p}"));
+    check(s.memory(), &large, &mut |p| panic!("{p}"));
 }
 
 #[test]
@@ -531,7 +531,7 @@ fn a_cycle_ends() {
     put(&s, &mut c, (1 << 57) - 1, b"x").unwrap();
     let root = Root::unpack(c.root);
     // All entries of the root refer to a node of which all do: 512 to the fifth paths, were it not for their codes.
-    let Ok(Form::Tree(top)) = form(s.region(), &c) else { panic!("a tree") };
+    let Ok(Form::Tree(top)) = form(s.memory(), &c) else { panic!("a tree") };
     for i in 0..top.len {
         commit(&s, &mut c, |tx, _| Ok(tx.set(top.at(i), &top.link_word(i, root.off))?)).unwrap();
     }
@@ -545,22 +545,22 @@ fn salvage_keeps_what_is_whole() {
     put(&s, &mut c, 0, &[1; 200_000]).unwrap();
     put(&s, &mut c, 1 << 45, &[2; 3]).unwrap();
     punch_all(&s, &mut c, 40_960, 45_056);
-    let Ok(Form::Tree(mut node)) = form(s.region(), &c) else { panic!("a tree") };
-    while let Some(child) = (node.height > 1).then(|| node.child(s.region(), 0).unwrap().unwrap()) {
+    let Ok(Form::Tree(mut node)) = form(s.memory(), &c) else { panic!("a tree") };
+    while let Some(child) = (node.height > 1).then(|| node.child(s.memory(), 0).unwrap().unwrap()) {
         node = child;
     }
     commit(&s, &mut c, |tx, _| Ok(tx.set(node.at(3), &7u64)?)).unwrap();
     let mut saved = c;
     commit(&s, &mut saved, |tx, c| salvage(tx, c).map(|lost| assert_eq!(lost, PAGE))).unwrap();
     assert_eq!((saved.size, saved.pages), (c.size, 49 - 2 + 1));
-    check(s.region(), &saved, &mut |p| panic!("{p}"));
+    check(s.memory(), &saved, &mut |p| panic!("{p}"));
     let mut bytes = vec![9; 200_100];
-    read(s.region(), &saved, 0, &mut bytes).unwrap();
+    read(s.memory(), &saved, 0, &mut bytes).unwrap();
     for (i, b) in bytes.iter().enumerate() {
         let lost = (12_288..16_384).contains(&i) || (40_960..45_056).contains(&i) || i >= 200_000;
         assert_eq!(*b, u8::from(!lost), "byte {i}");
     }
-    read(s.region(), &saved, 1 << 45, &mut bytes[..3]).unwrap();
+    read(s.memory(), &saved, 1 << 45, &mut bytes[..3]).unwrap();
     assert_eq!(bytes[..3], [2; 3]);
 }
 
@@ -569,7 +569,7 @@ fn salvage_keeps_what_is_whole() {
 fn readers_never_see_a_mixture() {
     const KEY: u64 = 5;
     let s = pram::Session::in_memory(4 << 20).unwrap();
-    // The file's root and size lie in the region, as in an inode.
+    // The file's root and size lie in the memory, as in an inode.
     let mut inode = 0;
     commit(&s, &mut Content::default(), |tx, _| {
         inode = tx.alloc(Tag(3), 24)?.off;
@@ -578,7 +578,7 @@ fn readers_never_see_a_mixture() {
     .unwrap();
     let at = Off::<[u64; 3]>::new(inode);
     let load = || -> Result<Content> {
-        let [root, size, pages] = s.region().read(at)?;
+        let [root, size, pages] = s.memory().read(at)?;
         Ok(Content { root, size, pages, owner: 0 })
     };
     let done = AtomicBool::new(false);
@@ -607,7 +607,7 @@ fn readers_never_see_a_mixture() {
         let mut buf = vec![0; 200_000];
         let start = Instant::now();
         while versions.len() < 100 && start.elapsed() < Duration::from_secs(60) && !writer.is_finished() {
-            let n = s.read(KEY, || read(s.region(), &load()?, 0, &mut buf)).unwrap();
+            let n = s.read(KEY, || read(s.memory(), &load()?, 0, &mut buf)).unwrap();
             let mixture = buf[..n].iter().any(|b| *b != buf[0]);
             if mixture {
                 done.store(true, Ordering::Relaxed);
@@ -630,10 +630,10 @@ fn a_damaged_entry_harms_nobody_else() {
     put(&s, &mut c, 0, &[1; 50_000]).unwrap();
     commit(&s, &mut c, |tx, c| allocate(tx, c, 50_000, 50_000, true).map(|_| ())).unwrap();
     let block = Root::unpack(other.root).off;
-    let Ok(Form::Tree(leaf)) = form(s.region(), &c) else { panic!("a tree") };
+    let Ok(Form::Tree(leaf)) = form(s.memory(), &c) else { panic!("a tree") };
     for page in [3, 20] {
         let at = leaf.at(page);
-        let old: u64 = s.region().load(at).unwrap();
+        let old: u64 = s.memory().load(at).unwrap();
         for word in [block, old ^ 1 << 50, leaf.entry_word(page, Entry::Page(block))] {
             commit(&s, &mut c, |tx, _| Ok(tx.set(at, &word)?)).unwrap();
             if page == 20 {
@@ -643,12 +643,12 @@ fn a_damaged_entry_harms_nobody_else() {
             assert!(commit(&s, &mut c, |tx, c| truncate(tx, c, 100)).is_err());
             assert!(commit(&s, &mut c, |tx, c| punch(tx, c, 0, 100_000).map(|_| ())).is_err());
             assert!(commit(&s, &mut c, free_all).is_err());
-            assert_eq!(whole(s.region(), &other), [7; 3000]);
-            assert!(s.region().is_allocated(block).unwrap());
+            assert_eq!(whole(s.memory(), &other), [7; 3000]);
+            assert!(s.memory().is_allocated(block).unwrap());
         }
         commit(&s, &mut c, |tx, _| Ok(tx.set(at, &old)?)).unwrap();
     }
-    check(s.region(), &c, &mut |p| panic!("{p}"));
+    check(s.memory(), &c, &mut |p| panic!("{p}"));
     commit(&s, &mut c, free_all).unwrap();
 }
 
@@ -667,22 +667,22 @@ fn another_files_pages_are_not_followed() {
         c
     };
     let (mut c, other) = (make(1), make(2));
-    let [leaf, others] = [&c, &other].map(|c| match form(s.region(), c) {
+    let [leaf, others] = [&c, &other].map(|c| match form(s.memory(), c) {
         Ok(Form::Tree(leaf)) => leaf,
         _ => panic!("a tree"),
     });
     let refused = |c: &Content, what: &str| {
-        let e = read(s.region(), c, 3 * PAGE, &mut [0; 10]).expect_err(what);
+        let e = read(s.memory(), c, 3 * PAGE, &mut [0; 10]).expect_err(what);
         assert!(e.to_string().contains("check code") && e.errno() == Errno::UCLEAN, "{what}: {e}");
         assert!(commit(&s, &mut c.clone(), |tx, c| write(tx, c, 3 * PAGE, &[9; 10])).is_err(), "{what}");
         assert!(commit(&s, &mut c.clone(), free).is_err(), "{what}");
         let mut problems = 0;
-        check(s.region(), c, &mut |_| problems += 1);
+        check(s.memory(), c, &mut |_| problems += 1);
         assert!(problems > 0, "{what}");
     };
     refused(&Content { root: other.root, ..c }, "the root of another file");
     // The word of another file's entry; the same, and only the offset; that of another page of this file.
-    let word = |node: Node, i: u64| s.region().load(node.at(i)).unwrap();
+    let word = |node: Node, i: u64| s.memory().load(node.at(i)).unwrap();
     let (old, theirs) = (word(leaf, 3), word(others, 3));
     let offset = (1 << 47) - 1;
     for (what, new) in
@@ -692,8 +692,8 @@ fn another_files_pages_are_not_followed() {
         refused(&c, what);
     }
     commit(&s, &mut c, |tx, _| Ok(tx.set(leaf.at(3), &old)?)).unwrap();
-    assert_eq!(whole(s.region(), &c), [1; 50_000]);
-    assert_eq!(whole(s.region(), &other), [2; 50_000]);
+    assert_eq!(whole(s.memory(), &c), [1; 50_000]);
+    assert_eq!(whole(s.memory(), &other), [2; 50_000]);
 }
 
 /// A search goes on later, where there is much to pass over.
@@ -704,13 +704,13 @@ fn a_search_is_cut() {
     for i in 0..300u64 {
         put(&s, &mut c, i << 21, b"x").unwrap();
     }
-    assert!(matches!(seek_hole(s.region(), &c, 0), Ok(Sought::At(PAGE))));
+    assert!(matches!(seek_hole(s.memory(), &c, 0), Ok(Sought::At(PAGE))));
     commit(&s, &mut c, |tx, c| truncate(tx, c, MAX_SIZE)).unwrap();
     let from = (299 << 21) + PAGE;
-    assert_eq!(seek_data(s.region(), &c, from).unwrap(), Sought::Nowhere);
+    assert_eq!(seek_data(s.memory(), &c, from).unwrap(), Sought::Nowhere);
     put(&s, &mut c, MAX_SIZE - 1, b"y").unwrap();
-    assert!(matches!(seek_data(s.region(), &c, from), Ok(Sought::After(at)) if at > from));
-    assert_eq!(data_at(s.region(), &c, from), Some(MAX_SIZE / PAGE * PAGE));
+    assert!(matches!(seek_data(s.memory(), &c, from), Ok(Sought::After(at)) if at > from));
+    assert_eq!(data_at(s.memory(), &c, from), Some(MAX_SIZE / PAGE * PAGE));
 }
 
 /// What is reserved is a hole with memory: it reads as zeros though nobody has zeroed it, the size moves over any amount of
@@ -732,30 +732,30 @@ fn reserved_pages_are_zeros_with_memory() {
         commit(&s, &mut c, |tx, c| allocate(tx, c, at, (4 << 20) - at, true).map(|to| at = to)).unwrap();
     }
     assert_eq!((c.size, c.pages), (50_000, 1024));
-    assert_eq!(data_at(s.region(), &c, 50_000), None);
+    assert_eq!(data_at(s.memory(), &c, 50_000), None);
     // Undone, it leaves bytes beyond the end.
     let mut op = s.begin().unwrap();
     let mut tx = op.tx().unwrap();
     write(&mut Edit::in_memory(&mut tx), &mut c.clone(), 60_000, &[0xdd; 200_000]).unwrap();
     drop(tx);
     drop(op);
-    let before = heap_objects(s.region());
+    let before = heap_objects(s.memory());
     commit(&s, &mut c, |tx, c| truncate(tx, c, 3 << 20)).unwrap();
     m.truncate(3 << 20);
     consistent(&s, &c, &m, "grown");
-    assert!(whole(s.region(), &c)[50_000..].iter().all(|b| *b == 0));
-    assert_eq!((hole_at(s.region(), &c, 0), data_at(s.region(), &c, 53_248)), (Some(53_248), None));
-    assert!(has_memory(s.region(), &c, 0, 4 << 20).unwrap());
+    assert!(whole(s.memory(), &c)[50_000..].iter().all(|b| *b == 0));
+    assert_eq!((hole_at(s.memory(), &c, 0), data_at(s.memory(), &c, 53_248)), (Some(53_248), None));
+    assert!(has_memory(s.memory(), &c, 0, 4 << 20).unwrap());
     for (off, len) in [(1 << 20, 5), ((1 << 20) + 9000, 10_000), ((4 << 20) - 5000, 4000), (2 << 20, 1 << 20)] {
         put(&s, &mut c, off, &vec![7; len]).unwrap();
         m.put(off, &vec![7; len]);
         consistent(&s, &c, &m, &format!("written at {off}"));
     }
-    assert_eq!(heap_objects(s.region()), before, "in its own memory");
-    assert_eq!(data_at(s.region(), &c, 53_248), Some(1 << 20));
+    assert_eq!(heap_objects(s.memory()), before, "in its own memory");
+    assert_eq!(data_at(s.memory(), &c, 53_248), Some(1 << 20));
     commit(&s, &mut c, |tx, c| collapse(tx, c, 0, 2 << 20)).unwrap();
     commit(&s, &mut c, |tx, c| insert(tx, c, 4096, 8192)).unwrap();
-    check(s.region(), &c, &mut |p| panic!("{p}"));
+    check(s.memory(), &c, &mut |p| panic!("{p}"));
     // Shrinking gives back what is beyond the end, reserved or not.
     commit(&s, &mut c, |tx, c| truncate(tx, c, 4097)).unwrap();
     assert_eq!(c.pages, 1);
@@ -781,7 +781,7 @@ fn a_long_shift_is_made_in_pieces() {
         model[900 << 12..950 << 12].fill(0);
         commit(&s, &mut c, |tx, c| allocate(tx, c, 5 << 20, 100_000, true).map(|_| ())).unwrap();
         assert!(is_long(&c));
-        let (before, objects) = (c, heap_objects(s.region()));
+        let (before, objects) = (c, heap_objects(s.memory()));
         let free_all = |mut left: Leftover| {
             let mut done = false;
             while !done {
@@ -803,19 +803,19 @@ fn a_long_shift_is_made_in_pieces() {
             (shift, pieces)
         };
         for most in [1, 2, 3] {
-            free_all(build(most).0.give_up(s.region()).unwrap());
-            assert_eq!((c, heap_objects(s.region())), (before, objects.clone()), "{what}: given up");
+            free_all(build(most).0.give_up(s.memory()).unwrap());
+            assert_eq!((c, heap_objects(s.memory())), (before, objects.clone()), "{what}: given up");
         }
         let (shift, pieces) = build(u32::MAX);
         assert!(pieces >= 3, "{what}: {pieces} pieces");
-        assert!(whole(s.region(), &c) == model, "{what}: nothing is seen of it");
-        let (new, left) = shift.switch(s.region(), &c).unwrap();
+        assert!(whole(s.memory(), &c) == model, "{what}: nothing is seen of it");
+        let (new, left) = shift.switch(s.memory(), &c).unwrap();
         free_all(left);
         c = new;
         change(&mut model);
-        assert!(whole(s.region(), &c) == model, "{what}");
-        check(s.region(), &c, &mut |p| panic!("{what}: {p}"));
-        assert_eq!(heap_objects(s.region()), file_objects(s.region(), &c), "{what}");
+        assert!(whole(s.memory(), &c) == model, "{what}");
+        check(s.memory(), &c, &mut |p| panic!("{what}: {p}"));
+        assert_eq!(heap_objects(s.memory()), file_objects(s.memory(), &c), "{what}");
         while c.root != 0 {
             match c.is_cut() {
                 true => commit(&s, &mut c, cut).unwrap(),
@@ -823,5 +823,5 @@ fn a_long_shift_is_made_in_pieces() {
             }
         }
     }
-    assert!(heap_objects(s.region()).is_empty());
+    assert!(heap_objects(s.memory()).is_empty());
 }

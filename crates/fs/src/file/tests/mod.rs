@@ -9,18 +9,18 @@ mod union;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pram::heap::{Meta, CLASSES};
-use pram::{Region, Session};
+use pram::{Memory, Session};
 use rng::Rng;
 
 use super::tree::entry::Entry;
 use super::*;
 
-fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
+fn read(r: &Memory, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
     super::read(r, c, off, buf, |_, _| {})
 }
 
 /// Every object that the heap holds allocated.
-fn heap_objects(r: &Region) -> BTreeSet<u64> {
+fn heap_objects(r: &Memory) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     for s in r.segments() {
         match r.meta(s).unwrap() {
@@ -38,7 +38,7 @@ fn heap_objects(r: &Region) -> BTreeSet<u64> {
     found
 }
 
-fn file_objects(r: &Region, c: &Content) -> BTreeSet<u64> {
+fn file_objects(r: &Memory, c: &Content) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     visit(r, c, &mut |off, tag| {
         assert!(r.resolve(off, tag).is_ok());
@@ -71,11 +71,11 @@ fn found(mut from: u64, mut seek: impl FnMut(u64) -> Result<Sought>) -> Option<u
     }
 }
 
-fn data_at(r: &Region, c: &Content, from: u64) -> Option<u64> {
+fn data_at(r: &Memory, c: &Content, from: u64) -> Option<u64> {
     found(from, |from| seek_data(r, c, from))
 }
 
-fn hole_at(r: &Region, c: &Content, from: u64) -> Option<u64> {
+fn hole_at(r: &Memory, c: &Content, from: u64) -> Option<u64> {
     found(from, |from| seek_hole(r, c, from))
 }
 
@@ -137,7 +137,7 @@ impl Model {
     }
 
     /// The file reads as the model says: around every page that has content, and at the end.
-    fn compare(&self, r: &Region, c: &Content, what: &str) {
+    fn compare(&self, r: &Memory, c: &Content, what: &str) {
         self.compare_by(c, what, |start, buf| disk::read_all(r, c, start, buf).unwrap());
     }
 
@@ -158,7 +158,7 @@ impl Model {
     }
 
     /// Data and holes are told apart so that no content is in a hole.
-    fn compare_seek(&self, r: &Region, c: &Content, from: u64, what: &str) {
+    fn compare_seek(&self, r: &Memory, c: &Content, from: u64, what: &str) {
         let data = data_at(r, c, from);
         let hole = hole_at(r, c, from);
         assert_eq!(hole.is_none(), from >= c.size, "hole from {from} after {what}");

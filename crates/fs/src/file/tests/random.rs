@@ -38,7 +38,7 @@ impl Op {
         match self {
             Op::Write(off, data) => write(tx, c, *off, data),
             Op::Truncate(size) => truncate(tx, c, *size),
-            // In a full region it may take two transactions.
+            // In a full memory it may take two transactions.
             Op::Punch(off, len) if punch(tx, c, *off, *len)? < off + len => Err(Errno::NOSPC.into()),
             Op::Punch(..) => Ok(()),
             Op::Zero(off, len, keep) => {
@@ -116,7 +116,7 @@ fn run_prepared(s: &Session, c: &mut Content, op: &Op) -> Result<()> {
         done => return done,
     }
     assert_eq!(*c, before);
-    let (needed, mut fetched) = (needed(s.region(), c, off, end)?, Fetched::default());
+    let (needed, mut fetched) = (needed(s.memory(), c, off, end)?, Fetched::default());
     fetched.fetch(&disk::Map, &needed.iter().map(|(_, place)| *place).collect::<Missing>());
     commit(s, c, |tx, c| enter(tx, c, &needed, &fetched))?;
     commit(s, c, |tx, c| op.run(tx, c))
@@ -129,13 +129,13 @@ fn evict_some(s: &Session, c: &mut Content, d: &mut Dice) {
     }
 }
 
-fn random_run(seed: u64, steps: u32, far: bool, region: u64) {
-    random_run_with(seed, steps, far, region, false);
+fn random_run(seed: u64, steps: u32, far: bool, memory: u64) {
+    random_run_with(seed, steps, far, memory, false);
 }
 
-fn random_run_with(seed: u64, steps: u32, far: bool, region: u64, evicting: bool) {
-    let s = pram::Session::in_memory(region).unwrap();
-    let r = s.region();
+fn random_run_with(seed: u64, steps: u32, far: bool, memory: u64, evicting: bool) {
+    let s = pram::Session::in_memory(memory).unwrap();
+    let r = s.memory();
     let mut d = Dice(Rng::new(seed));
     let (mut c, mut m) = (Content::default(), Model::default());
     for step in 0..steps {

@@ -81,13 +81,13 @@ impl World {
     }
 
     fn verify(&self, what: &str) {
-        let region = self.rig.fs.session().region();
+        let memory = self.rig.fs.session().memory();
         for (ino, model) in &self.files {
             let content = self.rig.content(*ino);
             model.compare_by(&content, what, |off, buf| {
                 self.rig.fs.read(*ino, off, buf).unwrap_or_else(|e| panic!("reading {ino} at {off} after {what}: {e}"))
             });
-            model.compare_seek(region, &content, model.size / 2, what);
+            model.compare_seek(memory, &content, model.size / 2, what);
         }
         let inodes: Vec<Ino> = self.files.iter().map(|(ino, _)| *ino).collect();
         self.rig.check(&inodes, self.exact, what);

@@ -1,7 +1,7 @@
 //! Every heap object of a tree, and what is wrong with it.
 
 use pram::heap::BLOCKS;
-use pram::{Region, Tag};
+use pram::{Memory, Tag};
 
 use super::entry::Entry;
 use super::{check_block, check_page, Budget, Node};
@@ -11,17 +11,17 @@ use crate::layout::tag;
 use ilfs::Place;
 
 /// Calls `object` with every heap object.
-pub(in crate::file) fn visit(r: &Region, root: Node, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
+pub(in crate::file) fn visit(r: &Memory, root: Node, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
     Walk { object, ..Walk::of(r, &mut |_, _| {}) }.node(root)
 }
 
 /// Calls `see` with every page that has a place, or none yet and is promised one.
-pub(in crate::file) fn places(r: &Region, root: Node, see: &mut dyn FnMut(u64, Option<Place>)) -> Result<()> {
+pub(in crate::file) fn places(r: &Memory, root: Node, see: &mut dyn FnMut(u64, Option<Place>)) -> Result<()> {
     Walk { places: Some(see), ..Walk::of(r, &mut |_, _| {}) }.node(root)
 }
 
 /// Calls `problem` with what is wrong.
-pub(in crate::file) fn check(r: &Region, c: &Content, root: Node, problem: &mut dyn FnMut(String)) {
+pub(in crate::file) fn check(r: &Memory, c: &Content, root: Node, problem: &mut dyn FnMut(String)) {
     // What a truncation cut off is still there for a while.
     let end = if c.is_cut() { u64::MAX } else { c.size.div_ceil(PAGE) };
     let mut nothing = |_, _| {};
@@ -40,7 +40,7 @@ const PATIENCE: u32 = 16;
 
 /// A walk through a tree. With `problem` it goes on after damage, until it has seen too much.
 struct Walk<'a> {
-    r: &'a Region,
+    r: &'a Memory,
     object: &'a mut dyn FnMut(u64, Tag),
     problem: Option<&'a mut dyn FnMut(String)>,
     places: Option<&'a mut dyn FnMut(u64, Option<Place>)>,
@@ -52,7 +52,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn of(r: &'a Region, object: &'a mut dyn FnMut(u64, Tag)) -> Walk<'a> {
+    fn of(r: &'a Memory, object: &'a mut dyn FnMut(u64, Tag)) -> Walk<'a> {
         Walk { r, object, problem: None, places: None, budget: Budget::of(r), pages: 0, end: 0, patience: 0 }
     }
 

@@ -1,8 +1,8 @@
 //! Taking pages away: truncation, holes, the whole file. Nothing here allocates, so that it works on a
-//! full region; the time is that of the nodes that are there, not of the offsets.
+//! full memory; the time is that of the nodes that are there, not of the offsets.
 
 use pram::tx::{LOG_CAPACITY, RECORD};
-use pram::Region;
+use pram::Memory;
 
 use super::entry::Entry;
 use super::grow::Writer;
@@ -14,7 +14,7 @@ use crate::layout::{tag, Root};
 
 /// Frees all of a tree.
 pub(in crate::file) fn free(tx: &mut Edit, root: Node, pages: &mut u64) -> Result<()> {
-    free_node(tx, root, &mut Budget::of(tx.region()), pages)
+    free_node(tx, root, &mut Budget::of(tx.memory()), pages)
 }
 
 /// Frees a node with all below it.
@@ -28,12 +28,12 @@ fn free_node(tx: &mut Edit, node: Node, budget: &mut Budget, pages: &mut u64) ->
 /// Frees what entry `i` of `node` refers to.
 fn free_entry(tx: &mut Edit, node: Node, i: u64, budget: &mut Budget, pages: &mut u64) -> Result<()> {
     if node.height > 1 {
-        return match budget.child(tx.region(), node, i)? {
+        return match budget.child(tx.memory(), node, i)? {
             Some(child) => free_node(tx, child, budget, pages),
             None => Ok(()),
         };
     }
-    let entry = node.get(tx.region(), i)?;
+    let entry = node.get(tx.memory(), i)?;
     free_page(tx, node.owner, node.page(i), entry, pages)
 }
 
@@ -47,8 +47,8 @@ pub(in crate::file) fn free_page(tx: &mut Edit, owner: u64, page: u64, entry: En
         Entry::Hole => {}
         Entry::Reserved(0) => tx.promise(-1),
         Entry::Page(off) | Entry::Reserved(off) => {
-            check_page(tx.region(), off)?;
-            if !tx.region().is_allocated(off)? {
+            check_page(tx.memory(), off)?;
+            if !tx.memory().is_allocated(off)? {
                 return Err(Error::Corrupt(format!("page {off:#x} belongs to a file but is free")));
             }
             tx.free(off, tag::DATA)?;
@@ -70,12 +70,12 @@ pub(in crate::file) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Re
 
 /// Frees a part of what a truncation cut off: a transaction.
 pub(in crate::file) fn cut(tx: &mut Edit, c: &mut Content) -> Result<()> {
-    let Form::Tree(root) = form(tx.region(), c)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
+    let Form::Tree(root) = form(tx.memory(), c)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
     let first = c.size.div_ceil(PAGE);
-    let end = part(tx.region(), root, first, u64::MAX)?;
+    let end = part(tx.memory(), root, first, u64::MAX)?;
     pages(tx, c, first, end)?;
-    let done = match form(tx.region(), c)? {
-        Form::Tree(root) => next(tx.region(), root, end)?.is_none(),
+    let done = match form(tx.memory(), c)? {
+        Form::Tree(root) => next(tx.memory(), root, end)?.is_none(),
         Form::Direct(_) | Form::Compressed(_) => true,
     };
     if done {
@@ -89,7 +89,7 @@ pub(in crate::file) fn pages(tx: &mut Edit, c: &mut Content, first: u64, end: u6
     for border in [first, end] {
         cut_compact(tx, c, first, end, border)?;
     }
-    let r = tx.region();
+    let r = tx.memory();
     let (mut budget, mut pages) = (Budget::of(r), c.pages);
     let emptied = walk(r, c, first, end, |step| match step {
         Step::Free { node, i } => free_entry(tx, node, i, &mut budget, &mut pages),
@@ -105,17 +105,17 @@ pub(in crate::file) fn pages(tx: &mut Edit, c: &mut Content, first: u64, end: u6
 
 /// Makes holes of pages `first..end` in the compact leaf, if it is one, that has pages before and behind `border`.
 fn cut_compact(tx: &mut Edit, c: &mut Content, first: u64, end: u64, border: u64) -> Result<()> {
-    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(()) };
+    let Form::Tree(root) = form(tx.memory(), c)? else { return Ok(()) };
     if border % FANOUT == 0 {
         return Ok(());
     }
-    let Found::Leaf(leaf) = find(tx.region(), root, border)? else { return Ok(()) };
+    let Found::Leaf(leaf) = find(tx.memory(), root, border)? else { return Ok(()) };
     if !leaf.is_compact() {
         return Ok(());
     }
     let (from, to) = (first.max(leaf.base) - leaf.base, end.min(leaf.base + FANOUT) - leaf.base);
     let mut entries = [Entry::Hole; FANOUT as usize];
-    leaf.load(tx.region(), 0, &mut entries)?;
+    leaf.load(tx.memory(), 0, &mut entries)?;
     if !runs::clear(tx, &leaf, from, to)? {
         // An ordinary leaf takes them.
         return Writer { tx, c, fresh: false, large: true }.set(border, entries[(border - leaf.base) as usize]);
@@ -127,7 +127,7 @@ fn cut_compact(tx: &mut Edit, c: &mut Content, first: u64, end: u64, border: u64
 }
 
 /// Where the first part of pages `first..end` ends that one transaction frees: no more than [`FREED`] are in it.
-pub(in crate::file) fn part(r: &Region, root: Node, first: u64, end: u64) -> Result<u64> {
+pub(in crate::file) fn part(r: &Memory, root: Node, first: u64, end: u64) -> Result<u64> {
     const _: () = assert!(FREED == FANOUT);
     Ok(match next(r, root, first)? {
         // The end of its leaf.
@@ -137,7 +137,7 @@ pub(in crate::file) fn part(r: &Region, root: Node, first: u64, end: u64) -> Res
 }
 
 /// Bytes of undo log that [`pages`] takes.
-pub(in crate::file) fn log_needed(r: &Region, c: &Content, first: u64, end: u64) -> Result<u64> {
+pub(in crate::file) fn log_needed(r: &Memory, c: &Content, first: u64, end: u64) -> Result<u64> {
     let mut sum = 0;
     walk(r, c, first, end, |step| {
         if let Step::Clear { len, .. } = step {
@@ -174,7 +174,7 @@ enum Step {
 }
 
 /// Tells what makes pages `first..end` of a tree holes. True if nothing is left of it.
-fn walk(r: &Region, c: &Content, first: u64, end: u64, step: impl FnMut(Step) -> Result<()>) -> Result<bool> {
+fn walk(r: &Memory, c: &Content, first: u64, end: u64, step: impl FnMut(Step) -> Result<()>) -> Result<bool> {
     match form(r, c)? {
         Form::Tree(root) if first < end => Cut { r, budget: Budget::of(r), first, end, step }.node(root),
         _ => Ok(false),
@@ -182,7 +182,7 @@ fn walk(r: &Region, c: &Content, first: u64, end: u64, step: impl FnMut(Step) ->
 }
 
 struct Cut<'r, F> {
-    r: &'r Region,
+    r: &'r Memory,
     budget: Budget,
     first: u64,
     end: u64,
@@ -232,7 +232,7 @@ impl<F: FnMut(Step) -> Result<()>> Cut<'_, F> {
 
 /// Removes root nodes that only lead to their first child.
 fn lower(tx: &mut Edit, c: &mut Content) -> Result<()> {
-    let r: &Region = tx.region();
+    let r: &Memory = tx.memory();
     while let Form::Tree(root) = form(r, c)? {
         if root.height == 1 {
             break;

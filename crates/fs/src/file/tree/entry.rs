@@ -1,7 +1,7 @@
 //! Entries of index nodes: words that say what lies where in a file.
 //!
 //! ```text
-//! bits 0–46    where: an offset in the region
+//! bits 0–46    where: an offset in the memory
 //! bits 47–49   of what kind   1 index node   2 page   3 reserved page   4 block   5 place on disk
 //!                             6 compact leaf
 //! bits 50–63   a check code of the bits below, the file, the place in it and the height of the node
@@ -10,7 +10,7 @@
 //! 47 bits ([`Place::word`]). A word of 0 is a hole. The code tells a word that has been damaged from one that was stored there: also one that
 //! leads to an object of the right type which is another file's.
 
-use pram::Region;
+use pram::Memory;
 
 use crate::error::{Error, Result};
 use ilfs::place::PLACE_BITS;
@@ -42,7 +42,7 @@ const COMPACT: u64 = 6;
 const OFFSET_BITS: u32 = 47;
 const KIND_BITS: u32 = 3;
 const CODE_AT: u32 = OFFSET_BITS + KIND_BITS;
-const _REACHES: () = assert!(pram::region::MAX_SIZE == 1 << OFFSET_BITS && PLACE_BITS <= OFFSET_BITS);
+const _REACHES: () = assert!(pram::memory::MAX_SIZE == 1 << OFFSET_BITS && PLACE_BITS <= OFFSET_BITS);
 
 /// What check codes are made with: odd, and no bits shifted out of it leave a row of 14 that are equal.
 const OF_OWNER: u64 = 0x8cb9_2ba7_2f3d_8dd7;
@@ -82,7 +82,7 @@ impl Spot {
 }
 
 /// After memory was lost.
-fn block_as_it_is(r: &Region, block: u64) -> Result<Entry> {
+fn block_as_it_is(r: &Memory, block: u64) -> Result<Entry> {
     let descriptor = r.descriptor(block)?;
     match descriptor.is_void(r.recovered()?) {
         false => Ok(Entry::Block(block)),
@@ -107,7 +107,7 @@ fn unknown(word: u64, kind: u64) -> Error {
 impl Entry {
     /// The same, but that what was lost of a block with its memory is at its place.
     #[inline]
-    pub fn as_it_is(self, r: &Region) -> Result<Entry> {
+    pub fn as_it_is(self, r: &Memory) -> Result<Entry> {
         match self {
             Entry::Block(block) if r.recovered()? != 0 => block_as_it_is(r, block),
             entry => Ok(entry),

@@ -140,7 +140,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
     }
 
     fn root(&self) -> Result<Option<Node>> {
-        match form(self.tx.region(), self.c)? {
+        match form(self.tx.memory(), self.c)? {
             Form::Tree(node) => Ok(Some(node)),
             Form::Direct(Direct { off: 0, .. }) => Ok(None),
             Form::Direct(_) | Form::Compressed(_) => Err(Error::Corrupt("a page tree was expected".into())),
@@ -196,7 +196,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
                 return Ok(at);
             }
             let (above, i) = (at, at.node.index(page));
-            at = match above.node.child(self.tx.region(), i)? {
+            at = match above.node.child(self.tx.memory(), i)? {
                 Some(child) if child.is_compact() => self.expand(child, &above, i)?,
                 Some(child) => Grown { node: child, fresh: self.fresh },
                 None => {
@@ -216,7 +216,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         let new = Grown { node: self.new_node(plain, FANOUT - 1)?, fresh: true };
         let mut entries = [Entry::Hole; BATCH];
         for first in (0..FANOUT).step_by(BATCH) {
-            old.load(self.tx.region(), first, &mut entries)?;
+            old.load(self.tx.memory(), first, &mut entries)?;
             self.set_entries(&new, first, &entries)?;
         }
         self.set_link(above, i, new.node.off)?;
@@ -237,7 +237,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
             return Ok(false);
         }
         while node.height > 2 {
-            match node.child(self.tx.region(), node.index(page))? {
+            match node.child(self.tx.memory(), node.index(page))? {
                 Some(child) => node = child,
                 None => return Ok(false),
             }
@@ -293,7 +293,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         let first = s.leaf.node.index(s.page);
         let mut entries = [Entry::Hole; BATCH];
         let entries = &mut entries[..s.count];
-        s.leaf.node.load(self.tx.region(), first, entries)?;
+        s.leaf.node.load(self.tx.memory(), first, entries)?;
         let mut pages = [0u64; BATCH];
         // Bit j: page j has been written; its entry has changed.
         let (mut written, mut changed) = (0u64, 0u64);
@@ -342,7 +342,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         let (page, valid) = (s.page + j as u64, self.valid(s, j));
         let (a, b) = s.part(j);
         let whole = a == 0 && b >= valid;
-        let is = entry.as_it_is(self.tx.region())?;
+        let is = entry.as_it_is(self.tx.memory())?;
         if let Entry::Block(old) = is {
             let descriptor = self.tx.block_of(self.c.owner, page, old)?;
             if (a >= valid || self.tx.changes_in_place()) && self.tx.is_open(old, &descriptor)? {
@@ -393,14 +393,14 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
     pub fn convert(&mut self, first: u64, end: u64) -> Result<()> {
         let mut at = first;
         while let (Some(root), true) = (self.root()?, at < end) {
-            let Some(page) = next(self.tx.region(), root, at)?.filter(|page| *page < end) else { break };
-            let Found::Leaf(leaf) = find(self.tx.region(), root, page)? else { break };
+            let Some(page) = next(self.tx.memory(), root, at)?.filter(|page| *page < end) else { break };
+            let Found::Leaf(leaf) = find(self.tx.memory(), root, page)? else { break };
             let i = leaf.index(page);
-            let entry = leaf.get(self.tx.region(), i)?;
+            let entry = leaf.get(self.tx.memory(), i)?;
             if let Entry::Page(old) | Entry::Reserved(old) = entry {
                 let new = match entry {
                     Entry::Page(_) => {
-                        check_page(self.tx.region(), old)?;
+                        check_page(self.tx.memory(), old)?;
                         let new = self.tx.new_block(self.c.owner, page)?;
                         self.tx.copy_to_block(old, new, PAGE)?;
                         Entry::Block(new)
@@ -461,7 +461,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
     /// `None` if they have been stored already.
     #[inline]
     fn overwrite(&mut self, s: &Span, j: usize, old: u64) -> Result<Option<u64>> {
-        check_page(self.tx.region(), old)?;
+        check_page(self.tx.memory(), old)?;
         let (a, b) = s.part(j);
         let valid = self.valid(s, j);
         let lost = valid.min(b).saturating_sub(a);
@@ -529,7 +529,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         let first = leaf.node.index(page);
         let mut entries = [Entry::Hole; BATCH];
         let entries = &mut entries[..count];
-        leaf.node.load(self.tx.region(), first, entries)?;
+        leaf.node.load(self.tx.memory(), first, entries)?;
         let mut changed = false;
         for entry in entries.iter_mut().filter(|e| **e == Entry::Hole) {
             *entry = match self.large {

@@ -25,7 +25,7 @@ mod shift;
 mod space;
 mod tally;
 
-use pram::{Off, Region, SEGMENT};
+use pram::{Memory, Off, SEGMENT};
 use zerocopy::IntoBytes;
 
 use entry::{Below, Entry, Spot};
@@ -70,7 +70,7 @@ pub(super) struct Node {
 impl Node {
     /// The node at `off`, which is what `like` says otherwise.
     #[inline]
-    pub fn open(r: &Region, off: u64, like: Node) -> Result<Node> {
+    pub fn open(r: &Memory, off: u64, like: Node) -> Result<Node> {
         let cap = r.resolve(off, tag::INDEX)?;
         Ok(Node { off, len: (cap / 8).min(FANOUT), ..like })
     }
@@ -123,7 +123,7 @@ impl Node {
 
     /// The word of entry `i`, 0 if there is no room for it.
     #[inline(always)]
-    fn word(&self, r: &Region, i: u64) -> Result<u64> {
+    fn word(&self, r: &Memory, i: u64) -> Result<u64> {
         match i < self.len {
             true => Ok(r.load(self.at(i))?),
             false => Ok(0),
@@ -132,7 +132,7 @@ impl Node {
 
     /// Does entry `i` lead nowhere?
     #[inline(always)]
-    pub fn is_null(&self, r: &Region, i: u64) -> Result<bool> {
+    pub fn is_null(&self, r: &Memory, i: u64) -> Result<bool> {
         match self.is_compact() {
             false => Ok(self.word(r, i)? == 0),
             true => Ok(runs::get(r, self, i)? == Entry::Hole),
@@ -141,7 +141,7 @@ impl Node {
 
     /// Entry `i` of a leaf.
     #[inline(always)]
-    pub fn get(&self, r: &Region, i: u64) -> Result<Entry> {
+    pub fn get(&self, r: &Memory, i: u64) -> Result<Entry> {
         match self.is_compact() {
             false => Entry::decode(self.word(r, i)?, self.spot(i)),
             true => runs::get(r, self, i),
@@ -150,7 +150,7 @@ impl Node {
 
     /// The node that entry `i` leads to.
     #[inline(always)]
-    pub fn child(&self, r: &Region, i: u64) -> Result<Option<Node>> {
+    pub fn child(&self, r: &Memory, i: u64) -> Result<Option<Node>> {
         match entry::decode_node(self.word(r, i)?, self.spot(i))? {
             Below::Nothing => Ok(None),
             Below::Node(off) => Node::open(r, off, self.below(i)).map(Some),
@@ -172,7 +172,7 @@ impl Node {
 
     /// `entries.len()` entries of a leaf, from the `first`th on.
     #[inline]
-    pub fn load(&self, r: &Region, first: u64, entries: &mut [Entry]) -> Result<()> {
+    pub fn load(&self, r: &Memory, first: u64, entries: &mut [Entry]) -> Result<()> {
         if self.is_compact() {
             return runs::load(r, self, first, entries);
         }
@@ -189,7 +189,7 @@ impl Node {
 
 /// Checks that a page lies at `off`.
 #[inline]
-pub(super) fn check_page(r: &Region, off: u64) -> Result<()> {
+pub(super) fn check_page(r: &Memory, off: u64) -> Result<()> {
     match r.resolve(off, tag::DATA)? {
         PAGE => Ok(()),
         cap => Err(Error::Corrupt(format!("page {off:#x} has {cap} bytes"))),
@@ -197,7 +197,7 @@ pub(super) fn check_page(r: &Region, off: u64) -> Result<()> {
 }
 
 /// Checks that a block lies at `off`, and is allocated.
-pub(super) fn check_block(r: &Region, off: u64) -> Result<()> {
+pub(super) fn check_block(r: &Memory, off: u64) -> Result<()> {
     r.block(off)?;
     match r.is_allocated(off)? {
         true => Ok(()),
@@ -219,7 +219,7 @@ pub(super) enum Found {
 }
 
 #[inline]
-pub(super) fn find(r: &Region, root: Node, page: u64) -> Result<Found> {
+pub(super) fn find(r: &Memory, root: Node, page: u64) -> Result<Found> {
     if root.beyond(page) {
         return Ok(Found::Hole(u64::MAX));
     }
@@ -235,24 +235,24 @@ pub(super) fn find(r: &Region, root: Node, page: u64) -> Result<Found> {
 }
 
 /// What lies at `page`.
-pub(super) fn get(r: &Region, root: Node, page: u64) -> Result<Entry> {
+pub(super) fn get(r: &Memory, root: Node, page: u64) -> Result<Entry> {
     match find(r, root, page)? {
         Found::Leaf(leaf) => leaf.get(r, leaf.index(page)),
         Found::Hole(_) => Ok(Entry::Hole),
     }
 }
 
-/// How many nodes a walk may open: no region has more. Ends walks of damaged trees.
+/// How many nodes a walk may open: no memory has more. Ends walks of damaged trees.
 pub(super) struct Budget(u64);
 
 impl Budget {
-    pub fn of(r: &Region) -> Budget {
+    pub fn of(r: &Memory) -> Budget {
         Budget(r.size() / 64)
     }
 
     /// The node that entry `i` of `node` leads to.
     #[inline]
-    pub fn child(&mut self, r: &Region, node: Node, i: u64) -> Result<Option<Node>> {
+    pub fn child(&mut self, r: &Memory, node: Node, i: u64) -> Result<Option<Node>> {
         let Some(child) = node.child(r, i)? else { return Ok(None) };
         self.0 = self
             .0
@@ -272,7 +272,7 @@ pub(super) enum Leaves {
 
 /// Adds to `found` the first `most` pages of those from `first` on whose entries are `wanted`.
 pub(super) fn select(
-    r: &Region,
+    r: &Memory,
     root: Node,
     first: u64,
     most: usize,
@@ -284,7 +284,7 @@ pub(super) fn select(
 }
 
 struct Select<'a, F> {
-    r: &'a Region,
+    r: &'a Memory,
     first: u64,
     most: usize,
     leaves: Leaves,
@@ -316,14 +316,14 @@ impl<F: Fn(&Entry) -> bool> Select<'_, F> {
 }
 
 /// The first page from `from` on that is no hole.
-pub(super) fn next(r: &Region, root: Node, from: u64) -> Result<Option<u64>> {
+pub(super) fn next(r: &Memory, root: Node, from: u64) -> Result<Option<u64>> {
     if root.beyond(from) {
         return Ok(None);
     }
     next_below(r, root, from, &mut Budget::of(r))
 }
 
-fn next_below(r: &Region, node: Node, from: u64, budget: &mut Budget) -> Result<Option<u64>> {
+fn next_below(r: &Memory, node: Node, from: u64, budget: &mut Budget) -> Result<Option<u64>> {
     for i in from.saturating_sub(node.base) >> node.shift()..node.len {
         if node.height == 1 {
             if !node.is_null(r, i)? {

@@ -8,7 +8,7 @@
 //! Words are in the order of their pages; a run goes on to the next one's, or to the end of the leaf. A word of 0 behind the first ends
 //! them. All in a compact leaf is on disk: who enters anything else makes an ordinary one of it first.
 
-use pram::Region;
+use pram::Memory;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
@@ -41,7 +41,7 @@ fn seal(node: &Node, run: Run) -> u64 {
 }
 
 /// The runs of a compact leaf.
-fn read(r: &Region, node: &Node) -> Result<Runs> {
+fn read(r: &Memory, node: &Node) -> Result<Runs> {
     let mut words = [0u64; MOST];
     let words = &mut words[..node.words as usize];
     r.read_bytes(node.off, words.as_mut_bytes())?;
@@ -80,7 +80,7 @@ fn entry(runs: &Runs, i: u64) -> Entry {
 }
 
 /// Entries of a compact leaf, from the `first`th on.
-pub(super) fn load(r: &Region, node: &Node, first: u64, entries: &mut [Entry]) -> Result<()> {
+pub(super) fn load(r: &Memory, node: &Node, first: u64, entries: &mut [Entry]) -> Result<()> {
     let runs = read(r, node)?;
     for (i, to) in entries.iter_mut().enumerate() {
         *to = entry(&runs, first + i as u64);
@@ -89,7 +89,7 @@ pub(super) fn load(r: &Region, node: &Node, first: u64, entries: &mut [Entry]) -
 }
 
 /// Entry `i` of a compact leaf.
-pub(super) fn get(r: &Region, node: &Node, i: u64) -> Result<Entry> {
+pub(super) fn get(r: &Memory, node: &Node, i: u64) -> Result<Entry> {
     Ok(entry(&read(r, node)?, i))
 }
 
@@ -115,7 +115,7 @@ fn of(entries: &[Entry]) -> Option<Runs> {
 
 /// Makes the leaf compact that entry `i` of `above` leads to, if it can be; true if it did.
 pub(super) fn compact(tx: &mut Edit, above: Node, i: u64) -> Result<bool> {
-    let r = tx.region();
+    let r = tx.memory();
     let Some(leaf) = above.child(r, i)?.filter(|leaf| leaf.height == 1 && !leaf.is_compact()) else { return Ok(false) };
     let mut entries = [Entry::Hole; FANOUT as usize];
     for (n, some) in entries[..leaf.len as usize].chunks_mut(super::BATCH).enumerate() {
@@ -148,7 +148,7 @@ fn store(tx: &mut Edit, node: &Node, runs: &Runs, fresh: bool) -> Result<()> {
 
 /// Makes holes of entries `from..to` of a compact leaf, where its words suffice for that; else false. Needs no memory.
 pub(super) fn clear(tx: &mut Edit, node: &Node, from: u64, to: u64) -> Result<bool> {
-    let old = read(tx.region(), node)?;
+    let old = read(tx.memory(), node)?;
     let mut runs = Runs::new();
     let starts = old.iter().map(|run| run.start).chain([from, to]).filter(|start| *start < FANOUT);
     let mut starts: SmallVec<[u64; MOST]> = starts.collect();
@@ -182,7 +182,7 @@ impl Node {
 }
 
 /// Checks that a compact leaf lies at `off`, and opens it as what `like` says otherwise.
-pub(super) fn open(r: &Region, off: u64, like: Node) -> Result<Node> {
+pub(super) fn open(r: &Memory, off: u64, like: Node) -> Result<Node> {
     let cap = r.resolve(off, tag::INDEX)?;
     match like.height {
         1 => Ok(Node { off, len: FANOUT, words: (cap / 8).min(MOST as u64) as u8, ..like }),

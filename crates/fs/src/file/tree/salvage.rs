@@ -31,7 +31,7 @@ impl Salvage<'_, '_, '_> {
     fn node(&mut self, node: Node) -> Result<()> {
         for i in 0..node.len {
             // Pages beyond the size hold nothing.
-            if node.page(i) >= self.c.size.div_ceil(PAGE) || node.is_null(self.tx.region(), i)? {
+            if node.page(i) >= self.c.size.div_ceil(PAGE) || node.is_null(self.tx.memory(), i)? {
                 continue;
             }
             let kept = match node.height {
@@ -47,14 +47,14 @@ impl Salvage<'_, '_, '_> {
 
     /// Keeps what is below entry `i`; false if nothing can be known of it.
     fn child(&mut self, node: Node, i: u64) -> Result<bool> {
-        match node.child(self.tx.region(), i) {
+        match node.child(self.tx.memory(), i) {
             Ok(Some(child)) if self.seen.insert(child.off) => self.node(child).map(|()| true),
             _ => Ok(false),
         }
     }
 
     fn leaf_entry(&mut self, node: Node, i: u64) -> Result<bool> {
-        let r = self.tx.region();
+        let r = self.tx.memory();
         match node.get(r, i) {
             Ok(Entry::Page(off)) if self.seen.insert(off) && check_page(r, off).is_ok() => {
                 let new = self.tx.alloc(tag::DATA, PAGE)?.off;

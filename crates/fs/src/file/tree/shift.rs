@@ -5,7 +5,7 @@
 //! more than leaks. Then one transaction makes it the file's, and what only the old one had is freed, piece by piece too.
 //! Whoever does that has seen to it that nobody changes the file meanwhile, and that nobody sweeps.
 
-use pram::Region;
+use pram::Memory;
 use rustix::io::Errno;
 
 use super::entry::Entry;
@@ -80,19 +80,19 @@ fn renumber(tx: &mut Edit, c: &mut Content, how: Move) -> Result<()> {
     if is_compressed(c) {
         return Err(Error::Elsewhere);
     }
-    if let Form::Direct(d) = form(tx.region(), c)? {
+    if let Form::Direct(d) = form(tx.memory(), c)? {
         if d.off == 0 {
             c.size = how.size;
             return Ok(());
         }
         Writer::from_direct(tx, c, d, 0, 0)?;
     }
-    let Form::Tree(root) = form(tx.region(), c)? else {
+    let Form::Tree(root) = form(tx.memory(), c)? else {
         c.size = how.size;
         return Ok(());
     };
     let mut new = Content { root: Root::EMPTY.pack(), pages: 0, size: how.size, ..*c };
-    move_node(tx, c, &mut new, root, &how, &mut Budget::of(tx.region()))?;
+    move_node(tx, c, &mut new, root, &how, &mut Budget::of(tx.memory()))?;
     *c = moved(new);
     Ok(())
 }
@@ -113,12 +113,12 @@ fn move_node(
 ) -> Result<()> {
     for i in 0..node.len {
         if node.height > 1 {
-            if let Some(child) = budget.child(tx.region(), node, i)? {
+            if let Some(child) = budget.child(tx.memory(), node, i)? {
                 move_node(tx, old, new, child, how, budget)?;
             }
             continue;
         }
-        let entry = node.get(tx.region(), i)?;
+        let entry = node.get(tx.memory(), i)?;
         match how.place(node.page(i))? {
             _ if entry == Entry::Hole => {}
             Some(p) => {
@@ -180,7 +180,7 @@ impl Shift {
     }
 
     fn build_part(&mut self, tx: &mut Edit, old: &Content) -> Result<bool> {
-        let r = tx.region();
+        let r = tx.memory();
         let Form::Tree(root) = form(r, old)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
         let mut entries = [Entry::Hole; BATCH];
         for _ in 0..BATCHES {
@@ -210,13 +210,13 @@ impl Shift {
     }
 
     /// The content once the new index is the file's, and what is then to be freed.
-    pub fn switch(self, r: &Region, old: &Content) -> Result<(Content, Leftover)> {
+    pub fn switch(self, r: &Memory, old: &Content) -> Result<(Content, Leftover)> {
         let removed = (self.how.first, if self.how.down { self.how.last } else { self.how.first });
         Ok((moved(self.new), Leftover::of(r, *old, removed)?))
     }
 
     /// What is to be freed if this is given up.
-    pub fn give_up(self, r: &Region) -> Result<Leftover> {
+    pub fn give_up(self, r: &Memory) -> Result<Leftover> {
         Leftover::of(r, self.new, (0, 0))
     }
 }
@@ -229,7 +229,7 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    fn of(r: &Region, c: Content, pages: (u64, u64)) -> Result<Leftover> {
+    fn of(r: &Memory, c: Content, pages: (u64, u64)) -> Result<Leftover> {
         let mut nodes = Vec::new();
         if let Form::Tree(root) = form(r, &c)? {
             nodes_below(r, root, &mut nodes, &mut Budget::of(r))?;
@@ -239,7 +239,7 @@ impl Leftover {
 
     /// Frees a part: a transaction. True if that was the last. Not again after a commit that has failed.
     pub fn free(&mut self, tx: &mut Edit) -> Result<bool> {
-        let r = tx.region();
+        let r = tx.memory();
         let (at, end) = self.pages;
         if let (true, Form::Tree(root)) = (at < end, form(r, &self.c)?) {
             let stop = clear::part(r, root, at, end)?;
@@ -258,7 +258,7 @@ impl Leftover {
     }
 }
 
-fn nodes_below(r: &Region, node: Node, nodes: &mut Vec<u64>, budget: &mut Budget) -> Result<()> {
+fn nodes_below(r: &Memory, node: Node, nodes: &mut Vec<u64>, budget: &mut Budget) -> Result<()> {
     nodes.push(node.off);
     for i in 0..if node.height > 1 { node.len } else { 0 } {
         if let Some(child) = budget.child(r, node, i)? {

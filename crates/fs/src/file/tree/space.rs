@@ -15,7 +15,7 @@ use crate::layout::tag;
 /// Zeroes what is not defined between the size and `to`: of the page with the end of the file (F5).
 pub(in crate::file) fn expose(tx: &mut Edit, c: &mut Content, root: Node, to: u64) -> Result<()> {
     let to = to.min(c.size.next_multiple_of(PAGE));
-    match Runs::of(tx.region(), Form::Tree(root), c.size, to).step()? {
+    match Runs::of(tx.memory(), Form::Tree(root), c.size, to).step()? {
         Some(Run { at: Where::Memory(at), len, .. }) if !c.is_large() => Ok(tx.init_zero(at, len)?),
         Some(Run { at: Where::Memory(_), off, len }) => {
             Writer { tx, c, fresh: false, large: true }.write(off, &[0; PAGE as usize][..len as usize])
@@ -53,19 +53,19 @@ pub(in crate::file) fn punch(tx: &mut Edit, c: &mut Content, root: Node, off: u6
         return Ok(end);
     }
     if c.pages > FREED && last - first > FREED {
-        let part = clear::part(tx.region(), root, first, last)?;
+        let part = clear::part(tx.memory(), root, first, last)?;
         if part < last {
             return punch(tx, c, root, off, part * PAGE);
         }
     }
     let half = clear::half(first, last);
     let parts = (first * PAGE - off) + (stop - last * PAGE);
-    let needed = clear::log_needed(tx.region(), c, first, last)? + parts + 2 * (RECORD + 8);
+    let needed = clear::log_needed(tx.memory(), c, first, last)? + parts + 2 * (RECORD + 8);
     if half < last && !has_room(tx, needed) {
         return punch(tx, c, root, off, half * PAGE);
     }
     blank(tx, c, root, off, first * PAGE)?;
-    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(end) };
+    let Form::Tree(root) = form(tx.memory(), c)? else { return Ok(end) };
     blank(tx, c, root, last * PAGE, stop)?;
     clear::pages(tx, c, first, last)?;
     Ok(end)
@@ -77,7 +77,7 @@ fn blank(tx: &mut Edit, c: &mut Content, root: Node, from: u64, to: u64) -> Resu
     if from >= to {
         return Ok(());
     }
-    match get(tx.region(), root, from / PAGE)?.as_it_is(tx.region())? {
+    match get(tx.memory(), root, from / PAGE)?.as_it_is(tx.memory())? {
         Entry::Hole | Entry::Reserved(_) => Ok(()),
         Entry::Page(_) | Entry::Block(_) if c.is_large() => {
             let zeros = &[0; PAGE as usize][..(to - from) as usize];
@@ -86,7 +86,7 @@ fn blank(tx: &mut Edit, c: &mut Content, root: Node, from: u64, to: u64) -> Resu
         Entry::Block(_) => Err(Error::Corrupt("a file whose content is in memory has a block".into())),
         Entry::Disk(_) => Err(Error::Elsewhere),
         Entry::Page(off) => {
-            check_page(tx.region(), off)?;
+            check_page(tx.memory(), off)?;
             Ok(tx.set_zero(off + from % PAGE, to - from)?)
         }
     }
@@ -95,7 +95,7 @@ fn blank(tx: &mut Edit, c: &mut Content, root: Node, from: u64, to: u64) -> Resu
 /// Makes a small tree without holes direct.
 pub(in crate::file) fn flatten(tx: &mut Edit, c: &mut Content, root: Node) -> Result<()> {
     let block = tx.alloc(tag::DATA, c.size)?;
-    let mut runs = Runs::of(tx.region(), Form::Tree(root), 0, c.size);
+    let mut runs = Runs::of(tx.memory(), Form::Tree(root), 0, c.size);
     while let Some(run) = runs.step()? {
         match run.at {
             Where::Disk(_) | Where::Compressed => return Err(Error::Elsewhere),

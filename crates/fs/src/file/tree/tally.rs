@@ -1,6 +1,6 @@
 //! What a tree occupies, and where: a part of it at a time.
 
-use pram::Region;
+use pram::Memory;
 
 use super::entry::Entry;
 use super::{Budget, Node, BATCH};
@@ -13,14 +13,14 @@ use ilfs::Place;
 const SOME: usize = 8192;
 
 /// Calls `see` with what there is from page `from` on; the page with which to go on, if there is more.
-pub(in crate::file) fn tally(r: &Region, root: Node, from: u64, see: &mut dyn FnMut(Part)) -> Result<Option<u64>> {
+pub(in crate::file) fn tally(r: &Memory, root: Node, from: u64, see: &mut dyn FnMut(Part)) -> Result<Option<u64>> {
     let mut walk = Tally { r, from, left: SOME, next: None, see, budget: Budget::of(r) };
     walk.node(root)?;
     Ok(walk.next)
 }
 
 struct Tally<'a> {
-    r: &'a Region,
+    r: &'a Memory,
     from: u64,
     left: usize,
     next: Option<u64>,

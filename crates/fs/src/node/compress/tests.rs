@@ -92,7 +92,7 @@ fn files_of_all_lengths_are_read_as_they_were() {
         for method in [Method::Lz4, Method::Zstd(None)] {
             let rig = Rig::new(text(&mut rng, len));
             let blocks = rig.fs.getattr(rig.ino).unwrap().blocks;
-            let before = rig.fs.session().region().allocated().unwrap().iter().sum::<u64>();
+            let before = rig.fs.session().memory().allocated().unwrap().iter().sum::<u64>();
             let done = rig.compress(&method);
             if len < 500 {
                 continue;
@@ -101,7 +101,7 @@ fn files_of_all_lengths_are_read_as_they_were() {
             assert_eq!((plain, rig.codec()), (len as u64, Some(method.codec())));
             let attr = rig.fs.getattr(rig.ino).unwrap();
             assert_eq!((attr.blocks, blocks), (after.div_ceil(512), was.div_ceil(512)));
-            let is = rig.fs.session().region().allocated().unwrap().iter().sum::<u64>();
+            let is = rig.fs.session().memory().allocated().unwrap().iter().sum::<u64>();
             assert!(before - is >= was - after, "what was plain is freed, and the index with it");
             rig.compare();
             for _ in 0..40 {
@@ -198,7 +198,7 @@ fn names_and_ends_of_compressed_files() {
     check(&fs);
     fs.unlink(ROOT, b"a", &Caller::root()).unwrap();
     check(&fs);
-    assert!(fs.session().region().allocated().unwrap()[tag::COMPRESSED.0 as usize] == 0);
+    assert!(fs.session().memory().allocated().unwrap()[tag::COMPRESSED.0 as usize] == 0);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn damage_is_told_and_costs_one_file() {
             }
             let off = crate::layout::Root::unpack(fs.snapshot(one).unwrap().content).off;
             let at = off + if round < 16 { round } else { rng.below(600) };
-            let r = fs.region();
+            let r = fs.memory();
             let is: u8 = r.read(pram::Off::new(at)).unwrap();
             r.commit_byte(pram::Off::new(at), is ^ (1 << rng.below(8))).unwrap();
             let read_back = read(&fs, one);
@@ -319,7 +319,7 @@ fn dictionaries_are_there_twice_and_as_long_as_they_are_named() {
     check(&fs);
     // One copy is damaged: nothing is lost.
     let again = |fs: &Fs| small.iter().for_each(|(ino, is)| assert!(read(fs, *ino).unwrap() == *is));
-    let r = fs.region();
+    let r = fs.memory();
     let damage = |copy: usize| {
         let listed = crate::node::dictionaries::list(r, copy).unwrap();
         let at = listed.last().unwrap().off + 500;

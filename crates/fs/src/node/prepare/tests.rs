@@ -64,7 +64,7 @@ impl Rig {
     fn compare(&self, what: &str) {
         assert!(self.read().unwrap() == self.model, "{what}");
         let problem = &mut |p| panic!("{what}: {p}");
-        file::check(self.fs.region(), &self.content(), problem);
+        file::check(self.fs.memory(), &self.content(), problem);
     }
 }
 
@@ -86,7 +86,7 @@ fn evict_page(fs: &Fs, ino: Ino, page: u64) {
 fn what_lies_on_disk_is_read_and_found() {
     let rig = Rig::new(LEN);
     rig.compare("all on disk");
-    assert!(place_of(rig.fs.region(), &rig.content(), 3).is_some(), "reading has moved nothing");
+    assert!(place_of(rig.fs.memory(), &rig.content(), 3).is_some(), "reading has moved nothing");
     assert_eq!(rig.fs.seek(rig.ino, 5000, Seek::Data).unwrap(), 5000);
     assert_eq!(rig.fs.seek(rig.ino, 5000, Seek::Hole).unwrap(), LEN as u64);
     assert_eq!(rig.fs.getattr(rig.ino).unwrap().blocks, 25 * 8);
@@ -224,7 +224,7 @@ fn bring(fs: &Fs, ino: Ino, page: u64) {
     let mut op = fs.session().begin().unwrap();
     op.lock(&[ino]).unwrap();
     let content = fs.node(ino).unwrap().content();
-    if op.is_long_locked(ino) || place_of(fs.region(), &content, page).is_none() {
+    if op.is_long_locked(ino) || place_of(fs.memory(), &content, page).is_none() {
         return;
     }
     let mut tx = op.tx().unwrap();
@@ -238,7 +238,7 @@ fn a_page_that_cannot_be_fetched_fails_the_call() {
     let mut rig = Rig::new(LEN);
     let before = rig.content();
     let last = LEN as u64 / PAGE;
-    [1, last].iter().for_each(|page| spoil(place_of(rig.fs.region(), &before, *page).unwrap()));
+    [1, last].iter().for_each(|page| spoil(place_of(rig.fs.memory(), &before, *page).unwrap()));
     let eio = |what: &str, done: Result<()>| assert_eq!(done.expect_err(what).errno(), Errno::IO, "{what}");
     let model = rig.model.clone();
     eio("read", rig.read().map(|_| ()));

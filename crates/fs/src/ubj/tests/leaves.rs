@@ -17,7 +17,7 @@ fn a_file_that_was_written_in_order_takes_a_word_for_each_run() {
     let mut bytes = Rng::new(1).bytes((6 * LEAF * PAGE + 100 * PAGE + 7) as usize);
     rig.write(file, 0, &bytes);
     let index = || {
-        let by_tag = rig.fs.session().region().allocated().expect("it can be read");
+        let by_tag = rig.fs.session().memory().allocated().expect("it can be read");
         by_tag[usize::from(crate::layout::tag::INDEX.0)]
     };
     let before = index();

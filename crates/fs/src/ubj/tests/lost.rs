@@ -121,7 +121,7 @@ fn a_slot_that_nobody_gives_back_is_told_and_mended() {
     let mut op = session.begin().expect("begun");
     op.lock(&[ilfs::KEY]).expect("locked");
     let mut tx = op.tx().expect("begun");
-    let (at, _) = Where::find(session.region()).expect("read").expect("there is a log");
+    let (at, _) = Where::find(session.memory()).expect("read").expect("there is a log");
     let taken = Change::new(&mut tx, at).take_freed(u64::MAX, 1 << 40).expect("taken");
     tx.commit().expect("committed");
     drop(op);

@@ -30,7 +30,7 @@ fn a_buffer_cache_changes_dirty_blocks_where_they_are_and_the_union_does_not() {
     let ino = rig.create("file");
     let mut bytes = vec![1; 16 * PAGE as usize];
     rig.write(ino, 0, &bytes);
-    let block = || file::block_of(rig.fs.region(), &rig.content(ino), 3).expect("it can be read").expect("in memory");
+    let block = || file::block_of(rig.fs.memory(), &rig.content(ino), 3).expect("it can be read").expect("in memory");
     let mut change = |at: u64, len: usize, with: u8| {
         let before = block();
         rig.write(ino, at, &vec![with; len]);

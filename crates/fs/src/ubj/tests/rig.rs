@@ -130,7 +130,7 @@ impl Rig {
         while heap.walk_blocks(Which::All, &mut cursor, 64, &mut see).expect("it is mapped") {}
         let mut memory = copy.memory.clone();
         placed.iter().for_each(|block| memory[*block as usize..][..BLOCK as usize].fill(0xbd));
-        let region = rig.fs.session().region();
+        let region = rig.fs.session().memory();
         // The epochs of the life that was lost are not used again.
         let (recovered, running) = (copy.epoch, epochs.running + 1000);
         for (n, word) in [(1u64, recovered), (2, running)] {
@@ -151,7 +151,7 @@ impl Rig {
     fn again(self, memory: &[u8], disk: Bytes) -> Rig {
         let map = pram::Mapping::anonymous(memory.len() as u64).expect("memory");
         map.write(0, memory).expect("it is mapped");
-        let region = pram::Region::open(map, Box::new(pram::medium::BATTERY)).expect("a region");
+        let region = pram::Memory::open(map, Box::new(pram::medium::BATTERY)).expect("a region");
         let session = Session::private(region, 64).expect("a session");
         Rig::over(session, RamDisk::with("disk", disk), self.threshold)
     }
@@ -164,7 +164,7 @@ impl Rig {
     }
 
     fn memory(&self) -> Vec<u8> {
-        let region = self.fs.session().region();
+        let region = self.fs.session().memory();
         let mut bytes = vec![0; region.map().len() as usize];
         region.read_bytes(0, &mut bytes).expect("it is mapped");
         bytes
@@ -209,7 +209,7 @@ impl Rig {
     /// The invariants: of the files, of the table of segments, and that each place is live exactly as often as something leads
     /// there, which is once. (`exactly`: at most so often, where memory was lost, or somebody died who wrote.)
     pub fn check(&self, inodes: &[Ino], exactly: bool, what: &str) {
-        let region = self.fs.session().region();
+        let region = self.fs.session().memory();
         let mut places: BTreeMap<Place, (Ino, u64)> = BTreeMap::new();
         let (mut reserved, mut usage) = (0, Vec::new());
         for ino in inodes {

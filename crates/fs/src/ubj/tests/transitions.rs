@@ -21,7 +21,7 @@ fn state(rig: &Rig, ino: Ino) -> Option<State> {
 }
 
 fn block(rig: &Rig, ino: Ino) -> Option<u64> {
-    file::block_of(rig.fs.region(), &rig.content(ino), 3).expect("it can be read")
+    file::block_of(rig.fs.memory(), &rig.content(ino), 3).expect("it can be read")
 }
 
 fn write_back(rig: &Rig) -> u64 {

@@ -115,7 +115,7 @@ fn refuses(fs: &Fs) -> Result<(), String> {
 
 /// Marks what has not changed, which is always allowed.
 fn swell(session: &Session, bytes: u64) -> pram::Result<Outcome> {
-    let region = session.region();
+    let region = session.memory();
     let marks = region.marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
     let at = region.geo.heap();
     marks.mark(at, bytes.min(region.size() - at)).map(|()| Outcome::Nothing)

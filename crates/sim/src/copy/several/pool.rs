@@ -14,7 +14,7 @@ use pram::marks::{Marks, SETS};
 use pram::mem::byte_lock;
 use pram::runtime::SESSIONS;
 use pram::session::{in_use, shared_name, Attach, Exclusive};
-use pram::{Mapping, Medium, MediumKind, Needs, Region, Session};
+use pram::{Mapping, Medium, MediumKind, Memory, Needs, Session};
 use rustix::fs::{flock, fstat, memfd_create, stat, FlockOperation, MemfdFlags};
 use rustix::io::Errno;
 
@@ -94,7 +94,7 @@ impl Pool {
         }
         let inner = TapeMedium(self.tape.clone(), MediumKind::Logged);
         let medium = PlayerMedium { inner, stage: self.stage.clone(), process };
-        let mut region = Region::open(map(&self.region, self.size)?, Box::new(medium))?;
+        let mut region = Memory::open(map(&self.region, self.size)?, Box::new(medium))?;
         region.track(marks);
         let how = Attach { runtime_dir: dir, keys: keys(self.size), role: 0, label: b"" };
         let session = Session::attach(region, exclusive, &how, Some(copy.awaited(true)))?;
@@ -118,7 +118,7 @@ impl Pool {
         let marks = Mapping::file(&self.marks, Marks::bytes(self.size)).map_err(|e| e.to_string())?;
         let marks = Marks::over(marks).map_err(|e| e.to_string())?;
         let region = Mapping::file(&self.region, self.size).map_err(|e| e.to_string())?;
-        let geo = pram::region::Geometry::of(self.size).map_err(|e| e.to_string())?;
+        let geo = pram::memory::Geometry::of(self.size).map_err(|e| e.to_string())?;
         let sabotage = self.sabotage;
         Ok(Box::new(move |process| {
             match sabotage {

@@ -25,12 +25,12 @@ pub struct RawHeader {
     /// Of all constants that fix the layout: a build that would disagree is refused.
     pub fingerprint: u64,
     pub uuid: [u8; 16],
-    /// Bytes of the region: what it may take at most. Changed when it grows, one copy after the other.
+    /// Bytes of the memory: what it may take at most. Changed when it grows, one copy after the other.
     pub size: u64,
     pub slots: u64,
     /// Nanoseconds since the epoch.
     pub created: i64,
-    /// Version of what the layer above keeps in the region.
+    /// Version of what the layer above keeps in the memory.
     pub app_version: u32,
     /// CRC-32C of the bytes before.
     pub crc: u32,
@@ -50,7 +50,7 @@ pub fn fingerprint() -> u64 {
     h
 }
 
-/// What the header says about a region.
+/// What the header says about a memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
     pub uuid: [u8; 16],
@@ -60,7 +60,7 @@ pub struct Info {
 }
 
 pub(super) fn too_short() -> Error {
-    Error::Unusable("the region is too short to hold a header: it is truncated or not a region".into())
+    Error::Unusable("the memory is too short to hold a header: it is truncated or not a memory".into())
 }
 
 pub(super) fn medium_of(raw: &RawHeader) -> Result<MediumKind> {
@@ -68,7 +68,7 @@ pub(super) fn medium_of(raw: &RawHeader) -> Result<MediumKind> {
         .ok_or_else(|| Error::Unusable(format!("medium {} is unknown to this version", raw.medium)))
 }
 
-/// The header of the region in `map`, and where a damaged copy of it lies.
+/// The header of the memory in `map`, and where a damaged copy of it lies.
 pub(super) fn find_header(map: &Mapping) -> Result<(RawHeader, Option<u64>)> {
     match HEADER_AT.map(|at| map.read::<RawHeader>(at).map_err(|_| too_short()).and_then(check_header)) {
         [Ok(a), Ok(b)] if a.as_bytes() == b.as_bytes() => Ok((a, None)),
@@ -99,11 +99,11 @@ pub(super) fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)
     check_size(raw.size)?;
     let geo = Geometry::with(raw.slots)?;
     if geo.groups(raw.size) == 0 || geo.heap() > raw.size {
-        return Err(Error::Unusable("the region's geometry is not one this program makes".into()));
+        return Err(Error::Unusable("the memory's geometry is not one this program makes".into()));
     }
     if map.len() < raw.size {
         return Err(Error::Unusable(format!(
-            "the region is truncated: {} of {} bytes are there; restore it from an image (`conquest restore`)",
+            "the memory is truncated: {} of {} bytes are there; restore it from an image (`conquest restore`)",
             map.len(),
             raw.size
         )));
@@ -112,7 +112,7 @@ pub(super) fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)
     Ok((geo, Info { uuid, medium: medium_of(raw)?, created, app_version }))
 }
 
-/// Makes the closed region in `map` one for the medium `kind`: an image may come from another; was it? Not flushed.
+/// Makes the closed memory in `map` one for the medium `kind`: an image may come from another; was it? Not flushed.
 pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
     let (mut raw, _) = find_header(map)?;
     let other = raw.medium != kind as u32;
@@ -126,7 +126,7 @@ pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
     Ok((examine(map, &raw)?.1, other))
 }
 
-/// Notes in a region that has been made from what an earlier one left, whose memory may have gone on since, which epoch was
+/// Notes in a memory that has been made from what an earlier one left, whose memory may have gone on since, which epoch was
 /// running there, and begins far beyond. Not flushed.
 pub fn begin_life(map: &Mapping) -> Result<()> {
     let at = |root: u64| ROOTS_AT + root * 8;
@@ -136,7 +136,7 @@ pub fn begin_life(map: &Mapping) -> Result<()> {
     map.write(at(EPOCH_ROOT), &(recovered + far).to_le_bytes())
 }
 
-/// Of the region in `map`, whose header is `raw`: the geometry, the segment behind the last one, and the running epoch.
+/// Of the memory in `map`, whose header is `raw`: the geometry, the segment behind the last one, and the running epoch.
 pub fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
     let word = |root: u64| map.read::<u64>(ROOTS_AT + root * 8);
     let groups = groups_in(word(GROUPS_ROOT)?).unwrap_or(0);
@@ -147,7 +147,7 @@ pub fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
 /// has, and seldom the same twice.
 const FAR: u64 = 1 << 40;
 
-/// Notes in a region that has been made from a copy how it stands to that.
+/// Notes in a memory that has been made from a copy how it stands to that.
 pub fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
     for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (COPY_ROOT, 0)] {
         map.write(ROOTS_AT + root * 8, &value.to_le_bytes())?;
@@ -161,7 +161,7 @@ pub(super) fn header_crc(raw: &RawHeader) -> u32 {
 
 fn other_version(found: u32) -> String {
     format!(
-        "the region has format version {found}, this program reads version {VERSION}: copy its files elsewhere with the \
+        "the memory has format version {found}, this program reads version {VERSION}: copy its files elsewhere with the \
          version that made it, and make the pool anew (`conquest format`)"
     )
 }
@@ -171,20 +171,20 @@ pub(super) fn check_header(raw: RawHeader) -> Result<RawHeader> {
     let bad = |why: String| Err(Error::Unusable(why));
     if raw.as_bytes() == RawHeader::new_zeroed().as_bytes() {
         return bad(
-            "the region is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image, \
+            "the memory is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image, \
              `conquest import` from its copy"
                 .into(),
         );
     }
     if raw.magic != MAGIC {
-        return bad("not a Conquest region (wrong magic number)".into());
+        return bad("not a Conquest memory (wrong magic number)".into());
     }
     if raw.crc != header_crc(&raw) && raw.version != VERSION {
         return bad(format!("{}; or its header is damaged", other_version(raw.version)));
     }
     if raw.crc != header_crc(&raw) {
         return bad(
-            "both copies of the region's header are damaged; restore it from an image (`conquest restore`)".into()
+            "both copies of the memory's header are damaged; restore it from an image (`conquest restore`)".into()
         );
     }
     if raw.version != VERSION {
@@ -192,7 +192,7 @@ pub(super) fn check_header(raw: RawHeader) -> Result<RawHeader> {
     }
     if raw.fingerprint != fingerprint() {
         return bad(
-            "the region was laid out by a build with other constants; use that build, or save and restore".into()
+            "the memory was laid out by a build with other constants; use that build, or save and restore".into()
         );
     }
     Ok(raw)

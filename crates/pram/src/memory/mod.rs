@@ -1,4 +1,4 @@
-//! A region: geometry, header, typed access, and the one place that stores to persistent RAM.
+//! A memory: geometry, header, typed access, and the one place that stores to persistent RAM.
 //!
 //! ```text
 //! group 0            header, copy A            4 KiB
@@ -11,7 +11,7 @@
 //!   + 16384          segment table of group n  1024 x 16 B
 //!   + 65536          segments
 //! ```
-//! A group has 64 MiB. The header says how large the region may become at most, and a root word how many groups have been
+//! A group has 64 MiB. The header says how large the memory may become at most, and a root word how many groups have been
 //! *begun*: those have their table. Which of a group's segments have memory its table says (see [`heap`](crate::heap)).
 //! What is in groups that have not been begun is never touched: it has no memory.
 
@@ -43,47 +43,47 @@ use crate::mem::{Mapping, Pod};
 use crate::off::Off;
 use crate::reserve;
 
-/// How a region stands to the copy on disk that it was used with last.
+/// How a memory stands to the copy on disk that it was used with last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The commit that the copy ended with when the region was closed, if that held all of it.
+    /// The commit that the copy ended with when the memory was closed, if that held all of it.
     pub closed: u64,
-    /// The last commit that was begun: a copy that has more was written by another region, or by a newer state of this
+    /// The last commit that was begun: a copy that has more was written by another memory, or by a newer state of this
     /// one. 0 if nobody knows.
     pub begun: u64,
     /// Of the copy.
     pub lineage: u32,
-    /// The checksum of the copy's last record when the region was closed.
+    /// The checksum of the copy's last record when the memory was closed.
     pub tail: u32,
 }
 
-/// Takes the memory that the region in `map` says it has, and no more.
+/// Takes the memory that the memory in `map` says it has, and no more.
 pub fn settle_memory(map: Mapping, kind: MediumKind) -> Result<()> {
-    Region::open(map, Box::new(crate::medium::Ram::like(kind)))?.settle_memory()
+    Memory::open(map, Box::new(crate::medium::Ram::like(kind)))?.settle_memory()
 }
 
 /// Bytes from which on stores go past the caches, where that makes them durable: a few lines are cheaper to write back.
 const MUCH: usize = 512;
-/// A mapped region.
-pub struct Region {
+/// A mapped memory.
+pub struct Memory {
     map: Mapping,
     medium: Box<dyn Medium>,
     needs: Needs,
-    /// What has changed since the last commit, if the region has a copy on disk.
+    /// What has changed since the last commit, if the memory has a copy on disk.
     marks: Option<Marks>,
     pub geo: Geometry,
     pub info: Info,
 }
 
-impl Region {
-    /// Makes `map`, which must be zeroed, into an empty region.
+impl Memory {
+    /// Makes `map`, which must be zeroed, into an empty memory.
     pub fn format(
         map: Mapping,
         medium: Box<dyn Medium>,
         uuid: [u8; 16],
         app_version: u32,
         created: i64,
-    ) -> Result<Region> {
+    ) -> Result<Memory> {
         let size = map.len() / SEGMENT * SEGMENT;
         let geo = Geometry::of(size)?;
         let mut raw = RawHeader {
@@ -100,32 +100,32 @@ impl Region {
         };
         raw.crc = header_crc(&raw);
         let info = Info { uuid, medium: medium.kind(), created, app_version };
-        let mut region = Region { map, needs: medium.needs(), medium, marks: None, geo, info };
-        // 1. Memory for the head. 2. The first group. 3. The header. (Else a region could be opened that has none.)
-        region.take(geo.head(0))?;
-        region.commit_word(region.root(GROUPS_ROOT), groups_word(1))?;
+        let mut memory = Memory { map, needs: medium.needs(), medium, marks: None, geo, info };
+        // 1. Memory for the head. 2. The first group. 3. The header. (Else a memory could be opened that has none.)
+        memory.take(geo.head(0))?;
+        memory.commit_word(memory.root(GROUPS_ROOT), groups_word(1))?;
         for at in HEADER_AT {
-            region.store(at, raw.as_bytes())?;
-            region.persist(at, size_of::<RawHeader>() as u64);
+            memory.store(at, raw.as_bytes())?;
+            memory.persist(at, size_of::<RawHeader>() as u64);
         }
-        region.map.set_len(size.min(GROUP));
-        Ok(region)
+        memory.map.set_len(size.min(GROUP));
+        Ok(memory)
     }
 
-    /// Opens the region in `map`. A damaged header copy is mended from the other.
-    pub fn open(map: Mapping, medium: Box<dyn Medium>) -> Result<Region> {
+    /// Opens the memory in `map`. A damaged header copy is mended from the other.
+    pub fn open(map: Mapping, medium: Box<dyn Medium>) -> Result<Memory> {
         let (good, bad) = find_header(&map)?;
         let (geo, info) = examine(&map, &good)?;
         info.medium.expect(medium.kind())?;
-        let mut region = Region { map, needs: medium.needs(), medium, marks: None, geo, info };
+        let mut memory = Memory { map, needs: medium.needs(), medium, marks: None, geo, info };
         if let Some(at) = bad {
             tracing::warn!("header copy at {at} was damaged; mended from the other");
-            region.store(at, good.as_bytes())?;
-            region.persist(at, size_of::<RawHeader>() as u64);
+            memory.store(at, good.as_bytes())?;
+            memory.persist(at, size_of::<RawHeader>() as u64);
         }
-        let groups = region.mend_groups()?;
-        region.map.set_len(good.size.min(groups * GROUP));
-        Ok(region)
+        let groups = memory.mend_groups()?;
+        memory.map.set_len(good.size.min(groups * GROUP));
+        Ok(memory)
     }
 
     /// How many groups have been begun. If the word is damaged, all up to the last one whose table says anything.
@@ -145,14 +145,14 @@ impl Region {
         Ok(groups)
     }
 
-    /// How long the region in `map` is that others may have added to; for [`Mapping::growing`].
+    /// How long the memory in `map` is that others may have added to; for [`Mapping::growing`].
     pub fn told_len(map: &Mapping) -> u64 {
         let word = |at| map.word(at / 8).map_or(0, |word| word.load(Ordering::Acquire));
         let groups = groups_in(word(ROOTS_AT + GROUPS_ROOT * 8)).unwrap_or(0);
         word(HEADER_AT[0] + SIZE_AT).min(groups * GROUP)
     }
 
-    /// Bytes that the region may take at most: what was said when it was made, or grew.
+    /// Bytes that the memory may take at most: what was said when it was made, or grew.
     pub fn size(&self) -> u64 {
         self.map.atomic64(HEADER_AT[0] + SIZE_AT).map_or(0, |word| word.load(Ordering::Acquire))
     }
@@ -179,7 +179,7 @@ impl Region {
         self.size().min(self.groups() * GROUP) / SEGMENT
     }
 
-    /// Where the region has anything that counts: all but undo logs, and segments that have no memory.
+    /// Where the memory has anything that counts: all but undo logs, and segments that have no memory.
     pub fn held(&self) -> Result<Vec<Range<u64>>> {
         self.held_but(&[Meta::Absent])
     }
@@ -260,18 +260,18 @@ impl Region {
         Ok(())
     }
 
-    /// The size and medium that a region's header at the start of `bytes` ([`HEADERS`] are enough) claims, if it is one.
+    /// The size and medium that a memory's header at the start of `bytes` ([`HEADERS`] are enough) claims, if it is one.
     pub fn probe(bytes: &[u8]) -> Result<(u64, MediumKind)> {
         let raw = header_in(bytes)?;
         Ok((raw.size, medium_of(&raw)?))
     }
 
-    /// Do these bytes, the first ones of a file, say that it is a region, whatever its version and however damaged?
+    /// Do these bytes, the first ones of a file, say that it is a memory, whatever its version and however damaged?
     pub fn is_one(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC) || header_in(bytes).is_ok()
     }
 
-    /// From now on stores are marked. Before anybody works with the region.
+    /// From now on stores are marked. Before anybody works with the memory.
     pub fn track(&mut self, marks: Marks) {
         self.marks = Some(marks);
     }
@@ -304,7 +304,7 @@ impl Region {
         waited
     }
 
-    /// Between two steps that are not stores to the region.
+    /// Between two steps that are not stores to the memory.
     #[cold]
     pub fn step(&self) {
         self.medium.stepped();
@@ -457,12 +457,12 @@ impl Region {
         Ok(())
     }
 
-    /// From here on the region is not what a copy holds.
+    /// From here on the memory is not what a copy holds.
     pub(crate) fn forget_copy(&self) -> Result<()> {
         self.note(COPY_ROOT, 0)
     }
 
-    /// How the region stands to its copy.
+    /// How the memory stands to its copy.
     pub fn standing(&self) -> Result<Standing> {
         let word = |n| self.load(self.root(n));
         let lineage = word(LINEAGE_ROOT)?;

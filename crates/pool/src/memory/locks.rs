@@ -1,4 +1,4 @@
-//! The locks on a region's file, or the image's: who is attached, and nobody attaches while something takes its place.
+//! The locks on a memory's file, or the image's: who is attached, and nobody attaches while something takes its place.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use super::map::open_failed;
 use super::marks;
 use conquest_fs::error::{Error, Result};
 
-/// Keeps all from attaching to the region whose locks are at `path`, if there is one; fails if anybody has. Who comes
+/// Keeps all from attaching to the memory whose locks are at `path`, if there is one; fails if anybody has. Who comes
 /// meanwhile waits.
 pub fn hold_unused(path: &Path) -> Result<Option<Exclusive>> {
     loop {
@@ -47,7 +47,7 @@ pub fn hold_unmade(dir: &Path) -> std::io::Result<Option<Unmade>> {
     }
 }
 
-/// Waits for those who attach to a region or replace it, whose locks are in `file`, unless `check` says that it is no use.
+/// Waits for those who attach to a memory or replace it, whose locks are in `file`, unless `check` says that it is no use.
 pub fn hold(file: fs::File, path: &Path, check: impl FnOnce() -> Result<()>) -> Result<Exclusive> {
     let again = file.try_clone().map_err(|e| Error::host(path, &e))?;
     if let Some(held) = Exclusive::try_over(file.into())? {
@@ -58,13 +58,13 @@ pub fn hold(file: fs::File, path: &Path, check: impl FnOnce() -> Result<()>) -> 
     Ok(Exclusive::over(again.into())?)
 }
 
-/// May the region in a file, all of which is right, take the place of what is there?
+/// May the memory in a file, all of which is right, take the place of what is there?
 pub type Check<'a> = &'a mut dyn FnMut(&fs::File) -> Result<()>;
 
-/// What is done before the region at `path`, of the pool `old`, is lost, in order:
-/// 1. Nobody attaches any more: what they change in a region that is gone would vanish. Who comes later finds the new one.
+/// What is done before the memory at `path`, of the pool `old`, is lost, in order:
+/// 1. Nobody attaches any more: what they change in a memory that is gone would vanish. Who comes later finds the new one.
 /// 2. The new one is looked at, if it is a file.
-/// 3. The marks go, those of the old region and any that were left of one whose file had the new one's number: they would
+/// 3. The marks go, those of the old memory and any that were left of one whose file had the new one's number: they would
 ///    say of the new one that its copy holds it.
 pub fn clear_for<'a>(
     path: &'a Path,
@@ -83,7 +83,7 @@ pub fn clear_for<'a>(
     }
 }
 
-/// Fails if any process works on the region whose locks are at `path`.
+/// Fails if any process works on the memory whose locks are at `path`.
 pub fn refuse_attached(path: &Path) -> Result<()> {
     match are_attached(path)? {
         true => Err(in_use(path)),

@@ -8,15 +8,15 @@ use exraid::disk::what_is_on;
 use pram::dax::{self, Dax};
 use pram::medium::{BATTERY, LOGGED};
 use pram::mem::Sync;
-use pram::region::HEADERS;
-use pram::{Mapping, Medium, Region};
+use pram::memory::HEADERS;
+use pram::{Mapping, Medium, Memory};
 use rustix::io::Errno;
 
 use super::shared::region_size;
 use crate::medium::MediumKind;
 use conquest_fs::error::{Error, Result};
 
-/// A file or device that is to become a region: open, of its size; a file without memory yet.
+/// A file or device that is to become a memory: open, of its size; a file without memory yet.
 pub struct Made {
     pub map: Mapping,
     pub medium: Box<dyn Medium>,
@@ -38,13 +38,13 @@ pub fn device(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Option
 pub fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> Result<Mapping> {
     match medium {
         MediumKind::Battery | MediumKind::Logged => {
-            Mapping::growing(file, len, Sync::No, Region::told_len).map_err(mapping_failed)
+            Mapping::growing(file, len, Sync::No, Memory::told_len).map_err(mapping_failed)
         }
         MediumKind::Dax => dax::map(file, len).map_err(named(path)),
     }
 }
 
-/// Maps the region in a file that is there for this process alone: what is stored there stays with it.
+/// Maps the memory in a file that is there for this process alone: what is stored there stays with it.
 pub fn map_private(file: &fs::File, path: &Path) -> Result<Mapping> {
     let size = region_size(file, path)?;
     Mapping::file_private(file, size).map_err(|e| Error::host(path, &e.into()))
@@ -58,7 +58,7 @@ pub fn medium_of(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Box
     })
 }
 
-/// An error of the layer below, with the region's path.
+/// An error of the layer below, with the memory's path.
 pub fn named(path: &Path) -> impl Fn(pram::Error) -> Error + '_ {
     move |e| Error::Pool(format!("{}: {e}", path.display()))
 }
@@ -82,7 +82,7 @@ pub fn refuse_data(path: &Path, force: bool) -> Result<()> {
     let file = fs::File::open(path).map_err(|e| open_failed(path, &e))?;
     let mut header = [0; HEADERS];
     let read = file.read_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
-    if Region::is_one(&header[..read]) {
+    if Memory::is_one(&header[..read]) {
         return if force { Ok(()) } else { Err(holds_a_pool(path)) };
     }
     match what_is_on(path, &file).map_err(|e| Error::Pool(e.to_string()))? {

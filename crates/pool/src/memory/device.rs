@@ -1,13 +1,13 @@
-//! A DAX device as a region: it stays what it is, and is overwritten in place.
+//! A DAX device as a memory: it stays what it is, and is overwritten in place.
 
 use std::fs;
 use std::path::Path;
 
 use backing::save::{Content, Progress};
 use pram::dax;
-use pram::region::HEADERS;
+use pram::memory::HEADERS;
 use pram::session::Exclusive;
-use pram::Region;
+use pram::Memory;
 
 use super::locks;
 use super::map::{device, holds_a_pool, map_file, medium_of, open_both, Made};
@@ -41,12 +41,12 @@ fn take_device(file: fs::File, path: &Path, device: dax::Device, size: u64, forc
         )));
     }
     let size = if size == 0 { device.size } else { size / device.align * device.align };
-    pram::region::Geometry::of(size)?;
+    pram::memory::Geometry::of(size)?;
     let map = map_file(&file, path, MediumKind::Dax, size)?;
     if !force && !map.is_zero(0, HEADERS as u64)? {
         let mut header = [0; HEADERS];
         map.copy_out(0, &mut header)?;
-        return Err(match Region::is_one(&header) {
+        return Err(match Memory::is_one(&header) {
             true => holds_a_pool(path),
             false => Error::Pool(format!("{} holds data; to lose that, use --force", path.display())),
         });
@@ -61,7 +61,7 @@ fn take_device(file: fs::File, path: &Path, device: dax::Device, size: u64, forc
     Ok(Made { map, medium, file })
 }
 
-/// From here on there is no region in the device at `path`.
+/// From here on there is no memory in the device at `path`.
 pub fn clear(path: &Path) -> Result<()> {
     let file = open_both(path)?;
     let Some(device) = device(&file, path, MediumKind::Dax)? else { return Ok(()) };
@@ -73,7 +73,7 @@ pub fn clear(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Overwrites the device at `path`, the region of the pool `old`, from an image. Until what is returned too is dropped nobody
+/// Overwrites the device at `path`, the memory of the pool `old`, from an image. Until what is returned too is dropped nobody
 /// attaches to it.
 pub fn restore_device(
     image: &Path,

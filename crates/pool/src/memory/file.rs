@@ -1,4 +1,4 @@
-//! The region's file or device: making it, finding it, opening it.
+//! The memory's file or device: making it, finding it, opening it.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -9,9 +9,9 @@ use backing::log::Identity;
 use backing::save::{is_at, Content, Progress};
 use backing::{import, Copy, Disks};
 use exraid::duplex::Duplex;
-use pram::region::HEADERS;
+use pram::memory::HEADERS;
 use pram::session::Exclusive;
-use pram::Region;
+use pram::Memory;
 
 use super::locks::{self, hold, Check};
 use super::map::{device, map_file, medium_of, named, open_both, open_failed, refuse_data, Made};
@@ -25,7 +25,7 @@ use conquest_fs::layout;
 /// content never, but in the file of the pool that is replaced.
 pub fn refuse_target(path: &Path, size: u64, force: bool, is_own: bool) -> Result<()> {
     if size > 0 {
-        pram::region::Geometry::of(size)?;
+        pram::memory::Geometry::of(size)?;
     }
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     if found.is_dir() {
@@ -38,7 +38,7 @@ pub fn refuse_target(path: &Path, size: u64, force: bool, is_own: bool) -> Resul
     }
 }
 
-/// Makes the file that is to be the region at `path`, beside what is there.
+/// Makes the file that is to be the memory at `path`, beside what is there.
 pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
     let found = fs::metadata(path).ok();
     if found.as_ref().is_some_and(|found| found.file_type().is_char_device()) {
@@ -48,7 +48,7 @@ pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
         return Err(Error::Pool(format!("{} is no regular file; give a file or a DAX device", path.display())));
     }
     let size = if size == 0 { found.map_or(0, |found| found.len()) } else { size } / pram::SEGMENT * pram::SEGMENT;
-    pram::region::Geometry::of(size)?;
+    pram::memory::Geometry::of(size)?;
     let file = make_beside(path)?;
     file.set_len(size).map_err(|e| no_room(path, size, &e))?;
     refuse_too_much(&file, path, size)?;
@@ -59,7 +59,7 @@ pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
     Ok(Made { map: map_file(&file, path, medium, size)?, medium: medium_of(&file, path, medium)?, file })
 }
 
-/// Makes the file that is to be the region at `path`, empty, which nobody else makes.
+/// Makes the file that is to be the memory at `path`, empty, which nobody else makes.
 pub fn make_beside(path: &Path) -> Result<fs::File> {
     let beside = beside_region(path);
     let _ = fs::remove_file(&beside);
@@ -99,17 +99,17 @@ fn no_room(path: &Path, size: u64, e: &std::io::Error) -> Error {
     ))
 }
 
-/// The region, and its file.
-pub fn format_region(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> Result<(Region, fs::File)> {
-    let region = Region::format(made.map, made.medium, uuid, version, pram::clock::precise()).map_err(|e| match e {
+/// The memory, and its file.
+pub fn format_region(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> Result<(Memory, fs::File)> {
+    let memory = Memory::format(made.map, made.medium, uuid, version, pram::clock::precise()).map_err(|e| match e {
         pram::Error::Host { errno, .. } => no_room(path, 0, &errno.into()),
         e => e.into(),
     })?;
-    backing::note_new(&region)?;
-    Ok((region, made.file))
+    backing::note_new(&memory)?;
+    Ok((memory, made.file))
 }
 
-/// Makes the file that is to be the region at `path` from an image, beside what is there.
+/// Makes the file that is to be the memory at `path` from an image, beside what is there.
 pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
     let beside = beside_region(path);
     let content = backing::save::restore_beside(image, path, &beside, medium.into(), progress)?;
@@ -121,8 +121,8 @@ pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: P
     Ok(content)
 }
 
-/// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch. Where `check` refuses the file
-/// that is to be the region, what is there stays.
+/// Makes the memory at `path` from a copy; the instant that it is of, nanoseconds since the epoch. Where `check` refuses the file
+/// that is to be the memory, what is there stays.
 pub fn import(
     disks: &Disks,
     id: Identity,
@@ -142,7 +142,7 @@ pub fn import(
     Ok(import::file(disks, id, path, medium.into(), way, progress)?.time)
 }
 
-/// Is there no region at `path`: no file, or a DAX device, which is always there, without a header?
+/// Is there no memory at `path`: no file, or a DAX device, which is always there, without a header?
 pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
     if !path.exists() {
         return Ok(true);
@@ -154,22 +154,22 @@ pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
     }
 }
 
-/// Of which pool the region at `path` is.
+/// Of which pool the memory at `path` is.
 pub fn uuid_at(path: &Path, medium: MediumKind) -> Result<[u8; 16]> {
     let file = open_both(path)?;
     Ok(map_region(&file, path, path, medium)?.info.uuid)
 }
 
-/// A region that is to be attached to, while nobody else attaches.
+/// A memory that is to be attached to, while nobody else attaches.
 pub struct Opened {
-    pub region: Region,
+    pub memory: Memory,
     pub exclusive: Exclusive,
     pub copy: Option<Copy>,
     /// Where that lies, if in regions.
     pub duplex: Option<Arc<Duplex>>,
 }
 
-/// Opens and maps the region at `path`, of the pool at `dir`; again if it was replaced before it could be locked. `None` if
+/// Opens and maps the memory at `path`, of the pool at `dir`; again if it was replaced before it could be locked. `None` if
 /// another pool takes the place of this one.
 pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option<Opened>> {
     loop {
@@ -181,8 +181,8 @@ pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option
             return Ok(None);
         }
         if is_at(&exclusive, path)? {
-            let region = map_region(&file, path, dir, medium)?;
-            return Ok(Some(Opened { region, exclusive, copy: None, duplex: None }));
+            let memory = map_region(&file, path, dir, medium)?;
+            return Ok(Some(Opened { memory: memory, exclusive, copy: None, duplex: None }));
         }
     }
 }
@@ -194,7 +194,7 @@ fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
     })
 }
 
-/// What can be done where the region of the pool at `dir` is not there.
+/// What can be done where the memory of the pool at `dir` is not there.
 pub fn missing(path: &Path, dir: &Path) -> Error {
     Error::Pool(format!(
         "the pool's persistent RAM {} is missing; put it back, make it from the pool's copy on disk with `conquest import {1}`, or from an \
@@ -204,22 +204,22 @@ pub fn missing(path: &Path, dir: &Path) -> Error {
     ))
 }
 
-fn map_region(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<Region> {
+fn map_region(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<Memory> {
     let size = match device(file, path, medium)? {
         Some(device) => device.size,
         None => probe(file, path, dir, medium)?,
     };
     let map = map_file(file, path, medium, size)?;
     map.advise_huge();
-    Region::open(map, medium_of(file, path, medium)?).map_err(named(path))
+    Memory::open(map, medium_of(file, path, medium)?).map_err(named(path))
 }
 
-/// The size of the region in `file`, by its header.
+/// The size of the memory in `file`, by its header.
 fn probe(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<u64> {
     let found = file.metadata().map_err(|e| Error::host(path, &e))?.len();
     let mut header = vec![0; HEADERS.min(found as usize)];
     file.read_exact_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
-    let (size, kind) = Region::probe(&header).map_err(named(path))?;
+    let (size, kind) = Memory::probe(&header).map_err(named(path))?;
     kind.expect(medium.into()).map_err(named(path))?;
     if found < size {
         return Err(Error::Pool(format!(
@@ -231,13 +231,13 @@ fn probe(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result
     Ok(size)
 }
 
-pub fn refuse_other_version(region: &pram::Region) -> Result<()> {
-    if region.info.app_version == layout::VERSION {
+pub fn refuse_other_version(memory: &pram::Memory) -> Result<()> {
+    if memory.info.app_version == layout::VERSION {
         return Ok(());
     }
     Err(Error::Pool(format!(
         "the pool has file system version {}, this program reads version {}",
-        region.info.app_version,
+        memory.info.app_version,
         layout::VERSION
     )))
 }

@@ -1,4 +1,4 @@
-//! The marks of a region in shared memory: what of it has changed since the last commit to its copy.
+//! The marks of a memory in shared memory: what of it has changed since the last commit to its copy.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -17,10 +17,10 @@ use conquest_fs::error::{Error, Result};
 /// Bytes of marks that are read at a time.
 const PIECE: usize = 64 << 10;
 
-/// Where the marks of the region at `region` lie.
-pub fn beside(region: &Path) -> Option<PathBuf> {
-    let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
-    Some(region.with_file_name(format!("{name}-marks")))
+/// Where the marks of the memory at `memory` lie.
+pub fn beside(memory: &Path) -> Option<PathBuf> {
+    let name = memory.file_name()?.to_str()?.strip_suffix("-region")?;
+    Some(memory.with_file_name(format!("{name}-marks")))
 }
 
 /// What the files of a pool in shared memory are called that has these marks.
@@ -79,13 +79,13 @@ pub fn read_out(marks: &Path, owner: u32) -> Result<Marks> {
     Ok(Marks::over(memory)?)
 }
 
-/// Does the copy of the region whose processes lock `lock` hold everything, as its marks say?
+/// Does the copy of the memory whose processes lock `lock` hold everything, as its marks say?
 pub fn is_copied(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
     let (marks, all_copied) = open(marks, lock.metadata().map_err(|e| Error::host(marks, &e))?.uid())?;
     Ok(all_copied && Copy::is_known(&marks, id)?)
 }
 
-/// Removes the marks of the region of the pool whose processes would lock `lock`, where none is attached, and what killed
+/// Removes the marks of the memory of the pool whose processes would lock `lock`, where none is attached, and what killed
 /// ones have left.
 pub fn forget(lock: impl AsFd, uuid: &[u8; 16]) {
     if let Ok(marks) = shared::path(lock, uuid, "marks") {

@@ -1,4 +1,4 @@
-//! Files in shared memory: the region of a pool on `logged`, and what is named beside it.
+//! Files in shared memory: the memory of a pool on `logged`, and what is named beside it.
 //!
 //! Anybody may make files there, so only those of the pool's owner, or root's, count.
 
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 use backing::save::is_at;
 use pram::mem::Sync;
-use pram::region::HEADERS;
-use pram::{session, Mapping, Region};
+use pram::memory::HEADERS;
+use pram::{session, Mapping, Memory};
 use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::paths::{IMAGE, RUNTIME_DIR};
 use conquest_fs::error::{Error, Result};
 
-/// The path in shared memory of what belongs to the pool whose processes lock `lock`: its `region` or `marks`.
+/// The path in shared memory of what belongs to the pool whose processes lock `lock`: its `memory` or `marks`.
 pub fn path(lock: impl AsFd, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
     let stat = rustix::fs::fstat(lock).map_err(|errno| Error::Host { what: "the pool's locks".into(), errno })?;
     Ok(Path::new(RUNTIME_DIR).join(format!("{}-{what}", session::shared_name(uuid, &stat))))
 }
 
-/// Where the region of the pool in `dir` is.
+/// Where the memory of the pool in `dir` is.
 pub fn region_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
     match rustix::fs::stat(dir.join(IMAGE)) {
         Ok(stat) => Path::new(RUNTIME_DIR).join(format!("{}-region", session::shared_name(uuid, &stat))),
@@ -86,13 +86,13 @@ pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<fs::File> {
     }
 }
 
-/// A region that is being made. While its maker has it, it counts as one that will be finished.
+/// A memory that is being made. While its maker has it, it counts as one that will be finished.
 pub struct NewRegion<R> {
     pub filled: R,
     pub file: fs::File,
 }
 
-/// The same for a region, which `fill` fills by writing: what finds no room there is told, and what is not written takes no
+/// The same for a memory, which `fill` fills by writing: what finds no room there is told, and what is not written takes no
 /// memory.
 pub fn make_region<R>(
     path: &Path,
@@ -129,17 +129,17 @@ pub fn total_at(path: &Path) -> Option<u64> {
     total(&file)
 }
 
-/// Maps a region in shared memory, which may become larger than the `len` bytes that it has.
+/// Maps a memory in shared memory, which may become larger than the `len` bytes that it has.
 pub fn map_region(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
-    let mapped = Mapping::growing(file, len, Sync::No, Region::told_len);
+    let mapped = Mapping::growing(file, len, Sync::No, Memory::told_len);
     mapped.map_err(|errno| Error::Host { what: format!("mapping {}", path.display()), errno })
 }
 
-/// Bytes of the region in `file`, as its header says, if all of them are there.
+/// Bytes of the memory in `file`, as its header says, if all of them are there.
 pub fn region_size(file: &fs::File, path: &Path) -> Result<u64> {
     let mut header = [0; HEADERS];
     let read = file.read_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
-    let (size, _) = Region::probe(&header[..read])?;
+    let (size, _) = Memory::probe(&header[..read])?;
     let found = file.metadata().map_err(|e| Error::host(path, &e))?.len();
     match found < size {
         true => Err(Error::Pool(format!("it has {found} bytes, should have {size}"))),

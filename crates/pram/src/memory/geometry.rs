@@ -1,4 +1,4 @@
-//! Where the parts of a region lie: nothing is where it is because of the region's size, so a region that grows moves
+//! Where the parts of a memory lie: nothing is where it is because of the memory's size, so a memory that grows moves
 //! nothing.
 
 use std::ops::Range;
@@ -12,15 +12,15 @@ pub const SEGMENT: u64 = 64 << 10;
 pub use crate::mem::GROUP;
 /// Segments of a group.
 pub const PER_GROUP: u64 = GROUP / SEGMENT;
-/// Smallest region.
+/// Smallest memory.
 pub const MIN_SIZE: u64 = 1 << 20;
-/// Largest region: offsets have 47 bits, which leaves 17 for whoever packs them.
+/// Largest memory: offsets have 47 bits, which leaves 17 for whoever packs them.
 pub const MAX_SIZE: u64 = 1 << 47;
 /// Number of root words.
 pub const ROOTS: u64 = 1024;
 /// The root word that says whether the last process left properly: 0 closed, 1 open.
 pub const OPEN_ROOT: u64 = ROOTS - 1;
-/// The root word that names the commit which the copy on disk was of when the region was closed, with nothing changed
+/// The root word that names the commit which the copy on disk was of when the memory was closed, with nothing changed
 /// since; else 0.
 pub const COPY_ROOT: u64 = ROOTS - 2;
 /// The root word that counts the commits to the copy which have been begun.
@@ -29,7 +29,7 @@ pub(super) const BEGUN_ROOT: u64 = ROOTS - 3;
 pub const LINEAGE_ROOT: u64 = ROOTS - 4;
 /// The root word with the running epoch.
 pub const EPOCH_ROOT: u64 = ROOTS - 5;
-/// The root word with the epoch that was running in what the region was made from, when its memory was lost; 0: never.
+/// The root word with the epoch that was running in what the memory was made from, when its memory was lost; 0: never.
 pub const RECOVERED_ROOT: u64 = ROOTS - 6;
 /// The root word with the number of groups that have been begun, and in its upper half the complement of that.
 pub const GROUPS_ROOT: u64 = ROOTS - 7;
@@ -50,26 +50,26 @@ pub(super) const MAX_SLOTS: u64 = 64;
 // Of a group that is not the first, only the first segment is not the heap's.
 const _: () = assert!(SLOTS_AT <= SEGMENT && GROUP % SEGMENT == 0);
 
-/// Where the parts of a region lie.
+/// Where the parts of a memory lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Transaction slots: chosen when the region is made.
+    /// Transaction slots: chosen when the memory is made.
     pub slots: u64,
     /// The first segment of the heap; in every other group it is the second one.
     pub first: u64,
 }
 
 impl Geometry {
-    /// The geometry of a new region of `size` bytes.
+    /// The geometry of a new memory of `size` bytes.
     pub fn of(size: u64) -> Result<Geometry> {
         check_size(size)?;
         Geometry::with((size / (512 << 10)).clamp(2, MAX_SLOTS))
     }
 
-    /// The geometry of a region with so many slots.
+    /// The geometry of a memory with so many slots.
     pub(super) fn with(slots: u64) -> Result<Geometry> {
         if !(1..=MAX_SLOTS).contains(&slots) {
-            return Err(Error::Unusable(format!("the region's header says that it has {slots} slots: it is damaged")));
+            return Err(Error::Unusable(format!("the memory's header says that it has {slots} slots: it is damaged")));
         }
         Ok(Geometry { slots, first: (SLOTS_AT + slots * SLOT).div_ceil(SEGMENT) })
     }
@@ -119,7 +119,7 @@ impl Geometry {
         segments.saturating_sub(segments.div_ceil(PER_GROUP)).saturating_sub(self.first - 1)
     }
 
-    /// Groups that a region of `size` bytes can have: one that has room for its table and a segment.
+    /// Groups that a memory of `size` bytes can have: one that has room for its table and a segment.
     pub fn groups(&self, size: u64) -> u64 {
         match size % GROUP >= 2 * SEGMENT {
             true => size / GROUP + 1,
@@ -136,7 +136,7 @@ impl Geometry {
     }
 }
 
-/// Fails unless a region can have `size` bytes.
+/// Fails unless a memory can have `size` bytes.
 pub fn check_size(size: u64) -> Result<()> {
     if size < MIN_SIZE {
         return Err(Error::Unusable(format!(

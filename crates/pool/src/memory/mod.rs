@@ -2,10 +2,10 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`file`] | making, finding and opening the region's file, or a device in its place |
+//! | [`file`] | making, finding and opening the memory's file, or a device in its place |
 //! | [`device`] | a DAX device, overwritten in place |
-//! | [`shared`] | files in shared memory: names, owners, making a region there |
-//! | [`marks`] | what of a region its copy lacks, in shared memory beside it |
+//! | [`shared`] | files in shared memory: names, owners, making a memory there |
+//! | [`marks`] | what of a memory its copy lacks, in shared memory beside it |
 //! | [`locks`] | who is attached, and that nobody attaches meanwhile |
 //! | [`map`] | opening and mapping as the medium demands |
 
