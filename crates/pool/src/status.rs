@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use exraid::duplex::{MemberStatus, State};
 use pram::blocks::BLOCK;
 use pram::heap::{Meta, CLASSES};
-use pram::SEGMENT;
+use pram::CHUNK;
 use serde::Serialize;
 
 use super::disks::look::{self, DiskStatus, RegionStatus, SegmentStatus};
@@ -352,7 +352,7 @@ impl Pool {
         let close: u64 = heap.iter().map(HeapStatus::needs).sum();
         let segments: u64 = heap.iter().map(|h| h.segments).sum();
         let session = self.fs.session();
-        let (size, used) = (session.memory().size(), segments * SEGMENT);
+        let (size, used) = (session.memory().size(), segments * CHUNK);
         let epochs = session.epochs()?;
         let look::Told { disks, regions } = self.disks_status();
         let mut status = Status {
@@ -363,7 +363,7 @@ impl Pool {
             write_back: self.fs.memory().write_back(),
             size,
             used,
-            free: (session.memory().geo.heap_segments(size) * SEGMENT).saturating_sub(used),
+            free: (session.memory().geo.heap_chunks(size) * CHUNK).saturating_sub(used),
             taken: session.heap().taken(),
             host_full: session.is_host_full(),
             inodes: self.fs.count_inodes()?,
@@ -454,7 +454,7 @@ impl Pool {
     fn heap_status(&self) -> Result<Vec<HeapStatus>> {
         let region = self.fs.session().memory();
         let mut found = std::collections::BTreeMap::<(u8, u64), (u64, u64)>::new();
-        for s in region.segments() {
+        for s in region.chunks() {
             let meta = region.meta(s)?;
             let (tag, size, objects, segments) = match (meta.sharers(), meta) {
                 (Some((tag, class)), _) => {
@@ -465,7 +465,7 @@ impl Pool {
                     }
                     (tag, u64::from(c.size), objects, 1)
                 }
-                (_, Meta::RunHead { tag, len }) => (tag, u64::from(len) * SEGMENT, 1, u64::from(len)),
+                (_, Meta::RunHead { tag, len }) => (tag, u64::from(len) * CHUNK, 1, u64::from(len)),
                 _ => continue,
             };
             let sum = found.entry((tag.0, size)).or_default();

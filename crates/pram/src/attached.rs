@@ -13,7 +13,7 @@ use crate::runtime::{SessionInfo, SESSION_REC};
 use crate::session::shared_name;
 
 /// The processes that hold a lock of `lock`, the file whose locks say who is attached to the memory with this UUID, as
-/// its runtime segment in `runtime_dir` lists them. A process that is being killed holds its lock until it has closed
+/// its runtime file in `runtime_dir` lists them. A process that is being killed holds its lock until it has closed
 /// all files. Of one that comes or goes at this moment the answer may be wrong.
 pub fn processes(lock: impl AsFd, uuid: &[u8; 16], runtime_dir: &Path) -> Result<Vec<SessionInfo>> {
     let stat = rustix::fs::fstat(&lock).map_err(Error::host("the memory's locks"))?;

@@ -1,4 +1,4 @@
-//! What processes tell the one that caches: a ring of events in the runtime segment.
+//! What processes tell the one that caches: a ring of events in the runtime file.
 //!
 //! One session at a time watches: it is the mount of the pool, whose kernel caches; processes that work on the memory
 //! directly cache nothing. A publisher writes an event and waits until the watcher has acted on it, so that nobody who

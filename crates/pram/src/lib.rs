@@ -10,10 +10,10 @@
 //! | [`medium`] | what keeps the memory: when a store is durable |
 //! | [`dax`] | the medium for persistent memory behind the processor's caches |
 //! | [`memory`] | geometry, header, typed access; the one place that stores to persistent RAM |
-//! | [`heap`] | 64 KiB segments, size classes, whole-segment runs; typed objects |
+//! | [`heap`] | 64 KiB chunks, size classes, whole-chunk runs; typed objects |
 //! | [`blocks`] | blocks of 4 KiB beside the objects, whose content no copy holds; transfers between them and devices |
 //! | [`tx`] | transactions: undo log in persistent slots |
-//! | [`runtime`] | the shared segment that does not persist: sessions, slots, locks, references |
+//! | [`runtime`] | the shared file that does not persist: sessions, slots, locks, references |
 //! | [`reserve`] | room for a memory's file, all of it at once |
 //! | [`session`] | an attached process: operations, optimistic reads, death of others |
 //! | [`attached`] | who is attached, for those who are not |
@@ -59,7 +59,7 @@ pub use error::{Error, Result};
 pub use heap::{Block, Tag};
 pub use medium::{Medium, MediumKind, Needs};
 pub use mem::{Mapping, Pod};
-pub use memory::{Memory, SEGMENT};
+pub use memory::{Memory, CHUNK};
 pub use off::Off;
 pub use runtime::Sequence;
 pub use session::{Backing, Op, Session};

@@ -53,7 +53,7 @@ const NOTES: u64 = 1024;
 const PARTS: u64 = HEADER;
 const PART: u64 = 512 << 10;
 /// Groups whose blocks are in one page.
-const CHUNK: u64 = 64;
+const SETS_TOGETHER: u64 = 64;
 /// Pages, and blocks, of a group.
 const GROUP_PAGES: u64 = GROUP / PAGE;
 const GROUP_BLOCKS: u64 = GROUP_PAGES / BLOCK;
@@ -65,8 +65,9 @@ const LINES: u64 = PAGES + SETS * GROUP_PAGES / 8;
 const LINE_WORDS: u64 = SETS * 8;
 /// Bytes of a part that are used.
 const USED: u64 = LINES + GROUP_PAGES * LINE_WORDS;
-const _: () =
-    assert!(USED <= PART && GROUP_BLOCKS <= 64 && CHUNK * SETS * 8 <= TRACE && TRACE + GROUP_PAGES / 8 <= PAGES);
+const _: () = assert!(
+    USED <= PART && GROUP_BLOCKS <= 64 && SETS_TOGETHER * SETS * 8 <= TRACE && TRACE + GROUP_PAGES / 8 <= PAGES
+);
 
 /// The marks of a memory.
 pub struct Marks {
@@ -387,7 +388,7 @@ fn bits_of(mut bits: u64) -> impl Iterator<Item = u64> {
 #[inline]
 fn block_word(set: u64, block: u64) -> u64 {
     let group = block / GROUP_BLOCKS;
-    PARTS + group / CHUNK * CHUNK * PART + (group % CHUNK * SETS + set) * 8
+    PARTS + group / SETS_TOGETHER * SETS_TOGETHER * PART + (group % SETS_TOGETHER * SETS + set) * 8
 }
 
 #[inline]

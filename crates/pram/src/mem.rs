@@ -569,7 +569,7 @@ fn bad_address(off: u64, len: u64) -> Error {
     Error::BadAddress { off, len }
 }
 
-/// Bytes per group: segments and, in the first of them, their part of the segment table.
+/// Bytes per group: chunks and, in the first of them, their part of the chunk table.
 pub const GROUP: u64 = 64 << 20;
 /// Bytes per cache line.
 pub const LINE: u64 = 64;

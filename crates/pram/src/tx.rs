@@ -30,7 +30,7 @@ use crate::blocks::{Descriptor, BLOCK};
 use crate::error::{Error, Result};
 use crate::heap::{Block, Heap, Tag, BLOCKS};
 use crate::mem::Pod;
-use crate::memory::{Memory, SEGMENT, SLOT};
+use crate::memory::{Memory, CHUNK, SLOT};
 use crate::off::Off;
 use crate::random;
 use crate::runtime::Runtime;
@@ -231,7 +231,7 @@ impl<'o> Tx<'o> {
         self.rt.count_blocks(self.slot, 1);
         self.init(self.memory.block(block)?, &Descriptor { place: 0, epoch, owner })?;
         self.rt.count_unplaced(1);
-        self.rt.add_unplaced(block / SEGMENT);
+        self.rt.add_unplaced(block / CHUNK);
         self.noted += 1;
         Ok(block)
     }
@@ -256,7 +256,7 @@ impl<'o> Tx<'o> {
         self.placed = true;
         self.unplaced += i64::from(place == 0) - i64::from(before == 0);
         if place == 0 {
-            self.rt.add_unplaced(block / SEGMENT);
+            self.rt.add_unplaced(block / CHUNK);
         }
         Ok(())
     }
@@ -301,7 +301,7 @@ impl<'o> Tx<'o> {
         self.memory.persist(at.raw(), size_of::<Descriptor>() as u64);
         self.rt.count_unplaced(i64::from(place != 0));
         self.noted += i64::from(place != 0);
-        self.rt.add_unplaced(block / SEGMENT);
+        self.rt.add_unplaced(block / CHUNK);
         Ok(())
     }
 

@@ -135,12 +135,12 @@ fn play(session: &Session, n: usize, step: Step) -> pram::Result<()> {
 fn sweep(session: &Session) -> Result<(), String> {
     let region = session.memory();
     let linked = region.load(region.root(ROOT)).map_err(text)?;
-    let tables = || region.segments().filter_map(|n| region.block_table(n).ok()).collect::<Vec<u64>>();
+    let tables = || region.chunks().filter_map(|n| region.block_table(n).ok()).collect::<Vec<u64>>();
     let (in_use, mut expected) = (tables(), 0);
-    for segment in region.segments() {
+    for segment in region.chunks() {
         let Some((_, class)) = region.meta(segment).map_err(text)?.sharers() else { continue };
         let c = &CLASSES[usize::from(class)];
-        for off in (0..c.count).map(|n| region.geo.segment(segment) + u64::from(c.base + n * c.size)) {
+        for off in (0..c.count).map(|n| region.geo.chunk(segment) + u64::from(c.base + n * c.size)) {
             // Its segment may have gone with the last one.
             if !region.is_allocated(off).unwrap_or(false) {
                 continue;

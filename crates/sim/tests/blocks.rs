@@ -15,14 +15,14 @@ fn every_crash_leaves_a_block_that_is_whole() {
 }
 
 /// Where the second segment of the heap begins: the first has tables, the others blocks.
-const BLOCKS: u64 = 3 * pram::SEGMENT;
+const BLOCKS: u64 = 3 * pram::CHUNK;
 
 /// Nothing of the content, or of the descriptors, is flushed: on dax that is found, in program order it makes no difference.
 #[test]
 fn a_missing_flush_is_found() {
     for of_content in [true, false] {
         let below = |inner: CrashMedium| -> Box<dyn Medium> {
-            let lost = Box::new(move |off| off >= 2 * pram::SEGMENT && (off >= BLOCKS) == of_content);
+            let lost = Box::new(move |off| off >= 2 * pram::CHUNK && (off >= BLOCKS) == of_content);
             Box::new(Faulty::new(inner, Fault::DropFlush(lost)))
         };
         let found = explore(Discipline::Dax, Depth::from_env(), &below).expect_err("a fault was planted");

@@ -211,7 +211,7 @@ impl Default for Heap {
 
 impl Heap {
     pub fn new() -> Heap {
-        Heap { current: vec![(0, 0); CLASSES.len()], next: 16 * pram::SEGMENT }
+        Heap { current: vec![(0, 0); CLASSES.len()], next: 16 * pram::CHUNK }
     }
 
     /// The offset of an object of `bytes`.
@@ -219,14 +219,14 @@ impl Heap {
         let largest = u64::from(CLASSES[CLASSES.len() - 1].size);
         if bytes > largest {
             let off = self.next;
-            self.next += bytes.next_multiple_of(pram::SEGMENT);
+            self.next += bytes.next_multiple_of(pram::CHUNK);
             return off;
         }
         let n = class_of(bytes.max(1));
         let class = &CLASSES[n];
         if self.current[n].1 == 0 {
             self.current[n] = (self.next + u64::from(class.base), class.count);
-            self.next += pram::SEGMENT;
+            self.next += pram::CHUNK;
         }
         let (off, left) = self.current[n];
         self.current[n] = (off + u64::from(class.size), left - 1);

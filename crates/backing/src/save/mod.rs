@@ -45,7 +45,7 @@ use pram::blocks;
 use pram::error::{Error, Result};
 use pram::medium::{Medium, MediumKind};
 use pram::mem::Mapping;
-use pram::memory::{self, HEADERS, SEGMENT};
+use pram::memory::{self, CHUNK, HEADERS};
 use pram::session::{Exclusive, Session};
 
 pub use read::{info, is_foreign, verify, Content};
@@ -63,7 +63,7 @@ const VERSION: u32 = 3;
 /// The oldest that is read: it has neither [`RawSave::holds`] nor content.
 const OLDEST: u32 = 2;
 /// Most bytes in a chunk.
-pub const CHUNK: u64 = 64 << 10;
+pub const IMAGE_CHUNK: u64 = 64 << 10;
 /// In [`RawSave::holds`]: content of the layer above follows.
 pub const WITH_CONTENT: u32 = 1;
 /// In [`RawSave::holds`]: of blocks the content of those without a place.
@@ -238,7 +238,7 @@ pub fn restore_into(
 /// Gives what has been restored its medium, if it is a memory of the size and name that the image's header says.
 fn adopt_region(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
     let (info, _) = memory::adopt(map, medium)?;
-    if (map.len() / SEGMENT, info.uuid) != (reader.info.size / SEGMENT, reader.info.uuid) {
+    if (map.len() / CHUNK, info.uuid) != (reader.info.size / CHUNK, reader.info.uuid) {
         return Err(reader.bad("its header and its content are of different regions"));
     }
     Ok(())

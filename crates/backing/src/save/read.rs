@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{
-    chunk_crc, crc_of, host, Progress, RawChunk, RawSave, RawSaveEnd, SaveInfo, CHUNK, CONTENT, END_MAGIC, MAGIC,
+    chunk_crc, crc_of, host, Progress, RawChunk, RawSave, RawSaveEnd, SaveInfo, CONTENT, END_MAGIC, IMAGE_CHUNK, MAGIC,
     OLDEST, UNPLACED, VERSION, WITH_CONTENT,
 };
 use pram::error::{Error, Result};
@@ -111,7 +111,7 @@ impl Reader {
             floor: 0,
             sum: 0,
             chunk: RawChunk::new_zeroed(),
-            buf: vec![0; CHUNK as usize],
+            buf: vec![0; IMAGE_CHUNK as usize],
             has_next: false,
             is_at_end: false,
         };
@@ -150,7 +150,7 @@ impl Reader {
         if raw.crc != crc_of(raw) {
             return Err(self.bad("its header is damaged; take another copy"));
         }
-        if raw.fingerprint != fingerprint() || u64::from(raw.chunk) != CHUNK {
+        if raw.fingerprint != fingerprint() || u64::from(raw.chunk) != IMAGE_CHUNK {
             return Err(self.bad("it was made by a build with another layout; use that build"));
         }
         memory::check_size(raw.size)?;
@@ -191,7 +191,7 @@ impl Reader {
             true => self.info.with_content && chunk.offset == self.floor && end.is_some(),
             false => chunk.offset >= self.floor && end.is_some_and(|e| e <= self.info.size),
         };
-        if !fits || chunk.len == 0 || u64::from(chunk.len) > CHUNK {
+        if !fits || chunk.len == 0 || u64::from(chunk.len) > IMAGE_CHUNK {
             return Err(self.bad("it is damaged (a chunk has an impossible place); take another copy"));
         }
         let mut buf = std::mem::take(&mut self.buf);

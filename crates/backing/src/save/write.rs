@@ -7,13 +7,13 @@ use zerocopy::IntoBytes;
 
 use super::snapshot::Snapshot;
 use super::{
-    chunk_crc, crc_of, Fail, Progress, RawChunk, RawSave, RawSaveEnd, SaveInfo, Target, CHUNK, CONTENT, END_MAGIC,
-    GRAIN, MAGIC, UNPLACED, VERSION, WITH_CONTENT,
+    chunk_crc, crc_of, Fail, Progress, RawChunk, RawSave, RawSaveEnd, SaveInfo, Target, CONTENT, END_MAGIC, GRAIN,
+    IMAGE_CHUNK, MAGIC, UNPLACED, VERSION, WITH_CONTENT,
 };
 use pram::blocks::BLOCK;
 use pram::error::Result;
-use pram::heap::{Meta, SegEntry};
-use pram::memory::{fingerprint, Memory, GROUP, OPEN_ROOT, SEGMENT, TABLE, TABLE_AT};
+use pram::heap::{ChunkEntry, Meta};
+use pram::memory::{fingerprint, Memory, CHUNK, GROUP, OPEN_ROOT, TABLE, TABLE_AT};
 
 /// An image that is being written: first the memory, then content, if it is to have any. Dropped, it leaves nothing.
 pub struct Writer {
@@ -53,7 +53,7 @@ impl Writer {
         let mut raw = RawSave {
             magic: MAGIC,
             version: VERSION,
-            chunk: CHUNK as u32,
+            chunk: IMAGE_CHUNK as u32,
             uuid: memory.info.uuid,
             size: memory.size(),
             fingerprint: fingerprint(),
@@ -72,10 +72,10 @@ impl Writer {
         self.info = SaveInfo { uuid, size, app_version, saved, with_content, unplaced, ..self.info };
 
         let open_word = memory.root(OPEN_ROOT).raw();
-        let (mut buf, mut done) = (vec![0; CHUNK as usize], 0);
+        let (mut buf, mut done) = (vec![0; IMAGE_CHUNK as usize], 0);
         for Part { at, len, is_table } in parts {
-            for offset in (at..at + len).step_by(CHUNK as usize) {
-                let bytes = &mut buf[..CHUNK.min(at + len - offset) as usize];
+            for offset in (at..at + len).step_by(IMAGE_CHUNK as usize) {
+                let bytes = &mut buf[..IMAGE_CHUNK.min(at + len - offset) as usize];
                 memory.read_bytes(offset, bytes)?;
                 if is_table {
                     forget_free(bytes);
@@ -94,7 +94,7 @@ impl Writer {
 
     /// More content.
     pub fn content(&mut self, bytes: &[u8]) -> Result<()> {
-        for bytes in bytes.chunks(CHUNK as usize) {
+        for bytes in bytes.chunks(IMAGE_CHUNK as usize) {
             self.chunk(CONTENT | self.content, bytes)?;
             self.content += bytes.len() as u64;
         }
@@ -157,11 +157,11 @@ fn parts(memory: &Memory, unplaced: bool) -> Result<Vec<Part>> {
     let mut parts = vec![Part { at: 0, len: TABLE_AT, is_table: false }];
     for group in 0..memory.groups() {
         parts.push(Part { at: group * GROUP + TABLE_AT, len: TABLE, is_table: true });
-        for n in memory.segments_of(group) {
+        for n in memory.chunks_of(group) {
             match memory.meta(n)? {
                 Meta::Free | Meta::Absent => {}
                 Meta::Blocks => parts.extend(kept_blocks(memory, n, unplaced)?),
-                _ => parts.push(Part { at: memory.geo.segment(n), len: SEGMENT, is_table: false }),
+                _ => parts.push(Part { at: memory.geo.chunk(n), len: CHUNK, is_table: false }),
             }
         }
     }
@@ -178,7 +178,7 @@ fn kept_blocks(memory: &Memory, segment: u64, unplaced: bool) -> Result<Vec<Part
 
 /// What is made of an image has memory for what is in use only.
 fn forget_free(table: &mut [u8]) {
-    for entry in table.chunks_exact_mut(size_of::<SegEntry>()) {
+    for entry in table.chunks_exact_mut(size_of::<ChunkEntry>()) {
         let word = u64::from_le_bytes(std::array::from_fn(|i| entry[i]));
         if Meta::decode(word) == Meta::Free {
             entry.fill(0);

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use pram::SEGMENT;
+use pram::CHUNK;
 
 use super::{Compressor, Plan, QUIET};
 use crate::error::Result;
@@ -16,10 +16,10 @@ use crate::node::relief::{State, AHEAD, PLANS as COUNT};
 use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
-const ENOUGH: u64 = 16 * SEGMENT;
+const ENOUGH: u64 = 16 * CHUNK;
 /// It is worth waiting for so much of what is being written, and was if it made so much free. When nothing is left it is too late:
 /// what is compressed needs room.
-const PROGRESS: u64 = SEGMENT;
+const PROGRESS: u64 = CHUNK;
 /// With more it is not for want of memory that a change has failed, of which one takes a megabyte and its index.
 const LACKING: u64 = 2 * AHEAD;
 /// Files that were written so long ago are not being written any more.

@@ -79,8 +79,8 @@ impl<'a, 'o> Edit<'a, 'o> {
     pub fn keeps_executable(&self, end: u64) -> bool {
         let Some(disks) = self.disks.filter(|disks| end <= disks.executables) else { return false };
         let (memory, rt) = (disks.session.memory(), disks.session.runtime());
-        let left = rt.free_segments() + rt.absent() + disks.session.heap().block_usage().segments;
-        left >= memory.geo.heap_segments(memory.size()) / LEFT
+        let left = rt.free_chunks() + rt.absent() + disks.session.heap().block_usage().chunks;
+        left >= memory.geo.heap_chunks(memory.size()) / LEFT
     }
 
     /// A block for a page of the file of inode `owner`, its content undefined.

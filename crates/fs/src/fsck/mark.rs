@@ -11,7 +11,7 @@
 use pram::blocks::{BLOCK, TABLE};
 use pram::heap::{Meta, BLOCKS, CLASSES};
 use pram::memory::PER_GROUP;
-use pram::{Memory, Op, Session, Tag, SEGMENT};
+use pram::{Memory, Op, Session, Tag, CHUNK};
 
 use crate::error::Result;
 
@@ -48,7 +48,7 @@ impl<'a> Marks<'a> {
     pub fn mark_block_tables(&mut self) -> Result<Vec<String>> {
         let (session, mut problems) = (self.session, Vec::new());
         let memory = session.memory();
-        for segment in memory.segments() {
+        for segment in memory.chunks() {
             // What is no table, `check_segments` tells.
             let Ok(table) = memory.block_table(segment) else { continue };
             if let Err(why) = self.mark(table, TABLE) {
@@ -80,8 +80,8 @@ impl<'a> Marks<'a> {
         let n = off / 16;
         // The memory may become larger meanwhile.
         if self.bits.len() as u64 <= n / 64 {
-            let segments = self.session.memory().segments_end();
-            self.bits.resize((segments * SEGMENT / 16 / 64).max(n / 64 + 1) as usize, 0);
+            let segments = self.session.memory().chunks_end();
+            self.bits.resize((segments * CHUNK / 16 / 64).max(n / 64 + 1) as usize, 0);
         }
         let word = &mut self.bits[(n / 64) as usize];
         if *word >> (n % 64) & 1 == 1 {
@@ -145,7 +145,7 @@ impl Drop for Marks<'_> {
 /// Calls `f` with offset and capacity of every allocated object and block.
 fn for_each_object(memory: &Memory, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
     let geo = &memory.geo;
-    for segment in memory.segments() {
+    for segment in memory.chunks() {
         let meta = memory.meta(segment)?;
         if let Some((_, class)) = meta.sharers() {
             let c = &CLASSES[usize::from(class)];
@@ -155,11 +155,11 @@ fn for_each_object(memory: &Memory, f: &mut dyn FnMut(u64, u64) -> Result<()>) -
                     let index = w * 64 + bits.trailing_zeros();
                     bits &= bits - 1;
                     let within = u64::from(c.base) + u64::from(index) * u64::from(c.size);
-                    f(geo.segment(segment) + within, u64::from(c.size))?;
+                    f(geo.chunk(segment) + within, u64::from(c.size))?;
                 }
             }
         } else if let Meta::RunHead { len, .. } = meta {
-            f(geo.segment(segment), u64::from(len) * SEGMENT)?;
+            f(geo.chunk(segment), u64::from(len) * CHUNK)?;
         }
     }
     Ok(())
@@ -170,7 +170,7 @@ pub fn check_segments(memory: &Memory) -> Result<Vec<(Option<u64>, String)>> {
     let mut problems = Vec::new();
     let mut run_end = 0;
     let mut head = 0;
-    for segment in memory.segments() {
+    for segment in memory.chunks() {
         let meta = memory.meta(segment)?;
         let lost = match meta {
             Meta::Bad => Some(format!("segment {segment} has an impossible entry")),
@@ -242,7 +242,7 @@ mod tests {
             marks.mark(block, BLOCKS).unwrap();
             assert!(marks.mark(block, BLOCKS).unwrap_err().contains("in use twice"));
         }
-        for wrong in [blocks[3] + 8, 0, session.memory().block_table(blocks[0] / SEGMENT).unwrap()] {
+        for wrong in [blocks[3] + 8, 0, session.memory().block_table(blocks[0] / CHUNK).unwrap()] {
             assert!(marks.mark(wrong, BLOCKS).is_err());
         }
         assert_eq!(marks.bytes(), 2 * BLOCK + 2 * 512);
@@ -260,13 +260,13 @@ mod tests {
     fn segments_without_their_table_are_told_and_given_up() {
         let session = session();
         let block = alloc(&session);
-        let (memory, segment) = (session.memory(), block / SEGMENT);
+        let (memory, segment) = (session.memory(), block / CHUNK);
         assert!(check_segments(memory).unwrap().is_empty());
         let table = memory.block_table(segment).unwrap();
         memory.commit_word(memory.geo.entry(segment).field(8), 1).unwrap();
         let told = check_segments(memory).unwrap();
         assert!(told.len() == 1 && told[0].0 == Some(segment) && told[0].1.contains("no table"), "{told:?}");
-        session.heap().reset_segment(segment).unwrap();
+        session.heap().reset_chunk(segment).unwrap();
         assert!(check_segments(memory).unwrap().is_empty());
         let mut marks = Marks::begin(&session).unwrap();
         assert_eq!(marks.mark_block_tables().unwrap(), [""; 0]);
@@ -275,7 +275,7 @@ mod tests {
         assert!(!memory.is_allocated(table).unwrap_or(false));
 
         // Two segments that lead to one table.
-        let [first, second] = [alloc(&session), (0..16).map(|_| alloc(&session)).last().unwrap()].map(|b| b / SEGMENT);
+        let [first, second] = [alloc(&session), (0..16).map(|_| alloc(&session)).last().unwrap()].map(|b| b / CHUNK);
         assert_ne!(first, second);
         let word = memory.load(memory.geo.entry(first).field(8)).unwrap();
         memory.commit_word(memory.geo.entry(second).field(8), word).unwrap();

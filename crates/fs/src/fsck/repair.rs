@@ -56,7 +56,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
         // Once nothing else is wrong nothing refers to these any more, and their memory can be used again.
         if pass.report.problems.len() == pass.lost_segments.len() {
             for segment in std::mem::take(&mut pass.lost_segments) {
-                fs.session().heap().reset_segment(segment)?;
+                fs.session().heap().reset_chunk(segment)?;
                 repaired.push(format!("segment {segment}: what it held could not be told, freed"));
             }
         }

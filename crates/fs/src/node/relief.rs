@@ -95,7 +95,7 @@ impl Fs {
     /// Are fewer segments free, and none to be had, than this, or in a small pool than its part?
     pub(crate) fn is_down_to(&self, segments: u64) -> bool {
         let memory = self.session().memory();
-        let all = memory.geo.heap_segments(memory.size());
+        let all = memory.geo.heap_chunks(memory.size());
         self.obtainable() == 0 && self.session().runtime().spare() < segments.min(all * segments / SMALL)
     }
 

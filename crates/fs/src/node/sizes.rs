@@ -66,14 +66,14 @@ impl Fs {
     pub fn statfs(&self) -> StatFs {
         let block_size = 4096;
         let (memory, rt) = (self.memory(), self.session.runtime());
-        let bytes = memory.geo.heap_segments(memory.size()) * pram::SEGMENT;
-        let free_segments = rt.free_segments() + rt.absent();
+        let bytes = memory.geo.heap_chunks(memory.size()) * pram::CHUNK;
+        let free_segments = rt.free_chunks() + rt.absent();
         let disks = self.union().map(|union| union.sizes(&self.session)).unwrap_or_default();
         // What is in memory only as long as nobody wants it for something else.
-        let free = free_segments * pram::SEGMENT + disks.clean * u64::from(block_size);
+        let free = free_segments * pram::CHUNK + disks.clean * u64::from(block_size);
         let used = self.recent_count();
         let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(memory.size()).saturating_sub(used));
-        let index = index_of(free.div_ceil(pram::SEGMENT)) * pram::SEGMENT;
+        let index = index_of(free.div_ceil(pram::CHUNK)) * pram::CHUNK;
         let in_memory = free.saturating_sub(index) / u64::from(block_size);
         let available_blocks = match self.union() {
             Some(union) => {

@@ -6,7 +6,7 @@
 
 use std::sync::PoisonError;
 
-use pram::blocks::{Cursor, Which, PER_SEGMENT};
+use pram::blocks::{Cursor, Which, PER_CHUNK};
 
 use super::inodes::{regular, Inodes};
 use super::{count, Count, Union};
@@ -37,7 +37,7 @@ impl Union {
 
     /// The same as far as the hand comes while it passes by a few times as many blocks: for whom it is not worth more.
     pub(super) fn evict_passed(&self, fs: &dyn Inodes, wanted: u64) -> Result<u64> {
-        let steps = (PASSED * wanted).div_ceil(STEP as u64 * PER_SEGMENT);
+        let steps = (PASSED * wanted).div_ceil(STEP as u64 * PER_CHUNK);
         let mut evicted = 0;
         for _ in 0..steps {
             if evicted >= wanted {

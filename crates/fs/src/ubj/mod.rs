@@ -408,7 +408,7 @@ pub(crate) fn usage(session: &Session) -> Usage {
 /// Bytes of memory in which nothing is: whole free segments, also those that have no memory of the host's yet, and free blocks.
 pub(crate) fn free_memory(session: &Session) -> u64 {
     let rt = session.runtime();
-    (rt.free_segments() + rt.absent()) * pram::SEGMENT + usage(session).free * BLOCK
+    (rt.free_chunks() + rt.absent()) * pram::CHUNK + usage(session).free * BLOCK
 }
 
 /// Blocks that so many percent of the memory are.
@@ -419,5 +419,5 @@ pub(crate) fn part(session: &Session, percent: u64) -> u64 {
 /// Bytes of memory for objects and blocks in all.
 pub(crate) fn all_memory(session: &Session) -> u64 {
     let region = session.memory();
-    region.geo.heap_segments(region.size()) * pram::SEGMENT
+    region.geo.heap_chunks(region.size()) * pram::CHUNK
 }

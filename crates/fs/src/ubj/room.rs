@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pram::blocks::BLOCK;
-use pram::{Session, SEGMENT};
+use pram::{Session, CHUNK};
 
 use super::{all_memory, count, dirty, free_memory, part, usage, Count, Inodes, Union};
 use crate::error::{Lack, Result};
@@ -139,17 +139,17 @@ impl Union {
     /// So many bytes are about to be written to a small file: is only memory left that others need to make room?
     pub(crate) fn is_tight(&self, session: &Session, bytes: u64) -> bool {
         let all = all_memory(session);
-        let step = (all / LOOKS).clamp(SEGMENT, LOOKED);
+        let step = (all / LOOKS).clamp(CHUNK, LOOKED);
         let before = self.ahead.written.fetch_add(bytes, Ordering::Relaxed);
         if !self.ahead.tight.load(Ordering::Relaxed) && before / step == (before + bytes) / step {
             return false;
         }
         let rt = session.runtime();
-        let free = (rt.free_segments() + rt.absent()) * SEGMENT;
+        let free = (rt.free_chunks() + rt.absent()) * CHUNK;
         if free < all / LOW {
             self.ring();
         }
-        let tight = free < (all / LEFT).max(LEFT_LEAST * SEGMENT);
+        let tight = free < (all / LEFT).max(LEFT_LEAST * CHUNK);
         self.ahead.tight.store(tight, Ordering::Relaxed);
         tight && self.may_make_room(session, Lack::Memory)
     }

@@ -17,7 +17,7 @@ use std::sync::PoisonError;
 use exraid::Buffers;
 use pram::blocks::{Cursor, BLOCK};
 use pram::session::assert_may_wait;
-use pram::SEGMENT;
+use pram::CHUNK;
 
 use super::inodes::{regular, Inodes};
 use super::{count, Count, Union};
@@ -300,7 +300,7 @@ impl Union {
             }
         }
         let mut pinned = Vec::with_capacity(there.len());
-        for run in there.chunk_by(|a, b| a.block + BLOCK == b.block && a.block / SEGMENT == b.block / SEGMENT) {
+        for run in there.chunk_by(|a, b| a.block + BLOCK == b.block && a.block / CHUNK == b.block / CHUNK) {
             if !pin_run(fs, run, &node, &mut pinned)? {
                 // Somebody else is writing some of them.
                 for one in run.chunks(1) {

@@ -41,7 +41,7 @@ fn sample() -> tempfile::TempDir {
 fn places(dir: &tempfile::TempDir, bytes: &[u8]) -> [Vec<u64>; 2] {
     let pool = open(dir);
     let region = pool.session().memory();
-    let is_content = |at: u64| match region.meta(region.geo.segment_of(at)).unwrap() {
+    let is_content = |at: u64| match region.meta(region.geo.chunk_of(at)).unwrap() {
         Meta::Small { tag, .. } | Meta::RunHead { tag, .. } => tag == conquest_fs::layout::tag::DATA,
         Meta::RunBody { .. } => true,
         _ => false,
@@ -197,7 +197,7 @@ fn a_sweep_frees_nothing_in_a_damaged_pool() {
 /// The offsets of all objects of a type.
 fn objects(pool: &Pool, tag: pram::Tag) -> Vec<u64> {
     let region = pool.session().memory();
-    let all = (region.geo.heap()..region.geo.segment(region.segments_end())).step_by(16);
+    let all = (region.geo.heap()..region.geo.chunk(region.chunks_end())).step_by(16);
     all.filter(|at| region.resolve(*at, tag).is_ok() && region.is_allocated(*at).unwrap()).collect()
 }
 

@@ -20,7 +20,7 @@ use backing::{Copy, Disks, Loaded};
 use pram::medium::LOGGED;
 use pram::memory::{HEADERS, TABLE_AT};
 use pram::session::{self, Exclusive};
-use pram::{MediumKind, Memory, Session, SEGMENT};
+use pram::{MediumKind, Memory, Session, CHUNK};
 use rustix::io::Errno;
 
 use super::attach::Tracked;
@@ -39,7 +39,7 @@ use conquest_fs::max_inodes;
 /// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted, and whose `home` is
 /// where the copy will be.
 pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Memory, Copy)> {
-    let (id, size) = (Identity { uuid }, size / SEGMENT * SEGMENT);
+    let (id, size) = (Identity { uuid }, size / CHUNK * CHUNK);
     orphans::sweep();
     let disks = files::make(dir, backing::log_bytes(size))?;
     let lock = files::open_file(dir, IMAGE)?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pram::SEGMENT;
+use pram::CHUNK;
 
 use crate::CompressionConfig;
 use conquest_fs::attr::Time;
@@ -126,8 +126,8 @@ impl Work {
     fn is_tight(&self) -> bool {
         let session = self.fs.session();
         let rt = session.runtime();
-        let all = session.memory().geo.heap_segments(session.memory().size()) * SEGMENT;
-        let free = (rt.free_segments() + self.fs.obtainable()) * SEGMENT;
+        let all = session.memory().geo.heap_chunks(session.memory().size()) * CHUNK;
+        let free = (rt.free_chunks() + self.fs.obtainable()) * CHUNK;
         (all - free.min(all)) as u128 * 100 >= all as u128 * u128::from(self.config.pressure())
     }
 

@@ -47,7 +47,7 @@ pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
     if found.as_ref().is_some_and(|found| !found.is_file()) {
         return Err(Error::Pool(format!("{} is no regular file; give a file or a DAX device", path.display())));
     }
-    let size = if size == 0 { found.map_or(0, |found| found.len()) } else { size } / pram::SEGMENT * pram::SEGMENT;
+    let size = if size == 0 { found.map_or(0, |found| found.len()) } else { size } / pram::CHUNK * pram::CHUNK;
     pram::memory::Geometry::of(size)?;
     let file = make_beside(path)?;
     file.set_len(size).map_err(|e| no_room(path, size, &e))?;

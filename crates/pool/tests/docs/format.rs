@@ -13,7 +13,7 @@ use ilfs::carry::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegmen
 use ilfs::part::{RawOwner, RawPart};
 use ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use pram::blocks::Descriptor;
-use pram::heap::{Class, SegEntry, CLASSES};
+use pram::heap::{ChunkEntry, Class, CLASSES};
 use pram::memory::{Geometry, RawHeader};
 
 use crate::reader::name_hash;
@@ -66,7 +66,7 @@ fn structures_lie_as_told() {
     same_fields!(page, RawCarriedSegment: sequence parts blocks);
     same_fields!(page, RawCarriedPart: written block number entries head class reserved);
     same_fields!(page, Descriptor: place epoch owner);
-    assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
+    assert_eq!(page.structure("SegEntry").size, size_of::<ChunkEntry>() as u64);
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
 }
 
@@ -124,7 +124,7 @@ fn constants_are_as_told() {
         ("MAX_SIZE", pram::memory::MAX_SIZE),
         ("ROOTS", pram::memory::ROOTS),
         ("SLOT", pram::memory::SLOT),
-        ("SEGMENT", pram::SEGMENT),
+        ("SEGMENT", pram::CHUNK),
         ("GROUP", pram::memory::GROUP),
         ("TABLE_AT", pram::memory::TABLE_AT),
         ("ROOT_SUPER", layout::root::SUPER),
@@ -273,7 +273,7 @@ fn geometry_is_as_told() {
     for row in page.rows(&["size", "slots", "first", "segments with objects"]) {
         let told: Vec<u64> = row.iter().map(|c| number(c)).collect();
         let g = Geometry::of(told[0]).unwrap();
-        assert_eq!(told, [told[0], g.slots, g.first, g.heap_segments(told[0])]);
+        assert_eq!(told, [told[0], g.slots, g.first, g.heap_chunks(told[0])]);
     }
     let reader = crate::reader::Reader { page: &page, bytes: &[] };
     for size in (1..200).map(|i| (1 << 20) + i * 733_184).chain([1 << 33, 1 << 40, 1 << 47]) {

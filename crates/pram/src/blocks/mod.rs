@@ -6,15 +6,15 @@
 //! a commit counts (a [participant](crate::session)), and the block's *descriptor*, which is part of the heap, says where.
 //!
 //! ```text
-//! segment's entry: Blocks, which of the 16 are taken, table → table: 16 descriptors, one for each block
+//! chunk's entry: Blocks, which of the 16 are taken, table → table: 16 descriptors, one for each block
 //! ```
-//! A segment of the heap becomes one of blocks, and is free again when its last block is: memory goes to whom it is needed
-//! by. Blocks are handed out as objects are: each transaction slot has a segment of its own, so that neither allocating nor freeing
+//! A chunk of the heap becomes one of blocks, and is free again when its last block is: memory goes to whom it is needed
+//! by. Blocks are handed out as objects are: each transaction slot has a chunk of its own, so that neither allocating nor freeing
 //! takes a lock or searches.
 //!
 //! | part | responsibility |
 //! | --- | --- |
-//! | this | descriptors, segments of blocks |
+//! | this | descriptors, chunks of blocks |
 //! | [`walk`] | going over descriptors, piece by piece; how many blocks there are |
 //! | [`transfer`] | what a device reads or writes |
 //!
@@ -25,8 +25,8 @@
 //! bits (inode and page) in use, too many for 16; and two descriptors to a cache line, which is what a redo log holds, are
 //! not worth packing them into 24. It is 0.8 % of the content.
 //!
-//! Ordered steps of a segment's life:
-//! 1. A table is allocated, and zeroed. 2. The entry leads to it, durably. 3. The entry says that the segment is of blocks.
+//! Ordered steps of a chunk's life:
+//! 1. A table is allocated, and zeroed. 2. The entry leads to it, durably. 3. The entry says that the chunk is of blocks.
 //!    (Else a block could be without a descriptor. A crash before 3 leaves a table that nothing leads to: a leak.)
 //! 4. It is empty: the entry says that it is free, durably. 5. The table is freed. (Else the table would be another's.)
 //!
@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::heap::{Heap, Meta, Tag, BLOCKS, BLOCK_CLASS};
 use crate::medium::MediumKind;
 use crate::mem::Mapping;
-use crate::memory::{self, Memory, RawHeader, RECOVERED_ROOT, SEGMENT};
+use crate::memory::{self, Memory, RawHeader, CHUNK, RECOVERED_ROOT};
 use crate::off::Off;
 
 pub(crate) use transfer::Pinned;
@@ -53,14 +53,14 @@ pub use walk::{Cursor, Usage, Which};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
-/// Blocks of a segment.
-pub const PER_SEGMENT: u64 = SEGMENT / BLOCK;
+/// Blocks of a chunk.
+pub const PER_CHUNK: u64 = CHUNK / BLOCK;
 /// The tag of tables of descriptors: no other object has it.
 pub const TABLE: Tag = Tag(15);
 /// Bytes of a table.
-pub const TABLE_BYTES: u64 = PER_SEGMENT * size_of::<Descriptor>() as u64;
-/// In a segment's entry, the bits of the second word that say which blocks are taken; the rest of it is the table's offset.
-const TAKEN_BITS: u32 = PER_SEGMENT as u32;
+pub const TABLE_BYTES: u64 = PER_CHUNK * size_of::<Descriptor>() as u64;
+/// In a chunk's entry, the bits of the second word that say which blocks are taken; the rest of it is the table's offset.
+const TAKEN_BITS: u32 = PER_CHUNK as u32;
 
 /// What is known of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -114,8 +114,8 @@ impl Memory {
         if block % BLOCK != 0 {
             return Err(Error::BadAddress { off: block, len: BLOCK });
         }
-        let table = self.block_table(self.geo.segment_of(block))?;
-        Ok(Off::<Descriptor>::new(table).index(block % SEGMENT / BLOCK))
+        let table = self.block_table(self.geo.chunk_of(block))?;
+        Ok(Off::<Descriptor>::new(table).index(block % CHUNK / BLOCK))
     }
 
     /// What is known of a block: consistent only under its owner's lock or a sequence counter.
@@ -124,12 +124,12 @@ impl Memory {
         self.read(self.block(block)?)
     }
 
-    /// The table of a segment of blocks.
-    pub fn block_table(&self, segment: u64) -> Result<u64> {
-        if self.meta(segment)? != Meta::Blocks {
-            return Err(Error::BadAddress { off: self.geo.segment(segment), len: BLOCK });
+    /// The table of a chunk of blocks.
+    pub fn block_table(&self, chunk: u64) -> Result<u64> {
+        if self.meta(chunk)? != Meta::Blocks {
+            return Err(Error::BadAddress { off: self.geo.chunk(chunk), len: BLOCK });
         }
-        let table = self.table_word(segment)? >> TAKEN_BITS;
+        let table = self.table_word(chunk)? >> TAKEN_BITS;
         self.resolve(table, TABLE).map(|_| table)
     }
 
@@ -139,20 +139,20 @@ impl Memory {
         self.load(self.root(RECOVERED_ROOT))
     }
 
-    /// The blocks of a segment of them that are in use, with what is known of each.
-    pub fn blocks_of(&self, segment: u64) -> Result<SmallVec<[(u64, Descriptor); PER_SEGMENT as usize]>> {
-        let table = Off::<Descriptor>::new(self.block_table(segment)?);
-        let taken = self.table_word(segment)?;
+    /// The blocks of a chunk of them that are in use, with what is known of each.
+    pub fn blocks_of(&self, chunk: u64) -> Result<SmallVec<[(u64, Descriptor); PER_CHUNK as usize]>> {
+        let table = Off::<Descriptor>::new(self.block_table(chunk)?);
+        let taken = self.table_word(chunk)?;
         let mut blocks = SmallVec::new();
-        for n in (0..PER_SEGMENT).filter(|n| taken >> n & 1 == 1) {
-            blocks.push((self.geo.segment(segment) + n * BLOCK, self.read(table.index(n))?));
+        for n in (0..PER_CHUNK).filter(|n| taken >> n & 1 == 1) {
+            blocks.push((self.geo.chunk(chunk) + n * BLOCK, self.read(table.index(n))?));
         }
         Ok(blocks)
     }
 
     #[inline]
-    fn table_word(&self, segment: u64) -> Result<u64> {
-        self.load(self.geo.entry(segment).field(8))
+    fn table_word(&self, chunk: u64) -> Result<u64> {
+        self.load(self.geo.entry(chunk).field(8))
     }
 }
 
@@ -161,12 +161,12 @@ impl Memory {
 pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
     let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;
     let (geo, end, epoch) = memory::survey(map, raw)?;
-    for segment in (0..end).filter(|n| geo.is_heap(*n)) {
-        let [meta, bits] = map.read::<[u64; 2]>(geo.entry(segment).raw())?;
+    for chunk in (0..end).filter(|n| geo.is_heap(*n)) {
+        let [meta, bits] = map.read::<[u64; 2]>(geo.entry(chunk).raw())?;
         if Meta::decode(meta) != Meta::Blocks {
             continue;
         }
-        for n in (0..PER_SEGMENT).filter(|n| bits >> n & 1 == 1) {
+        for n in (0..PER_CHUNK).filter(|n| bits >> n & 1 == 1) {
             let at = Off::<Descriptor>::new(bits >> TAKEN_BITS).index(n);
             // Damage, if there is no such place: fsck reports it.
             let Ok(descriptor) = map.read::<Descriptor>(at.raw()) else { continue };
@@ -194,8 +194,8 @@ impl Heap<'_> {
         self.rt.take_block_use(block)
     }
 
-    /// A segment with room for a block, now owned by `slot`: a partly used one, or a free one.
-    pub(crate) fn find_block_segment(&self, slot: u32) -> Result<Option<u64>> {
+    /// A chunk with room for a block, now owned by `slot`: a partly used one, or a free one.
+    pub(crate) fn find_block_chunk(&self, slot: u32) -> Result<Option<u64>> {
         let hint = self.rt.block_hint();
         let partial = self.find_partial(slot, BLOCKS, BLOCK_CLASS, hint)?;
         self.rt.raise_block_hint(hint, partial.unwrap_or(u64::MAX));
@@ -204,42 +204,42 @@ impl Heap<'_> {
         }
         // 1.
         let table = self.alloc(slot, TABLE, TABLE_BYTES)?.off;
-        let Some(segment) = self.claim_free(slot)? else { return self.free(slot, table).map(|()| None) };
+        let Some(chunk) = self.claim_free(slot)? else { return self.free(slot, table).map(|()| None) };
         self.memory.zero(table, TABLE_BYTES)?;
         self.memory.flush(table, TABLE_BYTES);
         // 2.
-        let word = self.memory.geo.entry(segment).field::<u64>(8).raw();
+        let word = self.memory.geo.entry(chunk).field::<u64>(8).raw();
         self.memory.store_word(word, table << TAKEN_BITS)?;
         self.memory.persist(word, 8);
-        self.rt.add_block_segment(segment);
+        self.rt.add_block_chunk(chunk);
         // 3.
-        self.memory.set_meta(segment, Meta::Blocks)?;
-        Ok(Some(segment))
+        self.memory.set_meta(chunk, Meta::Blocks)?;
+        Ok(Some(chunk))
     }
 
-    /// Steps 4 and 5, of a segment that `slot` owns.
-    pub(crate) fn free_block_segment(&self, slot: u32, segment: u64) -> Result<()> {
-        let table = self.memory.table_word(segment)? >> TAKEN_BITS;
-        self.memory.set_meta(segment, Meta::Free)?;
-        self.rt.drop_block_segment(segment);
-        self.rt.add_free(segment);
+    /// Steps 4 and 5, of a chunk that `slot` owns.
+    pub(crate) fn free_block_chunk(&self, slot: u32, chunk: u64) -> Result<()> {
+        let table = self.memory.table_word(chunk)? >> TAKEN_BITS;
+        self.memory.set_meta(chunk, Meta::Free)?;
+        self.rt.drop_block_chunk(chunk);
+        self.rt.add_free(chunk);
         self.free(slot, table)
     }
 
-    /// Fills the runtime's maps from a segment of blocks; with nobody else attached.
-    pub(crate) fn index_blocks(&self, segment: u64) -> Result<()> {
+    /// Fills the runtime's maps from a chunk of blocks; with nobody else attached.
+    pub(crate) fn index_blocks(&self, chunk: u64) -> Result<()> {
         // Never handed out from; fsck reports it.
-        if self.memory.block_table(segment).is_err() {
+        if self.memory.block_table(chunk).is_err() {
             return Ok(());
         }
-        let taken = u64::from(self.memory.taken(segment, BLOCK_CLASS as u8, 0)?.count_ones());
-        self.rt.add_block_segment(segment);
-        self.rt.add_unplaced(segment);
+        let taken = u64::from(self.memory.taken(chunk, BLOCK_CLASS as u8, 0)?.count_ones());
+        self.rt.add_block_chunk(chunk);
+        self.rt.add_unplaced(chunk);
         self.rt.found_blocks(taken);
-        let unplaced = self.memory.blocks_of(segment)?.iter().filter(|(_, descriptor)| descriptor.place == 0).count();
+        let unplaced = self.memory.blocks_of(chunk)?.iter().filter(|(_, descriptor)| descriptor.place == 0).count();
         self.rt.count_unplaced(unplaced as i64);
-        if taken < PER_SEGMENT {
-            self.rt.add_partial(BLOCKS, BLOCK_CLASS, segment);
+        if taken < PER_CHUNK {
+            self.rt.add_partial(BLOCKS, BLOCK_CLASS, chunk);
         }
         Ok(())
     }

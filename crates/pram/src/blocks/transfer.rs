@@ -4,7 +4,7 @@
 //! it. It may live longer than the session that began it, and keeps the memory mapped. While it lives its blocks are *pinned*:
 //! who frees one has it free when the transfer has ended, and nobody is given it before.
 //!
-//! A process that is killed ends at once; what it has asked of a disk does not. Its pins stay, in the runtime segment, and
+//! A process that is killed ends at once; what it has asked of a disk does not. Its pins stay, in the runtime file, and
 //! its blocks are in quarantine until the transfers have ended provably. That the process is gone proves nothing. The kernel
 //! closes what a dying process has open (`exit_files`) when it has waited only for those requests to io_uring that are about
 //! rings themselves (`io_uring_files_cancel`, `tctx_inflight` of io_uring/cancel.c), and takes a ring down later, from a
@@ -28,11 +28,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{BLOCK, PER_SEGMENT};
+use super::{BLOCK, PER_CHUNK};
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::mem::{byte_lock, Stretch};
-use crate::memory::SEGMENT;
+use crate::memory::CHUNK;
 use crate::runtime::{FREED, SESSIONS};
 use crate::session::Session;
 
@@ -47,7 +47,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// What says that blocks are under transfer.
 pub(crate) struct Pinned {
     pub pins: Stretch,
-    /// The byte of the map that says that blocks of this segment were freed meanwhile, and its bit.
+    /// The byte of the map that says that blocks of this chunk were freed meanwhile, and its bit.
     pub ended: Stretch,
     pub bit: u8,
 }
@@ -77,18 +77,18 @@ impl AsRef<[AtomicU8]> for Transfer {
 }
 
 impl Session {
-    /// Begins a transfer of `count` blocks from `block` on, all of one segment; `None` where one of them is under transfer
+    /// Begins a transfer of `count` blocks from `block` on, all of one chunk; `None` where one of them is under transfer
     /// already. The caller has the lock of their owner, in an operation, or has just allocated them and told nobody; the device
     /// is called when the operation has ended. Who allocates a block in one operation and links it in a later one, as for a
     /// fetch, is [`unfinished`](Session::unfinished) in between. What a device has stored counts on `dax` after
     /// [`Memory::keep_content`](crate::Memory::keep_content).
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] for a block that is free; [`Error::BadAddress`] where they are not in one segment of blocks;
+    /// [`Error::NotAllocated`] for a block that is free; [`Error::BadAddress`] where they are not in one chunk of blocks;
     /// [`Error::Host`] where the memory's file cannot be locked.
     pub fn transfer(&self, block: u64, count: u64) -> Result<Option<Arc<Transfer>>> {
         let memory = self.memory();
-        if count == 0 || count > PER_SEGMENT - block % SEGMENT / BLOCK {
+        if count == 0 || count > PER_CHUNK - block % CHUNK / BLOCK {
             return Err(Error::BadAddress { off: block, len: count.saturating_mul(BLOCK) });
         }
         memory.block(block)?;
@@ -170,8 +170,8 @@ impl Heap<'_> {
     /// In an operation in `slot`.
     pub(crate) fn free_ended(&self, slot: u32) -> Result<u64> {
         let mut freed = 0;
-        while let Some(segment) = self.rt.take_ended() {
-            for block in (0..PER_SEGMENT).map(|n| segment * SEGMENT + n * BLOCK) {
+        while let Some(chunk) = self.rt.take_ended() {
+            for block in (0..PER_CHUNK).map(|n| chunk * CHUNK + n * BLOCK) {
                 let pin = self.rt.pin(block);
                 if pin.compare_exchange(FREED, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                     self.free(slot, block)?;

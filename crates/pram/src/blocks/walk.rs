@@ -1,7 +1,7 @@
 //! Going over the descriptors of all blocks, piece by piece, for those who write content elsewhere and for those who make
 //! room: the hand of a clock.
 
-use super::{Descriptor, PER_SEGMENT};
+use super::{Descriptor, PER_CHUNK};
 use crate::error::Result;
 use crate::heap::Heap;
 use crate::session::Op;
@@ -14,7 +14,7 @@ pub struct Cursor(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     All,
-    /// Those without a place. Segments in which there were none when [`Heap::walk_unplaced`] came by are passed over, whatever they
+    /// Those without a place. Chunks in which there were none when [`Heap::walk_unplaced`] came by are passed over, whatever they
     /// have.
     Unplaced,
     /// Those without a place that no commit to the copy holds yet.
@@ -26,10 +26,10 @@ pub enum Which {
 pub struct Usage {
     /// Blocks in use.
     pub used: u64,
-    /// Free ones in segments of blocks.
+    /// Free ones in chunks of blocks.
     pub free: u64,
-    /// Segments of blocks, each of 16.
-    pub segments: u64,
+    /// Chunks of blocks, each of 16.
+    pub chunks: u64,
     /// Blocks in use that have no place.
     pub unplaced: u64,
 }
@@ -45,8 +45,8 @@ impl Heap<'_> {
     /// How much memory blocks take, about: an operation whose process died may have left `used` wrong by what it was at, until
     /// all processes have left. Takes some hundred loads, however many blocks there are.
     pub fn block_usage(&self) -> Usage {
-        let (used, segments) = self.rt.blocks();
-        Usage { used, free: segments * PER_SEGMENT - used, segments, unplaced: self.unplaced().min(used) }
+        let (used, chunks) = self.rt.blocks();
+        Usage { used, free: chunks * PER_CHUNK - used, chunks, unplaced: self.unplaced().min(used) }
     }
 
     /// Blocks without a place, as exact, in one load.
@@ -54,7 +54,7 @@ impl Heap<'_> {
         self.rt.unplaced()
     }
 
-    /// Calls `f` with offset and descriptor of each block that is looked for, in at most `most` segments from the cursor on,
+    /// Calls `f` with offset and descriptor of each block that is looked for, in at most `most` chunks from the cursor on,
     /// and moves that on; false at the end, where it begins anew.
     ///
     /// What is seen is a hint: another one may free or change the block meanwhile, and of a descriptor that changes parts may be
@@ -75,16 +75,16 @@ impl Heap<'_> {
         };
         for _ in 0..most {
             let next = match which {
-                Which::All => self.rt.next_block_segment(cursor.0),
+                Which::All => self.rt.next_block_chunk(cursor.0),
                 Which::Unplaced => self.rt.next_unplaced(cursor.0),
                 Which::Fresh => self.rt.next_fresh(cursor.0),
             };
-            let Some(segment) = next else {
+            let Some(chunk) = next else {
                 *cursor = Cursor::default();
                 return Ok(false);
             };
-            cursor.0 = segment + 1;
-            self.look_at(segment, &mut |block, descriptor| {
+            cursor.0 = chunk + 1;
+            self.look_at(chunk, &mut |block, descriptor| {
                 if is_looked_for(&descriptor) {
                     f(block, descriptor);
                 }
@@ -93,9 +93,9 @@ impl Heap<'_> {
         Ok(true)
     }
 
-    /// The same for blocks without a place, by whoever gives them one: segments in which there are none are passed over from then on.
+    /// The same for blocks without a place, by whoever gives them one: chunks in which there are none are passed over from then on.
     /// In an operation, so that nobody who holds everything up ([`Session::freeze`](crate::Session::freeze)) comes between its steps, and
-    /// misses a segment.
+    /// misses a chunk.
     pub fn walk_unplaced(
         &self,
         _op: &Op,
@@ -104,23 +104,23 @@ impl Heap<'_> {
         f: &mut dyn FnMut(u64, Descriptor),
     ) -> Result<bool> {
         for _ in 0..most {
-            let Some(segment) = self.rt.next_unplaced(cursor.0) else {
+            let Some(chunk) = self.rt.next_unplaced(cursor.0) else {
                 *cursor = Cursor::default();
                 return Ok(false);
             };
-            cursor.0 = segment + 1;
-            self.look_for_unplaced(segment, f)?;
+            cursor.0 = chunk + 1;
+            self.look_for_unplaced(chunk, f)?;
         }
         Ok(true)
     }
 
-    /// 1. Its descriptors are looked at; if there is any, that is all. 2. The segment counts as having none. 3. They are looked at
+    /// 1. Its descriptors are looked at; if there is any, that is all. 2. The chunk counts as having none. 3. They are looked at
     ///    again. 4. It counts again, if there is any. (Whoever takes the place away from a block stores that first and makes the
-    ///    segment count second, so one of us sees the other.)
-    fn look_for_unplaced(&self, segment: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
+    ///    chunk count second, so one of us sees the other.)
+    fn look_for_unplaced(&self, chunk: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
         let mut look = || {
             let mut any = false;
-            self.look_at(segment, &mut |block, descriptor| {
+            self.look_at(chunk, &mut |block, descriptor| {
                 if descriptor.place == 0 {
                     any = true;
                     f(block, descriptor);
@@ -133,19 +133,19 @@ impl Heap<'_> {
             return Ok(());
         }
         // 2.
-        self.rt.drop_unplaced(segment);
+        self.rt.drop_unplaced(chunk);
         // 3 and 4.
         let any = look();
         if !matches!(any, Ok(false)) {
-            self.rt.add_unplaced(segment);
+            self.rt.add_unplaced(chunk);
         }
         any.map(drop)
     }
 
-    fn look_at(&self, segment: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
-        let table = || self.memory.block_table(segment).ok();
+    fn look_at(&self, chunk: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
+        let table = || self.memory.block_table(chunk).ok();
         let before = table();
-        let (Some(_), Ok(seen)) = (before, self.memory.blocks_of(segment)) else { return Ok(()) };
+        let (Some(_), Ok(seen)) = (before, self.memory.blocks_of(chunk)) else { return Ok(()) };
         // Else the table may have been another's by then.
         if table() == before {
             seen.into_iter().for_each(|(block, descriptor)| f(block, descriptor));

@@ -1,31 +1,31 @@
-//! Size classes: how objects divide a segment.
+//! Size classes: how objects divide a chunk.
 
-use crate::memory::SEGMENT;
+use crate::memory::CHUNK;
 
 /// A size class.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
     /// Bytes per object.
     pub size: u32,
-    /// Objects per segment.
+    /// Objects per chunk.
     pub count: u32,
-    /// Bytes before the first object: the bitmap, where it is in the segment.
+    /// Bytes before the first object: the bitmap, where it is in the chunk.
     pub base: u32,
     /// 2^32 / `size`, rounded up.
     inverse: u32,
 }
 
 impl Class {
-    /// The number of the object that begins at `off`, in its segment, if one does.
+    /// The number of the object that begins at `off`, in its chunk, if one does.
     #[inline(always)]
     pub(super) fn index_of(&self, off: u64) -> Option<u32> {
-        // Segments are aligned to their size.
-        let within = (off as u32 & (SEGMENT as u32 - 1)).checked_sub(self.base)?;
+        // Chunks are aligned to their size.
+        let within = (off as u32 & (CHUNK as u32 - 1)).checked_sub(self.base)?;
         let index = self.divide(within);
         (index < self.count && index * self.size == within).then_some(index)
     }
 
-    /// How many objects fit in `bytes`, fewer than a segment has: by a multiplication, exact since neither `bytes`
+    /// How many objects fit in `bytes`, fewer than a chunk has: by a multiplication, exact since neither `bytes`
     /// nor the error of the inverse, less than `size`, has more than 16 bits.
     #[inline(always)]
     fn divide(&self, bytes: u32) -> u32 {
@@ -34,7 +34,7 @@ impl Class {
 }
 
 const fn class(size: u32) -> Class {
-    let seg = SEGMENT as u32;
+    let seg = CHUNK as u32;
     let inverse = (1u64 << 32).div_ceil(size as u64) as u32;
     if size >= 1024 {
         return Class { size, count: seg / size, base: 0, inverse };
@@ -55,7 +55,7 @@ const COUNT: usize = 62;
 
 /// All size classes, ascending: eight to a power of two from 128 bytes on, so that of what 129 bytes or more occupy at most an
 /// eighth is wasted below 12 KiB, and a tenth at most below 1 KiB. From 1 KiB on each is the largest of which so many fit in
-/// a segment, which it divides with less than 16 bytes left for each; beyond 4 KiB there is one for each number.
+/// a chunk, which it divides with less than 16 bytes left for each; beyond 4 KiB there is one for each number.
 pub const CLASSES: [Class; COUNT] = {
     const SIZES: [u32; COUNT] = [
         16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 288, 320, 352, 384, 416, 448, 480,
@@ -72,7 +72,7 @@ pub const CLASSES: [Class; COUNT] = {
     table
 };
 
-/// Largest object that shares a segment.
+/// Largest object that shares a chunk.
 pub const MAX_SMALL: u64 = 32768;
 
 const CLASS_OF: [u8; MAX_SMALL as usize / 16 + 1] = {
@@ -110,7 +110,7 @@ pub fn capacity_of(size: u64) -> u64 {
     if size <= MAX_SMALL {
         u64::from(CLASSES[class_of(size)].size)
     } else {
-        size.next_multiple_of(SEGMENT)
+        size.next_multiple_of(CHUNK)
     }
 }
 
@@ -131,17 +131,17 @@ mod tests {
     #[test]
     fn division_by_the_inverse_is_exact() {
         for class in CLASSES {
-            assert!((0..SEGMENT as u32).all(|bytes| class.divide(bytes) == bytes / class.size), "{class:?}");
+            assert!((0..CHUNK as u32).all(|bytes| class.divide(bytes) == bytes / class.size), "{class:?}");
         }
     }
 
     #[test]
-    fn classes_ascend_and_divide_a_segment() {
+    fn classes_ascend_and_divide_a_chunk() {
         for class in &CLASSES {
             let used = class.base + class.count * class.size;
-            assert!(class.size % 16 == 0 && SEGMENT as u32 - used < class.size, "{class:?}");
+            assert!(class.size % 16 == 0 && CHUNK as u32 - used < class.size, "{class:?}");
             // Of what is larger so few fit that less is left than each could be larger by.
-            assert!(class.base > 0 || class.count <= 64 && SEGMENT as u32 - used < class.count * 16, "{class:?}");
+            assert!(class.base > 0 || class.count <= 64 && CHUNK as u32 - used < class.count * 16, "{class:?}");
         }
         assert!(CLASSES.windows(2).all(|two| two[0].size < two[1].size));
     }

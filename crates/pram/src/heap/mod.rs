@@ -1,11 +1,11 @@
-//! The heap of a memory: segments of 64 KiB, size classes from 16 bytes, runs of whole segments above.
+//! The heap of a memory: chunks of 64 KiB, size classes from 16 bytes, runs of whole chunks above.
 //!
-//! Each segment holds objects of one class and one type ([`Tag`]), so a reference can be checked for its
+//! Each chunk holds objects of one class and one type ([`Tag`]), so a reference can be checked for its
 //! type before it is followed (Conquest, 3.5: typed memory). A bitmap says which slots are taken: in the
-//! segment table for classes of 1 KiB and more, at the start of the segment for smaller ones. Segments of
+//! chunk table for classes of 1 KiB and more, at the start of the chunk for smaller ones. Chunks of
 //! [`blocks`](crate::blocks) are handed out the same way.
 //!
-//! A segment is owned by one transaction slot at a time (in the runtime segment); only the owner sets
+//! A chunk is owned by one transaction slot at a time (in the runtime file); only the owner sets
 //! bits, anybody clears them. So the fast path takes no lock.
 //!
 //! The bitmap is not part of the undo log. A transaction sets bits at once and clears them after its
@@ -14,23 +14,23 @@
 //! Invariants:
 //! - H1. The bit of an object is set from before the commit that links it until after the commit that
 //!   unlinks it. (Otherwise a second owner could be given it.)
-//! - H2. A segment's state changes only in the hands of its owner.
-//! - H3. A free segment's bit is set in the runtime's free map only after its entry says free.
-//! - H4. A segment's entry says that it is there only while it has memory.
+//! - H2. A chunk's state changes only in the hands of its owner.
+//! - H3. A free chunk's bit is set in the runtime's free map only after its entry says free.
+//! - H4. A chunk's entry says that it is there only while it has memory.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | the allocator |
-//! | `class` | how objects divide a segment |
-//! | `segment` | what is in which segment |
-//! | `supply` | memory for segments: taken ahead of use, given back |
+//! | `class` | how objects divide a chunk |
+//! | `chunk` | what is in which chunk |
+//! | `supply` | memory for chunks: taken ahead of use, given back |
 
+mod chunk;
 mod class;
-mod segment;
 mod supply;
 
+pub use chunk::{ChunkEntry, Meta};
 pub use class::{capacity_of, class_of, class_within, Class, CLASSES, MAX_SMALL};
-pub use segment::{Meta, SegEntry};
 pub use supply::Supply;
 
 use class::valid_bits;
@@ -38,9 +38,9 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use crate::blocks::{BLOCK, PER_SEGMENT};
+use crate::blocks::{BLOCK, PER_CHUNK};
 use crate::error::{Error, Result};
-use crate::memory::{Memory, SEGMENT};
+use crate::memory::{Memory, CHUNK};
 use crate::off::Off;
 use crate::runtime::Runtime;
 use crate::session::Op;
@@ -57,10 +57,10 @@ pub const BLOCKS: Tag = Tag(0);
 pub(crate) const BLOCK_CLASS: usize = class_of(BLOCK);
 const _: () = {
     let class = &CLASSES[BLOCK_CLASS];
-    assert!(class.size as u64 == BLOCK && class.count as u64 == PER_SEGMENT && class.base == 0);
+    assert!(class.size as u64 == BLOCK && class.count as u64 == PER_CHUNK && class.base == 0);
 };
 
-/// By how much larger an object may be than its class where segments are scarce, a part of it; and where there are none.
+/// By how much larger an object may be than its class where chunks are scarce, a part of it; and where there are none.
 const CLOSE: u32 = 2;
 const ANY: u32 = 1;
 
@@ -85,8 +85,8 @@ impl Heap<'_> {
         if size <= MAX_SMALL {
             let class = class_of(size);
             let current = self.rt.current(slot, tag, class);
-            if let Some(segment) = current.segment() {
-                if let Some(off) = self.take(segment, class, &current)? {
+            if let Some(chunk) = current.chunk() {
+                if let Some(off) = self.take(chunk, class, &current)? {
                     return Ok(Block { off, cap: u64::from(CLASSES[class].size) });
                 }
             }
@@ -94,7 +94,7 @@ impl Heap<'_> {
         self.alloc_slow(slot, tag, size)
     }
 
-    /// [`alloc`](Self::alloc) where the slot's current segment does not serve.
+    /// [`alloc`](Self::alloc) where the slot's current chunk does not serve.
     #[cold]
     #[inline(never)]
     fn alloc_slow(&self, slot: u32, tag: Tag, size: u64) -> Result<Block> {
@@ -113,41 +113,41 @@ impl Heap<'_> {
                     return Ok(block);
                 }
             }
-            let segment = match self.find_segment(slot, tag, class)? {
+            let chunk = match self.find_chunk(slot, tag, class)? {
                 Some(s) => s,
                 None if self.take_within(slot, 1)? => continue,
                 None => {
                     self.reclaim_idle(slot)?;
-                    match self.find_segment(slot, tag, class)? {
+                    match self.find_chunk(slot, tag, class)? {
                         Some(s) => s,
                         None if is_exact => return Err(Error::NoSpace),
                         None => return self.alloc_larger(slot, tag, class, ANY)?.ok_or(Error::NoSpace),
                     }
                 }
             };
-            self.rt.current(slot, tag, class).set(Some(segment));
+            self.rt.current(slot, tag, class).set(Some(chunk));
         }
     }
 
-    /// Takes an object of the segment of `class` that this slot allocates from; one in which nothing is free is given up.
+    /// Takes an object of the chunk of `class` that this slot allocates from; one in which nothing is free is given up.
     fn take_current(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
         let current = self.rt.current(slot, tag, class);
-        let Some(segment) = current.segment() else { return Ok(None) };
-        if let Some(off) = self.take(segment, class, &current)? {
+        let Some(chunk) = current.chunk() else { return Ok(None) };
+        if let Some(off) = self.take(chunk, class, &current)? {
             return Ok(Some(Block { off, cap: u64::from(CLASSES[class].size) }));
         }
         // Forgotten first: given up, it may be another's, who must not lose it when this slot gives up all it has.
         current.set(None);
-        self.give_up(slot, segment, tag, class)?;
+        self.give_up(slot, chunk, tag, class)?;
         Ok(None)
     }
 
-    /// Are there fewer segments left than classes that could want one?
+    /// Are there fewer chunks left than classes that could want one?
     fn is_scarce(&self) -> bool {
         self.rt.spare() + self.rt.absent() < CLASSES.len() as u64
     }
 
-    /// Allocates an object of `class` or of one that is hardly larger, without a segment that is free.
+    /// Allocates an object of `class` or of one that is hardly larger, without a chunk that is free.
     fn alloc_close(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
         match self.alloc_partial(slot, tag, class)? {
             Some(block) => Ok(Some(block)),
@@ -168,32 +168,32 @@ impl Heap<'_> {
         Ok(None)
     }
 
-    /// Allocates an object of `class` from a segment that has some.
+    /// Allocates an object of `class` from a chunk that has some.
     fn alloc_partial(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
         if let Some(block) = self.take_current(slot, tag, class)? {
             return Ok(Some(block));
         }
-        let Some(segment) = self.find_partial(slot, tag, class, 0)? else { return Ok(None) };
-        self.rt.current(slot, tag, class).set(Some(segment));
+        let Some(chunk) = self.find_partial(slot, tag, class, 0)? else { return Ok(None) };
+        self.rt.current(slot, tag, class).set(Some(chunk));
         self.take_current(slot, tag, class)
     }
 
-    /// Takes a free object of a segment that this slot owns.
+    /// Takes a free object of a chunk that this slot owns.
     #[inline(always)]
-    fn take(&self, segment: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
-        match self.take_in(segment, class, current.hint())? {
+    fn take(&self, chunk: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
+        match self.take_in(chunk, class, current.hint())? {
             Some(off) => Ok(Some(off)),
-            None => self.take_elsewhere(segment, class, current),
+            None => self.take_elsewhere(chunk, class, current),
         }
     }
 
     /// [`take`](Self::take) where there is nothing free any more where the last one was found.
     #[inline(never)]
-    fn take_elsewhere(&self, segment: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
+    fn take_elsewhere(&self, chunk: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
         let words = CLASSES[class].count.div_ceil(64);
         let start = current.hint().min(words);
         for w in (start..words).chain(0..start) {
-            if let Some(off) = self.take_in(segment, class, w)? {
+            if let Some(off) = self.take_in(chunk, class, w)? {
                 current.set_hint(w);
                 return Ok(Some(off));
             }
@@ -203,19 +203,19 @@ impl Heap<'_> {
 
     /// Takes an object that word `w` of the bitmap says is free.
     #[inline(always)]
-    fn take_in(&self, segment: u64, class: usize, w: u32) -> Result<Option<u64>> {
+    fn take_in(&self, chunk: u64, class: usize, w: u32) -> Result<Option<u64>> {
         let c = &CLASSES[class];
         let valid = valid_bits(c.count, w);
         if valid == 0 {
             return Ok(None);
         }
-        let at = self.memory.bitmap(segment, class as u8) + u64::from(w) * 8;
+        let at = self.memory.bitmap(chunk, class as u8) + u64::from(w) * 8;
         let free = !self.memory.load(Off::new(at))? & valid;
         if free == 0 {
             return Ok(None);
         }
         let bit = free.trailing_zeros();
-        let off = self.memory.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
+        let off = self.memory.geo.chunk(chunk) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
         // Noted before it is taken: a sweep must never see it taken, unmarked and not new.
         self.rt.note_new(off);
         self.memory.fetch_or(at, 1 << bit)?;
@@ -223,80 +223,80 @@ impl Heap<'_> {
         Ok(Some(off))
     }
 
-    /// A segment with room for `class`, now owned by `slot`: a partly used one, or a free one.
+    /// A chunk with room for `class`, now owned by `slot`: a partly used one, or a free one.
     ///
-    /// Segments are owned first and then taken off their list, so that one whose taker dies in between is
+    /// Chunks are owned first and then taken off their list, so that one whose taker dies in between is
     /// found by its owner (see [`salvage`](Self::salvage)).
-    fn find_segment(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<u64>> {
+    fn find_chunk(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<u64>> {
         if tag == BLOCKS {
-            return self.find_block_segment(slot);
+            return self.find_block_chunk(slot);
         }
-        if let Some(segment) = self.find_partial(slot, tag, class, 0)? {
-            return Ok(Some(segment));
+        if let Some(chunk) = self.find_partial(slot, tag, class, 0)? {
+            return Ok(Some(chunk));
         }
-        let Some(segment) = self.claim_free(slot)? else { return Ok(None) };
-        // 1. The bitmap is empty before the entry gives the segment its class: a crash in between
-        //    leaves a free segment, not one with arbitrary objects taken.
+        let Some(chunk) = self.claim_free(slot)? else { return Ok(None) };
+        // 1. The bitmap is empty before the entry gives the chunk its class: a crash in between
+        //    leaves a free chunk, not one with arbitrary objects taken.
         let c = &CLASSES[class];
-        let bitmap = self.memory.bitmap(segment, class as u8);
+        let bitmap = self.memory.bitmap(chunk, class as u8);
         self.memory.zero(bitmap, u64::from(c.count.div_ceil(64)) * 8)?;
         self.memory.persist(bitmap, u64::from(c.count.div_ceil(64)) * 8);
         // 2. The entry, one word.
-        self.memory.set_meta(segment, Meta::shared(tag, class))?;
-        Ok(Some(segment))
+        self.memory.set_meta(chunk, Meta::shared(tag, class))?;
+        Ok(Some(chunk))
     }
 
-    /// A partly used segment at or after `from`, now owned by `slot`.
+    /// A partly used chunk at or after `from`, now owned by `slot`.
     pub(crate) fn find_partial(&self, slot: u32, tag: Tag, class: usize, from: u64) -> Result<Option<u64>> {
         let wanted = Meta::shared(tag, class);
         let mut from = from;
-        while let Some(segment) = self.rt.next_partial(tag, class, from) {
-            from = segment + 1;
-            if !self.rt.own(segment, slot) {
+        while let Some(chunk) = self.rt.next_partial(tag, class, from) {
+            from = chunk + 1;
+            if !self.rt.own(chunk, slot) {
                 continue;
             }
-            self.rt.drop_partial(tag, class, segment);
-            if self.memory.meta(segment)? != wanted {
-                self.rt.disown(segment);
-            } else if self.has_room(segment, class)? {
-                return Ok(Some(segment));
+            self.rt.drop_partial(tag, class, chunk);
+            if self.memory.meta(chunk)? != wanted {
+                self.rt.disown(chunk);
+            } else if self.has_room(chunk, class)? {
+                return Ok(Some(chunk));
             } else {
-                self.give_up(slot, segment, tag, class)?;
+                self.give_up(slot, chunk, tag, class)?;
             }
         }
         Ok(None)
     }
 
-    /// Any free segment, now owned by `slot` and off the free list.
+    /// Any free chunk, now owned by `slot` and off the free list.
     pub(crate) fn claim_free(&self, slot: u32) -> Result<Option<u64>> {
         let start = self.rt.first_free_hint();
         for (mut from, end) in [(start, u64::MAX), (0, start)] {
-            while let Some(segment) = self.rt.next_free(from).filter(|s| *s < end) {
-                from = segment + 1;
-                if self.claim(segment, slot)? {
-                    self.rt.set_first_free_hint(segment);
-                    return Ok(Some(segment));
+            while let Some(chunk) = self.rt.next_free(from).filter(|s| *s < end) {
+                from = chunk + 1;
+                if self.claim(chunk, slot)? {
+                    self.rt.set_first_free_hint(chunk);
+                    return Ok(Some(chunk));
                 }
             }
         }
         Ok(None)
     }
 
-    /// Makes `slot` the owner of a free segment and takes it off the free list; false if it is not free.
-    fn claim(&self, segment: u64, slot: u32) -> Result<bool> {
-        if !self.rt.own(segment, slot) {
+    /// Makes `slot` the owner of a free chunk and takes it off the free list; false if it is not free.
+    fn claim(&self, chunk: u64, slot: u32) -> Result<bool> {
+        if !self.rt.own(chunk, slot) {
             return Ok(false);
         }
-        if self.rt.drop_free(segment) && self.memory.meta(segment)? == Meta::Free {
+        if self.rt.drop_free(chunk) && self.memory.meta(chunk)? == Meta::Free {
             return Ok(true);
         }
-        self.rt.disown(segment);
+        self.rt.disown(chunk);
         Ok(false)
     }
 
-    fn has_room(&self, segment: u64, class: usize) -> Result<bool> {
+    fn has_room(&self, chunk: u64, class: usize) -> Result<bool> {
         let c = &CLASSES[class];
-        let bitmap = self.memory.bitmap(segment, class as u8);
+        let bitmap = self.memory.bitmap(chunk, class as u8);
         for w in 0..c.count.div_ceil(64) {
             if self.memory.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != valid_bits(c.count, w)
             {
@@ -306,9 +306,9 @@ impl Heap<'_> {
         Ok(false)
     }
 
-    fn is_empty(&self, segment: u64, class: usize) -> Result<bool> {
+    fn is_empty(&self, chunk: u64, class: usize) -> Result<bool> {
         let c = &CLASSES[class];
-        let bitmap = self.memory.bitmap(segment, class as u8);
+        let bitmap = self.memory.bitmap(chunk, class as u8);
         for w in 0..c.count.div_ceil(64) {
             if self.memory.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != 0 {
                 return Ok(false);
@@ -317,68 +317,68 @@ impl Heap<'_> {
         Ok(true)
     }
 
-    /// Gives up a segment that the caller owns.
-    fn give_up(&self, slot: u32, segment: u64, tag: Tag, class: usize) -> Result<()> {
+    /// Gives up a chunk that the caller owns.
+    fn give_up(&self, slot: u32, chunk: u64, tag: Tag, class: usize) -> Result<()> {
         // Given up before looking: a free that still saw an owner is then seen by the look.
-        self.rt.disown(segment);
-        self.list(slot, segment, tag, class)
+        self.rt.disown(chunk);
+        self.list(slot, chunk, tag, class)
     }
 
-    /// Lists a segment without owner where others find it if it has room; frees it if it is empty (mramfs,
+    /// Lists a chunk without owner where others find it if it has room; frees it if it is empty (mramfs,
     /// future work).
-    fn list(&self, slot: u32, segment: u64, tag: Tag, class: usize) -> Result<()> {
-        // Another round only if somebody freed an object while we owned the segment; whoever comes last
-        // finds the list right, so the bound costs at most an empty segment that stays with its class.
+    fn list(&self, slot: u32, chunk: u64, tag: Tag, class: usize) -> Result<()> {
+        // Another round only if somebody freed an object while we owned the chunk; whoever comes last
+        // finds the list right, so the bound costs at most an empty chunk that stays with its class.
         for _ in 0..8 {
-            if !self.has_room(segment, class)? {
+            if !self.has_room(chunk, class)? {
                 return Ok(());
             }
-            self.rt.add_partial(tag, class, segment);
-            if !self.is_empty(segment, class)? || !self.rt.own(segment, slot) {
+            self.rt.add_partial(tag, class, chunk);
+            if !self.is_empty(chunk, class)? || !self.rt.own(chunk, slot) {
                 return Ok(());
             }
-            let still = self.memory.meta(segment)? == Meta::shared(tag, class);
-            if !still || self.is_empty(segment, class)? {
-                self.rt.drop_partial(tag, class, segment);
-                let freed = if still { self.free_shared(slot, segment, tag) } else { Ok(()) };
-                self.rt.disown(segment);
+            let still = self.memory.meta(chunk)? == Meta::shared(tag, class);
+            if !still || self.is_empty(chunk, class)? {
+                self.rt.drop_partial(tag, class, chunk);
+                let freed = if still { self.free_shared(slot, chunk, tag) } else { Ok(()) };
+                self.rt.disown(chunk);
                 return freed;
             }
-            self.rt.disown(segment);
+            self.rt.disown(chunk);
         }
         Ok(())
     }
 
-    /// Frees a segment in which nothing is, that `slot` owns.
-    fn free_shared(&self, slot: u32, segment: u64, tag: Tag) -> Result<()> {
+    /// Frees a chunk in which nothing is, that `slot` owns.
+    fn free_shared(&self, slot: u32, chunk: u64, tag: Tag) -> Result<()> {
         if tag == BLOCKS {
-            return self.free_block_segment(slot, segment);
+            return self.free_block_chunk(slot, chunk);
         }
-        self.memory.set_meta(segment, Meta::Free)?;
-        self.rt.add_free(segment);
+        self.memory.set_meta(chunk, Meta::Free)?;
+        self.rt.add_free(chunk);
         Ok(())
     }
 
-    /// Makes this slot and all idle ones give up their segments, and frees the empty ones that nobody works
+    /// Makes this slot and all idle ones give up their chunks, and frees the empty ones that nobody works
     /// with, so that a nearly full memory can be used to the end.
     fn reclaim_idle(&self, mine: u32) -> Result<()> {
         self.drop_idle(mine)?;
         self.free_ended(mine)?;
         self.rt.set_block_hint(0);
-        for segment in self.memory.segments() {
-            if self.rt.own(segment, mine) {
-                self.settle(mine, segment)?;
+        for chunk in self.memory.chunks() {
+            if self.rt.own(chunk, mine) {
+                self.settle(mine, chunk)?;
             }
         }
         Ok(())
     }
 
-    /// Makes this slot and all idle ones give up their segments; empty ones are free then.
+    /// Makes this slot and all idle ones give up their chunks; empty ones are free then.
     fn drop_idle(&self, mine: u32) -> Result<()> {
-        self.drop_segments(mine)?;
+        self.drop_chunks(mine)?;
         for slot in (0..self.memory.geo.slots as u32).filter(|s| *s != mine) {
             if self.rt.try_slot(slot) {
-                let dropped = self.drop_segments(slot);
+                let dropped = self.drop_chunks(slot);
                 self.rt.free_slot(slot);
                 dropped?;
             }
@@ -386,21 +386,21 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// Gives up all segments that `slot`, in the caller's hands, allocates from.
-    fn drop_segments(&self, slot: u32) -> Result<()> {
+    /// Gives up all chunks that `slot`, in the caller's hands, allocates from.
+    fn drop_chunks(&self, slot: u32) -> Result<()> {
         for tag in (0..TAGS).map(|t| Tag(t as u8)) {
             for class in 0..CLASSES.len() {
                 let current = self.rt.current(slot, tag, class);
-                if let Some(segment) = current.segment() {
+                if let Some(chunk) = current.chunk() {
                     current.set(None);
-                    self.give_up(slot, segment, tag, class)?;
+                    self.give_up(slot, chunk, tag, class)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Puts the segments that the slots of a dead process own back where others find them, in whatever
+    /// Puts the chunks that the slots of a dead process own back where others find them, in whatever
     /// state it left them.
     pub(crate) fn salvage(&self, slots: &[u32]) -> Result<()> {
         for slot in slots {
@@ -408,51 +408,51 @@ impl Heap<'_> {
                 (0..CLASSES.len()).for_each(|class| self.rt.current(*slot, tag, class).set(None));
             }
         }
-        for segment in self.memory.segments() {
-            if let Some(slot) = self.rt.owner(segment).filter(|o| slots.contains(o)) {
-                self.settle(slot, segment)?;
+        for chunk in self.memory.chunks() {
+            if let Some(slot) = self.rt.owner(chunk).filter(|o| slots.contains(o)) {
+                self.settle(slot, chunk)?;
             }
         }
         Ok(())
     }
 
-    /// Lists a segment that `slot` owns according to its state, and gives it up.
-    fn settle(&self, slot: u32, segment: u64) -> Result<()> {
-        let meta = self.memory.meta(segment)?;
+    /// Lists a chunk that `slot` owns according to its state, and gives it up.
+    fn settle(&self, slot: u32, chunk: u64) -> Result<()> {
+        let meta = self.memory.meta(chunk)?;
         if let Some((tag, class)) = meta.sharers() {
-            return self.give_up(slot, segment, tag, usize::from(class));
+            return self.give_up(slot, chunk, tag, usize::from(class));
         }
         match meta {
-            Meta::Free => self.rt.add_free(segment),
-            Meta::RunBody { dist } if !self.has_head(segment, dist)? => {
-                self.memory.set_meta(segment, Meta::Free)?;
-                self.rt.add_free(segment);
+            Meta::Free => self.rt.add_free(chunk),
+            Meta::RunBody { dist } if !self.has_head(chunk, dist)? => {
+                self.memory.set_meta(chunk, Meta::Free)?;
+                self.rt.add_free(chunk);
             }
             _ => {}
         }
-        self.rt.disown(segment);
+        self.rt.disown(chunk);
         Ok(())
     }
 
-    /// Frees a segment whose entry is damaged: for repair, while the pool is frozen and nothing refers to
-    /// the segment any more.
-    pub fn reset_segment(&self, segment: u64) -> Result<()> {
+    /// Frees a chunk whose entry is damaged: for repair, while the pool is frozen and nothing refers to
+    /// the chunk any more.
+    pub fn reset_chunk(&self, chunk: u64) -> Result<()> {
         // Nobody may go on to allocate from it.
         let slots: Vec<u32> = (0..self.memory.geo.slots as u32).collect();
         self.salvage(&slots)?;
-        self.memory.set_meta(segment, Meta::Free)?;
-        self.rt.add_free(segment);
+        self.memory.set_meta(chunk, Meta::Free)?;
+        self.rt.add_free(chunk);
         Ok(())
     }
 
-    /// Is the segment, which says that it follows its head at `dist`, part of a run?
-    fn has_head(&self, segment: u64, dist: u32) -> Result<bool> {
-        let Some(head) = segment.checked_sub(u64::from(dist)) else { return Ok(false) };
+    /// Is the chunk, which says that it follows its head at `dist`, part of a run?
+    fn has_head(&self, chunk: u64, dist: u32) -> Result<bool> {
+        let Some(head) = chunk.checked_sub(u64::from(dist)) else { return Ok(false) };
         Ok(matches!(self.memory.meta(head)?, Meta::RunHead { len, .. } if len > dist))
     }
 
     fn alloc_run(&self, slot: u32, tag: Tag, size: u64) -> Result<Block> {
-        let len = size.div_ceil(SEGMENT);
+        let len = size.div_ceil(CHUNK);
         let first = match self.claim_run(slot, len)? {
             Some(s) => s,
             None if self.take_within(slot, len)? => return self.alloc_run(slot, tag, size),
@@ -472,7 +472,7 @@ impl Heap<'_> {
                 }
             }
         };
-        let off = self.memory.geo.segment(first);
+        let off = self.memory.geo.chunk(first);
         self.rt.note_new(off);
         // 1. Bodies, then the head: a crash in between leaves bodies without a head, which count as free.
         for i in 1..len {
@@ -480,12 +480,12 @@ impl Heap<'_> {
         }
         self.memory.set_meta(first, Meta::RunHead { tag, len: len as u32 })?;
         (first..first + len).for_each(|s| self.rt.disown(s));
-        Ok(Block { off, cap: len * SEGMENT })
+        Ok(Block { off, cap: len * CHUNK })
     }
 
-    /// `len` neighbouring free segments, now owned by `slot`.
+    /// `len` neighbouring free chunks, now owned by `slot`.
     fn claim_run(&self, slot: u32, len: u64) -> Result<Option<u64>> {
-        let mut end = self.memory.segments_end();
+        let mut end = self.memory.chunks_end();
         while let Some(first) = self.rt.free_window(len, end) {
             let mut claimed = 0;
             while claimed < len && self.claim(first + claimed, slot)? {
@@ -508,12 +508,12 @@ impl Heap<'_> {
     pub(crate) fn free(&self, slot: u32, off: u64) -> Result<()> {
         let place = self.memory.place(off)?;
         let Some((class, index)) = place.slot else {
-            return self.free_run(slot, place.segment, place.cap / SEGMENT);
+            return self.free_run(slot, place.chunk, place.cap / CHUNK);
         };
         if place.tag == BLOCKS && self.rt.put_off(off)? {
             return Ok(());
         }
-        let at = self.memory.bitmap(place.segment, class) + u64::from(index / 64) * 8;
+        let at = self.memory.bitmap(place.chunk, class) + u64::from(index / 64) * 8;
         let bit = 1 << (index % 64);
         let is_unplaced = place.tag == BLOCKS && self.memory.descriptor(off).is_ok_and(|it| it.place == 0);
         let old = self.memory.fetch_clear(at, bit)?;
@@ -525,11 +525,11 @@ impl Heap<'_> {
             self.rt.count_blocks(slot, -1);
             self.rt.count_unplaced(-i64::from(is_unplaced));
         }
-        if self.rt.owner(place.segment).is_none() {
+        if self.rt.owner(place.chunk).is_none() {
             let class = usize::from(class);
-            self.rt.add_partial(place.tag, class, place.segment);
+            self.rt.add_partial(place.tag, class, place.chunk);
             if old & valid_bits(CLASSES[class].count, index / 64) == bit {
-                self.list(slot, place.segment, place.tag, class)?;
+                self.list(slot, place.chunk, place.tag, class)?;
             }
         }
         Ok(())
@@ -545,7 +545,7 @@ impl Heap<'_> {
     pub fn adopt(&self, off: u64) -> Result<()> {
         let place = self.memory.place(off)?;
         if let Some((class, index)) = place.slot {
-            let at = self.memory.bitmap(place.segment, class) + u64::from(index / 64) * 8;
+            let at = self.memory.bitmap(place.chunk, class) + u64::from(index / 64) * 8;
             self.memory.fetch_or(at, 1 << (index % 64))?;
             self.memory.persist(at, 8);
         }
@@ -554,7 +554,7 @@ impl Heap<'_> {
 
     fn free_run(&self, slot: u32, first: u64, len: u64) -> Result<()> {
         // Owned meanwhile, so that a death half way is cleaned up. Somebody who looks at an outdated list, or at all
-        // segments, may own one for an instant; that is no reason to wait long.
+        // chunks, may own one for an instant; that is no reason to wait long.
         let own = |s: &u64| (0..1000).any(|_| self.rt.own(*s, slot));
         let is_first_ours = own(&first);
         let (ours, others): (SmallVec<[u64; 16]>, SmallVec<[u64; 16]>) = (first + 1..first + len).partition(own);
@@ -574,12 +574,12 @@ impl Heap<'_> {
         others.iter().filter(|s| own(s)).try_for_each(|s| self.settle(slot, *s))
     }
 
-    /// Fills the runtime's maps from the segment table; with nobody else attached. Frees the bodies of
+    /// Fills the runtime's maps from the chunk table; with nobody else attached. Frees the bodies of
     /// runs that a crash left without a head.
     pub(crate) fn index(&self) -> Result<()> {
         let geo = &self.memory.geo;
-        let (mut run_end, mut absent) = (0, geo.heap_segments(self.memory.size()));
-        for s in self.memory.segments() {
+        let (mut run_end, mut absent) = (0, geo.heap_chunks(self.memory.size()));
+        for s in self.memory.chunks() {
             let meta = self.memory.meta(s)?;
             absent -= u64::from(meta != Meta::Absent);
             match meta {

@@ -1,19 +1,19 @@
-//! Memory for segments: taken ahead of use, and given back.
+//! Memory for chunks: taken ahead of use, and given back.
 //!
-//! A memory has the memory that its entries say: an [absent](Meta::Absent) segment has none. Memory is taken in steps: by
+//! A memory has the memory that its entries say: an [absent](Meta::Absent) chunk has none. Memory is taken in steps: by
 //! the maintenance thread ahead of need, by whoever begins an operation when little is left, and by whoever ran out of it,
 //! after the operation has ended ([`Error::MustGrow`]), since asking the host may take long. One at a time, and whoever it
-//! is has the role of the *supplier* in the runtime segment.
+//! is has the role of the *supplier* in the runtime file.
 //!
 //! Ordered steps of taking:
 //! 1. Memory, from the host. (Else a store would meet a full disk, and be a signal.) For a new group first for what
-//!    belongs to it in the runtime segment and in the marks.
+//!    belongs to it in the runtime file and in the marks.
 //! 2. In an operation, a new group's table, then the number of groups, then entries: durable before anybody is given a
-//!    segment. (Else an object could be in one that counts as absent after a crash, and is given a second time.)
-//! 3. The segments are listed as free.
+//!    chunk. (Else an object could be in one that counts as absent after a crash, and is given a second time.)
+//! 3. The chunks are listed as free.
 //!
 //! Ordered steps of giving back:
-//! 1. The segments are owned and off the list of free ones.
+//! 1. The chunks are owned and off the list of free ones.
 //! 2. Their entries say absent, durably. (Else, after a crash, objects would go where there is no memory.)
 //! 3. The memory goes. Whoever dies before leaves memory that is taken again without harm, or given back by the next who
 //!    comes to the memory alone.
@@ -28,14 +28,14 @@ use rustix::io::Errno;
 use super::{Heap, Meta};
 use crate::clock::monotonic;
 use crate::error::{Error, Result};
-use crate::memory::{Memory, PER_GROUP, SEGMENT};
+use crate::memory::{Memory, CHUNK, PER_GROUP};
 use crate::reserve;
 use crate::runtime::{pause, Hold, LOW};
 use crate::session::{Op, Session};
 
-/// Segments taken at a time by who waits for them: 4 MiB.
+/// Chunks taken at a time by who waits for them: 4 MiB.
 const STEP: u64 = 64;
-/// Segments that the maintenance thread keeps free: an eighth of what is in use, between these.
+/// Chunks that the maintenance thread keeps free: an eighth of what is in use, between these.
 const AHEAD: Range<u64> = 64..4096;
 /// How often a host without memory is asked for some, nanoseconds.
 const ASK: u64 = 1_000_000_000;
@@ -67,14 +67,14 @@ impl Drop for Supplier<'_> {
 /// What to take.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// Segments without memory, in one group.
-    segments: Vec<Range<u64>>,
+    /// Chunks without memory, in one group.
+    chunks: Vec<Range<u64>>,
     /// The group is to be begun.
     new: Option<u64>,
 }
 
 impl Heap<'_> {
-    /// Could memory for `len` segments in a row be taken? Notes that somebody needs them.
+    /// Could memory for `len` chunks in a row be taken? Notes that somebody needs them.
     fn is_untaken(&self, len: u64) -> bool {
         let no_run = self.rt.no_run().load(Ordering::SeqCst);
         if len >= PER_GROUP || self.rt.absent() == 0 || no_run != 0 && len >= no_run {
@@ -87,7 +87,7 @@ impl Heap<'_> {
         true
     }
 
-    /// In an operation in `slot` that found no room for `len` segments: true if there is some now. Where taking memory is
+    /// In an operation in `slot` that found no room for `len` chunks: true if there is some now. Where taking memory is
     /// more than to note it, the operation has to end first.
     pub(super) fn take_within(&self, slot: u32, len: u64) -> Result<bool> {
         if !self.is_untaken(len) {
@@ -123,24 +123,24 @@ impl Heap<'_> {
         taken
     }
 
-    /// Where the next `step` segments without memory are, so that `run` in a row can be had.
+    /// Where the next `step` chunks without memory are, so that `run` in a row can be had.
     fn plan(&self, run: u64, step: u64) -> Option<Plan> {
         if run == 1 {
             let next = self.rt.next_absent(0, step).map(|(first, len)| first..first + len);
-            if let Some(segments) = next {
-                return Some(Plan { segments: vec![segments], new: None });
+            if let Some(chunks) = next {
+                return Some(Plan { chunks: vec![chunks], new: None });
             }
         } else if let Some(first) = self.rt.window(run) {
-            return Some(Plan { segments: self.absent_in(first..first + run), new: None });
+            return Some(Plan { chunks: self.absent_in(first..first + run), new: None });
         }
         let (size, group) = (self.memory.size(), self.memory.groups());
         let first = group * PER_GROUP + 1;
-        let end = (first + run.max(step)).min((group + 1) * PER_GROUP).min(size / SEGMENT);
+        let end = (first + run.max(step)).min((group + 1) * PER_GROUP).min(size / CHUNK);
         let fits = group < self.memory.geo.groups(size) && end >= first + run;
-        fits.then(|| Plan { segments: Some(first..end).into_iter().collect(), new: Some(group) })
+        fits.then(|| Plan { chunks: Some(first..end).into_iter().collect(), new: Some(group) })
     }
 
-    /// The segments without memory among those.
+    /// The chunks without memory among those.
     fn absent_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let (mut found, mut from) = (Vec::new(), range.start);
         while let Some((first, len)) = self.rt.next_absent(from, range.end - from).filter(|next| next.0 < range.end) {
@@ -157,31 +157,31 @@ impl Heap<'_> {
             self.memory.marks().map_or(Ok(()), |marks| marks.take_groups(group + 1))?;
             self.memory.take(self.memory.geo.head(group))?;
         }
-        plan.segments.iter().try_for_each(|segments| self.memory.take(bytes(segments)))
+        plan.chunks.iter().try_for_each(|chunks| self.memory.take(bytes(chunks)))
     }
 
     /// Steps 2 and 3, in an operation in `slot`.
     fn enter(&self, slot: u32, plan: &Plan) -> Result<()> {
         if let Some(group) = plan.new {
             self.memory.begin_group(group)?;
-            let end = self.memory.segments_end();
+            let end = self.memory.chunks_end();
             (group * PER_GROUP + 1..end).for_each(|n| self.rt.add_absent(n));
         }
-        plan.segments.iter().try_for_each(|segments| self.enter_run(slot, segments))
+        plan.chunks.iter().try_for_each(|chunks| self.enter_run(slot, chunks))
     }
 
-    fn enter_run(&self, slot: u32, segments: &Range<u64>) -> Result<()> {
+    fn enter_run(&self, slot: u32, chunks: &Range<u64>) -> Result<()> {
         let geo = &self.memory.geo;
-        // Owned meanwhile, so that a death half way is cleaned up; who looks at all segments may own one for an instant.
-        let owned: Vec<u64> = segments.clone().filter(|n| self.own_soon(*n, slot)).collect();
+        // Owned meanwhile, so that a death half way is cleaned up; who looks at all chunks may own one for an instant.
+        let owned: Vec<u64> = chunks.clone().filter(|n| self.own_soon(*n, slot)).collect();
         for n in &owned {
             // One that somebody was at who died is listed twice.
             if self.memory.meta(*n)? == Meta::Absent {
                 self.memory.store_word(geo.entry(*n).raw(), Meta::Free.encode())?;
             }
         }
-        let entries = (segments.end - segments.start) * size_of::<super::SegEntry>() as u64;
-        self.memory.persist(geo.entry(segments.start).raw(), entries);
+        let entries = (chunks.end - chunks.start) * size_of::<super::ChunkEntry>() as u64;
+        self.memory.persist(geo.entry(chunks.start).raw(), entries);
         for n in owned {
             if self.rt.drop_absent(n) {
                 self.rt.count_absent(-1);
@@ -194,16 +194,16 @@ impl Heap<'_> {
         Ok(())
     }
 
-    fn own_soon(&self, segment: u64, slot: u32) -> bool {
-        (0..1000).any(|_| self.rt.own(segment, slot))
+    fn own_soon(&self, chunk: u64, slot: u32) -> bool {
+        (0..1000).any(|_| self.rt.own(chunk, slot))
     }
 
-    /// Notes what the memory has once it is larger: the last group may have more segments.
+    /// Notes what the memory has once it is larger: the last group may have more chunks.
     fn enter_size(&self, old: u64, new: u64) {
-        let (geo, begun) = (&self.memory.geo, self.memory.segments_end());
-        let before = (old / SEGMENT).max(1);
+        let (geo, begun) = (&self.memory.geo, self.memory.chunks_end());
+        let before = (old / CHUNK).max(1);
         (before..begun).filter(|n| geo.is_heap(*n)).for_each(|n| self.rt.add_absent(n));
-        self.rt.count_absent(geo.heap_segments(new) as i64 - geo.heap_segments(old) as i64);
+        self.rt.count_absent(geo.heap_chunks(new) as i64 - geo.heap_chunks(old) as i64);
         self.rt.no_run().store(0, Ordering::SeqCst);
     }
 }
@@ -213,7 +213,7 @@ impl Heap<'_> {
     pub fn taken(&self) -> u64 {
         let (memory, geo) = (self.memory, &self.memory.geo);
         let heads: u64 = (0..memory.groups()).map(|n| geo.head(n)).map(|head| head.end - head.start).sum();
-        heads + geo.heap_segments(memory.size()).saturating_sub(self.rt.absent()) * SEGMENT
+        heads + geo.heap_chunks(memory.size()).saturating_sub(self.rt.absent()) * CHUNK
     }
 }
 
@@ -264,7 +264,7 @@ impl Session {
     /// Takes memory until as much is free as is expected to be needed soon. For the maintenance thread.
     pub fn supply_soon(&self) -> Result<Supply> {
         let rt = self.runtime();
-        let used = self.memory().geo.heap_segments(self.memory().size()).saturating_sub(rt.absent());
+        let used = self.memory().geo.heap_chunks(self.memory().size()).saturating_sub(rt.absent());
         let ahead = (used / 8).clamp(AHEAD.start, AHEAD.end);
         let mut supply = Supply::Nothing;
         while rt.spare() < ahead && rt.absent() > 0 {
@@ -335,7 +335,7 @@ impl Session {
                 if rt.host_full().swap(monotonic() + ASK, Ordering::SeqCst) == 0 {
                     tracing::error!(
                         "the host has no memory for the pool, which was to have {} MiB more; until it has, the pool is full",
-                        (rt.absent() * SEGMENT) >> 20
+                        (rt.absent() * CHUNK) >> 20
                     );
                 }
                 return Ok(Supply::HostFull);
@@ -347,7 +347,7 @@ impl Session {
         Ok(Supply::Taken)
     }
 
-    /// Gives back the memory of all free segments: when the last process goes.
+    /// Gives back the memory of all free chunks: when the last process goes.
     pub(crate) fn give_all_back(&self) -> Result<()> {
         if self.memory().map().growing_file().is_none() {
             return Ok(());
@@ -383,7 +383,7 @@ impl Session {
     /// Is nothing in a group, which has memory?
     fn is_idle(&self, group: u64) -> Result<bool> {
         let mut free = 0;
-        for n in self.memory().segments_of(group) {
+        for n in self.memory().chunks_of(group) {
             match self.memory().meta(n)? {
                 Meta::Free => free += 1,
                 Meta::Absent => {}
@@ -398,7 +398,7 @@ impl Session {
         {
             let op: Op = self.begin_unsupplied()?;
             let (heap, memory) = (self.heap(), self.memory());
-            for n in self.memory().segments_of(group) {
+            for n in self.memory().chunks_of(group) {
                 // 1, 2.
                 if memory.meta(n)? != Meta::Free || !heap.claim(n, op.slot())? {
                     continue;
@@ -407,8 +407,8 @@ impl Session {
                 self.runtime().add_absent(n);
                 self.runtime().count_absent(1);
                 self.runtime().disown(n);
-                match given.last_mut().filter(|last| last.end == n * SEGMENT) {
-                    Some(last) => last.end += SEGMENT,
+                match given.last_mut().filter(|last| last.end == n * CHUNK) {
+                    Some(last) => last.end += CHUNK,
                     None => given.push(bytes(&(n..n + 1))),
                 }
             }
@@ -422,7 +422,7 @@ impl Session {
     /// 1. Its file is as long. (Else memory would be taken where there is none.)
     /// 2. The header says so. 3. Everybody may take more.
     pub fn resize(&self, size: u64) -> Result<()> {
-        let (memory, size) = (self.memory(), size / SEGMENT * SEGMENT);
+        let (memory, size) = (self.memory(), size / CHUNK * CHUNK);
         crate::memory::check_size(size)?;
         let Some(_role) = self.supplier(true)? else { return Ok(()) };
         let old = memory.size();
@@ -466,6 +466,6 @@ fn is_full(e: &Error) -> bool {
     matches!(e, Error::Host { errno: Errno::NOSPC | Errno::NOMEM | Errno::DQUOT, .. })
 }
 
-fn bytes(segments: &Range<u64>) -> Range<u64> {
-    segments.start * SEGMENT..segments.end * SEGMENT
+fn bytes(chunks: &Range<u64>) -> Range<u64> {
+    chunks.start * CHUNK..chunks.end * CHUNK
 }

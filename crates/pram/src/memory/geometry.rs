@@ -4,14 +4,14 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::heap::SegEntry;
+use crate::heap::ChunkEntry;
 use crate::off::Off;
 
-/// Bytes per segment, the unit in which the heap divides memory.
-pub const SEGMENT: u64 = 64 << 10;
+/// Bytes per chunk, the unit in which the heap divides memory.
+pub const CHUNK: u64 = 64 << 10;
 pub use crate::mem::GROUP;
-/// Segments of a group.
-pub const PER_GROUP: u64 = GROUP / SEGMENT;
+/// Chunks of a group.
+pub const PER_GROUP: u64 = GROUP / CHUNK;
 /// Smallest memory.
 pub const MIN_SIZE: u64 = 1 << 20;
 /// Largest memory: offsets have 47 bits, which leaves 17 for whoever packs them.
@@ -39,23 +39,23 @@ pub(super) const HEADER_AT: [u64; 2] = [0, PAGE];
 /// Bytes that the two copies of the header take.
 pub const HEADERS: usize = 2 * PAGE as usize;
 pub(super) const ROOTS_AT: u64 = HEADERS as u64;
-/// Where in each group its part of the segment table is.
+/// Where in each group its part of the chunk table is.
 pub const TABLE_AT: u64 = ROOTS_AT + ROOTS * 8;
 /// Bytes of that.
-pub const TABLE: u64 = PER_GROUP * size_of::<SegEntry>() as u64;
+pub const TABLE: u64 = PER_GROUP * size_of::<ChunkEntry>() as u64;
 pub(super) const SLOTS_AT: u64 = TABLE_AT + TABLE;
 /// Bytes per transaction slot: header word and undo log.
 pub const SLOT: u64 = 32 << 10;
 pub(super) const MAX_SLOTS: u64 = 64;
-// Of a group that is not the first, only the first segment is not the heap's.
-const _: () = assert!(SLOTS_AT <= SEGMENT && GROUP % SEGMENT == 0);
+// Of a group that is not the first, only the first chunk is not the heap's.
+const _: () = assert!(SLOTS_AT <= CHUNK && GROUP % CHUNK == 0);
 
 /// Where the parts of a memory lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Transaction slots: chosen when the memory is made.
     pub slots: u64,
-    /// The first segment of the heap; in every other group it is the second one.
+    /// The first chunk of the heap; in every other group it is the second one.
     pub first: u64,
 }
 
@@ -71,7 +71,7 @@ impl Geometry {
         if !(1..=MAX_SLOTS).contains(&slots) {
             return Err(Error::Unusable(format!("the memory's header says that it has {slots} slots: it is damaged")));
         }
-        Ok(Geometry { slots, first: (SLOTS_AT + slots * SLOT).div_ceil(SEGMENT) })
+        Ok(Geometry { slots, first: (SLOTS_AT + slots * SLOT).div_ceil(CHUNK) })
     }
 
     pub fn slot(&self, n: u32) -> u64 {
@@ -83,51 +83,51 @@ impl Geometry {
         SLOTS_AT..SLOTS_AT + self.slots * SLOT
     }
 
-    /// Offset of the heap's first segment.
+    /// Offset of the heap's first chunk.
     pub fn heap(&self) -> u64 {
-        self.segment(self.first)
+        self.chunk(self.first)
     }
 
-    /// Offset of segment `n`.
+    /// Offset of chunk `n`.
     #[inline(always)]
-    pub fn segment(&self, n: u64) -> u64 {
-        n * SEGMENT
+    pub fn chunk(&self, n: u64) -> u64 {
+        n * CHUNK
     }
 
-    /// The segment that holds `off`, if there is such a one.
+    /// The chunk that holds `off`, if there is such a one.
     #[inline(always)]
-    pub fn segment_of(&self, off: u64) -> u64 {
-        off / SEGMENT
+    pub fn chunk_of(&self, off: u64) -> u64 {
+        off / CHUNK
     }
 
-    /// Where the entry of segment `n` is.
+    /// Where the entry of chunk `n` is.
     #[inline(always)]
-    pub fn entry(&self, n: u64) -> Off<SegEntry> {
-        Off::<SegEntry>::new(n / PER_GROUP * GROUP + TABLE_AT).index(n % PER_GROUP)
+    pub fn entry(&self, n: u64) -> Off<ChunkEntry> {
+        Off::<ChunkEntry>::new(n / PER_GROUP * GROUP + TABLE_AT).index(n % PER_GROUP)
     }
 
-    /// Is segment `n` the heap's, and not taken by headers, slots and tables?
+    /// Is chunk `n` the heap's, and not taken by headers, slots and tables?
     #[inline]
     pub fn is_heap(&self, n: u64) -> bool {
         n >= self.first && n % PER_GROUP != 0
     }
 
-    /// Segments of the heap in the first `size` bytes.
-    pub fn heap_segments(&self, size: u64) -> u64 {
-        let segments = size / SEGMENT;
+    /// Chunks of the heap in the first `size` bytes.
+    pub fn heap_chunks(&self, size: u64) -> u64 {
+        let chunks = size / CHUNK;
         // Of the first group too one is counted here.
-        segments.saturating_sub(segments.div_ceil(PER_GROUP)).saturating_sub(self.first - 1)
+        chunks.saturating_sub(chunks.div_ceil(PER_GROUP)).saturating_sub(self.first - 1)
     }
 
-    /// Groups that a memory of `size` bytes can have: one that has room for its table and a segment.
+    /// Groups that a memory of `size` bytes can have: one that has room for its table and a chunk.
     pub fn groups(&self, size: u64) -> u64 {
-        match size % GROUP >= 2 * SEGMENT {
+        match size % GROUP >= 2 * CHUNK {
             true => size / GROUP + 1,
             false => size / GROUP,
         }
     }
 
-    /// What must have memory of group `n` before any of its segments is used.
+    /// What must have memory of group `n` before any of its chunks is used.
     pub fn head(&self, n: u64) -> Range<u64> {
         match n {
             0 => 0..self.heap(),

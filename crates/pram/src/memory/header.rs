@@ -3,11 +3,11 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::geometry::{
-    check_size, groups_in, Geometry, BEGUN_ROOT, COPY_ROOT, EPOCH_ROOT, GROUP, GROUPS_ROOT, HEADER_AT, LINEAGE_ROOT,
-    MAX_SLOTS, RECOVERED_ROOT, ROOTS, ROOTS_AT, SEGMENT, SLOT,
+    check_size, groups_in, Geometry, BEGUN_ROOT, CHUNK, COPY_ROOT, EPOCH_ROOT, GROUP, GROUPS_ROOT, HEADER_AT,
+    LINEAGE_ROOT, MAX_SLOTS, RECOVERED_ROOT, ROOTS, ROOTS_AT, SLOT,
 };
 use crate::error::{Error, Result};
-use crate::heap::{SegEntry, CLASSES};
+use crate::heap::{ChunkEntry, CLASSES};
 use crate::medium::MediumKind;
 use crate::mem::Mapping;
 use crate::random;
@@ -43,7 +43,7 @@ pub(super) const SIZE_AT: u64 = std::mem::offset_of!(RawHeader, size) as u64;
 pub fn fingerprint() -> u64 {
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
-    for n in [SEGMENT, GROUP, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<SegEntry>() as u64] {
+    for n in [CHUNK, GROUP, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<ChunkEntry>() as u64] {
         add(n);
     }
     CLASSES.iter().for_each(|c| add(u64::from(c.size) << 32 | u64::from(c.base)));
@@ -136,11 +136,11 @@ pub fn begin_life(map: &Mapping) -> Result<()> {
     map.write(at(EPOCH_ROOT), &(recovered + far).to_le_bytes())
 }
 
-/// Of the memory in `map`, whose header is `raw`: the geometry, the segment behind the last one, and the running epoch.
+/// Of the memory in `map`, whose header is `raw`: the geometry, the chunk behind the last one, and the running epoch.
 pub fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
     let word = |root: u64| map.read::<u64>(ROOTS_AT + root * 8);
     let groups = groups_in(word(GROUPS_ROOT)?).unwrap_or(0);
-    Ok((Geometry::with(raw.slots)?, raw.size.min(groups * GROUP) / SEGMENT, word(EPOCH_ROOT)?))
+    Ok((Geometry::with(raw.slots)?, raw.size.min(groups * GROUP) / CHUNK, word(EPOCH_ROOT)?))
 }
 
 /// Least distance from the epochs of one life to those of the next, and what is drawn in addition, at most: more than any life

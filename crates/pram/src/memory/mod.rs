@@ -4,22 +4,22 @@
 //! group 0            header, copy A            4 KiB
 //!   4096             header, copy B            4 KiB
 //!   8192             root words                8 KiB, 1024 words of the layer above
-//!   16384            segment table of group 0  1024 x 16 B
+//!   16384            chunk table of group 0  1024 x 16 B
 //!   32768            slots                     `slots` x 32 KiB, undo logs
-//!   ...              segments                  64 KiB each, aligned
+//!   ...              chunks                  64 KiB each, aligned
 //! group n            unused                    16 KiB
-//!   + 16384          segment table of group n  1024 x 16 B
-//!   + 65536          segments
+//!   + 16384          chunk table of group n  1024 x 16 B
+//!   + 65536          chunks
 //! ```
 //! A group has 64 MiB. The header says how large the memory may become at most, and a root word how many groups have been
-//! *begun*: those have their table. Which of a group's segments have memory its table says (see [`heap`](crate::heap)).
+//! *begun*: those have their table. Which of a group's chunks have memory its table says (see [`heap`](crate::heap)).
 //! What is in groups that have not been begun is never touched: it has no memory.
 
 mod geometry;
 mod header;
 
 pub use geometry::{
-    check_size, Geometry, GROUP, HEADERS, MAX_SIZE, MIN_SIZE, PER_GROUP, ROOTS, SEGMENT, SLOT, TABLE, TABLE_AT,
+    check_size, Geometry, CHUNK, GROUP, HEADERS, MAX_SIZE, MIN_SIZE, PER_GROUP, ROOTS, SLOT, TABLE, TABLE_AT,
 };
 pub use geometry::{COPY_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
 pub use header::{adopt, Info, RawHeader};
@@ -84,7 +84,7 @@ impl Memory {
         app_version: u32,
         created: i64,
     ) -> Result<Memory> {
-        let size = map.len() / SEGMENT * SEGMENT;
+        let size = map.len() / CHUNK * CHUNK;
         let geo = Geometry::of(size)?;
         let mut raw = RawHeader {
             magic: MAGIC,
@@ -162,24 +162,24 @@ impl Memory {
         self.load(self.root(GROUPS_ROOT)).ok().and_then(groups_in).unwrap_or(1)
     }
 
-    /// The heap's segments in the groups that have been begun, with memory or without.
-    pub fn segments(&self) -> impl Iterator<Item = u64> {
-        let (geo, end) = (self.geo, self.segments_end());
+    /// The heap's chunks in the groups that have been begun, with memory or without.
+    pub fn chunks(&self) -> impl Iterator<Item = u64> {
+        let (geo, end) = (self.geo, self.chunks_end());
         (geo.first..end).filter(move |n| geo.is_heap(*n))
     }
 
     /// Those of one group.
-    pub fn segments_of(&self, group: u64) -> impl Iterator<Item = u64> {
-        let (geo, end) = (self.geo, self.segments_end().min((group + 1) * PER_GROUP));
+    pub fn chunks_of(&self, group: u64) -> impl Iterator<Item = u64> {
+        let (geo, end) = (self.geo, self.chunks_end().min((group + 1) * PER_GROUP));
         (group * PER_GROUP..end).filter(move |n| geo.is_heap(*n))
     }
 
-    /// The segment behind the last one of those.
-    pub fn segments_end(&self) -> u64 {
-        self.size().min(self.groups() * GROUP) / SEGMENT
+    /// The chunk behind the last one of those.
+    pub fn chunks_end(&self) -> u64 {
+        self.size().min(self.groups() * GROUP) / CHUNK
     }
 
-    /// Where the memory has anything that counts: all but undo logs, and segments that have no memory.
+    /// Where the memory has anything that counts: all but undo logs, and chunks that have no memory.
     pub fn held(&self) -> Result<Vec<Range<u64>>> {
         self.held_but(&[Meta::Absent])
     }
@@ -187,16 +187,16 @@ impl Memory {
     /// Of that what a copy has too: of the content of blocks only that of those without a place.
     pub fn copied(&self) -> Result<Vec<Range<u64>>> {
         let mut copied = self.held_but(&[Meta::Absent, Meta::Blocks])?;
-        for segment in self.segments() {
+        for chunk in self.chunks() {
             // What is damaged fsck reports.
-            let Ok(blocks) = self.blocks_of(segment) else { continue };
+            let Ok(blocks) = self.blocks_of(chunk) else { continue };
             let unplaced = blocks.iter().filter(|(_, descriptor)| descriptor.place == 0);
             copied.extend(unplaced.map(|(block, _)| *block..*block + BLOCK));
         }
         Ok(copied)
     }
 
-    /// All but undo logs, and segments of these states.
+    /// All but undo logs, and chunks of these states.
     fn held_but(&self, states: &[Meta]) -> Result<Vec<Range<u64>>> {
         let (undo, geo) = (self.geo.undo_logs(), self.geo);
         let mut held = vec![0..undo.start, undo.end..geo.heap()];
@@ -204,8 +204,8 @@ impl Memory {
             if group > 0 {
                 held.push(group * GROUP + TABLE_AT..geo.head(group).end);
             }
-            for n in self.segments_of(group) {
-                let at = n * SEGMENT..(n + 1) * SEGMENT;
+            for n in self.chunks_of(group) {
+                let at = n * CHUNK..(n + 1) * CHUNK;
                 match self.meta(n)? {
                     meta if states.contains(&meta) => {}
                     _ => match held.last_mut().filter(|last| last.end == at.start) {
@@ -420,7 +420,7 @@ impl Memory {
     #[inline(always)]
     fn check_content(&self, off: u64, len: u64) -> Result<()> {
         let inside = len <= BLOCK - off % BLOCK;
-        match self.meta(self.geo.segment_of(off))? {
+        match self.meta(self.geo.chunk_of(off))? {
             Meta::Blocks if inside => Ok(()),
             _ => Err(Error::BadAddress { off, len }),
         }

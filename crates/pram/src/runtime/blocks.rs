@@ -1,6 +1,6 @@
-//! Segments of blocks: which they are, how much is in them, what is under transfer there.
+//! Chunks of blocks: which they are, how much is in them, what is under transfer there.
 //!
-//! Four maps have a bit for each segment. The first, of the segments that are of blocks, may have some that are no more;
+//! Four maps have a bit for each chunk. The first, of the chunks that are of blocks, may have some that are no more;
 //! so may the second, of those that perhaps have blocks without a place: whoever looks there takes its bit away, looks, and
 //! sets it again if there was any. The third is of those in which there perhaps is one that no commit has looked at.
 //!
@@ -12,11 +12,11 @@
 
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
-use super::segments::{BITS, BLOCK_MAPS};
-use super::{Runtime, H_BLOCKS, H_BLOCK_HINT, H_BLOCK_SEGMENTS, H_UNPLACED};
-use crate::blocks::{Pinned, BLOCK, PER_SEGMENT};
+use super::chunks::{BITS, BLOCK_MAPS};
+use super::{Runtime, H_BLOCKS, H_BLOCK_CHUNKS, H_BLOCK_HINT, H_UNPLACED};
+use crate::blocks::{Pinned, BLOCK, PER_CHUNK};
 use crate::error::{Error, Result};
-use crate::memory::{PER_GROUP, SEGMENT};
+use crate::memory::{CHUNK, PER_GROUP};
 
 // Where the maps and pins are in a group's part.
 const OF_BLOCKS: u64 = BLOCK_MAPS;
@@ -27,49 +27,49 @@ const PINS_AT: u64 = ENDED + BITS;
 const USES_AT: u64 = PINS_AT + PINS;
 pub(super) const MAPS: u64 = 4;
 /// Bytes of a group's pins, and as many of its blocks' uses.
-pub(super) const PINS: u64 = PER_GROUP * PER_SEGMENT;
+pub(super) const PINS: u64 = PER_GROUP * PER_CHUNK;
 
 /// In a block's pin: it is to be free.
 pub(crate) const FREED: u8 = 0x80;
 const _: () = assert!(super::SESSIONS < FREED as u32);
 
 impl Runtime {
-    // Which segments.
+    // Which chunks.
 
-    /// The segment is of blocks from now on.
-    pub(crate) fn add_block_segment(&self, segment: u64) {
-        let (word, bit) = self.map_bit(OF_BLOCKS, segment);
+    /// The chunk is of blocks from now on.
+    pub(crate) fn add_block_chunk(&self, chunk: u64) {
+        let (word, bit) = self.map_bit(OF_BLOCKS, chunk);
         word.fetch_or(bit, Ordering::AcqRel);
-        self.header(H_BLOCK_SEGMENTS).fetch_add(1, Ordering::Relaxed);
+        self.header(H_BLOCK_CHUNKS).fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn drop_block_segment(&self, segment: u64) {
+    pub(crate) fn drop_block_chunk(&self, chunk: u64) {
         for map in [OF_BLOCKS, UNPLACED, FRESH] {
-            let (word, bit) = self.map_bit(map, segment);
+            let (word, bit) = self.map_bit(map, chunk);
             word.fetch_and(!bit, Ordering::AcqRel);
         }
-        self.header(H_BLOCK_SEGMENTS).fetch_sub(1, Ordering::Relaxed);
+        self.header(H_BLOCK_CHUNKS).fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The first segment of blocks at or after `from`.
-    pub(crate) fn next_block_segment(&self, from: u64) -> Option<u64> {
+    /// The first chunk of blocks at or after `from`.
+    pub(crate) fn next_block_chunk(&self, from: u64) -> Option<u64> {
         self.next_bit(OF_BLOCKS, from)
     }
 
-    /// A block of the segment has no place, or perhaps none, and no commit has looked at it since.
-    pub(crate) fn add_unplaced(&self, segment: u64) {
-        let (word, bit) = self.map_bit(UNPLACED, segment);
+    /// A block of the chunk has no place, or perhaps none, and no commit has looked at it since.
+    pub(crate) fn add_unplaced(&self, chunk: u64) {
+        let (word, bit) = self.map_bit(UNPLACED, chunk);
         word.fetch_or(bit, Ordering::SeqCst);
         // Taken away only while nobody is here.
-        let (word, bit) = self.map_bit(FRESH, segment);
+        let (word, bit) = self.map_bit(FRESH, chunk);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::Relaxed);
         }
     }
 
-    /// Whoever takes the bit away looks at the segment afterwards.
-    pub(crate) fn drop_unplaced(&self, segment: u64) {
-        let (word, bit) = self.map_bit(UNPLACED, segment);
+    /// Whoever takes the bit away looks at the chunk afterwards.
+    pub(crate) fn drop_unplaced(&self, chunk: u64) {
+        let (word, bit) = self.map_bit(UNPLACED, chunk);
         word.fetch_and(!bit, Ordering::SeqCst);
     }
 
@@ -77,9 +77,9 @@ impl Runtime {
         self.next_bit(UNPLACED, from)
     }
 
-    /// A commit has looked at what has no place in the segment: while everything stands still.
-    pub(crate) fn drop_fresh(&self, segment: u64) {
-        let (word, bit) = self.map_bit(FRESH, segment);
+    /// A commit has looked at what has no place in the chunk: while everything stands still.
+    pub(crate) fn drop_fresh(&self, chunk: u64) {
+        let (word, bit) = self.map_bit(FRESH, chunk);
         word.fetch_and(!bit, Ordering::SeqCst);
     }
 
@@ -98,23 +98,23 @@ impl Runtime {
         }
     }
 
-    /// Where to begin to look for a segment with room: most below have none.
+    /// Where to begin to look for a chunk with room: most below have none.
     pub(crate) fn block_hint(&self) -> u64 {
         self.header(H_BLOCK_HINT).load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_block_hint(&self, segment: u64) {
-        self.header(H_BLOCK_HINT).store(segment, Ordering::Relaxed);
+    pub(crate) fn set_block_hint(&self, chunk: u64) {
+        self.header(H_BLOCK_HINT).store(chunk, Ordering::Relaxed);
     }
 
     /// There was none between the two, unless somebody has lowered it since.
-    pub(crate) fn raise_block_hint(&self, seen: u64, segment: u64) {
+    pub(crate) fn raise_block_hint(&self, seen: u64, chunk: u64) {
         let hint = self.header(H_BLOCK_HINT);
-        let _ = hint.compare_exchange(seen, segment, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = hint.compare_exchange(seen, chunk, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    pub(super) fn lower_block_hint(&self, segment: u64) {
-        self.header(H_BLOCK_HINT).fetch_min(segment, Ordering::Relaxed);
+    pub(super) fn lower_block_hint(&self, chunk: u64) {
+        self.header(H_BLOCK_HINT).fetch_min(chunk, Ordering::Relaxed);
     }
 
     // How much.
@@ -130,18 +130,18 @@ impl Runtime {
         blocks.store(blocks.load(Ordering::Relaxed).wrapping_add(more as u64), Ordering::Relaxed);
     }
 
-    /// So many are found in use by whoever makes the runtime segment.
+    /// So many are found in use by whoever makes the runtime file.
     pub(crate) fn found_blocks(&self, n: u64) {
         self.header(H_BLOCKS).fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Blocks in use, and segments that they are in. Each death may leave the first wrong by as many blocks as its operations
+    /// Blocks in use, and chunks that they are in. Each death may leave the first wrong by as many blocks as its operations
     /// had under way, until all processes have left.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         let found = self.header(H_BLOCKS).load(Ordering::Relaxed);
         let since = (0..self.slots()).map(|slot| self.slot_blocks(slot).load(Ordering::Relaxed));
-        let segments = self.header(H_BLOCK_SEGMENTS).load(Ordering::Relaxed);
-        (since.fold(found, u64::wrapping_add).min(segments * PER_SEGMENT), segments)
+        let chunks = self.header(H_BLOCK_CHUNKS).load(Ordering::Relaxed);
+        (since.fold(found, u64::wrapping_add).min(chunks * PER_CHUNK), chunks)
     }
 
     /// So many blocks more have no place, or fewer.
@@ -158,8 +158,8 @@ impl Runtime {
     // Transfers.
 
     fn pin_at(&self, block: u64) -> u64 {
-        let segment = block / SEGMENT;
-        self.part(segment) + PINS_AT + segment % PER_GROUP * PER_SEGMENT + block % SEGMENT / BLOCK
+        let chunk = block / CHUNK;
+        self.part(chunk) + PINS_AT + chunk % PER_GROUP * PER_CHUNK + block % CHUNK / BLOCK
     }
 
     pub(crate) fn pin(&self, block: u64) -> &AtomicU8 {
@@ -183,7 +183,7 @@ impl Runtime {
         self.use_of(block).swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Pins `count` blocks of one segment for this process; `None` if any is pinned already.
+    /// Pins `count` blocks of one chunk for this process; `None` if any is pinned already.
     pub(crate) fn pin_blocks(&self, block: u64, count: u64) -> Result<Option<Pinned>> {
         let blocks = || (0..count).map(|n| block + n * BLOCK);
         let mine = self.me() as u8 + 1;
@@ -195,10 +195,10 @@ impl Runtime {
             blocks().take(done as usize).for_each(|at| self.pin(at).store(0, Ordering::SeqCst));
             return Ok(None);
         }
-        let segment = block / SEGMENT;
-        let bit = segment % PER_GROUP;
+        let chunk = block / CHUNK;
+        let bit = chunk % PER_GROUP;
         let pins = self.map.stretch(self.pin_at(block), count)?;
-        let ended = self.map.stretch(self.part(segment) + ENDED + bit / 8, 1)?;
+        let ended = self.map.stretch(self.part(chunk) + ENDED + bit / 8, 1)?;
         Ok(Some(Pinned { pins, ended, bit: 1 << (bit % 8) }))
     }
 
@@ -227,9 +227,9 @@ impl Runtime {
 
     /// Ends the transfers of session `n`, which will never touch memory again.
     pub(crate) fn end_transfers_of(&self, n: u32) {
-        let mut segment = 0;
-        while let Some(next) = self.next_block_segment(segment) {
-            for block in (next * SEGMENT..(next + 1) * SEGMENT).step_by(BLOCK as usize) {
+        let mut chunk = 0;
+        while let Some(next) = self.next_block_chunk(chunk) {
+            for block in (next * CHUNK..(next + 1) * CHUNK).step_by(BLOCK as usize) {
                 let pin = self.pin(block);
                 if pin.load(Ordering::SeqCst) & !FREED == n as u8 + 1
                     && pin.fetch_and(FREED, Ordering::SeqCst) & FREED != 0
@@ -238,17 +238,17 @@ impl Runtime {
                     word.fetch_or(bit, Ordering::SeqCst);
                 }
             }
-            segment = next + 1;
+            chunk = next + 1;
         }
         self.pinned(n).store(0, Ordering::SeqCst);
     }
 
-    /// A segment with blocks that were freed while under transfer, which has ended.
+    /// A chunk with blocks that were freed while under transfer, which has ended.
     pub(crate) fn take_ended(&self) -> Option<u64> {
-        let segment = self.next_bit(ENDED, 0)?;
-        let (word, bit) = self.map_bit(ENDED, segment);
+        let chunk = self.next_bit(ENDED, 0)?;
+        let (word, bit) = self.map_bit(ENDED, chunk);
         word.fetch_and(!bit, Ordering::SeqCst);
-        Some(segment)
+        Some(chunk)
     }
 
     /// Is there a block that was freed and is not free yet?
@@ -256,11 +256,11 @@ impl Runtime {
         (0..super::SESSIONS).any(|n| self.has_pinned(n)) && {
             let mut from = 0;
             std::iter::from_fn(|| {
-                let segment = self.next_block_segment(from)?;
-                from = segment + 1;
-                Some(segment * SEGMENT)
+                let chunk = self.next_block_chunk(from)?;
+                from = chunk + 1;
+                Some(chunk * CHUNK)
             })
-            .any(|at| (0..PER_SEGMENT).any(|n| self.pin(at + n * BLOCK).load(Ordering::SeqCst) & FREED != 0))
+            .any(|at| (0..PER_CHUNK).any(|n| self.pin(at + n * BLOCK).load(Ordering::SeqCst) & FREED != 0))
         }
     }
 }

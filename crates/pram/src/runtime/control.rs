@@ -1,4 +1,4 @@
-//! What attached processes agree on about the copy: words in the header of the runtime segment.
+//! What attached processes agree on about the copy: words in the header of the runtime file.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -167,7 +167,7 @@ impl Runtime {
         }
     }
 
-    /// How often the copy was made anew since the segment was made, and why it was the last time, or is to be.
+    /// How often the copy was made anew since the chunk was made, and why it was the last time, or is to be.
     pub fn copy_anew(&self) -> (u64, Option<String>) {
         let times = self.header(H_ANEW).load(Ordering::SeqCst);
         (times, (times > 0 || self.copy_damaged()).then(|| self.why()))
@@ -243,7 +243,7 @@ impl Runtime {
         self.copy().time.load(Ordering::Relaxed) as i64
     }
 
-    /// Commits done, and the bytes that they wrote to the logs, since the segment was made.
+    /// Commits done, and the bytes that they wrote to the logs, since the chunk was made.
     pub fn copy_commits(&self) -> (u64, u64) {
         let words = self.copy();
         (words.done.load(Ordering::Relaxed), words.logged.load(Ordering::Relaxed))
@@ -268,7 +268,7 @@ impl Runtime {
         self.header(H_STANDSTILL).fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The longest time that everything stood still since the segment was made: for a commit, a save or a repair.
+    /// The longest time that everything stood still since the chunk was made: for a commit, a save or a repair.
     pub fn longest_standstill(&self) -> Duration {
         Duration::from_nanos(self.header(H_STANDSTILL).load(Ordering::Relaxed))
     }

@@ -1,8 +1,8 @@
-//! The runtime segment: what attached processes share and nobody keeps. It lies in shared memory apart
+//! The runtime file: what attached processes share and nobody keeps. It lies in shared memory apart
 //! from the memory, is made by the first process that attaches and thrown away by the last.
 //!
 //! ```text
-//! header | sessions | slots | key locks | long locks | looks | events | noted numbers | for each group of the memory: owners of segments, free, absent and
+//! header | sessions | slots | key locks | long locks | looks | events | noted numbers | for each group of the memory: owners of chunks, free, absent and
 //!        partial maps, maps of blocks, blocks under transfer | new map | pages of references that are there (per session) |
 //!        references (per session, per key)
 //! ```
@@ -11,23 +11,23 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | `blocks` | segments of blocks: which, how many, what is under transfer there |
+//! | `blocks` | chunks of blocks: which, how many, what is under transfer there |
 //! | `lock` | key locks, and how threads wait for each other across processes |
 //! | `long_locks` | locks that outlive operations |
 //! | `looks` | times that were looked at |
 //! | `numbering` | numbers that processes remember, and that a sweep frees |
 //! | `refs` | what each process holds open |
-//! | `segments` | who owns which segment of the heap, which are free, absent, and have room |
+//! | `chunks` | who owns which chunk of the heap, which are free, absent, and have room |
 //! | `sessions` | the attached processes |
 
 mod blocks;
+mod chunks;
 pub mod control;
 mod lock;
 mod long_locks;
 mod looks;
 mod numbering;
 mod refs;
-mod segments;
 mod sessions;
 
 use std::ops::Range;
@@ -36,10 +36,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use blocks::FREED;
+pub(crate) use chunks::LOW;
 pub use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
 pub use numbering::NUMBERS;
-pub(crate) use segments::LOW;
 pub use sessions::{SessionInfo, COUNTS, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_BELL, S_LEFT};
 
@@ -78,30 +78,30 @@ pub(crate) const H_EVENT_BELL: u64 = 136;
 // From 192 on: what is agreed on about the copy on disk, see `copy::control`.
 // From 384 on: what is agreed on about memory; changed often, so apart from what every operation reads.
 const H_FIRST_FREE: u64 = 384;
-/// Free segments, about.
+/// Free chunks, about.
 const H_SPARE: u64 = 392;
-/// Segments without memory, of the size that was said.
+/// Chunks without memory, of the size that was said.
 const H_ABSENT: u64 = 400;
 /// Groups that there are parts for.
 const H_GROUPS: u64 = 408;
 /// The session that takes memory or gives it back, + 1.
 const H_SUPPLIER: u64 = 416;
-/// Segments in a row that somebody needs.
+/// Chunks in a row that somebody needs.
 const H_WANTED: u64 = 424;
-/// No run of so many segments can be had by taking memory; 0: nobody has found out.
+/// No run of so many chunks can be had by taking memory; 0: nobody has found out.
 const H_NO_RUN: u64 = 432;
 /// The host has no memory: it is asked again from this instant of the monotonic clock on, nanoseconds.
 const H_HOST_FULL: u64 = 440;
 /// The maintenance thread is to take memory: changes when somebody has asked.
 const H_SUPPLY_BELL: u64 = 448;
-/// It is called when fewer segments are free than this; 0: it has been.
+/// It is called when fewer chunks are free than this; 0: it has been.
 const H_RING: u64 = 456;
 // From 512 on: blocks.
-/// Where to begin to look for a segment that has room for a block.
+/// Where to begin to look for a chunk that has room for a block.
 const H_BLOCK_HINT: u64 = 512;
-/// Segments of blocks.
-const H_BLOCK_SEGMENTS: u64 = 520;
-/// Blocks that were in use when the segment was made.
+/// Chunks of blocks.
+const H_BLOCK_CHUNKS: u64 = 520;
+/// Blocks that were in use when the chunk was made.
 const H_BLOCKS: u64 = 528;
 /// Blocks without a place.
 const H_UNPLACED: u64 = 536;
@@ -111,13 +111,13 @@ const H_LATEST: u64 = 576;
 const HEADER: u64 = 4096;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
-/// Bytes per slot: its word, its tally, its blocks, zeros, then the current segment of each (tag, class).
+/// Bytes per slot: its word, its tally, its blocks, zeros, then the current chunk of each (tag, class).
 const SLOT_REC: u64 = 64 + CURRENTS * 8;
 
 /// What fails where the host has no memory for it.
 const TAKING: &str = "taking shared memory, of which this host has none left (`df /dev/shm`)";
 
-/// The layout and mapping of a runtime segment.
+/// The layout and mapping of a runtime file.
 pub struct Runtime {
     map: Mapping,
     /// Bytes of the largest memory that it is laid out for.
@@ -126,7 +126,7 @@ pub struct Runtime {
     keys: u64,
     at: At,
     me: AtomicU32,
-    /// The shared-memory file, unless the segment is private.
+    /// The shared-memory file, unless the chunk is private.
     file: Option<OwnedFd>,
 }
 
@@ -158,7 +158,7 @@ impl At {
         let events = page(looks + looks::BYTES);
         let noted = page(events + crate::events::RING * crate::events::EVENT);
         let groups = page(noted + NUMBERS / 8);
-        let new = groups + limit.div_ceil(GROUP) * segments::PART;
+        let new = groups + limit.div_ceil(GROUP) * chunks::PART;
         let held = page(new + limit.div_ceil(GROUP) * NEW) + 4096;
         let refs = held + u64::from(SESSIONS) * refs::held_bytes(keys);
         let end = refs + u64::from(SESSIONS) * page(keys * 4);
@@ -166,13 +166,13 @@ impl At {
     }
 }
 
-/// The current segment of a slot for one tag and class, and where its search left off.
+/// The current chunk of a slot for one tag and class, and where its search left off.
 #[derive(Clone, Copy)]
 pub struct Current<'a>(&'a AtomicU64);
 
 impl Current<'_> {
     #[inline(always)]
-    pub fn segment(&self) -> Option<u64> {
+    pub fn chunk(&self) -> Option<u64> {
         (self.0.load(Ordering::Relaxed) & 0xffff_ffff).checked_sub(1)
     }
     #[inline(always)]
@@ -184,8 +184,8 @@ impl Current<'_> {
         let low = self.0.load(Ordering::Relaxed) & 0xffff_ffff;
         self.0.store(low | u64::from(word) << 32, Ordering::Relaxed);
     }
-    pub fn set(&self, segment: Option<u64>) {
-        self.0.store(segment.map_or(0, |s| s + 1), Ordering::Relaxed);
+    pub fn set(&self, chunk: Option<u64>) {
+        self.0.store(chunk.map_or(0, |s| s + 1), Ordering::Relaxed);
     }
 }
 
@@ -210,12 +210,12 @@ const EXCLUDED: u64 = 1 << 33;
 const NEW: u64 = GROUP / 16 / 8;
 
 impl Runtime {
-    /// Bytes of a runtime segment for regions of this geometry, at most `limit` bytes large, and keys below `keys`.
+    /// Bytes of a runtime file for regions of this geometry, at most `limit` bytes large, and keys below `keys`.
     pub fn size(geo: &Geometry, limit: u64, keys: u64) -> u64 {
         At::of(geo.slots, limit, keys).end
     }
 
-    /// Makes zeroed memory into a runtime segment.
+    /// Makes zeroed memory into a runtime file.
     pub fn create(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, limit: u64, keys: u64) -> Result<Runtime> {
         let rt = Runtime::over(map, file, geo, limit, keys);
         // What operations touch however small the pool is.
@@ -226,7 +226,7 @@ impl Runtime {
         Ok(rt)
     }
 
-    /// What the runtime segment in `file` is laid out for, which another process has made: bytes and keys.
+    /// What the runtime file in `file` is laid out for, which another process has made: bytes and keys.
     pub fn laid_out_for(file: impl AsFd) -> Result<(u64, u64)> {
         let mut head = [0; 24];
         let read = rustix::io::pread(file, &mut head, 0).map_err(Error::host("reading the runtime segment"))?;

@@ -1,6 +1,6 @@
 //! References: what each process holds open, by key.
 //!
-//! A page of them has memory once somebody has [taken](Runtime::take_reference) it, and keeps that until the segment goes. A bit
+//! A page of them has memory once somebody has [taken](Runtime::take_reference) it, and keeps that until the chunk goes. A bit
 //! for each says so; nobody touches a page whose bit is not set, not even to read it: on a full host that is a signal.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -101,7 +101,7 @@ impl Runtime {
         found
     }
 
-    /// The next stretch of the segment, at or after `from`, that has ever been touched.
+    /// The next stretch of the chunk, at or after `from`, that has ever been touched.
     fn touched(&self, from: u64) -> Option<(u64, u64)> {
         use rustix::fs::{seek, SeekFrom};
         let Some(file) = &self.file else { return (from < self.at.end).then_some((from, self.at.end)) };

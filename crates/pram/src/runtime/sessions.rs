@@ -50,7 +50,7 @@ pub struct SessionInfo {
 }
 
 impl SessionInfo {
-    /// Where the records of all sessions are in the segment.
+    /// Where the records of all sessions are in the chunk.
     pub(crate) const ALL: std::ops::Range<u64> = HEADER..HEADER + SESSIONS as u64 * SESSION_REC;
 
     /// From the record of session `index`, if it is taken.

@@ -1,4 +1,4 @@
-//! Coming to a memory and going: its file's locks, and the runtime segment beside it.
+//! Coming to a memory and going: its file's locks, and the runtime file beside it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl Drop for Exclusive {
     }
 }
 
-/// Where the marks of a memory are, whose runtime segment is at `runtime`.
+/// Where the marks of a memory are, whose runtime file is at `runtime`.
 fn marks_beside(runtime: &Path) -> PathBuf {
     let mut path = runtime.as_os_str().to_owned();
     path.push("-marks");
@@ -182,7 +182,7 @@ fn make_runtime(memory: &Memory, path: &Path, stat: &Stat, keys: u64) -> Result<
     let _ = rustix::fs::unlink(path);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::host(&what))?;
-    // Who may open the memory may open its runtime segment.
+    // Who may open the memory may open its runtime file.
     let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
     let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o666));

@@ -1,6 +1,6 @@
 //! Locks that outlive operations: for changes of more than one operation, which nobody else shall come between.
 //!
-//! A key's long lock is an entry of a small table in the runtime segment. Whoever takes one, or wants to know whether
+//! A key's long lock is an entry of a small table in the runtime file. Whoever takes one, or wants to know whether
 //! somebody has it, holds the key's lock in an operation; it is given up without. An operation does not wait for one: it
 //! ends first, and begins anew. A dead process's entries go with its session.
 

@@ -79,7 +79,7 @@ enum Entry {
 struct Shared {
     /// The memory's file: locks only.
     file: OwnedFd,
-    /// Path of the runtime segment.
+    /// Path of the runtime file.
     runtime: PathBuf,
     /// `flock` does not exclude threads of one process.
     in_process: Mutex<()>,
@@ -90,7 +90,7 @@ struct Shared {
 /// How to attach.
 #[derive(Clone, Debug)]
 pub struct Attach<'a> {
-    /// Where runtime segments lie: a tmpfs, `/dev/shm`.
+    /// Where runtime files lie: a tmpfs, `/dev/shm`.
     pub runtime_dir: &'a Path,
     /// Keys (inode numbers) are below this.
     pub keys: u64,
@@ -601,22 +601,22 @@ impl Frozen<'_> {
     /// The content of blocks that have no place, and that no commit holds, goes with the commit whose instant this is, and lies in the
     /// copy as an object does. Does nothing where there is no copy.
     ///
-    /// Ordered steps for each segment that may have any: 1. They are marked. 2. It is looked at no more. (Else whoever leads the next
+    /// Ordered steps for each chunk that may have any: 1. They are marked. 2. It is looked at no more. (Else whoever leads the next
     /// commit, after a death in between, would leave them out.)
     pub fn mark_fresh(&self) -> Result<()> {
         let Session { memory, rt, .. } = self.session;
         let (Some(marks), durable) = (memory.marks(), rt.durable()) else { return Ok(()) };
         let mut from = 0;
-        while let Some(segment) = rt.next_fresh(from) {
+        while let Some(chunk) = rt.next_fresh(from) {
             // Damage, if it fails: fsck reports it.
-            let blocks = memory.blocks_of(segment).unwrap_or_default();
+            let blocks = memory.blocks_of(chunk).unwrap_or_default();
             // 1.
             for (block, _) in blocks.iter().filter(|(_, descriptor)| descriptor.is_fresh(durable)) {
                 marks.mark(*block, BLOCK)?;
             }
             // 2.
-            rt.drop_fresh(segment);
-            from = segment + 1;
+            rt.drop_fresh(chunk);
+            from = chunk + 1;
         }
         Ok(())
     }

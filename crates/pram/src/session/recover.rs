@@ -9,7 +9,7 @@ use crate::memory::{Memory, OPEN_ROOT};
 use crate::runtime::{self, Hold, Runtime, SESSIONS};
 use crate::tx;
 
-/// Undoes what was open, finds the free segments. With nobody else attached.
+/// Undoes what was open, finds the free chunks. With nobody else attached.
 pub(super) fn recover(memory: &Memory, rt: &Runtime) -> Result<()> {
     // First: also what is only read takes memory where a file in memory has a hole.
     memory.settle_memory()?;
@@ -41,7 +41,7 @@ pub(super) fn end_transfers(rt: &Runtime, file: impl AsFd) -> Result<()> {
 /// Cleans up after session `n`, whose process has died, while the memory's file is locked.
 pub(super) fn reap_one(memory: &Memory, rt: &Runtime, n: u32) -> Result<()> {
     let mine: Vec<u32> = (0..rt.slots()).filter(|s| rt.slot_state(*s).1 == Some(n)).collect();
-    // 1. Undo, under the dead process's locks; all segments of blocks are looked at again before an instant can come.
+    // 1. Undo, under the dead process's locks; all chunks of blocks are looked at again before an instant can come.
     for slot in &mine {
         tx::roll_back(memory, *slot)?;
     }
@@ -56,7 +56,7 @@ pub(super) fn reap_one(memory: &Memory, rt: &Runtime, n: u32) -> Result<()> {
         }
     }
     memory.step();
-    // 3. Its segments, its slots, and what nobody can refer to any more.
+    // 3. Its chunks, its slots, and what nobody can refer to any more.
     Heap { memory, rt }.salvage(&mine)?;
     mine.iter().for_each(|slot| rt.free_slot(*slot));
     memory.step();

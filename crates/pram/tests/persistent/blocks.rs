@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Mutex;
 
 use backing::save::{restore, restore_into, save};
-use pram::blocks::{Cursor, Descriptor, Usage, Which, BLOCK, PER_SEGMENT, TABLE, TABLE_BYTES};
+use pram::blocks::{Cursor, Descriptor, Usage, Which, BLOCK, PER_CHUNK, TABLE, TABLE_BYTES};
 use pram::heap::Meta;
 use pram::marks::Marks;
 use pram::medium::{MediumKind, BATTERY, LOGGED};
-use pram::{Error, Mapping, Memory, Session, Tag, SEGMENT};
+use pram::{Error, Mapping, Memory, Session, Tag, CHUNK};
 use rng::Rng;
 
 use crate::rig::{self, Lossy, KEYS, MIB, UUID};
@@ -52,7 +52,7 @@ fn assert_all_returned(session: &Session) {
     assert_eq!(memory.allocated().unwrap()[0], 0);
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    tx.alloc(Tag(1), memory.segments().count() as u64 * SEGMENT).expect("blocks have given all back");
+    tx.alloc(Tag(1), memory.chunks().count() as u64 * CHUNK).expect("blocks have given all back");
     drop(tx);
     assert_eq!(memory.allocated_bytes().unwrap(), 0);
     assert_eq!(session.heap().block_usage(), Usage::default());
@@ -72,8 +72,8 @@ fn a_block_is_aligned_has_a_descriptor_and_follows_its_transaction() {
     tx.commit().unwrap();
     assert_eq!(block % BLOCK, 0);
     assert_eq!(memory.descriptor(block).unwrap(), Descriptor { place: 0, epoch: 5, owner: OWNER });
-    assert_eq!(memory.meta(block / SEGMENT).unwrap(), Meta::Blocks);
-    let table = memory.block_table(block / SEGMENT).unwrap();
+    assert_eq!(memory.meta(block / CHUNK).unwrap(), Meta::Blocks);
+    let table = memory.block_table(block / CHUNK).unwrap();
     assert_eq!((memory.resolve(table, TABLE).unwrap(), TABLE_BYTES), (512, 512));
     assert!(matches!(memory.resolve(block, Tag(1)), Err(Error::WrongType { found: 0, .. })));
 
@@ -155,11 +155,11 @@ fn a_region_can_be_filled_with_blocks_and_memory_goes_back_and_forth() {
             }
         };
         assert!(matches!(e, Error::NoSpace), "{e}");
-        // All segments but one with tables.
-        let segments = session.memory().segments().count() as u64 - 1;
-        assert_eq!(blocks.len() as u64, segments * PER_SEGMENT);
+        // All chunks but one with tables.
+        let chunks = session.memory().chunks().count() as u64 - 1;
+        assert_eq!(blocks.len() as u64, chunks * PER_CHUNK);
         let usage = session.heap().block_usage();
-        assert_eq!(usage, Usage { used: segments * PER_SEGMENT, free: 0, segments, unplaced: segments * PER_SEGMENT });
+        assert_eq!(usage, Usage { used: chunks * PER_CHUNK, free: 0, chunks, unplaced: chunks * PER_CHUNK });
         // One that is freed is one more.
         free(&session, blocks[blocks.len() / 2]);
         assert_eq!(session.heap().block_usage().free, 1);
@@ -244,7 +244,7 @@ fn a_double_free_is_noticed_and_harmless() {
     assert_all_returned(&session);
 }
 
-/// What the walk finds, in steps of some segments.
+/// What the walk finds, in steps of some chunks.
 fn walk(session: &Session, which: Which, most: usize) -> BTreeMap<u64, Descriptor> {
     let (mut cursor, mut found) = (Cursor::default(), BTreeMap::new());
     while session.heap().walk_blocks(which, &mut cursor, most, &mut |b, d| _ = found.insert(b, d)).unwrap() {}
@@ -330,7 +330,7 @@ fn content_is_not_marked() {
     }
     for block in [a, b] {
         assert!(marks.has(memory.block(block).unwrap().raw(), 32));
-        assert!(marks.has(memory.geo.entry(block / SEGMENT).raw(), 16));
+        assert!(marks.has(memory.geo.entry(block / CHUNK).raw(), 16));
     }
 }
 
@@ -370,15 +370,15 @@ fn what_a_commit_leads_to_is_durable() {
 fn a_damaged_entry_is_an_error_and_not_used() {
     let session = rig::private(4 * MIB);
     let block = alloc(&session, 1, OWNER).unwrap();
-    let at = session.memory().geo.entry(block / SEGMENT).raw() as usize + 8;
+    let at = session.memory().geo.entry(block / CHUNK).raw() as usize + 8;
     for wrong in [0u64, 1 << 63, block << 16 | 1, u64::MAX, 64 << 16] {
         let mut bytes = rig::bytes_of(&session);
         bytes[at..at + 8].copy_from_slice(&wrong.to_le_bytes());
         let session = rig::reopen(&bytes).unwrap();
         let memory = session.memory();
-        assert!(memory.block(block).is_err() && memory.blocks_of(block / SEGMENT).is_err(), "{wrong:#x}");
+        assert!(memory.block(block).is_err() && memory.blocks_of(block / CHUNK).is_err(), "{wrong:#x}");
         assert_eq!(walk(&session, Which::All, 9), BTreeMap::new());
-        assert_ne!(alloc(&session, 1, OWNER).unwrap() / SEGMENT, block / SEGMENT);
+        assert_ne!(alloc(&session, 1, OWNER).unwrap() / CHUNK, block / CHUNK);
     }
 }
 

@@ -1,10 +1,10 @@
-//! The heap of a memory that is full, where segments go from hand to hand: what others do at one store.
+//! The heap of a memory that is full, where chunks go from hand to hand: what others do at one store.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pram::medium::{Medium, MediumKind, Needs};
 use pram::session::Op;
-use pram::{Block, Error, Mapping, Memory, Session, Tag, SEGMENT};
+use pram::{Block, Error, Mapping, Memory, Session, Tag, CHUNK};
 
 use crate::rig::{KEYS, MIB, UUID};
 
@@ -61,17 +61,17 @@ fn free(op: &mut Op, off: u64, tag: Tag) {
     tx.commit().unwrap();
 }
 
-/// Takes segments until so many are left.
+/// Takes chunks until so many are left.
 fn fill(session: &Session, op: &mut Op, left: u64) {
-    while session.runtime().free_segments() > left {
-        alloc(op, Tag(9), SEGMENT).unwrap();
+    while session.runtime().free_chunks() > left {
+        alloc(op, Tag(9), CHUNK).unwrap();
     }
 }
 
-/// A gives up a segment that is full. C frees in it, B takes it over, and only then A, which finds no other, gives up all
+/// A gives up a chunk that is full. C frees in it, B takes it over, and only then A, which finds no other, gives up all
 /// it has. In the end all is taken by another, and B goes on to allocate.
 #[test]
-fn a_segment_that_was_given_up_is_not_taken_from_its_next_owner() {
+fn a_chunk_that_was_given_up_is_not_taken_from_its_next_owner() {
     let medium = Watched::default();
     let session = session(&medium);
     let geo = session.memory().geo;
@@ -80,21 +80,21 @@ fn a_segment_that_was_given_up_is_not_taken_from_its_next_owner() {
     let empty = alloc(&mut a, Tag(1), 32768).unwrap().off;
     free(&mut a, empty, Tag(1));
     let full: Vec<u64> = (0..4).map(|_| alloc(&mut a, Tag(2), 16384).unwrap().off).collect();
-    let segment = geo.segment_of(full[0]);
-    assert_eq!(session.runtime().free_segments(), 0);
+    let chunk = geo.chunk_of(full[0]);
+    assert_eq!(session.runtime().free_chunks(), 0);
 
     let b: Arc<OnceLock<Mutex<(Op, u64)>>> = Arc::default();
     let (theirs, objects) = (b.clone(), full.clone());
-    medium.at_store_to(geo.entry(geo.segment_of(empty)).raw(), move || {
+    medium.at_store_to(geo.entry(geo.chunk_of(empty)).raw(), move || {
         let mut c = session.begin_in(2).unwrap();
         objects[1..].iter().for_each(|off| free(&mut c, *off, Tag(2)));
         let mut op = session.begin_in(1).unwrap();
         let object = alloc(&mut op, Tag(2), 16384).unwrap().off;
-        assert_eq!(session.runtime().owner(segment), Some(1), "B owns it");
+        assert_eq!(session.runtime().owner(chunk), Some(1), "B owns it");
         assert!(theirs.set(Mutex::new((op, object))).is_ok());
     });
     let of_a = alloc(&mut a, Tag(2), 16384).unwrap().off;
-    assert_eq!(session.runtime().owner(segment), Some(1), "B's still");
+    assert_eq!(session.runtime().owner(chunk), Some(1), "B's still");
 
     let (b, of_b) = &mut *b.get().expect("it happened").lock().unwrap();
     free(&mut a, of_a, Tag(2));
@@ -111,7 +111,7 @@ fn a_segment_that_was_given_up_is_not_taken_from_its_next_owner() {
     }
 }
 
-/// X looks at the last segment of a run, owning it for that, while F frees the run. Then Y takes that segment, and only
+/// X looks at the last chunk of a run, owning it for that, while F frees the run. Then Y takes that chunk, and only
 /// then F goes on.
 #[test]
 fn a_run_is_freed_without_touching_what_is_anothers() {
@@ -119,8 +119,8 @@ fn a_run_is_freed_without_touching_what_is_anothers() {
     let session = session(&medium);
     let (geo, rt) = (session.memory().geo, session.runtime());
     let mut f = session.begin_in(0).unwrap();
-    let run = alloc(&mut f, Tag(9), 3 * SEGMENT).unwrap().off;
-    let first = geo.segment_of(run);
+    let run = alloc(&mut f, Tag(9), 3 * CHUNK).unwrap().off;
+    let first = geo.chunk_of(run);
     fill(session, &mut session.begin_in(3).unwrap(), 0);
     assert!(rt.own(first + 2, 2), "X has it");
 
@@ -136,6 +136,6 @@ fn a_run_is_freed_without_touching_what_is_anothers() {
     });
     free(&mut f, run, Tag(9));
     let off = *taken.get().expect("it happened");
-    assert_eq!(geo.segment_of(off), first + 2);
+    assert_eq!(geo.chunk_of(off), first + 2);
     session.memory().resolve(off, Tag(2)).expect("Y's object");
 }

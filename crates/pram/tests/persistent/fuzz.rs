@@ -57,9 +57,9 @@ fn survive(bytes: &[u8], rng: &mut Rng) -> bool {
 fn flipped_metadata_is_never_fatal() {
     let good = victim();
     let mut rng = Rng::new(17);
-    let (table, end) = (rig::reopen(&good).unwrap().memory().geo, rig::reopen(&good).unwrap().memory().segments_end());
+    let (table, end) = (rig::reopen(&good).unwrap().memory().geo, rig::reopen(&good).unwrap().memory().chunks_end());
     let mut opened = 0;
-    // Every byte of the segment table and of the log in use; both flipped and set to extremes.
+    // Every byte of the chunk table and of the log in use; both flipped and set to extremes.
     let slot = table.slot(0) as usize;
     let places = (table.entry(0).raw() as usize..table.entry(end).raw() as usize).chain(slot..slot + 1600);
     for at in places {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pram::{Mapping, Medium, MediumKind, Memory, Needs, Session, Tag, SEGMENT};
+use pram::{Mapping, Medium, MediumKind, Memory, Needs, Session, Tag, CHUNK};
 
 use crate::rig::{self, KEYS, MIB};
 
@@ -40,11 +40,11 @@ fn open(map: Mapping, medium: Noting) -> Session {
     Session::private(Memory::open(map, Box::new(medium)).unwrap(), KEYS).unwrap()
 }
 
-/// An object of so many segments, if there is room for it.
-fn alloc(session: &Session, segments: u64) -> bool {
+/// An object of so many chunks, if there is room for it.
+fn alloc(session: &Session, chunks: u64) -> bool {
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    let found = tx.alloc(Tag(1), segments * SEGMENT).is_ok();
+    let found = tx.alloc(Tag(1), chunks * CHUNK).is_ok();
     tx.commit().unwrap();
     found
 }

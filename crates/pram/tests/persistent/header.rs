@@ -98,7 +98,7 @@ fn truncated_empty_and_tiny_regions_are_refused() {
 fn every_size_has_a_geometry_whose_parts_do_not_overlap() {
     use pram::memory::{Geometry, PER_GROUP};
     let heap_of = |g: &Geometry, group: u64, size: u64| {
-        let end = (size / pram::SEGMENT).min((group + 1) * PER_GROUP);
+        let end = (size / pram::CHUNK).min((group + 1) * PER_GROUP);
         end.saturating_sub((group * PER_GROUP + 1).max(if group == 0 { g.first } else { 0 }))
     };
     let mut rng = Rng::new(1);
@@ -108,8 +108,8 @@ fn every_size_has_a_geometry_whose_parts_do_not_overlap() {
         assert!(
             g.slots >= 2 && g.undo_logs().end <= g.heap() && g.entry(PER_GROUP - 1).raw() + 16 <= g.undo_logs().start
         );
-        assert!(g.groups(size) > 0 && g.heap_segments(size) > 0, "segments of {size}");
-        let ends = [g.heap_segments(size), (0..g.groups(size)).map(|n| heap_of(&g, n, size)).sum()];
+        assert!(g.groups(size) > 0 && g.heap_chunks(size) > 0, "segments of {size}");
+        let ends = [g.heap_chunks(size), (0..g.groups(size)).map(|n| heap_of(&g, n, size)).sum()];
         assert_eq!(ends[0], ends[1], "segments of {size}");
     }
 }

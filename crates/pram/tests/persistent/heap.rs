@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use pram::heap::{capacity_of, CLASSES, MAX_SMALL};
-use pram::{Error, Session, Tag, SEGMENT};
+use pram::{Error, Session, Tag, CHUNK};
 use rng::Rng;
 
 use crate::rig::{self, MIB};
@@ -44,26 +44,26 @@ fn free(session: &Session, off: u64, tag: Tag) {
 /// Sizes as a file system has them: mostly small, some large.
 fn a_size(rng: &mut Rng) -> u64 {
     match rng.below(20) {
-        0 => 1 + rng.below(4 * SEGMENT),
+        0 => 1 + rng.below(4 * CHUNK),
         1..=4 => 1 + rng.below(MAX_SMALL),
         _ => 1 + rng.below(700),
     }
 }
 
-/// All segments can be taken as one run again.
+/// All chunks can be taken as one run again.
 fn assert_all_returned(session: &Session) {
     assert_eq!(session.memory().allocated_bytes().unwrap(), 0);
-    let all = session.memory().geo.heap_segments(session.memory().size());
-    let run = alloc(session, Tag(1), all * SEGMENT).expect("every segment came back");
+    let all = session.memory().geo.heap_chunks(session.memory().size());
+    let run = alloc(session, Tag(1), all * CHUNK).expect("every segment came back");
     free(session, run.off, Tag(1));
-    assert_eq!(session.runtime().free_segments(), all);
+    assert_eq!(session.runtime().free_chunks(), all);
 }
 
 #[test]
 fn classes_waste_at_most_an_eighth_of_what_is_not_very_large() {
     for size in 1..=MAX_SMALL {
         let cap = capacity_of(size);
-        // Of two or three objects in a segment each must be half or a third of it.
+        // Of two or three objects in a chunk each must be half or a third of it.
         let waste = match size {
             0..=128 => 15,
             129..=8192 => cap / 8,
@@ -74,7 +74,7 @@ fn classes_waste_at_most_an_eighth_of_what_is_not_very_large() {
         assert!(cap >= size && cap - size <= waste, "{size} takes {cap}");
     }
     for c in &CLASSES {
-        assert!(c.base + c.size * c.count <= SEGMENT as u32);
+        assert!(c.base + c.size * c.count <= CHUNK as u32);
         assert!(c.base == 0 && c.count <= 64 || c.base >= c.count.div_ceil(8));
     }
 }
@@ -126,7 +126,7 @@ fn pick(model: &Model, rng: &mut Rng) -> Option<(u64, (u64, Tag))> {
     model.0.range(at..).next().map(|(off, v)| (*off, *v))
 }
 
-/// Where no segment is left objects of a class take what is free among larger ones, up to twice as large; and not among those of
+/// Where no chunk is left objects of a class take what is free among larger ones, up to twice as large; and not among those of
 /// another type.
 #[test]
 fn a_full_region_gives_what_larger_classes_have_free() {
@@ -146,7 +146,7 @@ fn a_full_region_gives_what_larger_classes_have_free() {
 #[test]
 fn a_full_region_is_used_to_the_last_object() {
     let session = rig::private(MIB);
-    for size in [16, 1000, 1024, 32768, SEGMENT] {
+    for size in [16, 1000, 1024, 32768, CHUNK] {
         let mut offs = Vec::new();
         let err = loop {
             match alloc(&session, Tag(2), size) {
@@ -155,8 +155,8 @@ fn a_full_region_is_used_to_the_last_object() {
             }
         };
         assert!(matches!(err, Error::NoSpace));
-        let per_segment = if size >= SEGMENT { 1 } else { u64::from(CLASSES[pram::heap::class_of(size)].count) };
-        assert_eq!(offs.len() as u64, session.memory().segments().count() as u64 * per_segment, "objects of {size}");
+        let per_chunk = if size >= CHUNK { 1 } else { u64::from(CLASSES[pram::heap::class_of(size)].count) };
+        assert_eq!(offs.len() as u64, session.memory().chunks().count() as u64 * per_chunk, "objects of {size}");
         // One freed object is one more allocation.
         free(&session, offs[offs.len() / 2], Tag(2));
         assert!(alloc(&session, Tag(2), size).is_ok());

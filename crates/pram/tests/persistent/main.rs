@@ -7,7 +7,7 @@
 //! | [`grow`] | a memory that grows, cut at every store |
 //! | [`heap`] | the heap against a model, alone and from many threads |
 //! | [`blocks`] | blocks beside the objects, and transfers between them and devices |
-//! | [`crowded`] | segments of a full memory go from hand to hand |
+//! | [`crowded`] | chunks of a full memory go from hand to hand |
 //! | [`operations`] | operations that begin anew, long locks, and who may not wait for a device |
 //! | [`tx`] | commit and rollback of every size |
 //! | [`save`] | save, restore, and images that must be refused |

@@ -102,7 +102,7 @@ fn attached(size: u64) -> (tempfile::TempDir, PathBuf, Session) {
     (dir, path, session)
 }
 
-fn runtime_segments(dir: &Path) -> usize {
+fn runtime_files(dir: &Path) -> usize {
     let names = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name());
     names.filter(|n| n.to_string_lossy().starts_with("conquest-")).count()
 }
@@ -220,9 +220,9 @@ fn the_last_one_out_leaves_the_region_clean() {
     assert!(second.is_referenced(3));
     drop(first);
     assert!(!second.is_referenced(3), "detaching gives references back");
-    assert_eq!(runtime_segments(dir.path()), 1);
+    assert_eq!(runtime_files(dir.path()), 1);
     drop(second);
-    assert_eq!(runtime_segments(dir.path()), 0, "the last one removes the runtime segment");
+    assert_eq!(runtime_files(dir.path()), 0, "the last one removes the runtime segment");
     assert!(!rig::attach(&path).unwrap().runtime().leaks_pending());
 }
 
@@ -475,7 +475,7 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
         });
     }
     const TEST: &str = "nothing_is_torn_or_lost_while_processes_are_killed";
-    // Large enough that every busy slot can hold a segment of every class that is used.
+    // Large enough that every busy slot can hold a chunk of every class that is used.
     let (_dir, path, session) = attached(64 * MIB);
     let mut acknowledged = [0u64; 64];
     let mut note = |line: &str| {
@@ -513,7 +513,7 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
     while session.runtime().sessions().len() > 1 {
         session.reap().unwrap();
     }
-    every_segment_is_usable_again(&session);
+    every_chunk_is_usable_again(&session);
 }
 
 /// A process that begins a transfer and is killed, and what goes on with it: as the kernel does with a ring, another one
@@ -637,9 +637,9 @@ fn who_comes_when_all_have_died_waits_for_their_transfers() {
 }
 
 /// Frees what is referred to and sweeps the rest; then one run can have the whole memory.
-fn every_segment_is_usable_again(session: &Session) {
+fn every_chunk_is_usable_again(session: &Session) {
     let memory = session.memory();
-    for off in (memory.geo.heap()..memory.geo.segment(memory.segments_end())).step_by(16) {
+    for off in (memory.geo.heap()..memory.geo.chunk(memory.chunks_end())).step_by(16) {
         if memory.is_allocated(off).unwrap_or(false) {
             session.heap().sweep_object(&session.begin().unwrap(), off).unwrap();
         }
@@ -647,7 +647,7 @@ fn every_segment_is_usable_again(session: &Session) {
     assert_eq!(memory.allocated_bytes().unwrap(), 0);
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    tx.alloc(Tag(1), memory.segments().count() as u64 * pram::SEGMENT).expect("no segment was lost with the dead");
+    tx.alloc(Tag(1), memory.chunks().count() as u64 * pram::CHUNK).expect("no segment was lost with the dead");
     drop(tx);
     for n in 0..PAIRS {
         set_word(&mut op, 200 + n, 0);

@@ -47,7 +47,7 @@ pub fn format_file(path: &Path, size: u64) {
     format(Mapping::file(&file, size).unwrap());
 }
 
-/// Attaches to a memory file; its directory also holds the runtime segment.
+/// Attaches to a memory file; its directory also holds the runtime file.
 pub fn attach(path: &Path) -> pram::Result<Session> {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let memory = Memory::open(map(&file), Box::new(BATTERY))?;

@@ -762,9 +762,9 @@ fn damaged_base_of(discipline: Discipline, ops: &[Op], without: &[pram::Tag]) ->
         assert!(done.is_ok(), "{op:?}: {done:?}");
     }
     let region = fs.session().memory();
-    let (geo, end) = (region.geo, region.segments_end());
+    let (geo, end) = (region.geo, region.chunks_end());
     let mut places = vec![(geo.entry(geo.first).raw(), (end - geo.first) * 16)];
-    for at in (geo.heap()..geo.segment(end)).step_by(16) {
+    for at in (geo.heap()..geo.chunk(end)).step_by(16) {
         for tag in (1..TAGS as u8).map(pram::Tag).filter(|t| !without.contains(t)) {
             if let (Ok(cap), Ok(true)) = (region.resolve(at, tag), region.is_allocated(at)) {
                 places.push((at, cap));

@@ -256,7 +256,7 @@ fn made(home: &Path, ram: u64, content: u64) -> Result<(Pool, Ino), Error> {
     let how = FormatOptions {
         regions: vec![disk.into()],
         force: true,
-        ..FormatOptions::on(conquest::MediumKind::Battery, ram.next_multiple_of(pram::SEGMENT))
+        ..FormatOptions::on(conquest::MediumKind::Battery, ram.next_multiple_of(pram::CHUNK))
     };
     Pool::format(&dir, &how)?;
     let pool = Pool::open(&dir, &OpenOptions { noatime: true, ..OpenOptions::default() })?;

@@ -22,15 +22,15 @@ fn read(r: &Memory, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
 /// Every object that the heap holds allocated.
 fn heap_objects(r: &Memory) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
-    for s in r.segments() {
+    for s in r.chunks() {
         match r.meta(s).unwrap() {
             Meta::Small { class, .. } => {
                 let c = &CLASSES[usize::from(class)];
-                let at = |i| r.geo.segment(s) + u64::from(c.base) + u64::from(i) * u64::from(c.size);
+                let at = |i| r.geo.chunk(s) + u64::from(c.base) + u64::from(i) * u64::from(c.size);
                 found.extend((0..c.count).map(at).filter(|off| r.is_allocated(*off).unwrap()));
             }
             Meta::RunHead { .. } => {
-                found.insert(r.geo.segment(s));
+                found.insert(r.geo.chunk(s));
             }
             _ => {}
         }

@@ -25,7 +25,7 @@ mod shift;
 mod space;
 mod tally;
 
-use pram::{Memory, Off, SEGMENT};
+use pram::{Memory, Off, CHUNK};
 use zerocopy::IntoBytes;
 
 use entry::{Below, Entry, Spot};
@@ -208,7 +208,7 @@ pub(super) fn check_block(r: &Memory, off: u64) -> Result<()> {
 /// Is the page at `b` the neighbour of that at `a` in one segment? Then checking `a` has checked both.
 #[inline(always)]
 pub(super) fn adjacent(a: u64, b: u64) -> bool {
-    b == a + PAGE && b % SEGMENT != 0
+    b == a + PAGE && b % CHUNK != 0
 }
 
 /// Where a page's entry is.

@@ -329,9 +329,9 @@ fn compressed_files_go_to_disk_too_and_come_back() {
     let program = compressed(&rig, "program", |ino| [b"\x7fELF".as_slice(), &text(ino, 300_000)].concat());
     let all: Vec<Ino> = files.iter().chain([&program]).copied().collect();
     let before: Vec<Vec<u8>> = all.iter().map(|ino| rig.read(*ino)).collect();
-    let free = rig.fs.session().runtime().free_segments();
+    let free = rig.fs.session().runtime().free_chunks();
     assert!(demote_all(&rig) > 400);
-    assert!(rig.fs.session().runtime().free_segments() > free);
+    assert!(rig.fs.session().runtime().free_chunks() > free);
     assert!(!is_large(&rig, program), "programs stay");
     let rig = rig.reopened();
     for (ino, was) in files.iter().zip(&before) {

@@ -1,4 +1,4 @@
-//! Who owns which segment of the heap, which are free, which have no memory, and which have room.
+//! Who owns which chunk of the heap, which are free, which have no memory, and which have room.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::heap::{Tag, BLOCKS, CLASSES, TAGS};
 use crate::memory::PER_GROUP;
 
-/// Bytes of the bits of a group's segments.
+/// Bytes of the bits of a group's chunks.
 pub(super) const BITS: u64 = PER_GROUP / 8;
 // Where the parts of a group are in its part.
 const FREE: u64 = PER_GROUP * 4;
@@ -20,44 +20,44 @@ pub(super) const BLOCK_MAPS: u64 = PARTIAL + CURRENTS * BITS;
 /// Bytes for each group.
 pub(super) const PART: u64 = (BLOCK_MAPS + super::blocks::MAPS * BITS + 2 * super::blocks::PINS).next_multiple_of(4096);
 
-/// Free segments below which memory is taken before the next operation.
+/// Free chunks below which memory is taken before the next operation.
 pub(crate) const LOW: u64 = 32;
 
-/// What a counter of free segments says: one is counted after it is listed, so a taker who is quick is counted first, and the number below
+/// What a counter of free chunks says: one is counted after it is listed, so a taker who is quick is counted first, and the number below
 /// zero until then.
 fn counted(n: u64) -> u64 {
     (n as i64).max(0) as u64
 }
 
 impl Runtime {
-    /// Where what belongs to the group of a segment begins.
+    /// Where what belongs to the group of a chunk begins.
     #[inline(always)]
-    pub(super) fn part(&self, segment: u64) -> u64 {
-        self.at.groups + segment / PER_GROUP * PART
-    }
-
-    #[inline(always)]
-    fn owner_word(&self, segment: u64) -> &AtomicU32 {
-        self.half(self.part(segment) + segment % PER_GROUP * 4)
+    pub(super) fn part(&self, chunk: u64) -> u64 {
+        self.at.groups + chunk / PER_GROUP * PART
     }
 
     #[inline(always)]
-    pub fn owner(&self, segment: u64) -> Option<u32> {
-        self.owner_word(segment).load(Ordering::SeqCst).checked_sub(1)
+    fn owner_word(&self, chunk: u64) -> &AtomicU32 {
+        self.half(self.part(chunk) + chunk % PER_GROUP * 4)
     }
 
-    pub fn own(&self, segment: u64, slot: u32) -> bool {
-        self.owner_word(segment).compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-    }
-
-    pub fn disown(&self, segment: u64) {
-        self.owner_word(segment).swap(0, Ordering::SeqCst);
-    }
-
-    /// The bit of a segment in the map that is at `within` in each group's part.
     #[inline(always)]
-    pub(super) fn map_bit(&self, within: u64, segment: u64) -> (&AtomicU64, u64) {
-        (self.word(self.part(segment) + within + segment % PER_GROUP / 64 * 8), 1 << (segment % 64))
+    pub fn owner(&self, chunk: u64) -> Option<u32> {
+        self.owner_word(chunk).load(Ordering::SeqCst).checked_sub(1)
+    }
+
+    pub fn own(&self, chunk: u64, slot: u32) -> bool {
+        self.owner_word(chunk).compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    pub fn disown(&self, chunk: u64) {
+        self.owner_word(chunk).swap(0, Ordering::SeqCst);
+    }
+
+    /// The bit of a chunk in the map that is at `within` in each group's part.
+    #[inline(always)]
+    pub(super) fn map_bit(&self, within: u64, chunk: u64) -> (&AtomicU64, u64) {
+        (self.word(self.part(chunk) + within + chunk % PER_GROUP / 64 * 8), 1 << (chunk % 64))
     }
 
     fn partial(tag: Tag, class: usize) -> u64 {
@@ -65,39 +65,39 @@ impl Runtime {
     }
 
     #[inline(always)]
-    pub fn add_partial(&self, tag: Tag, class: usize, segment: u64) {
-        let (word, bit) = self.map_bit(Self::partial(tag, class), segment);
+    pub fn add_partial(&self, tag: Tag, class: usize, chunk: u64) {
+        let (word, bit) = self.map_bit(Self::partial(tag, class), chunk);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::AcqRel);
             if tag == BLOCKS {
-                self.lower_block_hint(segment);
+                self.lower_block_hint(chunk);
             }
         }
     }
 
-    pub fn drop_partial(&self, tag: Tag, class: usize, segment: u64) {
-        let (word, bit) = self.map_bit(Self::partial(tag, class), segment);
+    pub fn drop_partial(&self, tag: Tag, class: usize, chunk: u64) {
+        let (word, bit) = self.map_bit(Self::partial(tag, class), chunk);
         word.fetch_and(!bit, Ordering::AcqRel);
     }
 
-    /// The first segment at or after `from` on the list of partly used ones.
+    /// The first chunk at or after `from` on the list of partly used ones.
     pub fn next_partial(&self, tag: Tag, class: usize, from: u64) -> Option<u64> {
         self.next_bit(Self::partial(tag, class), from)
     }
 
-    pub fn add_free(&self, segment: u64) {
-        let (word, bit) = self.map_bit(FREE, segment);
+    pub fn add_free(&self, chunk: u64) {
+        let (word, bit) = self.map_bit(FREE, chunk);
         if word.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             self.header(H_SPARE).fetch_add(1, Ordering::Relaxed);
         }
         // Memory that has been touched is used again before fresh memory: a first touch costs the host
         // microseconds per page.
-        self.header(H_FIRST_FREE).fetch_min(segment, Ordering::Relaxed);
+        self.header(H_FIRST_FREE).fetch_min(chunk, Ordering::Relaxed);
     }
 
-    /// Takes a segment off the free list; false if it is not on it.
-    pub fn drop_free(&self, segment: u64) -> bool {
-        let (word, bit) = self.map_bit(FREE, segment);
+    /// Takes a chunk off the free list; false if it is not on it.
+    pub fn drop_free(&self, chunk: u64) -> bool {
+        let (word, bit) = self.map_bit(FREE, chunk);
         let was = word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
         if was {
             let spare = counted(self.header(H_SPARE).fetch_sub(1, Ordering::Relaxed));
@@ -124,24 +124,24 @@ impl Runtime {
         }
     }
 
-    /// The maintenance thread is called when fewer than so many segments are free.
+    /// The maintenance thread is called when fewer than so many chunks are free.
     pub(crate) fn ring_below(&self, spare: u64) {
         self.header(H_RING).store(spare, Ordering::Relaxed);
     }
 
-    /// The first free segment at or after `from`.
+    /// The first free chunk at or after `from`.
     pub fn next_free(&self, from: u64) -> Option<u64> {
         self.next_bit(FREE, from)
     }
 
-    /// Where to begin to look for a free segment: few or none are below. Low ones are used first, so that
+    /// Where to begin to look for a free chunk: few or none are below. Low ones are used first, so that
     /// the end stays free for runs.
     pub fn first_free_hint(&self) -> u64 {
         self.header(H_FIRST_FREE).load(Ordering::Relaxed)
     }
 
-    pub fn set_first_free_hint(&self, segment: u64) {
-        self.header(H_FIRST_FREE).store(segment, Ordering::Relaxed);
+    pub fn set_first_free_hint(&self, chunk: u64) {
+        self.header(H_FIRST_FREE).store(chunk, Ordering::Relaxed);
     }
 
     pub(super) fn next_bit(&self, within: u64, from: u64) -> Option<u64> {
@@ -156,7 +156,7 @@ impl Runtime {
         None
     }
 
-    /// The highest `len` neighbouring free segments before `end`.
+    /// The highest `len` neighbouring free chunks before `end`.
     pub fn free_window(&self, len: u64, end: u64) -> Option<u64> {
         let (mut at, mut found) = (end.min(self.groups() * PER_GROUP), 0);
         while at > 0 && found < len {
@@ -171,8 +171,8 @@ impl Runtime {
         (found >= len && len > 0).then_some(at)
     }
 
-    /// The number of free segments.
-    pub fn free_segments(&self) -> u64 {
+    /// The number of free chunks.
+    pub fn free_chunks(&self) -> u64 {
         let words = (0..self.groups() * PER_GROUP).step_by(64);
         words.map(|n| u64::from(self.map_bit(FREE, n).0.load(Ordering::Relaxed).count_ones())).sum()
     }
@@ -199,18 +199,18 @@ impl Runtime {
         Ok(())
     }
 
-    pub(crate) fn add_absent(&self, segment: u64) {
-        let (word, bit) = self.map_bit(ABSENT, segment);
+    pub(crate) fn add_absent(&self, chunk: u64) {
+        let (word, bit) = self.map_bit(ABSENT, chunk);
         word.fetch_or(bit, Ordering::AcqRel);
     }
 
     /// Has it had no memory?
-    pub(crate) fn drop_absent(&self, segment: u64) -> bool {
-        let (word, bit) = self.map_bit(ABSENT, segment);
+    pub(crate) fn drop_absent(&self, chunk: u64) -> bool {
+        let (word, bit) = self.map_bit(ABSENT, chunk);
         word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
-    /// The first segments without memory at or after `from`: where they begin, and how many there are, at most `most`.
+    /// The first chunks without memory at or after `from`: where they begin, and how many there are, at most `most`.
     pub(crate) fn next_absent(&self, from: u64, most: u64) -> Option<(u64, u64)> {
         let first = self.next_bit(ABSENT, from)?;
         let is_absent = |n: &u64| {
@@ -221,7 +221,7 @@ impl Runtime {
         Some((first, (first..end).take_while(is_absent).count() as u64))
     }
 
-    /// The first `len` neighbouring segments that are free or have no memory.
+    /// The first `len` neighbouring chunks that are free or have no memory.
     pub(crate) fn window(&self, len: u64) -> Option<u64> {
         let mut found = 0;
         for first in (0..self.groups() * PER_GROUP).step_by(64) {
@@ -236,7 +236,7 @@ impl Runtime {
         None
     }
 
-    /// Segments without memory, of the size that was said.
+    /// Chunks without memory, of the size that was said.
     pub fn absent(&self) -> u64 {
         self.header(H_ABSENT).load(Ordering::SeqCst)
     }
@@ -251,14 +251,14 @@ impl Runtime {
         self.header(H_ABSENT).fetch_add(more as u64, Ordering::SeqCst);
     }
 
-    /// Counts the free segments: who died while counting has left the number wrong.
+    /// Counts the free chunks: who died while counting has left the number wrong.
     pub(crate) fn count_spare(&self) -> u64 {
-        let n = self.free_segments();
+        let n = self.free_chunks();
         self.header(H_SPARE).store(n, Ordering::Relaxed);
         n
     }
 
-    /// Free segments, about.
+    /// Free chunks, about.
     pub fn spare(&self) -> u64 {
         counted(self.header(H_SPARE).load(Ordering::Relaxed))
     }
@@ -278,12 +278,12 @@ impl Runtime {
         self.header(H_SUPPLIER)
     }
 
-    /// The longest run of segments that somebody needs.
+    /// The longest run of chunks that somebody needs.
     pub(crate) fn wanted(&self) -> &AtomicU64 {
         self.header(H_WANTED)
     }
 
-    /// No run of so many segments can be had by taking memory; 0: nobody has found out.
+    /// No run of so many chunks can be had by taking memory; 0: nobody has found out.
     pub(crate) fn no_run(&self) -> &AtomicU64 {
         self.header(H_NO_RUN)
     }

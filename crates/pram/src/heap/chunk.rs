@@ -1,24 +1,24 @@
-//! Segments and what lies in them: from the segment table to the objects, and from an offset to its object.
+//! Chunks and what lies in them: from the chunk table to the objects, and from an offset to its object.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::class::{valid_bits, CLASSES};
 use super::{Tag, BLOCKS, BLOCK_CLASS, TAGS};
 use crate::error::{Error, Result};
-use crate::memory::{Memory, PER_GROUP, SEGMENT};
+use crate::memory::{Memory, CHUNK, PER_GROUP};
 use crate::off::Off;
 
-/// An entry of the segment table.
+/// An entry of the chunk table.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct SegEntry {
+pub struct ChunkEntry {
     /// State (8 bits), tag (8), class (16), length (32): see [`Meta`].
     meta: u64,
-    /// Taken objects, for classes with at most 64 objects to a segment. Of blocks: which are taken, and where their table
+    /// Taken objects, for classes with at most 64 objects to a chunk. Of blocks: which are taken, and where their table
     /// is, see [`blocks`](crate::blocks). Else unused.
     bits: u64,
 }
-const _: () = assert!(size_of::<SegEntry>() == 16);
+const _: () = assert!(size_of::<ChunkEntry>() == 16);
 
 /// The decoded `meta` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub enum Meta {
     Free,
     /// Objects of one class and tag.
     Small { tag: Tag, class: u8 },
-    /// First of `len` segments of one object.
+    /// First of `len` chunks of one object.
     RunHead { tag: Tag, len: u32 },
-    /// Follows its head at `dist` segments' distance.
+    /// Follows its head at `dist` chunks' distance.
     RunBody { dist: u32 },
     /// Sixteen blocks, see [`blocks`](crate::blocks).
     Blocks,
@@ -39,7 +39,7 @@ pub enum Meta {
     Bad,
 }
 
-/// The state of a segment of small objects, as [`Meta`] is stored.
+/// The state of a chunk of small objects, as [`Meta`] is stored.
 const SMALL: u8 = 1;
 
 impl Meta {
@@ -70,7 +70,7 @@ impl Meta {
         }
     }
 
-    /// The state of a segment that is shared by objects of this tag and class, or by [`BLOCKS`].
+    /// The state of a chunk that is shared by objects of this tag and class, or by [`BLOCKS`].
     pub(super) fn shared(tag: Tag, class: usize) -> Meta {
         match tag {
             BLOCKS => Meta::Blocks,
@@ -78,7 +78,7 @@ impl Meta {
         }
     }
 
-    /// Tag and class of what shares a segment. The tag of blocks is 0.
+    /// Tag and class of what shares a chunk. The tag of blocks is 0.
     #[inline(always)]
     pub fn sharers(self) -> Option<(Tag, u8)> {
         match self {
@@ -92,7 +92,7 @@ impl Meta {
 /// What is known of one allocated object's place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    pub segment: u64,
+    pub chunk: u64,
     pub tag: Tag,
     /// Class and index, or `None` for a run.
     pub slot: Option<(u8, u32)>,
@@ -101,32 +101,32 @@ pub(super) struct Place {
 
 impl Memory {
     #[inline(always)]
-    pub fn meta(&self, segment: u64) -> Result<Meta> {
-        Ok(Meta::decode(self.load(self.geo.entry(segment).field(0))?))
+    pub fn meta(&self, chunk: u64) -> Result<Meta> {
+        Ok(Meta::decode(self.load(self.geo.entry(chunk).field(0))?))
     }
 
     #[inline(always)]
     pub(super) fn place(&self, off: u64) -> Result<Place> {
         match self.small(off) {
-            Some((segment, tag, class, index)) => {
+            Some((chunk, tag, class, index)) => {
                 let cap = u64::from(CLASSES[usize::from(class)].size);
-                Ok(Place { segment, tag, slot: Some((class, index)), cap })
+                Ok(Place { chunk, tag, slot: Some((class, index)), cap })
             }
             None => self.run(off),
         }
     }
 
-    /// The place of an object that has its segments for itself.
+    /// The place of an object that has its chunks for itself.
     #[cold]
     #[inline(never)]
     fn run(&self, off: u64) -> Result<Place> {
         let bad = || Err(Error::BadAddress { off, len: 1 });
-        let segment = self.geo.segment_of(off);
-        let within = off - self.geo.segment(segment);
-        let room = PER_GROUP - segment % PER_GROUP;
-        match self.meta(segment)? {
+        let chunk = self.geo.chunk_of(off);
+        let within = off - self.geo.chunk(chunk);
+        let room = PER_GROUP - chunk % PER_GROUP;
+        match self.meta(chunk)? {
             Meta::RunHead { tag, len } if within == 0 && u64::from(len) <= room => {
-                Ok(Place { segment, tag, slot: None, cap: u64::from(len) * SEGMENT })
+                Ok(Place { chunk, tag, slot: None, cap: u64::from(len) * CHUNK })
             }
             _ => bad(),
         }
@@ -142,10 +142,10 @@ impl Memory {
         }
     }
 
-    /// [`resolve`](Self::resolve) of what is right and shares its segment: nearly everything.
+    /// [`resolve`](Self::resolve) of what is right and shares its chunk: nearly everything.
     #[inline(always)]
     fn resolve_small(&self, off: u64, tag: Tag) -> Option<u64> {
-        let word = self.load(self.geo.entry(self.geo.segment_of(off)).field(0)).ok()?;
+        let word = self.load(self.geo.entry(self.geo.chunk_of(off)).field(0)).ok()?;
         if word as u16 != u16::from_le_bytes([SMALL, tag.0]) {
             return None;
         }
@@ -153,12 +153,12 @@ impl Memory {
         class.index_of(off).map(|_| u64::from(class.size))
     }
 
-    /// The place of an object that shares its segment: segment, tag, class and index.
+    /// The place of an object that shares its chunk: chunk, tag, class and index.
     #[inline(always)]
     fn small(&self, off: u64) -> Option<(u64, Tag, u8, u32)> {
-        let segment = self.geo.segment_of(off);
-        let (tag, class) = self.meta(segment).ok()?.sharers()?;
-        Some((segment, tag, class, CLASSES[usize::from(class)].index_of(off)?))
+        let chunk = self.geo.chunk_of(off);
+        let (tag, class) = self.meta(chunk).ok()?.sharers()?;
+        Some((chunk, tag, class, CLASSES[usize::from(class)].index_of(off)?))
     }
 
     #[cold]
@@ -174,24 +174,24 @@ impl Memory {
     /// Is the object at `off` allocated? For checks; `resolve` is the fast one.
     pub fn is_allocated(&self, off: u64) -> Result<bool> {
         match self.place(off)? {
-            Place { segment, slot: Some((class, index)), .. } => {
-                let word = self.load(Off::new(self.bitmap(segment, class) + u64::from(index / 64) * 8))?;
+            Place { chunk, slot: Some((class, index)), .. } => {
+                let word = self.load(Off::new(self.bitmap(chunk, class) + u64::from(index / 64) * 8))?;
                 Ok(word >> (index % 64) & 1 == 1)
             }
             _ => Ok(true),
         }
     }
 
-    /// Word `w` of the bitmap of a segment of small objects of `class`.
-    pub fn taken(&self, segment: u64, class: u8, w: u32) -> Result<u64> {
-        let word = self.load(Off::new(self.bitmap(segment, class) + u64::from(w) * 8))?;
+    /// Word `w` of the bitmap of a chunk of small objects of `class`.
+    pub fn taken(&self, chunk: u64, class: u8, w: u32) -> Result<u64> {
+        let word = self.load(Off::new(self.bitmap(chunk, class) + u64::from(w) * 8))?;
         Ok(word & valid_bits(CLASSES[usize::from(class)].count, w))
     }
 
     /// Bytes in allocated objects by tag, and as number 0 in blocks, leaked ones included. For checks, while nobody works.
     pub fn allocated(&self) -> Result<[u64; TAGS]> {
         let mut bytes = [0; TAGS];
-        for s in self.segments() {
+        for s in self.chunks() {
             let meta = self.meta(s)?;
             if let Some((tag, class)) = meta.sharers() {
                 let c = &CLASSES[usize::from(class)];
@@ -201,7 +201,7 @@ impl Memory {
                 }
                 bytes[usize::from(tag.0)] += u64::from(objects) * u64::from(c.size);
             } else if let Meta::RunHead { tag, len } = meta {
-                bytes[usize::from(tag.0)] += u64::from(len) * SEGMENT;
+                bytes[usize::from(tag.0)] += u64::from(len) * CHUNK;
             }
         }
         Ok(bytes)
@@ -212,18 +212,18 @@ impl Memory {
         Ok(self.allocated()?.iter().sum())
     }
 
-    /// Offset of the bitmap of a segment of small objects.
+    /// Offset of the bitmap of a chunk of small objects.
     #[inline(always)]
-    pub(crate) fn bitmap(&self, segment: u64, class: u8) -> u64 {
+    pub(crate) fn bitmap(&self, chunk: u64, class: u8) -> u64 {
         if CLASSES[usize::from(class)].base == 0 {
-            self.geo.entry(segment).raw() + 8
+            self.geo.entry(chunk).raw() + 8
         } else {
-            self.geo.segment(segment)
+            self.geo.chunk(chunk)
         }
     }
 
-    pub(crate) fn set_meta(&self, segment: u64, meta: Meta) -> Result<()> {
-        let at = self.geo.entry(segment).raw();
+    pub(crate) fn set_meta(&self, chunk: u64, meta: Meta) -> Result<()> {
+        let at = self.geo.entry(chunk).raw();
         self.store_word(at, meta.encode())?;
         self.persist(at, 8);
         Ok(())
