@@ -20,7 +20,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::commit::{marks_of, Copy, Logs};
+use super::commit::{marks_of, Backing, Logs};
 use super::image::{Anew, Image};
 use super::log::{Instant, Log};
 use super::rate::RateLimit;
@@ -29,7 +29,7 @@ use super::state::State;
 use pram::error::{Error, Result};
 use pram::session::{Frozen, Session};
 
-impl Copy {
+impl Backing {
     /// The commit's time.
     pub(crate) fn make_anew(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
         let (marks, memory) = (marks_of(session.memory())?, session.memory());

@@ -36,7 +36,7 @@ use pram::marks::Marks;
 use pram::memory::{Memory, Standing, EPOCH_ROOT};
 use pram::runtime::control::{self, ControlBlock};
 use pram::runtime::{self, Runtime};
-use pram::session::{assert_may_wait, Backing, Frozen, Session};
+use pram::session::{self, assert_may_wait, Frozen, Session};
 
 /// Longest wait for more who want a commit.
 const GATHER: Duration = Duration::from_millis(2);
@@ -59,7 +59,7 @@ pub struct Ticket(u64);
 pub(crate) type Logs<'a> = &'a mut [Log<SharedDisk>; 2];
 
 /// A process's hold on the copy of its memory.
-pub struct Copy {
+pub struct Backing {
     disks: Disks,
     id: Identity,
     logs: Mutex<[Log<SharedDisk>; 2]>,
@@ -77,9 +77,9 @@ pub struct Copy {
     marks: Option<PathBuf>,
 }
 
-impl Backing for Copy {
+impl session::Backing for Backing {
     /// Tells the runtime segment, which is new, what this process found. What the image holds is left at nothing:
-    /// nobody knows yet whether it is durable, see [`checkpoint_image`](Copy::checkpoint_image).
+    /// nobody knows yet whether it is durable, see [`checkpoint_image`](Backing::checkpoint_image).
     fn enter(&self, memory: &Memory, rt: &Runtime) -> Result<()> {
         let words = rt.copy();
         words.note_time(self.last().time, u64::MAX);
@@ -108,26 +108,26 @@ impl Backing for Copy {
 
 /// The copy that a session works with.
 #[inline(always)]
-pub fn of(session: &Session) -> Option<&Copy> {
+pub fn of(session: &Session) -> Option<&Backing> {
     session.backing()
 }
 
-impl Copy {
+impl Backing {
     /// Takes up a copy that was made, read back, or compared with the memory: what is marked is what it lacks.
-    pub fn begin(disks: Disks, marks: &Marks, id: Identity, loaded: &Loaded) -> Result<Copy> {
+    pub fn begin(disks: Disks, marks: &Marks, id: Identity, loaded: &Loaded) -> Result<Backing> {
         loaded.settle(&disks, id)?;
         loaded.state.write(marks, id)?;
         let durable = if loaded.whole { None } else { Some(0) };
-        Ok(Copy { durable, ..Copy::over(disks, id, loaded.state) })
+        Ok(Backing { durable, ..Backing::over(disks, id, loaded.state) })
     }
 
     /// Goes on with a copy where the last process left it; `None` if the marks do not say where that was. Looks
     /// whether the disks are the ones that the memory knows.
-    pub fn resume(disks: Disks, marks: &Marks, id: Identity) -> Result<Option<Copy>> {
+    pub fn resume(disks: Disks, marks: &Marks, id: Identity) -> Result<Option<Backing>> {
         let mut state = State::read(marks, id)?;
         for _ in 0..LOOKS {
             let Some(seen) = state else { break };
-            let copy = Copy::over(disks.clone(), id, seen);
+            let copy = Backing::over(disks.clone(), id, seen);
             let Err(e) = copy.check(&seen) else { return Ok(Some(copy)) };
             // Others may have gone on in between: then it is no contradiction.
             state = State::read(marks, id)?;
@@ -183,17 +183,17 @@ impl Copy {
         Ok(())
     }
 
-    fn over(disks: Disks, id: Identity, state: State) -> Copy {
+    fn over(disks: Disks, id: Identity, state: State) -> Backing {
         let (logs, pages) = (Mutex::new(resumed(&disks, id, &state)), Mutex::new(None));
         let (durable, hurried) = (Some(state.durable), AtomicBool::new(false));
-        Copy { disks, id, logs, pages, durable, awaited: false, rate: None, hurried, marks: None }
+        Backing { disks, id, logs, pages, durable, awaited: false, rate: None, hurried, marks: None }
     }
 
     /// At most `rate` bytes in a second are written where nobody waits for it: by commits in time, and where changes
     /// do not wait for the copy also by checkpointing. (Where they do a checkpoint that took its time would make them wait: for
     /// room in the logs.)
-    pub fn limited(self, rate: Option<u64>) -> Copy {
-        Copy { rate, ..self }
+    pub fn limited(self, rate: Option<u64>) -> Backing {
+        Backing { rate, ..self }
     }
 
     /// Whatever this process writes to the copy is written at full speed from now on.
@@ -202,8 +202,8 @@ impl Copy {
     }
 
     /// Is a change durable only when the copy holds it?
-    pub fn awaited(self, awaited: bool) -> Copy {
-        Copy { awaited, ..self }
+    pub fn awaited(self, awaited: bool) -> Backing {
+        Backing { awaited, ..self }
     }
 
     pub fn is_awaited(&self) -> bool {
@@ -212,8 +212,8 @@ impl Copy {
 
     /// The marks lie in this file, which goes when the memory is closed and the copy holds all of it: for regions that
     /// can say so themselves.
-    pub fn kept_while_open(self, marks: PathBuf) -> Copy {
-        Copy { marks: Some(marks), ..self }
+    pub fn kept_while_open(self, marks: PathBuf) -> Backing {
+        Backing { marks: Some(marks), ..self }
     }
 
     /// The last commit.
@@ -314,7 +314,7 @@ impl Copy {
 
     /// Bytes that a commit now would hold.
     pub fn pending(&self, session: &Session) -> Result<u64> {
-        Copy::marked(marks_of(session.memory())?)
+        Backing::marked(marks_of(session.memory())?)
     }
 
     /// The right to commit, unless somebody else has it.

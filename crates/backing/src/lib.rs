@@ -59,7 +59,7 @@ use rate::RateLimit;
 use state::State;
 use vote::Acknowledged;
 
-pub use commit::{of, Copy, Ticket};
+pub use commit::{of, Backing, Ticket};
 
 /// A disk that several parts of a process write to.
 pub type SharedDisk = Arc<dyn Disk>;

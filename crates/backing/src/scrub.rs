@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::commit::Copy;
+use super::commit::Backing;
 use super::image::{Image, PAGE};
 use super::log::{Identity, Inventory, Log, SECTOR};
 use super::{replay, Disks, SharedDisk};
@@ -65,7 +65,7 @@ pub fn check(disks: &Disks, id: Identity, closed: bool, go_on: &mut dyn FnMut(u6
     Ok(all)
 }
 
-impl Copy {
+impl Backing {
     /// Compares all copies with their checksums, and puts right what another one has right. `go_on` is told how many bytes are about to be
     /// read, and may sleep; where it says no, the rest is left out.
     pub fn scrub(&self, session: &Session, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {

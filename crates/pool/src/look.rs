@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backing::log::Identity;
-use backing::Copy;
+use backing::Backing;
 use exraid::owner;
 use pram::medium::Ram;
 use pram::session::Exclusive;
@@ -218,8 +218,8 @@ fn copy_of(dir: &Path, config: &Config, region: &Path) -> Option<CopyFound> {
         }
         let owner = lock.metadata().map_err(|e| Error::host(&path, &e))?;
         let marks = marks::read_out(&path, owner.uid())?;
-        let copy = Copy::resume(disks, &marks, id)?;
-        copy.map(|copy| Ok::<_, Error>((copy.time(), Copy::marked(&marks)?))).transpose()
+        let copy = Backing::resume(disks, &marks, id)?;
+        copy.map(|copy| Ok::<_, Error>((copy.time(), Backing::marked(&marks)?))).transpose()
     })();
     match found {
         Ok(Some((as_of, pending))) => Some(CopyFound { as_of, pending: Some(pending), failure: None }),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backing::Copy;
+use backing::Backing;
 use pram::session::{Attach, Exclusive};
 use pram::Session;
 
@@ -143,8 +143,8 @@ fn restore_from_mirror(dir: &Path, config: &Config) -> Result<()> {
 }
 
 /// Where the memory alone would do, whoever waits for a copy waits for each change.
-fn is_mirrored(region: &pram::Memory, copy: Option<&Copy>) -> bool {
-    region.info.medium != pram::MediumKind::Logged && copy.is_some_and(Copy::is_awaited)
+fn is_mirrored(region: &pram::Memory, copy: Option<&Backing>) -> bool {
+    region.info.medium != pram::MediumKind::Logged && copy.is_some_and(Backing::is_awaited)
 }
 
 fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {

@@ -10,11 +10,11 @@ use crate::{crates, expect_only, sources, Source};
 /// Those that still do.
 const EXCEPTIONS: &[&str] = &[
     "pram: blocks, heap",
-    "pram: blocks, region",
+    "pram: blocks, memory",
     "pram: blocks, runtime",
     "pram: blocks, session",
     "pram: events, runtime",
-    "pram: heap, region",
+    "pram: heap, memory",
     "pram: heap, runtime",
     "pram: heap, session",
     "pram: session, tx",

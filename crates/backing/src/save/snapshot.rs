@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::{host, nameless};
-use crate::commit::Copy;
+use crate::commit::Backing;
 use crate::image::PAGE;
 use pram::error::{Error, Result};
 use pram::marks::Marks;
@@ -114,7 +114,7 @@ fn at_rest(session: &Session, to: &Sink) -> Result<(i64, bool)> {
     Ok((pram::clock::precise(), is_to_sweep(session)?))
 }
 
-fn by_rounds(session: &Session, copy: &Copy, marks: &Marks, to: &Sink) -> Result<(i64, bool)> {
+fn by_rounds(session: &Session, copy: &Backing, marks: &Marks, to: &Sink) -> Result<(i64, bool)> {
     let (memory, mut piece) = (session.memory(), vec![0; PIECE as usize]);
     let _alone = Saver::begin(session)?;
     // 1.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use backing::log::Identity;
-use backing::{Copy, Disks, Loaded};
+use backing::{Backing, Disks, Loaded};
 use pram::marks::Marks;
 use pram::{session, Mapping, Memory};
 
@@ -30,9 +30,9 @@ impl Tracked<'_> {
     }
 
     /// Goes on where the last process left it; `None` if nobody knows where that was.
-    pub fn resume(&self, region: &Memory, attached: bool) -> Result<Option<(Marks, Copy)>> {
+    pub fn resume(&self, region: &Memory, attached: bool) -> Result<Option<(Marks, Backing)>> {
         let Some(marks) = self.marks(region.map().reserved())? else { return Ok(None) };
-        let Some(copy) = Copy::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
+        let Some(copy) = Backing::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
         if !attached {
             copy.keep_found(&marks)?;
             self.note_origin(&marks)?;
@@ -88,7 +88,7 @@ impl Tracked<'_> {
         let noted = marks::map(&file, marks)?;
         let is_here = MemoryIdentity::read(&noted, self.id.uuid)?.is(self.dir);
         let is_used = || shared::refuse_mapped(&marks.with_file_name(format!("{name}-region"))).is_err();
-        Ok(is_here && !is_used() && Copy::resume(self.disks.clone(), &noted, self.id)?.is_some())
+        Ok(is_here && !is_used() && Backing::resume(self.disks.clone(), &noted, self.id)?.is_some())
     }
 
     /// Does the copy hold everything, as the marks say? `None` if there are none.
@@ -109,7 +109,7 @@ impl Tracked<'_> {
         }
         let marks = marks::map(&file, &path)?;
         // Whoever made them may have been killed before they were set.
-        Ok(Copy::is_known(&marks, self.id)?.then_some(marks))
+        Ok(Backing::is_known(&marks, self.id)?.then_some(marks))
     }
 
     /// Notes where the memory comes from.
@@ -118,14 +118,14 @@ impl Tracked<'_> {
     }
 
     /// Takes up a copy that was made or read back.
-    pub fn begin(&self, map: &Mapping, loaded: &Loaded) -> Result<(Marks, Copy)> {
+    pub fn begin(&self, map: &Mapping, loaded: &Loaded) -> Result<(Marks, Backing)> {
         let marks = self.fresh(map)?;
-        let copy = Copy::begin(self.disks.clone(), &marks, self.id, loaded)?;
+        let copy = Backing::begin(self.disks.clone(), &marks, self.id, loaded)?;
         Ok((marks, copy))
     }
 
     /// The same, unless the region says that it was closed when the copy held all of it.
-    pub fn compare_unless_clean(&self, region: &Memory) -> Result<(Marks, Copy)> {
+    pub fn compare_unless_clean(&self, region: &Memory) -> Result<(Marks, Backing)> {
         match backing::clean(self.disks, self.id, region)? {
             Some(loaded) => self.begin(region.map(), &loaded),
             None => self.compare(region),
@@ -133,10 +133,10 @@ impl Tracked<'_> {
     }
 
     /// Looks what of `region` the copy lacks: nobody knows.
-    pub fn compare(&self, region: &Memory) -> Result<(Marks, Copy)> {
+    pub fn compare(&self, region: &Memory) -> Result<(Marks, Backing)> {
         let marks = self.fresh(region.map())?;
         let loaded = backing::compare(self.disks, self.id, region, &marks)?;
-        let copy = Copy::begin(self.disks.clone(), &marks, self.id, &loaded)?;
+        let copy = Backing::begin(self.disks.clone(), &marks, self.id, &loaded)?;
         Ok((marks, copy))
     }
 

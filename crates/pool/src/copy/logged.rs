@@ -16,7 +16,7 @@ use std::path::Path;
 
 use backing::log::Identity;
 use backing::save::{is_at, Content, Progress};
-use backing::{Copy, Disks, Loaded};
+use backing::{Backing, Disks, Loaded};
 use pram::medium::LOGGED;
 use pram::memory::{HEADERS, TABLE_AT};
 use pram::session::{self, Exclusive};
@@ -38,7 +38,7 @@ use conquest_fs::max_inodes;
 
 /// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted, and whose `home` is
 /// where the copy will be.
-pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Memory, Copy)> {
+pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Memory, Backing)> {
     let (id, size) = (Identity { uuid }, size / CHUNK * CHUNK);
     orphans::sweep();
     let disks = files::make(dir, backing::log_bytes(size))?;
@@ -213,7 +213,7 @@ impl SharedMemory<'_> {
     }
 
     /// The memory is there.
-    fn join(&self, file: &fs::File) -> Result<(Memory, Copy)> {
+    fn join(&self, file: &fs::File) -> Result<(Memory, Backing)> {
         let mut region = self.open(file)?;
         let (marks, copy) = match self.tracked().resume(&region, self.attached).map_err(|e| self.not_its_copy(&e))? {
             Some(found) => found,
@@ -241,7 +241,7 @@ impl SharedMemory<'_> {
     }
 
     /// The memory is gone: after a reboot.
-    fn load(&self) -> Result<(Memory, Copy)> {
+    fn load(&self) -> Result<(Memory, Backing)> {
         if self.attached {
             return Err(self.gone(self.path));
         }

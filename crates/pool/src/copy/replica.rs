@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use backing::log::Identity;
-use backing::Copy;
+use backing::Backing;
 use pram::session::{self, Exclusive};
 use pram::Memory;
 
@@ -63,7 +63,7 @@ fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
 }
 
 /// Begins or goes on with the copy of `region` in `dir`; the region's file says who is attached.
-fn attach(region: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Copy> {
+fn attach(region: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Backing> {
     let id = Identity { uuid: region.info.uuid };
     let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?);
     let attached = session::in_use(exclusive)?;
@@ -80,7 +80,7 @@ fn attach(region: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Copy
 }
 
 /// The same where it lies in regions.
-fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result<Copy> {
+fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result<Backing> {
     let lock = opened.exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?;
     let attached = session::in_use(&opened.exclusive)?;
     let in_regions = regions::take(dir, config, !attached)?;
@@ -90,7 +90,13 @@ fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result
 }
 
 /// Goes on with the copy on these disks.
-fn take_up(region: &mut Memory, dir: &Path, disks: &backing::Disks, lock: &fs::File, attached: bool) -> Result<Copy> {
+fn take_up(
+    region: &mut Memory,
+    dir: &Path,
+    disks: &backing::Disks,
+    lock: &fs::File,
+    attached: bool,
+) -> Result<Backing> {
     let id = Identity { uuid: region.info.uuid };
     let found = backing::identify(disks).map_err(|e| unusable(dir, &e.into()))?;
     if found != id {

@@ -211,7 +211,7 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
 /// Makes the file system in a region, and the log on its disks, and waits until the copy has it.
 fn fill(
     region: Memory,
-    copy: Option<backing::Copy>,
+    copy: Option<backing::Backing>,
     how: &FormatOptions,
     disks: &[Arc<dyn exraid::Region>],
 ) -> Result<()> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use backing::log::Identity;
 use backing::save::{is_at, Content, Progress};
-use backing::{import, Copy, Disks};
+use backing::{import, Backing, Disks};
 use exraid::duplex::Duplex;
 use pram::memory::HEADERS;
 use pram::session::Exclusive;
@@ -164,7 +164,7 @@ pub fn uuid_at(path: &Path, medium: MediumKind) -> Result<[u8; 16]> {
 pub struct Opened {
     pub memory: Memory,
     pub exclusive: Exclusive,
-    pub copy: Option<Copy>,
+    pub copy: Option<Backing>,
     /// Where that lies, if in regions.
     pub duplex: Option<Arc<Duplex>>,
 }

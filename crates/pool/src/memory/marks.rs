@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use backing::log::Identity;
-use backing::Copy;
+use backing::Backing;
 use pram::marks::Marks;
 use pram::Mapping;
 use rustix::fs::SeekFrom;
@@ -82,7 +82,7 @@ pub fn read_out(marks: &Path, owner: u32) -> Result<Marks> {
 /// Does the copy of the memory whose processes lock `lock` hold everything, as its marks say?
 pub fn is_copied(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
     let (marks, all_copied) = open(marks, lock.metadata().map_err(|e| Error::host(marks, &e))?.uid())?;
-    Ok(all_copied && Copy::is_known(&marks, id)?)
+    Ok(all_copied && Backing::is_known(&marks, id)?)
 }
 
 /// Removes the marks of the memory of the pool whose processes would lock `lock`, where none is attached, and what killed

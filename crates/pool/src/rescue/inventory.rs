@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use backing::log::Identity;
-use backing::Copy;
+use backing::Backing;
 use serde::Serialize;
 
 use super::identity::MemoryIdentity;
@@ -69,7 +69,7 @@ pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
     let read = marks_path.filter(|_| is_ours).and_then(|path| marks::read_out(&path, found.uid()).ok());
     let identity = read.as_ref().and_then(|marks| MemoryIdentity::read(marks, uuid).ok());
     let id = Identity { uuid };
-    let copied = |marks| Some(marks::holds_all(marks).ok()? && Copy::is_known(marks, id).ok()?);
+    let copied = |marks| Some(marks::holds_all(marks).ok()? && Backing::is_known(marks, id).ok()?);
     Ok(Memory {
         path: region.into(),
         uuid: uuid::text(&uuid),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use backing::log::Identity;
 use backing::save::is_at;
-use backing::Copy;
+use backing::Backing;
 use pram::memory::HEADERS;
 use pram::session;
 use rustix::fs::{flock, FlockOperation};
@@ -67,7 +67,7 @@ fn copied_origin(name: &str, marks: &Path, region: &Path) -> Result<Option<Memor
     fs::metadata(region).map_err(|e| Error::host(region, &e))?;
     let Some(uuid) = uuid_of(name) else { return Ok(None) };
     let (found, all_copied) = marks::open(marks, own_uid())?;
-    let is_copied = all_copied && Copy::is_known(&found, Identity { uuid })?;
+    let is_copied = all_copied && Backing::is_known(&found, Identity { uuid })?;
     is_copied.then(|| MemoryIdentity::read(&found, uuid)).transpose()
 }
 

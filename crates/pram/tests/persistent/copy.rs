@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use backing::log::{Disk, Identity, MIN_CAPACITY};
-use backing::{create, load, Copy, Disks, Loaded, SharedDisk};
+use backing::{create, load, Backing, Disks, Loaded, SharedDisk};
 use pram::marks::Marks;
 use pram::{Error, Mapping, Session};
 use rustix::io::Errno;
@@ -27,10 +27,10 @@ fn made() -> [Tape; 3] {
     tapes.map(|tape| tape.copy())
 }
 
-fn take_up(tapes: &[Tape; 3]) -> pram::Result<Copy> {
+fn take_up(tapes: &[Tape; 3]) -> pram::Result<Backing> {
     let marks = Marks::over(Mapping::anonymous(Marks::bytes(MIB)).unwrap())?;
     let loaded = load(&disks_of(tapes), ID, &mut |_, _| Ok(()))?;
-    Copy::begin(disks_of(tapes), &marks, ID, &loaded)
+    Backing::begin(disks_of(tapes), &marks, ID, &loaded)
 }
 
 /// Somebody may have put the files there a moment ago.
@@ -105,7 +105,7 @@ impl Twins {
     fn session(&self) -> Session {
         let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
         let loaded = create(&self.disks(), ID, MIN_CAPACITY).unwrap();
-        let copy = Copy::begin(self.disks(), &marks, ID, &loaded).unwrap();
+        let copy = Backing::begin(self.disks(), &marks, ID, &loaded).unwrap();
         let mut memory = rig::format(Mapping::anonymous(4 * MIB).unwrap());
         marks.mark(0, 4 * MIB).unwrap();
         memory.track(marks);
@@ -133,7 +133,7 @@ impl Twins {
     fn take_up(&self) -> Vec<usize> {
         let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
         let loaded = self.loaded().1;
-        Copy::begin(self.disks(), &marks, ID, &loaded).unwrap();
+        Backing::begin(self.disks(), &marks, ID, &loaded).unwrap();
         self.0[0].away.lock().unwrap().clone()
     }
 }
@@ -283,7 +283,7 @@ fn alone() -> (Session, [Tape; 3]) {
     let tapes = [0, MIN_CAPACITY, MIN_CAPACITY].map(|len| Tape::of(vec![0; len as usize]));
     let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
     let loaded = create(&disks_of(&tapes), ID, MIN_CAPACITY).unwrap();
-    let copy = Copy::begin(disks_of(&tapes), &marks, ID, &loaded).unwrap();
+    let copy = Backing::begin(disks_of(&tapes), &marks, ID, &loaded).unwrap();
     let mut memory = rig::format(Mapping::anonymous(4 * MIB).unwrap());
     marks.mark(0, 4 * MIB).unwrap();
     memory.track(marks);
@@ -309,7 +309,7 @@ fn holds_all(session: &Session, tapes: &[Tape; 3], why: &str) {
     let memory = rig::bytes_of(session);
     assert!(memory[off as usize..][..2 << 20] == memory[off as usize..][..2 << 20], "{why}");
     assert!(memory[root.raw() as usize..][..8] == memory[root.raw() as usize..][..8], "{why}");
-    Copy::begin(disks_of(&kept), &Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap(), ID, &{
+    Backing::begin(disks_of(&kept), &Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap(), ID, &{
         load(&disks_of(&kept), ID, &mut |_, _| Ok(())).unwrap()
     })
     .unwrap_or_else(|e| panic!("{why}: {e}"));

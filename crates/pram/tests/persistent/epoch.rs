@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backing::log::{Disk, Identity, MIN_CAPACITY};
-use backing::{create, Copy, Disks};
+use backing::{create, Backing, Disks};
 use pram::marks::Marks;
 use pram::session::{Epochs, Frozen, Participant};
 use pram::{Error, Mapping, Session};
@@ -68,7 +68,7 @@ fn copied(size: u64, disks: Disks) -> Session {
     let id = Identity { uuid: UUID };
     let marks = Marks::over(Mapping::anonymous(Marks::bytes(size)).unwrap()).unwrap();
     let loaded = create(&disks, id, MIN_CAPACITY).unwrap();
-    let copy = Copy::begin(disks, &marks, id, &loaded).unwrap();
+    let copy = Backing::begin(disks, &marks, id, &loaded).unwrap();
     let mut memory = rig::format(Mapping::anonymous(size).unwrap());
     marks.mark(0, size).unwrap();
     memory.track(marks);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backing::log::{Identity, MIN_CAPACITY};
-use backing::{create, Copy, Disks};
+use backing::{create, Backing, Disks};
 use pram::marks::Marks;
 use pram::session::assert_may_wait;
 use pram::{Error, Mapping, Session};
@@ -41,7 +41,7 @@ fn nobody_waits_for_a_commit_in_an_operation() {
     let disks = Disks { image: Arc::new(image), logs: [Arc::new(first), Arc::new(second)] };
     let loaded = create(&disks, id, MIN_CAPACITY).unwrap();
     let marks = Marks::over(Mapping::anonymous(Marks::bytes(MIB)).unwrap()).unwrap();
-    let copy = Copy::begin(disks, &marks, id, &loaded).unwrap();
+    let copy = Backing::begin(disks, &marks, id, &loaded).unwrap();
     let memory = rig::format(Mapping::anonymous(MIB).unwrap());
     let session = Session::private_with(memory, KEYS, Some(copy)).unwrap();
     let _op = session.begin().unwrap();

@@ -52,7 +52,7 @@ pub fn attach(path: &Path) -> pram::Result<Session> {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let memory = Memory::open(map(&file), Box::new(BATTERY))?;
     let how = Attach { runtime_dir: path.parent().unwrap(), keys: KEYS, role: 1, label: b"test" };
-    Session::attach(memory, Exclusive::over(file.into())?, &how, None::<backing::Copy>)
+    Session::attach(memory, Exclusive::over(file.into())?, &how, None::<backing::Backing>)
 }
 
 fn map(file: &File) -> Mapping {

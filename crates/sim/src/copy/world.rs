@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backing::log::{Identity, MIN_CAPACITY};
-use backing::{Copy, Disks, SharedDisk};
+use backing::{Backing, Disks, SharedDisk};
 use conquest_fs::node::{Atime, Policy};
 use conquest_fs::{Durability, Fs};
 use pram::marks::Marks;
@@ -49,7 +49,7 @@ impl World {
         let made = || -> pram::Result<Session> {
             let loaded = backing::create(&disks, identity(), MIN_CAPACITY)?;
             let changed = Marks::over(map(&marks, size)?)?;
-            let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
+            let copy = Backing::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             let memory = Mapping::anonymous(size).map_err(host)?;
             let medium = Box::new(TapeMedium(tape.clone(), kind));
             let mut region = Memory::format(memory, medium, UUID, conquest_fs::layout::VERSION, 0)?;
@@ -92,7 +92,7 @@ impl World {
         let (disks, ledger) = faults.parts(&tape);
         let made = || -> pram::Result<Option<Session>> {
             let changed = Marks::over(map(&marks, size)?)?;
-            let resumed = Copy::resume(disks, &changed, identity())?;
+            let resumed = Backing::resume(disks, &changed, identity())?;
             let Some(copy) = resumed else { return Ok(None) };
             copy.keep_found(&changed)?;
             let mut region = Memory::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
@@ -120,7 +120,7 @@ impl World {
                 Some(loaded) => loaded,
                 None => backing::compare(&disks, identity(), &region, &changed)?,
             };
-            let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
+            let copy = Backing::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             copy.note_in(&region)?;
             region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
@@ -143,7 +143,7 @@ impl World {
             let loaded = backing::load(&disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
             backing::note_made(&disks, identity(), &memory, loaded.as_of)?;
             let changed = Marks::over(map(&marks, size)?)?;
-            let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
+            let copy = Backing::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             let mut region = Memory::open(memory, Box::new(LOGGED))?;
             region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
@@ -152,7 +152,7 @@ impl World {
         World::over(session, ledger, tape, marks, Atime::Never)
     }
 
-    pub fn copy(&self) -> &Copy {
+    pub fn copy(&self) -> &Backing {
         backing::of(self.fs.session()).expect("every world has one")
     }
 

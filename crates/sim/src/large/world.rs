@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use backing::log::MIN_CAPACITY;
-use backing::{Copy, SharedDisk};
+use backing::{Backing, SharedDisk};
 use conquest_fs::node::{Atime, Policy};
 use conquest_fs::ubj::{Commits, Options, Union};
 use conquest_fs::Fs;
@@ -110,7 +110,7 @@ impl World {
             let (disks, _) = Faults::with(None).parts(&tape);
             let loaded = backing::create(&disks, identity(), MIN_CAPACITY)?;
             let changed = Marks::over(map(marks, SIZE)?)?;
-            let copy = Copy::begin(disks, &changed, identity(), &loaded)?.awaited(true);
+            let copy = Backing::begin(disks, &changed, identity(), &loaded)?.awaited(true);
             changed.mark(0, HEADERS as u64)?;
             copy.note_in(&region)?;
             region.track(changed);
@@ -144,7 +144,7 @@ impl World {
             let marks = memory(SIZE, marks).map_err(pram::Error::Unusable)?;
             let (disks, _) = Faults::with(None).parts(&tape);
             let changed = Marks::over(map(&marks, SIZE)?)?;
-            let copy = Copy::resume(disks, &changed, identity())?;
+            let copy = Backing::resume(disks, &changed, identity())?;
             let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
             copy.keep_found(&changed)?;
             region.track(changed);
@@ -164,7 +164,7 @@ impl World {
             let loaded = backing::load(&disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
             backing::note_made(&disks, identity(), &memory, loaded.as_of)?;
             let changed = Marks::over(map(&marks, SIZE)?)?;
-            let copy = Copy::begin(disks, &changed, identity(), &loaded)?.awaited(true);
+            let copy = Backing::begin(disks, &changed, identity(), &loaded)?.awaited(true);
             let mut region = Memory::open(memory, Box::new(LOGGED))?;
             copy.note_in(&region)?;
             region.track(changed);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use backing::log::Disk;
-use backing::{Copy, SharedDisk};
+use backing::{Backing, SharedDisk};
 use conquest_fs::node::{Atime, Policy};
 use conquest_fs::Fs;
 use pram::marks::{Marks, SETS};
@@ -87,7 +87,7 @@ impl Pool {
         let marks = Marks::over(map(&self.marks, Marks::bytes(self.size))?)?;
         let disks = self.disks(process);
         let ledger = Ledger::over(disks[LEDGER].clone());
-        let copy = Copy::resume(disks_of(disks), &marks, identity())?;
+        let copy = Backing::resume(disks_of(disks), &marks, identity())?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
         if !in_use(&exclusive)? {
             copy.keep_found(&marks)?;
