@@ -298,7 +298,7 @@ impl Config {
 
     pub fn nvram_path(&self, dir: &Path) -> PathBuf {
         match (self.medium, self.uuid_bytes()) {
-            (MediumKind::Logged, Ok(uuid)) => shared::region_path(dir, &uuid),
+            (MediumKind::Logged, Ok(uuid)) => shared::memory_path(dir, &uuid),
             _ => dir.join(self.nvram.as_deref().unwrap_or(DEFAULT_NVRAM.as_ref())),
         }
     }

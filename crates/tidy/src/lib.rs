@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`imports`] | no two modules of a crate import each other |
 //! | [`length`] | a function has 70 lines at most, and a file 600 |
+//! | [`words`] | words that were given up are in no name |
 //!
 //! Each test names the exceptions that there are. One that is no longer needed fails too: the list only becomes shorter.
 
@@ -11,6 +12,8 @@
 mod imports;
 #[cfg(test)]
 mod length;
+#[cfg(test)]
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -182,7 +182,7 @@ pub fn restore_beside(
 fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<(Target, Content)> {
     let mut reader = Reader::open(image)?;
     let target = Target::begin(path, "restoring")?;
-    while let Some((offset, bytes)) = reader.next_of_region(progress)? {
+    while let Some((offset, bytes)) = reader.next_of_memory(progress)? {
         target.put(offset, bytes)?;
     }
     let map = target.complete()?;
@@ -190,7 +190,7 @@ fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress
     let mut header = [0; HEADERS];
     map.copy_out(0, &mut header)?;
     blocks::note_restored(&map, &memory::header_in(&header)?, reader.info.unplaced)?;
-    adopt_region(&map, &reader, medium)?;
+    adopt_memory(&map, &reader, medium)?;
     memory::settle_memory(map, medium)?;
     Ok((target, reader.content()))
 }
@@ -219,7 +219,7 @@ pub fn restore_into(
     map.zero(0, HEADERS as u64)?;
     persist(HEADERS as u64);
     map.zero(0, size)?;
-    while let Some((offset, bytes)) = reader.next_of_region(progress)? {
+    while let Some((offset, bytes)) = reader.next_of_memory(progress)? {
         let within = HEADERS.saturating_sub(offset as usize).min(bytes.len());
         if within > 0 {
             header[offset as usize..offset as usize + within].copy_from_slice(&bytes[..within]);
@@ -230,13 +230,13 @@ pub fn restore_into(
     blocks::note_restored(map, &memory::header_in(&header)?, reader.info.unplaced)?;
     persist(size);
     map.write(0, &header)?;
-    adopt_region(map, &reader, medium.kind())?;
+    adopt_memory(map, &reader, medium.kind())?;
     persist(HEADERS as u64);
     Ok(reader.content())
 }
 
 /// Gives what has been restored its medium, if it is a memory of the size and name that the image's header says.
-fn adopt_region(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
+fn adopt_memory(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
     let (info, _) = memory::adopt(map, medium)?;
     if (map.len() / CHUNK, info.uuid) != (reader.info.size / CHUNK, reader.info.uuid) {
         return Err(reader.bad("its header and its content are of different regions"));

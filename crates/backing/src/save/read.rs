@@ -37,7 +37,7 @@ pub fn is_foreign(path: &Path) -> Result<bool> {
 /// Reads all of an image and checks it.
 pub fn verify(image: &Path, progress: Progress) -> Result<SaveInfo> {
     let mut reader = Reader::open(image)?;
-    while reader.next_of_region(progress)?.is_some() {}
+    while reader.next_of_memory(progress)?.is_some() {}
     reader.content().skip(progress)
 }
 
@@ -163,7 +163,7 @@ impl Reader {
     }
 
     /// The next chunk of the memory, checked; `None` behind the last one.
-    pub fn next_of_region(&mut self, progress: Progress) -> Result<Option<(u64, &[u8])>> {
+    pub fn next_of_memory(&mut self, progress: Progress) -> Result<Option<(u64, &[u8])>> {
         if self.has_next || self.is_at_end || !self.read_chunk(progress)? {
             return Ok(None);
         }

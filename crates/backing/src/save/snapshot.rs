@@ -72,7 +72,7 @@ impl Snapshot {
         &self.memory
     }
 
-    pub fn into_region(self) -> Memory {
+    pub fn into_memory(self) -> Memory {
         self.memory
     }
 }

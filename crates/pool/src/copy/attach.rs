@@ -84,7 +84,7 @@ impl Tracked<'_> {
         let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
             return Ok(false);
         };
-        shared::region_size(&region, marks)?;
+        shared::memory_size(&region, marks)?;
         let noted = marks::map(&file, marks)?;
         let is_here = MemoryIdentity::read(&noted, self.id.uuid)?.is(self.dir);
         let is_used = || shared::refuse_mapped(&marks.with_file_name(format!("{name}-region"))).is_err();

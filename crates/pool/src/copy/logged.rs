@@ -28,7 +28,7 @@ use super::files;
 use super::regions;
 use crate::config::Config;
 use crate::memory::file::Opened;
-use crate::memory::shared::{self, make_region, map_region, open_shared, NewRegion};
+use crate::memory::shared::{self, make_region, map_memory, open_shared, NewRegion};
 use crate::memory::{locks, marks};
 use crate::paths::{self, IMAGE};
 use crate::rescue::{orphans, salvage};
@@ -46,7 +46,7 @@ pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) ->
     let path = shared::path(&lock, &uuid, "region")?;
     let made = make_region(&path, &lock, size, |_| Ok(())).map_err(less)?;
     let loaded = backing::create(&disks, id, backing::log_bytes(size))?;
-    let map = map_region(&made.file, &path, size)?;
+    let map = map_memory(&made.file, &path, size)?;
     let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
     let mut region = Memory::format(map, Box::new(LOGGED), uuid, version, pram::clock::precise())?;
     // Made before anything was marked: headers and root words.
@@ -257,7 +257,7 @@ impl SharedMemory<'_> {
         })?;
         let NewRegion { filled: (loaded, size), file: locked } = making;
         let made = (|| {
-            let memory = map_region(&locked, &new, size)?;
+            let memory = map_memory(&locked, &new, size)?;
             let (marks, copy) = self.tracked().begin(&memory, &loaded)?;
             backing::note_made(self.disks, self.id, &memory, loaded.as_of)?;
             // It may be the copy of a region on another medium.
@@ -289,8 +289,8 @@ impl SharedMemory<'_> {
     }
 
     fn open(&self, file: &fs::File) -> Result<Memory> {
-        let size = shared::region_size(file, self.path).map_err(|e| self.lost(&e))?;
-        let map = map_region(file, self.path, size)?;
+        let size = shared::memory_size(file, self.path).map_err(|e| self.lost(&e))?;
+        let map = map_memory(file, self.path, size)?;
         map.advise_huge();
         let region = Memory::open(map, Box::new(LOGGED)).map_err(|e| self.lost(&e.into()))?;
         match region.info.uuid == self.id.uuid {

@@ -73,7 +73,7 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
         fill(region, Some(copy), how, &disks)?;
     } else {
         let made = file::make(&path, config.medium, how.size)?;
-        let (region, file) = file::format_region(made, &path, config.uuid_bytes()?, layout::VERSION)?;
+        let (region, file) = file::format_memory(made, &path, config.uuid_bytes()?, layout::VERSION)?;
         fill(region, None, how, &disks)?;
         file.sync_all().map_err(|e| Error::host(&path, &e))?;
     }
@@ -232,7 +232,7 @@ fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&
     }
     let staged = Staged::begin(dir, config)?;
     let disks = place::make(dir, staged.dir(), plan, config.uuid_bytes()?)?;
-    let (region, _) = file::format_region(made, &config.nvram_path(dir), config.uuid_bytes()?, layout::VERSION)?;
+    let (region, _) = file::format_memory(made, &config.nvram_path(dir), config.uuid_bytes()?, layout::VERSION)?;
     fill(region, None, how, &disks)?;
     drop(disks);
     if let Some(old) = old {

@@ -75,7 +75,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     let staged = Staged::begin(dir, &config)?;
     let content = match config.medium {
         MediumKind::Logged => logged::restore(staged.dir(), dir, image, progress)?,
-        medium => file::restore_region(image, &config.nvram_path(dir), medium, progress)?,
+        medium => file::restore_memory(image, &config.nvram_path(dir), medium, progress)?,
     };
     let info = *content.info();
     // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
@@ -84,7 +84,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     let disks = disks(dir, old.as_ref(), info.uuid, over.force)?;
     let mut config = Config { uuid: uuid::text(&info.uuid), disks, ..config };
     let region = match config.medium {
-        MediumKind::Logged => shared::region_path(staged.dir(), &info.uuid),
+        MediumKind::Logged => shared::memory_path(staged.dir(), &info.uuid),
         _ => paths::beside_region(&config.nvram_path(dir)),
     };
     let memory = || map_private(&open_region(&region)?, &region);

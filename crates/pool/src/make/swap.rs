@@ -449,7 +449,7 @@ mod tests {
         orphans::sweep();
         let uuid = backing::save::info(&image).expect("an image").uuid;
         assert!(
-            shared::region_path(&home.dir().join(DECIDED), &uuid).exists(),
+            shared::memory_path(&home.dir().join(DECIDED), &uuid).exists(),
             "that of the pool which is there from then on"
         );
         assert!(home.has("new"));

@@ -100,7 +100,7 @@ fn no_room(path: &Path, size: u64, e: &std::io::Error) -> Error {
 }
 
 /// The memory, and its file.
-pub fn format_region(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> Result<(Memory, fs::File)> {
+pub fn format_memory(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> Result<(Memory, fs::File)> {
     let memory = Memory::format(made.map, made.medium, uuid, version, pram::clock::precise()).map_err(|e| match e {
         pram::Error::Host { errno, .. } => no_room(path, 0, &errno.into()),
         e => e.into(),
@@ -110,7 +110,7 @@ pub fn format_region(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> R
 }
 
 /// Makes the file that is to be the memory at `path` from an image, beside what is there.
-pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
+pub fn restore_memory(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
     let beside = beside_region(path);
     let content = backing::save::restore_beside(image, path, &beside, medium.into(), progress)?;
     // What could not be opened afterwards is not made.
@@ -157,7 +157,7 @@ pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
 /// Of which pool the memory at `path` is.
 pub fn uuid_at(path: &Path, medium: MediumKind) -> Result<[u8; 16]> {
     let file = open_both(path)?;
-    Ok(map_region(&file, path, path, medium)?.info.uuid)
+    Ok(map_memory(&file, path, path, medium)?.info.uuid)
 }
 
 /// A memory that is to be attached to, while nobody else attaches.
@@ -176,12 +176,12 @@ pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option
         let file = open_file(path, dir)?;
         let lock = file.try_clone().map_err(|e| Error::host(path, &e))?;
         // Refused at once if it is none: it may be in the making, for minutes.
-        let exclusive = hold(lock, path, || map_region(&file, path, dir, medium).map(drop))?;
+        let exclusive = hold(lock, path, || map_memory(&file, path, dir, medium).map(drop))?;
         if paths::is_swap_due(dir) {
             return Ok(None);
         }
         if is_at(&exclusive, path)? {
-            let memory = map_region(&file, path, dir, medium)?;
+            let memory = map_memory(&file, path, dir, medium)?;
             return Ok(Some(Opened { memory: memory, exclusive, copy: None, duplex: None }));
         }
     }
@@ -204,7 +204,7 @@ pub fn missing(path: &Path, dir: &Path) -> Error {
     ))
 }
 
-fn map_region(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<Memory> {
+fn map_memory(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<Memory> {
     let size = match device(file, path, medium)? {
         Some(device) => device.size,
         None => probe(file, path, dir, medium)?,

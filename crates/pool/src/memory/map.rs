@@ -12,7 +12,7 @@ use pram::memory::HEADERS;
 use pram::{Mapping, Medium, Memory};
 use rustix::io::Errno;
 
-use super::shared::region_size;
+use super::shared::memory_size;
 use crate::medium::MediumKind;
 use conquest_fs::error::{Error, Result};
 
@@ -46,7 +46,7 @@ pub fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> R
 
 /// Maps the memory in a file that is there for this process alone: what is stored there stays with it.
 pub fn map_private(file: &fs::File, path: &Path) -> Result<Mapping> {
-    let size = region_size(file, path)?;
+    let size = memory_size(file, path)?;
     Mapping::file_private(file, size).map_err(|e| Error::host(path, &e.into()))
 }
 

@@ -24,7 +24,7 @@ pub fn path(lock: impl AsFd, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
 }
 
 /// Where the memory of the pool in `dir` is.
-pub fn region_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
+pub fn memory_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
     match rustix::fs::stat(dir.join(IMAGE)) {
         Ok(stat) => Path::new(RUNTIME_DIR).join(format!("{}-region", session::shared_name(uuid, &stat))),
         Err(_) => RUNTIME_DIR.into(),
@@ -130,13 +130,13 @@ pub fn total_at(path: &Path) -> Option<u64> {
 }
 
 /// Maps a memory in shared memory, which may become larger than the `len` bytes that it has.
-pub fn map_region(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
+pub fn map_memory(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
     let mapped = Mapping::growing(file, len, Sync::No, Memory::told_len);
     mapped.map_err(|errno| Error::Host { what: format!("mapping {}", path.display()), errno })
 }
 
 /// Bytes of the memory in `file`, as its header says, if all of them are there.
-pub fn region_size(file: &fs::File, path: &Path) -> Result<u64> {
+pub fn memory_size(file: &fs::File, path: &Path) -> Result<u64> {
     let mut header = [0; HEADERS];
     let read = file.read_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
     let (size, _) = Memory::probe(&header[..read])?;

@@ -297,9 +297,9 @@ fn alone() -> (Session, [Tape; 3]) {
 /// What the copy holds is what memory does, but for what commits know nothing of.
 fn holds_all(session: &Session, tapes: &[Tape; 3], why: &str) {
     let kept = tapes.each_ref().map(Tape::copy);
-    let mut memory = vec![0; 4 * MIB as usize];
+    let mut loaded = vec![0; 4 * MIB as usize];
     load(&disks_of(&kept), ID, &mut |off, bytes| {
-        memory[off as usize..][..bytes.len()].copy_from_slice(bytes);
+        loaded[off as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     })
     .unwrap_or_else(|e| panic!("{why}: {e}"));
@@ -307,8 +307,8 @@ fn holds_all(session: &Session, tapes: &[Tape; 3], why: &str) {
     assert!(len == 4 * MIB, "{why}");
     let off = session.memory().load(root).unwrap();
     let memory = rig::bytes_of(session);
-    assert!(memory[off as usize..][..2 << 20] == memory[off as usize..][..2 << 20], "{why}");
-    assert!(memory[root.raw() as usize..][..8] == memory[root.raw() as usize..][..8], "{why}");
+    assert!(loaded[off as usize..][..2 << 20] == memory[off as usize..][..2 << 20], "{why}");
+    assert!(loaded[root.raw() as usize..][..8] == memory[root.raw() as usize..][..8], "{why}");
     Backing::begin(disks_of(&kept), &Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap(), ID, &{
         load(&disks_of(&kept), ID, &mut |_, _| Ok(())).unwrap()
     })
