@@ -182,7 +182,7 @@ pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option
         }
         if is_at(&exclusive, path)? {
             let memory = map_memory(&file, path, dir, medium)?;
-            return Ok(Some(Opened { memory: memory, exclusive, copy: None, duplex: None }));
+            return Ok(Some(Opened { memory, exclusive, copy: None, duplex: None }));
         }
     }
 }
