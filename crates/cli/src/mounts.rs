@@ -1,14 +1,10 @@
 //! Which pools are mounted where.
 
 use std::path::Path;
-use std::time::Duration;
 
 pub use fuse::mounts::{is_disconnected, Mounted, BLOCK_TYPE, TYPE};
 
 use crate::failure::{Context, Failure, Result};
-
-/// How long a mount may take to write back what is stored through mappings, where nobody has to have it.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All mounts, the later over the earlier.
 pub fn all() -> Result<Vec<Mounted>> {
@@ -33,16 +29,6 @@ pub fn conquest_at(dir: &Path) -> Result<Option<Mounted>> {
 /// All Conquest mounts, the later over the earlier.
 pub fn conquest() -> Result<Vec<Mounted>> {
     Ok(all()?.into_iter().filter(Mounted::is_conquest).collect())
-}
-
-/// Has the kernel write back what programs have stored through mappings of the pool's files, where we see it mounted. Waits for
-/// that, not for ever.
-pub fn write_back(pool: &Path) -> Result<()> {
-    let mounted = conquest()?.into_iter().find(|m| m.source == pool && m.is_alive());
-    let Some(dir) = mounted.map(|mount| mount.dir) else { return Ok(()) };
-    let what =
-        || format!("what programs have stored through mappings of files at {} cannot be written back", dir.display());
-    fuse::write_back(&dir, Some(PATIENCE)).context(what)
 }
 
 /// Fails if the pool is mounted.

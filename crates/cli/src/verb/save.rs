@@ -3,13 +3,14 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use conquest::Pool;
 use conquest::{HowToSave, Saved};
 use conquest_fs::fsck::Lost;
 
 use crate::failure::{Context, Result};
-use crate::{inspect, locate, lost, mounts, progress, say, size, stall};
+use crate::{inspect, locate, lost, mounts, progress, say, size, stall, stopped_processes};
 
 /// Write an image of a pool to a file: its memory, and the content of large files on its disks, as of one instant, also while it is in use.
 #[derive(clap::Args)]
@@ -31,6 +32,9 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 }
+
+/// How long a mount may take to write back what is stored through mappings, where nobody has to have it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::pool_or_memory(&args.pool)?;
@@ -61,10 +65,23 @@ pub fn run(args: &Args) -> Result<()> {
 fn write_back_stores(open: &Pool, pool: &Path) {
     let all_answer =
         open.disk_work().is_ok_and(|work| work.is_none_or(|work| work.out_of_use.iter().all(|out| out.why != "late")));
-    let done = if all_answer { mounts::write_back(pool) } else { Ok(()) };
+    let done = if all_answer { write_back(pool) } else { Ok(()) };
     if let Err(e) = done {
         let _ = writeln!(std::io::stderr(), "conquest: warning: {e}; all else is saved");
     }
+}
+
+/// The same, where we see the pool mounted. Waits for that, not for ever; nor for a server that is stopped.
+fn write_back(pool: &Path) -> Result<()> {
+    let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) else { return Ok(()) };
+    // Before it is asked whether it is alive: nobody would answer.
+    stopped_processes::refuse(&mounted)?;
+    if !mounted.is_alive() {
+        return Ok(());
+    }
+    let dir = mounted.dir.display();
+    let what = || format!("what programs have stored through mappings of files at {dir} cannot be written back");
+    fuse::write_back(&mounted.dir, Some(PATIENCE)).context(what)
 }
 
 /// What the image has, and has not, of content on disks.

@@ -626,7 +626,10 @@ fn memory_alone() -> Outcome {
     let told = lab.run(&["status", &pool]);
     assert!(told.code == 1 && told.out.contains("FAILED") && told.out.contains("nobody"), "{}{}", told.out, told.err);
     assert!(told.out.contains("ead-only"), "{}", told.out);
-    lab.check();
+    let checked = lab.run(&["fsck", &pool, "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&checked.out).expect("JSON");
+    assert!(checked.code == 1 && told["problems"] == serde_json::json!([]), "{}{}", checked.out, checked.err);
+    assert!(told["copy"]["failure"].as_str().is_some_and(|why| why.contains("ead-only")), "{told}");
     lab.refused(2, &["fsck", &pool, "--repair"], &["ead-only"]);
     lab.ok(&["save", &pool, &image]);
     lab::ok(&mut program("umount", &[&pool]));
