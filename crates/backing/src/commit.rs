@@ -358,7 +358,13 @@ impl Backing {
 
     /// Does something while nobody checkpoints. The image is not taken for what this process left.
     pub(crate) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let mut pages = lock(&self.pages);
+        let mut pages = loop {
+            match self.pages.try_lock() {
+                Ok(pages) => break pages,
+                Err(TryLockError::Poisoned(e)) => break e.into_inner(),
+                Err(TryLockError::WouldBlock) => _ = session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING)),
+            }
+        };
         *pages = None;
         let word = session.runtime().copy().checkpointer;
         while !session.take_role(word)? {
