@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use pram::error::Error;
+use pram::error::{Error, Result};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -60,6 +60,39 @@ impl Disk for File {
 /// Did a write fail because there was no room?
 pub(crate) fn is_full(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::NOSPC | Errno::DQUOT))
+}
+
+/// Whether a write or flush to a disk has failed. Nothing is tried again then: the kernel may have dropped the pages that it could not
+/// write, and report success the second time.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    failed: bool,
+}
+
+impl Attempts {
+    /// Tells what came of writing `what`.
+    pub fn ended(&mut self, what: &str, result: io::Result<()>) -> Result<()> {
+        result.map_err(|e| {
+            self.failed = true;
+            Error::of_io(what, &e)
+        })
+    }
+
+    /// The same where nothing leads to it yet: if the disk was full, it can be tried again.
+    pub fn ended_new(&mut self, what: &str, result: io::Result<()>) -> Result<()> {
+        match result {
+            Err(e) if is_full(&e) => Err(Error::DiskFull(what.into())),
+            result => self.ended(what, result),
+        }
+    }
+
+    /// Fails with `why` if anything has failed.
+    pub fn refuse_failed(&self, why: &str) -> Result<()> {
+        match self.failed {
+            true => Err(Error::Unusable(why.into())),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The two places of a header in each copy, of which one suffices: which place, and what is there. What cannot be read is told.

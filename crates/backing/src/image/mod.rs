@@ -54,7 +54,7 @@ use std::io;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::disk::{is_full, read_places, Disk};
+use crate::disk::{read_places, Attempts, Disk};
 use crate::log::{Identity, Instant};
 use pram::error::{Error, Result};
 use pram::memory::{fingerprint, MAX_SIZE};
@@ -199,20 +199,30 @@ pub struct Image<D> {
     slots: Slots,
     /// Pages that are not all zero.
     stored: u64,
-    /// A write or flush failed: nothing can be changed any more.
-    failed: bool,
+    attempts: Attempts,
 }
 
 impl<D: Disk> Image<D> {
     /// Makes an image as of `at` whose pages are all zero.
     pub fn create(disk: D, id: Identity, at: Instant) -> Result<Image<D>> {
         let (tables, slots) = (Tables::empty(RawEntry::default()), Slots::new(0));
-        let mut pages =
-            Image { disk, id, generation: 1, copy: 0, at, anew: None, tables, slots, stored: 0, failed: false };
+        let mut pages = Image {
+            disk,
+            id,
+            generation: 1,
+            copy: 0,
+            at,
+            anew: None,
+            tables,
+            slots,
+            stored: 0,
+            attempts: Attempts::default(),
+        };
         // Both at once: whatever was there before must not look like the other copy.
         let header = pages.header(1, at, None, RawEntry::default());
         let both = [header, header].concat();
-        pages.attempt("making the image", |disk| disk.write_all_at(&both, 0).and_then(|()| disk.flush()))?;
+        let written = pages.disk.write_all_at(&both, 0).and_then(|()| pages.disk.flush());
+        pages.attempts.ended("making the image", written)?;
         Ok(pages)
     }
 
@@ -267,7 +277,7 @@ impl<D: Disk> Image<D> {
             stored: tables.count(),
             tables,
             slots,
-            failed: false,
+            attempts: Attempts::default(),
             disk,
         }
     }
@@ -333,7 +343,8 @@ impl<D: Disk> Image<D> {
         self.refuse_failed()?;
         let header = self.header(self.generation, self.at, self.anew, self.tables.root);
         let at = HEADER_AT[self.copy];
-        self.attempt("writing the image's header", |disk| disk.write_all_at(&header, at).and_then(|()| disk.flush()))?;
+        let written = self.disk.write_all_at(&header, at).and_then(|()| self.disk.flush());
+        self.attempts.ended("writing the image's header", written)?;
         Image::settle_copies(&self.disk)
     }
 
@@ -395,28 +406,7 @@ impl<D: Disk> Image<D> {
     }
 
     fn refuse_failed(&self) -> Result<()> {
-        match self.failed {
-            true => {
-                Err(Error::Unusable("the image could not be written earlier; it cannot be changed any more".into()))
-            }
-            false => Ok(()),
-        }
-    }
-
-    /// Writes what nothing leads to yet; where the disk is full, it can be tried again.
-    fn attempt_new(&mut self, what: &str, write: impl FnOnce(&D) -> io::Result<()>) -> Result<()> {
-        match write(&self.disk) {
-            Err(e) if is_full(&e) => Err(Error::DiskFull(what.into())),
-            done => self.attempt(what, |_| done),
-        }
-    }
-
-    /// Writes to the disk; if that fails, never again.
-    fn attempt(&mut self, what: &str, write: impl FnOnce(&D) -> io::Result<()>) -> Result<()> {
-        write(&self.disk).map_err(|e| {
-            self.failed = true;
-            Error::of_io(what, &e)
-        })
+        self.attempts.refuse_failed("the image could not be written earlier; it cannot be changed any more")
     }
 }
 

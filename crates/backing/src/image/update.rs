@@ -120,16 +120,17 @@ impl<'p, D: Disk> Update<'p, D> {
         }
         self.write_run()?;
         // 2.
-        self.pages.attempt("flushing the image", |disk| disk.flush())?;
+        self.pages.attempts.ended("flushing the image", self.pages.disk.flush())?;
         // 3, 4.
         let (generation, copy) = (self.pages.generation + 1, self.pages.copy ^ 1);
         let header = self.pages.header(generation, at, self.anew, self.root);
-        let write = |disk: &D| disk.write_all_at(&header, HEADER_AT[copy]).and_then(|()| disk.flush());
-        self.pages.attempt("writing the image's header", write)?;
+        let disk = &self.pages.disk;
+        let written = disk.write_all_at(&header, HEADER_AT[copy]).and_then(|()| disk.flush());
+        self.pages.attempts.ended("writing the image's header", written)?;
         self.adopt(generation, copy, at);
         // 5.
-        self.pages
-            .attempt("writing the image's second header", |disk| disk.write_all_at(&header, HEADER_AT[copy ^ 1]))?;
+        let written = self.pages.disk.write_all_at(&header, HEADER_AT[copy ^ 1]);
+        self.pages.attempts.ended("writing the image's second header", written)?;
         self.pages.disk.trim(self.pages.bytes());
         Ok(())
     }
@@ -188,7 +189,7 @@ impl<'p, D: Disk> Update<'p, D> {
     fn write_run(&mut self) -> Result<()> {
         if !self.run.is_empty() {
             let (run, at) = (&self.run, u64::from(self.run_at) * PAGE);
-            self.pages.attempt_new("writing the image", |disk| disk.write_all_at(run, at))?;
+            self.pages.attempts.ended_new("writing the image", self.pages.disk.write_all_at(run, at))?;
             self.run.clear();
         }
         Ok(())

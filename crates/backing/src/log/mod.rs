@@ -56,7 +56,7 @@ use pram::memory::fingerprint;
 use pram::random;
 use scan::{follows, last_of, newer_header, read_header, Found, Scan, Surveyed};
 
-use crate::disk::{is_full, read_places, OneCopy};
+use crate::disk::{read_places, Attempts, OneCopy};
 pub use crate::disk::{Disk, SECTOR};
 pub use compare::Inventory;
 pub use scan::Survey;
@@ -218,8 +218,7 @@ pub struct Log<D> {
     found: Range<u64>,
     /// The last record of the commit before that, if it is in this log.
     prior: Option<(u64, u32)>,
-    /// A write or flush failed: nothing can be appended any more.
-    failed: bool,
+    attempts: Attempts,
 }
 
 impl<D: Disk> Log<D> {
@@ -229,9 +228,9 @@ impl<D: Disk> Log<D> {
             return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
         }
         let at = Position::start(FIRST - 1, capacity, 0, new_writer()?, last);
-        let mut log = Log { disk, id, at, found: 0..0, prior: None, failed: false };
+        let mut log = Log { disk, id, at, found: 0..0, prior: None, attempts: Attempts::default() };
         // Whatever was there before must not look like the other copy.
-        log.attempt("making the log", |disk| disk.write_all_at(&[0; RECORDS as usize], 0))?;
+        log.attempts.ended("making the log", log.disk.write_all_at(&[0; RECORDS as usize], 0))?;
         log.begin_anew(last, capacity, lineage)?;
         Ok(log)
     }
@@ -257,7 +256,7 @@ impl<D: Disk> Log<D> {
     pub fn spent(disk: D, id: Identity, last: Instant) -> Result<Log<D>> {
         let RawLog { generation, capacity, nonce, .. } = read_header(&disk, id)?;
         let at = Position::start(generation, capacity, nonce, new_writer()?, last);
-        Ok(Log { disk, id, at, found: 0..0, prior: None, failed: false })
+        Ok(Log { disk, id, at, found: 0..0, prior: None, attempts: Attempts::default() })
     }
 
     /// Opens a log and replays what follows `from`, the instant of an image or of the log before: `apply(commit,
@@ -287,7 +286,7 @@ impl<D: Disk> Log<D> {
         let RawLog { capacity, generation, nonce, .. } = header;
         let Found { start, end, tail, before, prior, .. } = found;
         let at = Position { end, tail, before, ..Position::start(generation, capacity, nonce, new_writer()?, last) };
-        Ok(Log { disk, id, at, found: start..end, prior, failed: false })
+        Ok(Log { disk, id, at, found: start..end, prior, attempts: Attempts::default() })
     }
 
     /// Goes once through the commits that follow `from`, until `until`: `see(offset, bytes)` is told what they change, in
@@ -317,7 +316,7 @@ impl<D: Disk> Log<D> {
 
     /// A log that has come to `at`, as memory says; [`check`](Self::check) asks the disk.
     pub fn resume(disk: D, id: Identity, at: Position) -> Log<D> {
-        Log { disk, id, at, found: 0..0, prior: None, failed: false }
+        Log { disk, id, at, found: 0..0, prior: None, attempts: Attempts::default() }
     }
 
     /// Another process has written the log meanwhile.
@@ -509,48 +508,28 @@ impl<D: Disk> Log<D> {
     fn begin_anew(&mut self, last: Instant, capacity: u64, lineage: u32) -> Result<()> {
         self.refuse_failed()?;
         if capacity > self.at.capacity {
-            let last = |disk: &D| disk.write_all_at(&[0; SECTOR as usize], capacity - SECTOR);
-            self.attempt_new("growing the log", last)?;
-            self.attempt("growing the log", |disk| disk.flush())?;
+            let last = self.disk.write_all_at(&[0; SECTOR as usize], capacity - SECTOR);
+            self.attempts.ended_new("growing the log", last)?;
+            self.attempts.ended("growing the log", self.disk.flush())?;
         }
         let (generation, nonce) = (self.at.generation + 1, u64::from_le_bytes(random::bytes()?));
         let at = Position::start(generation, capacity, nonce, self.at.writer, last);
         let raw = header(self.id, &at, last.commit + 1, lineage);
         // 1, 2 and 3 of a new generation.
         let [place, other] = [generation, generation + 1].map(|n| HEADER_AT[(n % 2) as usize]);
-        self.attempt("beginning a new log", |disk| {
+        let begin = |disk: &D| {
             disk.write_all_at(raw.as_bytes(), place)?;
             disk.flush()?;
             disk.write_all_at(raw.as_bytes(), other)
-        })?;
+        };
+        self.attempts.ended("beginning a new log", begin(&self.disk))?;
         self.at = at;
         self.disk.trim(capacity);
         Ok(())
     }
 
     fn refuse_failed(&self) -> Result<()> {
-        match self.failed {
-            true => {
-                Err(Error::Unusable("the log could not be written earlier; nothing more can be made durable".into()))
-            }
-            false => Ok(()),
-        }
-    }
-
-    /// Writes what nothing leads to yet; where the disk is full, it can be tried again.
-    fn attempt_new(&mut self, what: &str, write: impl FnOnce(&D) -> io::Result<()>) -> Result<()> {
-        match write(&self.disk) {
-            Err(e) if is_full(&e) => Err(Error::DiskFull(what.into())),
-            done => self.attempt(what, |_| done),
-        }
-    }
-
-    /// Writes to the disk; if that fails, never again.
-    fn attempt(&mut self, what: &str, write: impl FnOnce(&D) -> io::Result<()>) -> Result<()> {
-        write(&self.disk).map_err(|e| {
-            self.failed = true;
-            Error::of_io(what, &e)
-        })
+        self.attempts.refuse_failed("the log could not be written earlier; nothing more can be made durable")
     }
 }
 
@@ -629,11 +608,12 @@ impl<D: Disk> Commit<'_, D> {
             return Err(Error::RedoFull);
         }
         let mut flushed = Ok(());
-        self.log.attempt_new("writing the log", |disk| match flags & LAST {
-            0 => disk.write_all_at(&record, at),
-            _ => disk.write_through(&record, at).map(|done| flushed = done),
-        })?;
-        self.log.attempt("flushing the log", |_| flushed)?;
+        let written = match flags & LAST {
+            0 => self.log.disk.write_all_at(&record, at),
+            _ => self.log.disk.write_through(&record, at).map(|done| flushed = done),
+        };
+        self.log.attempts.ended_new("writing the log", written)?;
+        self.log.attempts.ended("flushing the log", flushed)?;
         (self.log.at.end, self.log.at.tail, self.log.at.before) = (at + record.len() as u64, at, raw.crc);
         self.part += 1;
         Ok(())
