@@ -1,7 +1,7 @@
 //! One commit for all who wait (group commit).
 //!
 //! Whoever needs a commit that begins after now either leads it or waits for the one who does; all who came while
-//! one was under way are served by the next. Leaders exclude each other by a word in the runtime segment, which
+//! one was under way are served by the next. Leaders exclude each other by a word in the runtime file, which
 //! whoever cleans up after the dead gives back, and inside a process by a mutex.
 //!
 //! Ordered steps of a commit:
@@ -78,7 +78,7 @@ pub struct Backing {
 }
 
 impl session::Backing for Backing {
-    /// Tells the runtime segment, which is new, what this process found. What the image holds is left at nothing:
+    /// Tells the runtime file, which is new, what this process found. What the image holds is left at nothing:
     /// nobody knows yet whether it is durable, see [`checkpoint_image`](Backing::checkpoint_image).
     fn enter(&self, memory: &Memory, rt: &Runtime) -> Result<()> {
         let words = rt.copy();
@@ -210,8 +210,8 @@ impl Backing {
         self.awaited
     }
 
-    /// The marks lie in this file, which goes when the memory is closed and the copy holds all of it: for regions that
-    /// can say so themselves.
+    /// The marks lie in this file, which goes when the memory is closed and the copy holds all of it: for a memory whose header can say
+    /// so.
     pub fn kept_while_open(self, marks: PathBuf) -> Backing {
         Backing { marks: Some(marks), ..self }
     }

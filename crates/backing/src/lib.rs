@@ -24,9 +24,9 @@
 //! other, the other is begun anew and takes over; what the first holds is checkpointed into the image meanwhile.
 //! Neither operations nor commits wait for that, unless the second log runs full first.
 //!
-//! Recovery: the image, then the commits that follow it, unless it says that they do not count. Every gap is an error: between image and logs, between
-//! the logs, and inside of one. Nothing is written to the copy until all has been read, and what has been made of it means
-//! nothing before that.
+//! Recovery reads the image, then the commits that follow it, unless the image's header says that the logs do not count. A gap between
+//! image and logs, between the logs, or inside a log is an error. Recovery writes nothing to the copy, and nobody uses the new memory,
+//! before all has been read.
 
 pub mod aligned;
 mod anew;

@@ -9,6 +9,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`device`] | the trait of everything that is read, written and flushed, and its contract |
+//! | `flight` | requests under way on one device, and how long they may take |
 //! | [`disk`] | files and block devices of the host, by io_uring or threads |
 //! | [`label`] | what each disk says of itself: whose it is, its place in its region, the epoch |
 //! | [`note`] | what the client keeps beside the labels |
@@ -70,8 +71,8 @@
 //! # }
 //! ```
 //!
-//! Larger clients: `examples/throughput.rs` here, the crate `export` (a block device for any file system), and the log of segments in
-//! `fs`.
+//! Larger clients: `examples/throughput.rs` here, the crate `export` (a block device for any file system), and the log of segments, the
+//! crate `ilfs`.
 
 #![deny(unsafe_code)]
 

@@ -502,7 +502,7 @@ impl Allocator {
         for _ in 0..GAP {
             let block = rotor.look;
             rotor.look += 1;
-            if block >= region_blocks(table.memory) || table.level_is_missing(block)? {
+            if block >= memory_blocks(table.memory) || table.level_is_missing(block)? {
                 rotor.look = 0;
                 break;
             }
@@ -581,7 +581,7 @@ fn make_block(op: &mut Op, table: Table, rotor: &mut Rotor) -> Result<u64> {
     let mut wrapped = rotor.make == 0;
     loop {
         let block = rotor.make;
-        if block >= region_blocks(memory) {
+        if block >= memory_blocks(memory) {
             if wrapped {
                 return Err(rustix::io::Errno::NOSPC.into());
             }
@@ -621,7 +621,7 @@ pub(crate) fn make_block_of(op: &mut Op, table: Table, ino: Ino) -> Result<()> {
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
 /// Blocks beyond this cannot all exist in a memory of this size; inode numbers index runtime tables.
-fn region_blocks(memory: &Memory) -> u64 {
+fn memory_blocks(memory: &Memory) -> u64 {
     max_inodes(memory.size()) / PER_BLOCK
 }
 

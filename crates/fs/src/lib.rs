@@ -13,6 +13,10 @@
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |
 //! | `dir` | directories: extendible hash tables of buckets |
+//! | [`setting`] | settings of inodes, inherited from the directory |
+//! | `acl` | POSIX access control lists |
+//! | `bytes` | names and paths, a word at a time |
+//! | `recent` | the directory that a thread's last path led to |
 //! | [`packed`] | the codes of packed inodes and names |
 //! | `file` | content of memory files: one contiguous block, or a tree of pages |
 //! | `xattr` | extended attributes and POSIX ACLs |

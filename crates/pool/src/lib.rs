@@ -25,7 +25,7 @@
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`uuid`] | UUIDs |
 //!
-//! Who uses whom: this → `open` → `make` → `copy` → `disks` → `rescue` → `region`, and all of them `config`, `medium` and `paths`.
+//! Who uses whom: this → `open` → `make` → `copy` → `disks` → `rescue` → `memory`, and all of them `config`, `medium` and `paths`.
 
 #![forbid(unsafe_code)]
 

@@ -102,7 +102,7 @@ fn open_memory(dir: &Path, how: &OpenOptions) -> Result<(Config, Opened)> {
     }
     if !config.is_of(&opened.memory) {
         return Err(Error::Pool(format!(
-            "{} belongs to another pool than {} says; put the right region back, or restore one from an image",
+            "{} belongs to another pool than {} says; put the right memory back, or restore it from an image",
             config.nvram_path(dir).display(),
             dir.join(paths::CONFIG).display()
         )));

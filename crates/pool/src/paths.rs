@@ -24,7 +24,7 @@ pub const IMAGE: &str = "image";
 pub const LOGS: [&str; 2] = ["redo-0", "redo-1"];
 /// The files of a copy in the order in which they take their places: without the image, the last, there is none.
 pub const COPY: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
-/// Where runtime segments lie: memory that every process sees and no reboot keeps.
+/// Where runtime files lie: memory that every process sees and no reboot keeps.
 pub const RUNTIME_DIR: &str = "/dev/shm";
 
 /// Where a pool is made, in its directory; and what that is called from when it is decided that it takes its place.

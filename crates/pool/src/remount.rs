@@ -1,7 +1,7 @@
 //! What a process keeps to while it has the pool open, and how another one asks it to change that: a remount, without
 //! taking the mount away.
 //!
-//! Both are words of the process's record in the runtime segment: one says what is in effect, for `status`; in the
+//! Both are words of the process's record in the runtime file: one says what is in effect, for `status`; in the
 //! other somebody leaves what he wants, which the process takes when it [heeds](Pool::heed) it.
 
 use std::os::unix::ffi::OsStrExt;

@@ -34,8 +34,8 @@ pub struct CheckedCopy {
 }
 
 impl Pool {
-    /// Verifies all content on disks, each copy of it, then labels, and the copy of the memory, and has put right what can be. `go_on` is told segments that were looked at, and
-    /// of how many. What is found is kept until [`forget_damage`](Pool::forget_damage).
+    /// Verifies every replica of the content on disks, then labels, then the copy of the memory, and mends what it can. Calls `go_on`
+    /// with the number of segments verified and the number of all. What is found is kept until [`forget_damage`](Pool::forget_damage).
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
         let mut told = Scrub::default();
         if let Some(union) = self.fs.union() {

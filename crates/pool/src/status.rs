@@ -32,7 +32,7 @@ pub struct Status {
     pub nvram: PathBuf,
     /// How cache lines are written back to memory, where the medium needs it.
     pub write_back: Option<&'static str>,
-    /// Bytes of the region, and of its segments in use and free.
+    /// Bytes of the memory, and of its chunks in use and free.
     pub size: u64,
     pub used: u64,
     pub free: u64,
@@ -292,7 +292,7 @@ pub struct HeapStatus {
 }
 
 impl HeapStatus {
-    /// Segments that the objects fill.
+    /// Chunks that the objects fill.
     fn needs(&self) -> u64 {
         match CLASSES.iter().find(|class| u64::from(class.size) == self.size) {
             Some(class) => self.objects.div_ceil(class.count.into()),

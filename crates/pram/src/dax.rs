@@ -145,7 +145,7 @@ fn parse(text: &str) -> Option<u64> {
     }
 }
 
-/// Does the platform say that its caches survive a power cut (eADR)? The memory memory that the device, or
+/// Does the platform say that its caches survive a power cut (eADR)? The memory region that the device, or
 /// the device below the file, belongs to tells; whatever is not told is not assumed.
 fn caches_survive(sys: &Path, stat: &Stat) -> bool {
     let (kind, dev) = match FileType::from_raw_mode(stat.st_mode) {
@@ -241,7 +241,7 @@ mod tests {
         assert!(device(File::open("/").unwrap()).unwrap_err().to_string().contains("neither"));
     }
 
-    /// `/dev/null`, and a sysfs that calls it a DAX device of some memory memory.
+    /// `/dev/null`, and a sysfs that calls it a DAX device of some memory region.
     fn device_of(domain: &str, size: &str) -> (tempfile::TempDir, Stat) {
         let stat = rustix::fs::stat("/dev/null").unwrap();
         let sys = tempfile::tempdir().unwrap();

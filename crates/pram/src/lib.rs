@@ -1,11 +1,12 @@
 //! Persistent RAM: one memory, mapped shared and used in place by every attached process.
 //!
 //! This crate knows nothing of files. It offers typed memory that survives, transactions over it, and
-//! process-shared locks; it is the one crate below the front ends that contains `unsafe`, all of it in
-//! [`mem`].
+//! process-shared locks; all of its `unsafe` is in [`mem`].
 //!
 //! | module | responsibility |
 //! | --- | --- |
+//! | [`off`] | typed offsets: the only references inside a memory |
+//! | [`error`] | what can fail |
 //! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
 //! | [`medium`] | what keeps the memory: when a store is durable |
 //! | [`dax`] | the medium for persistent memory behind the processor's caches |
@@ -34,7 +35,7 @@
 #![deny(unsafe_code)]
 
 #[cfg(target_endian = "big")]
-compile_error!("regions are little-endian and used in place");
+compile_error!("the memory is little-endian and used in place");
 
 pub mod attached;
 pub mod blocks;

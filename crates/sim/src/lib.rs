@@ -1,7 +1,7 @@
 //! For tests only: what could a crash leave, and is it what was promised?
 //!
 //! A scenario is some operations that have been acknowledged and one that is under way. It runs once on a
-//! recording medium; then, for every store of the operation, the region is built as a crash right there
+//! recording medium; then, for every store of the operation, the memory is built as a crash right there
 //! could leave it, opened, recovered, checked, and compared with the states before and after.
 //!
 //! | module | responsibility |

@@ -63,10 +63,10 @@ pub struct Counts {
     pub steps: u64,
 }
 
-/// A use of a transaction slot, which tells operations apart: the runtime segment, the slot, and its word.
+/// A use of a transaction slot, which tells operations apart: the runtime file, the slot, and its word.
 pub type Use = (u64, u32, u64);
 
-/// A process's file system while it is attached, and which runtime segment it has: the last to leave throws it away.
+/// A process's file system while it is attached, and which runtime file it has: the last to leave throws it away.
 type Attached = (Weak<Fs>, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl Stage {
         self.bell.notify_all();
     }
 
-    /// `process` is attached, with this runtime segment.
+    /// `process` is attached, with this runtime file.
     pub fn attached(&self, process: usize, fs: &Arc<Fs>, segment: u64) {
         self.fs.lock().unwrap_or_else(|e| e.into_inner())[process] = (Arc::downgrade(fs), segment);
     }

@@ -239,7 +239,7 @@ pub fn restore_into(
 fn adopt_memory(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
     let (info, _) = memory::adopt(map, medium)?;
     if (map.len() / CHUNK, info.uuid) != (reader.info.size / CHUNK, reader.info.uuid) {
-        return Err(reader.bad("its header and its content are of different regions"));
+        return Err(reader.bad("its header and its content are of different memories"));
     }
     Ok(())
 }

@@ -82,8 +82,8 @@ pub struct Args {
     /// the one that makes the least of it
     #[arg(long, value_name = "FILE")]
     profile: Vec<PathBuf>,
-    /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files. A file that is to be memory and is
-    /// no pool's stays: remove it first
+    /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files. A file named with --nvram that
+    /// is no pool's memory stays: remove it first
     #[arg(long)]
     force: bool,
 }

@@ -15,7 +15,7 @@ use crate::{inspect, locate, lost, progress, say, size, stall};
 /// Check a pool, mounted or not; with --repair, mend what is found.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status: 0 the pool is clean, 1 there were problems or content is lost (the output says what is repaired or made zeros), \
+    after_help = "Exit status: 0 the pool is clean, 1 there were problems, content is lost, or the copy of the memory is damaged (the output says what is repaired or made zeros), \
     2 it could not be checked.\n\n\
     Examples:\n  conquest fsck /srv/pool\n  conquest fsck /srv/pool --repair\n  \
     conquest fsck /srv/pool --zero-lost    (what is lost with a disk reads as zeros)\n  conquest fsck /srv/pool --json | jq .problems"

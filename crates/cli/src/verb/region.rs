@@ -52,13 +52,13 @@ enum What {
     Replace(ReplaceArgs),
     /// Spread what is there over all regions, or rewrite files
     Balance(Balance),
-    /// Have a region that has failed take content again: it is well, as far as you know
+    /// Put a failed region back in service, once you know that it works
     Readmit(Readmit),
     /// Give the disks to this pool directory for good, where one that is its copy, or its original, has used them last
     Take(Take),
     /// Say that regions share their fate, as disks of one enclosure do: copies are never in two of them
     Domain(Domain),
-    /// May a region, or one of its disks, be stopped or destroyed, with all content left? Exit status 0 yes, 1 no, 2 it cannot be told
+    /// Can this region, or this disk, be removed without losing data? Exit status: 0 yes, 1 no, 2 unknown
     Check(Check),
 }
 
@@ -85,11 +85,11 @@ struct Remove {
     /// Only tell what is moved, and whether it fits; with `--force`, what would be lost; exit status 1 if it does not fit
     #[arg(long, conflicts_with = "cancel")]
     dry_run: bool,
-    /// Go on where content would have fewer copies than it is to have, since too few regions are left; given up last, once all else is
-    /// in place
+    /// Remove the regions even if too few are left for all copies that files are to have. Copies are given up last, once everything else
+    /// has been moved
     #[arg(long, conflicts_with_all = ["cancel", "force"])]
     reduce_copies: bool,
-    /// They stay: they take content again
+    /// Cancel the removal: the regions take content again
     #[arg(long, conflicts_with = "force")]
     cancel: bool,
     /// Move nothing: what only they hold is LOST, and listed by file and bytes; for a disk that is dead
@@ -144,10 +144,10 @@ struct Balance {
     /// Background balancing and scrubbing rest until `--resume`
     #[arg(long, conflicts_with_all = ["resume", "paths"])]
     pause: bool,
-    /// They go on
+    /// Resume background balancing and scrubbing
     #[arg(long, conflicts_with = "paths")]
     resume: bool,
-    /// Balancing in the background ends as it is
+    /// Stop balancing in the background; what was moved stays moved
     #[arg(long, conflicts_with_all = ["pause", "resume", "paths", "background"])]
     cancel: bool,
     /// Only tell how full each region is, and what would be moved

@@ -60,8 +60,8 @@ pub fn run(args: &Args) -> Result<()> {
     ))
 }
 
-/// Has the kernel write back what programs have stored through mappings, for the image to have it. Not where a disk does not answer: who
-/// waits for it in the kernel keeps everybody from unmounting.
+/// Has the kernel write back stores through mappings, so that the image has them; but not while a disk is late: a process that waits for
+/// that disk in the kernel keeps the mount from being unmounted.
 fn write_back_stores(open: &Pool, pool: &Path) {
     let all_answer =
         open.disk_work().is_ok_and(|work| work.is_none_or(|work| work.out_of_use.iter().all(|out| out.why != "late")));

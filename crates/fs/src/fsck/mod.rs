@@ -5,6 +5,7 @@
 //! | this | the passes, the report |
 //! | [`lost`] | which bytes of which files lie on disks no more |
 //! | [`packed`] | blocks of packed inodes |
+//! | [`triples`] | freeing triples that no inode names |
 //! | [`mark`] | which objects something refers to; the sweep of those that nothing does |
 //! | [`repair`] | mending what the check found |
 //!
@@ -45,7 +46,7 @@ pub struct Report {
     /// Objects and bytes that nothing refers to: what a crash leaves, harmless, swept by `repair`.
     pub leaked_objects: u64,
     pub leaked_bytes: u64,
-    /// Slots of the log that somebody was giving back to their disk who died: in no list, free after `repair`.
+    /// Disk slots that a process was discarding when it died: they are in no list; `repair` frees them.
     pub leaked_slots: u64,
     /// Inodes without a name or reference: what a crash leaves of open unlinked files.
     pub orphans: u64,
@@ -192,7 +193,7 @@ impl Fs {
         Ok(packed::told(report, &named))
     }
 
-    /// Gives slots back to their disk that somebody was giving back who died.
+    /// Discards the disk slots that a dead process was discarding.
     fn adopt_slots(&self) -> Result<()> {
         if let Some(union) = self.union() {
             union.log().adopt_orphans(self.session())?;

@@ -267,7 +267,7 @@ impl Drop for Fs {
 }
 
 impl Fs {
-    /// Makes an empty file system in a freshly formatted memory. `root`: owner, group and mode of `/`.
+    /// Makes an empty file system in memory that was just formatted. `root`: owner, group and mode of `/`.
     pub fn format(session: &Session, root: (u32, u32, u32), hash_key: u64) -> Result<()> {
         let mut op = session.begin()?;
         let inodes = inode::format(&mut op)?;
@@ -301,7 +301,7 @@ impl Fs {
         let at = memory.load(memory.root(root::SUPER))?;
         if at == 0 {
             return Err(Error::Pool(
-                "the region holds no file system: its format was interrupted; format it again".into(),
+                "the memory holds no file system: its format was interrupted; format it again".into(),
             ));
         }
         memory.resolve(at, tag::SUPER)?;

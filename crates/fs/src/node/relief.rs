@@ -11,9 +11,9 @@ use super::Fs;
 use crate::attr::Ino;
 use crate::error::{Lack, Result};
 
-/// With fewer segments free a change makes some free before.
+/// With fewer chunks free a change first makes some free.
 pub(crate) const AHEAD: u64 = 16;
-/// In a pool of fewer segments both are as many times smaller.
+/// In a pool of fewer chunks both are as many times smaller.
 const SMALL: u64 = 256;
 /// Plans by which files are compressed for somebody who needs memory.
 pub(crate) const PLANS: usize = 3;
@@ -92,14 +92,14 @@ impl Fs {
         self.session().runtime().spare() < AHEAD && self.is_down_to(AHEAD)
     }
 
-    /// Are fewer segments free, and none to be had, than this, or in a small pool than its part?
-    pub(crate) fn is_down_to(&self, segments: u64) -> bool {
+    /// Are fewer chunks free than this (in a small pool: than its share of this), and can the host give none?
+    pub(crate) fn is_down_to(&self, chunks: u64) -> bool {
         let memory = self.session().memory();
         let all = memory.geo.heap_chunks(memory.size());
-        self.obtainable() == 0 && self.session().runtime().spare() < segments.min(all * segments / SMALL)
+        self.obtainable() == 0 && self.session().runtime().spare() < chunks.min(all * chunks / SMALL)
     }
 
-    /// Segments that the host can be asked for.
+    /// Chunks that the host can be asked for.
     pub fn obtainable(&self) -> u64 {
         match self.session().is_host_full() {
             true => 0,

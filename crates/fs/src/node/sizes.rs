@@ -52,25 +52,25 @@ impl Count {
 /// Blocks on disks for which a block of memory has the index, at least.
 const INDEXED: u64 = 256;
 
-/// Segments, of so many free ones, that the index of a file in them takes at most: of each 512 pages a node of a page,
+/// Chunks, of so many free ones, that the index of a file in them takes at most: of each 512 pages a node of a page,
 /// and of each 512 nodes another; the first nodes are small ones of some size classes, and the inode takes a block.
-fn index_of(segments: u64) -> u64 {
+fn index_of(chunks: u64) -> u64 {
     const CLASSES: u64 = 10;
-    segments.div_ceil(512) + segments.div_ceil(512 * 512) + CLASSES
+    chunks.div_ceil(512) + chunks.div_ceil(512 * 512) + CLASSES
 }
 
 impl Fs {
     /// Sizes of the pool: of its memory, which small files and everything else take, and of its disks, which the content of large
-    /// files takes, together. Free memory is what whole free segments hold, also those for which no memory has been taken
+    /// files takes, together. Free memory is what whole free chunks hold, also those for which no memory has been taken
     /// yet, and what is also on disk.
     pub fn statfs(&self) -> StatFs {
         let block_size = 4096;
         let (memory, rt) = (self.memory(), self.session.runtime());
         let bytes = memory.geo.heap_chunks(memory.size()) * pram::CHUNK;
-        let free_segments = rt.free_chunks() + rt.absent();
+        let free_chunks = rt.free_chunks() + rt.absent();
         let disks = self.union().map(|union| union.sizes(&self.session)).unwrap_or_default();
         // What is in memory only as long as nobody wants it for something else.
-        let free = free_segments * pram::CHUNK + disks.clean * u64::from(block_size);
+        let free = free_chunks * pram::CHUNK + disks.clean * u64::from(block_size);
         let used = self.recent_count();
         let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(memory.size()).saturating_sub(used));
         let index = index_of(free.div_ceil(pram::CHUNK)) * pram::CHUNK;

@@ -86,7 +86,7 @@ impl<'n> Update<'_, '_, 'n> {
 }
 
 impl Fs {
-    /// Runs `work` as a change that a caller waits for; steps 1 to 5. Where the memory has to take memory for it, unused triples
+    /// Runs `work` as a change that a caller waits for; steps 1 to 5. Where memory has to be taken for it, unused triples
     /// have to be freed, or an inode has to be unpacked, it begins anew after that: it changes nothing before it knows that there is enough, or
     /// nothing that it would not repeat.
     #[inline(always)]

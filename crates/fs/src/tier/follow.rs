@@ -6,7 +6,7 @@
 //!
 //! | `FOLLOWED` | |
 //! | --- | --- |
-//! | the threshold in effect, and `FOLLOWED_SIZE` the size of the region | no |
+//! | the threshold in effect, and `FOLLOWED_SIZE` the size of the memory | no |
 //! | 1 | a walk is under way; or it was, and its process has died: then there is to be another |
 //! | anything else | yes |
 //!

@@ -52,7 +52,7 @@ impl MakesRoom for Tiers {
 }
 
 impl Fs {
-    /// The file system in the region that `session` is attached to.
+    /// The file system in the memory that `session` is attached to.
     pub fn over(session: Session, policy: Policy) -> Result<Fs> {
         Fs::below(session, policy, &Tiers)
     }

@@ -32,7 +32,7 @@ impl Union {
         let mut first = None;
         let look = |first: &mut Option<Place>| {
             *first = None;
-            file::tally(fs.region(), &content_of(ino, &fs.raw(ino)?), 0, &mut |part| {
+            file::tally(fs.memory(), &content_of(ino, &fs.raw(ino)?), 0, &mut |part| {
                 if let Part::Disk { place, .. } = part {
                     *first = first.or(Some(place));
                 }

@@ -26,7 +26,7 @@ pub trait Inodes: Send + Sync {
     /// Fails where nothing may change.
     fn writable(&self) -> Result<()>;
 
-    fn region(&self) -> &Memory {
+    fn memory(&self) -> &Memory {
         self.session().memory()
     }
 

@@ -55,8 +55,8 @@ impl Union {
         let session = fs.session();
         let (epoch, commits) = (session.epoch()?, backing::of(session).is_some());
         session.read(ino, || {
-            let Some(block) = file::block_of(fs.region(), &fs.node(ino)?.content(), page)? else { return Ok(None) };
-            let descriptor = fs.region().descriptor(block)?;
+            let Some(block) = file::block_of(fs.memory(), &fs.node(ino)?.content(), page)? else { return Ok(None) };
+            let descriptor = fs.memory().descriptor(block)?;
             Ok(Some(match descriptor.place {
                 0 if commits && descriptor.epoch >= epoch => State::Running,
                 0 => State::Frozen,

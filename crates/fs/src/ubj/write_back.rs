@@ -271,8 +271,8 @@ impl Union {
         let (content, mut left, mut placed) = (node.content(), Vec::new(), 0);
         let mut tx = op.tx()?;
         for (found, place) in some {
-            let is_there = file::is_at(fs.region(), &content, found.page, found.block)?
-                && fs.region().descriptor(found.block)?.place == 0;
+            let is_there = file::is_at(fs.memory(), &content, found.page, found.block)?
+                && fs.memory().descriptor(found.block)?.place == 0;
             match is_there && self.log().can_link(&mut tx, *place)? {
                 true => {
                     tx.set_place(found.block, place.word())?;
@@ -293,8 +293,8 @@ impl Union {
         let Some(node) = regular(fs, some[0].ino)? else { return Ok(Vec::new()) };
         let (content, mut there) = (node.content(), Vec::with_capacity(some.len()));
         for found in some {
-            if file::is_at(fs.region(), &content, found.page, found.block)?
-                && fs.region().descriptor(found.block)?.place == 0
+            if file::is_at(fs.memory(), &content, found.page, found.block)?
+                && fs.memory().descriptor(found.block)?.place == 0
             {
                 there.push(*found);
             }

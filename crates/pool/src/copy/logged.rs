@@ -5,7 +5,7 @@
 //! pool directory   image, redo-0, redo-1     the copy; the image's locks say who is attached
 //! /dev/shm         conquest-…-region         the region
 //!                  conquest-…-marks          what has changed, how far the logs have come
-//!                  conquest-…                the runtime segment, while somebody is attached
+//!                  conquest-…                the runtime file, while somebody is attached
 //! ```
 //! After a reboot nothing is in `/dev/shm`, and the region is made from the copy; after all processes were killed
 //! everything is, and work goes on at once. If only the marks are gone, region and copy are compared.
@@ -316,7 +316,7 @@ impl SharedMemory<'_> {
     }
 }
 
-/// SharedMemory and copy cannot be used together. A disk that cannot be read tells nothing of that.
+/// Memory and copy cannot be used together. A disk that cannot be read tells nothing of that.
 fn not_its_copy(memory: &Path, dir: &Path, e: &Error) -> Error {
     let (memory, copy) = (memory.display(), dir.display());
     let text = format!(

@@ -1,4 +1,5 @@
-//! One judgement of loss: what fails to be read is what a check and a scrub tell of, and how copies are counted, whatever a disk has done.
+//! Which content is lost: reads, fsck, scrub and the count of copies decide it alike, so they never contradict each other, whatever a
+//! disk has done.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -18,6 +18,7 @@
 //! | [`domain`] | names of what regions have in common |
 //! | [`remains`] | content from the disks alone, where the memory is lost |
 //! | [`work`] | what there is to do on them, and what somebody asks for |
+//! | `growing`, `losses` | tests: pools that get disks and lose them while in use; which content counts as lost |
 //! | [`look`] | what `status` and `region list` tell of them |
 //!
 //! `pool.toml` names them, and each carries in its label the pool's UUID, by which it is known. A disk is either the

@@ -1,4 +1,4 @@
-//! Background work on disks ([`conquest_fs::ubj`], `tend`), by the process with the role of maintenance: copies that are lacking, regions that
+//! Background work on disks ([`conquest_fs::maintenance::tend`]), by the process with the role of maintenance: copies that are lacking, regions that
 //! leave, balance, scrubbing; regions that are gone, and those that come back.
 
 use std::path::Path;

@@ -64,13 +64,13 @@ pub fn named(path: &Path) -> impl Fn(pram::Error) -> Error + '_ {
 }
 
 fn mapping_failed(errno: Errno) -> Error {
-    Error::Host { what: "mapping the region".into(), errno }
+    Error::Host { what: "mapping the memory".into(), errno }
 }
 
 pub fn open_failed(path: &Path, e: &std::io::Error) -> Error {
     match e.kind() {
         std::io::ErrorKind::PermissionDenied => Error::Pool(format!(
-            "{}: permission denied; who may not open the region uses the pool through its mount",
+            "{}: permission denied; a user who may not open the memory uses the pool through its mount",
             path.display()
         )),
         _ => Error::host(path, e),

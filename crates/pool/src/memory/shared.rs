@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::paths::{IMAGE, RUNTIME_DIR};
 use conquest_fs::error::{Error, Result};
 
-/// The path in shared memory of what belongs to the pool whose processes lock `lock`: its `memory` or `marks`.
+/// The path in shared memory of what belongs to the pool whose processes lock `lock`: its `region` or `marks`.
 pub fn path(lock: impl AsFd, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
     let stat = rustix::fs::fstat(lock).map_err(|errno| Error::Host { what: "the pool's locks".into(), errno })?;
     Ok(Path::new(RUNTIME_DIR).join(format!("{}-{what}", session::shared_name(uuid, &stat))))

@@ -32,7 +32,7 @@ pub fn sweep() {
         }
         let Some(name) = name_of(&path) else { continue };
         let region = path.with_file_name(format!("{name}-region"));
-        // The runtime segment is there while anybody works on the pool.
+        // The runtime file is there while anybody works on the pool.
         if path.with_file_name(name).exists() {
             continue;
         }

@@ -77,7 +77,7 @@ const _: () = assert!(size_of::<Descriptor>() == 32);
 
 impl Descriptor {
     /// Has its memory been lost since its content was stored? `recovered` is what [`epochs`](crate::Session::epochs) says: the
-    /// epoch that was running in what the memory was made from; 0 where its memory was never lost. The content is then what is at
+    /// epoch that was running in what the memory was made from; 0 where that was never lost. The content is then what is at
     /// its place. (What has no place went to the copy with the commit of its epoch: see [`Frozen::mark_fresh`].)
     ///
     /// [`Frozen::mark_fresh`]: crate::session::Frozen::mark_fresh
@@ -133,7 +133,7 @@ impl Memory {
         self.resolve(table, TABLE).map(|_| table)
     }
 
-    /// The epoch that was running in what the memory was made from; 0: its memory was never lost.
+    /// The epoch that was running in what the memory was made from; 0: that was never lost.
     #[inline(always)]
     pub fn recovered(&self) -> Result<u64> {
         self.load(self.root(RECOVERED_ROOT))
@@ -157,7 +157,8 @@ impl Memory {
 }
 
 /// Of a memory in `map` that was made from an image: the blocks whose content that held are of the epoch that runs now, all
-/// others are void. `unplaced`: it held that of those without a place, as of a memory whose memory is not what it is kept in it always does. Not flushed.
+/// others are void. `unplaced`: it held that of those without a place, as an image of ordinary RAM always does. Not
+/// flushed.
 pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
     let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;
     let (geo, end, epoch) = memory::survey(map, raw)?;

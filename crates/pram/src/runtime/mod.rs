@@ -12,6 +12,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | `blocks` | chunks of blocks: which, how many, what is under transfer there |
+//! | [`control`] | what processes agree on about commits |
 //! | `lock` | key locks, and how threads wait for each other across processes |
 //! | `long_locks` | locks that outlive operations |
 //! | `looks` | times that were looked at |
@@ -210,7 +211,7 @@ const EXCLUDED: u64 = 1 << 33;
 const NEW: u64 = GROUP / 16 / 8;
 
 impl Runtime {
-    /// Bytes of a runtime file for regions of this geometry, at most `limit` bytes large, and keys below `keys`.
+    /// Bytes of a runtime file for memories of this geometry, at most `limit` bytes large, and keys below `keys`.
     pub fn size(geo: &Geometry, limit: u64, keys: u64) -> u64 {
         At::of(geo.slots, limit, keys).end
     }
@@ -229,7 +230,7 @@ impl Runtime {
     /// What the runtime file in `file` is laid out for, which another process has made: bytes and keys.
     pub fn laid_out_for(file: impl AsFd) -> Result<(u64, u64)> {
         let mut head = [0; 24];
-        let read = rustix::io::pread(file, &mut head, 0).map_err(Error::host("reading the runtime segment"))?;
+        let read = rustix::io::pread(file, &mut head, 0).map_err(Error::host("reading the runtime file"))?;
         let word = |at: u64| u64::from_le_bytes(std::array::from_fn(|i| head[at as usize + i]));
         if read < head.len() || word(H_MAGIC) != MAGIC {
             return Err(Error::Unusable("the pool is in use by another version of this program".into()));
@@ -244,7 +245,7 @@ impl Runtime {
 
     fn over(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, limit: u64, keys: u64) -> Runtime {
         let at = At::of(geo.slots, limit, keys);
-        assert!(map.len() >= at.end, "a runtime segment is mapped whole");
+        assert!(map.len() >= at.end, "a runtime file is mapped whole");
         Runtime { map, limit, slots: geo.slots as u32, keys, at, me: AtomicU32::new(0), file }
     }
 
@@ -495,6 +496,6 @@ impl Runtime {
 pub fn private(memory: &Memory, keys: u64) -> Result<Runtime> {
     let limit = if memory.map().growing_file().is_some() { memory.size() } else { memory.map().reserved() };
     let size = Runtime::size(&memory.geo, limit, keys);
-    let map = Mapping::anonymous(size).map_err(Error::host("mapping a runtime segment"))?;
+    let map = Mapping::anonymous(size).map_err(Error::host("mapping a runtime file"))?;
     Runtime::create(map, None, &memory.geo, limit, keys)
 }

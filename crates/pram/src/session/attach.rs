@@ -178,7 +178,7 @@ pub(super) fn attach_locked(
 }
 
 fn make_runtime(memory: &Memory, path: &Path, stat: &Stat, keys: u64) -> Result<Runtime> {
-    let what = format!("making the runtime segment {}", path.display());
+    let what = format!("making the runtime file {}", path.display());
     let _ = rustix::fs::unlink(path);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::host(&what))?;
@@ -208,10 +208,10 @@ fn join_runtime(memory: &Memory, path: &Path) -> Result<Runtime> {
         ));
     }
     let size = Runtime::size(&memory.geo, limit, keys);
-    let there = rustix::fs::fstat(&file).map_err(Error::host("runtime segment"))?.st_size as u64;
+    let there = rustix::fs::fstat(&file).map_err(Error::host("runtime file"))?.st_size as u64;
     if there != size {
         return Err(Error::Unusable("the pool is in use by another version of this program".into()));
     }
-    let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime segment"))?;
+    let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime file"))?;
     Ok(Runtime::join(map, file, &memory.geo, limit, keys))
 }

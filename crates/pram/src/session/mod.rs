@@ -7,6 +7,7 @@
 //! | part | responsibility |
 //! | --- | --- |
 //! | this | a session: beginning operations, reading without locks, references, freezing, leaving |
+//! | [`backing`] | what keeps the memory's content elsewhere, as a session knows it |
 //! | [`op`] | an operation |
 //! | [`epoch`] | how changes are divided by the instants of commits, and who has a part in those |
 //! | [`attach`] | coming to a memory, and the locks that say who is there |

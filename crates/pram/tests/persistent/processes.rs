@@ -222,7 +222,7 @@ fn the_last_one_out_leaves_the_region_clean() {
     assert!(!second.is_referenced(3), "detaching gives references back");
     assert_eq!(runtime_files(dir.path()), 1);
     drop(second);
-    assert_eq!(runtime_files(dir.path()), 0, "the last one removes the runtime segment");
+    assert_eq!(runtime_files(dir.path()), 0, "the last one removes the runtime file");
     assert!(!rig::attach(&path).unwrap().runtime().leaks_pending());
 }
 

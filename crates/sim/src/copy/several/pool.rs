@@ -49,13 +49,13 @@ impl Pool {
         Ok(Pool { tape, stage, region, marks, size, sabotage, locks })
     }
 
-    /// Attaches `process`; runtime segments are in `dir`.
+    /// Attaches `process`; runtime files are in `dir`.
     pub fn attach(&self, process: usize, dir: &Path) -> Result<Arc<Fs>, String> {
         let session = self.join(process, dir).map_err(|e| format!("attaching {process}: {e}"))?;
         let policy = Policy { atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(session, policy).map_err(|e| e.to_string())?);
         let there = fstat(&self.region).and_then(|region| stat(dir.join(shared_name(&UUID, &region))));
-        self.stage.attached(process, &fs, there.map_err(|e| format!("the runtime segment: {e}"))?.st_ino);
+        self.stage.attached(process, &fs, there.map_err(|e| format!("the runtime file: {e}"))?.st_ino);
         Ok(fs)
     }
 
