@@ -77,18 +77,25 @@ impl Pool {
         if backing::of(self.session()).is_none() && !self.config.copy_in_regions && !is_made() {
             return None;
         }
-        let failure = self.status().ok()?.copy?.failure;
+        let failed = |why: String| CheckedCopy { failure: Some(why), ..CheckedCopy::default() };
+        match self.copy_status() {
+            Ok(told) => {
+                if let Some(why) = told?.failure {
+                    return Some(failed(why));
+                }
+            }
+            Err(e) => return Some(failed(e.to_string())),
+        }
         let places = self.duplex.as_deref().map(Duplex::copies).unwrap_or_default();
-        let checked = match (failure, backing::of(self.fs.session())) {
-            (Some(why), _) => return Some(CheckedCopy { failure: Some(why), ..CheckedCopy::default() }),
-            (None, Some(copy)) => copy.examine(self.fs.session(), &mut |_| true).map_err(Error::from),
-            (None, None) => self.check_at_rest(),
+        let checked = match backing::of(self.fs.session()) {
+            Some(copy) => copy.examine(self.fs.session(), &mut |_| true).map_err(Error::from),
+            None => self.check_at_rest(),
         };
         Some(match checked {
             Ok(compared) => {
                 CheckedCopy { bytes: compared.bytes, damage: scrub::told(&compared, &places), failure: None }
             }
-            Err(e) => CheckedCopy { failure: Some(e.to_string()), ..CheckedCopy::default() },
+            Err(e) => failed(e.to_string()),
         })
     }
 

@@ -412,7 +412,7 @@ impl Pool {
         Ok(Some(CacheStatus::of(union.status(self.fs.session())?, union.survey(&self.fs)?)))
     }
 
-    fn copy_status(&self) -> Result<Option<CopyStatus>> {
+    pub(crate) fn copy_status(&self) -> Result<Option<CopyStatus>> {
         let session = self.fs.session();
         let in_regions = self.config.copy_in_regions.then(|| self.dir.clone());
         let Some(dir) = self.config.copy_dir(&self.dir).or(in_regions) else { return Ok(None) };

@@ -80,7 +80,7 @@ fn check(args: &Args) -> Result<ExitCode> {
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
     } else {
         zeroed.iter().try_for_each(|range| say(&lost::describe_zeroed(range)))?;
-        say(checked(args.quick, copy.is_some()))?;
+        say(checked(args.quick, copy.as_ref().is_some_and(|copy| copy.failure.is_none())))?;
         say(text(report, copy.as_ref(), &pool, args.repair).trim_end())?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(1) })

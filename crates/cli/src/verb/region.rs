@@ -282,7 +282,7 @@ fn remove(args: &Remove) -> Result<()> {
         Left::Looked(told) if told.fits() => say(&format!("{}; they fit{}", described(&told), fewer(&told))),
         Left::Looked(told) => Err(Failure::new(format!("{}: they do not fit", described(&told)))),
         Left::Gone(paths) if paths.is_empty() => say(&format!("{named} is not in {pool} any more: its removal is done")),
-        Left::Gone(paths) => say(&format!("{} empty, and no longer in {pool}: may be unplugged", are(&paths))),
+        Left::Gone(paths) => say(&format!("{} empty, no longer in {pool}, and may be unplugged", are(&paths))),
         Left::Stays => say(&format!("{named} stays: it takes content again")),
         Left::Interrupted(told) if matches!(how, HowToLeave::Begin { .. }) => say(&format!(
             "{}, while the pool is mounted; `conquest status {pool}` shows what is left, and `conquest region remove {pool} {named} \
@@ -317,7 +317,7 @@ fn forced(lost: &[Lost], paths: &[PathBuf], args: &Remove, pool: &str) -> Result
     };
     match args.dry_run {
         true => say(&format!("Nothing is done. Without {}: {what}", args.regions.join(" "))),
-        false if paths.is_empty() => say(&format!("{what}; no disk of {pool} any more")),
+        false if paths.is_empty() => say(&format!("{what}; the region is no longer in {pool}")),
         false => say(&format!("{what}; {} no longer in {pool}", are(paths))),
     }
 }

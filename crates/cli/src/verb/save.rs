@@ -9,7 +9,7 @@ use conquest::Pool;
 use conquest::{HowToSave, Saved};
 use conquest_fs::fsck::Lost;
 
-use crate::failure::{Context, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::{inspect, locate, lost, mounts, progress, say, size, stall, stopped_processes};
 
 /// Write an image of a pool to a file: its memory, and the content of large files on its disks, as of one instant, also while it is in use.
@@ -65,7 +65,12 @@ pub fn run(args: &Args) -> Result<()> {
 fn write_back_stores(open: &Pool, pool: &Path) {
     let all_answer =
         open.disk_work().is_ok_and(|work| work.is_none_or(|work| work.out_of_use.iter().all(|out| out.why != "late")));
-    let done = if all_answer { write_back(pool) } else { Ok(()) };
+    let done = match all_answer {
+        true => write_back(pool),
+        false => {
+            Err(Failure::new("what programs have just stored through mappings is left out: a disk does not answer"))
+        }
+    };
     if let Err(e) = done {
         let _ = writeln!(std::io::stderr(), "conquest: warning: {e}; all else is saved");
     }
@@ -73,12 +78,13 @@ fn write_back_stores(open: &Pool, pool: &Path) {
 
 /// The same, where we see the pool mounted. Waits for that, not for ever; nor for a server that is stopped.
 fn write_back(pool: &Path) -> Result<()> {
-    let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) else { return Ok(()) };
-    // Before it is asked whether it is alive: nobody would answer.
-    stopped_processes::refuse(&mounted)?;
-    if !mounted.is_alive() {
-        return Ok(());
+    let mut alive = None;
+    for mounted in mounts::conquest()?.into_iter().filter(|m| m.source == pool) {
+        // Before it is asked whether it is alive: nobody would answer.
+        stopped_processes::refuse(&mounted)?;
+        alive = alive.or_else(|| mounted.is_alive().then_some(mounted));
     }
+    let Some(mounted) = alive else { return Ok(()) };
     let dir = mounted.dir.display();
     let what = || format!("what programs have stored through mappings of files at {dir} cannot be written back");
     fuse::write_back(&mounted.dir, Some(PATIENCE)).context(what)
