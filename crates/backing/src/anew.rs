@@ -1,7 +1,7 @@
 //! Making the copy anew from memory, after something of it has proved damaged or could not be written: memory is whole, and has all
 //! that the copy lacks.
 //!
-//! It is a commit that goes into an image instead of a log. Nothing of what the copy holds is read.
+//! It is a commit that goes into an image instead of a log. No page and no record of the copy is read.
 //!
 //! Ordered steps, by whoever may commit and checkpoint:
 //! 1. Every page that a copy holds is marked. (Else one that did not change since would be missing. Whoever dies leaves marks that are
@@ -46,6 +46,7 @@ impl Backing {
         self.write_headers_again(&state, commit, lineage)?;
         // 2 to 4.
         let anew = Anew { lineage, generation: newest_generation(&state) };
+        session.runtime().copy().hasten.fetch_max(commit, Ordering::SeqCst);
         let (epoch, at) = self.while_checkpointing(session, || self.write_image(session, anew, commit, pace, see))?;
         session.memory().step();
         // 5.

@@ -358,13 +358,7 @@ impl Backing {
 
     /// Does something while nobody checkpoints. The image is not taken for what this process left.
     pub(crate) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let mut pages = loop {
-            match self.pages.try_lock() {
-                Ok(pages) => break pages,
-                Err(TryLockError::Poisoned(e)) => break e.into_inner(),
-                Err(TryLockError::WouldBlock) => _ = session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING)),
-            }
-        };
+        let mut pages = session.memory().lock_by(&self.pages);
         *pages = None;
         let word = session.runtime().copy().checkpointer;
         while !session.take_role(word)? {
@@ -442,7 +436,6 @@ impl Backing {
             let end = state.logs[state.active].end;
             Log::settle(&self.disks.logs[state.active], self.id, end..end)?;
         }
-        session.memory().note_begun(state.logs[state.active].last.commit + 1)?;
         // In the time that a rate takes more changes.
         let rounds = if pace.is_lifted() { 1 } else { 2 };
         let whole = session.memory().size() / log::LINE;
@@ -459,6 +452,8 @@ impl Backing {
                     done => done?,
                 }
             }
+            // Not before: where the image has gone ahead the log that takes over follows that.
+            session.memory().note_begun(logs[state.active].position().last.commit + 1)?;
             let start = logs[state.active].used();
             let (ended, time) = match append(session, marks, &mut logs[state.active], pace, see) {
                 // More changed while it was written than there was room for: more than all there is only where it changed again.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::commit::Backing;
 use super::image::{Image, PAGE};
-use super::log::{Identity, Inventory, Log, SECTOR};
+use super::log::{Identity, Inventory, Log, Position, SECTOR};
 use super::{replay, Disks, SharedDisk};
 use pram::error::{Error, Result};
 use pram::runtime::control;
@@ -110,6 +110,8 @@ impl Backing {
                 Ok(image) => image,
                 Err(e) => {
                     if mend {
+                        // Without a header there is nothing to make it anew in.
+                        Image::peek(disk)?;
                         session.runtime().damage_copy(&e.to_string());
                     }
                     all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: mend });
@@ -148,6 +150,8 @@ impl Backing {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
         let (disk, id) = (&self.disks().logs[n], self.id());
+        // Asked for first: the log goes on meanwhile.
+        let at = self.position(session, n)?;
         // What begins anew meanwhile is not there any more.
         let Ok(records) = Inventory::of(disk, id) else { return self.doubt_log(session, n, mend, all) };
         let bytes = records.bytes() * disk.copies() as u64;
@@ -156,7 +160,7 @@ impl Backing {
         }
         all.bytes += bytes;
         let is_well = records.odd(disk).is_empty();
-        if !self.has_end(session, n, &records)? {
+        if !has_end(session, at, &records) {
             self.doubt_log(session, n, mend, all)?;
         }
         let are_well = if mend { Log::headers_agree } else { Log::headers_are_whole };
@@ -191,9 +195,12 @@ impl Backing {
     fn doubt_log(&self, session: &Session, n: usize, mend: bool, all: &mut Compared) -> Result<()> {
         let (disk, id) = (&self.disks().logs[n], self.id());
         self.while_committing(session, || {
+            let at = self.position(session, n)?;
             let end = match Inventory::of(disk, id) {
-                Ok(records) if self.has_end(session, n, &records)? => return Ok(()),
+                Ok(records) if has_end(session, at, &records) => return Ok(()),
                 Ok(records) => records.end(),
+                // What it held is in the image: nobody needs it until it begins anew.
+                Err(_) if is_spent(session, at) && Log::began(disk, id).is_ok() => return Ok(()),
                 Err(_) => HEADERS.start,
             };
             if mend {
@@ -205,13 +212,17 @@ impl Backing {
             Ok(())
         })
     }
+}
 
-    /// Does a log, if it has anything that the image has not, end with what memory says?
-    fn has_end(&self, session: &Session, n: usize, records: &Inventory) -> Result<bool> {
-        let Some(at) = self.position(session, n)? else { return Ok(true) };
-        let is_spent = at.last.commit <= session.runtime().copy().checkpointed.load(Ordering::SeqCst);
-        Ok(is_spent || at.tail == 0 || records.has(at.tail))
-    }
+/// Does a log that has come so far, if it has anything that the image has not, end with what memory says?
+fn has_end(session: &Session, at: Option<Position>, records: &Inventory) -> bool {
+    is_spent(session, at) || at.is_none_or(|at| records.has(at.tail))
+}
+
+/// Has the image all that a log holds that has come so far? Also where memory does not know how far.
+fn is_spent(session: &Session, at: Option<Position>) -> bool {
+    let checkpointed = session.runtime().copy().checkpointed.load(Ordering::SeqCst);
+    at.is_none_or(|at| at.last.commit <= checkpointed || at.tail == 0)
 }
 
 fn flush(disk: &SharedDisk) -> Result<()> {

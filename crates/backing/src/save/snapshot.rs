@@ -1,6 +1,6 @@
 //! A memory as of one instant, in a file of its own, while operations go on.
 //!
-//! With a copy this is what a commit writes, taken by the same rounds ([`pram::copy`]):
+//! With a copy this is what a commit writes, taken by the same [rounds](crate::rounds):
 //! 1. From now on whoever commits [traces](pram::marks) the pages that the commit has written.
 //! 2. All of the memory that a copy has is read, whatever changes meanwhile.
 //! 3. What was traced is read again, until it is little.

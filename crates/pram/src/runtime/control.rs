@@ -142,7 +142,7 @@ impl Runtime {
 
     /// Nothing more can be made durable: `why` is what every process says of it.
     pub fn fail_copy(&self, why: &str) {
-        if self.pass_copy(&[0, FULL, DAMAGED], 2) {
+        if self.pass_copy(&[0, FULL, DAMAGED, NOTING], 2) {
             self.note_why(why);
             self.header(H_FAILED).store(1, Ordering::SeqCst);
             tracing::error!("{why}; nothing more goes to the copy on disk");
@@ -167,7 +167,7 @@ impl Runtime {
         }
     }
 
-    /// How often the copy was made anew since the chunk was made, and why it was the last time, or is to be.
+    /// How often the copy was made anew since the runtime file was made, and why it was the last time, or is to be.
     pub fn copy_anew(&self) -> (u64, Option<String>) {
         let times = self.header(H_ANEW).load(Ordering::SeqCst);
         (times, (times > 0 || self.copy_damaged()).then(|| self.why()))
@@ -243,7 +243,7 @@ impl Runtime {
         self.copy().time.load(Ordering::Relaxed) as i64
     }
 
-    /// Commits done, and the bytes that they wrote to the logs, since the chunk was made.
+    /// Commits done, and the bytes that they wrote to the logs, since the runtime file was made.
     pub fn copy_commits(&self) -> (u64, u64) {
         let words = self.copy();
         (words.done.load(Ordering::Relaxed), words.logged.load(Ordering::Relaxed))
@@ -268,7 +268,7 @@ impl Runtime {
         self.header(H_STANDSTILL).fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The longest time that everything stood still since the chunk was made: for a commit, a save or a repair.
+    /// The longest time that everything stood still since the runtime file was made: for a commit, a save or a repair.
     pub fn longest_standstill(&self) -> Duration {
         Duration::from_nanos(self.header(H_STANDSTILL).load(Ordering::Relaxed))
     }

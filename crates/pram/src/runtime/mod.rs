@@ -102,7 +102,7 @@ const H_RING: u64 = 456;
 const H_BLOCK_HINT: u64 = 512;
 /// Chunks of blocks.
 const H_BLOCK_CHUNKS: u64 = 520;
-/// Blocks that were in use when the chunk was made.
+/// Blocks that were in use when the runtime file was made.
 const H_BLOCKS: u64 = 528;
 /// Blocks without a place.
 const H_UNPLACED: u64 = 536;
