@@ -7,7 +7,7 @@ use pram::Session;
 use super::class::Class;
 use super::error::Result;
 use super::place::Place;
-use super::write::{Block, Writer};
+use super::write::{all_of, Block, Writer};
 use super::{Head, Log};
 
 /// Class, and priority.
@@ -59,18 +59,22 @@ impl<'l> Sorted<'l> {
     /// Waits until all is durable; the places, in the order of the blocks. Where it fails, nothing was written as far as anybody can
     /// tell.
     pub fn finish(self) -> Result<Vec<Place>> {
-        let mut places: Vec<(usize, Place)> = Vec::with_capacity(self.count);
+        let (log, session) = (self.log, self.session);
+        all_of(log, session, self.finish_some()?)
+    }
+
+    /// As [`finish`](Sorted::finish); without a place are blocks for which there was no room.
+    pub fn finish_some(self) -> Result<Vec<Option<Place>>> {
+        let mut places = vec![None; self.count];
         for (_, (writer, numbers)) in self.writers {
-            match writer.finish() {
-                Ok(of_one) => places.extend(numbers.into_iter().zip(of_one)),
+            match writer.finish_some() {
+                Ok(of_one) => numbers.into_iter().zip(of_one).for_each(|(number, place)| places[number] = place),
                 Err(e) => {
-                    let done: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
-                    self.log.give_up(self.session, &done)?;
+                    self.log.give_up(self.session, &places.into_iter().flatten().collect::<Vec<_>>())?;
                     return Err(e);
                 }
             }
         }
-        places.sort_unstable_by_key(|(number, _)| *number);
-        Ok(places.into_iter().map(|(_, place)| place).collect())
+        Ok(places)
     }
 }

@@ -178,26 +178,46 @@ impl<'l> Writer<'l> {
 
     /// Writes what is left and waits until all of it is durable; the places, in the order of the blocks. Where it fails,
     /// nothing was written as far as anybody can tell.
-    pub fn finish(mut self) -> Result<Vec<Place>> {
+    pub fn finish(self) -> Result<Vec<Place>> {
+        let (log, session) = (self.log, self.session);
+        all_of(log, session, self.finish_some()?)
+    }
+
+    /// As [`finish`](Writer::finish); without a place are blocks for which there was no room.
+    pub fn finish_some(mut self) -> Result<Vec<Option<Place>>> {
         assert_may_wait();
         loop {
             while !self.waiting.is_empty() {
-                self.start()?;
+                let started = self.start();
+                self.without_room(started)?;
             }
-            self.settle()?;
+            let settled = self.settle();
+            self.without_room(settled)?;
             if self.waiting.is_empty() && self.flush()? {
                 break;
             }
         }
         let flights = std::mem::take(&mut self.flights);
-        let mut places: Vec<(usize, Place)> = Vec::with_capacity(self.count);
+        let mut places = vec![None; self.count];
         let mut sums = self.log.sums();
         for flight in &flights {
             sums.add(&flight.part);
-            places.extend(flight.numbers.iter().copied().zip(flight.room.places()));
+            for (number, place) in flight.numbers.iter().zip(flight.room.places()) {
+                places[*number] = Some(place);
+            }
         }
-        places.sort_unstable_by_key(|(number, _)| *number);
-        Ok(places.into_iter().map(|(_, place)| place).collect())
+        Ok(places)
+    }
+
+    /// What still waits is not written where there is no room for it.
+    fn without_room(&mut self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(Error::NoSpace) => {
+                self.waiting.clear();
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Starts a part of what waits, as much of it as there is room for in one segment.
@@ -531,6 +551,17 @@ impl Drop for Writer<'_> {
             }
         }
         self.log.writers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The places of all blocks; where one has none, none is used.
+pub(super) fn all_of(log: &Log, session: &Session, places: Vec<Option<Place>>) -> Result<Vec<Place>> {
+    match places.iter().all(Option::is_some) {
+        true => Ok(places.into_iter().flatten().collect()),
+        false => {
+            log.give_up(session, &places.into_iter().flatten().collect::<Vec<_>>())?;
+            Err(Error::NoSpace)
+        }
     }
 }
 

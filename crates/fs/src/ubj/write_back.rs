@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | dirty blocks are looked for, and put in the order of their files | |
 //! | 2 | each that its page still leads to is pinned, under the lock of its file | it is freed and becomes another's while a disk reads it |
-//! | 3 | they are written; durable | a place is told where nothing is |
+//! | 3 | they are written, those of each class as far as there is room for it; durable | a place is told where nothing is; what found room is written in vain, again and again, where one more copy of something else finds none |
 //! | 4 | under the locks of file and log each gets its place, if its page still leads to it and the segment takes links; until then it is pinned | what was given up meanwhile would count as live, or what is being cleaned as linked; what was appended to it since, or another version of the page in the same block, as what was written |
 //! | 5 | places that nothing got are given up | they count as live until their segment is cleaned |
 //!
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::file;
 use crate::inode::Node;
 use ilfs::part::Owner;
-use ilfs::sorted::Sorted;
+use ilfs::sorted::{Kind, Sorted};
 use ilfs::write::Block;
 use ilfs::{Head, Place};
 
@@ -192,14 +192,21 @@ impl Union {
         let writer = self.log().sorted(fs.session(), Head::Hot, None);
         let (written, pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         let mut batch = Batch { writer, written, pins, _under_way: under_way };
+        let mut full: Vec<Kind> = Vec::new();
         // 2 and 3.
         for of_one in found.chunk_by(|a, b| a.ino == b.ino) {
             let kind = self.kind_of(fs, of_one[0].ino)?;
             for some in of_one.chunks(PIECE) {
+                if full.contains(&kind) {
+                    break;
+                }
                 for (found, block) in self.pin(fs, some)? {
                     batch.pins.push(block.content.clone());
-                    batch.writer.push(kind, block)?;
                     batch.written.push(found);
+                    match batch.writer.push(kind, block) {
+                        Err(ilfs::Error::NoSpace) => full.push(kind),
+                        pushed => pushed?,
+                    }
                 }
             }
         }
@@ -209,9 +216,13 @@ impl Union {
     /// The rest of step 3, 4 and 5; how many got a place.
     fn end_batch(&self, fs: &dyn Inodes, batch: Batch<'_>) -> Result<u64> {
         let Batch { writer, written, pins, _under_way } = batch;
-        let places = writer.finish()?;
+        let places = writer.finish_some()?;
         // 4 and 5.
-        let written: Vec<(Found, Place)> = written.into_iter().zip(places).collect();
+        let written: Vec<(Found, Place)> =
+            written.into_iter().zip(places).filter_map(|(found, place)| Some((found, place?))).collect();
+        if written.is_empty() {
+            return Err(ilfs::Error::NoSpace.into());
+        }
         let (mut placed, mut rest) = (0, Vec::new());
         for some in written.chunk_by(|a, b| a.0.ino == b.0.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
             placed += self.set_places(fs, some, &mut rest)?;

@@ -249,6 +249,31 @@ fn nobody_waits_long_for_a_copy_that_does_not_answer() {
     assert!(before.max(after) < Some(Duration::from_secs(1)), "{before:?}, {after:?}");
 }
 
+/// Two copies take twice the room that was there for one: what finds it is written, not all in vain.
+#[test]
+fn what_finds_room_is_written_where_not_all_does() {
+    let rig = Rig::on(2, 14);
+    let pages = 20 * MOST;
+    let mut writer = rig.log.sorted(&rig.session, Head::Hot, None);
+    let full = (0..pages).filter(|page| writer.push((Class::Mirror(2), 0), block(1, *page, *page)).is_err());
+    assert!(full.count() > 0, "{pages} pages find room");
+    let alone = writer.push((Class::None, 0), block(2, 0, 7));
+    let places = writer.finish_some().expect("what has room is written");
+    let with: Vec<Place> = places.iter().flatten().copied().collect();
+    assert!(with.len() as u64 > pages / 2 && (with.len() as u64) < pages, "{} of {pages}", with.len());
+    assert!(places.is_sorted_by_key(Option::is_none) || alone.is_ok(), "the first that came have it");
+    for (page, place) in (0..).zip(places.iter().take(pages as usize)).step_by(7) {
+        let Some(place) = *place else { continue };
+        assert!(rig.read(Run::one(place)).expect("it is read") == super::rig::content(page), "page {page}");
+    }
+    // All or nothing, where that is asked for.
+    let mut writer = rig.log.sorted(&rig.session, Head::Hot, None);
+    (0..pages).for_each(|page| _ = writer.push((Class::None, 0), block(1, page, page)));
+    assert!(matches!(writer.finish(), Err(super::super::Error::NoSpace)));
+    rig.unlink(&with);
+    rig.check();
+}
+
 /// A disk takes a write and does not answer; what is read from the other copy meanwhile has nothing live in it. The write comes late, into
 /// whatever is in that slot by then.
 #[test]
