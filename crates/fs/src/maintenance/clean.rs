@@ -286,7 +286,7 @@ impl Union {
         Ok(copied)
     }
 
-    /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and told how many were moved, said no,
+    /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and while it rests, and told how many were moved, said no,
     /// or segments are left that cannot be moved: for want of room, or because they cannot be read.
     pub fn move_leaving(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<bool> {
         let (session, mut moved, mut vain) = (fs.session(), 0, 0);
@@ -299,12 +299,11 @@ impl Union {
                 pace.add(bytes);
                 true
             })? {
-                pace.rest(rate, &|| false);
-                pace.begin();
                 (moved, vain) = (moved + 1, 0);
-                if !go_on(moved) {
+                if !pace.rest(rate, &mut || go_on(moved)) {
                     return Ok(false);
                 }
+                pace.begin();
             }
             let _alone = session.long_lock(CLEANING)?;
             let files = Cleaning::of(fs, self);
@@ -340,8 +339,7 @@ impl Union {
                 Cleaned::Asleep(_) | Cleaned::Interrupted => return Ok(false),
             }
             drop(_alone);
-            pace.rest(rate, &|| false);
-            if !go_on(moved) {
+            if !pace.rest(rate, &mut || go_on(moved)) {
                 return Ok(false);
             }
         }

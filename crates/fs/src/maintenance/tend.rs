@@ -57,14 +57,19 @@ impl Pace {
         self.bytes += bytes;
     }
 
-    /// After a piece, and with no lock held that others wait for: rests as long as the rate wants.
-    pub fn rest(&mut self, rate: u64, stopped: &dyn Fn() -> bool) {
+    /// After a piece, and with no lock held that others wait for: rests as long as the rate wants. False where `go_on`, which is asked
+    /// before, now and then, and after it, said no.
+    pub fn rest(&mut self, rate: u64, go_on: &mut dyn FnMut() -> bool) -> bool {
         let millis = self.bytes.saturating_mul(1000).checked_div(rate).unwrap_or(0);
         let rest = LEAST.max(Duration::from_millis(millis).saturating_sub(self.began.elapsed()));
         let began = Instant::now();
-        while began.elapsed() < rest && !stopped() {
-            std::thread::sleep((rest - began.elapsed().min(rest)).min(GLANCE));
+        while go_on() {
+            match rest.saturating_sub(began.elapsed()) {
+                Duration::ZERO => return true,
+                left => std::thread::sleep(left.min(GLANCE)),
+            }
         }
+        false
     }
 }
 
@@ -79,7 +84,7 @@ impl Union {
         });
         match copied? {
             Copied::Made { .. } | Copied::Dropped { .. } => {
-                pace.rest(rate, stopped);
+                pace.rest(rate, &mut || !stopped());
                 return Ok(Piece::Done);
             }
             Copied::Nothing | Copied::NoRoom | Copied::Interrupted => {}
@@ -94,7 +99,7 @@ impl Union {
             !stopped()
         })?;
         drop(alone);
-        pace.rest(rate, stopped);
+        pace.rest(rate, &mut || !stopped());
         Ok(match cleaned {
             Cleaned::Freed { .. } => Piece::Done,
             // What was freed waits for a commit: without that there is nothing to wait for.
@@ -125,7 +130,7 @@ impl Union {
                 !stopped()
             })?;
             if moved.is_some() {
-                pace.rest(tasks.rate, stopped);
+                pace.rest(tasks.rate, &mut || !stopped());
                 return Ok(Piece::Done);
             }
             if !stopped() {
@@ -201,7 +206,7 @@ impl Union {
             self.scrub_alone(fs, sequence, slot)?
         };
         pace.add(scrubbed.bytes);
-        pace.rest(rate, stopped);
+        pace.rest(rate, &mut || !stopped());
         Ok(scrubbed)
     }
 
@@ -260,7 +265,9 @@ impl Union {
                     Ok(done) => {
                         moved += u64::from(done);
                         pace.add(u64::from(done) * ilfs::place::BLOCK);
-                        pace.rest(self.log().tasks(fs.session())?.rate, &|| false);
+                        if !pace.rest(self.log().tasks(fs.session())?.rate, &mut || go_on(moved)) {
+                            return Ok(moved);
+                        }
                     }
                     Err(ilfs::Error::NoSpace) => {
                         self.free(fs, true)?;

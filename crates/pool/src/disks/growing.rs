@@ -217,16 +217,20 @@ fn what_does_not_fit_elsewhere_stays() {
 #[test]
 fn who_is_interrupted_goes_on_or_cancels() {
     let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
-    // Who has the pool open does not go on with it so soon.
+    // Who has the pool open does not go on with it so soon: a segment of 4 MiB is moved in a minute.
+    const REST: Duration = Duration::from_secs(60);
     pool.ask_for(&|tasks| tasks.rate = 64 << 10).expect("there are disks");
+    let began = Instant::now();
     assert!(matches!(home.remove("second", HowToLeave::Leave { fewer: false }, 2), Ok(Left::Interrupted(_))));
     let all = mib + write(&pool, mib, 2);
     holds(&pool, all);
     assert_eq!(home.remove("second", HowToLeave::Cancel, 0), Ok(Left::Stays));
     assert_eq!(home.disks(), 2);
     assert!(matches!(home.remove("first", HowToLeave::Leave { fewer: false }, 2), Ok(Left::Interrupted(_))));
+    assert!(began.elapsed() < REST, "a rest is over for those who are interrupted");
     drop(pool);
     let pool = home.open();
+    pool.ask_for(&|tasks| tasks.rate = 0).expect("there are disks");
     assert_eq!(
         home.remove("first", HowToLeave::Leave { fewer: false }, u64::MAX),
         Ok(Left::Gone(vec![home.0.path().join("first")]))

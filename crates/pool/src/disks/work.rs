@@ -134,11 +134,12 @@ impl Pool {
         Ok(backing::of(self.fs.session()).map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
     }
 
-    /// Spreads what is there over all regions. `go_on` is told the bytes that are left, between segments; false if it said no.
+    /// Spreads what is there over all regions. `go_on` is told the bytes that are left, between segments and in rests; false if it said no.
     pub fn balance(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let union = self.with_log()?;
         loop {
-            if !go_on(union.log().unbalanced(self.fs.session())?) {
+            let left = union.log().unbalanced(self.fs.session())?;
+            if !go_on(left) {
                 return Ok(false);
             }
             let (rate, mut pace) = (union.log().tasks(self.fs.session())?.rate, Pace::default());
@@ -146,7 +147,9 @@ impl Pool {
                 pace.add(bytes);
                 true
             })?;
-            pace.rest(rate, &|| false);
+            if !pace.rest(rate, &mut || go_on(left)) {
+                return Ok(false);
+            }
             if moved.is_none() {
                 union.end_epoch_and_reclaim(self.fs.session())?;
                 return Ok(true);
