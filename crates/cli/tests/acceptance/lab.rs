@@ -14,15 +14,8 @@ use rustix::time::Timespec;
 
 use crate::Skip;
 
-/// Set in the process that runs in a mount namespace of its own.
-pub const NAMESPACE: &str = "CONQUEST_TEST_NAMESPACE";
-
 /// Runs the command that follows as a user without any rights.
 pub const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-
-pub fn in_own_namespace() -> bool {
-    std::env::var_os(NAMESPACE).is_some()
-}
 
 /// What this machine lacks for any test.
 pub fn what_is_missing() -> Option<String> {

@@ -38,17 +38,18 @@
 //! | [`frozen`] | a disk that does not answer while a mount ends, and a server that is killed or stopped then |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
+//! | [`runner`] | runs tests side by side, each in a process and a mount namespace of its own |
 //! | [`settings`] | what the environment sets: the seed of the run, and other numbers |
 //! | [`watchdog`] | an end for tests that hang |
 //!
-//! The tests need root and /dev/fuse, run one after another, in a mount namespace of their own. One that
+//! The tests need root and /dev/fuse. One that
 //! cannot run on this machine is counted as ignored, with the reason. Arguments: parts of test names.
 //!
 //! Those that boot machines, and those that take an hour, are part of a run only if they are named.
 //!
 //! Environment: `CONQUEST_SEED` (printed by each run), `CONQUEST_ROUNDS` (kill -9, default 20; cuts, 50),
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
-//! `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
+//! `CONQUEST_JOBS` (tests at a time), `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
 //! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`,
 //! `CONQUEST_LONG` (minutes of `long`, default 60), `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
 //! `CONQUEST_BOOTS` and `CONQUEST_STATES` (boots of the machine whose disk's writes are logged, default 2; states in
@@ -90,6 +91,7 @@ mod redundancy;
 mod regions;
 #[cfg(target_arch = "x86_64")]
 mod ring_errors;
+mod runner;
 mod settings;
 mod slow_disk;
 mod stopped;
@@ -97,9 +99,7 @@ mod suites;
 mod tree;
 mod watchdog;
 
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::process::ExitCode;
 
 /// Why a test cannot run here.
 pub struct Skip(pub String);
@@ -119,9 +119,12 @@ fn main() -> ExitCode {
     if args.first().is_some_and(|a| a == qemu::GUEST) {
         return qemu::guest_main(&args[1..]);
     }
+    let name = args.iter().skip_while(|a| *a != runner::ONE).nth(1);
     let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
-    let [machines, long, slow]: [&[Test]; 3] =
-        if filters.is_empty() { [&[]; 3] } else { [qemu::TESTS, long::TESTS, slow_disk::LONG] };
+    let [machines, long, slow, suites, builds]: [&[Test]; 5] = match filters.is_empty() {
+        true => [&[]; 5],
+        false => [qemu::TESTS, long::TESTS, slow_disk::LONG, suites::LONG, main_job::LONG],
+    };
     let all = [
         alone::TESTS,
         bad_input::TESTS,
@@ -162,72 +165,20 @@ fn main() -> ExitCode {
         machines,
         long,
         slow,
+        suites,
+        builds,
     ];
     let chosen: Vec<Test> = all
         .iter()
         .flat_map(|tests| tests.iter().copied())
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|f| name.contains(f.as_str())))
         .collect();
+    if let Some(name) = name {
+        return runner::one(&chosen, name);
+    }
     if args.iter().any(|a| a == "--list") {
         chosen.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    let missing = lab::what_is_missing();
-    match (missing, lab::in_own_namespace()) {
-        (None, false) => enter_namespace(),
-        (missing, _) => run(&chosen, missing),
-    }
-}
-
-/// Mounts made here are nobody else's business, and go with the last process.
-fn enter_namespace() -> ExitCode {
-    let this = std::env::current_exe().expect("the path of this program");
-    let status = Command::new("unshare")
-        .args(["--mount", "--propagation", "private"])
-        .arg(this)
-        .args(std::env::args().skip(1))
-        .env(lab::NAMESPACE, "1")
-        .status()
-        .expect("unshare of util-linux");
-    ExitCode::from(status.code().unwrap_or(1) as u8)
-}
-
-fn run(tests: &[Test], missing: Option<String>) -> ExitCode {
-    println!("\nrunning {} tests, CONQUEST_SEED={}", tests.len(), settings::seed());
-    let start = Instant::now();
-    let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
-    for (name, test) in tests {
-        let begun = Instant::now();
-        let outcome = match &missing {
-            Some(reason) => Ok(Err(Skip(reason.clone()))),
-            None => {
-                let _watch = watchdog::over(name);
-                catch_unwind(AssertUnwindSafe(test))
-            }
-        };
-        let seconds = begun.elapsed().as_secs_f64();
-        match outcome {
-            Ok(Ok(())) => {
-                passed += 1;
-                println!("test {name} ... ok ({seconds:.1} s)");
-            }
-            Ok(Err(Skip(reason))) => {
-                ignored += 1;
-                println!("test {name} ... ignored, {reason}");
-            }
-            Err(_) => {
-                failed.push(*name);
-                println!("test {name} ... FAILED ({seconds:.1} s)");
-            }
-        }
-    }
-    let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
-    failed.iter().for_each(|name| println!("failed: {name}"));
-    println!(
-        "\ntest result: {verdict}. {passed} passed; {} failed; {ignored} ignored; 0 measured; 0 filtered out; \
-         finished in {:.2}s\n",
-        failed.len(),
-        start.elapsed().as_secs_f64()
-    );
-    ExitCode::from(if failed.is_empty() { 0 } else { 101 })
+    runner::run(&chosen, lab::what_is_missing())
 }

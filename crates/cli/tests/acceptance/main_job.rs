@@ -12,10 +12,11 @@ use crate::{tree, Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
     ("main_job::a_large_tree_is_copied_and_survives_kill_9", large_tree),
-    ("main_job::a_rust_project_is_cloned_built_and_run", rust_project),
     ("main_job::git_commits_survive_kill_9", git),
     ("main_job::sqlite_loses_no_commit", sqlite),
 ];
+
+pub const LONG: &[Test] = &[("long::a_rust_project_is_cloned_built_and_run", rust_project)];
 
 const FILES: u64 = 20_000;
 const BYTES: u64 = 900 << 20;

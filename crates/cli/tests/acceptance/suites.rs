@@ -11,6 +11,8 @@ use crate::{Outcome, Skip, Test};
 pub const TESTS: &[Test] =
     &[("suites::pjdfstest_passes_and_skips_no_more_than_on_ext4", pjdfstest), ("suites::fsx_finds_nothing", fsx)];
 
+pub const LONG: &[Test] = &[("long::fsx_finds_nothing", fsx_for_long)];
+
 /// Where `./test` installs the suites.
 pub fn tool(name: &str) -> Result<PathBuf, Skip> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
@@ -79,8 +81,16 @@ fn read_verdicts(text: &str) -> Verdicts {
 }
 
 fn fsx() -> Outcome {
+    fsx_of(1, 20_000)
+}
+
+fn fsx_for_long() -> Outcome {
+    fsx_of(10, 60_000)
+}
+
+fn fsx_of(seeds: u64, ops: u64) -> Outcome {
     let suite = tool("fsx")?;
-    let (seeds, ops) = (number("CONQUEST_FSX_SEEDS", 3), number("CONQUEST_FSX_OPS", 60_000));
+    let (seeds, ops) = (number("CONQUEST_FSX_SEEDS", seeds), number("CONQUEST_FSX_OPS", ops));
     let lab = Lab::mounted("256M");
     let config = lab.path("fsx.toml");
     std::fs::write(&config, FSX_CONFIG).expect("a configuration");
