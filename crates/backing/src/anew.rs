@@ -1,16 +1,16 @@
-//! Making the copy anew from memory, after something of it has proved damaged or could not be written: memory is whole, and has all
-//! that the copy lacks.
+//! Making the backing anew from memory, after something of it has proved damaged or could not be written: memory is whole, and has all
+//! that the backing lacks.
 //!
-//! It is a commit that goes into an image instead of a log. No page and no record of the copy is read.
+//! It is a commit that goes into an image instead of a log. No page and no record of the backing is read.
 //!
 //! Ordered steps, by whoever may commit and checkpoint:
-//! 1. Every page that a copy holds is marked. (Else one that did not change since would be missing. Whoever dies leaves marks that are
+//! 1. Every page that a backing holds is marked. (Else one that did not change since would be missing. Whoever dies leaves marks that are
 //!    too many.) The logs' state says that one is being begun anew. (Else whoever comes after a death behind 4 would append to a log
 //!    that does not count; now he looks whether the image has gone ahead.)
 //!    Headers of logs that cannot be read are written as memory knows them. (Else nothing could be told of the logs in 4, nor any be
-//!    begun in 7. Without them there is no copy.)
+//!    begun in 7. Without them there is no backing.)
 //! 2. All that is marked goes to slots that the image does not use, until little is left, and that as everything stands still. There the
-//!    epoch ends. (The copy stays as it was: what of it can be read holds until 4.)
+//!    epoch ends. (The backing stays as it was: what of it can be read holds until 4.)
 //! 3. What participants have to write. (Before 4: else the image names what is not there.)
 //! 4. The image's header, as in [`image`](super::image). It says that the logs do not count. (Else recovery would take them for those of
 //!    another copy: they end before the image.) From here on all is durable.
@@ -46,7 +46,7 @@ impl Backing {
         self.write_headers_again(&state, commit, lineage)?;
         // 2 to 4.
         let anew = Anew { lineage, generation: newest_generation(&state) };
-        session.runtime().copy().hasten.fetch_max(commit, Ordering::SeqCst);
+        session.runtime().backing().hasten.fetch_max(commit, Ordering::SeqCst);
         let (epoch, at) = self.while_checkpointing(session, || self.write_image(session, anew, commit, pace, see))?;
         session.memory().step();
         // 5.
@@ -55,7 +55,7 @@ impl Backing {
         state.write(marks, self.id())?;
         session.memory().step();
         // 6.
-        session.runtime().copy().checkpointed.fetch_max(commit, Ordering::SeqCst);
+        session.runtime().backing().checkpointed.fetch_max(commit, Ordering::SeqCst);
         marks.clear_written()?;
         session.note_durable(epoch);
         session.memory().step();
@@ -100,7 +100,7 @@ impl Backing {
         Ok(())
     }
 
-    /// What tells the copy from others: one of the logs suffices, or what the memory remembers.
+    /// What tells the backing from others: one of the logs suffices, or what the memory remembers.
     fn lineage(&self, session: &Session) -> Result<u32> {
         let of = |n: usize| Log::began(&self.disks().logs[n], self.id()).map(|began| began.lineage);
         of(0).or_else(|_| of(1)).or_else(|_| session.memory().standing().map(|standing| standing.lineage))

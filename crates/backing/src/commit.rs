@@ -14,7 +14,7 @@
 //! 5. The marks are cleared, participants are told.
 //! 6. The number of commits done goes up, waiters wake.
 //!
-//! After a failure in 2 to 4 the copy is made anew from memory, which is whole: see [`anew`](super::anew). Where that fails too, or
+//! After a failure in 2 to 4 the backing is made anew from memory, which is whole: see [`anew`](super::anew). Where that fails too, or
 //! a participant did, it is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
 //! is known before anything leads to what was to be written, changes fail until a later commit has found room.
 
@@ -58,7 +58,7 @@ pub struct Ticket(u64);
 /// Both logs, by whoever leads.
 pub(crate) type Logs<'a> = &'a mut [Log<SharedDisk>; 2];
 
-/// A process's hold on the copy of its memory.
+/// A process's hold on the backing.
 pub struct Backing {
     disks: Disks,
     id: Identity,
@@ -81,13 +81,13 @@ impl session::Backing for Backing {
     /// Tells the runtime file, which is new, what this process found. What the image holds is left at nothing:
     /// nobody knows yet whether it is durable, see [`checkpoint_image`](Backing::checkpoint_image).
     fn enter(&self, memory: &Memory, rt: &Runtime) -> Result<()> {
-        let words = rt.copy();
+        let words = rt.backing();
         words.note_time(self.last().time, u64::MAX);
         rt.note_durable(self.durable.map_or_else(|| memory.load(memory.root(EPOCH_ROOT)), Ok)?);
         Ok(())
     }
 
-    /// After a commit, notes in the memory that the copy holds all of it.
+    /// After a commit, notes in the memory that the backing holds all of it.
     /// 1. The word. 2. The marks go, if they do. (A death in between leaves marks that mark nothing.)
     fn close(&self, session: &Session) -> Result<()> {
         self.wait(session)?;
@@ -106,14 +106,14 @@ impl session::Backing for Backing {
     }
 }
 
-/// The copy that a session works with.
+/// The backing that a session works with.
 #[inline(always)]
 pub fn of(session: &Session) -> Option<&Backing> {
     session.backing()
 }
 
 impl Backing {
-    /// Takes up a copy that was made, read back, or compared with the memory: what is marked is what it lacks.
+    /// Takes up a backing that was made, read back, or compared with the memory: what is marked is what it lacks.
     pub fn begin(disks: Disks, marks: &Marks, id: Identity, loaded: &Loaded) -> Result<Backing> {
         loaded.settle(&disks, id)?;
         loaded.state.write(marks, id)?;
@@ -121,14 +121,14 @@ impl Backing {
         Ok(Backing { durable, ..Backing::over(disks, id, loaded.state) })
     }
 
-    /// Goes on with a copy where the last process left it; `None` if the marks do not say where that was. Looks
+    /// Goes on with a backing where the last process left it; `None` if the marks do not say where that was. Looks
     /// whether the disks are the ones that the memory knows.
     pub fn resume(disks: Disks, marks: &Marks, id: Identity) -> Result<Option<Backing>> {
         let mut state = State::read(marks, id)?;
         for _ in 0..LOOKS {
             let Some(seen) = state else { break };
-            let copy = Backing::over(disks.clone(), id, seen);
-            let Err(e) = copy.check(&seen) else { return Ok(Some(copy)) };
+            let backing = Backing::over(disks.clone(), id, seen);
+            let Err(e) = backing.check(&seen) else { return Ok(Some(backing)) };
             // Others may have gone on in between: then it is no contradiction.
             state = State::read(marks, id)?;
             if state == Some(seen) {
@@ -148,7 +148,7 @@ impl Backing {
         self.last().time
     }
 
-    /// Bytes that the copy lacks, as these marks say.
+    /// Bytes that the backing lacks, as these marks say.
     pub fn marked(marks: &Marks) -> Result<u64> {
         Ok(marks.marked()? * log::LINE)
     }
@@ -165,7 +165,7 @@ impl Backing {
     }
 
     /// Keeps a commit that a process of this memory has written, and died before it had noted that: another memory that
-    /// was made of the copy meanwhile has found it, and may have promised it. With nobody else attached.
+    /// was made of the backing meanwhile has found it, and may have promised it. With nobody else attached.
     /// 1. It is made durable, and nothing begun is left behind it. (Else the next commit, which is written there, could be
     ///    there without it, or as what never ended would have been.)
     /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
@@ -190,18 +190,18 @@ impl Backing {
     }
 
     /// At most `rate` bytes in a second are written where nobody waits for it: by commits in time, and where changes
-    /// do not wait for the copy also by checkpointing. (Where they do a checkpoint that took its time would make them wait: for
+    /// do not wait for the backing also by checkpointing. (Where they do a checkpoint that took its time would make them wait: for
     /// room in the logs.)
     pub fn limited(self, rate: Option<u64>) -> Backing {
         Backing { rate, ..self }
     }
 
-    /// Whatever this process writes to the copy is written at full speed from now on.
+    /// Whatever this process writes to the backing is written at full speed from now on.
     pub fn hurry(&self) {
         self.hurried.store(true, Ordering::SeqCst);
     }
 
-    /// Is a change durable only when the copy holds it?
+    /// Is a change durable only when the backing holds it?
     pub fn awaited(self, awaited: bool) -> Backing {
         Backing { awaited, ..self }
     }
@@ -210,7 +210,7 @@ impl Backing {
         self.awaited
     }
 
-    /// The marks lie in this file, which goes when the memory is closed and the copy holds all of it: for a memory whose header can say
+    /// The marks lie in this file, which goes when the memory is closed and the backing holds all of it: for a memory whose header can say
     /// so.
     pub fn kept_while_open(self, marks: PathBuf) -> Backing {
         Backing { marks: Some(marks), ..self }
@@ -231,7 +231,7 @@ impl Backing {
         }
     }
 
-    /// Notes in a memory which copy it is used with from now on. With nobody else attached.
+    /// Notes in a memory which backing it is used with from now on. With nobody else attached.
     pub fn note_in(&self, memory: &Memory) -> Result<()> {
         let (lineage, last) = (super::lineage(&self.disks, self.id)?, self.last().commit);
         let before = memory.standing()?;
@@ -241,7 +241,7 @@ impl Backing {
 
     /// The commit that will hold everything that was done before.
     pub fn ticket(&self, session: &Session) -> Ticket {
-        let words = session.runtime().copy();
+        let words = session.runtime().backing();
         let ticket = Ticket(words.begun.load(Ordering::SeqCst) + 1);
         session.memory().step();
         words.wanted.fetch_add(1, Ordering::SeqCst);
@@ -256,7 +256,7 @@ impl Backing {
     /// Waits until a commit is done; leads it if nobody else does.
     pub fn wait_for(&self, session: &Session, Ticket(need): Ticket) -> Result<()> {
         assert_may_wait();
-        let words = session.runtime().copy();
+        let words = session.runtime().backing();
         loop {
             let (seen, done) = (words.bell.load(Ordering::SeqCst), words.done.load(Ordering::SeqCst));
             if done >= need {
@@ -278,7 +278,7 @@ impl Backing {
     /// writes, some several times: the last is right.
     pub(crate) fn lead_seen(&self, session: &Session, before: &mut dyn FnMut() -> Result<()>, see: Put) -> Result<i64> {
         assert_may_wait();
-        let words = session.runtime().copy();
+        let words = session.runtime().backing();
         loop {
             control::refuse_failed(&words)?;
             let seen = words.bell.load(Ordering::SeqCst);
@@ -293,7 +293,7 @@ impl Backing {
 
     /// Commits if the last commit's instant is at least `nanos` ago and nobody else does; true if it did.
     pub fn commit_if_due(&self, session: &Session, nanos: u64) -> Result<bool> {
-        let words = session.runtime().copy();
+        let words = session.runtime().backing();
         let due = || words.is_due(nanos);
         if !due() || control::refuse_failed(&words).is_err() {
             return Ok(false);
@@ -309,7 +309,7 @@ impl Backing {
 
     /// How long a commit takes, from the last ones.
     pub fn takes(&self, session: &Session) -> Duration {
-        Duration::from_nanos(session.runtime().copy().takes.load(Ordering::Relaxed))
+        Duration::from_nanos(session.runtime().backing().takes.load(Ordering::Relaxed))
     }
 
     /// Bytes that a commit now would hold.
@@ -324,7 +324,7 @@ impl Backing {
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
-        let (memory, words) = (session.memory(), session.runtime().copy());
+        let (memory, words) = (session.memory(), session.runtime().backing());
         // Only when it is ours: dropping a lead gives the role back, whoever has it.
         Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words, memory }))
     }
@@ -360,7 +360,7 @@ impl Backing {
     pub(crate) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let mut pages = session.memory().lock_by(&self.pages);
         *pages = None;
-        let word = session.runtime().copy().checkpointer;
+        let word = session.runtime().backing().checkpointer;
         while !session.take_role(word)? {
             session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING));
         }
@@ -394,7 +394,7 @@ impl Backing {
         let time = self
             .write_or_make_anew(session, logs, &mut pace, see)
             .inspect_err(|e| control::told(session.runtime(), e))?;
-        session.runtime().unfill_copy();
+        session.runtime().unfill_backing();
         step();
         words.note_time(time, start.elapsed().as_nanos() as u64);
         words.done.store(number, Ordering::SeqCst);
@@ -407,21 +407,21 @@ impl Backing {
         Ok(time)
     }
 
-    /// Steps 2 to 5, if need be by making the copy anew; the commit's time.
+    /// Steps 2 to 5, if need be by making the backing anew; the commit's time.
     fn write_or_make_anew(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
-        let (runtime, words) = (session.runtime(), session.runtime().copy());
+        let (runtime, words) = (session.runtime(), session.runtime().backing());
         if !words.is_damaged() {
             match self.write(session, logs, pace, see) {
                 Err(Error::DiskFull(what)) => return Err(Error::DiskFull(what)),
                 // If a participant failed everybody has been told already.
-                Err(e) if words.is_usable() => runtime.damage_copy(&e.to_string()),
+                Err(e) if words.is_usable() => runtime.damage_backing(&e.to_string()),
                 done => return done,
             }
         }
-        let (_, why) = runtime.copy_anew();
+        let (_, why) = runtime.backing_anew();
         self.make_anew(session, logs, pace, see).map_err(|e| {
             let why = why.unwrap_or_default();
-            Error::Unusable(format!("{why}, and the copy cannot be made anew from memory: {e}"))
+            Error::Unusable(format!("{why}, and the backing cannot be made anew from memory: {e}"))
         })
     }
 
@@ -431,7 +431,7 @@ impl Backing {
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
         logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
-        if session.runtime().copy_full() {
+        if session.runtime().backing_full() {
             // What was begun of a commit that found no room goes: the next one has its number.
             let end = state.logs[state.active].end;
             Log::settle(&self.disks.logs[state.active], self.id, end..end)?;
@@ -468,7 +468,7 @@ impl Backing {
                 break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
             };
             let logged = logs[state.active].used() - start;
-            session.runtime().copy().logged.fetch_add(logged, Ordering::Relaxed);
+            session.runtime().backing().logged.fetch_add(logged, Ordering::Relaxed);
             state.logs[state.active] = logs[state.active].position();
             state.durable = epoch + 1;
             session.memory().step();
@@ -489,7 +489,7 @@ impl Backing {
         pace: &mut RateLimit,
     ) -> Result<()> {
         let active = state.logs[state.active];
-        let checkpointed = session.runtime().copy().checkpointed.load(Ordering::SeqCst);
+        let checkpointed = session.runtime().backing().checkpointed.load(Ordering::SeqCst);
         let half = logs[state.active].used() > active.capacity / 2;
         match half && state.logs[1 - state.active].last.commit <= checkpointed {
             true => self.swap(session, logs, state, 0, pace),
@@ -537,7 +537,7 @@ impl Backing {
 
     /// Checkpoints the log that is not active, if the image lacks any of it and nobody else does; true if it did.
     pub fn checkpoint_if_due(&self, session: &Session) -> Result<bool> {
-        let words = session.runtime().copy();
+        let words = session.runtime().backing();
         let Some(state) = State::read(marks_of(session.memory())?, self.id)? else { return Ok(false) };
         let (sealed, last) = (1 - state.active, state.logs[1 - state.active].last);
         if control::refuse_failed(&words).is_err() {
@@ -556,9 +556,9 @@ impl Backing {
         self.mend_if_damaged(session)
     }
 
-    /// Has the copy made anew if something of it is damaged, and nobody commits; true if it was.
+    /// Has the backing made anew if something of it is damaged, and nobody commits; true if it was.
     pub fn mend_if_damaged(&self, session: &Session) -> Result<bool> {
-        let words = session.runtime().copy();
+        let words = session.runtime().backing();
         match self.lead(session)? {
             Some(mut lead) if words.is_damaged() => {
                 self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(())).map(|_| true)
@@ -576,7 +576,7 @@ impl Backing {
         last: log::Instant,
         pace: &mut RateLimit,
     ) -> Result<()> {
-        let words = session.runtime().copy();
+        let words = session.runtime().backing();
         while words.checkpointed.load(Ordering::SeqCst) < last.commit {
             if !self.try_checkpoint(session, log, last, pace)? {
                 if pace.is_lifted() {
@@ -602,7 +602,7 @@ impl Backing {
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(false),
         };
-        let words = session.runtime().copy();
+        let words = session.runtime().backing();
         if !session.take_role(words.checkpointer)? {
             return Ok(false);
         }
@@ -617,7 +617,7 @@ impl Backing {
             // Whoever commits may have room in the logs for long; who has not will say so.
             Err(Error::DiskFull(_)) => {}
             // The log is there still, and so is memory.
-            Err(e) => session.runtime().damage_copy(&e.to_string()),
+            Err(e) => session.runtime().damage_backing(&e.to_string()),
         }
         session.memory().step();
         drop(role);

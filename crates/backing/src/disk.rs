@@ -1,4 +1,4 @@
-//! Where the copy lies: what a log and an image need of it, and reading what it has twice.
+//! Where the backing lies: what a log and an image need of it, and reading what it has twice.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Import: a memory from its copy alone, after the memory was lost, or on another machine.
+//! Import: a memory from its backing alone, after the memory was lost, or on another machine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use pram::medium::{Medium, MediumKind};
 use pram::mem::Mapping;
 use pram::memory::{self, Memory, HEADERS};
 
-/// Makes a memory file for `medium` at `path`; what is there makes way when all of the copy has proved right.
+/// Makes a memory file for `medium` at `path`; what is there makes way when all of the backing has proved right.
 /// Returns the instant that it is of.
 pub fn file(
     disks: &Disks,
@@ -37,7 +37,7 @@ pub fn file(
     Ok(as_of)
 }
 
-/// Fills `file`, which is empty, with the memory of a copy, and maps that for this process alone: to look at it.
+/// Fills `file`, which is empty, with the memory of a backing, and maps that for this process alone: to look at it.
 pub fn look(disks: &Disks, id: Identity, medium: MediumKind, file: &File) -> Result<Mapping> {
     let failed = |e: std::io::Error| Error::Host {
         what: "making a memory to look at".into(),
@@ -55,7 +55,7 @@ pub fn look(disks: &Disks, id: Identity, medium: MediumKind, file: &File) -> Res
     Ok(map)
 }
 
-/// Fails if the copy has gone on since: whoever had the pool open meanwhile would lose what was promised.
+/// Fails if the backing has gone on since: whoever had the pool open meanwhile would lose what was promised.
 fn refuse_older(disks: &Disks, id: Identity, as_of: &Instant) -> Result<()> {
     let (_, image) = Image::peek(&disks.image)?;
     if replay(disks, id, image, &mut |_, _| Ok(()))?.as_of.commit != as_of.commit {
@@ -64,7 +64,7 @@ fn refuse_older(disks: &Disks, id: Identity, as_of: &Instant) -> Result<()> {
     Ok(())
 }
 
-/// Makes a memory in `map`, of a device that no other can replace. All of the copy is read once before anything is
+/// Makes a memory in `map`, of a device that no other can replace. All of the backing is read once before anything is
 /// overwritten. Interrupted, it leaves a memory that is refused, and can be repeated:
 /// 1. The old header goes. 2. All but the header. 3. The header.
 pub fn device(
@@ -146,7 +146,7 @@ impl Head {
 
 fn refuse_empty(as_of: &Instant) -> Result<()> {
     match as_of.commit {
-        0 => Err(Error::Unusable("the copy holds nothing: the first commit to it has not ended".into())),
+        0 => Err(Error::Unusable("the backing holds nothing: the first commit to it has not ended".into())),
         _ => Ok(()),
     }
 }

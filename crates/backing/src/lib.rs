@@ -1,17 +1,17 @@
-//! The copy of a memory on disk: an image as of some commit, and two redo logs with the commits since.
+//! The backing of a memory on disk: an image as of some commit, and two redo logs with the commits since.
 //!
 //! | part | responsibility |
 //! | --- | --- |
-//! | this | making a copy, reading it back, comparing memory with it |
+//! | this | making a backing, reading it back, comparing memory with it |
 //! | [`commit`] | one commit for all who wait; when the other log takes over |
-//! | [`anew`] | making the copy anew from memory, where something of it is damaged |
+//! | [`anew`] | making the backing anew from memory, where something of it is damaged |
 //! | [`rounds`] | what has changed, handed out while operations go on, as of one instant |
 //! | [`disk`] | where it lies |
 //! | [`log`] | the redo log: changed lines, commit by commit |
 //! | [`image`] | the incremental image: the pages of a memory as of one commit |
 //! | [`checkpoint`] | what a log holds goes into the image |
 //! | [`rate`] | how fast what nobody waits for is written |
-//! | [`import`] | a memory from its copy alone |
+//! | [`import`] | a memory from its backing alone |
 //! | [`state`] | how far the logs have come, for the next process |
 //! | [`readahead`] | reading much of a disk in order, several reads under way |
 //! | [`scrub`] | comparing the copies, and putting right what one has wrong |
@@ -19,13 +19,13 @@
 //! | [`save`] | the memory as one file, the image, and back |
 //! | [`aligned`] | buffers for reading and writing past the host's page cache |
 //!
-//! On `logged` the copy is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
+//! On `logged` the backing is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
 //! RAM leaves. Commits go to one log, the *active* one. When it is half full and the image holds all of the
 //! other, the other is begun anew and takes over; what the first holds is checkpointed into the image meanwhile.
 //! Neither operations nor commits wait for that, unless the second log runs full first.
 //!
 //! Recovery reads the image, then the commits that follow it, unless the image's header says that the logs do not count. A gap between
-//! image and logs, between the logs, or inside a log is an error. Recovery writes nothing to the copy, and nobody uses the new memory,
+//! image and logs, between the logs, or inside a log is an error. Recovery writes nothing to the backing, and nobody uses the new memory,
 //! before all has been read.
 
 pub mod aligned;
@@ -103,7 +103,7 @@ impl Disk for SharedDisk {
     }
 }
 
-/// Where a copy lies.
+/// Where a backing lies.
 #[derive(Clone)]
 pub struct Disks {
     pub image: SharedDisk,
@@ -116,7 +116,7 @@ pub fn log_bytes(size: u64) -> u64 {
     (size / 16).clamp(8 << 20, 128 << 20) >> 20 << 20
 }
 
-/// A copy that has been made or read back.
+/// A backing that has been made or read back.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The instant that it is of.
@@ -132,23 +132,23 @@ pub struct Loaded {
 
 impl Loaded {
     /// Makes all of it durable: who wrote it may have died before it was. What the other log holds was when this one was
-    /// begun, and what the image holds when its header was; but a copy that somebody has put back from elsewhere may be in
+    /// begun, and what the image holds when its header was; but a backing that somebody has put back from elsewhere may be in
     /// the host's memory alone, all of it.
     fn settle(&self, disks: &Disks, id: Identity) -> Result<()> {
         let active = self.state.active;
-        // Before anything is written: an old copy would get headers that say that it is none.
+        // Before anything is written: an old backing would get headers that say that it is none.
         vote::put_away_old(disks, id, self.acknowledged)?;
         // What was being written when the power went may be in one copy and not in the other: what was found counts, in both.
         Image::settle_copies(&disks.image)?;
         Log::settle_copies(&disks.logs[1 - active], id)?;
         for disk in [&disks.image, &disks.logs[1 - active]] {
-            disk.flush().map_err(|e| Error::of_io("flushing the copy", &e))?;
+            disk.flush().map_err(|e| Error::of_io("flushing the backing", &e))?;
         }
         Log::settle(&disks.logs[active], id, self.found.clone())
     }
 }
 
-/// Makes an empty copy, of a memory of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
+/// Makes an empty backing, of a memory of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
 pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     let (start, lineage) = (Instant::default(), log::new_lineage()?);
     Image::create(disks.image.clone(), id, start)?;
@@ -165,12 +165,12 @@ pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     })
 }
 
-/// The memory that a copy is of.
+/// The memory that a backing is of.
 pub fn identify(disks: &Disks) -> Result<Identity> {
     Ok(Image::peek(&disks.image)?.0)
 }
 
-/// Reads a copy back: `put(offset, bytes)` in order gives the memory, from zeros, when all has proved right.
+/// Reads a backing back: `put(offset, bytes)` in order gives the memory, from zeros, when all has proved right.
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Image::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
@@ -246,7 +246,7 @@ fn holds_all(disks: &Disks, id: Identity) -> Result<bool> {
 fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     let [first, second] = [Log::began(&disks.logs[0], id)?, Log::began(&disks.logs[1], id)?];
     if first.lineage != second.lineage {
-        return Err(Error::Unusable("the logs are of two copies; put the right ones back".into()));
+        return Err(Error::Unusable("the logs are of two backings; put the right ones back".into()));
     }
     match second.generation.wrapping_sub(first.generation) {
         // Before the first turn they differ in what they hold alone: the second one nothing, ever.
@@ -264,8 +264,8 @@ fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     }
 }
 
-/// The copy, if the memory was closed when that held all of it; `None` if the memory has gone on since, and the copy is
-/// the one that it was used with. Any other is an error, and so is a copy that has gone on: then the memory is an old one,
+/// The backing, if the memory was closed when that held all of it; `None` if the memory has gone on since, and the backing is
+/// the one that it was used with. Any other is an error, and so is a backing that has gone on: then the memory is an old one,
 /// and what it lacks would be lost.
 pub fn clean(disks: &Disks, id: Identity, memory: &Memory) -> Result<Option<Loaded>> {
     let (_, image) = Image::peek(&disks.image)?;
@@ -277,14 +277,14 @@ pub fn clean(disks: &Disks, id: Identity, memory: &Memory) -> Result<Option<Load
     }
     if standing.lineage != lineage(disks, id)? {
         return Err(Error::Unusable(
-            "it is another copy than the one that the memory was used with last, and nothing tells which of the two is \
-             newer: `conquest import --force` goes on with the copy, and loses the memory"
+            "it is another backing than the one that the memory was used with last, and nothing tells which of the two is \
+             newer: `conquest import --force` goes on with the backing, and loses the memory"
                 .into(),
         ));
     }
     if as_of.commit > standing.begun.max(standing.closed) {
         return Err(Error::Outdated(format!(
-            "the memory was used with commit {} at last, but the copy has gone on to commit {}, as of {} ns after the \
+            "the memory was used with commit {} at last, but the backing has gone on to commit {}, as of {} ns after the \
              epoch",
             standing.begun.max(standing.closed),
             as_of.commit,
@@ -295,27 +295,27 @@ pub fn clean(disks: &Disks, id: Identity, memory: &Memory) -> Result<Option<Load
     Ok(((as_of.commit, tail) == (standing.closed, standing.tail)).then_some(loaded))
 }
 
-/// What tells this copy from all others.
+/// What tells this backing from all others.
 pub fn lineage(disks: &Disks, id: Identity) -> Result<u32> {
     Ok(Log::began(&disks.logs[0], id)?.lineage)
 }
 
-/// Notes in a memory that has just been formatted that it is of no copy: put back later, it is an old one.
+/// Notes in a memory that has just been formatted that it is of no backing: put back later, it is an old one.
 pub fn note_new(memory: &Memory) -> Result<()> {
     memory.note_standing(Standing { lineage: log::new_lineage()?, ..Standing::default() })
 }
 
-/// Notes in a memory that has been made from a copy how it stands to that. What the copy has there is of an earlier time.
+/// Notes in a memory that has been made from a backing how it stands to that. What the backing has there is of an earlier time.
 pub fn note_made(disks: &Disks, id: Identity, map: &Mapping, as_of: Instant) -> Result<()> {
     memory::note_made(map, lineage(disks, id)?, as_of.commit)
 }
 
-/// Did the copy hold all of the memory when that was closed?
+/// Did the backing hold all of the memory when that was closed?
 pub fn was_closed(memory: &Memory) -> Result<bool> {
     Ok(memory.standing()?.closed != 0)
 }
 
-/// Marks every page of `memory` that is not as the copy has it: after marks were lost, or the memory was made
+/// Marks every page of `memory` that is not as the backing has it: after marks were lost, or the memory was made
 /// from something else. The image is brought up to date for that. With nobody else at work.
 pub fn compare(disks: &Disks, id: Identity, memory: &Memory, marks: &Marks) -> Result<Loaded> {
     let mut pages = Image::open(disks.image.clone(), Some(id))?;

@@ -1,4 +1,4 @@
-//! How fast the copy is written where nobody waits for it: a token bucket for all processes of a pool.
+//! How fast the backing is written where nobody waits for it: a token bucket for all processes of a pool.
 //!
 //! The bucket is one word, the instant until which what was written is paid for. Whoever writes a piece moves it on by
 //! what the piece costs at the rate, and sleeps until it was before; a commit and a checkpoint at the same time share it. A

@@ -81,7 +81,7 @@ impl Backing {
 
     fn compare(&self, session: &Session, mend: bool, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
         assert_may_wait();
-        control::refuse_failed(&session.runtime().copy())?;
+        control::refuse_failed(&session.runtime().backing())?;
         let mut all = Compared::default();
         self.compare_image(session, mend, &mut all, go_on)?;
         for n in 0..2 {
@@ -112,7 +112,7 @@ impl Backing {
                     if mend {
                         // Without a header there is nothing to make it anew in.
                         Image::peek(disk)?;
-                        session.runtime().damage_copy(&e.to_string());
+                        session.runtime().damage_backing(&e.to_string());
                     }
                     all.odd.push(Odd { part: 0, at: HEADERS, copy: None, mended: mend });
                     return Ok(());
@@ -204,9 +204,7 @@ impl Backing {
                 Err(_) => HEADERS.start,
             };
             if mend {
-                session
-                    .runtime()
-                    .damage_copy(&format!("log {n} of the copy of the pool's memory is damaged at byte {end}"));
+                session.runtime().damage_backing(&format!("log {n} of the pool's backing is damaged at byte {end}"));
             }
             all.odd.push(Odd { part: n + 1, at: end..end + SECTOR, copy: None, mended: mend });
             Ok(())
@@ -221,10 +219,10 @@ fn has_end(session: &Session, at: Option<Position>, records: &Inventory) -> bool
 
 /// Has the image all that a log holds that has come so far? Also where memory does not know how far.
 fn is_spent(session: &Session, at: Option<Position>) -> bool {
-    let checkpointed = session.runtime().copy().checkpointed.load(Ordering::SeqCst);
+    let checkpointed = session.runtime().backing().checkpointed.load(Ordering::SeqCst);
     at.is_none_or(|at| at.last.commit <= checkpointed || at.tail == 0)
 }
 
 fn flush(disk: &SharedDisk) -> Result<()> {
-    disk.flush().map_err(|e| Error::of_io("flushing the copy", &e))
+    disk.flush().map_err(|e| Error::of_io("flushing the backing", &e))
 }

@@ -31,7 +31,7 @@ pub fn format_compressing(dir: &Path, bytes: u64) -> Result<(), Error> {
 /// The same with a running copy in the directory `copy`.
 pub fn format_copied(dir: &Path, bytes: u64, copy: &Path, every: CommitInterval) -> Result<(), Error> {
     let how = FormatOptions::on(MediumKind::Battery, bytes);
-    format_as(dir, FormatOptions { copy: Some(copy.into()), commit_interval: Some(every), ..how })
+    format_as(dir, FormatOptions { backing: Some(copy.into()), commit_interval: Some(every), ..how })
 }
 
 fn format_as(dir: &Path, how: FormatOptions) -> Result<(), Error> {

@@ -119,7 +119,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// What is said of the disks of a pool that was made from an image or from its copy, a line each.
+/// What is said of the disks of a pool that was made from an image or from its backing, a line each.
 pub fn kept(pool: &Path) -> Result<String> {
     let (_, found) = Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))?;
     Ok(found.iter().map(|disk| format!("\nIts disk is {}", describe(disk))).collect())
@@ -137,7 +137,7 @@ pub fn describe_segments(s: &SegmentStatus) -> String {
     };
     let kept = match s.kept {
         0 => String::new(),
-        kept => format!(", {kept} for the copy of the memory"),
+        kept => format!(", {kept} for the backing"),
     };
     format!(
         "{} of {}{promised}; {} of {} segments of {} in use, {} free{freed}{kept}",

@@ -1,4 +1,4 @@
-//! Opening a pool to save or to mend it: to save it its memory alone, where the copy on disk is not to be had. Memory that was made
+//! Opening a pool to save or to mend it: to save it its memory alone, where the backing is not to be had. Memory that was made
 //! for that goes with it.
 
 use std::io::Write;
@@ -16,7 +16,7 @@ pub struct Inspected {
     _loaded: Loaded,
 }
 
-/// A pool whose memory was made from its copy, if any; dropped, it gives that back.
+/// A pool whose memory was made from its backing, if any; dropped, it gives that back.
 struct Loaded(Option<PathBuf>);
 
 /// Opens it.

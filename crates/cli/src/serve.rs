@@ -55,18 +55,18 @@ fn commit(request: &Request, opened: &Pool) -> Result<()> {
     opened.sync().map_err(|e| Failure::new(lacking(request, opened, &e)))
 }
 
-/// That the copy lacks something, and what becomes of that.
+/// That the backing lacks something, and what becomes of that.
 fn lacking(request: &Request, opened: &Pool, e: &conquest_fs::Error) -> String {
-    let (pool, copy) = (request.pool.display(), opened.copy_dir().unwrap_or_else(|| request.pool.clone()));
-    let (copy, save) = (copy.display(), format!("keep them with `conquest save {pool} FILE`"));
+    let (pool, backing) = (request.pool.display(), opened.backing_dir().unwrap_or_else(|| request.pool.clone()));
+    let (backing, save) = (backing.display(), format!("keep them with `conquest save {pool} FILE`"));
     match opened.medium() {
         MediumKind::Logged => format!(
-            "the pool's memory holds changes that its copy on disk in {copy} lacks: {e}. It holds them until the machine \
+            "the pool's memory holds changes that its backing in {backing} lacks: {e}. It holds them until the machine \
              stops: mount the pool again when the disk is in order, or {save}"
         ),
         MediumKind::Battery | MediumKind::Dax => format!(
-            "the pool's persistent RAM holds changes that its copy in {copy} lacks: {e}. Nothing is lost while it is \
-             there: mount the pool again when {copy} is in order, or {save}"
+            "the pool's persistent RAM holds changes that its backing in {backing} lacks: {e}. Nothing is lost while it is \
+             there: mount the pool again when {backing} is in order, or {save}"
         ),
     }
 }

@@ -46,7 +46,7 @@ pub enum Error {
     /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
     #[error("{0}")]
     Pool(String),
-    /// The pool's memory is older than its copy on disk; the text says what to do.
+    /// The pool's memory is older than its backing; the text says what to do.
     #[error("{0}")]
     Outdated(String),
     /// A mount was asked for, and process `pid` serves one already, of which this was the first place.

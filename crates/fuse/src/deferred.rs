@@ -100,7 +100,8 @@ mod tests {
     #[test]
     fn who_waits_is_answered_whatever_panics() {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::on(conquest::MediumKind::Battery, 8 << 20) };
+        let how =
+            FormatOptions { backing: Some(".".into()), ..FormatOptions::on(conquest::MediumKind::Battery, 8 << 20) };
         Pool::format(dir.path(), &how).unwrap();
         let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
         let ticket = backing::of(pool.session()).unwrap().ticket(pool.session());

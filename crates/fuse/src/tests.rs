@@ -297,7 +297,7 @@ fn who_waits_for_room_does_not_keep_it_from_coming() {
 fn a_mount_that_cannot_start_keeps_nothing() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let at = dir.path().join("pool");
-    let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::on(conquest::MediumKind::Battery, 8 << 20) };
+    let how = FormatOptions { backing: Some(".".into()), ..FormatOptions::on(conquest::MediumKind::Battery, 8 << 20) };
     Pool::format(&at, &how).unwrap();
     let pool = Arc::new(Pool::open(&at, &OpenOptions::default()).unwrap());
     let (kernel, device) = Kernel::new();

@@ -1,4 +1,4 @@
-//! Segments that are kept for the copy of the persistent RAM: no content goes there, and nothing here touches what is in them.
+//! Segments that are kept for the backing of the persistent RAM: no content goes there, and nothing here touches what is in them.
 //!
 //! Which they are the notes of regions tell ([`exraid::duplex`]), which whoever has only the disks finds; the table follows.
 //! A slot is kept before a note names it, and is free only when none does any more. What lies between, after a crash, is given
@@ -146,8 +146,8 @@ impl Log {
         self.change(session, |change| change.discarded(slot, false, discarding.by()))
     }
 
-    /// Regions that take content and are there, the one with most room first: where a copy of the memory could lie.
-    pub fn homes_for_copy(&self, session: &Session, without: &[u32]) -> Result<Vec<Arc<dyn Region>>> {
+    /// Regions that take content and are there, the one with most room first: where a backing could lie.
+    pub fn homes_for_backing(&self, session: &Session, without: &[u32]) -> Result<Vec<Arc<dyn Region>>> {
         self.refresh(session)?;
         let (areas, table) = (self.areas(), self.at.table(session.memory()));
         let mut homes = Vec::new();
@@ -199,7 +199,7 @@ impl Log {
         Ok(self.kept_in(session, &area)?.len() as u64)
     }
 
-    /// Segments that are kept for the copy of the memory, in all regions.
+    /// Segments that are kept for the backing, in all regions.
     pub fn kept_segments(&self, session: &Session) -> Result<u64> {
         let areas = self.areas();
         areas.list.iter().map(|area| Ok(self.kept_in(session, area)?.len() as u64)).sum()

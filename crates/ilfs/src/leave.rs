@@ -5,7 +5,7 @@
 //! | --- | --- | --- |
 //! | 1 | what is in the region has to fit into the others, with all its copies in different domains; it takes no more content | moving ends in a log that is full, or with fewer copies than there were |
 //! | 2 | its segments are cleaned, whatever is to be gained ([`Log::clean`]); each is verified, written elsewhere and durable before it is given up. Of a segment that has a copy elsewhere only the one here goes, after another was made ([`Log::copy_next`]). Where copies are given up, as was allowed, that is last | what finds no room has lost copies for nothing |
-//! | 3 | the commits that freed them are durable | a copy of the memory leads to a region that is gone |
+//! | 3 | the commits that freed them are durable | a backing leads to a region that is gone |
 //! | 4 | the table has no such region any more | |
 //!
 //! Who is interrupted after step 1 goes on, or has the region take content again: nothing is lost either way.

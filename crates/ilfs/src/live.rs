@@ -133,7 +133,7 @@ impl Log {
         Ok(held)
     }
 
-    /// Bytes of a segment that may be read again. A copy of the memory may name one that waits for a commit.
+    /// Bytes of a segment that may be read again. A backing may name one that waits for a commit.
     fn written_in(&self, segment: &Segment) -> u64 {
         match segment.state {
             state if state.is_used() => u64::from(segment.used) * BLOCK,

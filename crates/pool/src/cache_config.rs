@@ -28,7 +28,7 @@ struct Raw {
     /// Seconds after which what is dirty is written in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     age: Option<u64>,
-    /// Dirty bytes at which writing begins where somebody waits for commits to a copy.
+    /// Dirty bytes at which writing begins where somebody waits for commits to a backing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     behind: Option<u64>,
     /// Bytes of a segment. Counts when the log is made.

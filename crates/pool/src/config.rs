@@ -33,22 +33,22 @@ pub struct Config {
     /// is shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvram: Option<PathBuf>,
-    /// On `battery` and `dax`: the directory of the running copy, relative to the pool directory or absolute. None: no copy.
-    /// On `logged` the copy is in the pool directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copy: Option<PathBuf>,
-    /// The copy lies in regions of the pool, in two that fail apart where there are two.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub copy_in_regions: bool,
-    /// The copy is a mirror: what returned is in it.
+    /// On `battery` and `dax`: the directory of the backing, relative to the pool directory or absolute. None: no backing.
+    /// On `logged` the backing is in the pool directory.
+    #[serde(default, alias = "copy", skip_serializing_if = "Option::is_none")]
+    pub backing: Option<PathBuf>,
+    /// The backing lies in regions of the pool, in two that fail apart where there are two.
+    #[serde(default, alias = "copy_in_regions", skip_serializing_if = "std::ops::Not::not")]
+    pub backing_in_regions: bool,
+    /// The backing is a mirror: what returned is in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mirror: bool,
-    /// Seconds after which what has changed goes to the copy on disk.
+    /// Seconds after which what has changed goes to the backing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_interval: Option<CommitInterval>,
     /// Bytes in a second that go there at most where nobody waits for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copy_rate: Option<Rate>,
+    #[serde(default, alias = "copy_rate", skip_serializing_if = "Option::is_none")]
+    pub backing_rate: Option<Rate>,
     /// Bytes beyond which a file's content goes to disk, where nothing else is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Threshold>,
@@ -139,7 +139,7 @@ impl From<CommitInterval> for Duration {
     }
 }
 
-/// Bytes in a second that go to the copy on disk where nobody waits for it, between [`MIN`](Rate::MIN) and
+/// Bytes in a second that go to the backing where nobody waits for it, between [`MIN`](Rate::MIN) and
 /// [`MAX`](Rate::MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
@@ -208,11 +208,11 @@ impl Config {
             uuid,
             medium,
             nvram: in_pool(DEFAULT_NVRAM),
-            copy: in_pool("."),
-            copy_in_regions: false,
+            backing: in_pool("."),
+            backing_in_regions: false,
             mirror: false,
             commit_interval: None,
-            copy_rate: None,
+            backing_rate: None,
             threshold: None,
             cache: CacheConfig::default(),
             domains: BTreeMap::new(),
@@ -257,14 +257,14 @@ impl Config {
         Ok(Some(config))
     }
 
-    /// Fails unless the region, the directory of the copy and the disks of the pool in `dir` are ours, as far as they are there.
+    /// Fails unless the region, the directory of the backing and the disks of the pool in `dir` are ours, as far as they are there.
     pub fn refuse_foreign_media(&self, dir: &Path) -> Result<()> {
         if self.medium != MediumKind::Logged {
             owner::refuse_foreign_file(&self.nvram_path(dir))?;
         }
-        if let Some(copy) = self.copy_dir(dir) {
-            owner::refuse_foreign_dir(&copy)?;
-            paths::copy_files(&copy).iter().try_for_each(|file| owner::refuse_foreign_file(file))?;
+        if let Some(backing) = self.backing_dir(dir) {
+            owner::refuse_foreign_dir(&backing)?;
+            paths::backing_files(&backing).iter().try_for_each(|file| owner::refuse_foreign_file(file))?;
         }
         Ok(self.disks.iter().try_for_each(|disk| owner::refuse_foreign_file(&disk.at(dir)))?)
     }
@@ -311,16 +311,16 @@ impl Config {
         }
     }
 
-    /// Where the copy on disk lies, if there is one in a directory; on `logged` also where the file is that tells of one in regions.
-    pub fn copy_dir(&self, dir: &Path) -> Option<PathBuf> {
+    /// Where the backing lies, if there is one in a directory; on `logged` also where the file is that tells of one in regions.
+    pub fn backing_dir(&self, dir: &Path) -> Option<PathBuf> {
         match self.medium {
             MediumKind::Logged => Some(dir.into()),
-            _ if self.copy_in_regions => None,
-            _ => self.copy.as_ref().map(|copy| dir.join(copy)),
+            _ if self.backing_in_regions => None,
+            _ => self.backing.as_ref().map(|backing| dir.join(backing)),
         }
     }
 
-    /// How long a change may wait until it goes to the copy on disk.
+    /// How long a change may wait until it goes to the backing.
     pub fn interval(&self) -> CommitInterval {
         self.commit_interval.unwrap_or(match self.medium {
             MediumKind::Logged => CommitInterval(5.0),
@@ -355,7 +355,7 @@ impl Config {
 }
 
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    let dir = path.parent().filter(|dir| paths::has_copy_files(dir)).map(Path::display);
+    let dir = path.parent().filter(|dir| paths::has_backing_files(dir)).map(Path::display);
     let or = dir.map(|dir| {
         format!(
             "; or, on `logged`, keep what its memory holds with `conquest save {dir} FILE`, move {} away, and make it \
@@ -365,4 +365,24 @@ fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
     });
     let or = or.unwrap_or_default();
     Error::Pool(format!("{} is damaged: {why}; mend it by hand or restore the pool from an image{or}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the keys of the backing were called.
+    #[test]
+    fn older_names_of_keys_are_read_and_newer_ones_written() {
+        let old =
+            "version = 1\nuuid = \"00000000-0000-0000-0000-000000000000\"\nmedium = \"battery\"\ncopy = \"there\"\n\
+                   copy_in_regions = true\ncopy_rate = 65536\n";
+        let config: Config = toml::from_str(old).expect("it is read");
+        assert_eq!((config.backing.as_deref(), config.backing_in_regions), (Some(Path::new("there")), true));
+        assert_eq!(config.backing_rate.map(u64::from), Some(65536));
+        let new = toml::to_string(&config).expect("it is written");
+        for key in ["backing =", "backing_in_regions =", "backing_rate ="] {
+            assert!(new.contains(key) && !new.contains("copy"), "{new}");
+        }
+    }
 }

@@ -12,9 +12,9 @@
 //! | [`medium`] | what keeps the persistent RAM |
 //! | [`paths`] | what the files of a pool are called and where they lie |
 //! | [`memory`] | the memory: a file, a DAX device, shared memory |
-//! | [`rescue`] | memory that has lost its copy, its name or its pool |
+//! | [`rescue`] | memory that has lost its backing, its name or its pool |
 //! | [`disks`] | the disks, for content that is not in memory |
-//! | [`copy`] | the copy on a disk: of a pool on ordinary RAM, and the running one of others |
+//! | [`backing`] | what keeps the memory's content on disk: where the backing lies, taking it up, checking it |
 //! | [`look`] | opening a pool to look at it, which changes nothing |
 //! | [`make`] | making a pool: format, restore, import, and the atomic swap |
 //! | [`maintenance`] | background work: deaths, sweeping, commits in time, checkpoints |
@@ -25,14 +25,14 @@
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`uuid`] | UUIDs |
 //!
-//! Who uses whom: this → `open` → `make` → `copy` → `disks` → `rescue` → `memory`, and all of them `config`, `medium` and `paths`.
+//! Who uses whom: this → `open` → `make` → `backing` → `disks` → `rescue` → `memory`, and all of them `config`, `medium` and `paths`.
 
 #![forbid(unsafe_code)]
 
+mod backing;
 mod cache_config;
 mod compression_config;
 pub mod config;
-mod copy;
 mod disks;
 mod look;
 mod maintenance;
@@ -57,8 +57,8 @@ use std::sync::Arc;
 use exraid::duplex::Duplex;
 use pram::session::Exclusive;
 
+use self::backing::{logged, regions, room, tend};
 use config::Config;
-use copy::{logged, regions, room, tend};
 use disks::Disks;
 use maintenance::Threads;
 use make::lost::Ask;
@@ -97,9 +97,9 @@ pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
 pub use save::{HowToSave, Saved};
-pub use scrub::{CheckedCopy, Scrub};
+pub use scrub::{CheckedBacking, Scrub};
 pub use status::{
-    CacheStatus, CompressionStatus, CopyRegion, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status,
+    BackingRegion, BackingStatus, CacheStatus, CompressionStatus, HeapStatus, HitStatus, SessionStatus, Status,
 };
 
 /// The examples of `docs/SEMANTICS.md`, run as tests.
@@ -133,14 +133,14 @@ pub struct Pool {
     threads: Threads,
     fs: Arc<Fs>,
     disks: Disks,
-    /// Where the copy of the memory lies, if in regions.
+    /// Where the backing lies, if in regions.
     duplex: Option<Arc<Duplex>>,
-    /// Whatever it is asked, each change waits for the copy.
+    /// Whatever it is asked, each change waits for the backing.
     mirrored: bool,
     dir: PathBuf,
     config: Config,
-    /// Of a pool that is looked at alone: how its copy stands; and nobody comes to it meanwhile.
-    found: Option<look::CopyFound>,
+    /// Of a pool that is looked at alone: how its backing stands; and nobody comes to it meanwhile.
+    found: Option<look::BackingFound>,
     _held: Option<Exclusive>,
 }
 
@@ -168,7 +168,7 @@ impl Pool {
         let config = read_config(dir)?;
         let parts: &[&str] = match config.medium {
             MediumKind::Logged => &["region", "marks"],
-            _ if config.copy.is_some() => &["marks"],
+            _ if config.backing.is_some() => &["marks"],
             _ => return Ok(Vec::new()),
         };
         let lock = config.lock_path(dir);
@@ -197,8 +197,8 @@ impl Pool {
         locks::are_held(&load(dir)?.lock_path(dir))
     }
 
-    /// The copy of the memory lies in none of these regions from now on, if it lies in regions.
-    fn move_copy_away(&self, numbers: &[u32]) -> Result<()> {
+    /// The backing lies in none of these regions from now on, if it lies in regions.
+    fn move_backing_away(&self, numbers: &[u32]) -> Result<()> {
         let (Some(duplex), Some(union)) = (&self.duplex, self.fs.union()) else { return Ok(()) };
         tend::Pool { fs: &self.fs, union, duplex, dir: &self.dir }.move_away(numbers)
     }
@@ -213,9 +213,9 @@ impl Pool {
         &self.dir
     }
 
-    /// Where its copy on disk lies, if it has one.
-    pub fn copy_dir(&self) -> Option<PathBuf> {
-        self.config.copy_dir(&self.dir).map(|copy| copy.components().collect())
+    /// Where its backing lies, if it has one.
+    pub fn backing_dir(&self) -> Option<PathBuf> {
+        self.config.backing_dir(&self.dir).map(|backing| backing.components().collect())
     }
 
     /// What maintenance compresses, and when.
@@ -286,7 +286,7 @@ impl Pool {
             pram::Error::Unusable(why) => refused(why),
             e => e.into(),
         })?;
-        backing::of(self.fs.session()).map_or(Ok(()), |copy| Ok(copy.wait(self.fs.session())?))
+        ::backing::of(self.fs.session()).map_or(Ok(()), |backing| Ok(backing.wait(self.fs.session())?))
     }
 
     /// The disk that a pool like `how` at `dir` gets where nobody says which: a file in its directory, as large as what the
@@ -358,8 +358,8 @@ impl Pool {
         }
     }
 
-    /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the copy. What
-    /// the copy lacks goes there first. Or, where `dir` is the file of such memory, that of a pool that is gone, if its copy
+    /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the backing. What
+    /// the backing lacks goes there first. Or, where `dir` is the file of such memory, that of a pool that is gone, if its backing
     /// held everything.
     pub fn release(dir: &Path) -> Result<()> {
         if let Some(uuid) = orphans::memory_at(dir) {
@@ -381,7 +381,7 @@ impl Pool {
         }
     }
 
-    /// Destroys the pool at `dir`, which nobody may use: memory, region, copy and `pool.toml`, and the directory if nothing
+    /// Destroys the pool at `dir`, which nobody may use: memory, region, backing and `pool.toml`, and the directory if nothing
     /// else is in it. Interrupted, it is finished by whoever makes or destroys a pool there next. Or what is left of a pool
     /// there, or memory that belongs to no pool, whose file `dir` is.
     pub fn destroy(dir: &Path) -> Result<()> {
@@ -398,16 +398,16 @@ impl Pool {
         Ok(Config::read(dir)?.map(|config| inventory::summary(dir, &config)))
     }
 
-    /// Makes the pool at `dir` from its copy alone: after the loss of its persistent RAM, or where the files of the
-    /// copy and `pool.toml` were brought from another machine. A region that is there is only replaced with `force`.
-    /// Where the copy is all that is left, without `pool.toml`, it becomes that of a pool on `logged`.
-    /// Returns the instant that the pool is as of, nanoseconds since the epoch. Fails if its disks lack content that the copy
+    /// Makes the pool at `dir` from its backing alone: after the loss of its persistent RAM, or where the files of the
+    /// backing and `pool.toml` were brought from another machine. A region that is there is only replaced with `force`.
+    /// Where the backing is all that is left, without `pool.toml`, it becomes that of a pool on `logged`.
+    /// Returns the instant that the pool is as of, nanoseconds since the epoch. Fails if its disks lack content that the backing
     /// leads to.
     pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
         Pool::import_asking(dir, force, progress, &mut lost::refuse)
     }
 
-    /// Makes the pool at `dir` of its disks alone, whose regions have the copy of its memory, on `logged`. What its disks lack is asked
+    /// Makes the pool at `dir` of its disks alone, whose regions have the backing, on `logged`. What its disks lack is asked
     /// about.
     pub fn import_from_disks(dir: &Path, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
         from_disks::make(dir, disks, ask)
@@ -418,11 +418,11 @@ impl Pool {
         Builder::settle(dir)?;
         if Config::read(dir)?.is_none() && relocate::is_elsewhere(dir) {
             return Err(Error::Pool(format!(
-                "the copy of the pool that was at {0} lies on its disks: name them, `conquest import {0} --disk PATH...`",
+                "the backing of the pool that was at {0} lies on its disks: name them, `conquest import {0} --disk PATH...`",
                 dir.display()
             )));
         }
-        if Config::read(dir)?.is_none() && paths::has_copy_files(dir) {
+        if Config::read(dir)?.is_none() && paths::has_backing_files(dir) {
             let _alone = Builder::begin(dir)?;
             return import::found(dir, force, ask);
         }
@@ -432,7 +432,7 @@ impl Pool {
             regions::open_to_look(dir, &config).map_err(|e| or_save(e, dir, &config))?;
         }
         locks::refuse_attached(&config.lock_path(dir))?;
-        import::refuse_used_copy(dir, &config)?;
+        import::refuse_used_backing(dir, &config)?;
         if !force && !file::is_lost(&config.nvram_path(dir), config.medium)? {
             return Err(import::kept(dir, &config));
         }
@@ -444,10 +444,10 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// What the copy would have to hold goes to segments first.
+    /// What the backing would have to hold goes to segments first.
     fn drop(&mut self) {
         if let (Some(_), Some(union), true) =
-            (self.threads.segments.take(), self.fs.union(), backing::of(self.fs.session()).is_some())
+            (self.threads.segments.take(), self.fs.union(), ::backing::of(self.fs.session()).is_some())
         {
             if let Err(e) = union.write_all(&self.fs) {
                 tracing::warn!("writing content to segments at the end: {e}");

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | a process works on it | its memory, as one more of the processes, which writes nothing |
 //! | nobody does | its memory, mapped for this process alone: what a crash left open is undone there |
-//! | its memory is not there | what the directory and the disks tell; with [`Pool::look_whole`] all of the copy, in memory without a name |
+//! | its memory is not there | what the directory and the disks tell; with [`Pool::look_whole`] all of the backing, in memory without a name |
 //!
 //! While nobody works on it nobody comes either until the look is over. A DAX device cannot be mapped for one process alone: a pool there
 //! is opened read-only, which puts in order what a crash left.
@@ -23,8 +23,8 @@ use pram::session::Exclusive;
 use pram::{Mapping, Memory, Session};
 use serde::Serialize;
 
+use super::backing::regions;
 use super::config::Config;
-use super::copy::regions;
 use super::disks::look::{self, DiskStatus, RegionStatus};
 use super::disks::Disks;
 use super::maintenance::Threads;
@@ -55,17 +55,17 @@ pub struct Released {
     pub pool: PathBuf,
     pub uuid: String,
     pub medium: MediumKind,
-    /// Where the copy of its memory lies, if in a directory.
+    /// Where the backing lies, if in a directory.
     #[serde(serialize_with = "as_text_if_any")]
-    pub copy_dir: Option<PathBuf>,
+    pub backing_dir: Option<PathBuf>,
     /// Why the pool cannot be opened from that.
     pub failure: Option<String>,
     pub regions: Vec<RegionStatus>,
     pub disks: Vec<DiskStatus>,
 }
 
-/// How the copy of a memory that is looked at stands.
-pub(super) struct CopyFound {
+/// How the backing of a memory that is looked at stands.
+pub(super) struct BackingFound {
     pub as_of: i64,
     /// Bytes; `None`: nobody has noted that, and opening the pool compares them.
     pub pending: Option<u64>,
@@ -96,7 +96,7 @@ impl Pool {
         }
     }
 
-    /// The same, with all of the copy in memory of this process where the pool's own is not there.
+    /// The same, with all of the backing in memory of this process where the pool's own is not there.
     pub fn look_whole(dir: &Path) -> Result<Pool> {
         match Pool::look(dir)? {
             Looked::Pool(pool) => Ok(*pool),
@@ -105,7 +105,7 @@ impl Pool {
                 let held = hold(dir, &config)?;
                 let disks = regions::open_to_look(dir, &config)?;
                 let memory = lost::memory_of(&disks, Identity { uuid: config.uuid_bytes()? }, dir)?;
-                let whole = CopyFound { as_of: 0, pending: Some(0), failure: None };
+                let whole = BackingFound { as_of: 0, pending: Some(0), failure: None };
                 over(dir, config, memory, Some(whole), held)
             }
         }
@@ -148,8 +148,8 @@ fn look_alone(dir: &Path, config: &Config) -> Result<Looked> {
         shared::refuse_mapped(&path)?;
     }
     let map = map_memory(dir, config, &path)?;
-    let copy = copy_of(dir, config, &path);
-    Ok(Looked::Pool(over(dir, config.clone(), map, copy, held)?.into()))
+    let backing = backing_of(dir, config, &path);
+    Ok(Looked::Pool(over(dir, config.clone(), map, backing, held)?.into()))
 }
 
 fn map_memory(dir: &Path, config: &Config, path: &Path) -> Result<Mapping> {
@@ -164,7 +164,13 @@ fn map_memory(dir: &Path, config: &Config, path: &Path) -> Result<Mapping> {
 }
 
 /// The pool, of memory that is this process's alone.
-fn over(dir: &Path, config: Config, map: Mapping, copy: Option<CopyFound>, held: Option<Exclusive>) -> Result<Pool> {
+fn over(
+    dir: &Path,
+    config: Config,
+    map: Mapping,
+    backing: Option<BackingFound>,
+    held: Option<Exclusive>,
+) -> Result<Pool> {
     let (size, path) = (map.len(), config.nvram_path(dir));
     let region = Memory::open(map, Box::new(Ram::like(config.medium.into()))).map_err(named(&path))?;
     if !config.is_of(&region) {
@@ -175,7 +181,7 @@ fn over(dir: &Path, config: Config, map: Mapping, copy: Option<CopyFound>, held:
         true => 0,
         false => size,
     };
-    let found = copy.map(|copy| CopyFound { pending: Some(copy.pending.unwrap_or(noted)), ..copy });
+    let found = backing.map(|backing| BackingFound { pending: Some(backing.pending.unwrap_or(noted)), ..backing });
     let session = Session::private(region, max_inodes(size))?;
     warn_of_unnamed_disks(dir, &config, &session)?;
     let mut disks = Disks::open_to_look(dir, &config)?;
@@ -184,7 +190,7 @@ fn over(dir: &Path, config: Config, map: Mapping, copy: Option<CopyFound>, held:
         disks.give_to(union.log(), &session)?;
     }
     let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
-    let in_regions = config.copy_in_regions.then(|| regions::look(dir, &config).ok()).flatten();
+    let in_regions = config.backing_in_regions.then(|| regions::look(dir, &config).ok()).flatten();
     Ok(Pool {
         threads: Threads::default(),
         fs: Arc::new(Fs::over(session, policy)?.with_union(union)),
@@ -198,12 +204,14 @@ fn over(dir: &Path, config: Config, map: Mapping, copy: Option<CopyFound>, held:
     })
 }
 
-/// What the copy lacks of the memory in the file `region`; `None` if there is none.
-fn copy_of(dir: &Path, config: &Config, region: &Path) -> Option<CopyFound> {
-    if config.medium != MediumKind::Logged && !config.copy_in_regions && !paths::has_copy_files(&config.copy_dir(dir)?)
+/// What the backing lacks of the memory in the file `region`; `None` if there is none.
+fn backing_of(dir: &Path, config: &Config, region: &Path) -> Option<BackingFound> {
+    if config.medium != MediumKind::Logged
+        && !config.backing_in_regions
+        && !paths::has_backing_files(&config.backing_dir(dir)?)
     {
         // It is made when the pool is opened.
-        return Some(CopyFound { as_of: 0, pending: None, failure: None });
+        return Some(BackingFound { as_of: 0, pending: None, failure: None });
     }
     let found = (|| {
         let disks = regions::open_to_look(dir, config)?;
@@ -218,31 +226,31 @@ fn copy_of(dir: &Path, config: &Config, region: &Path) -> Option<CopyFound> {
         }
         let owner = lock.metadata().map_err(|e| Error::host(&path, &e))?;
         let marks = marks::read_out(&path, owner.uid())?;
-        let copy = Backing::resume(disks, &marks, id)?;
-        copy.map(|copy| Ok::<_, Error>((copy.time(), Backing::marked(&marks)?))).transpose()
+        let backing = Backing::resume(disks, &marks, id)?;
+        backing.map(|backing| Ok::<_, Error>((backing.time(), Backing::marked(&marks)?))).transpose()
     })();
     match found {
-        Ok(Some((as_of, pending))) => Some(CopyFound { as_of, pending: Some(pending), failure: None }),
-        Ok(None) => Some(CopyFound { as_of: 0, pending: None, failure: None }),
-        Err(e) => Some(CopyFound { as_of: 0, pending: None, failure: Some(e.to_string()) }),
+        Ok(Some((as_of, pending))) => Some(BackingFound { as_of, pending: Some(pending), failure: None }),
+        Ok(None) => Some(BackingFound { as_of: 0, pending: None, failure: None }),
+        Err(e) => Some(BackingFound { as_of: 0, pending: None, failure: Some(e.to_string()) }),
     }
 }
 
 fn released(dir: &Path, config: &Config) -> Result<Released> {
     let told = look::of_closed(dir, config)?;
-    let copy = regions::open_to_look(dir, config).and_then(|disks| {
+    let backing = regions::open_to_look(dir, config).and_then(|disks| {
         let found = backing::identify(&disks)?;
         match config.uuid_bytes()? == found.uuid {
             true => Ok(()),
-            false => Err(Error::Pool(format!("its copy is of the pool {}", uuid::text(&found.uuid)))),
+            false => Err(Error::Pool(format!("its backing is of the pool {}", uuid::text(&found.uuid)))),
         }
     });
     Ok(Released {
         pool: dir.into(),
         uuid: config.uuid.clone(),
         medium: config.medium,
-        copy_dir: config.copy_dir(dir).filter(|_| !config.copy_in_regions),
-        failure: copy.err().map(|e: Error| e.to_string()),
+        backing_dir: config.backing_dir(dir).filter(|_| !config.backing_in_regions),
+        failure: backing.err().map(|e: Error| e.to_string()),
         regions: told.regions,
         disks: told.disks,
     })

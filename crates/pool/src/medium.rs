@@ -12,7 +12,7 @@ pub enum MediumKind {
     Battery,
     /// Persistent memory behind the processor's caches: a DAX device, or a file on a DAX mount.
     Dax,
-    /// Ordinary RAM with a copy on disk: durable after `fsync`, or with the next commit.
+    /// Ordinary RAM with a backing: durable after `fsync`, or with the next commit.
     Logged,
 }
 

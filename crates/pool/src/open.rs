@@ -7,8 +7,8 @@ use backing::Backing;
 use pram::session::{Attach, Exclusive};
 use pram::Session;
 
+use crate::backing::{logged, regions, replica, room};
 use crate::config::Config;
-use crate::copy::{logged, regions, replica, room};
 use crate::disks::{self, Disks};
 use crate::maintenance::Threads;
 use crate::make::{import, relocate, Builder};
@@ -49,7 +49,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its copy on disk is lost or
+    /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its backing is lost or
     /// cannot be written: to look at it, and to save it. Nobody may have the pool open; nothing of it is changed.
     pub fn of_memory(dir: &Path) -> Result<Pool> {
         let config = load_or_lost(dir)?;
@@ -75,9 +75,9 @@ pub fn load(dir: &Path) -> Result<Config> {
     read_config(dir)
 }
 
-/// What can be done if the pool at `dir` cannot be opened, as its copy is not to be had.
+/// What can be done if the pool at `dir` cannot be opened, as its backing is not to be had.
 pub fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
-    // Who may not open the copy may not save the memory either.
+    // Who may not open the backing may not save the memory either.
     let is_refused =
         || std::fs::File::open(dir.join(paths::IMAGE)).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
     if regions::open_to_look(dir, config).is_ok() || is_refused() {
@@ -90,11 +90,11 @@ pub fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
     }
 }
 
-/// Opens the memory of the pool at `dir`, with its copy.
+/// Opens the memory of the pool at `dir`, with its backing.
 fn open_memory(dir: &Path, how: &OpenOptions) -> Result<(Config, Opened)> {
     let (config, mut opened) = open_media(dir, how.only_beside)?;
     if !how.read_only
-        && config.copy_in_regions
+        && config.backing_in_regions
         && dir.join(paths::LOGS[0]).exists()
         && config.medium == MediumKind::Logged
     {
@@ -108,7 +108,7 @@ fn open_memory(dir: &Path, how: &OpenOptions) -> Result<(Config, Opened)> {
         )));
     }
     file::refuse_other_version(&opened.memory)?;
-    opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
+    opened.backing = opened.backing.map(|backing| backing.limited(config.backing_rate.map(u64::from)));
     Ok((config, opened))
 }
 
@@ -142,25 +142,25 @@ fn restore_from_mirror(dir: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// Where the memory alone would do, whoever waits for a copy waits for each change.
-fn is_mirrored(region: &pram::Memory, copy: Option<&Backing>) -> bool {
-    region.info.medium != pram::MediumKind::Logged && copy.is_some_and(Backing::is_awaited)
+/// Where the memory alone would do, whoever waits for a backing waits for each change.
+fn is_mirrored(region: &pram::Memory, backing: Option<&Backing>) -> bool {
+    region.info.medium != pram::MediumKind::Logged && backing.is_some_and(Backing::is_awaited)
 }
 
 fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
-    let Opened { memory: region, exclusive, copy, duplex: _ } = opened;
+    let Opened { memory: region, exclusive, backing, duplex: _ } = opened;
     let (role, label) = match &how.mount {
         None => (role::API, PathBuf::new()),
         Some(m) => (role::of_mount(m.uring), m.mountpoint.clone()),
     };
     let keys = max_inodes(region.map().reserved());
-    let mirrored = is_mirrored(&region, copy.as_ref());
+    let mirrored = is_mirrored(&region, backing.as_ref());
     if how.mount.is_some() {
         refuse_served(&region, &exclusive)?;
     }
     let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
     let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };
-    let session = Session::attach(region, exclusive, &how_to, copy)?;
+    let session = Session::attach(region, exclusive, &how_to, backing)?;
     let atime = match (how.noatime, how.strictatime) {
         (true, _) => Atime::Never,
         (_, true) => Atime::Always,

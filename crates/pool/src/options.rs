@@ -18,16 +18,16 @@ pub struct FormatOptions {
     /// The region's file or device; `None`: `nvram` in the pool directory.
     pub nvram: Option<PathBuf>,
     pub medium: MediumKind,
-    /// On `battery` and `dax`: the directory of a running copy, relative to the pool directory; `None`: no copy.
-    pub copy: Option<PathBuf>,
-    /// Does the copy lie in the pool's regions?
-    pub copy_in_regions: InRegions,
-    /// The copy is a mirror: an operation returns when it is in both.
+    /// On `battery` and `dax`: the directory of a backing, relative to the pool directory; `None`: no backing.
+    pub backing: Option<PathBuf>,
+    /// Does the backing lie in the pool's regions?
+    pub backing_in_regions: InRegions,
+    /// The backing is a mirror: an operation returns when it is in both.
     pub mirror: bool,
-    /// How often what has changed goes to the copy on disk, if not as usual for the medium.
+    /// How often what has changed goes to the backing, if not as usual for the medium.
     pub commit_interval: Option<CommitInterval>,
     /// How fast it goes there where nobody waits for it; `None`: as fast as the disk is.
-    pub copy_rate: Option<Rate>,
+    pub backing_rate: Option<Rate>,
     /// Beyond what size a file's content goes to disk, if not beyond 1 MiB.
     pub threshold: Option<Threshold>,
     /// What memory the union cache has, when it writes, and how large segments are, if not as usual.
@@ -43,7 +43,7 @@ pub struct FormatOptions {
     pub root_owner: (u32, u32),
 }
 
-/// Does the copy of a pool's memory lie in its regions?
+/// Does the backing of a pool's memory lie in its regions?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InRegions {
     No,
@@ -89,11 +89,11 @@ impl FormatOptions {
             size,
             nvram: None,
             medium,
-            copy: None,
-            copy_in_regions: InRegions::No,
+            backing: None,
+            backing_in_regions: InRegions::No,
             mirror: false,
             commit_interval: None,
-            copy_rate: None,
+            backing_rate: None,
             threshold: None,
             cache: CacheConfig::default(),
             compression: CompressionConfig::default(),
@@ -117,7 +117,7 @@ pub struct OpenOptions {
     pub nodiratime: bool,
     /// `Strict`: whatever this process changes is durable when the call returns, on every medium.
     pub durability: Durability,
-    /// Commit to the copy on disk this often, instead of what `pool.toml` says. Any process of the pool commits for
+    /// Commit to the backing this often, instead of what `pool.toml` says. Any process of the pool commits for
     /// all.
     pub commit_interval: Option<CommitInterval>,
     /// Go on without disks that cannot be opened: what lies there cannot be read. For who looks at the pool.

@@ -32,7 +32,7 @@ fn pool_files(dir: &Path, config: &Config) -> Vec<PathBuf> {
         parts.push(config.nvram_path(dir));
     }
     parts.extend(config.disks.iter().map(|entry| entry.at(dir)));
-    parts.extend(config.copy_dir(dir).iter().flat_map(|copy| paths::copy_files(copy)));
+    parts.extend(config.backing_dir(dir).iter().flat_map(|backing| paths::backing_files(backing)));
     parts
 }
 

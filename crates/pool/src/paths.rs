@@ -22,8 +22,8 @@ pub const DISK: &str = "disk";
 pub const LOG: &str = "server.log";
 pub const IMAGE: &str = "image";
 pub const LOGS: [&str; 2] = ["redo-0", "redo-1"];
-/// The files of a copy in the order in which they take their places: without the image, the last, there is none.
-pub const COPY: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
+/// The files of a backing in the order in which they take their places: without the image, the last, there is none.
+pub const BACKING: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
 /// Where runtime files lie: memory that every process sees and no reboot keeps.
 pub const RUNTIME_DIR: &str = "/dev/shm";
 
@@ -51,8 +51,8 @@ pub fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S:
     path.as_ref().map(|path| path.display().to_string()).serialize(to)
 }
 
-/// The files of a copy in `dir`, whether or not they are there.
-pub fn copy_files(dir: &Path) -> [PathBuf; 3] {
+/// The files of a backing in `dir`, whether or not they are there.
+pub fn backing_files(dir: &Path) -> [PathBuf; 3] {
     [IMAGE, LOGS[0], LOGS[1]].map(|name| dir.join(name))
 }
 
@@ -62,9 +62,9 @@ pub fn real(path: &Path) -> PathBuf {
     path.canonicalize().ok().or_else(beside).unwrap_or_else(|| path.into())
 }
 
-/// Does any file of a copy lie in `dir`?
-pub fn has_copy_files(dir: &Path) -> bool {
-    copy_files(dir).iter().any(|path| path.exists())
+/// Does any file of a backing lie in `dir`?
+pub fn has_backing_files(dir: &Path) -> bool {
+    backing_files(dir).iter().any(|path| path.exists())
 }
 
 /// Has something that was decided on not taken its place yet?

@@ -1,4 +1,4 @@
-//! Scrubbing, as somebody asks for it: all content on disks, and what a pool keeps there beside content. Checking the copy of the memory,
+//! Scrubbing, as somebody asks for it: all content on disks, and what a pool keeps there beside content. Checking the backing,
 //! which changes nothing.
 
 use backing::log::Identity;
@@ -6,7 +6,7 @@ use backing::scrub::Compared;
 use exraid::duplex::Duplex;
 use serde::Serialize;
 
-use crate::copy::{regions, scrub};
+use crate::backing::{regions, scrub};
 use crate::disks::damage::{self, Damage};
 use crate::{paths, Pool};
 use conquest_fs::error::{Error, Result};
@@ -22,9 +22,9 @@ pub struct Scrub {
     pub damage: Vec<Damage>,
 }
 
-/// What a check of the copy found.
+/// What a check of the backing found.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct CheckedCopy {
+pub struct CheckedBacking {
     /// Bytes that were read, each copy counted.
     pub bytes: u64,
     /// Nothing of it has been put right.
@@ -34,7 +34,7 @@ pub struct CheckedCopy {
 }
 
 impl Pool {
-    /// Verifies every replica of the content on disks, then labels, then the copy of the memory, and mends what it can. Calls `go_on`
+    /// Verifies every replica of the content on disks, then labels, then the backing, and mends what it can. Calls `go_on`
     /// with the number of segments verified and the number of all. What is found is kept until [`forget_damage`](Pool::forget_damage).
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
         let mut told = Scrub::default();
@@ -70,15 +70,15 @@ impl Pool {
         Ok(())
     }
 
-    /// Compares the copy of the memory, all copies of that, with its checksums, and changes nothing; `None` if the pool has none, or none
+    /// Compares the backing, all copies of that, with its checksums, and changes nothing; `None` if the pool has none, or none
     /// yet.
-    pub fn check_copy(&self) -> Option<CheckedCopy> {
-        let is_made = || self.copy_dir().is_none_or(|copy| paths::has_copy_files(&copy));
-        if backing::of(self.session()).is_none() && !self.config.copy_in_regions && !is_made() {
+    pub fn check_backing(&self) -> Option<CheckedBacking> {
+        let is_made = || self.backing_dir().is_none_or(|backing| paths::has_backing_files(&backing));
+        if backing::of(self.session()).is_none() && !self.config.backing_in_regions && !is_made() {
             return None;
         }
-        let failed = |why: String| CheckedCopy { failure: Some(why), ..CheckedCopy::default() };
-        match self.copy_status() {
+        let failed = |why: String| CheckedBacking { failure: Some(why), ..CheckedBacking::default() };
+        match self.backing_status() {
             Ok(told) => {
                 if let Some(why) = told?.failure {
                     return Some(failed(why));
@@ -88,12 +88,12 @@ impl Pool {
         }
         let places = self.duplex.as_deref().map(Duplex::copies).unwrap_or_default();
         let checked = match backing::of(self.fs.session()) {
-            Some(copy) => copy.examine(self.fs.session(), &mut |_| true).map_err(Error::from),
+            Some(backing) => backing.examine(self.fs.session(), &mut |_| true).map_err(Error::from),
             None => self.check_at_rest(),
         };
         Some(match checked {
             Ok(compared) => {
-                CheckedCopy { bytes: compared.bytes, damage: scrub::told(&compared, &places), failure: None }
+                CheckedBacking { bytes: compared.bytes, damage: scrub::told(&compared, &places), failure: None }
             }
             Err(e) => failed(e.to_string()),
         })

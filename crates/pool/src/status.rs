@@ -54,8 +54,8 @@ pub struct Status {
     /// The running epoch, and the first that is not durable. Each commit moves it on.
     pub epoch: u64,
     pub durable_epoch: u64,
-    /// The copy on disk, if the pool has one.
-    pub copy: Option<CopyStatus>,
+    /// The backing, if the pool has one.
+    pub backing: Option<BackingStatus>,
     /// The regions that the disks are, the disks, and the segments that they are divided into.
     pub regions: Vec<RegionStatus>,
     pub disks: Vec<DiskStatus>,
@@ -203,14 +203,14 @@ const FULL: &str = "its disk is full, and nothing can be changed; it goes on by 
 
 const UNUSABLE: &str = "it cannot be used; the messages of the process that opened the pool first say why";
 
-/// How the copy on disk stands.
+/// How the backing stands.
 #[derive(Clone, Debug, Serialize)]
-pub struct CopyStatus {
+pub struct BackingStatus {
     /// Where it lies.
     #[serde(serialize_with = "as_text")]
     pub dir: PathBuf,
     /// If in regions of the pool: in which, and which of them lacks something.
-    pub regions: Vec<CopyRegion>,
+    pub regions: Vec<BackingRegion>,
     /// The instant that it is of, seconds since the epoch; and how long ago that was.
     pub as_of: f64,
     pub age: f64,
@@ -233,9 +233,9 @@ pub struct CopyStatus {
     pub damage: Option<String>,
 }
 
-/// A region in which the copy lies.
+/// A region in which the backing lies.
 #[derive(Clone, Debug, Serialize)]
-pub struct CopyRegion {
+pub struct BackingRegion {
     pub region: u32,
     /// `whole`; `out`: it lacks what was written since; `filling`: that is being copied to it; `missing`.
     pub state: &'static str,
@@ -245,15 +245,15 @@ pub struct CopyRegion {
     pub bytes: u64,
 }
 
-impl CopyRegion {
-    fn of(member: &MemberStatus) -> CopyRegion {
+impl BackingRegion {
+    fn of(member: &MemberStatus) -> BackingRegion {
         let state = match member.state {
             State::Out => "out",
             _ if !member.is_there => "missing",
             State::Whole => "whole",
             State::Filling => "filling",
         };
-        CopyRegion { region: member.region, state, since: member.since, bytes: member.bytes }
+        BackingRegion { region: member.region, state, since: member.since, bytes: member.bytes }
     }
 }
 
@@ -270,7 +270,7 @@ pub struct SessionStatus {
     pub mountpoint: Option<PathBuf>,
     /// When what it changes is durable: `strict`, at return; `fsync`, after that.
     pub durability: Option<&'static str>,
-    /// Seconds from commit to commit where nobody waits for one, if the pool has a copy.
+    /// Seconds from commit to commit where nobody waits for one, if the pool has a backing.
     pub commit: Option<f64>,
 }
 
@@ -301,11 +301,11 @@ impl HeapStatus {
     }
 }
 
-impl CopyStatus {
-    /// Of a copy that this process does not write.
-    fn unused(dir: PathBuf, interval: f64, rate: Option<u64>, failure: String) -> CopyStatus {
+impl BackingStatus {
+    /// Of a backing that this process does not write.
+    fn unused(dir: PathBuf, interval: f64, rate: Option<u64>, failure: String) -> BackingStatus {
         let failure = Some(failure);
-        CopyStatus {
+        BackingStatus {
             dir,
             regions: Vec::new(),
             as_of: 0.0,
@@ -333,9 +333,9 @@ impl Status {
 
     /// Any of the processes commits for all.
     fn settle_interval(&mut self) {
-        if let Some(copy) = &mut self.copy {
+        if let Some(backing) = &mut self.backing {
             let shortest = self.sessions.iter().filter_map(|session| session.commit).reduce(f64::min);
-            copy.interval = shortest.unwrap_or(copy.pool_interval);
+            backing.interval = shortest.unwrap_or(backing.pool_interval);
         }
     }
 }
@@ -374,7 +374,7 @@ impl Pool {
             longest_standstill: self.fs.session().runtime().longest_standstill().as_secs_f64(),
             epoch: epochs.running,
             durable_epoch: epochs.durable,
-            copy: self.copy_status()?,
+            backing: self.backing_status()?,
             regions,
             work: self.disk_work()?,
             disks,
@@ -388,7 +388,7 @@ impl Pool {
         Ok(status)
     }
 
-    /// Segments that the copy has.
+    /// Segments that the backing has.
     fn kept(&self) -> u64 {
         let Some(duplex) = &self.duplex else { return 0 };
         duplex.members().iter().map(|member| member.bytes).sum::<u64>() / duplex.segment()
@@ -412,18 +412,18 @@ impl Pool {
         Ok(Some(CacheStatus::of(union.status(self.fs.session())?, union.survey(&self.fs)?)))
     }
 
-    pub(crate) fn copy_status(&self) -> Result<Option<CopyStatus>> {
+    pub(crate) fn backing_status(&self) -> Result<Option<BackingStatus>> {
         let session = self.fs.session();
-        let in_regions = self.config.copy_in_regions.then(|| self.dir.clone());
-        let Some(dir) = self.config.copy_dir(&self.dir).or(in_regions) else { return Ok(None) };
-        let (interval, rate) = (self.config.interval().into(), self.config.copy_rate.map(u64::from));
+        let in_regions = self.config.backing_in_regions.then(|| self.dir.clone());
+        let Some(dir) = self.config.backing_dir(&self.dir).or(in_regions) else { return Ok(None) };
+        let (interval, rate) = (self.config.interval().into(), self.config.backing_rate.map(u64::from));
         let members = self.duplex.as_ref().map(|duplex| duplex.members()).unwrap_or_default();
-        let Some(copy) = backing::of(session) else {
+        let Some(backing) = backing::of(session) else {
             let found = self.found.as_ref().filter(|found| found.failure.is_none());
             let failure = self.found.as_ref().and_then(|found| found.failure.clone());
-            let status = CopyStatus::unused(dir, interval, rate, failure.unwrap_or_else(|| UNUSABLE.into()));
-            return Ok(Some(found.map_or(status.clone(), |found| CopyStatus {
-                regions: members.iter().map(CopyRegion::of).collect(),
+            let status = BackingStatus::unused(dir, interval, rate, failure.unwrap_or_else(|| UNUSABLE.into()));
+            return Ok(Some(found.map_or(status.clone(), |found| BackingStatus {
+                regions: members.iter().map(BackingRegion::of).collect(),
                 as_of: found.as_of as f64 / 1e9,
                 age: (pram::clock::precise() - found.as_of).max(0) as f64 / 1e9,
                 pending: found.pending.unwrap_or_default(),
@@ -431,21 +431,24 @@ impl Pool {
                 ..status
             })));
         };
-        let (now, as_of) = (pram::clock::precise(), session.runtime().copy_time());
-        let (commits, logged) = session.runtime().copy_commits();
-        let (made_anew, damage) = session.runtime().copy_anew();
-        Ok(Some(CopyStatus {
+        let (now, as_of) = (pram::clock::precise(), session.runtime().backing_time());
+        let (commits, logged) = session.runtime().backing_commits();
+        let (made_anew, damage) = session.runtime().backing_anew();
+        Ok(Some(BackingStatus {
             dir,
-            regions: members.iter().map(CopyRegion::of).collect(),
+            regions: members.iter().map(BackingRegion::of).collect(),
             as_of: as_of as f64 / 1e9,
             age: (now - as_of).max(0) as f64 / 1e9,
-            pending: copy.pending(session)?,
+            pending: backing.pending(session)?,
             interval,
             pool_interval: interval,
             rate,
             commits,
             logged,
-            failure: session.runtime().copy_failure().or_else(|| session.runtime().copy_full().then(|| FULL.into())),
+            failure: session
+                .runtime()
+                .backing_failure()
+                .or_else(|| session.runtime().backing_full().then(|| FULL.into())),
             made_anew,
             damage,
         }))

@@ -213,13 +213,13 @@ fn one_call_may_need_more_memory_than_is_taken_ahead() {
     }
 }
 
-/// What the copy has of a larger region is more than the region was when the copy was made.
+/// What the backing has of a larger region is more than the region was when the backing was made.
 #[test]
 fn a_grown_pool_is_imported_and_restored() {
     let home = Home::new(MediumKind::Battery, 30 * MIB);
     let toml = home.path().join("pool.toml");
     let text = std::fs::read_to_string(&toml).unwrap();
-    std::fs::write(&toml, format!("{text}copy = \".\"\n")).unwrap();
+    std::fs::write(&toml, format!("{text}backing = \".\"\n")).unwrap();
     let pool = home.open();
     fill(&pool, "before", 10 * MIB);
     pool.resize(300 * MIB).unwrap();

@@ -1,7 +1,7 @@
-//! When changes are durable on the medium `logged`: what its copy on disk holds the moment a call has returned, as
+//! When changes are durable on the medium `logged`: what its backing holds the moment a call has returned, as
 //! the process's policy and the inodes' settings say.
 //!
-//! The pools here commit once a day, so that nothing reaches their copies but what somebody waits for.
+//! The pools here commit once a day, so that nothing reaches their backings but what somebody waits for.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 const SET: &[u8] = b"user.conquest.durability";
 const EFFECTIVE: &[u8] = b"user.conquest.effective.durability";
-const COPY: [&str; 4] = ["image", "redo-0", "redo-1", "pool.toml"];
+const KEPT: [&str; 4] = ["image", "redo-0", "redo-1", "pool.toml"];
 
 /// A directory for a pool and for what is left of it after a power cut.
 struct Home(tempfile::TempDir);
@@ -38,10 +38,10 @@ impl Home {
         Pool::open(&self.pool(), &OpenOptions { durability, ..OpenOptions::default() }).unwrap()
     }
 
-    /// Looks at the pool that the copy on disk, as it is now, makes elsewhere: as after a power cut.
+    /// Looks at the pool that the backing, as it is now, makes elsewhere: as after a power cut.
     fn after_power_cut<T>(&self, look: impl FnOnce(&Pool) -> T) -> T {
         let there = tempfile::tempdir_in(self.0.path()).unwrap();
-        for name in COPY {
+        for name in KEPT {
             std::fs::copy(self.pool().join(name), there.path().join(name)).unwrap();
         }
         let pool = Pool::open(there.path(), &OpenOptions::default()).unwrap();
@@ -230,7 +230,7 @@ fn mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), ..SetAttr::default() }
 }
 
-/// Every case leaves the copy as it should be, with the one look before it that says that the look can fail.
+/// Every case leaves the backing as it should be, with the one look before it that says that the look can fail.
 fn all_are_durable_at_return(home: &Home, pool: &Pool) {
     for case in CASES {
         assert!(!home.after_power_cut(case.shows), "before {}", case.name);
@@ -419,11 +419,11 @@ fn a_mount_changes_its_terms_while_it_is_used() {
     server.heed();
     asked.wait().unwrap();
     assert_eq!((session().durability, session().commit), (Some("fsync"), Some(0.05)));
-    let copy = asker.status().unwrap().copy.unwrap();
-    assert_eq!((copy.interval, copy.pool_interval), (0.05, 86_400.0), "any process commits for all");
+    let backing = asker.status().unwrap().backing.unwrap();
+    assert_eq!((backing.interval, backing.pool_interval), (0.05, 86_400.0), "any process commits for all");
     create("soon");
     let start = std::time::Instant::now();
-    while asker.status().unwrap().copy.unwrap().pending > 0 {
+    while asker.status().unwrap().backing.unwrap().pending > 0 {
         assert!(start.elapsed().as_secs() < 10, "nothing was committed");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
@@ -464,7 +464,7 @@ fn a_pool_has_one_mount_at_a_time() {
 fn terms_that_have_no_effect_are_not_told() {
     let alone = FormatOptions::on(MediumKind::Battery, 8 << 20);
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mirrored = FormatOptions { copy: Some(mirror.path().join("m")), mirror: true, ..alone.clone() };
+    let mirrored = FormatOptions { backing: Some(mirror.path().join("m")), mirror: true, ..alone.clone() };
     for (how, interval) in [(alone, None), (mirrored, Some(1.0))] {
         let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
         Pool::format(&home.pool(), &how).unwrap();
@@ -482,7 +482,7 @@ fn the_commit_interval_bounds_what_is_lost() {
     let soon = CommitInterval::try_from(0.05).unwrap();
     let how = OpenOptions { commit_interval: Some(soon), ..OpenOptions::default() };
     let pool = Pool::open(&home.pool(), &how).unwrap();
-    let committed = || pool.status().unwrap().copy.unwrap().as_of;
+    let committed = || pool.status().unwrap().backing.unwrap().as_of;
     let before = committed();
     root(&pool).create(b"f", 0o600).unwrap();
     let start = std::time::Instant::now();
@@ -519,7 +519,7 @@ fn a_clock_that_was_set_back_delays_no_commit() {
     let pool = Pool::open(&home.pool(), &how).unwrap();
     root(&pool).create(b"f", 0o600).unwrap();
     let start = std::time::Instant::now();
-    while pool.status().unwrap().copy.unwrap().pending > 0 {
+    while pool.status().unwrap().backing.unwrap().pending > 0 {
         assert!(start.elapsed().as_secs() < 10, "nothing was committed");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }

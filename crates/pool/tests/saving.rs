@@ -25,14 +25,14 @@ impl Homes {
         self.0.path().join(name)
     }
 
-    fn format(&self, medium: MediumKind, copy: bool) -> Pool {
-        self.format_on(96 * MIB, medium, copy)
+    fn format(&self, medium: MediumKind, backing: bool) -> Pool {
+        self.format_on(96 * MIB, medium, backing)
     }
 
-    fn format_on(&self, disk: u64, medium: MediumKind, copy: bool) -> Pool {
+    fn format_on(&self, disk: u64, medium: MediumKind, backing: bool) -> Pool {
         let disk = NewDisk { path: "disk".into(), size: Some(disk) };
-        let copy = (copy && medium != MediumKind::Logged).then(|| ".".into());
-        let how = FormatOptions { medium, copy, regions: vec![disk.into()], ..FormatOptions::sized(24 * MIB) };
+        let backing = (backing && medium != MediumKind::Logged).then(|| ".".into());
+        let how = FormatOptions { medium, backing, regions: vec![disk.into()], ..FormatOptions::sized(24 * MIB) };
         Pool::format(&self.path("pool"), &how).unwrap();
         open(&self.path("pool"))
     }
@@ -122,10 +122,10 @@ fn is_whole(pool: &Pool) {
 }
 
 /// Saves it while somebody writes; the pool that is made of that elsewhere has a prefix of what was written, and all of the rest.
-fn saved_at_work(medium: MediumKind, copy: bool) {
+fn saved_at_work(medium: MediumKind, backing: bool) {
     let homes = Homes::new();
     // With room for what is overwritten meanwhile, however fast that is.
-    let pool = homes.format_on(1 << 30, medium, copy);
+    let pool = homes.format_on(1 << 30, medium, backing);
     fill(&pool);
     let stop = AtomicBool::new(false);
     let saved = std::thread::scope(|scope| {
@@ -170,7 +170,7 @@ fn what_is_saved_while_somebody_writes_is_of_one_instant_on_battery() {
 }
 
 #[test]
-fn what_is_saved_while_somebody_writes_is_of_one_instant_without_a_copy() {
+fn what_is_saved_while_somebody_writes_is_of_one_instant_without_a_backing() {
     saved_at_work(MediumKind::Battery, false);
 }
 

@@ -29,13 +29,13 @@ pub enum Error {
     /// A commit is larger than the room that its redo log has.
     #[error("the redo log is full")]
     RedoFull,
-    /// The disk of the copy is full; it can be tried again.
-    #[error("{0}: the disk of the pool's copy is full")]
+    /// The disk of the backing is full; it can be tried again.
+    #[error("{0}: the disk of the pool's backing is full")]
     DiskFull(String),
     /// The memory cannot be used as it is; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),
-    /// Memory that its copy has left behind.
+    /// Memory that its backing has left behind.
     #[error("{0}")]
     Outdated(String),
     #[error("{what}: {errno}")]

@@ -12,7 +12,7 @@
 //! | [`dax`] | the medium for persistent memory behind the processor's caches |
 //! | [`memory`] | geometry, header, typed access; the one place that stores to persistent RAM |
 //! | [`heap`] | 64 KiB chunks, size classes, whole-chunk runs; typed objects |
-//! | [`blocks`] | blocks of 4 KiB beside the objects, whose content no copy holds; transfers between them and devices |
+//! | [`blocks`] | blocks of 4 KiB beside the objects, whose content no backing holds; transfers between them and devices |
 //! | [`tx`] | transactions: undo log in persistent slots |
 //! | [`runtime`] | the shared file that does not persist: sessions, slots, locks, references |
 //! | [`reserve`] | room for a memory's file, all of it at once |

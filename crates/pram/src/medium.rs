@@ -11,7 +11,7 @@ pub enum MediumKind {
     Battery = 1,
     /// Persistent memory behind the processor's caches: durable when flushed and fenced.
     Dax = 2,
-    /// Ordinary RAM, with a copy on disk: durable with the next commit.
+    /// Ordinary RAM, with a backing: durable with the next commit.
     Logged = 3,
 }
 
@@ -87,11 +87,11 @@ pub trait Medium: Send + Sync {
     }
 
     /// The calling thread is between two steps of a commit, a checkpoint, or cleaning up, the first of which others see: what
-    /// processes agree on about the copy has no stores that [`stored`](Self::stored) tells of.
+    /// processes agree on about the backing has no stores that [`stored`](Self::stored) tells of.
     fn stepped(&self) {}
 }
 
-/// RAM in which a store is final: it survives on its own (`Battery`), or what survives is its copy on disk
+/// RAM in which a store is final: it survives on its own (`Battery`), or what survives is its backing
 /// (`Logged`, see the crate `backing`).
 #[derive(Debug)]
 pub struct Ram(MediumKind);

@@ -1,4 +1,4 @@
-//! The redo log of a copy: what has changed in a memory, commit by commit, in one ordered stream.
+//! The redo log of a backing: what has changed in a memory, commit by commit, in one ordered stream.
 //!
 //! | part | responsibility |
 //! | --- | --- |
@@ -97,7 +97,7 @@ pub struct RawLog {
     pub capacity: u64,
     /// Random, in each record of the generation.
     pub nonce: u64,
-    /// Random, of the copy that the log is a part of: the same in all its generations.
+    /// Random, of the backing that the log is a part of: the same in all its generations.
     pub lineage: u32,
     /// CRC-32C of the bytes before.
     pub crc: u32,
@@ -157,7 +157,7 @@ pub struct Began {
     pub generation: u64,
     /// The first commit.
     pub commit: u64,
-    /// Of the copy.
+    /// Of the backing.
     pub lineage: u32,
 }
 
@@ -204,7 +204,7 @@ pub fn new_lineage() -> Result<u32> {
     random::bytes().map(|bytes| u32::from_le_bytes(bytes).max(1))
 }
 
-/// Of which pool's memory a log is, by its UUID, and of which copy of it, by its lineage.
+/// Of which pool's memory a log is, by its UUID, and of which backing of it, by its lineage.
 pub fn whose(disk: &impl Disk) -> Result<([u8; 16], u32)> {
     newer_header(disk).map(|raw| (raw.uuid, raw.lineage))
 }
@@ -222,7 +222,7 @@ pub struct Log<D> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Makes an empty log whose first commit follows `last`, of the copy of that lineage.
+    /// Makes an empty log whose first commit follows `last`, of the backing of that lineage.
     pub fn create(disk: D, id: Identity, capacity: u64, last: Instant, lineage: u32) -> Result<Log<D>> {
         if capacity < MIN_CAPACITY {
             return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
@@ -389,7 +389,7 @@ impl<D: Disk> Log<D> {
 
     fn left_behind(&self, next: u64) -> Error {
         Error::Outdated(format!(
-            "the pool was used without this memory, which ends with commit {}: the copy goes on with {next}",
+            "the pool was used without this memory, which ends with commit {}: the backing goes on with {next}",
             self.at.last.commit
         ))
     }

@@ -1,15 +1,15 @@
 //! A memory as of one instant, in a file of its own, while operations go on.
 //!
-//! With a copy this is what a commit writes, taken by the same [rounds](crate::rounds):
+//! With a backing this is what a commit writes, taken by the same [rounds](crate::rounds):
 //! 1. From now on whoever commits [traces](pram::marks) the pages that the commit has written.
-//! 2. All of the memory that a copy has is read, whatever changes meanwhile.
+//! 2. All of the memory that a backing has is read, whatever changes meanwhile.
 //! 3. What was traced is read again, until it is little.
 //! 4. A commit that this process leads: its lines come here too. Its instant is the snapshot's.
 //!
-//! So operations stand still for no longer than for any commit, and what is here is what the copy has then: of blocks without a place
+//! So operations stand still for no longer than for any commit, and what is here is what the backing has then: of blocks without a place
 //! the content, of others none.
 //!
-//! Without a copy, or with one that has failed, nothing says what changes: operations wait until all is read.
+//! Without a backing, or with one that has failed, nothing says what changes: operations wait until all is read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -49,10 +49,10 @@ impl Snapshot {
         let memory = session.memory();
         let to = Sink { file: nameless(path)?, path };
         let by_commit = match (crate::of(session), memory.marks()) {
-            (Some(copy), Some(marks)) if !session.runtime().copy_failed() => {
-                match by_rounds(session, copy, marks, &to) {
+            (Some(backing), Some(marks)) if !session.runtime().backing_failed() => {
+                match by_rounds(session, backing, marks, &to) {
                     // It has just failed, and the memory is all the more to be kept.
-                    Err(_) if session.runtime().copy_failed() => None,
+                    Err(_) if session.runtime().backing_failed() => None,
                     done => Some(done?),
                 }
             }
@@ -114,7 +114,7 @@ fn at_rest(session: &Session, to: &Sink) -> Result<(i64, bool)> {
     Ok((pram::clock::precise(), is_to_sweep(session)?))
 }
 
-fn by_rounds(session: &Session, copy: &Backing, marks: &Marks, to: &Sink) -> Result<(i64, bool)> {
+fn by_rounds(session: &Session, backing: &Backing, marks: &Marks, to: &Sink) -> Result<(i64, bool)> {
     let (memory, mut piece) = (session.memory(), vec![0; PIECE as usize]);
     let _alone = Saver::begin(session)?;
     // 1.
@@ -131,7 +131,7 @@ fn by_rounds(session: &Session, copy: &Backing, marks: &Marks, to: &Sink) -> Res
         Ok(count)
     };
     for _ in 0..ROUNDS {
-        copy.wait(session)?;
+        backing.wait(session)?;
         if again()? <= FEW {
             break;
         }
@@ -139,7 +139,7 @@ fn by_rounds(session: &Session, copy: &Backing, marks: &Marks, to: &Sink) -> Res
     let mut to_sweep = is_to_sweep(session)?;
     // 4.
     let mut lines = Vec::new();
-    let time = copy.lead_seen(session, &mut || again().map(drop), &mut |at, bytes| {
+    let time = backing.lead_seen(session, &mut || again().map(drop), &mut |at, bytes| {
         lines.push((at, bytes.to_vec()));
         Ok(())
     })?;

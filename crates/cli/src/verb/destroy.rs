@@ -8,7 +8,7 @@ use conquest::Pool;
 use crate::failure::{Context, Failure, Result};
 use crate::{locate, mounts, say};
 
-/// Destroy a pool that nobody uses, with all that is in it: its memory, its copy on disk, its disks and its
+/// Destroy a pool that nobody uses, with all that is in it: its memory, its backing, its disks and its
 /// directory. A disk that was there before the pool loses its label only.
 #[derive(clap::Args)]
 #[command(

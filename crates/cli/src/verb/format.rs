@@ -41,21 +41,21 @@ pub struct Args {
     /// What keeps the persistent RAM [default: logged; battery if --nvram names a file]
     #[arg(long, value_enum)]
     medium: Option<Medium>,
-    /// Where the copy of the persistent RAM lies: `regions` for the pool's own disks, two that fail apart where there are two, so that
-    /// these alone open the pool; on battery and dax also a directory on a disk, or `none` for no copy [default: on logged `regions` if all
+    /// Where the backing lies, which keeps the memory's content on disk: `regions` for the pool's own disks, two that fail apart where there are two, so that
+    /// these alone open the pool; on battery and dax also a directory on a disk, or `none` for no backing [default: on logged `regions` if all
     /// disks were there before the pool and have room; else the pool directory]
-    #[arg(long, value_name = "regions|DIR|none")]
-    copy: Option<PathBuf>,
-    /// Seconds after which what has changed is in the copy on disk without being waited for [default: 5 on logged,
+    #[arg(long, alias = "copy", value_name = "regions|DIR|none")]
+    backing: Option<PathBuf>,
+    /// Seconds after which what has changed is in the backing without being waited for [default: 5 on logged,
     /// 30 on battery and dax]
     #[arg(long, value_name = "SECONDS")]
     commit: Option<CommitInterval>,
-    /// Bytes in a second that go to the copy on disk at most where nobody waits for it, like 100M [default: no limit]
+    /// Bytes in a second that go to the backing at most where nobody waits for it, like 100M [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_rate)]
     rate: Option<Rate>,
-    /// On battery and dax: keep an exact copy in this directory; an operation returns when it is in both, and either
+    /// On battery and dax: keep a mirrored backing in this directory; an operation returns when it is in memory and there, and either
     /// is enough to open the pool
-    #[arg(long, value_name = "DIR", conflicts_with = "copy")]
+    #[arg(long, value_name = "DIR", conflicts_with = "backing")]
     mirror: Option<PathBuf>,
     /// A disk for content: a file, made if it does not exist, or a whole block device; may be given several times. Several that
     /// are one: `stripe:`, as large and as fast as all, lost with any; `mirror:`, the same on each; `raid5:`, one can be
@@ -103,16 +103,16 @@ pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     let (nvram, bytes) = nvram(args, &pool)?;
     let medium = args.medium.map_or_else(|| MediumKind::usual(nvram.as_deref()), MediumKind::from);
-    let copy = copy(args, medium)?;
-    refuse_without_use(args, copy.is_some() || in_regions(args))?;
+    let backing = backing(args, medium)?;
+    refuse_without_use(args, backing.is_some() || in_regions(args))?;
     let mirror = args.mirror.is_some();
-    let copy_in_regions = match (&args.copy, &args.mirror) {
+    let backing_in_regions = match (&args.backing, &args.mirror) {
         _ if in_regions(args) => InRegions::Yes,
         (None, None) => InRegions::IfGiven,
         _ => InRegions::No,
     };
-    let how = FormatOptions { nvram, medium, copy, copy_in_regions, mirror, ..FormatOptions::sized(bytes) };
-    let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, force: args.force, ..how };
+    let how = FormatOptions { nvram, medium, backing, backing_in_regions, mirror, ..FormatOptions::sized(bytes) };
+    let how = FormatOptions { commit_interval: args.commit, backing_rate: args.rate, force: args.force, ..how };
     let cache = CacheConfig::of(&args.cache).map_err(|why| Failure::new(format!("--{why}")).with_status(2))?;
     let compression = CompressionConfig::of(&args.compression);
     let compression = compression.map_err(|why| Failure::new(format!("--{why}")).with_status(2))?;
@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> Result<()> {
     if is_in_ram(&args.pool) {
         let _ = writeln!(
             std::io::stderr(),
-            "conquest: warning: {pool} lies in RAM (tmpfs): whatever lies there, the copy of the memory or a disk, is LOST when this machine stops"
+            "conquest: warning: {pool} lies in RAM (tmpfs): whatever lies there, the backing or a disk, is LOST when this machine stops"
         );
     }
     say(&format!("{pool} is ready. {takes}. Mount it with `conquest mount {pool} DIR`."))?;
@@ -178,16 +178,16 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
         0 => "its size".into(),
         bytes => size::show(bytes),
     };
-    let copy = match (how.medium, &how.copy) {
+    let backing = match (how.medium, &how.backing) {
         _ if lies_in_regions(pool, how) => {
-            ", and for its copy as much and some room beside, at most half of a region if that does, in two regions of \
+            ", and for its backing as much and some room beside, at most half of a region if that does, in two regions of \
              its disks"
                 .into()
         }
         (MediumKind::Logged, _) => format!(", and about as much {} {}", on_disk_in(pool), pool.display()),
-        (_, Some(copy)) => {
-            let dir = pool.join(copy);
-            format!(", and about as much for its copy, {} {}", on_disk_in(&dir), dir.display())
+        (_, Some(backing)) => {
+            let dir = pool.join(backing);
+            format!(", and about as much for its backing, {} {}", on_disk_in(&dir), dir.display())
         }
         (_, None) => String::new(),
     };
@@ -195,7 +195,7 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
         [] => ". It has no disk".into(),
         all => all.iter().map(|region| format!(". {}", regions::describe(pool, region))).collect::<String>(),
     };
-    format!("It takes memory as that is used, up to {most} in {}{of}{copy}{disks}", place.display())
+    format!("It takes memory as that is used, up to {most} in {}{of}{backing}{disks}", place.display())
 }
 
 fn on_disk_in(dir: &Path) -> &'static str {
@@ -206,11 +206,11 @@ fn on_disk_in(dir: &Path) -> &'static str {
     }
 }
 
-/// Will the copy lie on the pool's disks, if they have room?
+/// Will the backing lie on the pool's disks, if they have room?
 fn lies_in_regions(pool: &Path, how: &FormatOptions) -> bool {
     let mut disks = how.regions.iter().flat_map(|region| &region.disks);
     let are_given = !how.regions.is_empty() && disks.all(|disk| pool.join(&disk.path).exists());
-    match how.copy_in_regions {
+    match how.backing_in_regions {
         InRegions::No => false,
         InRegions::Yes => true,
         InRegions::IfGiven => how.medium == MediumKind::Logged && are_given,
@@ -248,22 +248,22 @@ impl From<Medium> for MediumKind {
     }
 }
 
-/// What is said of the copy must be of use.
-fn refuse_without_use(args: &Args, copy: bool) -> Result<()> {
+/// What is said of the backing must be of use.
+fn refuse_without_use(args: &Args, backing: bool) -> Result<()> {
     let why = match (&args.commit, &args.rate) {
-        (Some(_), _) if !copy => "--commit says how old the copy on disk may be; with --copy none there is none",
-        (_, Some(_)) if !copy => "--rate is for a copy that nobody waits for; with --copy none there is none",
+        (Some(_), _) if !backing => "--commit says how old the backing may be; with --backing none there is none",
+        (_, Some(_)) if !backing => "--rate is for a backing that nobody waits for; with --backing none there is none",
         (_, Some(_)) if args.mirror.is_some() => {
-            "--rate is for a copy that nobody waits for; for a mirror every operation does"
+            "--rate is for a backing that nobody waits for; for a mirror every operation does"
         }
         _ => return Ok(()),
     };
     Err(Failure::new(why).with_status(2))
 }
 
-/// Is the copy to lie in the pool's regions?
+/// Is the backing to lie in the pool's regions?
 fn in_regions(args: &Args) -> bool {
-    [&args.copy, &args.mirror].into_iter().flatten().any(|place| place == Path::new("regions"))
+    [&args.backing, &args.mirror].into_iter().flatten().any(|place| place == Path::new("regions"))
 }
 
 /// Is it the pool directory, or `.`, which is short for that?
@@ -272,16 +272,16 @@ fn is_pool_dir(args: &Args, dir: &Path) -> bool {
     dir == Path::new(".") || same() == Some(true)
 }
 
-/// Where the running copy or mirror lies.
-fn copy(args: &Args, medium: MediumKind) -> Result<Option<PathBuf>> {
-    let asked = args.mirror.as_deref().or(args.copy.as_deref());
+/// Where the backing or mirror lies.
+fn backing(args: &Args, medium: MediumKind) -> Result<Option<PathBuf>> {
+    let asked = args.mirror.as_deref().or(args.backing.as_deref());
     match asked {
         Some(_) if in_regions(args) => Ok(None),
         // Where it lies if nothing else is said.
         Some(dir) if medium == MediumKind::Logged && args.mirror.is_none() && is_pool_dir(args, dir) => Ok(None),
         Some(_) if medium == MediumKind::Logged => Err(Failure::new(
-            "a directory for --copy or --mirror is for battery and dax: on `logged` the copy is in the pool directory, or with \
-             `--copy regions` on its disks, and `-o durability=strict` makes operations wait for it",
+            "a directory for --backing or --mirror is for battery and dax: on `logged` the backing is in the pool directory, or with \
+             `--backing regions` on its disks, and `-o durability=strict` makes operations wait for it",
         )
         .with_status(2)),
         Some(none) if none == Path::new("none") && args.mirror.is_none() => Ok(None),

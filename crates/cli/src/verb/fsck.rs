@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use conquest::{CheckedCopy, Pool};
+use conquest::{CheckedBacking, Pool};
 use conquest_fs::fsck::{Look, Lost, Report};
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::{inspect, locate, lost, progress, say, size, stall};
 /// Check a pool, mounted or not; with --repair, mend what is found.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status: 0 the pool is clean, 1 there were problems, content is lost, or the copy of the memory is damaged (the output says what is repaired or made zeros), \
+    after_help = "Exit status: 0 the pool is clean, 1 there were problems, content is lost, or the backing is damaged (the output says what is repaired or made zeros), \
     2 it could not be checked.\n\n\
     Examples:\n  conquest fsck /srv/pool\n  conquest fsck /srv/pool --repair\n  \
     conquest fsck /srv/pool --zero-lost    (what is lost with a disk reads as zeros)\n  conquest fsck /srv/pool --json | jq .problems"
@@ -30,7 +30,7 @@ pub struct Args {
     /// bring back stays as it is
     #[arg(long)]
     zero_lost: bool,
-    /// Do not read the content of large files, nor the copy of the memory: of content only what segments tell of themselves is checked
+    /// Do not read the content of large files, nor the backing: of content only what segments tell of themselves is checked
     #[arg(long, conflicts_with = "zero_lost")]
     quick: bool,
     /// Print JSON
@@ -46,8 +46,8 @@ struct Answer<'a> {
     clean: bool,
     /// Ranges that read as zeros from now on.
     zeroed: &'a [Lost],
-    /// The copy of the memory, if it was checked.
-    copy: Option<&'a CheckedCopy>,
+    /// The backing, if it was checked.
+    backing: Option<&'a CheckedBacking>,
     #[serde(flatten)]
     report: &'a Report,
 }
@@ -56,13 +56,14 @@ struct Answer<'a> {
 struct Found {
     zeroed: Vec<Lost>,
     report: Report,
-    copy: Option<CheckedCopy>,
+    backing: Option<CheckedBacking>,
 }
 
 impl Found {
     fn is_clean(&self) -> bool {
-        let copy = self.copy.as_ref().is_none_or(|copy| copy.damage.is_empty() && copy.failure.is_none());
-        self.report.problems.is_empty() && self.report.lost.is_empty() && self.zeroed.is_empty() && copy
+        let backing =
+            self.backing.as_ref().is_none_or(|backing| backing.damage.is_empty() && backing.failure.is_none());
+        self.report.problems.is_empty() && self.report.lost.is_empty() && self.zeroed.is_empty() && backing
     }
 }
 
@@ -73,24 +74,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn check(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool)?;
     let found = examine(&pool, args)?;
-    let (clean, Found { zeroed, report, copy }) = (found.is_clean(), &found);
+    let (clean, Found { zeroed, report, backing }) = (found.is_clean(), &found);
     if args.json {
         let (pool, version) = (pool.display().to_string(), env!("CARGO_PKG_VERSION"));
-        let answer = Answer { version, pool, clean, zeroed, copy: copy.as_ref(), report };
+        let answer = Answer { version, pool, clean, zeroed, backing: backing.as_ref(), report };
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
     } else {
         zeroed.iter().try_for_each(|range| say(&lost::describe_zeroed(range)))?;
-        say(checked(args.quick, copy.as_ref().is_some_and(|copy| copy.failure.is_none())))?;
-        say(text(report, copy.as_ref(), &pool, args.repair).trim_end())?;
+        say(checked(args.quick, backing.as_ref().is_some_and(|backing| backing.failure.is_none())))?;
+        say(text(report, backing.as_ref(), &pool, args.repair).trim_end())?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn checked(quick: bool, copy: bool) -> &'static str {
-    match (quick, copy) {
+fn checked(quick: bool, backing: bool) -> &'static str {
+    match (quick, backing) {
         (true, _) => "checked: the memory, and what it says of the disks; content on disks was not read",
         (false, false) => "checked: the memory, what it says of the disks, and the content there",
-        (false, true) => "checked: the memory, its copy, what it says of the disks, and the content there",
+        (false, true) => "checked: the memory, its backing, what it says of the disks, and the content there",
     }
 }
 
@@ -102,24 +103,24 @@ fn examine(pool: &Path, args: &Args) -> Result<Found> {
         let shown = path.display();
         let cannot = || format!("cannot check {shown}");
         let unfinished = || format!("could not finish the check of {shown}");
-        let copy_of = |pool: &Pool| if look == Look::Content { pool.check_copy() } else { None };
+        let backing_of = |pool: &Pool| if look == Look::Content { pool.check_backing() } else { None };
         let mut bar = steps.count(progress::count("checking inodes"));
         if !repair && !zero_lost {
             let pool = Pool::look_whole(&path).context(cannot)?;
             pool.missing_disks().for_each(|why| eprintln!("conquest: {}", crate::in_line(&why)));
             let report = pool.fsck_with(false, look, &mut bar).context(unfinished)?;
-            return Ok(Found { zeroed: Vec::new(), report, copy: copy_of(&pool) });
+            return Ok(Found { zeroed: Vec::new(), report, backing: backing_of(&pool) });
         }
         let open = inspect::open_whole(&path).context(cannot)?;
         let zeroed = if zero_lost { open.zero_lost().context(unfinished)? } else { Vec::new() };
         let report = open.fsck_with(repair, look, &mut bar).context(unfinished)?;
-        Ok(Found { zeroed, report, copy: copy_of(&open) })
+        Ok(Found { zeroed, report, backing: backing_of(&open) })
     })
 }
 
-fn text(r: &Report, copy: Option<&CheckedCopy>, pool: &Path, repair: bool) -> String {
+fn text(r: &Report, backing: Option<&CheckedBacking>, pool: &Path, repair: bool) -> String {
     let mut out = String::new();
-    let of_copy = copy.map_or_else(Vec::new, |copy| about_copy(copy, pool));
+    let of_backing = backing.map_or_else(Vec::new, |backing| about_backing(backing, pool));
     for problem in &r.problems {
         let _ = writeln!(out, "problem: {}", crate::in_line(problem));
     }
@@ -154,7 +155,7 @@ fn text(r: &Report, copy: Option<&CheckedCopy>, pool: &Path, repair: bool) -> St
     let to_mend = r.problems.len().saturating_sub(r.losses);
     let _ = match (to_mend, repair) {
         (0, _) if !r.lost.is_empty() => writeln!(out, "{}", advice(&r.lost, pool)),
-        (0, _) if r.problems.is_empty() && of_copy.is_empty() => writeln!(out, "clean"),
+        (0, _) if r.problems.is_empty() && of_backing.is_empty() => writeln!(out, "clean"),
         (0, _) if r.problems.is_empty() => Ok(()),
         (0, _) => writeln!(out, "content was lost, and no file needs it any more; run it again"),
         (n, false) => writeln!(out, "{n} problems, none repaired; run `conquest fsck {} --repair`", pool.display()),
@@ -163,19 +164,17 @@ fn text(r: &Report, copy: Option<&CheckedCopy>, pool: &Path, repair: bool) -> St
     if to_mend > 0 && !r.lost.is_empty() {
         let _ = writeln!(out, "{}", advice(&r.lost, pool));
     }
-    of_copy.iter().for_each(|line| _ = writeln!(out, "{line}"));
+    of_backing.iter().for_each(|line| _ = writeln!(out, "{line}"));
     out
 }
 
-/// What is wrong with the copy of the memory, and what mends it.
-fn about_copy(copy: &CheckedCopy, pool: &Path) -> Vec<String> {
-    let mut told = describe_found(&copy.damage);
+/// What is wrong with the backing, and what mends it.
+fn about_backing(backing: &CheckedBacking, pool: &Path) -> Vec<String> {
+    let mut told = describe_found(&backing.damage);
     if !told.is_empty() {
-        told.push(format!("the copy of the memory is damaged: `conquest scrub {}` puts it right", pool.display()));
+        told.push(format!("the backing is damaged: `conquest scrub {}` puts it right", pool.display()));
     }
-    told.extend(
-        copy.failure.as_ref().map(|why| format!("the copy of the memory cannot be used: {}", crate::in_line(why))),
-    );
+    told.extend(backing.failure.as_ref().map(|why| format!("the backing cannot be used: {}", crate::in_line(why))));
     told
 }
 

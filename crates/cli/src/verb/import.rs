@@ -1,4 +1,4 @@
-//! `conquest import`: make a pool from its copy on disk.
+//! `conquest import`: make a pool from its backing.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,18 +9,18 @@ use conquest::Pool;
 use crate::failure::{Context, Result};
 use crate::{disks, locate, lost, mounts, progress, say};
 
-/// Make a pool from its copy on disk alone, after its persistent RAM was lost or on another machine.
+/// Make a pool from its backing alone, after its persistent RAM was lost or on another machine.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The copy is the files image, redo-0 and redo-1, which can be brought to another machine. With pool.toml \
-    beside them the pool keeps its medium; without it becomes one on ordinary RAM, whose copy they are. Where the copy leads to content of \
+    after_help = "The backing is the files image, redo-0 and redo-1, which can be brought to another machine. With pool.toml \
+    beside them the pool keeps its medium; without it becomes one on ordinary RAM, whose backing they are. Where the backing leads to content of \
     large files that was overwritten on the pool's disks since, import lists the files and bytes, as `conquest fsck` does, and \
     stops before anything is replaced.\n\n\
     Examples:\n  conquest import /srv/pool\n  \
     conquest import /mnt/disk2/mirror     (all that is left)\n  \
     conquest import /srv/pool --disk /dev/sdb --disk /dev/sdc\n  \
                                           (its disks are all that is left)\n  \
-    conquest import /srv/pool --force     (go back to the copy although the persistent RAM is there)"
+    conquest import /srv/pool --force     (go back to the backing although the persistent RAM is there)"
 )]
 pub struct Args {
     /// The pool directory
@@ -31,7 +31,7 @@ pub struct Args {
     /// Lose the persistent RAM that is there
     #[arg(long)]
     force: bool,
-    /// Go on although the pool's disks lack content that the copy leads to, which is listed
+    /// Go on although the pool's disks lack content that the backing leads to, which is listed
     #[arg(long)]
     accept_lost: bool,
 }
@@ -61,7 +61,7 @@ fn from_disks(args: &Args, pool: &Path, ask: &mut dyn FnMut(&Incomplete) -> conq
     let mut more: String = made
         .missing
         .iter()
-        .map(|region| format!(" Region {region}, which is missing, has a copy too: what was written when this one was not there is newer."))
+        .map(|region| format!(" Region {region}, which is missing, has a copy of the backing too: what was written when this one was not there is newer."))
         .collect();
     if let [first, ..] = &made.absent[..] {
         let shown = pool.display();

@@ -151,7 +151,7 @@ fn of_none(memory: &Memory) -> String {
             let owner = memory.owner;
             return format!("{path}  {taken} of memory of user {owner}, who alone sees of which pool it is");
         }
-        // The copy went with the directory.
+        // The backing went with the directory.
         Belongs::Gone => format!(
             "it may be all that is left of that: `conquest save {path} FILE` writes an image, `conquest destroy {path}` gives it up"
         ),
@@ -184,12 +184,12 @@ mod tests {
             taken: 1 << 30,
             pool: Some("/srv/p".into()),
             belongs: Belongs::Gone,
-            copied: Some(true),
+            backed: Some(true),
         };
         let told = of_none(&memory);
         assert!(told.contains("1 GiB") && told.contains("/srv/p is gone") && told.contains("conquest save /dev/shm/m"));
         assert!(!told.contains("release"), "{told}");
-        let told = of_none(&Memory { copied: None, ..memory.clone() });
+        let told = of_none(&Memory { backed: None, ..memory.clone() });
         assert!(told.contains("conquest save") && told.contains("conquest destroy /dev/shm/m"), "{told}");
         let told = of_none(&Memory { belongs: Belongs::Unknown, pool: None, ..memory });
         assert!(told.contains("user 7") && !told.contains("release"), "{told}");

@@ -9,7 +9,7 @@ use crate::{locate, mounts, say, stall};
 
 /// Give back the memory of a pool on ordinary RAM that is not mounted; the next mount reads it from the disk.
 #[derive(clap::Args)]
-#[command(after_help = "What the copy on disk lacks is written there first.\n\n\
+#[command(after_help = "What the backing lacks is written there first.\n\n\
     Examples:\n  conquest release /srv/pool\n  conquest umount --release /mnt/fast      (both in one)\n  \
     conquest release /dev/shm/conquest-...-region      (of a pool that is gone, as `conquest list` shows it)")]
 pub struct Args {

@@ -14,10 +14,10 @@ use crate::{locate, progress, say, size};
 /// Missing ranges that are shown of a file.
 const SHOWN: usize = 4;
 
-/// List and recover the content of large files from a pool's disks alone, where its memory and its copy are lost.
+/// List and recover the content of large files from a pool's disks alone, where its memory and its backing are lost.
 ///
 /// Names, sizes and the content of small files were in the memory: what is found has the numbers of inodes, and files of whole
-/// pages of 4096 bytes. What had been removed or cut off may be among it. With a copy of the memory use `conquest import`.
+/// pages of 4096 bytes. What had been removed or cut off may be among it. With a backing use `conquest import`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  conquest salvage /srv/pool/disk                       (what there is)\n  \
     conquest salvage /dev/sdb /dev/sdc --to /mnt/rescue   (writes /mnt/rescue/inode-17 and so on)")]

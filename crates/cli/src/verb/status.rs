@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use conquest::Pool;
 use conquest::{
-    CompressionStatus, CopyRegion, CopyStatus, DiskStatus, Looked, RegionStatus, Released, SessionStatus, Status,
+    BackingRegion, BackingStatus, CompressionStatus, DiskStatus, Looked, RegionStatus, Released, SessionStatus, Status,
 };
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use crate::{disks, locate, places, say, size, stall};
 /// Show what a pool holds and which processes use it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Nothing of the pool changes. Exit status: 0 all is well, 1 its copy has failed, content is lost, its server is gone, or it \
+    after_help = "Nothing of the pool changes. Exit status: 0 all is well, 1 its backing has failed, content is lost, its server is gone, or it \
     could not be looked at.\n\nExamples:\n  conquest status /srv/pool\n  conquest status /mnt/fast          (where it is mounted)\n  \
     conquest status /srv/pool --heap           (what the memory is used for)\n  \
     conquest status /srv/pool --json | jq .sessions"
@@ -115,9 +115,9 @@ fn exit_code(is_well: bool) -> ExitCode {
     }
 }
 
-/// Does its copy hold what it should, is all content there, and does its mount answer?
+/// Does its backing hold what it should, is all content there, and does its mount answer?
 fn is_well(status: &Status, places: &[Place]) -> bool {
-    let has_failed = status.copy.as_ref().is_some_and(|copy| copy.failure.is_some());
+    let has_failed = status.backing.as_ref().is_some_and(|backing| backing.failure.is_some());
     let is_lost = status.work.as_ref().is_some_and(|work| work.lost > 0);
     !has_failed && !is_lost && are_well(&status.regions, &status.disks) && places.iter().all(|place| place.alive)
 }
@@ -161,7 +161,7 @@ fn tell_released(args: &Args, released: Released) -> Result<ExitCode> {
 
 fn text_of_released(r: &Released, places: &[Place]) -> String {
     let mut out = String::new();
-    let copy = match (&r.failure, &r.copy_dir) {
+    let backing = match (&r.failure, &r.backing_dir) {
         (Some(why), _) => format!("FAILED: {why}"),
         (None, Some(dir)) => format!("in {}", dir.display()),
         (None, None) => "in the pool's regions".into(),
@@ -172,9 +172,9 @@ fn text_of_released(r: &Released, places: &[Place]) -> String {
         ("medium", r.medium.to_string()),
         (
             "memory",
-            "none: it was given back, or lost with the machine; mounting the pool makes it from the copy".into(),
+            "none: it was given back, or lost with the machine; mounting the pool makes it from the backing".into(),
         ),
-        ("copy on disk", copy),
+        ("backing", backing),
     ];
     for (name, value) in rows {
         let _ = writeln!(out, "{name:14} {value}");
@@ -236,8 +236,8 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     for (name, value) in rows {
         let _ = writeln!(out, "{name:14} {value}");
     }
-    if let Some(copy) = &s.copy {
-        let _ = writeln!(out, "{:14} {}", "copy on disk", of_copy(copy));
+    if let Some(backing) = &s.backing {
+        let _ = writeln!(out, "{:14} {}", "backing", of_backing(backing));
     }
     disks::describe_all(&s.regions, &s.disks, |kind, line| _ = writeln!(out, "{kind:14} {line}"));
     if let Some(segments) = &s.segments {
@@ -285,22 +285,22 @@ fn memory(s: &Status) -> String {
     }
 }
 
-fn of_copy(copy: &CopyStatus) -> String {
-    let state = match &copy.failure {
+fn of_backing(backing: &BackingStatus) -> String {
+    let state = match &backing.failure {
         Some(why) => return format!("FAILED: {why}"),
-        None if copy.pending == 0 => "holds everything".into(),
-        None if copy.as_of == 0.0 => format!("holds nothing yet of {}", size::show(copy.pending)),
-        None => format!("as of {:.1} s ago, {} have changed since", copy.age, size::show(copy.pending)),
+        None if backing.pending == 0 => "holds everything".into(),
+        None if backing.as_of == 0.0 => format!("holds nothing yet of {}", size::show(backing.pending)),
+        None => format!("as of {:.1} s ago, {} have changed since", backing.age, size::show(backing.pending)),
     };
-    let rate = copy.rate.map(|rate| format!(", at most {} a second", size::show(rate))).unwrap_or_default();
-    let regions: Vec<String> = copy.regions.iter().map(in_region).collect();
+    let rate = backing.rate.map(|rate| format!(", at most {} a second", size::show(rate))).unwrap_or_default();
+    let regions: Vec<String> = backing.regions.iter().map(in_region).collect();
     let regions = if regions.is_empty() { String::new() } else { format!("; in {}", regions.join(", ")) };
-    format!("{state}; every {} s{rate}{regions}{}", copy.interval, made_anew(copy))
+    format!("{state}; every {} s{rate}{regions}{}", backing.interval, made_anew(backing))
 }
 
 /// That it was made anew from memory, or is, and why.
-fn made_anew(copy: &CopyStatus) -> String {
-    match (copy.made_anew, &copy.damage) {
+fn made_anew(backing: &BackingStatus) -> String {
+    match (backing.made_anew, &backing.damage) {
         (_, None) => String::new(),
         (0, Some(why)) => format!("; it is being made anew from memory: {why}"),
         (1, Some(why)) => format!("; it was made anew from memory: {why}"),
@@ -308,8 +308,8 @@ fn made_anew(copy: &CopyStatus) -> String {
     }
 }
 
-/// How a region does that the copy lies in.
-fn in_region(of: &CopyRegion) -> String {
+/// How a region does that the backing lies in.
+fn in_region(of: &BackingRegion) -> String {
     let since = || humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + std::time::Duration::from_secs(of.since));
     match of.state {
         "whole" => format!("region {}", of.region),

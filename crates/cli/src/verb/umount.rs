@@ -109,7 +109,7 @@ struct Server {
 }
 
 impl Server {
-    /// If it still runs. Found without opening the pool, whose copy may be out of order.
+    /// If it still runs. Found without opening the pool, whose backing may be out of order.
     fn of(mounted: &Mounted) -> Option<Server> {
         let pid = places::servers_of(mounted).into_iter().next()?;
         let process = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;

@@ -1,4 +1,4 @@
-//! Disks alone open the pool: its directory and its memory are lost, and the copy of the memory lies in its regions. With all disks, with
+//! Disks alone open the pool: its directory and its memory are lost, and the backing lies in its regions. With all disks, with
 //! each alone, with one that stayed behind, moved to others, and what is no pool.
 
 use std::fs;
@@ -11,13 +11,13 @@ use crate::{Outcome, Test};
 pub const TESTS: &[Test] = &[
     ("alone::the_disks_alone_open_the_pool_both_and_each", each),
     ("alone::a_disk_that_stayed_behind_is_refused_until_it_was_caught_up", stayed_behind),
-    ("alone::the_copy_leaves_a_region_that_is_removed", moved),
-    ("alone::where_memory_survives_a_power_cut_its_copy_lies_in_regions_too", battery),
+    ("alone::the_backing_leaves_a_region_that_is_removed", moved),
+    ("alone::where_memory_survives_a_power_cut_its_backing_lies_in_regions_too", battery),
     ("alone::what_makes_no_pool_is_refused", refused),
-    ("alone::full_disks_have_room_for_the_copy", full),
+    ("alone::full_disks_have_room_for_the_backing", full),
     ("alone::a_disk_put_back_from_an_earlier_time_does_not_count", put_back_earlier),
     ("alone::a_mirror_of_which_one_disk_is_rotten_opens_right", rotten),
-    ("alone::a_scrub_puts_a_rotten_copy_and_labels_right", scrubbed),
+    ("alone::a_scrub_puts_a_rotten_backing_and_labels_right", scrubbed),
     ("alone::a_disk_with_content_of_an_earlier_time_is_told", old_content),
 ];
 
@@ -32,7 +32,7 @@ fn with(disks: usize, more: &[&str]) -> Lab {
 fn with_disks_of(size: u64, disks: usize, more: &[&str]) -> Lab {
     let lab = Lab::new();
     let pool = lab.pool();
-    let mut args: Vec<String> = ["format", &pool, "--nvram", "64M", "--copy", "regions"].map(String::from).into();
+    let mut args: Vec<String> = ["format", &pool, "--nvram", "64M", "--backing", "regions"].map(String::from).into();
     args.extend(more.iter().map(|word| word.to_string()));
     for n in 0..disks {
         let disk = fs::File::create(lab.path(&format!("d{n}"))).expect("a file");
@@ -100,10 +100,10 @@ fn put_back(lab: &Lab, disks: &[&str]) {
     disks.iter().for_each(|disk| _ = fs::copy(lab.path(&format!("{disk}.kept")), lab.path(disk)).expect("a copy"));
 }
 
-/// How the copy does in each region, as status tells.
+/// How the backing does in each region, as status tells.
 fn copies(lab: &Lab) -> Vec<(u64, String)> {
     let status = lab.status();
-    let regions = status["copy"]["regions"].as_array().expect("regions").clone();
+    let regions = status["backing"]["regions"].as_array().expect("regions").clone();
     let told =
         |of: &serde_json::Value| (of["region"].as_u64().expect("one"), of["state"].as_str().expect("one").into());
     regions.iter().map(told).collect()
@@ -164,7 +164,7 @@ fn rotten() -> Outcome {
             fs::File::create(lab.path(name)).and_then(|file| file.set_len(256 << 20)).expect("a file");
         }
         let (pool, mirror) = (lab.pool(), format!("mirror:{},{}", lab.text("d0"), lab.text("d1")));
-        lab.ok(&["format", &pool, "--nvram", "64M", "--copy", "regions", "--disk", &mirror]);
+        lab.ok(&["format", &pool, "--nvram", "64M", "--backing", "regions", "--disk", &mirror]);
         lab.mount();
         fill(&lab, 1);
         lose_memory(&lab);
@@ -199,7 +199,7 @@ fn scrubbed() -> Outcome {
     fs::write(lab.path("d1"), bytes).expect("written");
     let is_told = |when: &str| {
         let checked = lab.run(&["fsck", &lab.pool()]);
-        let told = ["the copy of the memory, log", &format!("`conquest scrub {}` puts it right", lab.pool())];
+        let told = ["the backing, log", &format!("`conquest scrub {}` puts it right", lab.pool())];
         let is_told = checked.code == 1 && told.iter().all(|what| checked.out.contains(what));
         assert!(is_told && !checked.out.contains("clean"), "{when}: {}{}", checked.out, checked.err);
     };
@@ -207,7 +207,7 @@ fn scrubbed() -> Outcome {
     lab.mount();
     is_told("in use");
     let found = lab.run(&["scrub", &lab.pool()]);
-    let told = ["the copy of the memory", "the label of", "put right"].iter().all(|what| found.out.contains(what));
+    let told = ["the backing", "the label of", "put right"].iter().all(|what| found.out.contains(what));
     assert!(found.code == 1 && told && !found.out.contains("LOST"), "{}{}", found.out, found.err);
     let again = lab.run(&["scrub", &lab.pool()]);
     assert_eq!(again.code, 0, "{}{}", again.out, again.err);
@@ -221,7 +221,7 @@ fn scrubbed() -> Outcome {
     Ok(())
 }
 
-/// A disk of a pool whose copy lies in its directory is put back as it was before a file was written: half of a mirror is out, and what only
+/// A disk of a pool whose backing lies in its directory is put back as it was before a file was written: half of a mirror is out, and what only
 /// a single disk had is named.
 fn old_content() -> Outcome {
     for mirror in [true, false] {
@@ -231,7 +231,7 @@ fn old_content() -> Outcome {
         }
         let (pool, d0) = (lab.pool(), lab.text("d0"));
         let disk = if mirror { format!("mirror:{d0},{}", lab.text("d1")) } else { d0.clone() };
-        lab.ok(&["format", &pool, "--nvram", "64M", "--copy", ".", "--disk", &disk, "--cache", "ceiling=5"]);
+        lab.ok(&["format", &pool, "--nvram", "64M", "--backing", ".", "--disk", &disk, "--cache", "ceiling=5"]);
         lab.mount();
         fill(&lab, 1);
         keep(&lab, &["d0"]);
@@ -256,7 +256,7 @@ fn old_content() -> Outcome {
 
 fn each() -> Outcome {
     let lab = with(2, &[]);
-    assert!(!lab.path("pool/redo-0").exists(), "the copy does not lie there");
+    assert!(!lab.path("pool/redo-0").exists(), "the backing does not lie there");
     lab.mount();
     assert_eq!(copies(&lab), whole(&[0, 1]));
     fill(&lab, 1);
@@ -378,9 +378,9 @@ fn refused() -> Outcome {
     lab.refused(1, &["import", &again, "--disk", &lab.text("foreign")], &["no label"]);
     let other = lab.text("other");
     fs::File::create(lab.path("d9")).and_then(|file| file.set_len(256 << 20)).expect("a file");
-    lab.ok(&["format", &other, "--nvram", "64M", "--copy", ".", "--disk", &lab.text("d9")]);
+    lab.ok(&["format", &other, "--nvram", "64M", "--backing", ".", "--disk", &lab.text("d9")]);
     lab.refused(1, &["import", &again, "--disk", &d0, "--disk", &lab.text("d9")], &["disks of one pool"]);
-    lab.refused(1, &["import", &again, "--disk", &lab.text("d9")], &["no copy of the pool's memory"]);
+    lab.refused(1, &["import", &again, "--disk", &lab.text("d9")], &["no backing of the pool"]);
     assert!(!Path::new(&again).exists(), "what is refused leaves nothing");
     Ok(())
 }
@@ -415,7 +415,7 @@ fn full() -> Outcome {
     // What is overwritten takes memory until it is done.
     (0..small / 10).for_each(|n| fs::remove_file(lab.mnt().join(format!("small-{n}"))).expect("removed"));
     is_well("when files were removed");
-    // All of it is written again, and again: more changes than a log of the copy has room for.
+    // All of it is written again, and again: more changes than a log of the backing has room for.
     for round in 0..3 {
         let content = rng::Rng::new(round).bytes(20_000);
         for n in small / 10..small {

@@ -42,9 +42,9 @@ pub const TESTS: &[Test] = &[
     ("bad_input::deleting_makes_room_at_once", room_at_once),
     ("bad_input::who_finds_no_room_holds_nobody_up", others_go_on),
     ("bad_input::a_full_pool_takes_what_goes_over_memory_it_has", written_over),
-    ("bad_input::a_copy_taken_away_while_in_use", copy_taken_away),
-    ("bad_input::a_full_disk_beneath_copy_and_log", full_disk),
-    ("bad_input::memory_without_its_copy_is_saved", memory_alone),
+    ("bad_input::a_backing_taken_away_while_in_use", copy_taken_away),
+    ("bad_input::a_full_disk_beneath_backing_and_log", full_disk),
+    ("bad_input::memory_without_its_backing_is_saved", memory_alone),
     ("bad_input::a_damaged_image", damaged_image),
     ("bad_input::an_image_that_does_not_fit", image_on_a_full_disk),
 ];
@@ -304,7 +304,7 @@ fn no_text() -> Outcome {
         let shown = |path: &Path| path.to_string_lossy().into_owned();
         assert_eq!(status["pool"].as_str(), Some(&*shown(&pool)));
         assert_eq!(status["sessions"][0]["mountpoint"].as_str(), Some(&*shown(&mnt)));
-        assert!(status["copy"]["dir"].as_str().is_some_and(|dir| dir.starts_with(&shown(&pool))), "{said}");
+        assert!(status["backing"]["dir"].as_str().is_some_and(|dir| dir.starts_with(&shown(&pool))), "{said}");
         ok("umount", &[&mnt], &[]);
         assert!(ok("fsck", &[&pool], &["--json"]).contains(&shown(&pool)));
     }
@@ -587,10 +587,10 @@ fn full_disk() -> Outcome {
     for (n, path) in &synced {
         assert!(std::fs::read(path).expect("read") == Rng::new(*n).bytes(SIZE), "f{n} is damaged");
     }
-    assert!(lab.status()["copy"]["failure"].as_str().is_some_and(|why| why.contains("full")));
+    assert!(lab.status()["backing"]["failure"].as_str().is_some_and(|why| why.contains("full")));
     std::fs::remove_file(filler).expect("remove");
     // By itself.
-    lab::wait_until(Duration::from_secs(30), "the pool goes on", || lab.status()["copy"]["failure"].is_null());
+    lab::wait_until(Duration::from_secs(30), "the pool goes on", || lab.status()["backing"]["failure"].is_null());
     let log = std::fs::read_to_string(lab.path("pool/server.log")).expect("the log");
     assert!(log.contains("room again"), "{log}");
     write_new(&lab.mnt().join("later"), b"room").expect("write");
@@ -606,7 +606,7 @@ fn full_disk() -> Outcome {
     Ok(())
 }
 
-/// Where the copy cannot be opened the memory is saved all the same.
+/// Where the backing cannot be opened the memory is saved all the same.
 fn memory_alone() -> Outcome {
     let lab = Lab::mounted("16M");
     let (pool, mnt, image) = (lab.pool(), lab.text("mnt"), lab.text("saved"));
@@ -629,7 +629,7 @@ fn memory_alone() -> Outcome {
     let checked = lab.run(&["fsck", &pool, "--json"]);
     let told: serde_json::Value = serde_json::from_str(&checked.out).expect("JSON");
     assert!(checked.code == 1 && told["problems"] == serde_json::json!([]), "{}{}", checked.out, checked.err);
-    assert!(told["copy"]["failure"].as_str().is_some_and(|why| why.contains("ead-only")), "{told}");
+    assert!(told["backing"]["failure"].as_str().is_some_and(|why| why.contains("ead-only")), "{told}");
     lab.refused(2, &["fsck", &pool, "--repair"], &["ead-only"]);
     lab.ok(&["save", &pool, &image]);
     lab::ok(&mut program("umount", &[&pool]));
@@ -638,7 +638,7 @@ fn memory_alone() -> Outcome {
     lab.mount();
     std::fs::remove_file(lab.path("pool/image")).expect("remove");
     lab.refused(1, &["save", &mnt, &image], &["image is missing", "works on the pool's memory", "unmount"]);
-    lab.refused(1, &["umount", &mnt], &["its copy on disk", "`conquest save"]);
+    lab.refused(1, &["umount", &mnt], &["its backing", "`conquest save"]);
     lab.refused(1, &["import", &pool], &["image is missing", "`conquest save"]);
     lab.ok(&["save", &pool, &image]);
     restored(&image);

@@ -330,7 +330,7 @@ fn whole() -> Outcome {
     // What memory has it reads without the disk.
     lab.ok(&["umount", &lab.text("mnt"), "--release"]);
     away(&lab.path("d2"));
-    // The disk may hold what came after the copy that the memory is made of.
+    // The disk may hold what came after the backing that the memory is made of.
     lab.refused(
         1,
         &["mount", &lab.pool(), &lab.text("mnt")],

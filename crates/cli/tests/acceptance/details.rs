@@ -110,7 +110,7 @@ fn holes() -> Outcome {
 fn with_disk(memory: &str, disk: &str) -> Lab {
     let lab = Lab::new();
     let disk = format!("{}:{disk}", lab.text("disk"));
-    lab.ok(&["format", &lab.pool(), "--nvram", memory, "--medium", "battery", "--copy", "none", "--disk", &disk]);
+    lab.ok(&["format", &lab.pool(), "--nvram", memory, "--medium", "battery", "--backing", "none", "--disk", &disk]);
     lab.mount();
     lab
 }

@@ -226,7 +226,7 @@ fn told() -> Outcome {
     assert!(lab.told(&["status", &lab.pool()]).contains("union cache    8 MiB"));
     lab.umount();
     let status = lab.status();
-    assert_eq!(status["segments"]["live"], 8 << 20, "a pool with a copy writes everything when it is closed");
+    assert_eq!(status["segments"]["live"], 8 << 20, "a pool with a backing writes everything when it is closed");
     assert_eq!((&status["cache"]["dirty"], &status["segments"]["promised"]), (&0.into(), &0.into()));
     assert!(lab.told(&["status", &lab.pool()]).contains("on disk        8 MiB of "));
     Ok(())
@@ -652,7 +652,7 @@ fn deleted() -> Outcome {
     use std::io::Write;
     let lab = Lab::new();
     let (pool, disk, other) = (lab.pool(), lab.text("gone"), lab.text("other"));
-    lab.ok(&["format", &pool, "--nvram", "64M", "--copy", ".", "--disk", &format!("{disk}:160M")]);
+    lab.ok(&["format", &pool, "--nvram", "64M", "--backing", ".", "--disk", &format!("{disk}:160M")]);
     lab.mount();
     let write = |name: &str, seed| {
         let mut file = fs::File::create(lab.mnt().join(name))?;

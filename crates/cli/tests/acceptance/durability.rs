@@ -1,7 +1,7 @@
 //! What is durable when, through a mount of a pool on ordinary RAM: by option, by inode, by fsync and O_SYNC.
 //!
-//! The pools commit once a day, so that nothing reaches the copy on disk but what somebody waits for. After each
-//! step a pool is made from the copy alone, as after a power cut, and looked at.
+//! The pools commit once a day, so that nothing reaches the backing but what somebody waits for. After each
+//! step a pool is made from the backing alone, as after a power cut, and looked at.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -25,7 +25,7 @@ pub const TESTS: &[Test] = &[
     ("durability::a_remount_changes_when", remount),
     ("durability::settings_are_carried_by_copies", carried),
     ("durability::nonsense_is_refused", nonsense),
-    ("durability::memory_that_its_copy_has_left_behind", used_elsewhere),
+    ("durability::memory_that_its_backing_has_left_behind", used_elsewhere),
     ("durability::memory_follows_its_disk", follows_its_disk),
     ("durability::what_programs_write_is_no_record", no_record),
 ];
@@ -54,7 +54,7 @@ impl Pool {
         self.lab.mnt().join(name)
     }
 
-    /// Looks at what a power cut now would leave. Each time elsewhere: memory is found by its copy's place.
+    /// Looks at what a power cut now would leave. Each time elsewhere: memory is found by its backing's place.
     fn after_power_cut<T>(&self, look: impl FnOnce(&Path) -> T) -> T {
         let number = self.cuts.replace(self.cuts.get() + 1);
         let (pool, mnt) = (self.lab.text(&format!("cut{number}")), self.lab.path(&format!("mnt{number}")));
@@ -261,7 +261,7 @@ fn remount() -> Outcome {
     assert_eq!(pool.len("file"), Some(4), "it is not");
     pool.lab.ok(&["mount", &dir, &mnt, "-o", "remount,commit=0.05"]);
     assert_eq!(terms(), ("fsync".into(), 0.05));
-    let status = pool.lab.status()["copy"].clone();
+    let status = pool.lab.status()["backing"].clone();
     assert_eq!((status["interval"].as_f64(), status["pool_interval"].as_f64()), (Some(0.05), Some(86_400.0)));
     lab::wait_until(Duration::from_secs(20), "it is committed", || pool.len("file") == Some(9));
     let said = pool.lab.told(&["status", &mnt]);
@@ -332,10 +332,10 @@ fn nonsense() -> Outcome {
     }
     lab.refused(2, &["format", &new, "--commit", "0"], &["0.01 to 86400"]);
     lab.refused(2, &["format", &new, "--commit", "often"], &["`often`"]);
-    lab.refused(2, &["format", &new, "--medium", "battery", "--copy", "none", "--commit", "9"], &["--copy none"]);
+    lab.refused(2, &["format", &new, "--medium", "battery", "--backing", "none", "--commit", "9"], &["--backing none"]);
     lab.refused(2, &["format", &new, "--rate", "0"], &["64 KiB to 1 TiB"]);
     lab.refused(2, &["format", &new, "--rate", "fast"], &["`fast`", "64M"]);
-    for place in [["--copy", "none"], ["--mirror", &new]] {
+    for place in [["--backing", "none"], ["--mirror", &new]] {
         let args = ["format", &new, "--medium", "battery", "--rate", "1M", place[0], place[1]];
         lab.refused(2, &args, &["--rate", "nobody waits"]);
     }

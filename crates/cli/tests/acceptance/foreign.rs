@@ -124,7 +124,7 @@ fn with_victims() -> Lab {
 }
 
 /// `conquest status DIR` of root finished what files of another user said had been interrupted: it deleted any file named as a disk, wrote
-/// to any, and deleted another pool's copy.
+/// to any, and deleted another pool's backing.
 fn no_tool() -> Outcome {
     let lab = with_victims();
     let theirs = lab.path("theirs");

@@ -126,7 +126,7 @@ fn redundant(layout: &str, count: u64) -> Outcome {
     let disks = (1..=count).map(|n| FaultDisk::new(192 * MIB, n)).collect::<Result<Vec<_>, Skip>>()?;
     let paths: Vec<String> = disks.iter().map(FaultDisk::path).collect();
     let (pool, region) = (lab.pool(), format!("{layout}:{}", paths.join(",")));
-    lab.ok(&["format", &pool, "--nvram", "64M", "--force", "--copy", ".", "--disk", &region]);
+    lab.ok(&["format", &pool, "--nvram", "64M", "--force", "--backing", ".", "--disk", &region]);
     lab.mount();
     let (one, two) = (lab.mnt().join("one"), lab.mnt().join("two"));
     write(&one, 1, 24 * MIB);
@@ -147,7 +147,7 @@ fn redundant(layout: &str, count: u64) -> Outcome {
 }
 
 fn only() -> Outcome {
-    let (lab, disks) = lab(1, &["--copy", "."])?;
+    let (lab, disks) = lab(1, &["--backing", "."])?;
     let file = lab.mnt().join("file");
     write(&file, 1, 12 * MIB);
     disks[0].set("hang=1");

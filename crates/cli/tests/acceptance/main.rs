@@ -7,7 +7,7 @@
 //! | [`large`] | files larger than memory: fsx, and kills and power cuts under sqlite3 and one who appends |
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
-//! | [`alone`] | the disks alone open the pool, whose copy lies in its regions |
+//! | [`alone`] | the disks alone open the pool, whose backing lies in its regions |
 //! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
 //! | [`copies`] | copies of files in several regions, disks lost and back, removal by force, balance, scrub |
 //! | [`regions`] | regions of several disks: lost, back, replaced |

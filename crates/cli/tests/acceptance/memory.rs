@@ -33,7 +33,7 @@ fn listed() -> Outcome {
     lab.refused(1, &["release", &pool], &["is mounted at", "conquest umount"]);
     lab.refused(1, &["release", &mnt], &["is mounted at", "conquest umount"]);
 
-    // The copy lacks what a killed server did: it goes there first.
+    // The backing lacks what a killed server did: it goes there first.
     std::fs::write(lab.mnt().join("file"), b"only in memory").expect("write");
     lab.kill9();
     lab.ok(&["umount", &mnt]);

@@ -648,13 +648,13 @@ fn image_over_pool() -> Outcome {
         // A mirror is made when the pool is first opened.
         lab.mount();
         lab.umount();
-        let copy = if format.len() > 2 { "mirror" } else { "pool" };
+        let backing = if format.len() > 2 { "mirror" } else { "pool" };
         let bound = lab.text("bound");
         std::fs::create_dir_all(&bound).expect("mkdir");
-        lab::ok(&mut program("mount", &["--bind", &lab.text(copy), &bound]));
+        lab::ok(&mut program("mount", &["--bind", &lab.text(backing), &bound]));
         let mut parts = vec![lab.text("pool/pool.toml"), lab.text("bound/image")];
-        parts.extend(["image", "redo-0", "redo-1"].map(|name| lab.text(&format!("{copy}/{name}"))));
-        if copy == "mirror" {
+        parts.extend(["image", "redo-0", "redo-1"].map(|name| lab.text(&format!("{backing}/{name}"))));
+        if backing == "mirror" {
             parts.push(ram.clone());
         }
         for part in &parts {
@@ -715,11 +715,11 @@ fn tells_how_it_ended() -> Outcome {
     lab.mount();
     let filler = lab.fill_disk();
     for n in 0..6 {
-        // The copy may fail before all are there.
+        // The backing may fail before all are there.
         let _ = File::create(lab.mnt().join(format!("big{n}"))).and_then(|mut f| f.write_all(&[9; 3 << 20]));
     }
     let before = tree::describe(&lab.mnt());
-    lab.refused(1, &["umount", &mnt], &["unmounted, but", "its copy on disk", "lacks", "`conquest save"]);
+    lab.refused(1, &["umount", &mnt], &["unmounted, but", "its backing", "lacks", "`conquest save"]);
     std::fs::remove_file(filler).expect("remove");
     lab.mount();
     tree::assert_same(&before, &tree::describe(&lab.mnt()), "from memory");
@@ -735,7 +735,7 @@ fn tells_how_it_ended() -> Outcome {
     let ran = lab.run(&["umount", &mnt]);
     ran.is_refusal(
         1,
-        &["unmounted, but", &format!("its copy in {mirror} lacks"), "`conquest save"],
+        &["unmounted, but", &format!("its backing in {mirror} lacks"), "`conquest save"],
         "a mirror is lost",
     );
     assert!(!ran.err.contains("machine stops"), "{}", ran.err);

@@ -188,7 +188,7 @@ fn restore_without_disk() -> Outcome {
     Ok(())
 }
 
-/// The files of a copy in `from` are put into `to`, in the place of those that are there.
+/// The files of a backing in `from` are put into `to`, in the place of those that are there.
 fn put(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a directory");
     for name in ["redo-0", "redo-1", "image"] {
@@ -202,7 +202,7 @@ fn import() -> Outcome {
     put(&pool, &older);
     use_again(&lab);
     lab.ok(&["release", &lab.pool()]);
-    // Its own copy leads to nothing else.
+    // Its own backing leads to nothing else.
     let done = lab.run(&["import", &lab.pool()]);
     assert_eq!((done.code, &done.err[..]), (0, ""));
     is_unchanged(&lab);
@@ -232,7 +232,7 @@ fn import_over_region() -> Outcome {
     let before = (number(), memory_of(&lab.path("pool")));
     let refused = lab.run(&["import", &lab.pool(), "--force"]);
     refused.is_refusal(1, &["content of 1 file", "Nothing was changed", "--accept-lost"], "import");
-    assert!(!refused.err.contains("copy in"), "it is no fault of the copy: {}", refused.err);
+    assert!(!refused.err.contains("backing in"), "it is no fault of the backing: {}", refused.err);
     assert_eq!((number(), memory_of(&lab.path("pool")), leftovers(&lab)), (before.0, before.1, vec![]));
     put(&newer, &copy);
     is_unchanged(&lab);

@@ -79,8 +79,8 @@ fn lab() -> Result<(Lab, [SlowLoop; 2]), Skip> {
     let lab = Lab::new();
     let disks = [SlowLoop::over(&lab.path("image0"), 600 * MIB)?, SlowLoop::over(&lab.path("image1"), 600 * MIB)?];
     let [one, other] = [disks[0].path(), disks[1].path()];
-    // The copy of the memory goes to both whatever they are like: here only content is to.
-    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--copy", ".", "--disk", &one, "--disk", &other, "--force"]);
+    // The backing goes to both whatever they are like: here only content is to.
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--backing", ".", "--disk", &one, "--disk", &other, "--force"]);
     lab.mount();
     Ok((lab, disks))
 }

@@ -148,7 +148,7 @@ impl Duplex {
         extra: &[u8],
         common: Option<&Common>,
     ) -> Result<Duplex> {
-        let name: Arc<str> = "the copy".into();
+        let name: Arc<str> = "the backing".into();
         let fail = |e: std::io::Error| Error::new(Class::Transient, &name, format!("a random number: {e}"));
         let mut places: [Option<Place>; MEMBERS] = Default::default();
         for (place, (region, spans)) in places.iter_mut().zip(regions) {
@@ -183,7 +183,7 @@ impl Duplex {
     ) -> std::result::Result<Duplex, Refusal> {
         let found = look(regions)?;
         let view = view_of(&found, |number| regions.iter().find(|region| region.number() == number).cloned());
-        let duplex = Duplex::over("the copy".into(), view, regions, common, read_only)?;
+        let duplex = Duplex::over("the backing".into(), view, regions, common, read_only)?;
         if !read_only {
             duplex.refresh()?;
         }

@@ -380,7 +380,7 @@ impl Union {
 /// Ends the running epoch, and waits until it is durable, so that what it freed can be used.
 fn end_epoch(session: &Session) -> crate::Result<()> {
     match backing::of(session) {
-        Some(copy) => copy.wait(session)?,
+        Some(backing) => backing.wait(session)?,
         None => {
             let epoch = session.epoch()?;
             // Somebody else may be about to end it.

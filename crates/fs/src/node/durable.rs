@@ -19,13 +19,13 @@ thread_local! {
 impl Fs {
     /// Is everything durable when the call that made it returns, so that `fsync` has nothing to wait for?
     pub fn durable_at_return(&self) -> bool {
-        backing::of(self.session()).is_none_or(|copy| !copy.is_awaited())
+        backing::of(self.session()).is_none_or(|backing| !backing.is_awaited())
     }
 
     /// Waits until everything that returned before is durable (at once on `battery` and `dax`).
     pub fn sync(&self) -> Result<()> {
-        let Some(copy) = backing::of(self.session()).filter(|_| !self.durable_at_return()) else { return Ok(()) };
-        let ticket = copy.ticket(self.session());
+        let Some(backing) = backing::of(self.session()).filter(|_| !self.durable_at_return()) else { return Ok(()) };
+        let ticket = backing.ticket(self.session());
         if DEFERRED.get().is_some() {
             DEFERRED.set(Some(Some(ticket)));
             return Ok(());
@@ -49,7 +49,7 @@ impl Fs {
     /// Waits until what a ticket stands for is durable.
     pub fn wait_for(&self, ticket: Ticket) -> Result<()> {
         match backing::of(self.session()) {
-            Some(copy) => copy.wait_for(self.session(), ticket).map_err(not_durable),
+            Some(backing) => backing.wait_for(self.session(), ticket).map_err(not_durable),
             None => Ok(()),
         }
     }

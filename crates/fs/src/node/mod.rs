@@ -417,8 +417,8 @@ impl Fs {
 
     #[inline(always)]
     pub(crate) fn writable(&self) -> Result<()> {
-        // Where the copy is what counts, what cannot reach it must not be done.
-        if self.policy.get().read_only || (self.session.runtime().copy_failed() && !self.durable_at_return()) {
+        // Where the backing is what counts, what cannot reach it must not be done.
+        if self.policy.get().read_only || (self.session.runtime().backing_failed() && !self.durable_at_return()) {
             return Err(self.why_not_writable().into());
         }
         Ok(())
@@ -427,7 +427,7 @@ impl Fs {
     /// A full disk gets room again.
     #[cold]
     fn why_not_writable(&self) -> rustix::io::Errno {
-        match !self.policy.get().read_only && self.session.runtime().copy_full() {
+        match !self.policy.get().read_only && self.session.runtime().backing_full() {
             true => rustix::io::Errno::NOSPC,
             false => rustix::io::Errno::ROFS,
         }

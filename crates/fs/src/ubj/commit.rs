@@ -1,7 +1,7 @@
-//! The part of the union cache in commits to a copy (decisions 9 and 13).
+//! The part of the union cache in commits to a backing (decisions 9 and 13).
 //!
-//! A copy has the descriptors of blocks, and of their content only what has no place when its epoch ends: so whatever the copy
-//! names is on disk or in the copy. What is large goes to segments before the instant of the commit, and is written once; what is
+//! A backing has the descriptors of blocks, and of their content only what has no place when its epoch ends: so whatever the backing
+//! names is on disk or in the backing. What is large goes to segments before the instant of the commit, and is written once; what is
 //! small, and somebody waits for, goes with the commit, which is written anyway, and to a segment later, if it is still there then.
 //! Where a region is a RAID-5, *small* is what does not fill a stripe: a part of one would be written twice there, and both times before
 //! anybody is answered ([`exraid::region::raid5`]).

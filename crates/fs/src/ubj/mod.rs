@@ -6,7 +6,7 @@
 //! | state (UBJ 3.2, Figure 3) | place | epoch |
 //! | --- | --- | --- |
 //! | normal, dirty: of the running transaction | none | the running one, where commits have intervals |
-//! | frozen, dirty: of a committed transaction, for a checkpoint to write | none | an earlier one; with neither copy nor interval, any: each write commits |
+//! | frozen, dirty: of a committed transaction, for a checkpoint to write | none | an earlier one; with neither backing nor interval, any: each write commits |
 //! | clean: what is at its place on disk | that | any |
 //! | out of date | it is free at once: whoever writes to a page takes another block, and gives up the old version |
 //!
@@ -19,7 +19,7 @@
 //! | this | what a process knows of the union cache: the log, the settings, counts |
 //! | [`inodes`] | what it asks of the file system above it |
 //! | [`write_back`] | the checkpoint: dirty blocks go to segments |
-//! | [`commit`] | the part in commits of a copy |
+//! | [`commit`] | the part in commits of a backing |
 //! | [`evict`] | clean blocks give their memory back |
 //! | [`doubt`] | but for those that may be the last copy of a page |
 //! | [`reads`] | what lies on disk alone: fetching it, ahead too |
@@ -89,7 +89,7 @@ pub struct Options {
     pub ceiling: u64,
     /// Dirty blocks are written once they take so many percent of the memory (UBJ 3.4: a quarter) ...
     pub dirty: u64,
-    /// ... or so many bytes, for each region, where commits to a copy have to wait for them, so that none waits long ...
+    /// ... or so many bytes, for each region, where commits to a backing have to wait for them, so that none waits long ...
     pub behind: u64,
     /// ... or are so old (UBJ 3.4: 5 minutes).
     pub age: Duration,

@@ -259,7 +259,7 @@ impl Union {
     }
 }
 
-/// Does anybody wait for commits to a copy, which then should not have to wait for much?
+/// Does anybody wait for commits to a backing, which then should not have to wait for much?
 pub(crate) fn is_waited_for(session: &Session) -> bool {
-    backing::of(session).is_some_and(|copy| copy.is_awaited())
+    backing::of(session).is_some_and(|backing| backing.is_awaited())
 }

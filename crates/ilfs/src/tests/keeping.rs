@@ -1,4 +1,4 @@
-//! Segments that are kept for the copy of the memory: nothing else goes there, and what a crash leaves between the table and the notes is
+//! Segments that are kept for the backing: nothing else goes there, and what a crash leaves between the table and the notes is
 //! put right.
 
 use std::ops::Range;

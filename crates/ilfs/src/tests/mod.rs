@@ -10,7 +10,7 @@
 //! | `copies_crash` | a power cut at each write and flush of a story on three disks, and then without one of them |
 //! | `crash` | a power cut at each write and flush, with the memory kept or lost |
 //! | `hanging` | disks that do not answer |
-//! | `keeping` | segments that are kept for the copy of the memory |
+//! | `keeping` | segments that are kept for the backing |
 //! | `scale` | passes over a table of a TiB |
 //! | `model` | any operations, against what should be there |
 

@@ -44,7 +44,7 @@ pub struct Damage {
     /// That copy was the one in memory: it is written anew.
     #[serde(default)]
     pub from_memory: bool,
-    /// It was in a file of the pool's memory copy, and in no region.
+    /// It was in a file of the pool's backing, and in no region.
     #[serde(default)]
     pub beside: bool,
 }

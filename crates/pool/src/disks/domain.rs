@@ -48,7 +48,7 @@ impl Pool {
         };
         // 2.
         log.set_domain(session, regions, number)?;
-        backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?;
+        backing::of(session).map_or(Ok(()), |backing| backing.wait(session))?;
         // 3.
         let used = log.named_domains(session)?;
         let before = config.domains.len();

@@ -74,7 +74,7 @@ pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
     }
     // What is there is spread over them, in the background.
     union.log().set_tasks(session, &|tasks| tasks.balance = true)?;
-    Ok(backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?)
+    Ok(backing::of(session).map_or(Ok(()), |backing| backing.wait(session))?)
 }
 
 /// The disks of all of them, kept from others; nothing is made, and none of them is where one is refused.

@@ -3,8 +3,8 @@
 //! | step | what | else, after a crash |
 //! | --- | --- | --- |
 //! | 1 | the regions take no more content, if what they have fits elsewhere | they never get empty |
-//! | 2 | what they have is moved, and the copy of the memory that lies there; the commits of that are durable | content is lost with them |
-//! | 3 | the table of segments has no such regions any more; durable | a copy of the memory leads there |
+//! | 2 | what they have is moved, and the backing that lies there; the commits of that are durable | content is lost with them |
+//! | 3 | the table of segments has no such regions any more; durable | a backing leads there |
 //! | 4 | `pool.toml` names their disks no more; durable | the pool waits for disks that are another's by now |
 //! | 5 | their files are removed; of disks that were given the labels | |
 //! | 6 | all who have the pool open have let go of the disks that were given, as they find that the table has changed | who uses one for something else finds it in use |
@@ -136,7 +136,7 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     if !is_empty {
         return Ok(Left::Interrupted(left(union)?));
     }
-    pool.move_copy_away(&numbers)?;
+    pool.move_backing_away(&numbers)?;
     // 3.
     for number in &numbers {
         let mut tries = 0;
@@ -155,7 +155,7 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
 
 /// The commit of step 3, 4 and 5.
 fn end(dir: &Path, session: &Session, chosen: &[Chosen]) -> Result<Left> {
-    backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?;
+    backing::of(session).map_or(Ok(()), |backing| backing.wait(session))?;
     let _alone = session.long_lock(table::GROWING)?;
     let entries: Vec<DiskEntry> = chosen.iter().flat_map(|one| one.entries.clone()).collect();
     forget(dir, &entries)?;
@@ -201,10 +201,10 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
         for one in chosen.iter().filter(|one| duplex.members().iter().any(|member| member.region == one.number)) {
             let away = duplex.put_away(one.number);
             away.map_err(|e| {
-                Error::Pool(format!("region {} has the only copy of the pool's memory that is whole: {e}", one.number))
+                Error::Pool(format!("region {} has the only whole copy of the pool's backing: {e}", one.number))
             })?;
         }
-        pool.move_copy_away(&chosen.iter().map(|one| one.number).collect::<Vec<_>>())?;
+        pool.move_backing_away(&chosen.iter().map(|one| one.number).collect::<Vec<_>>())?;
     }
     // Where the memory was made anew: what the other disks have of it is looked for before anything is written there.
     union.log().settle(session)?;
@@ -239,7 +239,7 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
 pub fn complete_empty(dir: &Path, union: &Union, session: &Session) -> Result<()> {
     for number in union.log().leavers(session)? {
         if union.log().remove_region(session, number)? {
-            backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?;
+            backing::of(session).map_or(Ok(()), |backing| backing.wait(session))?;
             complete(dir, &read_config(dir)?, session)?;
         }
     }

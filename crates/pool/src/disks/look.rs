@@ -155,7 +155,7 @@ pub struct FlowStatus {
 /// The segments of all disks together.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SegmentStatus {
-    /// Those that the copy of the memory has.
+    /// Those that the backing has.
     pub kept: u64,
     /// Bytes of a segment.
     pub size: u64,
@@ -174,7 +174,7 @@ pub struct SegmentStatus {
 }
 
 impl SegmentStatus {
-    /// So many of those that take no content are the copy's.
+    /// So many of those that take no content are the backing's.
     pub fn without_kept(self, kept: u64) -> SegmentStatus {
         SegmentStatus { kept, bad: self.bad.saturating_sub(kept), ..self }
     }

@@ -203,7 +203,7 @@ impl Disks {
                 // What the memory was made anew from may lead to what nobody knows of but the disk.
                 Some(log) if !is_read_only && !is_settled(&log) => {
                     return Err(Error::Pool(format!(
-                        "the memory of the pool was made anew from its copy, and {} ({}) may hold what came after that: attach it, mount the \
+                        "the memory of the pool was made anew from its backing, and {} ({}) may hold what came after that: attach it, mount the \
                          pool read-only (`-o ro`), or give up what the disk holds with `conquest region remove {} {} --force`",
                         first.path.display(),
                         first.why,
@@ -235,7 +235,7 @@ impl Disks {
         };
         for region in self.regions.iter().filter(|region| region.layout().tolerates(region.members().len()) > 0) {
             // Before anything was written to it the mark is not raised.
-            // What is kept for the copy of the memory is no content.
+            // What is kept for the backing is no content.
             let kept = |log: &Log| log.kept_in_region(session, region.number()).unwrap_or(0);
             let held = |log: &Log| log.held_in(session, region.number()).map_or(true, |held| held.segments > kept(log));
             let is_new = || region.sequence() == 0 && !log.as_ref().is_some_and(held);
@@ -277,7 +277,7 @@ pub fn make_log_if_none(session: &Session, regions: &[Arc<dyn Region>], segment:
         Err(_) if has_log(session)? => {}
         made => made?,
     }
-    backing::of(session).map_or(Ok(()), |copy| Ok(copy.wait(session)?))
+    backing::of(session).map_or(Ok(()), |backing| Ok(backing.wait(session)?))
 }
 
 /// Has the pool content on disks, or had it once?

@@ -273,14 +273,14 @@ impl Host {
     }
 }
 
-/// What the memory of a pool of `size` bytes and its copy may take, by file system.
+/// What the memory of a pool of `size` bytes and its backing may take, by file system.
 fn taken(dir: &Path, config: &Config, size: u64) -> Vec<(u64, u64)> {
     let region = match config.medium {
         MediumKind::Logged => PathBuf::from(paths::RUNTIME_DIR).join("region"),
         _ => config.nvram_path(dir),
     };
-    let copy = config.copy_dir(dir).map(|copy| copy.join(paths::IMAGE));
-    let hosts = [Some(region), copy].into_iter().flatten().filter_map(|path| Host::of(&path).ok());
+    let backing = config.backing_dir(dir).map(|backing| backing.join(paths::IMAGE));
+    let hosts = [Some(region), backing].into_iter().flatten().filter_map(|path| Host::of(&path).ok());
     hosts.map(|host| (host.device, size)).collect()
 }
 
@@ -290,7 +290,7 @@ pub fn usual(dir: &Path, how: &FormatOptions) -> Result<Option<NewDisk>> {
     let old = Config::read(dir).ok().flatten();
     let mut config = Config::new(how.medium, uuid::text(&[0; 16]));
     if how.medium != MediumKind::Logged {
-        (config.nvram, config.copy) = (how.nvram.clone().or(config.nvram), how.copy.clone());
+        (config.nvram, config.backing) = (how.nvram.clone().or(config.nvram), how.backing.clone());
     }
     let size = Host::of(&dir.join(DISK))?.may_take(&taken(dir, &config, how.size), old.as_ref(), dir);
     Ok((size >= SMALLEST).then(|| NewDisk { path: DISK.into(), size: Some(size) }))

@@ -1,4 +1,4 @@
-//! What disks alone tell of the content of a pool's files: where its memory, and the copy of that, are lost.
+//! What disks alone tell of the content of a pool's files: where its memory, and the backing of that, are lost.
 //!
 //! Names, sizes and owners were in the memory. Disks tell of each page to which inode it belonged, and when it was written.
 

@@ -54,19 +54,22 @@ impl Pool {
         if let Some(is) = self.away(number) {
             return Ok(told_of_missing(&format!("{name} {is}"), held, alone));
         }
-        let copy = self.copy_in(number);
-        if let Some((false, why)) = &copy {
-            return Ok(Verdict { may_stop: false, why: format!("{name} has the only copy of the pool's memory{why}") });
+        let backing = self.backing_in(number);
+        if let Some((false, why)) = &backing {
+            return Ok(Verdict {
+                may_stop: false,
+                why: format!("{name} has the only copy of the pool's backing{why}"),
+            });
         }
-        let kept = match (&copy, self.fs.union()) {
+        let kept = match (&backing, self.fs.union()) {
             (Some(_), Some(union)) => union.log().kept_in_region(self.fs.session(), number)?,
             _ => 0,
         };
         let held = Held { segments: held.segments.saturating_sub(kept), ..held };
-        Ok(match copy {
+        Ok(match backing {
             Some((true, why)) if held.segments == 0 => Verdict {
                 may_stop: true,
-                why: format!("{name} holds no content, and a copy of the pool's memory{why}"),
+                why: format!("{name} holds no content, and a copy of the pool's backing{why}"),
             },
             _ => told_of_region(&name, held, alone),
         })
@@ -86,8 +89,8 @@ impl Pool {
         })
     }
 
-    /// Does the copy of the memory lie in a region? Whether there is another one then, and where, in words.
-    fn copy_in(&self, number: u32) -> Option<(bool, String)> {
+    /// Does the backing lie in this region? Whether there is another one then, and where, in words.
+    fn backing_in(&self, number: u32) -> Option<(bool, String)> {
         let members = self.duplex.as_ref()?.members();
         let own = members.iter().find(|member| member.region == number)?;
         let other = members.iter().find(|member| member.region != number && member.is_whole());
@@ -150,7 +153,7 @@ fn told_of_region(name: &str, held: Held, alone: u64) -> Verdict {
         Held { live: 0, segments } => Verdict {
             may_stop: false,
             why: format!(
-                "{name} holds no content that is in use, but {segments} segments of it are not free yet: the copy of the memory \
+                "{name} holds no content that is in use, but {segments} segments of it are not free yet: the backing \
                  may lead there; ask again when the pool has been mounted for some seconds"
             ),
         },

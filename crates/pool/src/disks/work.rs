@@ -122,7 +122,7 @@ impl Pool {
     /// Changes what background work is asked for.
     pub fn ask_for(&self, change: &dyn Fn(&mut ilfs::tasks::Tasks)) -> Result<()> {
         self.with_log()?.log().set_tasks(self.fs.session(), change)?;
-        Ok(backing::of(self.fs.session()).map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
+        Ok(backing::of(self.fs.session()).map_or(Ok(()), |backing| backing.wait(self.fs.session()))?)
     }
 
     /// A region that has failed takes content again.
@@ -131,7 +131,7 @@ impl Pool {
             return Err(self.no_region(&format!("region {region}")));
         }
         self.with_log()?.log().readmit_asked(self.fs.session(), region)?;
-        Ok(backing::of(self.fs.session()).map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
+        Ok(backing::of(self.fs.session()).map_or(Ok(()), |backing| backing.wait(self.fs.session()))?)
     }
 
     /// Spreads what is there over all regions. `go_on` is told the bytes that are left, between segments and in rests; false if it said no.

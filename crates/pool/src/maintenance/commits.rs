@@ -1,4 +1,4 @@
-//! Commits in time: what nobody waits for goes to the copy on disk after the commit interval, or earlier when much
+//! Commits in time: what nobody waits for goes to the backing after the commit interval, or earlier when much
 //! has changed; and what a log holds goes into the image.
 //!
 //! Every attached process has these threads, and any of them does what is due: there is no interval without
@@ -82,17 +82,17 @@ impl Interval {
 impl Drop for CommitTimer {
     /// What they are at ends soon.
     fn drop(&mut self) {
-        if let Some(copy) = backing::of(self.fs.session()) {
-            copy.hurry();
+        if let Some(backing) = backing::of(self.fs.session()) {
+            backing.hurry();
         }
     }
 }
 
-/// Does `work`, while the disk of the copy is full only every [`RETRY`].
+/// Does `work`, while the disk of the backing is full only every [`RETRY`].
 fn unless_full(fs: Arc<Fs>, mut work: impl FnMut() + Send + 'static) -> impl FnMut() + Send + 'static {
     let mut tried: Option<Instant> = None;
     move || {
-        if !fs.session().runtime().copy_full() {
+        if !fs.session().runtime().backing_full() {
             tried = None;
         } else if tried.is_some_and(|tried| tried.elapsed() < RETRY) {
             return;
@@ -104,22 +104,22 @@ fn unless_full(fs: Arc<Fs>, mut work: impl FnMut() + Send + 'static) -> impl FnM
 }
 
 fn commit(fs: &Fs, interval: Duration) {
-    let Some(copy) = backing::of(fs.session()).filter(|_| fs.session().runtime().copy_failure().is_none()) else {
+    let Some(backing) = backing::of(fs.session()).filter(|_| fs.session().runtime().backing_failure().is_none()) else {
         return;
     };
-    let pending = copy.pending(fs.session()).unwrap_or(u64::MAX);
+    let pending = backing.pending(fs.session()).unwrap_or(u64::MAX);
     let wait = match pending {
         0 => return,
         // Where much changes all the time, commits must not take more than a share of it.
-        bytes if bytes >= much(fs, copy.is_awaited()) => (copy.takes(fs.session()) * SHARE).min(interval),
+        bytes if bytes >= much(fs, backing.is_awaited()) => (backing.takes(fs.session()) * SHARE).min(interval),
         _ => interval,
     };
     // Whoever fails tells every process and the log.
-    let _ = copy.commit_if_due(fs.session(), wait.as_nanos() as u64);
+    let _ = backing.commit_if_due(fs.session(), wait.as_nanos() as u64);
 }
 
 fn checkpoint(fs: &Fs) {
-    if let Some(copy) = backing::of(fs.session()) {
-        let _ = copy.checkpoint_if_due(fs.session());
+    if let Some(backing) = backing::of(fs.session()) {
+        let _ = backing.checkpoint_if_due(fs.session());
     }
 }

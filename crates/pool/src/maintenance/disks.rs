@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use exraid::duplex::Duplex;
 use exraid::Layout;
 
-use crate::copy::tend::{self, Tending};
+use crate::backing::tend::{self, Tending};
 use crate::disks::{damage, leave, replace};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::maintenance::tend::{Pace, Piece};

@@ -88,7 +88,7 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// `interval`: from epoch to epoch, where no commits to a copy move it on.
+    /// `interval`: from epoch to epoch, where no commits to a backing move it on.
     pub fn start(fs: &Arc<Fs>, interval: Duration, compression: CompressionConfig) -> Result<Maintenance> {
         let memory = MemoryAhead::start(fs)?;
         let compression = Compression::start(fs, compression)?;

@@ -4,7 +4,7 @@
 //!    or to destroy this one, does the rest. (Earlier, a part of a pool could be opened as if it were all of it.)
 //! 2. Memory and marks go. Later, the file that they are named after would not lead to them any more.
 //! 3. The region goes: its file, or the header of a device.
-//! 4. The copy goes, and the log of the server.
+//! 4. The backing goes, and the log of the server.
 //! 5. The disks go: files of its own; of those that were given, the labels.
 //! 6. `DESTROYED` goes, and the directory if nothing else is in it.
 
@@ -12,9 +12,9 @@ use pram::session::Exclusive;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{refuse_used_copies, swap, Builder, OnStep};
+use super::{refuse_used_backings, swap, Builder, OnStep};
+use crate::backing::files;
 use crate::config::Config;
-use crate::copy::files;
 use crate::disks;
 use crate::medium::MediumKind;
 use crate::memory::{device, file, locks, shared};
@@ -56,10 +56,10 @@ fn none(dir: &Path) -> Error {
     Error::Pool(format!("there is no pool at {}; `conquest list` shows those of this host", dir.display()))
 }
 
-/// What of a pool without `pool.toml` is in `dir`, or says that its copy was there.
+/// What of a pool without `pool.toml` is in `dir`, or says that its backing was there.
 fn remains(dir: &Path) -> Result<Option<Config>> {
-    let copy = files::open(dir).ok().and_then(|disks| backing::identify(&disks).ok());
-    match copy {
+    let backing = files::open(dir).ok().and_then(|disks| backing::identify(&disks).ok());
+    match backing {
         Some(id) => Ok(Some(Config::new(MediumKind::Logged, uuid::text(&id.uuid)))),
         None => salvage::lost(dir),
     }
@@ -68,7 +68,7 @@ fn remains(dir: &Path) -> Result<Option<Config>> {
 /// Keeps all from coming to the pool; fails if any process works on it.
 fn hold(dir: &Path, config: &Config) -> Result<Option<Exclusive>> {
     let held = locks::hold_unused(&config.lock_path(dir))?;
-    refuse_used_copies(dir, [Some(config)])?;
+    refuse_used_backings(dir, [Some(config)])?;
     if let Some(region) = salvage::find(dir, config)? {
         shared::refuse_mapped(&region)?;
     }
@@ -104,10 +104,10 @@ pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
         remove_region(&config.nvram_path(dir), &config)?;
     }
     step()?;
-    for copy in config.copy_dir(dir).iter().filter(|copy| is_its_copy(copy, dir, &config)) {
-        files::remove(copy);
+    for backing in config.backing_dir(dir).iter().filter(|backing| is_its_backing(backing, dir, &config)) {
+        files::remove(backing);
         // Of its own, if it is empty now.
-        _ = fs::remove_dir(copy);
+        _ = fs::remove_dir(backing);
     }
     _ = fs::remove_file(dir.join(LOG));
     _ = disks::damage::forget(dir);
@@ -136,13 +136,13 @@ fn remove_region(path: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// A copy that says that it is another pool's stays, and elsewhere one that does not say whose it is.
-fn is_its_copy(copy: &Path, dir: &Path, config: &Config) -> bool {
-    let found = files::open(copy).ok().and_then(|disks| backing::identify(&disks).ok());
+/// A backing that says that it is another pool's stays, and elsewhere one that does not say whose it is.
+fn is_its_backing(backing: &Path, dir: &Path, config: &Config) -> bool {
+    let found = files::open(backing).ok().and_then(|disks| backing::identify(&disks).ok());
     let same = |one: &Path| one.canonicalize().ok();
     match found {
         Some(id) => config.uuid_bytes().is_ok_and(|uuid| uuid == id.uuid),
-        None => same(copy) == same(dir),
+        None => same(backing) == same(dir),
     }
 }
 
@@ -178,9 +178,9 @@ mod tests {
         let disk = NewDisk { path: "disk".into(), size: Some(16 << 20) };
         [
             FormatOptions { medium: MediumKind::Logged, ..sized() },
-            FormatOptions { copy: Some(".".into()), ..sized() },
+            FormatOptions { backing: Some(".".into()), ..sized() },
             FormatOptions { medium: MediumKind::Logged, regions: vec![disk.into()], ..sized() },
-            FormatOptions { copy: Some("mirror".into()), mirror: true, ..sized() },
+            FormatOptions { backing: Some("mirror".into()), mirror: true, ..sized() },
         ]
     }
 
@@ -269,7 +269,7 @@ mod tests {
             all.into_iter().find(|memory| memory.path == region)
         };
         let there = found().expect("listed");
-        assert_eq!((there.belongs, there.copied, there.pool), (Belongs::Pool, Some(true), Some(dir.clone())));
+        assert_eq!((there.belongs, there.backed, there.pool), (Belongs::Pool, Some(true), Some(dir.clone())));
         assert!(there.taken >= 1 << 20 && there.size == 8 << 20);
         assert!(Pool::destroy(&region).is_err_and(|e| e.to_string().contains("conquest release")));
         fs::remove_dir_all(&dir).expect("removed");
@@ -289,7 +289,7 @@ mod tests {
         let home = tempfile::tempdir_in(paths::RUNTIME_DIR).expect("a directory");
         let (dir, uuid) = made(home.path(), &kinds()[0]);
         let memory = Pool::memory(&dir).expect("names");
-        // First: whoever makes another pool meanwhile, as other tests do, would give memory back that says that the copy had all.
+        // First: whoever makes another pool meanwhile, as other tests do, would give memory back that says that the backing had all.
         fs::remove_file(&memory[1]).expect("the marks");
         fs::remove_dir_all(&dir).expect("removed");
         let told = Pool::release(&memory[0]).expect_err("nobody knows").to_string();

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use super::{refuse_used_copies, Builder};
+use super::{refuse_used_backings, Builder};
 use crate::config::{Config, DiskEntry};
 use crate::disks::plan::{Plan, Planned, Wanted};
 use crate::disks::{has_log, place};
@@ -35,7 +35,7 @@ pub fn add(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
         let mut config = read_config(dir)?;
         refuse_if_any(dir, &config)?;
         let _held = locks::hold_unused(&config.lock_path(dir))?;
-        refuse_used_copies(dir, [Some(&config)])?;
+        refuse_used_backings(dir, [Some(&config)])?;
         let mut plan = Plan::default();
         plan.add(&Wanted { dir, config: &config, old: None, force, taken: Vec::new(), beyond_hosts: false }, new)?;
         let disks: Vec<_> = plan.0.into_iter().flat_map(|region| region.disks).map(Planned::release).collect();

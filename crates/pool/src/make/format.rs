@@ -8,16 +8,16 @@ use pram::session::Exclusive;
 use pram::{Memory, Session};
 
 use super::staging::Staged;
-use super::{refuse_used_copies, relocate, Builder, OnStep};
+use super::{refuse_used_backings, relocate, Builder, OnStep};
+use crate::backing::{files, logged};
 use crate::config::Config;
-use crate::copy::{files, logged};
 use crate::disks::plan::Plan;
 use crate::disks::{damage, make_log, place};
 use crate::medium::MediumKind;
 use crate::memory::map::holds_no_pool;
 use crate::memory::{device, file, locks};
 use crate::options::{FormatOptions, InRegions};
-use crate::paths::{self, COPY, LOG};
+use crate::paths::{self, BACKING, LOG};
 use crate::rescue::salvage;
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
@@ -38,10 +38,10 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     let mut config = wanted(how)?;
     let old = there(dir, how.force)?;
     match config.medium {
-        MediumKind::Logged => refuse_copy_alone(dir, how, old.as_ref())?,
+        MediumKind::Logged => refuse_backing_alone(dir, how, old.as_ref())?,
         _ => {
             refuse_region(dir, &config, how, old.as_ref())?;
-            refuse_copy_of_another(dir, &config, old.as_ref())?;
+            refuse_backing_of_another(dir, &config, old.as_ref())?;
         }
     }
     for pool in old.iter().chain([&config]) {
@@ -53,12 +53,12 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
         refuse_other_files(dir, &config)?;
     }
     let held = hold(dir, [old.as_ref(), Some(&config)])?;
-    refuse_used_copies(dir, [old.as_ref(), Some(&config)])?;
+    refuse_used_backings(dir, [old.as_ref(), Some(&config)])?;
     let path = config.nvram_path(dir);
     if config.medium != MediumKind::Logged && device::is_device(&path, config.medium)? {
         format_device(dir, how, &config, old.as_ref(), &plan)?;
         drop((plan, held, alone));
-        return match how.copy_in_regions {
+        return match how.backing_in_regions {
             InRegions::Yes => relocate::into_regions(dir),
             _ => Ok(()),
         };
@@ -69,8 +69,8 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     let staged = Staged::begin(dir, &config)?;
     let disks = place::make(dir, staged.dir(), &plan, config.uuid_bytes()?)?;
     if config.medium == MediumKind::Logged {
-        let (region, copy) = logged::make(staged.dir(), dir, config.uuid_bytes()?, how.size, layout::VERSION)?;
-        fill(region, Some(copy), how, &disks)?;
+        let (region, backing) = logged::make(staged.dir(), dir, config.uuid_bytes()?, how.size, layout::VERSION)?;
+        fill(region, Some(backing), how, &disks)?;
     } else {
         let made = file::make(&path, config.medium, how.size)?;
         let (region, file) = file::format_memory(made, &path, config.uuid_bytes()?, layout::VERSION)?;
@@ -81,14 +81,14 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     staged.place(&config, step)?;
     // Of the pool that was there.
     _ = damage::forget(dir);
-    // From here on there is a pool, whose copy is in its directory until all of it has moved.
+    // From here on there is a pool, whose backing is in its directory until all of it has moved.
     drop((plan, held, alone));
     let are_given = !config.disks.is_empty() && config.disks.iter().all(|entry| entry.given);
-    match how.copy_in_regions {
+    match how.backing_in_regions {
         InRegions::Yes => relocate::into_regions(dir),
         InRegions::IfGiven if are_given && config.medium == MediumKind::Logged => {
             if let Err(e) = relocate::into_regions(dir) {
-                tracing::warn!("the copy of the pool's memory lies in the pool directory: {e}");
+                tracing::warn!("the pool's backing lies in the pool directory: {e}");
             }
             Ok(())
         }
@@ -99,11 +99,11 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
 /// What `how` asks for.
 fn wanted(how: &FormatOptions) -> Result<Config> {
     let mut config = Config::new(how.medium, uuid::random()?);
-    (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
+    (config.commit_interval, config.backing_rate) = (how.commit_interval, how.backing_rate);
     (config.threshold, config.cache, config.compression) = (how.threshold, how.cache, how.compression);
     if how.medium != MediumKind::Logged {
         config.nvram = how.nvram.clone().or(config.nvram);
-        (config.copy, config.mirror) = (how.copy.clone(), how.mirror);
+        (config.backing, config.mirror) = (how.backing.clone(), how.mirror);
         return Ok(config);
     }
     match &how.nvram {
@@ -127,34 +127,35 @@ fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
     }
 }
 
-/// On `logged`, a copy that lies where this one's is to be is only lost with `force`; what is none never, but of the pool that is there.
-fn refuse_copy_alone(dir: &Path, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
+/// On `logged`, a backing that lies where this one's is to be is only lost with `force`; what is none never, but of the pool that is there.
+fn refuse_backing_alone(dir: &Path, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
     pram::memory::Geometry::of(how.size)?;
     if how.force && old.is_some() {
         return Ok(());
     }
-    if !how.force && files::hold_copy(dir) {
+    if !how.force && files::holds_backing(dir) {
         return Err(Error::Pool(format!(
-            "{0} holds the copy of a pool; make the pool of it with `conquest import {0}`, or destroy it with `conquest \
+            "{0} holds the backing of a pool; make the pool of it with `conquest import {0}`, or destroy it with `conquest \
              format --force`",
             dir.display()
         )));
     }
-    refuse_foreign_copy(dir)
+    refuse_foreign_backing(dir)
 }
 
-/// Fails if files lie in `dir` that are called like those of a copy, and are none.
-pub(super) fn refuse_foreign_copy(dir: &Path) -> Result<()> {
+/// Fails if files lie in `dir` that are called like those of a backing, and are none.
+pub(super) fn refuse_foreign_backing(dir: &Path) -> Result<()> {
     files::find_foreign(dir).map_or(Ok(()), |path| Err(holds_no_pool(&path)))
 }
 
 /// A pool has a directory of its own: who names another one by mistake would mix it with what is there.
 pub(super) fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
     let disks = config.disks.iter().map(|entry| entry.at(dir));
-    let parts: Vec<PathBuf> = config.copy_dir(dir).into_iter().chain([config.nvram_path(dir)]).chain(disks).collect();
+    let parts: Vec<PathBuf> =
+        config.backing_dir(dir).into_iter().chain([config.nvram_path(dir)]).chain(disks).collect();
     let is_expected = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        EXPECTED.contains(&name) || COPY.contains(&name) || parts.iter().any(|part| part.starts_with(path))
+        EXPECTED.contains(&name) || BACKING.contains(&name) || parts.iter().any(|part| part.starts_with(path))
     };
     let entries = std::fs::read_dir(dir).map_err(|e| Error::host(dir, &e))?;
     match entries.flatten().map(|entry| entry.path()).find(|path| !is_expected(path)) {
@@ -167,11 +168,11 @@ pub(super) fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// The same on the other media, where region and copy are to be.
+/// The same on the other media, where region and backing are to be.
 fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
-    if let Some(there) = config.copy_dir(dir).filter(|copy| !how.force && paths::has_copy_files(copy)) {
+    if let Some(there) = config.backing_dir(dir).filter(|backing| !how.force && paths::has_backing_files(backing)) {
         return Err(Error::Pool(format!(
-            "{} holds the copy of a pool; destroy it with `conquest format --force`",
+            "{} holds the backing of a pool; destroy it with `conquest format --force`",
             there.display()
         )));
     }
@@ -180,19 +181,21 @@ fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions, old: Option<&
     file::refuse_target(&path, how.size, how.force, is_own)
 }
 
-/// A directory with the copy of another pool, or that is one, is never taken: what is there may be all that is left of it.
-fn refuse_copy_of_another(dir: &Path, config: &Config, old: Option<&Config>) -> Result<()> {
-    let Some(copy) = config.copy_dir(dir).filter(|copy| copy.canonicalize().ok() != dir.canonicalize().ok()) else {
+/// A directory with the backing of another pool, or that is one, is never taken: what is there may be all that is left of it.
+fn refuse_backing_of_another(dir: &Path, config: &Config, old: Option<&Config>) -> Result<()> {
+    let Some(backing) =
+        config.backing_dir(dir).filter(|backing| backing.canonicalize().ok() != dir.canonicalize().ok())
+    else {
         return Ok(());
     };
     let own = old.and_then(|old| old.uuid_bytes().ok());
-    let found = files::open(&copy).ok().and_then(|disks| backing::identify(&disks).ok());
-    if !copy.join(paths::CONFIG).exists() && found.is_none_or(|id| Some(id.uuid) == own) {
+    let found = files::open(&backing).ok().and_then(|disks| backing::identify(&disks).ok());
+    if !backing.join(paths::CONFIG).exists() && found.is_none_or(|id| Some(id.uuid) == own) {
         return Ok(());
     }
     Err(Error::Pool(format!(
-        "{} is the directory of another pool, or holds the copy of one: choose another; if that pool is gone, remove its files yourself",
-        copy.display()
+        "{} is the directory of another pool, or holds the backing of one: choose another; if that pool is gone, remove its files yourself",
+        backing.display()
     )))
 }
 
@@ -208,19 +211,19 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
     Ok(held)
 }
 
-/// Makes the file system in a region, and the log on its disks, and waits until the copy has it.
+/// Makes the file system in a region, and the log on its disks, and waits until the backing has it.
 fn fill(
     region: Memory,
-    copy: Option<backing::Backing>,
+    backing: Option<backing::Backing>,
     how: &FormatOptions,
     disks: &[Arc<dyn exraid::Region>],
 ) -> Result<()> {
     let keys = max_inodes(region.size());
-    let session = Session::private_with(region, keys, copy)?;
+    let session = Session::private_with(region, keys, backing)?;
     let (uid, gid) = how.root_owner;
     Fs::format(&session, (uid, gid, how.root_mode), uuid::random_key()?)?;
     make_log(&session, disks, how.cache.segment())?;
-    backing::of(&session).map_or(Ok(()), |copy| Ok(copy.wait(&session)?))
+    backing::of(&session).map_or(Ok(()), |backing| Ok(backing.wait(&session)?))
 }
 
 /// Makes the pool in a device, `pool.toml` last: until then there is none.
@@ -228,7 +231,7 @@ fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&
     let made = device::take(&config.nvram_path(dir), how.size, how.force)?;
     Config::remove(dir)?;
     for config in old.into_iter().chain([config]) {
-        config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
+        config.backing_dir(dir).iter().for_each(|backing| files::remove(backing));
     }
     let staged = Staged::begin(dir, config)?;
     let disks = place::make(dir, staged.dir(), plan, config.uuid_bytes()?)?;

@@ -1,8 +1,8 @@
-//! Making a pool from its disks alone: its directory and its memory are lost, and its copy lies in regions.
+//! Making a pool from its disks alone: its directory and its memory are lost, and its backing lies in regions.
 //!
 //! | step | what | else, after a crash |
 //! | --- | --- | --- |
-//! | 1 | labels tell the pool, and notes beside them where the copy lies; all of it is read | what cannot be opened is half made |
+//! | 1 | labels tell the pool, and notes beside them where the backing lies; all of it is read | what cannot be opened is half made |
 //! | 2 | the file `image`, whose locks tell who uses the pool; durable | two could make memory of it |
 //! | 3 | `pool.toml`; durable: there is a pool | |
 //!
@@ -17,8 +17,8 @@ use exraid::{Device, Disk, Label, Options, Uuid};
 
 use super::lost::{Ask, Incomplete};
 use super::{import, relocate, Builder};
+use crate::backing::regions;
 use crate::config::{Config, DiskEntry};
-use crate::copy::regions;
 use crate::disks::gather::{Gathered, With};
 use crate::disks::lease;
 use crate::medium::MediumKind;
@@ -31,7 +31,7 @@ use conquest_fs::error::{Error, Result};
 pub struct FromDisks {
     /// The instant that the pool is as of, nanoseconds since the epoch.
     pub as_of: i64,
-    /// Regions that have a copy too, and are not there: if they were written later, what they have is newer.
+    /// Regions that have a copy of the backing too, and are not there: if they were written later, what they have is newer.
     pub missing: Vec<u32>,
     /// Disks that `pool.toml` names and nobody has named now.
     pub absent: Vec<PathBuf>,
@@ -46,7 +46,7 @@ pub fn make(dir: &Path, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
     let pool = one_pool(&found)?;
     if let Some(used) = found.iter().find(|disk| Presence::is_taken(&disk.path).unwrap_or(false)) {
         return Err(Error::Pool(format!(
-            "{} is a disk of a pool that is in use, whose copy lies there: unmount that first (`conquest list` shows it)",
+            "{} is a disk of a pool that is in use, whose backing lies there: unmount that first (`conquest list` shows it)",
             used.path.display()
         )));
     }
@@ -84,9 +84,9 @@ fn refuse_there(dir: &Path) -> Result<()> {
             paths::CONFIG
         )));
     }
-    match paths::has_copy_files(dir) && !relocate::is_elsewhere(dir) {
+    match paths::has_backing_files(dir) && !relocate::is_elsewhere(dir) {
         true => Err(Error::Pool(format!(
-            "{shown} has files of a copy in it: `conquest import {shown}` makes a pool of them; or choose another directory"
+            "{shown} has files of a backing in it: `conquest import {shown}` makes a pool of them; or choose another directory"
         ))),
         false => Ok(()),
     }
@@ -133,10 +133,10 @@ fn configure(dir: &Path, found: &[Found], pool: Uuid) -> Result<Config> {
     config.disks = found.iter().map(entry).collect();
     let options = Options { read_only: true, threads: true, ..Options::default() };
     let disks = Gathered::of(dir, &config, pool.0, &options).assemble(dir, true, With::Nobody);
-    let told = duplex::look(&disks.regions).map_err(|e| no_copy(found, &disks, dir, &e))?;
+    let told = duplex::look(&disks.regions).map_err(|e| no_backing(found, &disks, dir, &e))?;
     let noted = std::str::from_utf8(&told.said.extra).ok().and_then(Config::from_text);
     let Some(noted) = noted.filter(|noted| noted.uuid_bytes().is_ok_and(|uuid| uuid == pool.0)) else {
-        config.copy_in_regions = true;
+        config.backing_in_regions = true;
         return Ok(config);
     };
     let mut rest = found.iter().map(|disk| disk.label.region).collect::<Vec<_>>();
@@ -160,9 +160,9 @@ fn configure(dir: &Path, found: &[Found], pool: Uuid) -> Result<Config> {
     Ok(Config {
         medium: MediumKind::Logged,
         nvram: None,
-        copy: None,
+        backing: None,
         mirror: false,
-        copy_in_regions: true,
+        backing_in_regions: true,
         disks,
         ..noted
     })
@@ -173,11 +173,11 @@ fn is_found(old: &DiskEntry, found: &[Found]) -> bool {
     found.iter().any(|disk| disk.path == real && Some(disk.label.region) == old.region)
 }
 
-fn no_copy(found: &[Found], disks: &crate::disks::Disks, dir: &Path, e: &duplex::Refusal) -> Error {
+fn no_backing(found: &[Found], disks: &crate::disks::Disks, dir: &Path, e: &duplex::Refusal) -> Error {
     let names: Vec<String> = found.iter().map(|disk| disk.path.display().to_string()).collect();
     match e {
         duplex::Refusal::None => Error::Pool(format!(
-            "{}: no copy of the pool's memory lies there: it was kept in the pool's directory, or in a region whose disk is not named. \
+            "{}: no backing of the pool lies there: it was kept in the pool's directory, or in a region whose disk is not named. \
              `conquest salvage` finds content of large files",
             names.join(" and ")
         )),

@@ -1,4 +1,4 @@
-//! Making a pool from its copy on disk alone.
+//! Making a pool from its backing alone.
 
 use backing::log::Identity;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::lost::{self, Ask};
 use super::Builder;
+use crate::backing::{files, logged, regions};
 use crate::config::Config;
-use crate::copy::{files, logged, regions};
 use crate::disks;
 use crate::medium::MediumKind;
 use crate::memory::map::map_private;
@@ -22,7 +22,7 @@ pub fn from_mirror(dir: &Path, config: &Config, path: &Path) -> Result<()> {
     if !file::is_lost(path, config.medium)? {
         return Ok(());
     }
-    refuse_used_copy(dir, config)?;
+    refuse_used_backing(dir, config)?;
     tracing::warn!("{} is lost; making it from its mirror", path.display());
     let warn: Ask = &mut |found| {
         tracing::warn!("{}: {found}; `conquest fsck` lists it", dir.display());
@@ -31,43 +31,43 @@ pub fn from_mirror(dir: &Path, config: &Config, path: &Path) -> Result<()> {
     import(dir, config, &mut |_, _| {}, warn).map(drop)
 }
 
-/// Fails if any process writes to the copy of the pool at `dir`: its region may have been deleted or replaced meanwhile.
-pub fn refuse_used_copy(dir: &Path, config: &Config) -> Result<()> {
-    let copy = config.copy_dir(dir).filter(|copy| paths::has_copy_files(copy));
-    match copy.filter(|copy| files::are_in_use(copy).unwrap_or(false)) {
-        Some(copy) => Err(Error::Pool(format!(
-            "a process works on the pool at {}, and keeps its copy in {}, though its region is not there any more; end it \
-             first (unmount the pool): what it has done is in the copy then",
+/// Fails if any process writes to the backing of the pool at `dir`: its region may have been deleted or replaced meanwhile.
+pub fn refuse_used_backing(dir: &Path, config: &Config) -> Result<()> {
+    let backing = config.backing_dir(dir).filter(|backing| paths::has_backing_files(backing));
+    match backing.filter(|backing| files::are_in_use(backing).unwrap_or(false)) {
+        Some(backing) => Err(Error::Pool(format!(
+            "a process works on the pool at {}, and keeps its backing in {}, though its region is not there any more; end it \
+             first (unmount the pool): what it has done is in the backing then",
             dir.display(),
-            copy.display()
+            backing.display()
         ))),
         None => Ok(()),
     }
 }
 
-/// Why the region of the pool at `dir`, which nobody uses, is not made from its copy unasked.
+/// Why the region of the pool at `dir`, which nobody uses, is not made from its backing unasked.
 pub fn kept(dir: &Path, config: &Config) -> Error {
     let path = config.nvram_path(dir);
     let stands = match compare(dir, config, &path) {
-        Ok(true) => "its copy holds all of it".into(),
-        Ok(false) => "it may hold more than its copy".into(),
+        Ok(true) => "its backing holds all of it".into(),
+        Ok(false) => "it may hold more than its backing".into(),
         Err(Error::Outdated(why)) => format!("it is an old one: {why}"),
         Err(e) => format!("nothing tells which is newer: {e}"),
     };
     Error::Pool(format!(
-        "the pool's persistent RAM {} is there, and {stands}; to make it from the copy all the same, use `conquest import \
+        "the pool's persistent RAM {} is there, and {stands}; to make it from the backing all the same, use `conquest import \
          --force`",
         path.display()
     ))
 }
 
-/// Does the copy hold all of the region at `path`? An error if it has gone on without that, or if nothing tells.
+/// Does the backing hold all of the region at `path`? An error if it has gone on without that, or if nothing tells.
 fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
     let disks = regions::open_to_look(dir, config)?;
     let id = backing::identify(&disks)?;
     if config.medium == MediumKind::Logged {
         let lock = files::open_file(dir, IMAGE)?;
-        return marks::is_copied(&shared::path(&lock, &id.uuid, "marks")?, &lock, id);
+        return marks::is_backed(&shared::path(&lock, &id.uuid, "marks")?, &lock, id);
     }
     match file::open_region(path, dir, config.medium)? {
         Some(opened) => Ok(backing::clean(&disks, id, &opened.memory)?.is_some()),
@@ -76,18 +76,18 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
     }
 }
 
-/// Makes the region of the pool at `dir` from its copy; the instant that it is of, nanoseconds since the epoch. What its disks lack
+/// Makes the region of the pool at `dir` from its backing; the instant that it is of, nanoseconds since the epoch. What its disks lack
 /// is asked about before anything is given up.
 pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
-    let copy_dir = config.copy_dir(dir).unwrap_or_else(|| dir.into());
+    let backing_dir = config.backing_dir(dir).unwrap_or_else(|| dir.into());
     let disks = regions::open_to_look(dir, config)?;
-    let id = backing::identify(&disks).map_err(|e| broken(&copy_dir, &e.into()))?;
+    let id = backing::identify(&disks).map_err(|e| broken(&backing_dir, &e.into()))?;
     if id.uuid != config.uuid_bytes()? {
-        return Err(broken(&copy_dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&id.uuid)))));
+        return Err(broken(&backing_dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&id.uuid)))));
     }
     if config.medium == MediumKind::Logged {
-        // Made from the copy when the pool is opened; given up when all of that can be read.
-        let loaded = backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&copy_dir, &e.into()))?;
+        // Made from the backing when the pool is opened; given up when all of that can be read.
+        let loaded = backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&backing_dir, &e.into()))?;
         let _held = locks::hold_unused(&config.lock_path(dir))?;
         lost::ask_of(|| lost::memory_of(&disks, id, dir), dir, config, ask)?;
         logged::forget(dir, &id.uuid);
@@ -100,16 +100,16 @@ pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), a
         asked.map_err(|e| Error::Pool(refused.insert(e).to_string()))
     };
     let made = file::import(&disks, id, &path, config.medium, &mut check, progress);
-    // What was refused is no fault of the copy.
-    made.map_err(|e| refused.unwrap_or_else(|| broken(&copy_dir, &e)))
+    // What was refused is no fault of the backing.
+    made.map_err(|e| refused.unwrap_or_else(|| broken(&backing_dir, &e)))
 }
 
-/// Makes a pool on `logged` of a copy that is all there is in `dir`, `pool.toml` last; the instant that it is of.
-/// Memory that holds more than the copy is only lost with `force`.
+/// Makes a pool on `logged` of a backing that is all there is in `dir`, `pool.toml` last; the instant that it is of.
+/// Memory that holds more than the backing is only lost with `force`.
 pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
     if files::are_in_use(dir)? {
         return Err(Error::Pool(format!(
-            "a pool is open whose copy lies in {}; unmount it first, or import another copy of these files",
+            "a pool is open whose backing lies in {}; unmount it first, or import another copy of these files",
             dir.display()
         )));
     }
@@ -118,7 +118,7 @@ pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
     config.disks = disks::adopted(dir, id.uuid);
     if let Some(memory) = newer_memory(dir, &id)?.filter(|_| !force) {
         return Err(Error::Pool(format!(
-            "the pool's memory {} is there, and newer than its copy: to keep it, put {1} back and mount {2}; to lose it, \
+            "the pool's memory {} is there, and newer than its backing: to keep it, put {1} back and mount {2}; to lose it, \
              use `conquest import --force {2}`",
             memory.display(),
             paths::CONFIG,
@@ -130,14 +130,14 @@ pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
     Ok(as_of)
 }
 
-/// The memory of the pool on `logged` whose copy lies in `dir`, unless that holds all of it.
+/// The memory of the pool on `logged` whose backing lies in `dir`, unless that holds all of it.
 fn newer_memory(dir: &Path, id: &Identity) -> Result<Option<PathBuf>> {
     let lock = files::open_file(dir, IMAGE)?;
     let [region, marks] = [shared::path(&lock, &id.uuid, "region")?, shared::path(&lock, &id.uuid, "marks")?];
-    let is_newer = region.exists() && !marks::is_copied(&marks, &lock, *id).unwrap_or(false);
+    let is_newer = region.exists() && !marks::is_backed(&marks, &lock, *id).unwrap_or(false);
     Ok(is_newer.then_some(region))
 }
 
 fn broken(dir: &Path, e: &Error) -> Error {
-    Error::Pool(format!("the pool's copy in {} cannot be used: {e}", dir.display()))
+    Error::Pool(format!("the pool's backing in {} cannot be used: {e}", dir.display()))
 }

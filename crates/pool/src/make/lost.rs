@@ -1,4 +1,4 @@
-//! What a pool in the making lacks of its large files: an image, or a copy, may be older than its disks, whose segments were used
+//! What a pool in the making lacks of its large files: an image, or a backing, may be older than its disks, whose segments were used
 //! again since.
 //!
 //! It is looked for before anything is replaced: in the new memory, mapped for this process alone, and on the disks, to which
@@ -112,8 +112,8 @@ fn find(memory: Mapping, dir: &Path, config: &Config) -> Result<Vec<Lost>> {
     }
 }
 
-/// The memory that a copy on `logged` is of, where it is made only when the pool is opened: in shared memory if that has room, else
-/// beside the copy.
+/// The memory that a backing on `logged` is of, where it is made only when the pool is opened: in shared memory if that has room, else
+/// beside the backing.
 pub fn memory_of(disks: &backing::Disks, id: Identity, dir: &Path) -> Result<Mapping> {
     let make = |dir: &Path| Ok::<_, Error>(import::look(disks, id, MediumKind::Logged, &nameless(dir)?)?);
     match make(RUNTIME_DIR.as_ref()) {

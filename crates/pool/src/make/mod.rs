@@ -6,10 +6,10 @@
 //! | [`format`] | an empty pool |
 //! | [`restore`] | a pool from a saved image |
 //! | [`refill`] | its disks, from an image with their content |
-//! | [`import`] | a pool from its copy alone |
+//! | [`import`] | a pool from its backing alone |
 //! | [`from_disks`] | a pool from its disks alone |
 //! | [`first_disk`] | the first disk of a pool that has none |
-//! | [`relocate`] | its copy moves into its regions |
+//! | [`relocate`] | its backing moves into its regions |
 //! | [`lost`] | what a pool in the making lacks of its large files |
 //! | [`destroy`] | the opposite: all of a pool goes |
 //! | [`staging`] | where a pool is made, beside what is there |
@@ -33,8 +33,8 @@ use std::path::{Path, PathBuf};
 
 use exraid::owner;
 
+use crate::backing::{files, regions};
 use crate::config::Config;
-use crate::copy::{files, regions};
 use crate::paths;
 use conquest_fs::error::{Error, Result};
 
@@ -114,21 +114,21 @@ pub fn give_up(dir: &Path) {
     staging::clear(dir);
 }
 
-/// Fails if the copy of any of these pools would be lost to a process that writes to it: of another pool, or of a region that
+/// Fails if the backing of any of these pools would be lost to a process that writes to it: of another pool, or of a region that
 /// is gone.
-pub fn refuse_used_copies<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
+pub fn refuse_used_backings<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
     let pools: Vec<&Config> = pools.into_iter().flatten().collect();
-    if pools.iter().any(|config| config.copy_in_regions && regions::are_in_use(dir, config)) {
+    if pools.iter().any(|config| config.backing_in_regions && regions::are_in_use(dir, config)) {
         return Err(Error::Pool(format!(
-            "the disks of the pool at {} hold the copy of a pool that is in use; unmount that first",
+            "the disks of the pool at {} hold the backing of a pool that is in use; unmount that first",
             dir.display()
         )));
     }
-    let mut copies = pools.into_iter().filter_map(|config| config.copy_dir(dir));
-    match copies.find(|copy| files::are_in_use(copy).unwrap_or(false)) {
-        Some(copy) => Err(Error::Pool(format!(
-            "{} holds the copy of a pool that is in use; unmount that first, or choose another directory",
-            copy.display()
+    let mut backings = pools.into_iter().filter_map(|config| config.backing_dir(dir));
+    match backings.find(|backing| files::are_in_use(backing).unwrap_or(false)) {
+        Some(backing) => Err(Error::Pool(format!(
+            "{} holds the backing of a pool that is in use; unmount that first, or choose another directory",
+            backing.display()
         ))),
         None => Ok(()),
     }

@@ -1,14 +1,14 @@
-//! Moving the copy of a pool's memory from its directory into regions of the pool.
+//! Moving the backing of a pool's memory from its directory into regions of the pool.
 //!
 //! | step | what | else, after a crash |
 //! | --- | --- | --- |
 //! | 1 | the table of segments keeps segments for it; committed | content is written there |
 //! | 2 | notes beside the labels name them; durable | nobody finds them |
-//! | 3 | nobody uses the pool; all of the copy is written there; durable | |
+//! | 3 | nobody uses the pool; all of the backing is written there; durable | |
 //! | 4 | `pool.toml` says that it lies there; durable | what is there lacks something |
 //! | 5 | the files go; `image` stays, with a line of text: its locks tell who uses the pool, and memory is named after it | |
 //!
-//! Until step 4 the files are the copy, and whoever opens the pool gives the segments back. From then on they are not, and whoever opens
+//! Until step 4 the files are the backing, and whoever opens the pool gives the segments back. From then on they are not, and whoever opens
 //! it does step 5.
 
 use std::fs;
@@ -25,9 +25,9 @@ use exraid::Region;
 use rustix::fs::OFlags;
 
 use super::Builder;
+use crate::backing::room::{self, Streams};
+use crate::backing::{files, regions};
 use crate::config::Config;
-use crate::copy::room::{self, Streams};
-use crate::copy::{files, regions};
 use crate::disks::shared::Agreement;
 use crate::medium::MediumKind;
 use crate::memory::locks;
@@ -42,16 +42,16 @@ const PIECE: usize = 1 << 20;
 /// How much longer the image may get at first, and by which part of it.
 const MORE: u64 = 8 << 20;
 const SHARE: u64 = 4;
-/// What `image` says then: nobody takes it for anything else.
+/// What `image` says then: nobody takes it for anything else. Pools that were made before have these bytes.
 const STUB: &str = "CQ-LINK: the copy of this pool's memory lies in its regions; see pool.toml\n";
 
 /// Regions that it lies in, at most.
 pub const REGIONS: usize = 2;
 
-/// Moves the copy of the pool at `dir`, on `logged`, which nobody may use, into its regions.
+/// Moves the backing of the pool at `dir`, on `logged`, which nobody may use, into its regions.
 pub fn into_regions(dir: &Path) -> Result<()> {
     let config = read_config(dir)?;
-    if config.copy_in_regions {
+    if config.backing_in_regions {
         return Ok(());
     }
     let log = prepare(dir, &config)?;
@@ -73,12 +73,12 @@ pub fn into_regions(dir: &Path) -> Result<()> {
     backing::identify(&streams)?;
     drop((streams, to, from));
     // 4.
-    config.copy_in_regions = true;
+    config.backing_in_regions = true;
     config.write(dir)?;
     clear(dir)
 }
 
-/// The same for a pool whose memory outlives a power cut: an empty copy, with logs of so many bytes, which gets all of it when the pool is opened.
+/// The same for a pool whose memory outlives a power cut: an empty backing, with logs of so many bytes, which gets all of it when the pool is opened.
 fn begin_in_regions(dir: &Path, size: u64) -> Result<()> {
     let _alone = Builder::begin(dir)?;
     let mut config = read_config(dir)?;
@@ -91,7 +91,7 @@ fn begin_in_regions(dir: &Path, size: u64) -> Result<()> {
         (0..size).step_by(PIECE).try_for_each(write)?;
     }
     backing::create(&streams, Identity { uuid: config.uuid_bytes()? }, size)?;
-    (config.copy_in_regions, config.copy) = (true, None);
+    (config.backing_in_regions, config.backing) = (true, None);
     config.write(dir)
 }
 
@@ -99,7 +99,7 @@ fn begin_in_regions(dir: &Path, size: u64) -> Result<()> {
 fn prepare(dir: &Path, config: &Config) -> Result<u64> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     let (session, Some(union)) = (pool.session(), pool.union()) else {
-        return Err(Error::Pool(format!("{} has no disks that its copy could lie on", dir.display())));
+        return Err(Error::Pool(format!("{} has no disks that its backing could lie on", dir.display())));
     };
     let log = union.log();
     for region in log.regions() {
@@ -115,7 +115,7 @@ fn prepare(dir: &Path, config: &Config) -> Result<u64> {
     };
     let mut members: Vec<(Arc<dyn Region>, Spans)> = Vec::new();
     let mut why = None;
-    for region in log.homes_for_copy(session, &[])? {
+    for region in log.homes_for_backing(session, &[])? {
         if members.len() == REGIONS {
             break;
         }
@@ -131,12 +131,12 @@ fn prepare(dir: &Path, config: &Config) -> Result<u64> {
     if members.is_empty() {
         let why = why.map_or_else(|| "no region takes content".into(), |e| e.to_string());
         return Err(Error::Pool(format!(
-            "{}: no region has {} MiB for the copy of the memory: {why}",
+            "{}: no region has {} MiB for the backing: {why}",
             dir.display(),
             sizes.iter().sum::<u64>() >> 20
         )));
     }
-    backing::of(session).map_or(Ok(()), |copy| copy.wait(session))?;
+    backing::of(session).map_or(Ok(()), |backing| backing.wait(session))?;
     let common = Agreement::beside(dir, config, "copy")?;
     let text = config.to_text()?;
     Duplex::create(&members, log.segment(), text.as_bytes(), Some(common.common()))
@@ -156,7 +156,7 @@ fn sizes(dir: &Path) -> Result<Streams> {
     Ok(sizes)
 }
 
-/// With room for the copy of a full memory, if the region has so much.
+/// With room for the backing of a full memory, if the region has so much.
 fn keep_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<Spans> {
     let size = pool.session().memory().size();
     if let Some(mut ahead) = room::within(size, region.properties().size) {
@@ -166,7 +166,7 @@ fn keep_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<
         }
     }
     tracing::warn!(
-        "{} has too little room for the copy of {} MiB of memory: once its disks and the memory are full, nothing can be changed until there is \
+        "{} has too little room for the backing of {} MiB of memory: once its disks and the memory are full, nothing can be changed until there is \
          room; a pool with less memory, or a larger disk, never comes to that",
         region.name(),
         size >> 20
@@ -189,7 +189,7 @@ fn keep(pool: &Pool, region: u32, sizes: &Streams) -> Result<Spans> {
     Ok(spans)
 }
 
-/// Copies a file of the copy; with `zeros` also where it is zero. (Of a disk that is a file, a flush of what is written for the first time
+/// Copies a file of the backing; with `zeros` also where it is zero. (Of a disk that is a file, a flush of what is written for the first time
 /// has something to tell the host's file system: an `fsync` takes twice as long.)
 fn copy_all(from: &SharedDisk, to: &SharedDisk, path: &Path, zeros: bool) -> Result<()> {
     let len = fs::metadata(path).map_err(|e| Error::host(path, &e))?.len();
@@ -204,7 +204,7 @@ fn copy_all(from: &SharedDisk, to: &SharedDisk, path: &Path, zeros: bool) -> Res
     Ok(())
 }
 
-/// Step 5: no file of a copy that lies in regions.
+/// Step 5: no file of a backing that lies in regions.
 pub fn clear(dir: &Path) -> Result<()> {
     for name in LOGS {
         match fs::remove_file(dir.join(name)) {
@@ -215,7 +215,7 @@ pub fn clear(dir: &Path) -> Result<()> {
     write_stub(dir)
 }
 
-/// Is that all that there is in `dir` of a copy?
+/// Is that all that there is in `dir` of a backing?
 pub fn is_elsewhere(dir: &Path) -> bool {
     let is_stub = |file: fs::File| {
         let mut text = [0; STUB.len() + 1];
@@ -225,7 +225,7 @@ pub fn is_elsewhere(dir: &Path) -> bool {
     file.is_some_and(is_stub) && !LOGS.iter().any(|log| dir.join(log).exists())
 }
 
-/// The file `image` of a pool whose copy lies elsewhere: its locks tell who uses the pool.
+/// The file `image` of a pool whose backing lies elsewhere: its locks tell who uses the pool.
 pub fn write_stub(dir: &Path) -> Result<()> {
     let path = dir.join(IMAGE);
     let file = paths::open_or_make(dir, IMAGE)?;

@@ -7,13 +7,13 @@ use pram::blocks::BLOCK;
 use pram::medium::Ram;
 use pram::{Mapping, Memory, Session};
 
-use super::format::{refuse_foreign_copy, refuse_other_files};
+use super::format::{refuse_foreign_backing, refuse_other_files};
 use super::lost::{self, Ask};
 use super::refill::{OfImage, Refill};
 use super::staging::Staged;
-use super::{refuse_used_copies, relocate, Builder, OnStep};
+use super::{refuse_used_backings, relocate, Builder, OnStep};
+use crate::backing::{files, logged};
 use crate::config::{Config, DiskEntry};
-use crate::copy::{files, logged};
 use crate::disks::{self, place};
 use crate::medium::MediumKind;
 use crate::memory::map::map_private;
@@ -61,16 +61,16 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
         let disks = disks::adopted(dir, backing::save::info(image)?.uuid);
         refuse_other_files(dir, &Config { disks, ..config.clone() })?;
     }
-    refuse_used_copies(dir, [Some(&config)])?;
+    refuse_used_backings(dir, [Some(&config)])?;
     let orphan = orphan(dir, old.as_ref(), over.force)?;
     if old.is_none() {
         salvage::set_aside(dir)?;
     }
-    let in_regions = old.as_ref().is_some_and(|old| old.copy_in_regions);
+    let in_regions = old.as_ref().is_some_and(|old| old.backing_in_regions);
     if device::is_device(&config.nvram_path(dir), config.medium)? {
         let restored = restore_device(dir, image, &config, over, progress)?;
         drop(alone);
-        return copy_again(dir, in_regions).map(|()| restored);
+        return backing_again(dir, in_regions).map(|()| restored);
     }
     let staged = Staged::begin(dir, &config)?;
     let content = match config.medium {
@@ -80,7 +80,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     let info = *content.info();
     // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
     let held = locks::hold_unused(&config.lock_path(dir))?;
-    refuse_used_copies(dir, [Some(&config)])?;
+    refuse_used_backings(dir, [Some(&config)])?;
     let disks = disks(dir, old.as_ref(), info.uuid, over.force)?;
     let mut config = Config { uuid: uuid::text(&info.uuid), disks, ..config };
     let region = match config.medium {
@@ -105,7 +105,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     staged.place(&Config { disks, ..config }, step)?;
     orphan.iter().for_each(|region| salvage::remove(region));
     drop((held, alone));
-    copy_again(dir, in_regions).map(|()| restored)
+    backing_again(dir, in_regions).map(|()| restored)
 }
 
 /// The disks of a pool in the making, and what is on them: its own, where it has any, else those that are made of the content of the image.
@@ -143,8 +143,8 @@ fn led_to(memory: Mapping, config: &Config) -> Result<u64> {
     Ok(log.map_or(Ok(0), |log| log.carries_about(&session))?)
 }
 
-/// What lies in the regions is the copy of what was there: one of the new memory takes its place.
-fn copy_again(dir: &Path, in_regions: bool) -> Result<()> {
+/// What lies in the regions is the backing of what was there: one of the new memory takes its place.
+fn backing_again(dir: &Path, in_regions: bool) -> Result<()> {
     match in_regions {
         true => relocate::into_regions(dir),
         false => Ok(()),
@@ -161,8 +161,8 @@ fn like(old: Option<&Config>, medium: Option<MediumKind>) -> Result<Config> {
         (Some(old), Some(medium)) if medium != old.medium => {
             Err(Error::Pool(format!("the pool that is there is on `{}`, not on `{medium}`", old.medium)))
         }
-        // Its copy moves there when it is made.
-        (Some(old), _) => Ok(Config { copy_in_regions: false, ..old.clone() }),
+        // Its backing moves there when it is made.
+        (Some(old), _) => Ok(Config { backing_in_regions: false, ..old.clone() }),
         (None, medium) => Ok(Config::new(medium.unwrap_or(MediumKind::Logged), String::new())),
     }
 }
@@ -185,23 +185,24 @@ fn disks(dir: &Path, old: Option<&Config>, uuid: [u8; 16], force: bool) -> Resul
 
 fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) -> Result<()> {
     let region = Some(config.nvram_path(dir)).filter(|path| config.medium != MediumKind::Logged && path.exists());
-    // A pool whose region is lost gets another, and another copy.
+    // A pool whose region is lost gets another, and another backing.
     let is_lost = old.is_some() && config.medium != MediumKind::Logged;
-    let there = region.or_else(|| config.copy_dir(dir).filter(|copy| !is_lost && paths::has_copy_files(copy)));
+    let there =
+        region.or_else(|| config.backing_dir(dir).filter(|backing| !is_lost && paths::has_backing_files(backing)));
     match there {
         Some(path) if !force => {
             let path = path.display();
             Err(Error::Pool(format!("{path} exists; overwrite it with `conquest restore --force`")))
         }
         // What is no part of a pool stays.
-        Some(_) if old.is_none() && config.medium == MediumKind::Logged => refuse_foreign_copy(dir),
+        Some(_) if old.is_none() && config.medium == MediumKind::Logged => refuse_foreign_backing(dir),
         Some(path) if old.is_none() => file::refuse_target(&path, 0, force, false),
         Some(_) => locks::refuse_attached(&config.lock_path(dir)),
         None => Ok(()),
     }
 }
 
-/// Without the copy's files nothing but its name leads to the memory.
+/// Without the backing's files nothing but its name leads to the memory.
 fn orphan(dir: &Path, old: Option<&Config>, force: bool) -> Result<Option<std::path::PathBuf>> {
     let orphan = old.filter(|_| !dir.join(IMAGE).exists()).map(|old| salvage::find(dir, old));
     let Some(region) = orphan.transpose()?.flatten() else { return Ok(None) };
@@ -209,7 +210,7 @@ fn orphan(dir: &Path, old: Option<&Config>, force: bool) -> Result<Option<std::p
     match force {
         true => Ok(Some(region)),
         false => Err(Error::Pool(format!(
-            "{} is the memory of this pool, whose copy is gone: all that is left of it. Save it first with `conquest save`, \
+            "{} is the memory of this pool, whose backing is gone: all that is left of it. Save it first with `conquest save`, \
              or give it up with `conquest restore --force`",
             region.display()
         ))),
@@ -221,8 +222,8 @@ fn restore_device(dir: &Path, image: &Path, config: &Config, over: Over, progres
     let path = config.nvram_path(dir);
     let (content, _held) = device::restore_device(image, &path, config.uuid_bytes().ok(), progress)?;
     let info = *content.info();
-    // A running copy of what was there.
-    config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
+    // A backing of what was there.
+    config.backing_dir(dir).iter().for_each(|backing| files::remove(backing));
     let disks = disks(dir, Some(config), info.uuid, true)?;
     let new = Config { uuid: uuid::text(&info.uuid), disks, ..config.clone() };
     let refill = Refill { dir, old: Some(config), config: &new, force: over.force, given: over.disks, staged: None };

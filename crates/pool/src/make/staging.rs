@@ -87,7 +87,7 @@ mod tests {
 
     use super::super::Builder;
     use super::*;
-    use crate::copy::logged;
+    use crate::backing::logged;
     use crate::memory::file;
     use crate::{FormatOptions, Pool};
     use conquest_fs::layout::VERSION;

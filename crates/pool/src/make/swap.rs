@@ -1,6 +1,6 @@
 //! What was made beside a pool takes its place: all of it or nothing, wherever that is interrupted.
 //!
-//! What takes the place is whole and durable: in [`STAGING`] its `pool.toml` and, on `logged`, the files of its copy; on the
+//! What takes the place is whole and durable: in [`STAGING`] its `pool.toml` and, on `logged`, the files of its backing; on the
 //! other media [beside the region](beside_region) that it replaces the new one, since that may lie in another file system. Then, in
 //! this order:
 //!
@@ -9,7 +9,7 @@
 //! 2. Memory and marks of what was there go. Earlier, what only they hold would be lost with something that never was; later,
 //!    the file that they are named after would not lead to them any more.
 //! 3. The region takes its place.
-//! 4. The copy of what was there goes, durably: a new one is made when the pool is opened. Earlier, an old region that was
+//! 4. The backing of what was there goes, durably: a new one is made when the pool is opened. Earlier, an old region that was
 //!    lost by then could not be made from it.
 //! 5. The disks of what was there go that are not those of the new pool, whose own take their places: they are durable
 //!    one by one. Earlier, an old pool would have lost its content; later, its memory would lead to disks that are gone.
@@ -22,12 +22,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::OnStep;
+use crate::backing::{files, logged};
 use crate::config::Config;
-use crate::copy::{files, logged};
 use crate::disks::place;
 use crate::medium::MediumKind;
 use crate::memory::marks;
-use crate::paths::{self, beside_region, COPY, DECIDED, IMAGE, STAGING};
+use crate::paths::{self, beside_region, BACKING, DECIDED, IMAGE, STAGING};
 use conquest_fs::error::{Error, Result};
 
 /// Puts what was made in `STAGING` in the place of what is in `dir`, where nobody is attached nor can be.
@@ -62,12 +62,12 @@ struct Swap<'a> {
 impl Swap<'_> {
     fn clear_way(&self, step: OnStep) -> Result<()> {
         // Of a pool that this one was copied from, say.
-        if let Some(copy) = self.old_copies().find(|copy| files::are_in_use(copy).unwrap_or(false)) {
+        if let Some(backing) = self.old_backings().find(|backing| files::are_in_use(backing).unwrap_or(false)) {
             return Err(Error::Pool(format!(
-                "{}: making the pool was interrupted, and cannot be finished while somebody uses the copy in {}: unmount that \
+                "{}: making the pool was interrupted, and cannot be finished while somebody uses the backing in {}: unmount that \
                  first",
                 self.dir.display(),
-                copy.display()
+                backing.display()
             )));
         }
         // With its image, which comes last, the memory would be that of the new pool.
@@ -79,10 +79,10 @@ impl Swap<'_> {
             step()?;
             self.place_region().map_err(|e| unfinished(self.dir, &e))?;
         }
-        for copy in self.old_copies() {
+        for backing in self.old_backings() {
             step()?;
-            files::remove(&copy);
-            sync(&copy).map_err(|e| unfinished(self.dir, &e))?;
+            files::remove(&backing);
+            sync(&backing).map_err(|e| unfinished(self.dir, &e))?;
         }
         self.change_disks(step)
     }
@@ -101,7 +101,7 @@ impl Swap<'_> {
     }
 
     fn move_in(&self, step: OnStep) -> Result<()> {
-        for name in COPY.into_iter().filter(|name| self.from.join(name).exists()) {
+        for name in BACKING.into_iter().filter(|name| self.from.join(name).exists()) {
             step()?;
             self.move_file(name)?;
         }
@@ -129,7 +129,7 @@ impl Swap<'_> {
             let path = self.new.nvram_path(self.dir);
             let uuids: Vec<_> = self.old.into_iter().chain([self.new]).flat_map(Config::uuid_bytes).collect();
             // Also those that were left of a region whose file had the number of the new one: they would say of the new one
-            // that its copy holds it.
+            // that its backing holds it.
             for lock in [&path, &beside_region(&path)].into_iter().flat_map(fs::File::open) {
                 uuids.iter().for_each(|uuid| marks::forget(&lock, uuid));
             }
@@ -151,11 +151,11 @@ impl Swap<'_> {
         sync(path.parent().unwrap_or(Path::new("/")))
     }
 
-    /// The directories of copies that nobody is to find. On `logged` the new one takes the place of the old.
-    fn old_copies(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        let copies = self.old.into_iter().chain([self.new]).filter_map(|config| config.copy_dir(self.dir));
+    /// The directories of backings that nobody is to find. On `logged` the new one takes the place of the old.
+    fn old_backings(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let backings = self.old.into_iter().chain([self.new]).filter_map(|config| config.backing_dir(self.dir));
         let own = self.dir.canonicalize().ok().filter(|_| !self.is_region_new());
-        copies.filter(move |copy| paths::has_copy_files(copy) && copy.canonicalize().ok() != own)
+        backings.filter(move |backing| paths::has_backing_files(backing) && backing.canonicalize().ok() != own)
     }
 }
 
@@ -168,7 +168,7 @@ pub fn forget(dir: &Path, old: &Config) {
     }
 }
 
-/// The same where a copy is all that there is.
+/// The same where a backing is all that there is.
 fn forget_orphan(dir: &Path) {
     if let Some(id) = files::open(dir).ok().and_then(|disks| backing::identify(&disks).ok()) {
         logged::forget(dir, &id.uuid);
@@ -253,11 +253,15 @@ mod tests {
     }
 
     fn battery() -> FormatOptions {
-        FormatOptions { copy: Some(".".into()), ..FormatOptions::on(MediumKind::Battery, 8 << 20) }
+        FormatOptions { backing: Some(".".into()), ..FormatOptions::on(MediumKind::Battery, 8 << 20) }
     }
 
     fn mirrored() -> FormatOptions {
-        FormatOptions { copy: Some("mirror".into()), mirror: true, ..FormatOptions::on(MediumKind::Battery, 8 << 20) }
+        FormatOptions {
+            backing: Some("mirror".into()),
+            mirror: true,
+            ..FormatOptions::on(MediumKind::Battery, 8 << 20)
+        }
     }
 
     /// With a disk of its own and one that was there before.
@@ -322,13 +326,17 @@ mod tests {
         let make: Make = &|dir, step| restore(dir, &image, step);
         assert_eq!(leaves_one(&logged(), make, true), 7, "the name, the memory, four files, the directory");
         for how in [battery(), mirrored()] {
-            assert_eq!(leaves_one(&how, make, true), 6, "the name, the marks, region, copy, pool.toml, the directory");
+            assert_eq!(
+                leaves_one(&how, make, true),
+                6,
+                "the name, the marks, region, backing, pool.toml, the directory"
+            );
         }
     }
 
-    /// It lacks what is in the copy, which must not be taken for its own.
+    /// It lacks what is in the backing, which must not be taken for its own.
     #[test]
-    fn an_interrupted_restore_of_an_older_state_leaves_no_copy_that_does_not_fit() {
+    fn an_interrupted_restore_of_an_older_state_leaves_no_backing_that_does_not_fit() {
         for how in [battery(), mirrored()] {
             let home = Home::with("new", &how);
             let image = home.save();
@@ -465,12 +473,14 @@ mod tests {
         });
     }
 
-    /// As in the directory of a pool that was copied, with a copy elsewhere.
+    /// As in the directory of a pool that was copied, with a backing elsewhere.
     #[test]
-    fn a_copy_in_use_stays_where_another_pool_names_it() {
+    fn a_backing_in_use_stays_where_another_pool_names_it() {
         let away = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let how =
-            FormatOptions { copy: Some(away.path().join("copy")), ..FormatOptions::on(MediumKind::Battery, 8 << 20) };
+        let how = FormatOptions {
+            backing: Some(away.path().join("backing")),
+            ..FormatOptions::on(MediumKind::Battery, 8 << 20)
+        };
         let (home, other) = (Home::with("old", &how), tempfile::tempdir_in("/dev/shm").expect("a directory"));
         let in_use = home.open();
         let made = other.path().join(DECIDED);
@@ -480,12 +490,12 @@ mod tests {
         }
         let told = finish(other.path(), &mut || Ok(())).expect_err("it is in use").to_string();
         assert!(told.contains("unmount that first"), "{told}");
-        assert!(paths::has_copy_files(&away.path().join("copy")));
+        assert!(paths::has_backing_files(&away.path().join("backing")));
         drop(in_use);
         assert!(home.has("old"));
     }
 
-    /// A copy was deleted that somebody worked with who had come before the restore was done; or he was told that the region
+    /// A backing was deleted that somebody worked with who had come before the restore was done; or he was told that the region
     /// was that of another pool.
     #[test]
     fn who_comes_before_all_is_done_waits() {

@@ -121,7 +121,7 @@ pub fn restore_memory(image: &Path, path: &Path, medium: MediumKind, progress: P
     Ok(content)
 }
 
-/// Makes the memory at `path` from a copy; the instant that it is of, nanoseconds since the epoch. Where `check` refuses the file
+/// Makes the memory at `path` from a backing; the instant that it is of, nanoseconds since the epoch. Where `check` refuses the file
 /// that is to be the memory, what is there stays.
 pub fn import(
     disks: &Disks,
@@ -164,7 +164,7 @@ pub fn uuid_at(path: &Path, medium: MediumKind) -> Result<[u8; 16]> {
 pub struct Opened {
     pub memory: Memory,
     pub exclusive: Exclusive,
-    pub copy: Option<Backing>,
+    pub backing: Option<Backing>,
     /// Where that lies, if in regions.
     pub duplex: Option<Arc<Duplex>>,
 }
@@ -182,7 +182,7 @@ pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option
         }
         if is_at(&exclusive, path)? {
             let memory = map_memory(&file, path, dir, medium)?;
-            return Ok(Some(Opened { memory, exclusive, copy: None, duplex: None }));
+            return Ok(Some(Opened { memory, exclusive, backing: None, duplex: None }));
         }
     }
 }
@@ -197,7 +197,7 @@ fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
 /// What can be done where the memory of the pool at `dir` is not there.
 pub fn missing(path: &Path, dir: &Path) -> Error {
     Error::Pool(format!(
-        "the pool's persistent RAM {} is missing; put it back, make it from the pool's copy on disk with `conquest import {1}`, or from an \
+        "the pool's persistent RAM {} is missing; put it back, make it from the pool's backing with `conquest import {1}`, or from an \
          image with `conquest restore {1} FILE`",
         path.display(),
         dir.display()

@@ -65,7 +65,7 @@ pub type Check<'a> = &'a mut dyn FnMut(&fs::File) -> Result<()>;
 /// 1. Nobody attaches any more: what they change in a memory that is gone would vanish. Who comes later finds the new one.
 /// 2. The new one is looked at, if it is a file.
 /// 3. The marks go, those of the old memory and any that were left of one whose file had the new one's number: they would
-///    say of the new one that its copy holds it.
+///    say of the new one that its backing holds it.
 pub fn clear_for<'a>(
     path: &'a Path,
     old: Option<[u8; 16]>,

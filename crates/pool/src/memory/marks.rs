@@ -1,4 +1,4 @@
-//! The marks of a memory in shared memory: what of it has changed since the last commit to its copy.
+//! The marks of a memory in shared memory: what of it has changed since the last commit to its backing.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -39,12 +39,12 @@ pub fn map(file: &fs::File, path: &Path) -> Result<Marks> {
     Ok(Marks::over_file(map, file.as_fd().try_clone_to_owned().map_err(|e| Error::host(path, &e))?)?)
 }
 
-/// The marks in shared memory, which this user or root must have made, and whether its copy holds everything.
+/// The marks in shared memory, which this user or root must have made, and whether its backing holds everything.
 pub fn open(marks: &Path, owner: u32) -> Result<(Marks, bool)> {
     let file = made_by(owner, open_plain(marks, true), marks)?;
     let marks = map(&file, marks)?;
-    let all_copied = holds_all(&marks)?;
-    Ok((marks, all_copied))
+    let all_backed = holds_all(&marks)?;
+    Ok((marks, all_backed))
 }
 
 pub fn holds_all(marks: &Marks) -> Result<bool> {
@@ -79,10 +79,10 @@ pub fn read_out(marks: &Path, owner: u32) -> Result<Marks> {
     Ok(Marks::over(memory)?)
 }
 
-/// Does the copy of the memory whose processes lock `lock` hold everything, as its marks say?
-pub fn is_copied(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
-    let (marks, all_copied) = open(marks, lock.metadata().map_err(|e| Error::host(marks, &e))?.uid())?;
-    Ok(all_copied && Backing::is_known(&marks, id)?)
+/// Does the backing of the memory whose processes lock `lock` hold everything, as its marks say?
+pub fn is_backed(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
+    let (marks, all_backed) = open(marks, lock.metadata().map_err(|e| Error::host(marks, &e))?.uid())?;
+    Ok(all_backed && Backing::is_known(&marks, id)?)
 }
 
 /// Removes the marks of the memory of the pool whose processes would lock `lock`, where none is attached, and what killed

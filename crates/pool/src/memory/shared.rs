@@ -169,7 +169,7 @@ fn no_room(path: &Path, len: u64, errno: Errno) -> Error {
     ))
 }
 
-/// Fails if a process works on it, as far as we may know: without the copy there are no locks to tell.
+/// Fails if a process works on it, as far as we may know: without the backing there are no locks to tell.
 pub fn refuse_mapped(path: &Path) -> Result<()> {
     let name = path.to_string_lossy();
     let maps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();

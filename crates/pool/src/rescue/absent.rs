@@ -14,10 +14,10 @@ pub fn read_config(dir: &Path) -> Result<Config> {
         Ok(lost) => lost.map(|_| salvage::save_it(dir)),
         Err(several) => Some(several.to_string()),
     };
-    let how = || match (paths::has_copy_files(dir), memory()) {
+    let how = || match (paths::has_backing_files(dir), memory()) {
         (true, memory) => {
             let or = memory.map(|save_it| format!("; or {save_it}")).unwrap_or_default();
-            format!("what lies there is a pool's copy; make the pool of it with `conquest import {shown}`{or}")
+            format!("what lies there is a pool's backing; make the pool of it with `conquest import {shown}`{or}")
         }
         (false, Some(save_it)) => format!("but there is memory of one that was: {save_it}"),
         (false, None) => "`conquest list` shows those of this host".into(),
@@ -29,7 +29,7 @@ pub fn read_config(dir: &Path) -> Result<Config> {
     Config::read(dir)?.ok_or_else(missing)
 }
 
-/// The same; where there is none that could be read, what memory says whose copy lay there.
+/// The same; where there is none that could be read, what memory says whose backing lay there.
 pub fn load_or_lost(dir: &Path) -> Result<Config> {
     match read_config(dir) {
         Err(e @ Error::Foreign(_)) => Err(e),

@@ -2,7 +2,7 @@
 //!
 //! Memory is named after the UUID of its pool and the numbers of the file `image`. Pools that were restored from one image
 //! have one UUID; a disk that is attached anew gives its files another number, and a file that is lost has none. So memory
-//! notes, with its marks, where its copy lies, and the lineage of that, which a restored pool does not share. The place is
+//! notes, with its marks, where its backing lies, and the lineage of that, which a restored pool does not share. The place is
 //! noted anew whenever a pool is opened, since its directory may have been renamed.
 
 use std::fs;
@@ -18,12 +18,12 @@ use crate::memory::shared::open_plain;
 use crate::paths::{self, DECIDED, IMAGE, LOGS};
 use conquest_fs::error::{Error, Result};
 
-/// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
+/// Where the marks' notes hold the path of the backing, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;
 const PATH: usize = 1024;
 /// Where they hold its lineage.
 const LINEAGE_AT: u64 = PATH_AT + PATH as u64;
-/// A copy: its region's UUID and its lineage.
+/// A backing: its region's UUID and its lineage.
 type Key = ([u8; 16], u32);
 
 /// What memory knows of where it comes from.
@@ -34,7 +34,7 @@ pub struct MemoryIdentity {
 }
 
 impl MemoryIdentity {
-    /// Of the memory of the pool `uuid` whose copy of that lineage lies in `dir`.
+    /// Of the memory of the pool `uuid` whose backing of that lineage lies in `dir`.
     pub fn of(dir: &Path, uuid: [u8; 16], lineage: u32) -> Result<MemoryIdentity> {
         let dir = std::path::absolute(dir).map_err(|e| Error::host(dir, &e))?;
         // What is too long for a note is nowhere.
@@ -62,7 +62,7 @@ impl MemoryIdentity {
         Ok(marks.set_note(LINEAGE_AT, &self.key.1)?)
     }
 
-    /// Where its copy lay last, if that is noted.
+    /// Where its backing lay last, if that is noted.
     pub fn dir(&self) -> Option<&Path> {
         self.dir.as_deref()
     }
@@ -96,7 +96,7 @@ impl MemoryIdentity {
             Err(e) => {
                 e.kind() == std::io::ErrorKind::NotFound
                     && !dir.join(paths::CONFIG).exists()
-                    && !paths::has_copy_files(dir)
+                    && !paths::has_backing_files(dir)
             }
         }
     }
@@ -121,13 +121,13 @@ impl MemoryIdentity {
         })
     }
 
-    /// Is the copy still there, or what is left of it?
+    /// Is the backing still there, or what is left of it?
     fn is_in_place(&self) -> bool {
         self.dir.as_ref().is_some_and(|dir| key_at(dir) == Some(self.key))
     }
 }
 
-/// Whose copy lies in `dir`, as long as one of its logs can be read.
+/// Whose backing lies in `dir`, as long as one of its logs can be read.
 fn key_at(dir: &Path) -> Option<Key> {
     LOGS.iter().find_map(|name| log::whose(&open_plain(&dir.join(name), false).ok()?).ok())
 }

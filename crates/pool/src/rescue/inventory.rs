@@ -34,8 +34,8 @@ pub struct Memory {
     #[serde(serialize_with = "as_text_if_any")]
     pub pool: Option<PathBuf>,
     pub belongs: Belongs,
-    /// The pool's copy on disk held all of it when the last commit was durable; `None`: that cannot be read.
-    pub copied: Option<bool>,
+    /// The pool's backing held all of it when the last commit was durable; `None`: that cannot be read.
+    pub backed: Option<bool>,
 }
 
 /// Whose memory it is.
@@ -69,7 +69,7 @@ pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
     let read = marks_path.filter(|_| is_ours).and_then(|path| marks::read_out(&path, found.uid()).ok());
     let identity = read.as_ref().and_then(|marks| MemoryIdentity::read(marks, uuid).ok());
     let id = Identity { uuid };
-    let copied = |marks| Some(marks::holds_all(marks).ok()? && Backing::is_known(marks, id).ok()?);
+    let backed = |marks| Some(marks::holds_all(marks).ok()? && Backing::is_known(marks, id).ok()?);
     Ok(Memory {
         path: region.into(),
         uuid: uuid::text(&uuid),
@@ -82,15 +82,15 @@ pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
             None => Belongs::Another,
         },
         pool: identity.and_then(|identity| identity.dir().map(Path::to_path_buf)),
-        copied: read.as_ref().and_then(copied),
+        backed: read.as_ref().and_then(backed),
     })
 }
 
-/// Gives back memory of a pool that is gone, if its copy held everything; or tells where the pool is that it belongs to.
+/// Gives back memory of a pool that is gone, if its backing held everything; or tells where the pool is that it belongs to.
 pub fn release(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
     shared::refuse_mapped(region)?;
     let found = look_at(uuid, region)?;
-    match (found.belongs, found.copied) {
+    match (found.belongs, found.backed) {
         (Belongs::Pool, _) => Ok(found.pool),
         (Belongs::Gone, Some(true)) => {
             fs::remove_file(region).map_err(|e| Error::host(region, &e))?;

@@ -1,4 +1,4 @@
-//! Memory that has lost its copy, its name or its pool.
+//! Memory that has lost its backing, its name or its pool.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -6,7 +6,7 @@
 //! | [`identity`] | which pool memory belongs to |
 //! | [`inventory`] | what memory this host holds, and whose it is |
 //! | [`orphans`] | memory in shared memory, found by what it notes; giving back that of pools that are gone |
-//! | [`salvage`] | the memory of a pool alone, to look at and to save, where its copy cannot be used |
+//! | [`salvage`] | the memory of a pool alone, to look at and to save, where its backing cannot be used |
 
 pub mod absent;
 pub mod identity;

@@ -19,7 +19,7 @@ use crate::paths::{self, RUNTIME_DIR};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// Gives back memory of [pools that are gone](MemoryIdentity::is_gone), if their copy held everything. Memory outlives its processes,
+/// Gives back memory of [pools that are gone](MemoryIdentity::is_gone), if their backing held everything. Memory outlives its processes,
 /// and nobody else would ever find it.
 pub fn sweep() {
     let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return };
@@ -36,7 +36,7 @@ pub fn sweep() {
         if path.with_file_name(name).exists() {
             continue;
         }
-        if let Some(_held) = copied_origin(name, &path, &region).ok().flatten().and_then(|of| of.hold_gone(name)) {
+        if let Some(_held) = backed_origin(name, &path, &region).ok().flatten().and_then(|of| of.hold_gone(name)) {
             tracing::info!("giving back {}: its pool is gone", region.display());
             let _ = fs::remove_file(&region);
             let _ = fs::remove_file(&path);
@@ -62,13 +62,13 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     Ok((is_new || header[..len].iter().all(|b| *b == 0)).then_some(file))
 }
 
-/// Where the memory called `name` comes from, if its copy holds all of it.
-fn copied_origin(name: &str, marks: &Path, region: &Path) -> Result<Option<MemoryIdentity>> {
+/// Where the memory called `name` comes from, if its backing holds all of it.
+fn backed_origin(name: &str, marks: &Path, region: &Path) -> Result<Option<MemoryIdentity>> {
     fs::metadata(region).map_err(|e| Error::host(region, &e))?;
     let Some(uuid) = uuid_of(name) else { return Ok(None) };
-    let (found, all_copied) = marks::open(marks, own_uid())?;
-    let is_copied = all_copied && Backing::is_known(&found, Identity { uuid })?;
-    is_copied.then(|| MemoryIdentity::read(&found, uuid)).transpose()
+    let (found, all_backed) = marks::open(marks, own_uid())?;
+    let is_backed = all_backed && Backing::is_known(&found, Identity { uuid })?;
+    is_backed.then(|| MemoryIdentity::read(&found, uuid)).transpose()
 }
 
 /// The UUID of the pool whose memory this file is, if it is one.
@@ -108,7 +108,7 @@ pub fn is_anothers(uuid: [u8; 16], region: &Path, dir: &Path) -> bool {
 }
 
 /// Gives memory a name that leads nowhere: its own pool finds it, and nothing takes its place. 1. The marks. 2. The region.
-/// (One without the other does not belong to the copy, and is refused.)
+/// (One without the other does not belong to the backing, and is refused.)
 pub fn rename_away(uuid: [u8; 16], region: &Path) -> Result<PathBuf> {
     let away = format!("{}away-{:x}", session::shared_prefix(&uuid), uuid::random_key()?);
     let to = region.with_file_name(format!("{away}-region"));
@@ -119,10 +119,10 @@ pub fn rename_away(uuid: [u8; 16], region: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// Memory of a pool of which nothing else is left makes way, where it has what its copy lacked; its new name.
-pub fn rename_unless_copied(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
+/// Memory of a pool of which nothing else is left makes way, where it has what its backing lacked; its new name.
+pub fn rename_unless_backed(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
     let name = region.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
-    match copied_origin(name, &region.with_file_name(format!("{name}-marks")), region) {
+    match backed_origin(name, &region.with_file_name(format!("{name}-marks")), region) {
         // By who makes a pool in its place.
         Ok(Some(origin)) if origin.is_gone(name) => Ok(None),
         _ => {

@@ -1,4 +1,4 @@
-//! The memory of a pool on `logged` alone, to look at and to save, where its copy on disk cannot be used.
+//! The memory of a pool on `logged` alone, to look at and to save, where its backing cannot be used.
 //!
 //! It is mapped privately: what a crash left open is undone for who looks, and not in the memory.
 
@@ -37,7 +37,7 @@ pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     Ok(Session::private(region, max_inodes(size))?)
 }
 
-/// A pool whose copy lay in `dir`, as its memory says; or whose memory `dir` is, a file.
+/// A pool whose backing lay in `dir`, as its memory says; or whose memory `dir` is, a file.
 pub fn lost(dir: &Path) -> Result<Option<Config>> {
     let of = |uuid| Ok(Some(Config::new(MediumKind::Logged, uuid::text(uuid))));
     if let Some(uuid) = orphans::memory_at(dir) {
@@ -50,7 +50,7 @@ pub fn lost(dir: &Path) -> Result<Option<Config>> {
     }
 }
 
-/// Memory of pools whose copy lay in `dir`. None where the region of one on another medium lies.
+/// Memory of pools whose backing lay in `dir`. None where the region of one on another medium lies.
 fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     if dir.join(DEFAULT_NVRAM).exists() {
         return Ok(Vec::new());
@@ -58,7 +58,7 @@ fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     noted_at(dir)
 }
 
-/// Memory that notes that its copy lay in `dir`, and the UUIDs that it is called by.
+/// Memory that notes that its backing lay in `dir`, and the UUIDs that it is called by.
 fn noted_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     let is_ours = |(uuid, region): &([u8; 16], PathBuf)| {
         orphans::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir))
@@ -70,10 +70,10 @@ fn noted_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
 pub fn set_aside(dir: &Path) -> Result<()> {
     // What somebody works with keeps its name: its `image` is held open, so that nothing else gets the number.
     for (uuid, region) in lost_at(dir)?.into_iter().filter(|(_, region)| refuse_mapped(region).is_ok()) {
-        if let Some(kept) = orphans::rename_unless_copied(uuid, &region)? {
+        if let Some(kept) = orphans::rename_unless_backed(uuid, &region)? {
             let (dir, kept) = (dir.display(), kept.display());
             tracing::warn!(
-                "a pool that was at {dir} has left memory, with what its copy may have lacked: `conquest save {kept} FILE` writes \
+                "a pool that was at {dir} has left memory, with what its backing may have lacked: `conquest save {kept} FILE` writes \
                  an image of it; remove it if it is not needed"
             );
         }

@@ -147,7 +147,7 @@ fn constants_are_as_told() {
         ("ROOT_EPOCH", pram::session::USER_ROOTS + 2),
         ("ROOT_LINEAGE", pram::session::USER_ROOTS + 3),
         ("ROOT_BEGUN", pram::session::USER_ROOTS + 4),
-        ("ROOT_COPY", pram::session::USER_ROOTS + 5),
+        ("ROOT_BACKING", pram::session::USER_ROOTS + 5),
         ("ROOT_OPEN", pram::session::USER_ROOTS + 6),
         ("LOG_CAPACITY", pram::tx::LOG_CAPACITY),
         ("RECORD", pram::tx::RECORD),

@@ -1,8 +1,8 @@
 //! Blocks: 4 KiB of memory each, aligned, for content that is too large to be copied twice.
 //!
-//! What the heap holds is marked when it is stored to, goes to the redo log of a memory with a copy, and lies in its
+//! What the heap holds is marked when it is stored to, goes to the redo log of a memory with a backing, and lies in its
 //! image. The content of a block is left out of all three: it is only stored. On `battery` and `dax` that is enough, since it
-//! is memory like any other there. With a copy on disk whoever uses blocks writes their content elsewhere himself, once, before
+//! is memory like any other there. With a backing whoever uses blocks writes their content elsewhere himself, once, before
 //! a commit counts (a [participant](crate::session)), and the block's *descriptor*, which is part of the heap, says where.
 //!
 //! ```text
@@ -30,7 +30,7 @@
 //!    (Else a block could be without a descriptor. A crash before 3 leaves a table that nothing leads to: a leak.)
 //! 4. It is empty: the entry says that it is free, durably. 5. The table is freed. (Else the table would be another's.)
 //!
-//! A memory made anew from its copy has descriptors, and of what they describe only the content of blocks without a place, which
+//! A memory made anew from its backing has descriptors, and of what they describe only the content of blocks without a place, which
 //! goes with a commit where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The
 //! others are *void*. Nobody has to go over them; who meets one sees it by its epoch ([`Descriptor::is_void`]).
 
@@ -78,7 +78,7 @@ const _: () = assert!(size_of::<Descriptor>() == 32);
 impl Descriptor {
     /// Has its memory been lost since its content was stored? `recovered` is what [`epochs`](crate::Session::epochs) says: the
     /// epoch that was running in what the memory was made from; 0 where that was never lost. The content is then what is at
-    /// its place. (What has no place went to the copy with the commit of its epoch: see [`Frozen::mark_fresh`].)
+    /// its place. (What has no place went to the backing with the commit of its epoch: see [`Frozen::mark_fresh`].)
     ///
     /// [`Frozen::mark_fresh`]: crate::session::Frozen::mark_fresh
     #[inline(always)]

@@ -17,7 +17,7 @@ pub enum Which {
     /// Those without a place. Chunks in which there were none when [`Heap::walk_unplaced`] came by are passed over, whatever they
     /// have.
     Unplaced,
-    /// Those without a place that no commit to the copy holds yet.
+    /// Those without a place that no commit to the backing holds yet.
     Fresh,
 }
 

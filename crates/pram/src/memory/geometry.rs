@@ -20,12 +20,12 @@ pub const MAX_SIZE: u64 = 1 << 47;
 pub const ROOTS: u64 = 1024;
 /// The root word that says whether the last process left properly: 0 closed, 1 open.
 pub const OPEN_ROOT: u64 = ROOTS - 1;
-/// The root word that names the commit which the copy on disk was of when the memory was closed, with nothing changed
+/// The root word that names the commit which the backing was of when the memory was closed, with nothing changed
 /// since; else 0.
-pub const COPY_ROOT: u64 = ROOTS - 2;
-/// The root word that counts the commits to the copy which have been begun.
+pub const BACKING_ROOT: u64 = ROOTS - 2;
+/// The root word that counts the commits to the backing which have been begun.
 pub(super) const BEGUN_ROOT: u64 = ROOTS - 3;
-/// The root word that says which copy that is, by its lineage, and in its upper half how its last record ends.
+/// The root word that says which backing that is, by its lineage, and in its upper half how its last record ends.
 pub const LINEAGE_ROOT: u64 = ROOTS - 4;
 /// The root word with the running epoch.
 pub const EPOCH_ROOT: u64 = ROOTS - 5;
@@ -78,7 +78,7 @@ impl Geometry {
         SLOTS_AT + u64::from(n) * SLOT
     }
 
-    /// The slots: undo logs, which no copy holds.
+    /// The slots: undo logs, which no backing holds.
     pub fn undo_logs(&self) -> Range<u64> {
         SLOTS_AT..SLOTS_AT + self.slots * SLOT
     }

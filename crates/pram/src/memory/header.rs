@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::geometry::{
-    check_size, groups_in, Geometry, BEGUN_ROOT, CHUNK, COPY_ROOT, EPOCH_ROOT, GROUP, GROUPS_ROOT, HEADER_AT,
+    check_size, groups_in, Geometry, BACKING_ROOT, BEGUN_ROOT, CHUNK, EPOCH_ROOT, GROUP, GROUPS_ROOT, HEADER_AT,
     LINEAGE_ROOT, MAX_SLOTS, RECOVERED_ROOT, ROOTS, ROOTS_AT, SLOT,
 };
 use crate::error::{Error, Result};
@@ -147,9 +147,9 @@ pub fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
 /// has, and seldom the same twice.
 const FAR: u64 = 1 << 40;
 
-/// Notes in a memory that has been made from a copy how it stands to that.
+/// Notes in a memory that has been made from a backing how it stands to that.
 pub fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
-    for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (COPY_ROOT, 0)] {
+    for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (BACKING_ROOT, 0)] {
         map.write(ROOTS_AT + root * 8, &value.to_le_bytes())?;
     }
     begin_life(map)
@@ -172,7 +172,7 @@ pub(super) fn check_header(raw: RawHeader) -> Result<RawHeader> {
     if raw.as_bytes() == RawHeader::new_zeroed().as_bytes() {
         return bad(
             "the memory is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image, \
-             `conquest import` from its copy"
+             `conquest import` from its backing"
                 .into(),
         );
     }

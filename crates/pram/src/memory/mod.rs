@@ -21,7 +21,7 @@ mod header;
 pub use geometry::{
     check_size, Geometry, CHUNK, GROUP, HEADERS, MAX_SIZE, MIN_SIZE, PER_GROUP, ROOTS, SLOT, TABLE, TABLE_AT,
 };
-pub use geometry::{COPY_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
+pub use geometry::{BACKING_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
 pub use header::{adopt, Info, RawHeader};
 pub use header::{begin_life, fingerprint, header_in, note_made, survey};
 
@@ -43,17 +43,17 @@ use crate::mem::{Mapping, Pod};
 use crate::off::Off;
 use crate::reserve;
 
-/// How a memory stands to the copy on disk that it was used with last.
+/// How a memory stands to the backing that it was used with last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The commit that the copy ended with when the memory was closed, if that held all of it.
+    /// The commit that the backing ended with when the memory was closed, if that held all of it.
     pub closed: u64,
-    /// The last commit that was begun: a copy that has more was written by another memory, or by a newer state of this
+    /// The last commit that was begun: a backing that has more was written by another memory, or by a newer state of this
     /// one. 0 if nobody knows.
     pub begun: u64,
-    /// Of the copy.
+    /// Of the backing.
     pub lineage: u32,
-    /// The checksum of the copy's last record when the memory was closed.
+    /// The checksum of the backing's last record when the memory was closed.
     pub tail: u32,
 }
 
@@ -69,7 +69,7 @@ pub struct Memory {
     map: Mapping,
     medium: Box<dyn Medium>,
     needs: Needs,
-    /// What has changed since the last commit, if the memory has a copy on disk.
+    /// What has changed since the last commit, if the memory has a backing.
     marks: Option<Marks>,
     pub geo: Geometry,
     pub info: Info,
@@ -184,7 +184,7 @@ impl Memory {
         self.held_but(&[Meta::Absent])
     }
 
-    /// Of that what a copy has too: of the content of blocks only that of those without a place.
+    /// Of that what a backing has too: of the content of blocks only that of those without a place.
     pub fn copied(&self) -> Result<Vec<Range<u64>>> {
         let mut copied = self.held_but(&[Meta::Absent, Meta::Blocks])?;
         for chunk in self.chunks() {
@@ -276,7 +276,7 @@ impl Memory {
         self.marks = Some(marks);
     }
 
-    /// From now on stores are not marked: there is no copy that would need it.
+    /// From now on stores are not marked: there is no backing that would need it.
     pub(crate) fn untrack(&mut self) {
         self.marks = None;
     }
@@ -457,32 +457,32 @@ impl Memory {
         Ok(())
     }
 
-    /// From here on the memory is not what a copy holds.
-    pub(crate) fn forget_copy(&self) -> Result<()> {
-        self.note(COPY_ROOT, 0)
+    /// From here on the memory is not what a backing holds.
+    pub(crate) fn forget_backing(&self) -> Result<()> {
+        self.note(BACKING_ROOT, 0)
     }
 
-    /// How the memory stands to its copy.
+    /// How the memory stands to its backing.
     pub fn standing(&self) -> Result<Standing> {
         let word = |n| self.load(self.root(n));
         let lineage = word(LINEAGE_ROOT)?;
         let (lineage, tail) = (lineage as u32, (lineage >> 32) as u32);
-        Ok(Standing { closed: word(COPY_ROOT)?, begun: word(BEGUN_ROOT)?, lineage, tail })
+        Ok(Standing { closed: word(BACKING_ROOT)?, begun: word(BEGUN_ROOT)?, lineage, tail })
     }
 
     /// Notes it. 1. All but whether it was closed. 2. That.
     pub fn note_standing(&self, s: Standing) -> Result<()> {
         self.note(LINEAGE_ROOT, u64::from(s.tail) << 32 | u64::from(s.lineage))?;
         self.note_begun(s.begun)?;
-        self.note(COPY_ROOT, s.closed)
+        self.note(BACKING_ROOT, s.closed)
     }
 
-    /// A commit to the copy begins.
+    /// A commit to the backing begins.
     pub fn note_begun(&self, commit: u64) -> Result<()> {
         self.note(BEGUN_ROOT, commit)
     }
 
-    /// Changes a word of which the copy knows nothing.
+    /// Changes a word of which the backing knows nothing.
     fn note(&self, root: u64, value: u64) -> Result<()> {
         let word = self.root(root);
         let at = self.map.atomic64(word.raw())?;
@@ -505,7 +505,7 @@ impl Memory {
         }
     }
 
-    /// Undo logs are left out: no transaction is open at the instants that a copy is of.
+    /// Undo logs are left out: no transaction is open at the instants that a backing is of.
     #[inline(never)]
     fn mark_anew(&self, marks: &Marks, off: u64, len: u64) -> Result<()> {
         if self.geo.undo_logs().contains(&off) {
@@ -539,7 +539,7 @@ impl Memory {
         self.store_log_word(off, word)
     }
 
-    /// Stores a word of a slot: of no interest to a copy, and not marked.
+    /// Stores a word of a slot: of no interest to a backing, and not marked.
     #[inline(always)]
     pub(crate) fn store_log_word(&self, off: u64, word: u64) -> Result<()> {
         self.map.atomic64(off)?.store(word, Ordering::Release);

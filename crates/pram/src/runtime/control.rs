@@ -1,4 +1,4 @@
-//! What attached processes agree on about the copy: words in the header of the runtime file.
+//! What attached processes agree on about the backing: words in the header of the runtime file.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const H_DONE: u64 = 216;
 const H_BELL: u64 = 224;
 const H_FAILED: u64 = 232;
 const H_CHECKPOINTED: u64 = 240;
-const H_COPY_TIME: u64 = 248;
+const H_BACKING_TIME: u64 = 248;
 const H_WANTED: u64 = 256;
 const H_CROWD: u64 = 264;
 const H_FLUSH: u64 = 272;
@@ -29,13 +29,13 @@ const H_TRACKED: u64 = 320;
 const H_STANDSTILL: u64 = 328;
 const H_DURABLE: u64 = 336;
 const H_USES: u64 = 344;
-/// How often the copy was made anew.
+/// How often the backing was made anew.
 const H_ANEW: u64 = 352;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
 const WHY: usize = 512;
 
-/// What attached processes agree on about the copy on disk.
+/// What attached processes agree on about the backing.
 #[derive(Clone, Copy)]
 pub struct ControlBlock<'a> {
     /// The session that commits, and the one that checkpoints, + 1.
@@ -67,19 +67,19 @@ pub struct ControlBlock<'a> {
     pub hasten: &'a AtomicU64,
 }
 
-/// What the word for a failed copy holds while its disk is full. (1: it has failed; 2: why is being written down.)
+/// What the word for a failed backing holds while its disk is full. (1: it has failed; 2: why is being written down.)
 const FULL: u64 = 3;
-/// What it holds while something of the copy is damaged: the next commit makes it anew from memory. (5: why is being written down.)
+/// What it holds while something of the backing is damaged: the next commit makes it anew from memory. (5: why is being written down.)
 const DAMAGED: u64 = 4;
 const NOTING: u64 = 5;
 
 impl ControlBlock<'_> {
-    /// May a commit be tried? Also where the disk was full, or the copy is to be made anew.
+    /// May a commit be tried? Also where the disk was full, or the backing is to be made anew.
     pub fn is_usable(&self) -> bool {
         [0, FULL, DAMAGED, NOTING].contains(&self.failed.load(Ordering::SeqCst))
     }
 
-    /// Is the copy to be made anew?
+    /// Is the backing to be made anew?
     pub fn is_damaged(&self) -> bool {
         [DAMAGED, NOTING].contains(&self.failed.load(Ordering::SeqCst))
     }
@@ -103,8 +103,8 @@ impl ControlBlock<'_> {
 /// Tells every process why a commit has failed.
 pub fn told(rt: &Runtime, e: &Error) {
     match e {
-        Error::DiskFull(_) => rt.fill_copy(&e.to_string()),
-        e => rt.fail_copy(&e.to_string()),
+        Error::DiskFull(_) => rt.fill_backing(&e.to_string()),
+        e => rt.fail_backing(&e.to_string()),
     }
 }
 
@@ -120,7 +120,7 @@ pub fn refuse_failed(words: &ControlBlock) -> Result<()> {
 }
 
 impl Runtime {
-    pub fn copy(&self) -> ControlBlock<'_> {
+    pub fn backing(&self) -> ControlBlock<'_> {
         ControlBlock {
             committer: self.header(H_COMMITTER),
             checkpointer: self.header(H_CHECKPOINTER),
@@ -129,7 +129,7 @@ impl Runtime {
             bell: self.half(H_BELL),
             failed: self.header(H_FAILED),
             checkpointed: self.header(H_CHECKPOINTED),
-            time: self.header(H_COPY_TIME),
+            time: self.header(H_BACKING_TIME),
             since: self.header(H_SINCE),
             wanted: self.header(H_WANTED),
             crowd: self.header(H_CROWD),
@@ -141,44 +141,44 @@ impl Runtime {
     }
 
     /// Nothing more can be made durable: `why` is what every process says of it.
-    pub fn fail_copy(&self, why: &str) {
-        if self.pass_copy(&[0, FULL, DAMAGED, NOTING], 2) {
+    pub fn fail_backing(&self, why: &str) {
+        if self.pass_backing(&[0, FULL, DAMAGED, NOTING], 2) {
             self.note_why(why);
             self.header(H_FAILED).store(1, Ordering::SeqCst);
-            tracing::error!("{why}; nothing more goes to the copy on disk");
+            tracing::error!("{why}; nothing more goes to the backing");
         }
     }
 
-    /// Something of the copy is damaged, and memory is whole: the next commit makes the copy anew.
-    pub fn damage_copy(&self, why: &str) {
-        if self.pass_copy(&[0, FULL], NOTING) {
+    /// Something of the backing is damaged, and memory is whole: the next commit makes the backing anew.
+    pub fn damage_backing(&self, why: &str) {
+        if self.pass_backing(&[0, FULL], NOTING) {
             self.note_why(why);
             // If it has failed meanwhile that stays.
             let _ = self.header(H_FAILED).compare_exchange(NOTING, DAMAGED, Ordering::SeqCst, Ordering::SeqCst);
-            tracing::error!("{why}; the copy of the pool's memory is made anew from memory");
+            tracing::error!("{why}; the pool's backing is made anew from memory");
         }
     }
 
-    /// The copy was made anew.
+    /// The backing was made anew.
     pub fn note_anew(&self) {
         self.header(H_ANEW).fetch_add(1, Ordering::SeqCst);
-        if self.pass_copy(&[DAMAGED, NOTING], 0) {
-            tracing::warn!("the copy of the pool's memory was made anew and is whole");
+        if self.pass_backing(&[DAMAGED, NOTING], 0) {
+            tracing::warn!("the pool's backing was made anew and is whole");
         }
     }
 
-    /// How often the copy was made anew since the runtime file was made, and why it was the last time, or is to be.
-    pub fn copy_anew(&self) -> (u64, Option<String>) {
+    /// How often the backing was made anew since the runtime file was made, and why it was the last time, or is to be.
+    pub fn backing_anew(&self) -> (u64, Option<String>) {
         let times = self.header(H_ANEW).load(Ordering::SeqCst);
-        (times, (times > 0 || self.copy_damaged()).then(|| self.why()))
+        (times, (times > 0 || self.backing_damaged()).then(|| self.why()))
     }
 
-    /// Is the copy being made anew, since something of it is damaged?
-    pub fn copy_damaged(&self) -> bool {
-        self.copy().is_damaged()
+    /// Is the backing being made anew, since something of it is damaged?
+    pub fn backing_damaged(&self) -> bool {
+        self.backing().is_damaged()
     }
 
-    fn pass_copy(&self, from: &[u64], to: u64) -> bool {
+    fn pass_backing(&self, from: &[u64], to: u64) -> bool {
         let word = self.header(H_FAILED);
         from.iter().any(|from| word.compare_exchange(*from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
     }
@@ -197,24 +197,24 @@ impl Runtime {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// A commit found the disk of the copy full: nothing is changed until one has found room.
-    pub fn fill_copy(&self, why: &str) {
+    /// A commit found the disk of the backing full: nothing is changed until one has found room.
+    pub fn fill_backing(&self, why: &str) {
         if self.header(H_FAILED).compare_exchange(0, FULL, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             tracing::error!("{why}; nothing can be changed until there is room there, then it goes on by itself");
         }
     }
 
     /// A commit has found room.
-    pub fn unfill_copy(&self) {
-        if self.copy_full()
+    pub fn unfill_backing(&self) {
+        if self.backing_full()
             && self.header(H_FAILED).compare_exchange(FULL, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         {
-            tracing::warn!("the disk of the pool's copy has room again; the pool goes on");
+            tracing::warn!("the disk of the pool's backing has room again; the pool goes on");
         }
     }
 
-    /// Is the disk of the copy full? Then changes fail, until there is room.
-    pub fn copy_full(&self) -> bool {
+    /// Is the disk of the backing full? Then changes fail, until there is room.
+    pub fn backing_full(&self) -> bool {
         self.header(H_FAILED).load(Ordering::Relaxed) == FULL
     }
 
@@ -227,25 +227,25 @@ impl Runtime {
         self.header(H_TRACKED).store(u64::from(tracked), Ordering::SeqCst);
     }
 
-    /// Has the copy on disk failed, or is its disk full, so that nothing more can be made durable?
+    /// Has the backing failed, or is its disk full, so that nothing more can be made durable?
     #[inline(always)]
-    pub fn copy_failed(&self) -> bool {
+    pub fn backing_failed(&self) -> bool {
         [1, 2, FULL].contains(&self.header(H_FAILED).load(Ordering::Relaxed))
     }
 
     /// Why nothing more can be made durable.
-    pub fn copy_failure(&self) -> Option<String> {
+    pub fn backing_failure(&self) -> Option<String> {
         (self.header(H_FAILED).load(Ordering::SeqCst) == 1).then(|| self.why())
     }
 
     /// The instant of the last commit, nanoseconds since the epoch.
-    pub fn copy_time(&self) -> i64 {
-        self.copy().time.load(Ordering::Relaxed) as i64
+    pub fn backing_time(&self) -> i64 {
+        self.backing().time.load(Ordering::Relaxed) as i64
     }
 
     /// Commits done, and the bytes that they wrote to the logs, since the runtime file was made.
-    pub fn copy_commits(&self) -> (u64, u64) {
-        let words = self.copy();
+    pub fn backing_commits(&self) -> (u64, u64) {
+        let words = self.backing();
         (words.done.load(Ordering::Relaxed), words.logged.load(Ordering::Relaxed))
     }
 
@@ -258,7 +258,7 @@ impl Runtime {
         self.header(H_DURABLE).fetch_max(before, Ordering::SeqCst);
     }
 
-    /// How often slots had been used when the epoch was last moved on without a copy.
+    /// How often slots had been used when the epoch was last moved on without a backing.
     pub fn uses_at_move(&self) -> &AtomicU64 {
         self.header(H_USES)
     }
@@ -274,8 +274,8 @@ impl Runtime {
     }
 
     /// Takes back the roles of session `n`, which died.
-    pub fn abandon_copy(&self, n: u32) {
-        let words = self.copy();
+    pub fn abandon_backing(&self, n: u32) {
+        let words = self.backing();
         for role in [words.committer, words.checkpointer, self.supplier(), self.saver()] {
             let _ = role.compare_exchange(u64::from(n + 1), 0, Ordering::SeqCst, Ordering::SeqCst);
         }

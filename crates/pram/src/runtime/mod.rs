@@ -76,7 +76,7 @@ const H_CROWDED: u64 = 80;
 const H_SAVER: u64 = 88;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_BELL: u64 = 136;
-// From 192 on: what is agreed on about the copy on disk, see `copy::control`.
+// From 192 on: what is agreed on about the backing, see `backing::control`.
 // From 384 on: what is agreed on about memory; changed often, so apart from what every operation reads.
 const H_FIRST_FREE: u64 = 384;
 /// Free chunks, about.

@@ -128,9 +128,9 @@ pub(super) fn attach_locked(
         .map_err(Error::host("looking for attached processes"))?;
     let rt = if alive.contains(&true) {
         let rt = join_runtime(&memory, path)?;
-        // Stores that are not marked would be missing in the copy for ever.
+        // Stores that are not marked would be missing in the backing for ever.
         if rt.is_tracked() && backing.is_none() {
-            return Err(Error::Unusable("the pool is in use with a copy on disk, which cannot be opened here".into()));
+            return Err(Error::Unusable("the pool is in use with a backing, which cannot be opened here".into()));
         }
         rt
     } else {
@@ -172,7 +172,7 @@ pub(super) fn attach_locked(
     memory.step();
     rt.enter_session(me, how.role, how.label);
     memory.step();
-    memory.forget_copy()?;
+    memory.forget_backing()?;
     memory.commit_word(memory.root(OPEN_ROOT), 1)?;
     Ok((memory, rt))
 }

@@ -2,7 +2,7 @@
 //!
 //! The *epoch* is one number of the memory's state. It is moved on while everything stands still, so an operation is in one
 //! epoch from its beginning to its end, and what is stamped with the number of an earlier one is older than the last such instant.
-//! With a copy each commit moves it on: what the copy then holds are the epochs before. Without one, where whatever is visible is
+//! With a backing each commit moves it on: what the backing then holds are the epochs before. Without one, where whatever is visible is
 //! durable, whoever does background work moves it on from time to time.
 //!
 //! | | |
@@ -11,8 +11,8 @@
 //! | durable | all before this one are durable; it is the running one or an earlier one |
 //! | recovered | the one that was running in the state which the memory was made from, when its memory was lost |
 //!
-//! Numbers are never used again: where a memory is made from a copy or a saved one, the life that was lost may have gone on for
-//! some epochs. So the new one begins far beyond, at a distance that is drawn: two lives from one copy have no numbers in
+//! Numbers are never used again: where a memory is made from a backing or a saved one, the life that was lost may have gone on for
+//! some epochs. So the new one begins far beyond, at a distance that is drawn: two lives from one backing have no numbers in
 //! common. Numbers from `recovered` on and below where it began are of what was lost.
 //!
 //! *Participants* have a part in commits: they keep something whose state an epoch decides. Any process may lead a commit, so each has
@@ -33,7 +33,7 @@ use crate::runtime::control::{refuse_failed, told};
 /// keeps is not in memory alone.
 ///
 /// Ordered steps of the end of epoch E:
-/// 0. [`prepare`](Self::prepare), with a copy alone: what need not wait for the instant is done before it. (Else step 1 or 3 would
+/// 0. [`prepare`](Self::prepare), with a backing alone: what need not wait for the instant is done before it. (Else step 1 or 3 would
 ///    take long.)
 /// 1. [`at_rest`](Self::at_rest): everything stands still. (Else what it looks at would be of no instant.)
 /// 2. The epoch is E + 1. Operations go on.
@@ -74,7 +74,7 @@ pub struct Epochs {
     pub running: u64,
     /// All before this one are durable. 0 until the first commit, where nobody knows.
     pub durable: u64,
-    /// 0: the memory was never made from a copy or a saved one.
+    /// 0: the memory was never made from a backing or a saved one.
     pub recovered: u64,
 }
 
@@ -138,7 +138,7 @@ impl Session {
 
     /// [`move_on`](Self::move_on), if the epoch has been running for so long, and any operation was under way meanwhile.
     pub fn move_on_if_due(&self, interval: Duration) -> Result<bool> {
-        let (words, uses) = (self.rt.copy(), self.rt.uses());
+        let (words, uses) = (self.rt.backing(), self.rt.uses());
         let idle = || self.rt.uses_at_move().load(Ordering::Relaxed) == uses && !self.is_due();
         if self.is_backed() || !words.is_due(interval.as_nanos() as u64) || idle() || !self.move_on()? {
             return Ok(false);
@@ -148,9 +148,9 @@ impl Session {
         Ok(true)
     }
 
-    /// Ends the running epoch where no copy has commits that do; false if it has one, or another process is at it.
+    /// Ends the running epoch where no backing has commits that do; false if it has one, or another process is at it.
     pub fn move_on(&self) -> Result<bool> {
-        let words = self.rt.copy();
+        let words = self.rt.backing();
         if self.is_backed() || !self.take_role(words.committer)? {
             return Ok(false);
         }
@@ -176,6 +176,6 @@ struct Mover<'a>(&'a Session);
 
 impl Drop for Mover<'_> {
     fn drop(&mut self) {
-        self.0.rt.copy().committer.store(0, Ordering::SeqCst);
+        self.0.rt.backing().committer.store(0, Ordering::SeqCst);
     }
 }

@@ -113,7 +113,7 @@ impl Session {
         Session::private_backed(memory, keys, None)
     }
 
-    /// The same for a memory with a copy on disk.
+    /// The same for a memory with a backing.
     pub fn private_with(memory: Memory, keys: u64, backing: Option<impl Backing>) -> Result<Session> {
         Session::private_backed(memory, keys, backing.map(|backing| Box::new(backing) as Box<dyn Backing>))
     }
@@ -128,7 +128,7 @@ impl Session {
         let session = Session { memory, rt, shared: None, backing, participants: Participants::default() };
         session.recover_all()?;
         session.rt.enter_session(0, 0, b"");
-        session.memory.forget_copy()?;
+        session.memory.forget_backing()?;
         session.set_open(1)?;
         session.supply_first()?;
         Ok(session)
@@ -600,7 +600,7 @@ impl<'a> Frozen<'a> {
 
 impl Frozen<'_> {
     /// The content of blocks that have no place, and that no commit holds, goes with the commit whose instant this is, and lies in the
-    /// copy as an object does. Does nothing where there is no copy.
+    /// backing as an object does. Does nothing where there is no backing.
     ///
     /// Ordered steps for each chunk that may have any: 1. They are marked. 2. It is looked at no more. (Else whoever leads the next
     /// commit, after a death in between, would leave them out.)
@@ -631,7 +631,7 @@ impl Drop for Frozen<'_> {
 }
 
 impl Session {
-    /// Gives back memory that nothing is in, marks the memory as closed, and lets the copy know. With nobody else attached.
+    /// Gives back memory that nothing is in, marks the memory as closed, and lets the backing know. With nobody else attached.
     fn close(&self) {
         if let Err(e) = self.free_ended() {
             tracing::error!("freeing blocks: {e}");

@@ -74,7 +74,7 @@ pub(super) fn reap_one(memory: &Memory, rt: &Runtime, n: u32) -> Result<()> {
     memory.step();
     rt.abandon_long_locks(n);
     memory.step();
-    rt.abandon_copy(n);
+    rt.abandon_backing(n);
     memory.step();
     rt.leave_session(n);
     tracing::info!("cleaned up after a process that died (session {n})");

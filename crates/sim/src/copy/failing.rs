@@ -78,8 +78,8 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
     let fs = world.fs.clone();
     let mut teller = Teller::new(&world, &fs);
     teller.remember(vec![Boundary::new(0, world.bytes())], 0);
-    let failed = || fs.session().runtime().copy_failure().is_some();
-    let full = || fs.session().runtime().copy_full();
+    let failed = || fs.session().runtime().backing_failure().is_some();
+    let full = || fs.session().runtime().backing_full();
     let mut was_full = false;
     for step in &steps() {
         let before = failed();
@@ -117,16 +117,16 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
         }
     }
     let whole = !failed() && !was_full;
-    if fs.session().runtime().copy_damaged() {
+    if fs.session().runtime().backing_damaged() {
         return Err("it was not made anew".into());
     }
-    if fs.session().runtime().copy_failed() && !full() && !failed() {
+    if fs.session().runtime().backing_failed() && !full() && !failed() {
         return Err("nobody says why it failed".into());
     }
     let (boundaries, acknowledged) = teller.end()?;
     let start = Still { region: world.bytes(), marks: words_of(&world.marks()?), files: world.tape.files() };
     let history = History { start, moments: Vec::new(), boundaries, acknowledged };
-    let end = match fs.session().runtime().copy_anew() {
+    let end = match fs.session().runtime().backing_anew() {
         (0, _) if whole => End::Whole,
         (_, _) if whole => End::Anew,
         _ => End::Failed,

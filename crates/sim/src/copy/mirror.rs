@@ -146,7 +146,7 @@ impl Home {
     fn new() -> Result<Home, String> {
         let dir = tempfile::tempdir_in("/dev/shm").map_err(text)?;
         let mut config = Config::new(MediumKind::Battery, uuid::text(&UUID));
-        (config.copy, config.mirror) = (Some(MIRROR.into()), true);
+        (config.backing, config.mirror) = (Some(MIRROR.into()), true);
         config.write(dir.path()).map_err(text)?;
         Ok(Home { dir })
     }

@@ -265,7 +265,7 @@ impl<'w> Teller<'w> {
             Step::Swell(bytes) => self.swell(*bytes).map(|()| false),
             Step::Fill(percent) => self.fill(*percent),
             Step::Damage => {
-                session.runtime().damage_copy("it was damaged");
+                session.runtime().damage_backing("it was damaged");
                 Ok(false)
             }
             Step::Forget => self.forget(),

@@ -138,7 +138,7 @@ fn rounds(setup: &Setup, section: &mut Section, subjects: &[Subject]) -> Result<
 
 /// Commits so far and their bytes in the log, of a pool that has one.
 fn copied(place: &InProcess) -> Result<Option<(u64, u64)>, Error> {
-    Ok(place.pool.status()?.copy.map(|copy| (copy.commits, copy.logged)))
+    Ok(place.pool.status()?.backing.map(|copy| (copy.commits, copy.logged)))
 }
 
 struct Plan {

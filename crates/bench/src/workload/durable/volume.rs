@@ -73,7 +73,7 @@ fn once(pool: &Logged, files: usize) -> Result<[f64; 2], Error> {
 }
 
 fn logged(place: &InProcess) -> Result<u64, Error> {
-    let copy = place.pool.status()?.copy.ok_or_else(|| Error::Wrong("a pool on logged has no copy".into()))?;
+    let copy = place.pool.status()?.backing.ok_or_else(|| Error::Wrong("a pool on logged has no copy".into()))?;
     Ok(copy.logged)
 }
 

@@ -5,7 +5,7 @@
 //! The machine is killed, and then the disk is made again from the log ([`super::writes`]), as a cut at any flush
 //! would have left it, or one after it, with only some of the blocks that were written since. ext4 mends itself,
 //! the memory of the pool is not there, and the pool is opened, checked and read. That is where the bytes come
-//! from that other tests of the copy make up: the guest's kernel has chosen what to write when.
+//! from that other tests of the backing make up: the guest's kernel has chosen what to write when.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};

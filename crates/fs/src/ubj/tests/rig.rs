@@ -75,7 +75,7 @@ pub struct Rig {
     threshold: u64,
 }
 
-/// What a commit to a copy holds.
+/// What a commit to a backing holds.
 pub struct Copy {
     memory: Vec<u8>,
     epoch: u64,
@@ -116,7 +116,7 @@ impl Rig {
         self.reopened()
     }
 
-    /// The power was cut, the disk has what it was told to keep and some of the rest, and the memory is made of a copy: the content
+    /// The power was cut, the disk has what it was told to keep and some of the rest, and the memory is made of a backing: the content
     /// of blocks with a place was not in that.
     pub fn lost(self, copy: &Copy, seed: u64) -> Rig {
         let epochs = self.fs.session().epochs().expect("it is mapped");
@@ -156,7 +156,7 @@ impl Rig {
         Rig::over(session, RamDisk::with("disk", disk), self.threshold)
     }
 
-    /// A commit to a copy: what is there when all epochs before the running one have ended.
+    /// A commit to a backing: what is there when all epochs before the running one have ended.
     pub fn commit(&self) -> Copy {
         let session = self.fs.session();
         assert!(session.move_on().expect("it works"));

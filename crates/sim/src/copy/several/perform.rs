@@ -101,7 +101,7 @@ enum Outcome {
 fn refuses(fs: &Fs) -> Result<(), String> {
     let session = fs.session();
     let copy = backing::of(session).ok_or("there is no copy")?;
-    if session.runtime().copy_failure().is_none() {
+    if session.runtime().backing_failure().is_none() {
         return Err("nobody says why it failed".into());
     }
     if Runner::new(fs).run(&Op::Create("/after".into(), 0o644))?.is_ok() {
@@ -260,7 +260,7 @@ impl House<'_> {
         let session = fs.session();
         let reaped = session.reap().map_err(|e| format!("cleaning up: {e}"))?;
         // Else the copy was made anew, and all goes on.
-        if self.stage.has_failed() && session.runtime().copy_failure().is_some() {
+        if self.stage.has_failed() && session.runtime().backing_failure().is_some() {
             return left.iter().try_for_each(|fs| refuses(fs)).map(|()| Vec::new());
         }
         let (copy, mut promises) = (backing::of(session).ok_or("there is no copy")?, Vec::new());

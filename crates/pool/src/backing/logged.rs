@@ -1,14 +1,14 @@
 //! The memory of a pool on ordinary RAM (`logged`): shared memory that outlives every process, what of it has
-//! changed since the last commit, and its copy on disk.
+//! changed since the last commit, and its backing.
 //!
 //! ```text
-//! pool directory   image, redo-0, redo-1     the copy; the image's locks say who is attached
+//! pool directory   image, redo-0, redo-1     the backing; the image's locks say who is attached
 //! /dev/shm         conquest-…-region         the region
 //!                  conquest-…-marks          what has changed, how far the logs have come
 //!                  conquest-…                the runtime file, while somebody is attached
 //! ```
-//! After a reboot nothing is in `/dev/shm`, and the region is made from the copy; after all processes were killed
-//! everything is, and work goes on at once. If only the marks are gone, region and copy are compared.
+//! After a reboot nothing is in `/dev/shm`, and the region is made from the backing; after all processes were killed
+//! everything is, and work goes on at once. If only the marks are gone, region and backing are compared.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -36,8 +36,8 @@ use crate::uuid;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 
-/// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted, and whose `home` is
-/// where the copy will be.
+/// Makes an empty region of `size` bytes, and an empty backing in `dir`, for a pool that is being formatted, and whose `home` is
+/// where the backing will be.
 pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Memory, Backing)> {
     let (id, size) = (Identity { uuid }, size / CHUNK * CHUNK);
     orphans::sweep();
@@ -47,13 +47,13 @@ pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) ->
     let made = make_region(&path, &lock, size, |_| Ok(())).map_err(less)?;
     let loaded = backing::create(&disks, id, backing::log_bytes(size))?;
     let map = map_memory(&made.file, &path, size)?;
-    let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
+    let (marks, backing) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
     let mut region = Memory::format(map, Box::new(LOGGED), uuid, version, pram::clock::precise())?;
     // Made before anything was marked: headers and root words.
     marks.mark(0, TABLE_AT)?;
-    copy.note_in(&region)?;
+    backing.note_in(&region)?;
     region.track(marks);
-    Ok((region, copy))
+    Ok((region, backing))
 }
 
 /// What else can be done about it where the size has yet to be chosen.
@@ -64,7 +64,7 @@ fn less(e: Error) -> Error {
     }
 }
 
-/// Destroys what is in shared memory of the pool in `dir`, where nobody is attached: what counts is its copy.
+/// Destroys what is in shared memory of the pool in `dir`, where nobody is attached: what counts is its backing.
 pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     let Ok(lock) = files::open_file(dir, IMAGE) else { return };
     let region = shared::path(&lock, uuid, "region");
@@ -74,7 +74,7 @@ pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     }
 }
 
-/// Gives back the memory of the pool in `dir`, which nobody may use; false if it holds what its copy lacks.
+/// Gives back the memory of the pool in `dir`, which nobody may use; false if it holds what its backing lacks.
 pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
     let lock = files::open_file(dir, IMAGE)?;
     let exclusive = Exclusive::over(lock.try_clone().map_err(|e| Error::host(dir, &e))?.into())?;
@@ -89,14 +89,14 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
     if !region.exists() {
         return Ok(true);
     }
-    let is_copied = marks::is_copied(&marks, &lock, Identity { uuid: *uuid })?;
-    if is_copied {
+    let is_backed = marks::is_backed(&marks, &lock, Identity { uuid: *uuid })?;
+    if is_backed {
         forget(dir, uuid);
     }
-    Ok(is_copied)
+    Ok(is_backed)
 }
 
-/// Makes a region, and its copy in `dir`, from an image, for a pool whose `home` is where the copy will be.
+/// Makes a region, and its backing in `dir`, from an image, for a pool whose `home` is where the backing will be.
 pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<Content> {
     let info = backing::save::info(image)?;
     let id = Identity { uuid: info.uuid };
@@ -107,15 +107,15 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     marks::forget(&lock, &id.uuid);
     let path = shared::path(&lock, &id.uuid, "region")?;
     let content = backing::save::restore(image, &path, MediumKind::Logged, progress)?;
-    // Compared with the empty copy, all of it is what the copy lacks.
+    // Compared with the empty backing, all of it is what the backing lacks.
     let opened = open_as(dir, home, id.uuid, None, ExpectMarks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
-    let session = Session::private_with(opened.memory, max_inodes(info.size), opened.copy)?;
-    backing::of(&session).map_or(Ok(()), |copy| copy.wait(&session))?;
+    let session = Session::private_with(opened.memory, max_inodes(info.size), opened.backing)?;
+    backing::of(&session).map_or(Ok(()), |backing| backing.wait(&session))?;
     Ok(content)
 }
 
-/// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more. `None` if the pool was
+/// Opens the region of the pool in `dir`; makes it from the backing where it is not in memory any more. `None` if the pool was
 /// replaced before it could be locked: then another one is there.
 pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
     let expect = if only_beside { ExpectMarks::InUse } else { ExpectMarks::Yes };
@@ -149,13 +149,13 @@ fn open_as(
         locks::refuse_unless_used(&exclusive, dir)?;
     }
     let take = |config| regions::take(dir, config, !attached);
-    let in_regions = config.filter(|config| config.copy_in_regions).map(take).transpose()?;
+    let in_regions = config.filter(|config| config.backing_in_regions).map(take).transpose()?;
     let disks = match &in_regions {
         Some(in_regions) => in_regions.disks(),
         None => files::take(dir, !attached)?,
     };
     let id = backing::identify(&disks).map_err(|e| match Error::from(e) {
-        e @ Error::Host { .. } => failed(&format!("the copy of the pool's memory in {}", dir.display()), &e),
+        e @ Error::Host { .. } => failed(&format!("the pool's backing in {}", dir.display()), &e),
         e => Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())),
     })?;
     if id.uuid != uuid {
@@ -174,13 +174,13 @@ fn open_as(
     if found.is_none() && !attached && memory.tracked().adopt()? {
         found = open_shared(&path, &lock)?;
     }
-    let (region, copy) = match found {
+    let (region, backing) = match found {
         Some(file) => match memory.join(&file) {
             // Used elsewhere meanwhile: by another container, or on another host.
-            Err(Error::Outdated(why)) if !attached && memory.is_copied(&file)? => {
+            Err(Error::Outdated(why)) if !attached && memory.is_backed(&file)? => {
                 // All of it can be read.
-                backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| memory.not_its_copy(&e.into()))?;
-                tracing::info!("the pool's memory is made from its copy again: {why}");
+                backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| memory.not_its_backing(&e.into()))?;
+                tracing::info!("the pool's memory is made from its backing again: {why}");
                 forget(dir, &uuid);
                 memory.load()?
             }
@@ -189,13 +189,13 @@ fn open_as(
         None => memory.load()?,
     };
     let duplex = in_regions.map(|in_regions| in_regions.duplex.clone());
-    Ok(Some(Opened { memory: region, exclusive, copy: Some(copy.awaited(true)), duplex }))
+    Ok(Some(Opened { memory: region, exclusive, backing: Some(backing.awaited(true)), duplex }))
 }
 
-/// A pool's memory and copy, with nobody attaching meanwhile.
+/// A pool's memory and backing, with nobody attaching meanwhile.
 struct SharedMemory<'a> {
     dir: &'a Path,
-    /// Where the copy lies in the end.
+    /// Where the backing lies in the end.
     home: &'a Path,
     /// Of the region.
     path: &'a Path,
@@ -215,27 +215,28 @@ impl SharedMemory<'_> {
     /// The memory is there.
     fn join(&self, file: &fs::File) -> Result<(Memory, Backing)> {
         let mut region = self.open(file)?;
-        let (marks, copy) = match self.tracked().resume(&region, self.attached).map_err(|e| self.not_its_copy(&e))? {
-            Some(found) => found,
-            None if self.attached => return Err(self.gone(&self.tracked().path()?)),
-            None => {
-                if self.marks == ExpectMarks::Yes {
-                    tracing::warn!("what has changed was lost; comparing the pool's memory with its copy");
+        let (marks, backing) =
+            match self.tracked().resume(&region, self.attached).map_err(|e| self.not_its_backing(&e))? {
+                Some(found) => found,
+                None if self.attached => return Err(self.gone(&self.tracked().path()?)),
+                None => {
+                    if self.marks == ExpectMarks::Yes {
+                        tracing::warn!("what has changed was lost; comparing the pool's memory with its backing");
+                    }
+                    self.tracked().compare_unless_clean(&region).map_err(|e| self.not_its_backing(&e))?
                 }
-                self.tracked().compare_unless_clean(&region).map_err(|e| self.not_its_copy(&e))?
-            }
-        };
+            };
         if !self.attached {
-            copy.note_in(&region)?;
+            backing.note_in(&region)?;
         }
         region.track(marks);
-        Ok((region, copy))
+        Ok((region, backing))
     }
 
-    /// Does the copy hold all that the memory in `file` does: as the marks say, or without them the region itself?
-    fn is_copied(&self, file: &fs::File) -> Result<bool> {
-        match self.tracked().is_copied()? {
-            Some(copied) => Ok(copied),
+    /// Does the backing hold all that the memory in `file` does: as the marks say, or without them the region itself?
+    fn is_backed(&self, file: &fs::File) -> Result<bool> {
+        match self.tracked().is_backed()? {
+            Some(backed) => Ok(backed),
             None => Ok(backing::was_closed(&self.open(file)?)?),
         }
     }
@@ -248,7 +249,7 @@ impl SharedMemory<'_> {
         orphans::sweep();
         let new = self.path.with_extension("new");
         let making = make_region(&new, self.lock, 0, |memory| {
-            let loaded = self.read_copy(memory)?;
+            let loaded = self.read_backing(memory)?;
             let mut header = [0; HEADERS];
             let read = memory.read_at(&mut header, 0).map_err(|e| Error::host(&new, &e))?;
             let (size, _) = Memory::probe(&header[..read])?;
@@ -258,18 +259,21 @@ impl SharedMemory<'_> {
         let NewRegion { filled: (loaded, size), file: locked } = making;
         let made = (|| {
             let memory = map_memory(&locked, &new, size)?;
-            let (marks, copy) = self.tracked().begin(&memory, &loaded)?;
+            let (marks, backing) = self.tracked().begin(&memory, &loaded)?;
             backing::note_made(self.disks, self.id, &memory, loaded.as_of)?;
-            // It may be the copy of a region on another medium.
+            // It may be the backing of a region on another medium.
             if pram::memory::adopt(&memory, MediumKind::Logged)?.1 {
                 marks.mark(0, HEADERS as u64)?;
             }
             let mut region = Memory::open(memory, Box::new(LOGGED))?;
             // Complete from here on: a process that dies before leaves no memory.
             fs::rename(&new, self.path).map_err(|e| Error::host(self.path, &e))?;
-            tracing::info!("the pool's memory was made from its copy, as of {} ns after the epoch", loaded.as_of.time);
+            tracing::info!(
+                "the pool's memory was made from its backing, as of {} ns after the epoch",
+                loaded.as_of.time
+            );
             region.track(marks);
-            Ok((region, copy))
+            Ok((region, backing))
         })();
         if made.is_err() {
             let _ = fs::remove_file(&new);
@@ -277,8 +281,8 @@ impl SharedMemory<'_> {
         made
     }
 
-    /// Fills memory from the copy.
-    fn read_copy(&self, memory: &fs::File) -> Result<Loaded> {
+    /// Fills memory from the backing.
+    fn read_backing(&self, memory: &fs::File) -> Result<Loaded> {
         let loaded = backing::load(self.disks, self.id, &mut |off, bytes| {
             memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
                 what: "filling the region".into(),
@@ -302,13 +306,13 @@ impl SharedMemory<'_> {
     fn gone(&self, path: &Path) -> Error {
         Error::Pool(format!(
             "processes work on the pool, but its memory {} is not there: it was deleted, or belongs to another \
-             container; end them (what they do still reaches the copy on disk), then open the pool again",
+             container; end them (what they do still reaches the backing), then open the pool again",
             path.display()
         ))
     }
 
-    fn not_its_copy(&self, e: &Error) -> Error {
-        not_its_copy(self.path, self.dir, e)
+    fn not_its_backing(&self, e: &Error) -> Error {
+        not_its_backing(self.path, self.dir, e)
     }
 
     fn lost(&self, e: &Error) -> Error {
@@ -316,16 +320,16 @@ impl SharedMemory<'_> {
     }
 }
 
-/// Memory and copy cannot be used together. A disk that cannot be read tells nothing of that.
-fn not_its_copy(memory: &Path, dir: &Path, e: &Error) -> Error {
-    let (memory, copy) = (memory.display(), dir.display());
+/// Memory and backing cannot be used together. A disk that cannot be read tells nothing of that.
+fn not_its_backing(memory: &Path, dir: &Path, e: &Error) -> Error {
+    let (memory, backing) = (memory.display(), dir.display());
     let text = format!(
-        "the pool's memory {memory} and its copy in {copy} do not belong together: {e}. Put back the copy that was there; or move the \
-         memory to another name to open the pool as the copy has it, without what only the memory holds; first {}",
+        "the pool's memory {memory} and its backing in {backing} do not belong together: {e}. Put back the backing that was there; or move the \
+         memory to another name to open the pool as the backing has it, without what only the memory holds; first {}",
         salvage::save_it(dir)
     );
     match e {
-        Error::Host { .. } => failed(&format!("the copy of the pool's memory in {copy}"), e),
+        Error::Host { .. } => failed(&format!("the pool's backing in {backing}"), e),
         Error::Outdated(_) => Error::Outdated(text),
         _ => Error::Pool(text),
     }
@@ -335,7 +339,7 @@ fn damaged(memory: &Path, dir: &Path, e: &Error) -> Error {
     match e {
         Error::Host { .. } => failed(&format!("the pool's memory {}", memory.display()), e),
         e => Error::Pool(format!(
-            "the pool's memory {} is damaged: {e}. Its copy in {} has the pool as of the last commit: move the memory to another name to \
+            "the pool's memory {} is damaged: {e}. Its backing in {} has the pool as of the last commit: move the memory to another name to \
              open it so",
             memory.display(),
             dir.display()
@@ -364,14 +368,14 @@ mod tests {
     fn a_disk_that_cannot_be_read_is_told_as_that_and_nothing_is_to_be_given_up() {
         let (memory, dir) = (Path::new("/dev/shm/memory"), Path::new("/srv/pool"));
         let unread = Error::Host { what: "reading the log at byte 8192".into(), errno: Errno::IO };
-        for told in [not_its_copy(memory, dir, &unread), damaged(memory, dir, &unread)] {
+        for told in [not_its_backing(memory, dir, &unread), damaged(memory, dir, &unread)] {
             assert!(matches!(&told, Error::Host { errno: Errno::IO, .. }), "{told}");
             let text = told.to_string();
             assert!(text.contains("reading the log at byte 8192") && text.contains("kernel's log"), "{text}");
             assert!(["belong together", "damaged", "move", "emove"].iter().all(|word| !text.contains(word)), "{text}");
         }
         for e in [Error::Pool("it is another one".into()), Error::Outdated("it is an old one".into())] {
-            for text in [not_its_copy(memory, dir, &e).to_string(), damaged(memory, dir, &e).to_string()] {
+            for text in [not_its_backing(memory, dir, &e).to_string(), damaged(memory, dir, &e).to_string()] {
                 assert!(text.contains("to another name") && !text.contains("emove"), "{text}");
             }
         }

@@ -1,4 +1,4 @@
-//! A file of the copy that passes the page cache, where that gains something.
+//! A file of the backing that passes the page cache, where that gains something.
 //!
 //! *Writing to a log:* records are whole sectors but seldom whole pages. Through the page cache the host would read the
 //! rest of a page first, unless it has it still, and a flush would look for what it has to write: some 20 us more of an

@@ -1,4 +1,4 @@
-//! The files of a copy: made, opened, replaced.
+//! The files of a backing: made, opened, replaced.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -14,54 +14,54 @@ use rustix::io::Errno;
 use super::direct_io::{DirectFile, Writes};
 use super::verified::{self, VerifiedFiles};
 use crate::memory::shared::open_plain;
-use crate::paths::{self, copy_files, has_copy_files, COPY, IMAGE, LOGS};
+use crate::paths::{self, backing_files, has_backing_files, BACKING, IMAGE, LOGS};
 use conquest_fs::error::{Error, Result};
 
-/// How long those who leave a region, or were killed, may still have its copy open, and how often one looks.
+/// How long those who leave a region, or were killed, may still have its backing open, and how often one looks.
 const GOING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Does a copy lie in `dir`, and not only what making one has left?
-pub fn hold_copy(dir: &Path) -> bool {
-    has_copy_files(dir) && open(dir).is_ok_and(|disks| backing::identify(&disks).is_ok())
+/// Does a backing lie in `dir`, and not only what making one has left?
+pub fn holds_backing(dir: &Path) -> bool {
+    has_backing_files(dir) && open(dir).is_ok_and(|disks| backing::identify(&disks).is_ok())
 }
 
-/// A file in `dir` that has the name of one of a copy's, and is neither that nor what making one has left: zeros.
+/// A file in `dir` that has the name of one of a backing's, and is neither that nor what making one has left: zeros.
 pub fn find_foreign(dir: &Path) -> Option<PathBuf> {
     let is_foreign = |path: &PathBuf| {
         let mut head = [0; 16];
         let read = open_plain(path, false).and_then(|file| file.read_at(&mut head, 0));
         read.is_ok_and(|len| head[..len].iter().any(|b| *b != 0) && !head.starts_with(b"CQ-"))
     };
-    copy_files(dir).into_iter().find(is_foreign)
+    backing_files(dir).into_iter().find(is_foreign)
 }
 
-/// Does any process write to the copy in `dir`?
+/// Does any process write to the backing in `dir`?
 pub fn are_in_use(dir: &Path) -> Result<bool> {
     Ok(verified::is_taken([&open_file(dir, LOGS[0])?, &open_file(dir, LOGS[1])?]))
 }
 
-/// Removes the copy in `dir`.
+/// Removes the backing in `dir`.
 pub fn remove(dir: &Path) {
-    copy_files(dir).iter().for_each(|path| _ = fs::remove_file(path));
+    backing_files(dir).iter().for_each(|path| _ = fs::remove_file(path));
 }
 
-/// Puts the copy in `from` in the place of the one in `to`, the image last.
+/// Puts the backing in `from` in the place of the one in `to`, the image last.
 pub fn replace(from: &Path, to: &Path) -> Result<()> {
-    for name in COPY {
+    for name in BACKING {
         fs::rename(from.join(name), to.join(name)).map_err(|e| Error::host(&to.join(name), &e))?;
         fs::File::open(to).and_then(|dir| dir.sync_all()).map_err(|e| Error::host(to, &e))?;
     }
     Ok(())
 }
 
-/// Opens a file of the copy in `dir`.
+/// Opens a file of the backing in `dir`.
 pub fn open_file(dir: &Path, name: &str) -> Result<fs::File> {
     let path = dir.join(name);
     let file = owner::open_within(dir, name.as_ref(), OFlags::RDWR).map_err(|e| match e.kind() {
         _ if Errno::from_io_error(&e) == Some(Errno::LOOP) => Foreign::Link(path.clone()).into(),
         std::io::ErrorKind::NotFound => {
-            Error::Pool(format!("{} is missing: a part of the pool's copy on disk; put it back", path.display()))
+            Error::Pool(format!("{} is missing: a part of the pool's backing; put it back", path.display()))
         }
         std::io::ErrorKind::PermissionDenied => Error::Pool(format!(
             "{}: permission denied; who may not open the pool uses it through its mount",
@@ -74,13 +74,13 @@ pub fn open_file(dir: &Path, name: &str) -> Result<fs::File> {
     Ok(file)
 }
 
-/// Opens the copy in `dir` to look at it.
+/// Opens the backing in `dir` to look at it.
 pub fn open(dir: &Path) -> Result<Disks> {
     open_parts(dir).map(|(_, disks)| disks)
 }
 
-/// Opens the copy in `dir` to work with it: as the `first` to come to its region only if nobody works with it. A copied
-/// pool directory leads to the copy of the one that it was copied from, and two regions would overwrite each other's
+/// Opens the backing in `dir` to work with it: as the `first` to come to its region only if nobody works with it. A copied
+/// pool directory leads to the backing of the one that it was copied from, and two regions would overwrite each other's
 /// commits.
 pub fn take(dir: &Path, first: bool) -> Result<Disks> {
     let (parts, disks) = open_parts(dir)?;
@@ -88,8 +88,8 @@ pub fn take(dir: &Path, first: bool) -> Result<Disks> {
     while !parts.take(first) {
         if Instant::now() >= end {
             return Err(Error::Pool(format!(
-                "the pool's copy in {} is in use by a process that has another region open (of a pool directory that was \
-                 copied?); unmount that pool first, or give one of the two a copy of its own (`copy` in {})",
+                "the pool's backing in {} is in use by a process that has another region open (of a pool directory that was \
+                 copied?); unmount that pool first, or give one of the two a backing of its own (`backing` in {})",
                 dir.display(),
                 paths::CONFIG
             )));
@@ -110,7 +110,7 @@ fn open_parts(dir: &Path) -> Result<(Arc<VerifiedFiles>, Disks)> {
     Ok((parts, disks))
 }
 
-/// Makes the files of a copy in `dir`, empty but for the logs, of which every block is written: a flush then has
+/// Makes the files of a backing in `dir`, empty but for the logs, of which every block is written: a flush then has
 /// nothing to tell the host's file system.
 pub fn make(dir: &Path, log_bytes: u64) -> Result<Disks> {
     paths::make_dir(dir)?;

@@ -1,4 +1,4 @@
-//! The running copy of pools on `battery`: import, mirrors, copies that cannot be used; and images on `logged`.
+//! The backing of pools on `battery`: import, mirrors, backings that cannot be used; and images on `logged`.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +40,8 @@ impl Drop for Home {
     }
 }
 
-/// The files of a copy.
-const COPY: [&str; 3] = ["image", "redo-0", "redo-1"];
+/// The files of a backing.
+const BACKING: [&str; 3] = ["image", "redo-0", "redo-1"];
 
 /// Removes what shared memory holds of the pool at `dir`.
 fn forget(dir: &Path) {
@@ -54,11 +54,11 @@ fn forget(dir: &Path) {
     }
 }
 
-/// A pool with a running copy that nothing reaches unless it is told to.
-fn with_copy(copy: &Path) -> FormatOptions {
+/// A pool with a backing that nothing reaches unless it is told to.
+fn with_backing(backing: &Path) -> FormatOptions {
     let day = CommitInterval::try_from(86_400.0).unwrap();
     FormatOptions {
-        copy: Some(copy.into()),
+        backing: Some(backing.into()),
         commit_interval: Some(day),
         ..FormatOptions::on(MediumKind::Battery, 8 << 20)
     }
@@ -84,14 +84,14 @@ fn clean(pool: &Pool) {
 }
 
 #[test]
-fn a_lost_region_is_made_from_its_copy() {
-    let home = Home::new(with_copy(".".as_ref()));
+fn a_lost_region_is_made_from_its_backing() {
+    let home = Home::new(with_backing(".".as_ref()));
     let pool = home.open();
-    write(&pool, "early", "in the copy");
+    write(&pool, "early", "in the backing");
     backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
-    let committed = pool.session().runtime().copy_time();
+    let committed = pool.session().runtime().backing_time();
     write(&pool, "late", "in memory alone");
-    let status = pool.status().unwrap().copy.unwrap();
+    let status = pool.status().unwrap().backing.unwrap();
     assert!(status.pending > 0 && status.failure.is_none(), "{status:?}");
     // As the loss of the memory leaves it: what came after the commit is nowhere.
     let lost = tempfile::tempdir_in(home.0.path()).unwrap();
@@ -103,11 +103,11 @@ fn a_lost_region_is_made_from_its_copy() {
     assert_eq!(import(lost.path(), false).unwrap(), committed, "it says as of when");
     let found = Pool::open(lost.path(), &OpenOptions::default()).unwrap();
     clean(&found);
-    assert_eq!(read(&found, "early").as_deref(), Some("in the copy"));
+    assert_eq!(read(&found, "early").as_deref(), Some("in the backing"));
     assert_eq!(read(&found, "late"), None);
     drop(found);
 
-    // A region that is there is only lost when that is wanted; closed in order, its copy holds everything.
+    // A region that is there is only lost when that is wanted; closed in order, its backing holds everything.
     drop(pool);
     assert!(import(&home.pool(), false).unwrap_err().to_string().contains("--force"));
     import(&home.pool(), true).unwrap();
@@ -117,7 +117,7 @@ fn a_lost_region_is_made_from_its_copy() {
 /// A store must never meet a full disk.
 #[test]
 fn an_imported_region_has_the_memory_that_it_uses() {
-    let home = Home::new(with_copy(".".as_ref()));
+    let home = Home::new(with_backing(".".as_ref()));
     drop(home.open());
     import(&home.pool(), true).unwrap();
     let (found, nvram) = (home.open(), std::fs::metadata(home.pool().join("nvram")).unwrap());
@@ -128,14 +128,14 @@ fn an_imported_region_has_the_memory_that_it_uses() {
 #[test]
 fn a_mirror_holds_what_has_returned() {
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
-    let how = FormatOptions { mirror: true, ..with_copy(&mirror.path().join("m")) };
+    let how = FormatOptions { mirror: true, ..with_backing(&mirror.path().join("m")) };
     let home = Home::new(how);
     let pool = home.open();
     for n in 0..20 {
         write(&pool, &format!("f{n}"), "both");
     }
     assert!(!pool.durable_at_return());
-    assert_eq!(pool.status().unwrap().copy.unwrap().pending, 0, "nothing has returned that is not in it");
+    assert_eq!(pool.status().unwrap().backing.unwrap().pending, 0, "nothing has returned that is not in it");
     drop(pool);
     // Either is enough.
     std::fs::remove_file(home.pool().join("nvram")).unwrap();
@@ -151,22 +151,22 @@ fn a_mirror_holds_what_has_returned() {
 #[test]
 fn a_mirror_that_is_lost_with_all_processes_is_made_anew() {
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
-    let home = Home::new(FormatOptions { mirror: true, ..with_copy(&mirror.path().join("m")) });
+    let home = Home::new(FormatOptions { mirror: true, ..with_backing(&mirror.path().join("m")) });
     let marks = || Pool::memory(&home.pool()).unwrap().remove(0);
     let pool = home.open();
     write(&pool, "early", "both");
     let killed = std::fs::read(marks()).unwrap();
     drop(pool);
     let old: Vec<Vec<u8>> =
-        COPY.iter().map(|name| std::fs::read(mirror.path().join("m").join(name)).unwrap()).collect();
+        BACKING.iter().map(|name| std::fs::read(mirror.path().join("m").join(name)).unwrap()).collect();
     // Interrupted after so many steps, the making of a new one begins again.
-    for there in 0..=COPY.len() {
+    for there in 0..=BACKING.len() {
         std::fs::remove_dir_all(mirror.path().join("m")).unwrap();
         std::fs::write(marks(), &killed).unwrap();
         std::fs::create_dir_all(mirror.path().join("m/.made")).unwrap();
         std::fs::write(mirror.path().join("m/.made/image"), b"half").unwrap();
         // The image is not there, whatever else is.
-        for (name, bytes) in COPY.iter().zip(&old).skip(1).take(there) {
+        for (name, bytes) in BACKING.iter().zip(&old).skip(1).take(there) {
             std::fs::write(mirror.path().join("m").join(name), bytes).unwrap();
         }
         let pool = home.open();
@@ -183,16 +183,16 @@ fn a_mirror_that_is_lost_with_all_processes_is_made_anew() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_made_leaves_the_pool_at_work() {
+fn a_backing_that_cannot_be_made_leaves_the_pool_at_work() {
     let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = elsewhere.path().join("place");
-    let home = Home::new(with_copy(&place));
+    let home = Home::new(with_backing(&place));
     // No directory can be made there.
     std::fs::write(&place, b"a file").unwrap();
     let (pool, other) = (home.open(), home.open());
     write(&pool, "one", "kept");
     write(&other, "two", "kept");
-    assert!(other.status().unwrap().copy.unwrap().failure.is_some());
+    assert!(other.status().unwrap().backing.unwrap().failure.is_some());
     // Who comes when it could be made again must not begin one while others do not track what they change.
     std::fs::remove_file(&place).unwrap();
     let third = home.open();
@@ -202,7 +202,7 @@ fn a_copy_that_cannot_be_made_leaves_the_pool_at_work() {
     // From the next opening on there is one, of everything.
     let pool = home.open();
     write(&pool, "five", "kept");
-    assert!(pool.status().unwrap().copy.unwrap().failure.is_none());
+    assert!(pool.status().unwrap().backing.unwrap().failure.is_none());
     drop(pool);
     import(&home.pool(), true).unwrap();
     let pool = home.open();
@@ -213,15 +213,15 @@ fn a_copy_that_cannot_be_made_leaves_the_pool_at_work() {
 }
 
 #[test]
-fn a_foreign_copy_is_neither_used_nor_overwritten() {
-    let (home, other) = (Home::new(with_copy(".".as_ref())), Home::new(with_copy(".".as_ref())));
+fn a_foreign_backing_is_neither_used_nor_overwritten() {
+    let (home, other) = (Home::new(with_backing(".".as_ref())), Home::new(with_backing(".".as_ref())));
     write(&other.open(), "theirs", "kept");
     drop(home.open());
     let files = ["image", "redo-0", "redo-1"];
     files.iter().for_each(|f| _ = std::fs::copy(other.pool().join(f), home.pool().join(f)).unwrap());
     let before = files.map(|f| std::fs::read(home.pool().join(f)).unwrap());
     let pool = home.open();
-    assert!(pool.status().unwrap().copy.unwrap().failure.is_some());
+    assert!(pool.status().unwrap().backing.unwrap().failure.is_some());
     drop(pool);
     assert!(import(&home.pool(), true).unwrap_err().to_string().contains("of the pool"));
     assert!(files.map(|f| std::fs::read(home.pool().join(f)).unwrap()) == before);
@@ -229,7 +229,7 @@ fn a_foreign_copy_is_neither_used_nor_overwritten() {
 
 #[test]
 fn images_come_back_on_logged() {
-    let home = Home::new(with_copy(".".as_ref()));
+    let home = Home::new(with_backing(".".as_ref()));
     let image = home.0.path().join("saved");
     let pool = home.open();
     write(&pool, "luggage", "packed");
@@ -241,7 +241,7 @@ fn images_come_back_on_logged() {
     assert!(restore(false).unwrap_err().to_string().contains("--force"));
     assert_eq!(read(&away.open(), "mine").as_deref(), Some("still here"));
     restore(true).unwrap();
-    for round in ["from memory", "from the copy"] {
+    for round in ["from memory", "from the backing"] {
         let pool = away.open();
         clean(&pool);
         assert_eq!(pool.status().unwrap().medium, MediumKind::Logged);
@@ -256,16 +256,16 @@ fn images_come_back_on_logged() {
 fn an_image_takes_the_place_of_no_file_of_the_pool() {
     let away = tempfile::tempdir_in("/dev/shm").unwrap();
     let nvram = away.path().join(".ram.new");
-    let battery = FormatOptions { nvram: Some(nvram.clone()), ..with_copy(&away.path().join("copy")) };
+    let battery = FormatOptions { nvram: Some(nvram.clone()), ..with_backing(&away.path().join("backing")) };
     let logged = FormatOptions::on(MediumKind::Logged, 8 << 20);
-    for (how, copy) in [(battery, away.path().join("copy")), (logged, "".into())] {
+    for (how, backing) in [(battery, away.path().join("backing")), (logged, "".into())] {
         let home = Home::new(how);
         let (dir, link) = (home.pool(), home.0.path().join("link"));
-        let copy = dir.join(copy);
+        let backing = dir.join(backing);
         let pool = home.open();
         write(&pool, "file", "kept");
         let mut parts = vec![dir.join("pool.toml"), dir.join("server.log"), dir.join("../pool/pool.toml")];
-        parts.extend(COPY.map(|name| copy.join(name)));
+        parts.extend(BACKING.map(|name| backing.join(name)));
         parts.extend(Pool::memory(&dir).unwrap());
         if pool.status().unwrap().medium == MediumKind::Battery {
             // The second is written at the first's place before it gets its name.
@@ -284,17 +284,17 @@ fn an_image_takes_the_place_of_no_file_of_the_pool() {
             assert_eq!(number(), before, "{} was replaced", part.display());
             std::fs::remove_file(&link).unwrap();
         }
-        // Another name of the same file, and a file of the copy that is not there.
-        std::fs::hard_link(copy.join("redo-0"), &link).unwrap();
+        // Another name of the same file, and a file of the backing that is not there.
+        std::fs::hard_link(backing.join("redo-0"), &link).unwrap();
         assert!(Pool::refuse_own_file(&dir, &link).is_err());
         for free in [dir.join("saved"), away.path().join("image"), home.0.path().join("redo-0")] {
             pool.save(&free, &mut |_, _| {}).unwrap();
         }
         drop(pool);
         assert_eq!(read(&home.open(), "file").as_deref(), Some("kept"));
-        std::fs::rename(copy.join("image"), copy.join("moved")).unwrap();
-        assert!(Pool::refuse_own_file(&dir, &copy.join("image")).is_err());
-        std::fs::rename(copy.join("moved"), copy.join("image")).unwrap();
+        std::fs::rename(backing.join("image"), backing.join("moved")).unwrap();
+        assert!(Pool::refuse_own_file(&dir, &backing.join("image")).is_err());
+        std::fs::rename(backing.join("moved"), backing.join("image")).unwrap();
     }
 }
 
@@ -344,7 +344,7 @@ fn memory_is_given_back_when_nobody_needs_it() {
     let pool = home.open();
     clean(&pool);
     assert_eq!(read(&pool, "kept").as_deref(), Some("on disk"));
-    let battery = Home::new(with_copy(".".as_ref()));
+    let battery = Home::new(with_backing(".".as_ref()));
     assert!(Pool::release(&battery.pool()).is_err() && battery.pool().join("nvram").exists());
 }
 
@@ -356,7 +356,7 @@ fn home_is_usable(home: &Home) -> bool {
 
 #[test]
 fn a_region_of_another_pool_is_not_copied_over() {
-    let (home, other) = (Home::new(with_copy(".".as_ref())), Home::new(with_copy(".".as_ref())));
+    let (home, other) = (Home::new(with_backing(".".as_ref())), Home::new(with_backing(".".as_ref())));
     drop(home.open());
     std::fs::copy(other.pool().join("nvram"), home.pool().join("nvram")).unwrap();
     let refused = home.refused();
@@ -366,7 +366,7 @@ fn a_region_of_another_pool_is_not_copied_over() {
 /// Commits as soon as anything has changed.
 fn at_once(rate: u64, how: FormatOptions) -> FormatOptions {
     let soon = CommitInterval::try_from(0.01).unwrap();
-    FormatOptions { commit_interval: Some(soon), copy_rate: Some(Rate::try_from(rate).unwrap()), ..how }
+    FormatOptions { commit_interval: Some(soon), backing_rate: Some(Rate::try_from(rate).unwrap()), ..how }
 }
 
 /// Writes `megabytes`, each different.
@@ -379,7 +379,7 @@ fn fill(pool: &Pool, path: &str, megabytes: u64) {
 }
 
 fn pending(pool: &Pool) -> u64 {
-    pool.status().unwrap().copy.unwrap().pending
+    pool.status().unwrap().backing.unwrap().pending
 }
 
 /// The time that `work` takes.
@@ -394,9 +394,9 @@ const FOREVER: Duration = Duration::from_secs(20);
 
 #[test]
 fn what_nobody_waits_for_keeps_to_the_rate() {
-    let home = Home::new(FormatOptions { size: 64 << 20, ..at_once(8 << 20, with_copy(".".as_ref())) });
+    let home = Home::new(FormatOptions { size: 64 << 20, ..at_once(8 << 20, with_backing(".".as_ref())) });
     let pool = home.open();
-    assert_eq!(pool.status().unwrap().copy.unwrap().rate, Some(8 << 20));
+    assert_eq!(pool.status().unwrap().backing.unwrap().rate, Some(8 << 20));
     let (mut slowest, mut held) = (Duration::ZERO, 0);
     let took = timed(|| {
         fill(&pool, "much", 16);
@@ -448,10 +448,10 @@ fn who_waits_is_not_held_up_by_the_rate() {
 
 #[test]
 fn checkpointing_keeps_to_the_rate_until_its_room_is_needed() {
-    let home = Home::new(FormatOptions { size: 64 << 20, ..with_copy(".".as_ref()) });
+    let home = Home::new(FormatOptions { size: 64 << 20, ..with_backing(".".as_ref()) });
     let config = home.pool().join("pool.toml");
     let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, format!("{text}copy_rate = {}\n", Rate::MIN)).unwrap();
+    std::fs::write(&config, format!("{text}backing_rate = {}\n", Rate::MIN)).unwrap();
     let pool = home.open();
     let image = || std::fs::metadata(home.pool().join("image")).unwrap().len();
     let before = image();
@@ -472,7 +472,7 @@ fn checkpointing_keeps_to_the_rate_until_its_room_is_needed() {
     let pool = home.open();
     clean(&pool);
     for wrong in ["1000", "-5", "\"fast\""] {
-        std::fs::write(&config, format!("{text}copy_rate = {wrong}\n")).unwrap();
+        std::fs::write(&config, format!("{text}backing_rate = {wrong}\n")).unwrap();
         let refused = home.refused();
         assert!(refused.contains("pool.toml") && refused.contains("damaged"), "{refused}");
     }
@@ -483,7 +483,7 @@ fn checkpointing_keeps_to_the_rate_until_its_room_is_needed() {
 #[test]
 fn an_old_region_does_not_replace_what_its_mirror_has() {
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
-    let home = Home::new(FormatOptions { mirror: true, ..with_copy(&mirror.path().join("m")) });
+    let home = Home::new(FormatOptions { mirror: true, ..with_backing(&mirror.path().join("m")) });
     write(&home.open(), "early", "both");
     let (region, old) = (home.pool().join("nvram"), home.pool().join("old"));
     std::fs::copy(&region, &old).unwrap();
@@ -502,9 +502,9 @@ fn an_old_region_does_not_replace_what_its_mirror_has() {
 }
 
 #[test]
-fn a_region_that_cannot_be_used_can_be_made_from_its_copy() {
-    let home = Home::new(with_copy(".".as_ref()));
-    write(&home.open(), "early", "in the copy");
+fn a_region_that_cannot_be_used_can_be_made_from_its_backing() {
+    let home = Home::new(with_backing(".".as_ref()));
+    write(&home.open(), "early", "in the backing");
     let region = std::fs::read(home.pool().join("nvram")).unwrap();
     let harms = [region[..region.len() / 2].to_vec(), [vec![0xff; 16 << 10], region[16 << 10..].to_vec()].concat()];
     for harm in harms {
@@ -512,82 +512,82 @@ fn a_region_that_cannot_be_used_can_be_made_from_its_copy() {
         let told = home.refused();
         assert!(told.contains("conquest import --force"), "{told}");
         import(&home.pool(), true).unwrap();
-        assert_eq!(read(&home.open(), "early").as_deref(), Some("in the copy"));
+        assert_eq!(read(&home.open(), "early").as_deref(), Some("in the backing"));
     }
 }
 
-/// Without `pool.toml` a copy was no pool, and whoever did as he was told then formatted over it.
+/// Without `pool.toml` a backing was no pool, and whoever did as he was told then formatted over it.
 #[test]
-fn a_copy_that_is_all_that_is_left_becomes_a_pool() {
+fn a_backing_that_is_all_that_is_left_becomes_a_pool() {
     let away = tempfile::tempdir_in("/dev/shm").unwrap();
-    let copy = away.path().join("m");
-    let home = Home::new(FormatOptions { mirror: true, ..with_copy(&copy) });
+    let backing = away.path().join("m");
+    let home = Home::new(FormatOptions { mirror: true, ..with_backing(&backing) });
     let pool = home.open();
     write(&pool, "early", "both");
-    let told = import(&copy, true).unwrap_err().to_string();
+    let told = import(&backing, true).unwrap_err().to_string();
     assert!(told.contains("unmount it first"), "{told}");
     drop(pool);
     std::fs::remove_dir_all(home.pool()).unwrap();
 
-    let told = Pool::open(&copy, &OpenOptions::default()).err().expect("no pool").to_string();
+    let told = Pool::open(&backing, &OpenOptions::default()).err().expect("no pool").to_string();
     assert!(told.contains("conquest import"), "{told}");
     let how = FormatOptions::on(MediumKind::Logged, 8 << 20);
-    let told = Pool::format(&copy, &how).unwrap_err().to_string();
+    let told = Pool::format(&backing, &how).unwrap_err().to_string();
     assert!(told.contains("conquest import") && told.contains("--force"), "{told}");
-    import(&copy, false).unwrap();
+    import(&backing, false).unwrap();
     for text in ["both", "again"] {
-        let pool = Pool::open(&copy, &OpenOptions::default()).unwrap();
+        let pool = Pool::open(&backing, &OpenOptions::default()).unwrap();
         clean(&pool);
         assert_eq!(read(&pool, "early").as_deref(), Some(text));
         View::new(&pool, Caller::root()).unlink(b"early").unwrap();
         write(&pool, "early", "again");
         pool.sync().unwrap();
         drop(pool);
-        forget(&copy);
+        forget(&backing);
     }
     // What an interrupted format leaves is in nobody's way.
-    std::fs::remove_file(copy.join("pool.toml")).unwrap();
-    std::fs::write(copy.join("image"), "").unwrap();
-    Pool::format(&copy, &how).unwrap();
-    forget(&copy);
+    std::fs::remove_file(backing.join("pool.toml")).unwrap();
+    std::fs::write(backing.join("image"), "").unwrap();
+    Pool::format(&backing, &how).unwrap();
+    forget(&backing);
 }
 
 /// Without `pool.toml` newer memory was lost unasked.
 #[test]
-fn newer_memory_is_not_lost_to_a_copy_alone() {
-    let how = FormatOptions { medium: MediumKind::Logged, ..with_copy(".".as_ref()) };
-    let home = Home::new(FormatOptions { copy: None, ..how });
+fn newer_memory_is_not_lost_to_a_backing_alone() {
+    let how = FormatOptions { medium: MediumKind::Logged, ..with_backing(".".as_ref()) };
+    let home = Home::new(FormatOptions { backing: None, ..how });
     let memory = Pool::memory(&home.pool()).unwrap();
     let (toml, aside) = (home.pool().join("pool.toml"), home.0.path().join("pool.toml"));
     let pool = home.open();
-    write(&pool, "early", "in the copy");
+    write(&pool, "early", "in the backing");
     pool.sync().unwrap();
     write(&pool, "late", "in memory alone");
     // As a process that is killed leaves it.
     let killed: Vec<Vec<u8>> = memory.iter().map(|part| std::fs::read(part).unwrap()).collect();
-    let copy = COPY.map(|name| std::fs::read(home.pool().join(name)).unwrap());
+    let backing = BACKING.map(|name| std::fs::read(home.pool().join(name)).unwrap());
     drop(pool);
     memory.iter().zip(&killed).for_each(|(part, bytes)| std::fs::write(part, bytes).unwrap());
-    COPY.iter().zip(&copy).for_each(|(name, bytes)| std::fs::write(home.pool().join(name), bytes).unwrap());
+    BACKING.iter().zip(&backing).for_each(|(name, bytes)| std::fs::write(home.pool().join(name), bytes).unwrap());
     std::fs::rename(&toml, &aside).unwrap();
     let told = import(&home.pool(), false).unwrap_err().to_string();
     assert!(told.contains("newer") && told.contains("pool.toml") && told.contains("--force"), "{told}");
     std::fs::rename(&aside, &toml).unwrap();
     assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
 
-    // Closed in order, the copy holds everything, and nothing is lost.
+    // Closed in order, the backing holds everything, and nothing is lost.
     std::fs::rename(&toml, &aside).unwrap();
     import(&home.pool(), false).unwrap();
     assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
 }
 
-/// With a file of the copy lost, the memory held everything, and nothing got it out.
+/// With a file of the backing lost, the memory held everything, and nothing got it out.
 #[test]
-fn memory_whose_copy_is_lost_is_saved_alone() {
+fn memory_whose_backing_is_lost_is_saved_alone() {
     let home = Home::new(FormatOptions::on(MediumKind::Logged, 8 << 20));
     let save = |image: &Path| Pool::of_memory(&home.pool())?.save(image, &mut |_, _| {});
     let image = home.0.path().join("saved");
-    for (lost, text) in COPY.into_iter().zip(["one", "two", "three"]) {
+    for (lost, text) in BACKING.into_iter().zip(["one", "two", "three"]) {
         let pool = home.open();
         write(&pool, lost, text);
         std::fs::remove_file(home.pool().join(lost)).unwrap();
@@ -604,10 +604,10 @@ fn memory_whose_copy_is_lost_is_saved_alone() {
         clean(&alone);
         assert_eq!(read(&alone, lost).as_deref(), Some(text));
         assert!(View::new(&alone, Caller::root()).unlink(lost.as_bytes()).is_err(), "to look at");
-        assert!(alone.status().unwrap().copy.unwrap().failure.is_some());
+        assert!(alone.status().unwrap().backing.unwrap().failure.is_some());
         drop(alone);
         if lost == "image" {
-            COPY.iter().for_each(|name| _ = std::fs::remove_file(home.pool().join(name)));
+            BACKING.iter().for_each(|name| _ = std::fs::remove_file(home.pool().join(name)));
         }
         let told = Pool::restore(&home.pool(), &image, None, false, &mut |_, _| {}).unwrap_err().to_string();
         assert!(told.contains("--force"), "{told}");
@@ -652,7 +652,7 @@ fn memory_of_which_nothing_else_is_left_is_saved() {
     }
 }
 
-/// Memory has changes that its copy lacks: else whoever makes a pool just now may give it back.
+/// Memory has changes that its backing lacks: else whoever makes a pool just now may give it back.
 fn mark(region: &Path) {
     let marks = region.to_string_lossy().replace("-region", "-marks");
     let marks = File::options().read(true).write(true).open(marks).unwrap();
@@ -729,7 +729,7 @@ fn memory_of_a_pool_of_the_same_uuid_is_not_taken() {
         let told = Pool::of_memory(&one).err().expect("there is none").to_string();
         assert!(told.contains("no memory"), "{told}");
         Pool::restore(&one, &home.0.path().join("saved"), None, true, &mut |_, _| {}).unwrap();
-        // Where the directory is gone that it notes, whoever makes a pool just now may give it back: the copy holds it all.
+        // Where the directory is gone that it notes, whoever makes a pool just now may give it back: the backing holds it all.
         assert!(renamed || memory.iter().all(|part| part.exists()));
         assert_eq!(read(&open(&other), "theirs").as_deref(), Some("in memory"));
     }
@@ -765,7 +765,7 @@ fn memory_that_cannot_be_told_apart_is_named() {
         let again = part.to_string_lossy().replace("-region", "0-region").replace("-marks", "0-marks");
         std::fs::copy(part, again).unwrap();
     }
-    COPY.iter().for_each(|name| std::fs::remove_file(home.pool().join(name)).unwrap());
+    BACKING.iter().for_each(|name| std::fs::remove_file(home.pool().join(name)).unwrap());
     let told = home.refused();
     assert!(told.contains("may both be") && told.contains("move the one away"), "{told}");
 }
@@ -795,16 +795,16 @@ fn memory_stays_as_long_as_its_pool_is_there() {
     forget(&restored);
 }
 
-/// A pool with "early" in its copy and "late" in memory alone, which is called as if its disk had had another number.
+/// A pool with "early" in its backing and "late" in memory alone, which is called as if its disk had had another number.
 fn leave_on_another_disk(dir: &Path) {
     let pool = open(dir);
-    write(&pool, "early", "in the copy");
+    write(&pool, "early", "in the backing");
     pool.sync().unwrap();
     write(&pool, "late", "in memory alone");
     // As a process that is killed leaves it.
     let memory = Pool::memory(dir).unwrap();
     let killed: Vec<Vec<u8>> = memory.iter().map(|part| std::fs::read(part).unwrap()).collect();
-    let copy = COPY.map(|name| std::fs::read(dir.join(name)).unwrap());
+    let backing = BACKING.map(|name| std::fs::read(dir.join(name)).unwrap());
     drop(pool);
     for (part, bytes) in memory.iter().zip(&killed) {
         std::fs::remove_file(part).unwrap();
@@ -813,7 +813,7 @@ fn leave_on_another_disk(dir: &Path) {
         name[2] = "fffff";
         std::fs::write(part.with_file_name(name.join("-")), bytes).unwrap();
     }
-    COPY.iter().zip(&copy).for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
+    BACKING.iter().zip(&backing).for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
 }
 
 /// What a restored or renamed pool had in memory alone was lost when its disk was attached anew.
@@ -859,60 +859,62 @@ fn memory_of_another_pool_makes_way() {
     drop(home);
 }
 
-/// What says that the region is as its copy goes when a host is started again.
+/// What says that the region is as its backing goes when a host is started again.
 fn restart(home: &Home) {
     forget(&home.pool());
 }
 
 fn mirrored() -> FormatOptions {
-    FormatOptions { mirror: true, ..with_copy("copy".as_ref()) }
+    FormatOptions { mirror: true, ..with_backing("backing".as_ref()) }
 }
 
-/// The files of a copy that had been away were taken for the ones that took their place: both had as many commits.
+/// The files of a backing that had been away were taken for the ones that took their place: both had as many commits.
 #[test]
-fn a_copy_that_was_away_meanwhile_is_told_apart() {
-    for how in [with_copy("copy".as_ref()), mirrored()] {
+fn a_backing_that_was_away_meanwhile_is_told_apart() {
+    for how in [with_backing("backing".as_ref()), mirrored()] {
         let home = Home::new(how.clone());
-        let (copy, away) = (home.pool().join("copy"), home.pool().join("away"));
-        write(&home.open(), "first", "with the first copy");
+        let (backing, away) = (home.pool().join("backing"), home.pool().join("away"));
+        write(&home.open(), "first", "with the first backing");
         restart(&home);
-        std::fs::rename(&copy, &away).unwrap();
-        write(&home.open(), "second", "with the second copy");
+        std::fs::rename(&backing, &away).unwrap();
+        write(&home.open(), "second", "with the second backing");
         restart(&home);
         let aside = home.pool().join("aside");
-        std::fs::rename(&copy, &aside).unwrap();
-        std::fs::rename(&away, &copy).unwrap();
+        std::fs::rename(&backing, &aside).unwrap();
+        std::fs::rename(&away, &backing).unwrap();
         for _ in 0..2 {
             match how.mirror {
                 true => {
                     let told = home.refused();
-                    assert!(told.contains("another copy") && told.contains("Move image"), "{told}");
+                    assert!(told.contains("another backing") && told.contains("Move image"), "{told}");
                 }
                 false => {
                     let pool = home.open();
-                    assert!(pool.status().unwrap().copy.unwrap().failure.is_some());
-                    assert_eq!(read(&pool, "second").as_deref(), Some("with the second copy"));
+                    assert!(pool.status().unwrap().backing.unwrap().failure.is_some());
+                    assert_eq!(read(&pool, "second").as_deref(), Some("with the second backing"));
                 }
             }
             restart(&home);
         }
         // The right one is put back.
-        std::fs::rename(&copy, &away).unwrap();
-        std::fs::rename(&aside, &copy).unwrap();
+        std::fs::rename(&backing, &away).unwrap();
+        std::fs::rename(&aside, &backing).unwrap();
         let pool = home.open();
         clean(&pool);
-        assert!(pool.status().unwrap().copy.unwrap().failure.is_none());
+        assert!(pool.status().unwrap().backing.unwrap().failure.is_none());
         drop(pool);
         restart(&home);
         import(&home.pool(), true).unwrap();
-        assert_eq!(read(&home.open(), "second").as_deref(), Some("with the second copy"));
+        assert_eq!(read(&home.open(), "second").as_deref(), Some("with the second backing"));
     }
 }
 
 /// An older state of the region was taken for the newer one when it was opened twice, or had been copied while in use.
 #[test]
-fn an_older_region_never_replaces_what_the_copy_has() {
-    for (how, in_use) in [(with_copy("copy".as_ref()), false), (with_copy("copy".as_ref()), true), (mirrored(), true)] {
+fn an_older_region_never_replaces_what_the_backing_has() {
+    for (how, in_use) in
+        [(with_backing("backing".as_ref()), false), (with_backing("backing".as_ref()), true), (mirrored(), true)]
+    {
         let home = Home::new(how.clone());
         let (region, old) = (home.pool().join("nvram"), home.pool().join("old"));
         let pool = home.open();
@@ -925,7 +927,7 @@ fn an_older_region_never_replaces_what_the_copy_has() {
         if !in_use {
             std::fs::copy(&region, &old).unwrap();
         }
-        write(&home.open(), "late", "in the newer one and in the copy");
+        write(&home.open(), "late", "in the newer one and in the backing");
         restart(&home);
         std::fs::copy(&old, &region).unwrap();
         for _ in 0..3 {
@@ -934,15 +936,15 @@ fn an_older_region_never_replaces_what_the_copy_has() {
                 assert!(told.contains("an old one") && told.contains("conquest import --force"), "{told}");
             } else {
                 let pool = home.open();
-                assert!(pool.status().unwrap().copy.unwrap().failure.is_some(), "in use: {in_use}");
+                assert!(pool.status().unwrap().backing.unwrap().failure.is_some(), "in use: {in_use}");
             }
             restart(&home);
         }
         import(&home.pool(), true).unwrap();
         let pool = home.open();
         clean(&pool);
-        assert!(pool.status().unwrap().copy.unwrap().failure.is_none());
-        assert_eq!(read(&pool, "late").as_deref(), Some("in the newer one and in the copy"));
+        assert!(pool.status().unwrap().backing.unwrap().failure.is_none());
+        assert_eq!(read(&pool, "late").as_deref(), Some("in the newer one and in the backing"));
     }
 }
 
@@ -965,10 +967,10 @@ fn a_region_in_use_is_not_made_a_second_time() {
 
 /// A copied pool directory led to the mirror of the first one: both wrote to it, and in the end neither could be opened.
 #[test]
-fn a_copied_pool_does_not_work_with_the_copy_of_the_first() {
+fn a_copied_pool_does_not_work_with_the_backing_of_the_first() {
     for mirror in [true, false] {
-        let copy = tempfile::tempdir_in("/dev/shm").unwrap();
-        let home = Home::new(FormatOptions { mirror, ..with_copy(&copy.path().join("m")) });
+        let backing = tempfile::tempdir_in("/dev/shm").unwrap();
+        let home = Home::new(FormatOptions { mirror, ..with_backing(&backing.path().join("m")) });
         write(&home.open(), "early", "in both");
         let other = Home(tempfile::tempdir_in("/dev/shm").unwrap());
         std::fs::create_dir(other.pool()).unwrap();
@@ -981,28 +983,28 @@ fn a_copied_pool_does_not_work_with_the_copy_of_the_first() {
                 let told = other.refused();
                 assert!(told.contains("in use by a process that has another region open"), "{told}");
             }
-            false => assert!(other.open().status().unwrap().copy.unwrap().failure.is_some()),
+            false => assert!(other.open().status().unwrap().backing.unwrap().failure.is_some()),
         }
         write(&pool, "late", "in one");
         backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
         let again = home.open();
         drop((pool, again));
-        // One after the other, too, the copy stays with the newer one.
+        // One after the other, too, the backing stays with the newer one.
         match mirror {
             true => assert!(other.refused().contains("an old one")),
-            false => assert!(other.open().status().unwrap().copy.unwrap().failure.is_some()),
+            false => assert!(other.open().status().unwrap().backing.unwrap().failure.is_some()),
         }
         let pool = home.open();
-        assert!(pool.status().unwrap().copy.unwrap().failure.is_none());
+        assert!(pool.status().unwrap().backing.unwrap().failure.is_none());
         drop(pool);
         import(&home.pool(), true).unwrap();
         assert_eq!(read(&home.open(), "late").as_deref(), Some("in one"));
     }
 }
 
-/// Memory whose marks were lost was taken for the newer one, though the copy had gone on elsewhere.
+/// Memory whose marks were lost was taken for the newer one, though the backing had gone on elsewhere.
 #[test]
-fn older_memory_without_marks_does_not_replace_what_the_copy_has() {
+fn older_memory_without_marks_does_not_replace_what_the_backing_has() {
     for closed in [true, false] {
         let home = Home::new(logged());
         let region = Pool::memory(&home.pool()).unwrap().remove(0);
@@ -1039,7 +1041,7 @@ fn older_memory_without_marks_does_not_replace_what_the_copy_has() {
 
 /// Marks alone are lost: the memory goes on, with what it alone has.
 #[test]
-fn memory_without_marks_goes_on_where_its_copy_has_not() {
+fn memory_without_marks_goes_on_where_its_backing_has_not() {
     for loaded in [false, true] {
         let home = Home::new(logged());
         if loaded {
@@ -1052,11 +1054,11 @@ fn memory_without_marks_goes_on_where_its_copy_has_not() {
         write(&pool, "late", "in memory alone");
         let memory = Pool::memory(&home.pool()).unwrap();
         let killed = std::fs::read(&memory[0]).unwrap();
-        let copy = COPY.map(|name| std::fs::read(home.pool().join(name)).unwrap());
+        let backing = BACKING.map(|name| std::fs::read(home.pool().join(name)).unwrap());
         drop(pool);
         std::fs::write(&memory[0], &killed).unwrap();
         std::fs::remove_file(&memory[1]).unwrap();
-        COPY.iter().zip(&copy).for_each(|(name, bytes)| std::fs::write(home.pool().join(name), bytes).unwrap());
+        BACKING.iter().zip(&backing).for_each(|(name, bytes)| std::fs::write(home.pool().join(name), bytes).unwrap());
         let pool = home.open();
         clean(&pool);
         assert_eq!(read(&pool, "late").as_deref(), Some("in memory alone"));
@@ -1069,8 +1071,9 @@ fn memory_without_marks_goes_on_where_its_copy_has_not() {
 
 /// A region of before the first commit was taken for the newest.
 #[test]
-fn a_region_that_was_new_does_not_replace_what_its_copy_has() {
-    for (how, opened) in [(mirrored(), false), (with_copy("copy".as_ref()), false), (with_copy("copy".as_ref()), true)]
+fn a_region_that_was_new_does_not_replace_what_its_backing_has() {
+    for (how, opened) in
+        [(mirrored(), false), (with_backing("backing".as_ref()), false), (with_backing("backing".as_ref()), true)]
     {
         let home = Home::new(how.clone());
         let region = home.pool().join("nvram");
@@ -1083,7 +1086,7 @@ fn a_region_that_was_new_does_not_replace_what_its_copy_has() {
         for _ in 0..2 {
             match how.mirror {
                 true => assert!(home.refused().contains("conquest import --force")),
-                false => assert!(home.open().status().unwrap().copy.unwrap().failure.is_some(), "opened: {opened}"),
+                false => assert!(home.open().status().unwrap().backing.unwrap().failure.is_some(), "opened: {opened}"),
             }
             restart(&home);
         }
@@ -1101,7 +1104,7 @@ fn regions(dir: &Path) -> Vec<PathBuf> {
 
 /// A directory's own `image` was taken for what an interrupted format had left.
 #[test]
-fn files_that_are_nobodys_copy_are_not_formatted_over() {
+fn files_that_are_nobodys_backing_are_not_formatted_over() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let how = FormatOptions::on(MediumKind::Logged, 8 << 20);
     let away = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -1109,7 +1112,7 @@ fn files_that_are_nobodys_copy_are_not_formatted_over() {
     Pool::format(&other, &how).unwrap();
     open(&other).save(&image, &mut |_, _| {}).unwrap();
     forget(&other);
-    for name in COPY {
+    for name in BACKING {
         std::fs::write(dir.path().join(name), "mine").unwrap();
         for force in [false, true] {
             let told = Pool::format(dir.path(), &FormatOptions { force, ..how.clone() }).unwrap_err().to_string();
@@ -1174,7 +1177,7 @@ fn memory_of_pools_that_were_never_finished_is_given_back() {
 #[test]
 fn what_killed_processes_shared_goes_with_their_pool() {
     let logged = FormatOptions::on(MediumKind::Logged, 8 << 20);
-    for how in [logged, with_copy(".".as_ref())] {
+    for how in [logged, with_backing(".".as_ref())] {
         let home = Home::new(how.clone());
         let image = home.0.path().join("saved");
         home.open().save(&image, &mut |_, _| {}).unwrap();
@@ -1199,7 +1202,7 @@ fn what_killed_processes_shared_goes_with_their_pool() {
 #[test]
 fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there() {
     let logged = FormatOptions::on(MediumKind::Logged, 8 << 20);
-    for how in [logged, with_copy(".".as_ref())] {
+    for how in [logged, with_backing(".".as_ref())] {
         let home = Home::new(how.clone());
         write(&home.open(), "old", "still there");
         for size in [100 << 10, 1 << 45] {
@@ -1215,10 +1218,10 @@ fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there() {
 /// Whoever had the region mapped, to look whether it is one, ended by SIGBUS.
 #[test]
 fn a_region_is_not_cut_short_where_a_new_one_is_made() {
-    let home = Home::new(with_copy(".".as_ref()));
+    let home = Home::new(with_backing(".".as_ref()));
     let looking = std::fs::File::open(home.pool().join("nvram")).unwrap();
     let before = looking.metadata().unwrap();
-    Pool::format(&home.pool(), &FormatOptions { force: true, ..with_copy(".".as_ref()) }).unwrap();
+    Pool::format(&home.pool(), &FormatOptions { force: true, ..with_backing(".".as_ref()) }).unwrap();
     let after = looking.metadata().unwrap();
     assert_eq!((after.size(), after.blocks(), after.nlink()), (before.size(), before.blocks(), 0));
     clean(&home.open());
@@ -1226,27 +1229,27 @@ fn a_region_is_not_cut_short_where_a_new_one_is_made() {
 
 /// The mirror of a pool in use was deleted.
 #[test]
-fn a_copy_that_another_pool_works_with_stays() {
-    let copies = tempfile::tempdir_in("/dev/shm").unwrap();
-    let home = Home::new(FormatOptions { mirror: true, ..with_copy(copies.path()) });
+fn a_backing_that_another_pool_works_with_stays() {
+    let beside = tempfile::tempdir_in("/dev/shm").unwrap();
+    let home = Home::new(FormatOptions { mirror: true, ..with_backing(beside.path()) });
     let pool = home.open();
     let image = home.0.path().join("saved");
     pool.save(&image, &mut |_, _| {}).unwrap();
     let (new, logged) = (home.0.path().join("new"), FormatOptions::on(MediumKind::Logged, 8 << 20));
     let refused = [
-        Pool::format(&new, &FormatOptions { force: true, ..with_copy(copies.path()) }),
-        Pool::format(copies.path(), &FormatOptions { force: true, ..logged }),
-        Pool::restore(copies.path(), &image, None, true, &mut |_, _| {}),
+        Pool::format(&new, &FormatOptions { force: true, ..with_backing(beside.path()) }),
+        Pool::format(beside.path(), &FormatOptions { force: true, ..logged }),
+        Pool::restore(beside.path(), &image, None, true, &mut |_, _| {}),
     ];
     for told in refused.map(|made| made.unwrap_err().to_string()) {
         let is_another = told.contains("in use") || told.contains("of another pool");
-        assert!(is_another && told.contains(&*copies.path().to_string_lossy()), "{told}");
+        assert!(is_another && told.contains(&*beside.path().to_string_lossy()), "{told}");
     }
     assert!(!new.exists());
     write(&pool, "more", "in the mirror");
     drop(pool);
     // Nor when nobody uses it.
-    assert!(Pool::format(&new, &FormatOptions { force: true, ..with_copy(copies.path()) }).is_err());
+    assert!(Pool::format(&new, &FormatOptions { force: true, ..with_backing(beside.path()) }).is_err());
     assert!(View::new(&home.open(), Caller::root()).stat(b"more").is_ok());
 }
 
@@ -1275,12 +1278,12 @@ fn opened_meanwhile(
 
 #[test]
 fn a_pool_that_is_opened_while_it_is_replaced_stays() {
-    let home = Home::new(with_copy(".".as_ref()));
+    let home = Home::new(with_backing(".".as_ref()));
     let image = home.0.path().join("saved");
     home.open().save(&image, &mut |_, _| {}).unwrap();
     let told = opened_meanwhile(&home, |dir, progress| Pool::restore(dir, &image, None, true, progress));
     assert!(told.contains("in use"), "{told}");
-    let home = Home::new(with_copy(".".as_ref()));
+    let home = Home::new(with_backing(".".as_ref()));
     drop(home.open());
     let told = opened_meanwhile(&home, |dir, progress| Pool::import(dir, true, progress).map(drop));
     assert!(told.contains("in use"), "{told}");
@@ -1288,12 +1291,12 @@ fn a_pool_that_is_opened_while_it_is_replaced_stays() {
 
 #[test]
 fn a_pool_that_was_used_while_it_was_imported_stays() {
-    let home = Home::new(with_copy(".".as_ref()));
+    let home = Home::new(with_backing(".".as_ref()));
     drop(home.open());
     let mut used = false;
     let told = Pool::import(&home.pool(), true, &mut |_, _| {
         if !std::mem::replace(&mut used, true) {
-            write(&home.open(), "acked", "and in the copy when it was closed");
+            write(&home.open(), "acked", "and in the backing when it was closed");
         }
     });
     assert!(told.unwrap_err().to_string().contains("try again"));
@@ -1320,9 +1323,9 @@ fn a_region_that_is_replaced_while_one_waits_for_it_is_not_used() {
 }
 
 /// A pool on battery is replaced by a region whose file has the number of one that was killed: nothing says any more that
-/// its copy holds it.
+/// its backing holds it.
 fn stale_marks_are_not_believed(mirror: bool) {
-    let home = Home::new(FormatOptions { mirror, ..with_copy(".".as_ref()) });
+    let home = Home::new(FormatOptions { mirror, ..with_backing(".".as_ref()) });
     let image = home.0.path().join("saved");
     let pool = home.open();
     (0..40).for_each(|n| write(&pool, &format!("early{n}"), &"e".repeat(3000)));
@@ -1364,19 +1367,19 @@ fn marks_of_a_region_that_is_gone_are_not_believed() {
 }
 
 #[test]
-fn a_scrub_puts_right_a_copy_that_lies_in_files() {
-    let copies = tempfile::tempdir_in(".").unwrap();
+fn a_scrub_puts_right_a_backing_that_lies_in_files() {
+    let beside = tempfile::tempdir_in(".").unwrap();
     let home = Home::new(FormatOptions {
-        regions: vec![conquest::NewDisk { path: copies.path().join("disk"), size: Some(64 << 20) }.into()],
-        ..with_copy(&copies.path().join("copy"))
+        regions: vec![conquest::NewDisk { path: beside.path().join("disk"), size: Some(64 << 20) }.into()],
+        ..with_backing(&beside.path().join("backing"))
     });
     let pool = home.open();
     write(&pool, "file", "text");
     backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
     let scrub = || pool.scrub(&mut |_, _| true).unwrap().damage;
     assert!(scrub().is_empty());
-    for name in &COPY[1..] {
-        let path = copies.path().join("copy").join(name);
+    for name in &BACKING[1..] {
+        let path = beside.path().join("backing").join(name);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.iter_mut().skip(8192).step_by(4096).for_each(|byte| *byte ^= 0x10);
         // In place: else it is another file.
@@ -1384,29 +1387,29 @@ fn a_scrub_puts_right_a_copy_that_lies_in_files() {
     }
     let found = scrub();
     assert!(!found.is_empty() && found.iter().all(|one| one.repaired && one.beside), "{found:?}");
-    assert_eq!(pool.session().runtime().copy_anew().0, 1);
+    assert_eq!(pool.session().runtime().backing_anew().0, 1);
     assert!(scrub().is_empty());
 }
 
 /// Whether it lies in files or on both disks of a mirror, and whether or not the pool is in use.
 #[test]
-fn a_check_tells_of_a_rotten_copy_and_leaves_it() {
-    let copies = tempfile::tempdir_in(".").unwrap();
-    let disks = ["d0", "d1"].map(|name| conquest::NewDisk { path: copies.path().join(name), size: Some(64 << 20) });
+fn a_check_tells_of_a_rotten_backing_and_leaves_it() {
+    let beside = tempfile::tempdir_in(".").unwrap();
+    let disks = ["d0", "d1"].map(|name| conquest::NewDisk { path: beside.path().join(name), size: Some(64 << 20) });
     let logged = || FormatOptions::on(MediumKind::Logged, 8 << 20);
     let in_regions = || FormatOptions {
         regions: vec![conquest::NewRegion { layout: conquest::Layout::Mirror, disks: disks.to_vec() }],
-        copy_in_regions: conquest::InRegions::Yes,
+        backing_in_regions: conquest::InRegions::Yes,
         ..logged()
     };
     for how in [in_regions(), logged()] {
         let home = Home::new(how);
         let files: Vec<PathBuf> = match home.pool().join("redo-1").exists() {
-            true => COPY[1..].iter().map(|name| home.pool().join(name)).collect(),
+            true => BACKING[1..].iter().map(|name| home.pool().join(name)).collect(),
             false => vec![disks[1].path.clone()],
         };
         let checked = |pool: &Pool| {
-            let found = pool.check_copy().expect("it has one");
+            let found = pool.check_backing().expect("it has one");
             assert!(found.damage.iter().all(|one| !one.repaired), "{found:?}");
             (found.damage.is_empty() && found.failure.is_none(), found)
         };

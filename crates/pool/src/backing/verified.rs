@@ -1,4 +1,4 @@
-//! The files of a copy as they must stay while the pool is in use: there, and as long as they were.
+//! The files of a backing as they must stay while the pool is in use: there, and as long as they were.
 //!
 //! A file that was deleted takes writes and flushes as before, and nobody would find them after a power cut. So before
 //! each write, and after each flush before anybody is told that it is durable, the files are asked whether they still are
@@ -16,7 +16,7 @@ use backing::SharedDisk;
 use rustix::fs::{flock, statx, AtFlags, FlockOperation, Statx, StatxFlags};
 use rustix::io::Errno;
 
-/// A file of the copy, and what it was like.
+/// A file of the backing, and what it was like.
 struct VerifiedFile {
     file: File,
     path: PathBuf,
@@ -54,7 +54,7 @@ fn names_and_length(file: &File) -> io::Result<Statx> {
     Ok(statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::SIZE)?)
 }
 
-/// The files of one copy. While anybody works with them, the last one is locked; the one before it, while somebody takes
+/// The files of one backing. While anybody works with them, the last one is locked; the one before it, while somebody takes
 /// that lock or looks who has it.
 pub struct VerifiedFiles(Vec<VerifiedFile>);
 
@@ -89,7 +89,7 @@ impl VerifiedFiles {
     }
 }
 
-/// Does anybody work with the copy whose last two files these are?
+/// Does anybody work with the backing whose last two files these are?
 pub fn is_taken([gate, last]: [&File; 2]) -> bool {
     let _gate = Gate::enter(gate);
     let busy = is_busy(last);
@@ -102,7 +102,7 @@ fn is_busy(last: &File) -> bool {
     flock(last, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
-/// Nobody else takes a copy or looks who has it. (Else two could find that nobody has it, and both take it; and who looks
+/// Nobody else takes a backing or looks who has it. (Else two could find that nobody has it, and both take it; and who looks
 /// would keep somebody from taking it.)
 struct Gate<'a>(&'a File);
 
@@ -131,7 +131,7 @@ impl<D: Disk> Disk for VerifiedDisk<D> {
     }
 
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        // Before it, too: whoever has put another copy in the place of this one must find that as it was.
+        // Before it, too: whoever has put another backing in the place of this one must find that as it was.
         self.parts.check()?;
         self.disk.write_all_at(bytes, at)?;
         if let Some(part) = self.parts.0.get(self.n) {

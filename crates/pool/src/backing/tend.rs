@@ -1,4 +1,4 @@
-//! Looking after the copy in regions, by whoever sees to background work: that it lies in two regions that fail apart, where there are
+//! Looking after the backing in regions, by whoever sees to background work: that it lies in two regions that fail apart, where there are
 //! two; that it leaves regions which leave; that the notes say what they should.
 //!
 //! A member that was excluded and whose region is well, or another region in its place, is filled while the pool is at work. Only when it
@@ -26,7 +26,7 @@ const CALM: u64 = 10;
 const SELDOM: Duration = Duration::from_secs(60);
 /// After a failure it rests.
 const REST: Duration = Duration::from_secs(10);
-/// Seconds after which what an attempt to move the copy has left is taken for that.
+/// Seconds after which what an attempt to move the backing has left is taken for that.
 const OLD: u64 = 600;
 /// Members that there are to be.
 const WANTED: usize = 2;
@@ -42,7 +42,7 @@ pub struct Tending {
     scrubbed: Option<u64>,
 }
 
-/// A pool whose copy lies in regions.
+/// A pool whose backing lies in regions.
 pub struct Pool<'a> {
     pub fs: &'a Fs,
     pub union: &'a Union,
@@ -51,7 +51,7 @@ pub struct Pool<'a> {
 }
 
 fn fail(e: &exraid::Error) -> Error {
-    Error::Pool(format!("the copy of the pool's memory: {e}"))
+    Error::Pool(format!("the pool's backing: {e}"))
 }
 
 impl Tending {
@@ -127,13 +127,13 @@ impl Tending {
 }
 
 impl Pool<'_> {
-    /// What `pool.toml` says is found with the copy.
+    /// What `pool.toml` says is found with the backing.
     fn note_settings(&self) -> Result<()> {
         let Some(config) = Config::read(self.dir)? else { return Ok(()) };
         self.duplex.set_extra(config.to_text()?.as_bytes()).map_err(|e| fail(&e))
     }
 
-    /// The copy has room ahead of need, if its regions have any.
+    /// The backing has room ahead of need, if its regions have any.
     fn make_room(&self) {
         let size = self.fs.session().memory().size();
         let members = self.duplex.members();
@@ -142,11 +142,11 @@ impl Pool<'_> {
         let Some(least) = its.map(|region| region.properties().size).min() else { return };
         let Some(wanted) = room::within(size, least) else { return };
         if let Err(e) = room::grow(self.duplex, wanted) {
-            tracing::debug!("room for the copy of the pool's memory: {e}");
+            tracing::debug!("room for the pool's backing: {e}");
         }
     }
 
-    /// Lets the copy lie where it should, and not in these regions; true if something was done.
+    /// Lets the backing lie where it should, and not in these regions; true if something was done.
     pub fn improve(&self, without: &[u32], go_on: &dyn Fn() -> bool) -> Result<bool> {
         let members = self.duplex.members();
         if members.iter().any(|member| member.state == State::Filling && member.is_there) {
@@ -162,7 +162,7 @@ impl Pool<'_> {
             // What is written there may be found by nobody.
             if members.iter().any(|member| member.is_whole() && !fenced.contains(&member.region)) {
                 self.duplex.put_away(lost.region).map_err(|e| fail(&e))?;
-                tracing::error!("the copy of the pool's memory in region {} gets none of what is written", lost.region);
+                tracing::error!("the pool's backing in region {} gets none of what is written", lost.region);
                 return Ok(true);
             }
         }
@@ -184,7 +184,7 @@ impl Pool<'_> {
         };
         if let Some(member) = members.iter().find(is_needless).filter(|_| !good.is_empty()) {
             self.duplex.retire(member.region).map_err(|e| fail(&e))?;
-            tracing::info!("the copy of the pool's memory lies in region {} no more", member.region);
+            tracing::info!("the pool's backing lies in region {} no more", member.region);
             return Ok(true);
         }
         Ok(false)
@@ -204,7 +204,7 @@ impl Pool<'_> {
     /// One more member begins to be filled: one that was excluded, if its region is well, or another.
     fn begin(&self, members: &[MemberStatus], good: &[u32], without: &[u32]) -> Result<bool> {
         let (log, session) = (self.union.log(), self.fs.session());
-        let homes = log.homes_for_copy(session, without)?;
+        let homes = log.homes_for_backing(session, without)?;
         let mut choices: Vec<u32> = Vec::new();
         for region in &homes {
             if !good.contains(&region.number()) && log.fail_apart(session, region.number(), good)? {
@@ -220,7 +220,7 @@ impl Pool<'_> {
         for number in choices {
             match self.duplex.begin_member(number) {
                 Ok(()) => {
-                    tracing::info!("the copy of the pool's memory is copied to region {number}");
+                    tracing::info!("the pool's backing is copied to region {number}");
                     return Ok(true);
                 }
                 Err(e) => why = Some((number, e)),
@@ -228,10 +228,10 @@ impl Pool<'_> {
         }
         match why {
             Some((number, e)) if good.is_empty() => Err(Error::Pool(format!(
-                "the copy of the pool's memory cannot be copied to region {number}: {e}; give the pool another disk (`conquest region add`)"
+                "the pool's backing cannot be copied to region {number}: {e}; give the pool another disk (`conquest region add`)"
             ))),
             Some((number, e)) => {
-                tracing::debug!("the copy of the pool's memory cannot be copied to region {number}: {e}");
+                tracing::debug!("the pool's backing cannot be copied to region {number}: {e}");
                 Ok(false)
             }
             None => Ok(false),
@@ -241,7 +241,7 @@ impl Pool<'_> {
     fn fill(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
         match self.duplex.fill(&|stream| self.extent(stream), &mut |_| go_on()).map_err(|e| fail(&e))? {
             true => {
-                tracing::info!("the copy of the pool's memory is whole in {} regions", self.whole());
+                tracing::info!("the pool's backing is whole in {} regions", self.whole());
                 Ok(())
             }
             false => Ok(()),
@@ -272,13 +272,13 @@ impl Pool<'_> {
         self.duplex.members().iter().filter(|member| member.is_whole()).count()
     }
 
-    /// The copy lies in none of these regions when this returns.
+    /// The backing lies in none of these regions when this returns.
     pub fn move_away(&self, numbers: &[u32]) -> Result<()> {
         let is_in = |member: &MemberStatus| numbers.contains(&member.region);
         while self.duplex.members().iter().any(is_in) {
             if !self.improve(numbers, &|| true)? {
                 return Err(Error::Pool(format!(
-                    "the copy of the pool's memory lies in region {}, and no other region takes it: give the pool another disk first \
+                    "the pool's backing lies in region {}, and no other region takes it: give the pool another disk first \
                      (`conquest region add`)",
                     numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
                 )));
@@ -292,7 +292,7 @@ fn seconds() -> u64 {
     pram::clock::seconds()
 }
 
-/// A pool whose copy does not lie in regions: what an attempt to move it there has left goes.
+/// A pool whose backing does not lie in regions: what an attempt to move it there has left goes.
 pub fn clear(fs: &Fs, union: &Union) -> Result<()> {
     for region in union.regions() {
         // One that is just being made is not left.

@@ -1,4 +1,4 @@
-//! Room for the copy in regions, kept ahead of need: content fills disks to the end, and a commit that finds no room then cannot give any
+//! Room for the backing in regions, kept ahead of need: content fills disks to the end, and a commit that finds no room then cannot give any
 //! back either, since what is freed is free only when it is durable.
 //!
 //! | stream | least | usual |
@@ -8,7 +8,7 @@
 //!
 //! A commit is due before its time when 64 MiB have changed, or fewer: it is larger by what changes until it begins.
 //!
-//! Where a region is too small for the least the copy gets what it needs now, and more as it needs that, if there is any.
+//! Where a region is too small for the least the backing gets what it needs now, and more as it needs that, if there is any.
 
 use backing::log_bytes;
 use exraid::duplex::{Duplex, STREAMS};
@@ -31,7 +31,7 @@ fn image(size: u64, most: u64) -> u64 {
     size + size / 64 + MIB + size.min(most)
 }
 
-/// What the copy of a memory of `size` bytes needs, if not everything changes at once.
+/// What the backing of a memory of `size` bytes needs, if not everything changes at once.
 pub fn least(size: u64) -> Streams {
     let mut streams = [log(size, 128 * MIB); STREAMS];
     streams[IMAGE] = image(size, (size / 8).max(64 * MIB));
@@ -45,7 +45,7 @@ fn usual(size: u64) -> Streams {
     streams
 }
 
-/// What of a region of `bytes` is kept for the copy of a memory of `size` bytes: half of it at most, or three quarters for the least.
+/// What of a region of `bytes` is kept for the backing of a memory of `size` bytes: half of it at most, or three quarters for the least.
 /// None where that is too little.
 pub fn within(size: u64, bytes: u64) -> Option<Streams> {
     let all = |streams: &Streams| streams.iter().sum::<u64>();
@@ -56,7 +56,7 @@ pub fn within(size: u64, bytes: u64) -> Option<Streams> {
     }
 }
 
-/// Has the copy the least for a memory of `size` bytes?
+/// Has the backing the least for a memory of `size` bytes?
 pub fn has_least(duplex: &Duplex, size: u64) -> bool {
     least(size).iter().enumerate().all(|(stream, bytes)| duplex.len(stream) >= *bytes)
 }
@@ -67,14 +67,14 @@ pub fn grow(duplex: &Duplex, streams: Streams) -> exraid::Result<()> {
     short.try_for_each(|(stream, bytes)| duplex.grow(stream, bytes))
 }
 
-/// Before the memory gets larger: the copy has the least for that, if it had it before.
+/// Before the memory gets larger: the backing has the least for that, if it had it before.
 pub fn grow_with(duplex: &Duplex, from: u64, to: u64) -> Result<()> {
     if to <= from || !has_least(duplex, from) {
         return Ok(());
     }
     grow(duplex, least(to)).map_err(|e| {
         Error::Pool(format!(
-            "the copy of {} MiB of memory has no room on the pool's disks: {e}; give the pool another disk (`conquest region add`), or remove \
+            "the backing of {} MiB of memory has no room on the pool's disks: {e}; give the pool another disk (`conquest region add`), or remove \
              files",
             to / MIB
         ))

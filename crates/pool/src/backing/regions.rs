@@ -1,4 +1,4 @@
-//! The copy in regions of the pool itself: three streams of a [`Duplex`], in up to two regions that fail apart.
+//! The backing in regions of the pool itself: three streams of a [`Duplex`], in up to two regions that fail apart.
 //!
 //! The regions are opened before there is any memory, by what `pool.toml` and the labels of the disks say, apart from how the log of
 //! segments opens them later: as another process would. Their transfers are ordinary calls, which end before the process does that
@@ -34,10 +34,10 @@ const GOING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 /// Bytes that a stream may have beyond what it needs.
 const NEEDLESS: u64 = 64 << 20;
-/// Reads under way at a time of a copy that is read back.
+/// Reads under way at a time of a backing that is read back.
 const READS: usize = 4;
 
-/// A copy that is in use. Parts are let go of in this order.
+/// A backing that is in use. Parts are let go of in this order.
 pub struct InRegions {
     pub duplex: Arc<Duplex>,
     _presence: Vec<Presence>,
@@ -92,7 +92,7 @@ impl Disk for Stream {
     fn put_away(&self, copies: &[usize]) -> io::Result<()> {
         for old in self.of.duplex.put_away_copies(copies).map_err(to_io)? {
             tracing::error!(
-                "{old} has an older copy of the pool's memory than the others: its disk was put back from an earlier time, or has \
+                "{old} has an older copy of the pool's backing than the others: its disk was put back from an earlier time, or has \
                  lost writes. The newer copy counts. What files had there may be old or missing, too: `conquest scrub` finds it"
             );
         }
@@ -103,7 +103,7 @@ impl Disk for Stream {
         let has = self.of.duplex.len(self.n);
         if has > bytes + (bytes / 2).max(NEEDLESS) {
             if let Err(e) = self.of.duplex.shrink(self.n, bytes + bytes / 4) {
-                tracing::warn!("giving back what the copy of the pool's memory does not need: {e}");
+                tracing::warn!("giving back what the pool's backing does not need: {e}");
             }
         }
     }
@@ -117,7 +117,7 @@ fn to_io(e: exraid::Error) -> io::Error {
     }
 }
 
-/// Opens the copy of the pool at `dir` to work with it: as the `first` to come to its region only if nobody works with it.
+/// Opens the backing of the pool at `dir` to work with it: as the `first` to come to its region only if nobody works with it.
 pub fn take(dir: &Path, config: &Config, first: bool) -> Result<Arc<InRegions>> {
     let agreement = Agreement::beside(dir, config, "disks")?;
     let common = Agreement::beside(dir, config, "copy")?;
@@ -146,15 +146,15 @@ pub fn look(dir: &Path, config: &Config) -> Result<Arc<InRegions>> {
     Ok(Arc::new(InRegions { duplex: Arc::new(duplex), _presence: Vec::new(), _agreements: Vec::new() }))
 }
 
-/// Opens the copy of the pool at `dir` to look at it, wherever it lies.
+/// Opens the backing of the pool at `dir` to look at it, wherever it lies.
 pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
-    match config.copy_in_regions {
+    match config.backing_in_regions {
         true => Ok(look(dir, config)?.disks()),
-        false => files::open(&config.copy_dir(dir).unwrap_or_else(|| dir.into())),
+        false => files::open(&config.backing_dir(dir).unwrap_or_else(|| dir.into())),
     }
 }
 
-/// Does any process write to the copy of the pool at `dir`?
+/// Does any process write to the backing of the pool at `dir`?
 pub fn are_in_use(dir: &Path, config: &Config) -> bool {
     let taken = |path: PathBuf| Presence::is_taken(&path).unwrap_or(false);
     config.disks.iter().any(|entry| taken(entry.at(dir)))
@@ -177,7 +177,7 @@ fn be_there(regions: &[Arc<dyn Region>], first: bool, dir: &Path) -> Result<Vec<
                 Some(presence) => break there.push(presence),
                 None if Instant::now() >= end => {
                     return Err(Error::Pool(format!(
-                        "{} holds the copy of the pool at {}, and is in use by a process that has another memory of it (of a pool directory \
+                        "{} holds the backing of the pool at {}, and is in use by a process that has another memory of it (of a pool directory \
                          that was copied?); unmount that pool first",
                         path.display(),
                         dir.display()
@@ -192,20 +192,17 @@ fn be_there(regions: &[Arc<dyn Region>], first: bool, dir: &Path) -> Result<Vec<
 
 fn tell(duplex: &Duplex) {
     for member in duplex.members().iter().filter(|member| !member.is_there) {
-        tracing::warn!(
-            "the copy of the pool's memory in region {} is missing, and gets none of what is written",
-            member.region
-        );
+        tracing::warn!("the pool's backing in region {} is missing, and gets none of what is written", member.region);
     }
 }
 
-/// Why the copy cannot be used, and what is missing.
+/// Why the backing cannot be used, and what is missing.
 pub fn refused(dir: &Path, disks: &PoolDisks, e: &Refusal) -> Error {
     let missing = disks.missing.iter().map(|missing| format!("; {}: {}", missing.path.display(), missing.why));
     let broken = disks.broken.iter().map(|broken| format!("; {}", broken.error));
     let more: String = missing.chain(broken).collect();
     Error::Pool(format!(
-        "the copy of the memory of the pool at {}, in its regions, cannot be used: {e}{more}",
+        "the backing of the memory of the pool at {}, in its regions, cannot be used: {e}{more}",
         dir.display()
     ))
 }
@@ -225,7 +222,11 @@ impl Supply for Kept {
         let union = fs.union().ok_or_else(gone)?;
         union.log().keep(fs.session(), region, count).map_err(|e| {
             let class = if matches!(e, ilfs::Error::NoSpace) { Class::NoSpace } else { Class::Transient };
-            exraid::Error::new(class, &format!("region {region}").into(), format!("keeping segments for the copy: {e}"))
+            exraid::Error::new(
+                class,
+                &format!("region {region}").into(),
+                format!("keeping segments for the backing: {e}"),
+            )
         })
     }
 
@@ -239,7 +240,7 @@ impl Supply for Kept {
         let Some(union) = fs.union() else { return };
         if let Err(e) = union.log().release_kept(fs.session(), region, segments) {
             // Whoever looks what no note names finds them.
-            tracing::warn!("giving back segments of the copy in region {region}: {e}");
+            tracing::warn!("giving back segments of the backing in region {region}: {e}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Scrubbing what a pool keeps on its disks beside content: the copy of its memory, labels, notes. What is wrong is told as damage of
+//! Scrubbing what a pool keeps on its disks beside content: the backing, labels, notes. What is wrong is told as damage of
 //! files is.
 
 use backing::scrub::{Compared, Odd};
@@ -27,14 +27,14 @@ pub fn scrub(fs: &Fs, union: Option<&Union>, duplex: Option<&Duplex>, go_on: &dy
             Err(e) => tracing::error!("scrub: labels of {}: {e}", region.name()),
         }
     }
-    let Some(copy) = backing::of(fs.session()) else { return Ok(all) };
+    let Some(backing) = backing::of(fs.session()) else { return Ok(all) };
     // What cannot be written any more cannot be put right.
-    if fs.session().runtime().copy_failed() {
+    if fs.session().runtime().backing_failed() {
         return Ok(all);
     }
     let places = duplex.map(Duplex::copies).unwrap_or_default();
     let its: Vec<_> = regions.iter().filter(|region| places.iter().any(|of| of.region == region.number())).collect();
-    let compared = copy.scrub(fs.session(), &mut |bytes| {
+    let compared = backing.scrub(fs.session(), &mut |bytes| {
         its.iter().for_each(|region| _ = region.give_way(bytes));
         go_on()
     })?;
@@ -49,7 +49,7 @@ pub fn told(compared: &Compared, places: &[CopyPlace]) -> Vec<Damage> {
     let mut all = Vec::new();
     for odd in &compared.odd {
         let region = odd.copy.and_then(|n| places.get(n)).or(places.first()).map(|of| of.region);
-        add(&mut all, of_copy(odd, region));
+        add(&mut all, of_backing(odd, region));
     }
     all
 }
@@ -68,11 +68,11 @@ fn add(all: &mut Vec<Damage>, one: Damage) {
 }
 
 /// In that region; none: in files.
-fn of_copy(odd: &Odd, region: Option<u32>) -> Damage {
+fn of_backing(odd: &Odd, region: Option<u32>) -> Damage {
     let part = ["image", "log 0", "log 1"].get(odd.part).unwrap_or(&"image");
     Damage {
         ino: 0,
-        path: Some(format!("the copy of the memory, {part}")),
+        path: Some(format!("the backing, {part}")),
         first: odd.at.start,
         last: odd.at.end - 1,
         region: region.unwrap_or(0),

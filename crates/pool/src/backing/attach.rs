@@ -1,4 +1,4 @@
-//! Taking up a region, its marks and its copy together.
+//! Taking up a region, its marks and its backing together.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::rescue::identity::MemoryIdentity;
 use crate::rescue::orphans;
 use conquest_fs::error::{Error, Result};
 
-/// What has changed in the region of a pool since the last commit, in shared memory, and the copy that lacks it.
+/// What has changed in the region of a pool since the last commit, in shared memory, and the backing that lacks it.
 pub struct Tracked<'a> {
     pub id: Identity,
-    /// Where the copy lies.
+    /// Where the backing lies.
     pub dir: &'a Path,
     pub disks: &'a Disks,
     pub lock: &'a fs::File,
@@ -32,16 +32,16 @@ impl Tracked<'_> {
     /// Goes on where the last process left it; `None` if nobody knows where that was.
     pub fn resume(&self, region: &Memory, attached: bool) -> Result<Option<(Marks, Backing)>> {
         let Some(marks) = self.marks(region.map().reserved())? else { return Ok(None) };
-        let Some(copy) = Backing::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
+        let Some(backing) = Backing::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
         if !attached {
-            copy.keep_found(&marks)?;
+            backing.keep_found(&marks)?;
             self.note_origin(&marks)?;
         }
-        Ok(Some((marks, copy)))
+        Ok(Some((marks, backing)))
     }
 
     /// Memory that has this one's name and is another pool's, whose disk had the number that this one's has, gets a name that
-    /// leads nowhere: its own pool finds it. 1. The marks. 2. The region. (One without the other does not belong to the copy,
+    /// leads nowhere: its own pool finds it. 1. The marks. 2. The region. (One without the other does not belong to the backing,
     /// and is refused.)
     pub fn rename_foreign_memory(&self) -> Result<()> {
         let region = shared::path(self.lock, &self.id.uuid, "region")?;
@@ -53,8 +53,8 @@ impl Tracked<'_> {
         Ok(())
     }
 
-    /// Finds memory of this copy that has another name, and gives it its own: the disk that the copy lies on has got
-    /// another number since. Only what goes on exactly where the copy ends; true if there was any.
+    /// Finds memory of this backing that has another name, and gives it its own: the disk that the backing lies on has got
+    /// another number since. Only what goes on exactly where the backing ends; true if there was any.
     pub fn adopt(&self) -> Result<bool> {
         let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return Ok(false) };
         let own = self.path()?;
@@ -67,7 +67,7 @@ impl Tracked<'_> {
                 let named =
                     |path: &Path, what: &str| path.with_file_name(format!("{}{what}", name_of(path).unwrap_or(name)));
                 tracing::info!("{} is this pool's memory: its disk had another number", marks.display());
-                // The marks come last: without them region and copy are compared.
+                // The marks come last: without them region and backing are compared.
                 for (from, to) in [(named(&marks, "-region"), named(&own, "-region")), (marks.clone(), own.clone())] {
                     fs::rename(&from, &to).map_err(|e| Error::host(&from, &e))?;
                 }
@@ -78,7 +78,7 @@ impl Tracked<'_> {
         Ok(false)
     }
 
-    /// Are these the marks of memory that is this pool's, goes on where the copy ends, and is not in use?
+    /// Are these the marks of memory that is this pool's, goes on where the backing ends, and is not in use?
     fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
         let region = marks.with_file_name(format!("{name}-region"));
         let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
@@ -91,8 +91,8 @@ impl Tracked<'_> {
         Ok(is_here && !is_used() && Backing::resume(self.disks.clone(), &noted, self.id)?.is_some())
     }
 
-    /// Does the copy hold everything, as the marks say? `None` if there are none.
-    pub fn is_copied(&self) -> Result<Option<bool>> {
+    /// Does the backing hold everything, as the marks say? `None` if there are none.
+    pub fn is_backed(&self) -> Result<Option<bool>> {
         self.marks(0)?.map(|marks| holds_all(&marks)).transpose()
     }
 
@@ -117,14 +117,14 @@ impl Tracked<'_> {
         MemoryIdentity::of(self.dir, self.id.uuid, backing::lineage(self.disks, self.id)?)?.write(marks)
     }
 
-    /// Takes up a copy that was made or read back.
+    /// Takes up a backing that was made or read back.
     pub fn begin(&self, map: &Mapping, loaded: &Loaded) -> Result<(Marks, Backing)> {
         let marks = self.fresh(map)?;
-        let copy = Backing::begin(self.disks.clone(), &marks, self.id, loaded)?;
-        Ok((marks, copy))
+        let backing = Backing::begin(self.disks.clone(), &marks, self.id, loaded)?;
+        Ok((marks, backing))
     }
 
-    /// The same, unless the region says that it was closed when the copy held all of it.
+    /// The same, unless the region says that it was closed when the backing held all of it.
     pub fn compare_unless_clean(&self, region: &Memory) -> Result<(Marks, Backing)> {
         match backing::clean(self.disks, self.id, region)? {
             Some(loaded) => self.begin(region.map(), &loaded),
@@ -132,12 +132,12 @@ impl Tracked<'_> {
         }
     }
 
-    /// Looks what of `region` the copy lacks: nobody knows.
+    /// Looks what of `region` the backing lacks: nobody knows.
     pub fn compare(&self, region: &Memory) -> Result<(Marks, Backing)> {
         let marks = self.fresh(region.map())?;
         let loaded = backing::compare(self.disks, self.id, region, &marks)?;
-        let copy = Backing::begin(self.disks.clone(), &marks, self.id, &loaded)?;
-        Ok((marks, copy))
+        let backing = Backing::begin(self.disks.clone(), &marks, self.id, &loaded)?;
+        Ok((marks, backing))
     }
 
     /// New marks for the region in `map`.

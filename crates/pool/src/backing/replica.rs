@@ -1,8 +1,8 @@
-//! The running copy of a pool on `battery` or `dax`: its region survives a power cut, but not the loss of the memory
-//! itself. The copy lies on a disk, as of an instant that is not long ago; `conquest import` opens the pool from it.
+//! The backing of a pool on `battery` or `dax`: its region survives a power cut, but not the loss of the memory
+//! itself. The backing lies on a disk, as of an instant that is not long ago; `conquest import` opens the pool from it.
 //!
-//! The region is what counts: a copy that is missing is made anew, and one that cannot be written leaves the pool
-//! at work, with a warning. With `mirror` an operation returns when the copy holds it.
+//! The region is what counts: a backing that is missing is made anew, and one that cannot be written leaves the pool
+//! at work, with a warning. With `mirror` an operation returns when the backing holds it.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use crate::paths::{self, IMAGE};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// Opens the region of the pool at `dir`, with its copy if it has one.
+/// Opens the region of the pool at `dir`, with its backing if it has one.
 /// `None` if another pool takes the place of this one.
 pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
     let path = config.nvram_path(dir);
@@ -32,17 +32,17 @@ pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Ope
     if only_beside {
         locks::refuse_unless_used(&opened.exclusive, dir)?;
     }
-    let copy = if config.copy_in_regions { Some(dir.to_path_buf()) } else { config.copy_dir(dir) };
-    if let Some(copy) = copy.filter(|_| config.is_of(&opened.memory)) {
-        let attached = match config.copy_in_regions {
+    let backing = if config.backing_in_regions { Some(dir.to_path_buf()) } else { config.backing_dir(dir) };
+    if let Some(backing) = backing.filter(|_| config.is_of(&opened.memory)) {
+        let attached = match config.backing_in_regions {
             true => attach_in_regions(&mut opened, dir, config),
-            false => attach(&mut opened.memory, &opened.exclusive, &copy),
+            false => attach(&mut opened.memory, &opened.exclusive, &backing),
         };
-        opened.copy = match attached {
-            Ok(copy) => Some(copy.awaited(config.mirror)),
+        opened.backing = match attached {
+            Ok(backing) => Some(backing.awaited(config.mirror)),
             Err(e) if config.mirror => return Err(e),
             Err(e) => {
-                tracing::error!("{e}; the pool works without its copy until it is opened again");
+                tracing::error!("{e}; the pool works without its backing until it is opened again");
                 None
             }
         };
@@ -53,24 +53,24 @@ pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Ope
 /// A region that can be read but is none is not given up unasked.
 fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
     let is_open = || fs::OpenOptions::new().read(true).write(true).open(config.nvram_path(dir)).is_ok();
-    match (e, config.copy_dir(dir).filter(|copy| paths::has_copy_files(copy))) {
-        (Error::Pool(why), Some(copy)) if is_open() => {
-            let (dir, copy) = (dir.display(), copy.display());
-            Error::Pool(format!("{why}; or make it from its copy in {copy} with `conquest import --force {dir}`"))
+    match (e, config.backing_dir(dir).filter(|backing| paths::has_backing_files(backing))) {
+        (Error::Pool(why), Some(backing)) if is_open() => {
+            let (dir, backing) = (dir.display(), backing.display());
+            Error::Pool(format!("{why}; or make it from its backing in {backing} with `conquest import --force {dir}`"))
         }
         (e, _) => e,
     }
 }
 
-/// Begins or goes on with the copy of `region` in `dir`; the region's file says who is attached.
+/// Begins or goes on with the backing of `region` in `dir`; the region's file says who is attached.
 fn attach(region: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Backing> {
     let id = Identity { uuid: region.info.uuid };
     let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?);
     let attached = session::in_use(exclusive)?;
-    // The image is the last that comes when a copy is made: without it there is none.
+    // The image is the last that comes when a backing is made: without it there is none.
     let there = dir.join(IMAGE).exists();
     if !there && attached {
-        return Err(Error::Pool(format!("the pool's copy in {} was deleted", dir.display())));
+        return Err(Error::Pool(format!("the pool's backing in {} was deleted", dir.display())));
     }
     if !there {
         make(dir, id, backing::log_bytes(region.size()), &lock)?;
@@ -84,12 +84,12 @@ fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result
     let lock = opened.exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?;
     let attached = session::in_use(&opened.exclusive)?;
     let in_regions = regions::take(dir, config, !attached)?;
-    let copy = take_up(&mut opened.memory, dir, &in_regions.disks(), &fs::File::from(lock), attached)?;
+    let backing = take_up(&mut opened.memory, dir, &in_regions.disks(), &fs::File::from(lock), attached)?;
     opened.duplex = Some(in_regions.duplex.clone());
-    Ok(copy)
+    Ok(backing)
 }
 
-/// Goes on with the copy on these disks.
+/// Goes on with the backing on these disks.
 fn take_up(
     region: &mut Memory,
     dir: &Path,
@@ -104,27 +104,27 @@ fn take_up(
     }
     let tracked = Tracked { id, dir, disks, lock };
     let refused = |e| match e {
-        // Nor is a new copy wanted then.
+        // Nor is a new backing wanted then.
         Error::Outdated(why) => Error::Outdated(format!(
-            "{why}: the region is an old one; put the newer one back, or make it from the copy (`conquest import \
+            "{why}: the region is an old one; put the newer one back, or make it from the backing (`conquest import \
              --force`)"
         )),
         e => unusable(dir, &e),
     };
-    let (marks, copy) = match tracked.resume(region, attached).map_err(refused)? {
+    let (marks, backing) = match tracked.resume(region, attached).map_err(refused)? {
         Some(found) => found,
         None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
         None => tracked.compare_unless_clean(region).map_err(refused)?,
     };
     if !attached {
-        copy.note_in(region)?;
+        backing.note_in(region)?;
     }
     region.track(marks);
     // Marks that say nothing need not be kept: the region says so itself when it is closed.
-    Ok(copy.kept_while_open(tracked.path()?))
+    Ok(backing.kept_while_open(tracked.path()?))
 }
 
-/// Makes an empty copy in `dir`, which nobody takes for the old one, wherever it is interrupted. In order: the copy is
+/// Makes an empty backing in `dir`, which nobody takes for the old one, wherever it is interrupted. In order: the backing is
 /// made beside its place; marks go that say how far the old one had come; the files are put in place, the image last.
 fn make(dir: &Path, id: Identity, bytes: u64, lock: &fs::File) -> Result<()> {
     let beside = dir.join(".made");
@@ -141,9 +141,9 @@ fn make(dir: &Path, id: Identity, bytes: u64, lock: &fs::File) -> Result<()> {
 fn unusable(dir: &Path, e: &Error) -> Error {
     match e {
         // It may be whole, and the only one that is left tomorrow.
-        Error::Host { .. } => failed(&format!("the pool's copy in {}", dir.display()), e),
+        Error::Host { .. } => failed(&format!("the pool's backing in {}", dir.display()), e),
         e => Error::Pool(format!(
-            "the pool's copy in {} cannot be used: {e}. Move image, redo-0 and redo-1 away to have a new one made",
+            "the pool's backing in {} cannot be used: {e}. Move image, redo-0 and redo-1 away to have a new one made",
             dir.display()
         )),
     }
