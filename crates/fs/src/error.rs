@@ -18,8 +18,8 @@ pub enum Error {
     /// A reference in the memory does not hold what its place promises.
     #[error("the pool is damaged: {0}; run `conquest fsck POOL`")]
     Corrupt(String),
-    /// Memory has to be taken first, after the operation, which then begins anew: see
-    /// [`update`](crate::node). Nobody outside sees it.
+    /// The operation needs memory to be taken, and runs again after that, as after all such errors: see `retry`. No caller outside
+    /// sees it.
     #[error("{}", Errno::NOSPC)]
     MustGrow,
     /// The table of permission triples is full; unused ones may be freed after the operation, which then begins anew. Nobody

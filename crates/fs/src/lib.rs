@@ -51,6 +51,7 @@ pub mod path;
 mod perm;
 pub mod poll;
 mod recent;
+mod retry;
 pub mod setting;
 pub mod tier;
 pub mod ubj;

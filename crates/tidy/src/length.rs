@@ -26,7 +26,6 @@ const FILES: &[&str] = &[
     "crates/fs/src/file/tests/edges.rs",
     "crates/fs/src/fsck/mod.rs",
     "crates/fs/src/inode.rs",
-    "crates/fs/src/node/content.rs",
     "crates/backing/src/commit.rs",
     "crates/backing/src/log/mod.rs",
     "crates/pram/src/heap/mod.rs",

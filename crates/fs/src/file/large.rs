@@ -1,13 +1,13 @@
 //! Large files: becoming one, and what the union cache and the cleaner do with their pages.
 
 use pram::Memory;
-use rustix::io::Errno;
 
 use super::edit::Edit;
 use super::tree::entry::Entry;
 use super::tree::{self, find, Found, Node, Writer, FANOUT};
 use super::{form, read, Content, Form, FREED, LARGE_WORD};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::retry::if_there_is_room;
 use ilfs::Place;
 
 /// How executables and shared libraries begin.
@@ -133,10 +133,9 @@ pub(crate) fn compact(tx: &mut Edit, c: &Content, pages: impl Iterator<Item = u6
         if last.replace(page / FANOUT) == Some(page / FANOUT) {
             continue;
         }
-        match (Writer { tx, c: &mut c.clone(), fresh: false, large: true }).compact(page) {
-            Ok(_) => {}
-            Err(Error::MustGrow | Error::Posix(Errno::NOSPC)) => return Ok(()),
-            Err(e) => return Err(e),
+        let done = Writer { tx, c: &mut c.clone(), fresh: false, large: true }.compact(page);
+        if if_there_is_room(done)?.is_none() {
+            return Ok(());
         }
     }
     Ok(())

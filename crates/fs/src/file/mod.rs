@@ -64,6 +64,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::layout::form::{COMPRESSED, DIRECT, TREE};
 use crate::layout::{tag, Root};
+use crate::retry::if_there_is_room;
 use compressed::Compressed;
 use direct::{Direct, Patch};
 use ilfs::Place;
@@ -386,9 +387,8 @@ pub(crate) fn trim(tx: &mut Edit, c: &mut Content) -> Result<bool> {
         Form::Compressed(_) => return Ok(false),
     };
     match done {
-        Ok(done) => Ok(done),
-        Err(Error::Posix(Errno::NOSPC) | Error::MustGrow | Error::Elsewhere) => Ok(false),
-        Err(e) => Err(e),
+        Err(Error::Elsewhere) => Ok(false),
+        done => Ok(if_there_is_room(done)?.unwrap_or(false)),
     }
 }
 

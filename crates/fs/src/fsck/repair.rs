@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use pram::runtime::LOCKS;
 use pram::session::Frozen;
-use pram::{Op, Tx};
+use pram::{Op, Session, Tx};
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
@@ -18,6 +18,7 @@ use crate::inode;
 use crate::inode::Block;
 use crate::layout::{RawInode, RawPerm, INODE, PER_BLOCK};
 use crate::node::{Fs, Node};
+use crate::retry::{self, Provides};
 use crate::ROOT;
 use ilfs::table::{self, Needs};
 
@@ -183,14 +184,26 @@ fn order(ino: Ino, damage: Damage) -> u8 {
 
 /// [`mend`], again where an inode had to be unpacked for it, which it is told before anything has changed.
 fn mend_plain(fs: &Fs, frozen: &Frozen, ino: Ino, damage: Damage, told: Told, gone: &mut Gone) -> Result<String> {
-    loop {
-        let mut op = frozen.begin()?;
-        let done = mend(fs, &mut op, ino, damage, told, gone);
-        drop(op);
-        match done {
-            Err(Error::Packed(packed)) => fs.unpack_held(frozen.begin()?, packed)?,
-            done => return done,
-        }
+    retry::run(&mut Held { fs, frozen }, |_| mend(fs, &mut frozen.begin()?, ino, damage, told, gone))
+}
+
+/// Provides a repair, while all other processes are held up, with plain inodes alone.
+struct Held<'r> {
+    fs: &'r Fs,
+    frozen: &'r Frozen<'r>,
+}
+
+impl Provides for Held<'_> {
+    fn session(&self) -> &Session {
+        self.fs.session()
+    }
+
+    fn memory(&mut self) -> Result<()> {
+        Err(Error::MustGrow)
+    }
+
+    fn plain(&mut self, ino: Ino) -> Result<()> {
+        self.fs.unpack_held(self.frozen.begin()?, ino)
     }
 }
 

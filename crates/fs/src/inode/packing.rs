@@ -39,6 +39,7 @@ use crate::error::{Error, Result};
 use crate::file::Content;
 use crate::layout::{tag, InodeBlock, RawInode, RawPacked, INODE, PER_BLOCK};
 use crate::packed::block::MAX;
+use crate::retry::with_memory;
 use crate::{Ino, Kind};
 
 /// Blocks that are waited for together.
@@ -220,16 +221,7 @@ fn pack_one(
     quiet_since: i64,
     left: &mut Left,
 ) -> Result<Option<Packed>> {
-    loop {
-        let mut op = session.begin()?;
-        match pack_in(&mut op, table, candidate, quiet_since, left) {
-            Err(Error::MustGrow) => {
-                drop(op);
-                session.supply_needed()?;
-            }
-            done => return done,
-        }
-    }
+    with_memory(session, || pack_in(&mut session.begin()?, table, candidate, quiet_since, left))
 }
 
 fn pack_in(

@@ -17,6 +17,7 @@ use crate::layout::{root, tag, RawInode, RawProfile, PER_BLOCK, PROFILES};
 use crate::packed::block::MAX;
 use crate::packed::profile::{Codec, Numbers, Seen};
 use crate::packed::{builtin, Prepared, Profile};
+use crate::retry::with_memory;
 use crate::Ino;
 
 const BODY: u64 = size_of::<RawProfile>() as u64;
@@ -182,36 +183,24 @@ pub fn is_worth(table: Table, seen: &Seen, profile: &Profile) -> Result<bool> {
 }
 
 fn install(session: &Session, n: u8, bytes: &[u8]) -> Result<bool> {
-    loop {
+    with_memory(session, || {
         let mut op = session.begin()?;
-        let done = (|| -> Result<u64> {
-            // 1.
-            let mut tx = op.tx()?;
-            let made = tx.alloc(tag::PACKING, BODY + 2 * bytes.len() as u64)?;
-            let head = RawProfile { len: bytes.len() as u32, reserved: 0 };
-            tx.init_bytes(made.off, head.as_bytes())?;
-            tx.init_pair(made.off + BODY, bytes, bytes)?;
-            tx.commit()?;
-            Ok(made.off)
-        })();
-        match done {
-            Err(Error::MustGrow) => {
-                drop(op);
-                session.supply_needed()?;
-            }
-            Err(e) => return Err(e),
-            Ok(off) => {
-                // 2.
-                if session.memory().install_word(word(session.memory(), n), 0, off)? {
-                    return Ok(true);
-                }
-                let mut tx = op.tx()?;
-                tx.free(off, tag::PACKING)?;
-                tx.commit()?;
-                return Ok(false);
-            }
+        // 1.
+        let mut tx = op.tx()?;
+        let made = tx.alloc(tag::PACKING, BODY + 2 * bytes.len() as u64)?;
+        let head = RawProfile { len: bytes.len() as u32, reserved: 0 };
+        tx.init_bytes(made.off, head.as_bytes())?;
+        tx.init_pair(made.off + BODY, bytes, bytes)?;
+        tx.commit()?;
+        // 2.
+        if session.memory().install_word(word(session.memory(), n), 0, made.off)? {
+            return Ok(true);
         }
-    }
+        let mut tx = op.tx()?;
+        tx.free(made.off, tag::PACKING)?;
+        tx.commit()?;
+        Ok(false)
+    })
 }
 
 /// The objects that profiles lie in.

@@ -13,6 +13,7 @@ use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};
 use crate::node::Fs;
+use crate::retry::with_memory;
 use crate::ubj::inodes::regular;
 use crate::ubj::{count, Count, Union};
 use ilfs::clean::{Cleaned, Kept, Reason};
@@ -171,12 +172,7 @@ impl Files for Cleaning<'_> {
         let mut done = Vec::with_capacity(moves.len());
         let of_one_file = moves.chunk_by(|a, b| (a.owner.ino, a.owner.generation) == (b.owner.ino, b.owner.generation));
         for some in of_one_file.flat_map(|of_one| of_one.chunks(PIECE)) {
-            loop {
-                match self.relocate_some(some) {
-                    Err(Error::MustGrow) => _ = self.fs.session().supply_needed()?,
-                    other => break done.extend(other?),
-                }
-            }
+            done.extend(with_memory(self.fs.session(), || self.relocate_some(some))?);
         }
         Ok(done)
     }
@@ -185,12 +181,7 @@ impl Files for Cleaning<'_> {
         let mut kept = Vec::with_capacity(blocks.len());
         let of_one_file = blocks.chunk_by(|a, b| (a.0.ino, a.0.generation) == (b.0.ino, b.0.generation));
         for some in of_one_file.flat_map(|of_one| of_one.chunks(KEPT)) {
-            loop {
-                match self.keep_some(some) {
-                    Err(Error::MustGrow) => _ = self.fs.session().supply_needed()?,
-                    other => break kept.extend(other?),
-                }
-            }
+            kept.extend(with_memory(self.fs.session(), || self.keep_some(some))?);
         }
         if kept.contains(&true) {
             let saved = kept.iter().filter(|kept| **kept).count();

@@ -3,15 +3,15 @@
 use rustix::io::Errno;
 
 use super::content::Writers;
-use super::prepare::Prepared;
 use super::update::Update;
 use super::watch::Part;
 use super::{want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file;
 use crate::layout::{RawInode, RawPerm};
+use crate::retry::{if_there_is_room, with_memory};
 use crate::xattr;
 
 const SETUID: u32 = 0o4000;
@@ -56,20 +56,19 @@ impl Fs {
             Some(_) => self.lock_content(op, ino, &mut Node::blank(), Writers::Others)?,
             None => op.lock(&[ino])?,
         }
-        let mut prepared = Prepared::default();
-        let mut node = loop {
+        let (mut node, size) = (Node::blank(), set.size.unwrap_or(0));
+        let change = |op: &mut Update, node: &mut Node| {
             // Freeing what was cut off, or fetching, gives the slot back in between, and a sweep then waits for nobody here.
             if self.session().runtime().numbering() != numbering {
-                return Ok(None);
+                return Ok(false);
             }
-            let Some(mut node) = self.node_as_seen(ino, seen)? else { return Ok(None) };
-            match (self.apply(op, &mut node, perm, set), set.size) {
-                (Err(Error::Elsewhere), Some(size)) => {
-                    self.prepare(op, &mut node, Writers::Others, |_| (size, size), &mut prepared)?
-                }
-                (done, _) => break done.map(|()| node)?,
-            }
+            let Some(found) = self.node_as_seen(ino, seen)? else { return Ok(false) };
+            *node = found;
+            self.apply(op, node, perm, set).map(|()| true)
         };
+        if !self.with_content(op, &mut node, Writers::Others, |_| (size, size), change)? {
+            return Ok(None);
+        }
         op.tell_inode(ino, set.size.map_or(Part::Attributes, |size| Part::of_content(seen.size, size)));
         if set.size.is_some() {
             self.free_cut(op, &mut node);
@@ -193,19 +192,19 @@ impl Fs {
 
     /// Sets the access time, one word; with the inode's lock held no transaction is on it.
     pub(super) fn store_atime(&self, ino: Ino, time: Time) -> Result<()> {
+        // Reading does not fail for want of memory for this.
+        if_there_is_room(with_memory(self.session(), || self.store_atime_in(ino, time))).map(drop)
+    }
+
+    #[inline(always)]
+    fn store_atime_in(&self, ino: Ino, time: Time) -> Result<()> {
         let mut op = self.aside()?;
         op.lock(&[ino])?;
         let node = self.node(ino)?;
-        let Ok(place) = node.plain() else {
-            let stored = self.store_packed_atime(&mut op, ino, time);
-            drop(op);
-            return match stored {
-                Err(Error::MustGrow) => self.session().supply_needed().map(drop).map_err(Error::from),
-                // Reading does not fail for want of memory for this.
-                Err(e) if e.is_full() => Ok(()),
-                stored => stored.map(drop),
-            };
-        };
+        if node.place.is_nowhere() {
+            return self.store_packed_atime(&mut op, ino, time).map(drop);
+        }
+        let place = node.place;
         let at = place.inode.field::<u64>(std::mem::offset_of!(RawInode, atime));
         Ok(self.memory().commit_word(at, time.0 as u64)?)
     }

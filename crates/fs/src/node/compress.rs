@@ -224,7 +224,7 @@ impl Fs {
         }
         let at = At::seen(ino, &node.raw);
         let plain = self.decode_all(&copied).map_err(|e| of_inode(ino, e))?;
-        self.with_memory(|op| {
+        self.beside(Purpose::Change, |op| {
             op.lock(&[ino])?;
             self.read_node(at, &mut node)?;
             if !file::is_compressed(&node.content()) || !copied.is_still(self.memory(), &node.content())? {
@@ -288,7 +288,7 @@ impl Fs {
             return Ok(Compressed::NotWorth);
         }
         let after = file::would_occupy(&encoded);
-        self.with_memory(|op| {
+        self.beside(Purpose::Change, |op| {
             // 3.
             op.lock(&[ino])?;
             let mut node = Node::blank();
@@ -357,7 +357,7 @@ impl Fs {
         if c.root == seen.content {
             return Ok(());
         }
-        self.with_memory(|op| {
+        self.beside(Purpose::Change, |op| {
             op.lock(&[ino])?;
             let mut node = Node::blank();
             if self.read_node(At::seen(ino, seen), &mut node).is_err() || !is_as_seen(&node.raw, seen) {
@@ -368,24 +368,6 @@ impl Fs {
             node.save_hot(&mut tx)?;
             Ok(tx.commit()?)
         })
-    }
-
-    /// An operation on nobody's behalf, which nobody sees anything of; begun anew once memory was taken for it, or an inode unpacked.
-    pub(super) fn with_memory<T>(&self, mut work: impl FnMut(&mut Op) -> Result<T>) -> Result<T> {
-        loop {
-            let mut op = self.aside()?;
-            match work(&mut op) {
-                Err(Error::MustGrow) => {
-                    drop(op);
-                    self.session().supply_needed()?;
-                }
-                Err(Error::Packed(ino)) => {
-                    drop(op);
-                    self.unpack_if_room(ino, Purpose::Change)?;
-                }
-                done => return done,
-            }
-        }
     }
 
     /// What can be decoded of a damaged compressed file, the rest zeros; and how many bytes those are. For repair.

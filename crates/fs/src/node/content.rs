@@ -3,16 +3,16 @@
 use pram::Op;
 use rustix::io::Errno;
 
-use super::packing::Purpose;
-use super::prepare::Prepared;
-use super::update::{Update, RELIEVED};
+use super::piece::Provision;
+use super::update::Update;
 use super::waits::is_hurried;
 use super::watch::Part;
-use super::{now, At, Fallocate, Fs, Node, ReadFlags, Seek, WriteFlags};
+use super::{now, At, Fs, Node, ReadFlags, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::{Error, Lack, Result};
 use crate::file::{self, Edit, Sought};
 use crate::layout::RawInode;
+use crate::retry::is_lack;
 use crate::ubj;
 use crate::xattr;
 
@@ -207,43 +207,6 @@ impl Fs {
         Ok(())
     }
 
-    /// Ends the operation and begins it anew for the next piece of a change, as of now.
-    pub(super) fn next_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
-        self.go_on(op, node, |op| match self.is_nearly_full() {
-            // Who may not wait for it goes on without.
-            true => op.outside(|| _ = self.above.relieve_ahead(self)),
-            false => op.renew(),
-        })
-    }
-
-    /// The same for a piece for which memory has to be taken.
-    pub(super) fn piece_again(&self, op: &mut Op, node: &mut Node) -> Result<()> {
-        self.go_on(op, node, |op| op.renew_with_memory())
-    }
-
-    /// The same for a piece for which room has to be made.
-    fn piece_with_room(&self, op: &mut Op, node: &mut Node, lack: Lack) -> Result<()> {
-        let mut made = Ok(());
-        self.go_on(op, node, |op| op.outside(|| made = self.make_room(lack)))?;
-        made
-    }
-
-    /// The same for a piece that has failed for want of memory, if some can be made by compressing; false if not. `freed` is as of
-    /// [`relieve`](Self::relieve).
-    fn piece_relieved(&self, op: &mut Op, node: &mut Node, freed: u64) -> Result<bool> {
-        let mut relieved = false;
-        self.go_on(op, node, |op| op.outside(|| relieved = self.above.relieve(self, freed).unwrap_or(false)))?;
-        Ok(relieved)
-    }
-
-    fn go_on(&self, op: &mut Op, node: &mut Node, renew: impl FnOnce(&mut Op) -> pram::Result<()>) -> Result<()> {
-        let at = At::seen(node.ino, &node.raw);
-        renew(op)?;
-        self.lock_node(op, at, node)?;
-        node.touch(self.stamp([&*node]));
-        Ok(())
-    }
-
     /// Writes `data`; the offset that it went to.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
@@ -258,17 +221,13 @@ impl Fs {
         others: Writers,
     ) -> Result<u64> {
         self.lock_content(op, ino, node, others)?;
-        match self.write_locked(op, ino, offset, data, flags, node) {
-            Err(Error::Elsewhere) => {
-                let range = |node: &Node| {
-                    let start = flags.start(offset, node.raw.size);
-                    (start, start.saturating_add(data.len() as u64))
-                };
-                let write = |op: &mut Update, node: &mut Node| self.write_locked(op, ino, offset, data, flags, node);
-                self.prepared(op, node, others, range, write)
-            }
-            done => done,
-        }
+        let done = self.write_locked(op, ino, offset, data, flags, node);
+        let range = |node: &Node| {
+            let start = flags.start(offset, node.raw.size);
+            (start, start.saturating_add(data.len() as u64))
+        };
+        let write = |op: &mut Update, node: &mut Node| self.write_locked(op, ino, offset, data, flags, node);
+        self.again_with_content(done, op, node, others, range, write)
     }
 
     #[inline(always)]
@@ -353,7 +312,7 @@ impl Fs {
 
     /// Gives back the unused tail of a file.
     pub(super) fn trim(&self, ino: Ino) -> Result<()> {
-        self.beside(|op| self.trim_in(op, ino))
+        self.removing(|op| self.trim_in(op, ino))
     }
 
     fn trim_in(&self, op: &mut Op, ino: Ino) -> Result<()> {
@@ -383,34 +342,11 @@ impl Fs {
             if at > start {
                 self.next_piece(op, node)?;
             }
-            let mut tries = RELIEVED;
-            let written = loop {
-                let freed = self.relief.freed();
-                // What the inode was like the piece knows, also after it has failed.
-                let mut changed = *node;
-                let written = match self.write_or_over(op, &mut changed, at, piece, flags) {
-                    Err(Error::Elsewhere) => {
-                        let range = |_: &Node| (at, at + piece.len() as u64);
-                        changed = *node;
-                        self.prepared(&mut &mut *op, &mut changed, Writers::None, range, |op, node| {
-                            self.write_or_over(op, node, at, piece, flags)
-                        })
-                    }
-                    written => written,
-                };
-                match written {
-                    Err(Error::MustGrow) => self.piece_again(op, node)?,
-                    Err(Error::MustMakeRoom(lack)) => self.piece_with_room(op, node, lack)?,
-                    // The first piece fails as a whole, and begins anew.
-                    Err(e) if at > start && e.is_full() && tries > 0 && self.piece_relieved(op, node, freed)? => {
-                        tries -= 1
-                    }
-                    done => {
-                        *node = changed;
-                        break done;
-                    }
-                }
-            };
+            let written = self.piece(op, node, Provision::of_piece(at == start), |op, node| {
+                let range = |_: &Node| (at, at + piece.len() as u64);
+                let write = |op: &mut &mut Op, node: &mut Node| self.write_or_over(op, node, at, piece, flags);
+                self.with_content(&mut &mut *op, node, Writers::None, range, write)
+            });
             match written {
                 Ok(whole) => all &= whole,
                 Err(e) if at > start && e.is_full() => return Ok(false),
@@ -429,7 +365,7 @@ impl Fs {
         }
         match self.write_piece(op, node, at, piece) {
             Ok(()) => Ok(true),
-            Err(Error::MustGrow) => Err(Error::MustGrow),
+            Err(e) if is_lack(&e) => Err(e),
             Err(e) => match self.lack(&e) {
                 Some(lack) => Err(Error::MustMakeRoom(lack)),
                 None => self.write_over(op, node, at, piece, flags, e),
@@ -510,7 +446,7 @@ impl Fs {
 
     /// A file has become a large one: pages that it has left in memory follow.
     #[cold]
-    fn note_large(&self, node: &Node) {
+    pub(super) fn note_large(&self, node: &Node) {
         if let Some(union) = self.union().filter(|_| node.content().pages > file::FREED) {
             union.note(node.ino);
         }
@@ -534,7 +470,7 @@ impl Fs {
 
     /// Takes a program's capabilities.
     #[cold]
-    fn kill_capability(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+    pub(super) fn kill_capability(&self, op: &mut Op, node: &mut Node) -> Result<()> {
         if self.xattr_of(&node.raw, CAPABILITY)?.is_none() {
             return Ok(());
         }
@@ -549,128 +485,6 @@ impl Fs {
             Some(_) => xattr::remove(tx, &mut node.raw.xattr, CAPABILITY),
             None => Ok(()),
         }
-    }
-
-    /// `fallocate(2)`. Much is done in pieces, between which nobody else writes to the file; if one fails, those before
-    /// stay.
-    pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        let shift = self.is_long_shift(ino, how)?;
-        if len <= file::ATOMIC && !shift {
-            self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::Others, false))?;
-            self.note_cut(ino);
-            return Ok(());
-        }
-        let _lock = self.session().long_lock(ino)?;
-        if shift {
-            // Now: what unpacking may have to do where memory is full, it could not while it keeps sweeps away. And it stays plain,
-            // since it is long locked.
-            self.unpack_block_for(ino, Purpose::Change, &[])?;
-            self.move_to_disk(ino)?;
-        }
-        let _still = match self.union() {
-            Some(_) if shift => Some(self.session().long_lock(ilfs::table::SETTLING)?),
-            _ => None,
-        };
-        let _no_sweep = if shift { Some(self.session().without_sweeps()?) } else { None };
-        self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::None, shift))?;
-        self.note_cut(ino);
-        Ok(())
-    }
-
-    fn fallocate_in(
-        &self,
-        op: &mut Update,
-        ino: Ino,
-        how: Fallocate,
-        (offset, len): (u64, u64),
-        others: Writers,
-        shift: bool,
-    ) -> Result<()> {
-        let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
-        if len == 0 {
-            return Err(Errno::INVAL.into());
-        }
-        if end > file::MAX_SIZE {
-            return Err(Errno::FBIG.into());
-        }
-        let mut node = Node::blank();
-        self.lock_content(op, ino, &mut node, others)?;
-        match node.kind()? {
-            Kind::Regular => {}
-            Kind::Directory => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::NODEV.into()),
-        }
-        self.kill_capability(op, &mut node)?;
-        // Before the first piece: those that are done stay if the next fails.
-        op.tell_inode(ino, if how.may_grow() { Part::Growth } else { Part::Content });
-        if shift && file::is_long(&node.content()) {
-            return self.shift(op, &mut node, how, offset, len);
-        }
-        let (mut at, alone, mut prepared) = (offset, matches!(others, Writers::None), Prepared::default());
-        let mut tries = RELIEVED;
-        loop {
-            let freed = self.relief.freed();
-            let reached = match self.fallocate_piece(op, &mut node, how, at, end) {
-                Err(Error::Elsewhere) => {
-                    self.prepare(op, &mut node, others, |_| (at, end), &mut prepared)?;
-                    continue;
-                }
-                Err(Error::MustGrow) if alone => {
-                    self.piece_again(op, &mut node)?;
-                    continue;
-                }
-                Err(e) => match self.lack(&e).filter(|_| alone) {
-                    Some(lack) => {
-                        self.piece_with_room(op, &mut node, lack)?;
-                        continue;
-                    }
-                    None if alone
-                        && at > offset
-                        && e.is_full()
-                        && tries > 0
-                        && self.piece_relieved(op, &mut node, freed)? =>
-                    {
-                        tries -= 1;
-                        continue;
-                    }
-                    None => return Err(e),
-                },
-                Ok(reached) => reached,
-            };
-            if reached >= end {
-                return Ok(());
-            }
-            at = reached;
-            if alone {
-                self.next_piece(op, &mut node)?;
-            }
-        }
-    }
-
-    /// One piece from `at` on; how far it came. After an error `node` is as it was.
-    fn fallocate_piece(&self, op: &mut Op, node: &mut Node, how: Fallocate, at: u64, end: u64) -> Result<u64> {
-        let mut changed = *node;
-        changed.touch(self.stamp([&changed]));
-        let mut tx = op.tx()?;
-        let mut c = changed.content();
-        let len = end - at;
-        let mut edit = self.edit_of(&mut tx, &node.raw);
-        let reached = match how {
-            Fallocate::Allocate { keep_size } => file::allocate(&mut edit, &mut c, at, len, keep_size)?,
-            Fallocate::PunchHole => file::punch(&mut edit, &mut c, at, len)?,
-            Fallocate::ZeroRange { keep_size } => file::zero(&mut edit, &mut c, at, len, keep_size)?,
-            Fallocate::CollapseRange => file::collapse(&mut edit, &mut c, at, len).map(|()| end)?,
-            Fallocate::InsertRange => file::insert(&mut edit, &mut c, at, len).map(|()| end)?,
-        };
-        edit.finish()?;
-        changed.set_content(&c);
-        changed.save_hot(&mut tx)?;
-        tx.commit()?;
-        if c.is_large() && !node.content().is_large() {
-            self.note_large(&changed);
-        }
-        *node = changed;
-        Ok(reached)
     }
 
     /// The next data or hole at or after `offset`; ENXIO beyond the end.

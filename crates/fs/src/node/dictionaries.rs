@@ -19,6 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use pram::{Memory, Off, Op, Session};
 use zerocopy::IntoBytes;
 
+use super::packing::Purpose;
 use super::{content_of, Fs};
 use crate::attr::Kind;
 use crate::codec::dictionary::LONGEST;
@@ -192,7 +193,7 @@ impl Fs {
     /// files. Its number; `None`: there are too many.
     pub fn add_dictionary(&self, bytes: &[u8], of: u32) -> Result<Option<u16>> {
         self.writable()?;
-        self.with_memory(|op| self.add_dictionary_in(op, bytes, of))
+        self.beside(Purpose::Change, |op| self.add_dictionary_in(op, bytes, of))
     }
 
     fn add_dictionary_in(&self, op: &mut Op, bytes: &[u8], of: u32) -> Result<Option<u16>> {
@@ -233,7 +234,7 @@ impl Fs {
         let unused: Vec<u16> = old.into_iter().filter(|number| !used.contains(number)).collect();
         // 3.
         for number in &unused {
-            self.with_memory(|op| self.take_out(op, *number))?;
+            self.beside(Purpose::Change, |op| self.take_out(op, *number))?;
         }
         Ok(unused.len())
     }

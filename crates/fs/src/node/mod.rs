@@ -17,7 +17,9 @@
 //! | `cut` | freeing what large files lose, piece by piece |
 //! | `rename` | rename, in its three ways |
 //! | `attrs` | setattr |
-//! | `content` | read, write, allocate, seek, copy |
+//! | `content` | read, write, seek, copy |
+//! | `allocate` | `fallocate` |
+//! | `piece` | changes of several pieces |
 //! | `compress` | compressing files that have been quiet, reading such, making them plain again |
 //! | `dictionaries` | what cold content is compressed with |
 //! | `names` | what directories need to know of names |
@@ -37,6 +39,7 @@
 //! | `waits` | who may wait for a disk, and who may not |
 
 mod access_time;
+mod allocate;
 mod attrs;
 pub(crate) mod compress;
 mod content;
@@ -49,6 +52,7 @@ mod lost;
 mod names;
 mod pack_names;
 pub(crate) mod packing;
+mod piece;
 mod prepare;
 mod readdir;
 pub(crate) mod relief;
@@ -86,6 +90,7 @@ pub use access_time::Atime;
 pub use pack_names::PackedNames;
 pub use packing::Packed;
 pub use sizes::StatFs;
+pub(crate) use update::Aside;
 pub use usage::Usage;
 
 /// An attached pool: one per process and pool; share it by reference or `Arc`.

@@ -7,6 +7,7 @@ use std::ops::Range;
 use pram::Op;
 use serde::Serialize;
 
+use super::packing::Purpose;
 use super::Fs;
 use crate::attr::{Ino, Time};
 use crate::dir::{self, Dir};
@@ -69,7 +70,7 @@ impl Fs {
             profiles::make_first(self.session(), self.table())?;
         }
         while let Some(index) = next {
-            next = self.with_memory(|op| self.pack_some(op, ino, index, &is_quiet, &mut packed))?;
+            next = self.beside(Purpose::Change, |op| self.pack_some(op, ino, index, &is_quiet, &mut packed))?;
         }
         Ok(packed)
     }

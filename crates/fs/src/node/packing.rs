@@ -12,11 +12,12 @@ use pram::Op;
 use super::{now, Fs, PackedNames};
 use crate::attr::{Ino, Time};
 use crate::dir;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode::packing::{self, Left, Memory};
 use crate::inode::profiles;
 use crate::layout::{RawInode, PER_BLOCK, PROFILES};
 use crate::packed::profile::Seen;
+use crate::retry::with_memory;
 use crate::setting::Times;
 
 pub use crate::inode::packing::Packed;
@@ -187,12 +188,9 @@ impl Fs {
     #[cold]
     #[inline(never)]
     pub(crate) fn unpack_if_room(&self, ino: Ino, purpose: Purpose) -> Result<()> {
-        loop {
-            match self.unpack_once(ino, Memory::Heap) {
-                Err(Error::MustGrow) => _ = self.session().supply_needed()?,
-                Err(e) if e.is_full() && purpose == Purpose::Removal => return self.unpack_once(ino, Memory::Spare),
-                done => return done,
-            }
+        match with_memory(self.session(), || self.unpack_once(ino, Memory::Heap)) {
+            Err(e) if e.is_full() && purpose == Purpose::Removal => self.unpack_once(ino, Memory::Spare),
+            done => done,
         }
     }
 
@@ -237,19 +235,6 @@ impl Fs {
     fn unpack_in(&self, ino: Ino, memory: Memory, left: &mut Left) -> Result<()> {
         let mut op = self.aside()?;
         packing::unpack(&mut op, self.table(), ino, memory, left)
-    }
-
-    /// Runs `work`, which no caller waits for, in an operation; again where an inode had to be unpacked for it.
-    pub(super) fn beside(&self, mut work: impl FnMut(&mut Op) -> Result<()>) -> Result<()> {
-        loop {
-            let mut op = self.aside()?;
-            let done = work(&mut op);
-            drop(op);
-            match done {
-                Err(Error::Packed(ino)) => self.unpack_block_for(ino, Purpose::Removal, &[])?,
-                done => return done,
-            }
-        }
     }
 
     /// Sets the access time of an inode that is packed, whose lock `op` holds; false if it is not.

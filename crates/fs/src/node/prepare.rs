@@ -36,7 +36,7 @@ const TRIES: u32 = 3;
 
 /// What a change has fetched.
 #[derive(Default)]
-pub(super) struct Prepared<'s> {
+struct Prepared<'s> {
     needed: Needed,
     fetched: Fetched,
     tries: u32,
@@ -44,11 +44,42 @@ pub(super) struct Prepared<'s> {
 }
 
 impl Fs {
-    /// Runs `change`, of a range of bytes that may depend on the inode, once it has failed with [`Error::Elsewhere`] under
-    /// the lock of `node`, until it does not. It runs under that lock, with `node` read.
+    /// Runs `change`, of a range of bytes that may depend on the inode, under the lock of `node` that `op` has, with `node` read; and again
+    /// with what it needs of content that lies elsewhere.
+    #[inline(always)]
+    pub(super) fn with_content<'f, O: DerefMut<Target = Op<'f>>, T>(
+        &self,
+        op: &mut O,
+        node: &mut Node,
+        others: Writers,
+        range: impl Fn(&Node) -> (u64, u64),
+        mut change: impl FnMut(&mut O, &mut Node) -> Result<T>,
+    ) -> Result<T> {
+        let done = change(op, node);
+        self.again_with_content(done, op, node, others, range, change)
+    }
+
+    /// The same for a caller that has run it once, with this result.
+    #[inline(always)]
+    pub(super) fn again_with_content<'f, O: DerefMut<Target = Op<'f>>, T>(
+        &self,
+        done: Result<T>,
+        op: &mut O,
+        node: &mut Node,
+        others: Writers,
+        range: impl Fn(&Node) -> (u64, u64),
+        change: impl FnMut(&mut O, &mut Node) -> Result<T>,
+    ) -> Result<T> {
+        match done {
+            Err(Error::Elsewhere) => self.prepared(op, node, others, range, change),
+            done => done,
+        }
+    }
+
+    /// Runs a change again that has failed with [`Error::Elsewhere`].
     #[cold]
     #[inline(never)]
-    pub(super) fn prepared<'f, O: DerefMut<Target = Op<'f>>, T>(
+    fn prepared<'f, O: DerefMut<Target = Op<'f>>, T>(
         &self,
         op: &mut O,
         node: &mut Node,
@@ -69,7 +100,7 @@ impl Fs {
     /// One round of it: steps 1 to 4.
     #[cold]
     #[inline(never)]
-    pub(super) fn prepare<'s>(
+    fn prepare<'s>(
         &'s self,
         op: &mut Op,
         node: &mut Node,

@@ -228,7 +228,7 @@ impl Fs {
 
     #[cold]
     fn end_unreferenced(&self, at: At) -> Result<()> {
-        self.beside(|op| {
+        self.removing(|op| {
             op.lock(&[at.ino])?;
             match self.node(at) {
                 Ok(node) if node.raw.nlink == 0 && !self.session().is_referenced(at.ino) => self.end(op, node),

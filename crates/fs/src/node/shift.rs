@@ -7,10 +7,11 @@
 
 use pram::Op;
 
+use super::piece::Provision;
 use super::update::Update;
 use super::{Fallocate, Fs, Node};
 use crate::attr::Ino;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::{self, Leftover, Shift};
 
 impl Fs {
@@ -48,12 +49,10 @@ impl Fs {
 
     fn build(&self, op: &mut Op, node: &mut Node, shift: &mut Shift) -> Result<()> {
         loop {
-            match self.build_piece(op, node, shift) {
-                Ok(true) => return Ok(()),
-                Ok(false) => self.next_piece(op, node)?,
-                Err(Error::MustGrow) => self.piece_again(op, node)?,
-                Err(e) => return Err(e),
+            if self.piece(op, node, Provision::Memory, |op, node| self.build_piece(op, node, shift))? {
+                return Ok(());
             }
+            self.next_piece(op, node)?;
         }
     }
 

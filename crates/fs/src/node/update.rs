@@ -11,7 +11,7 @@
 //! Whether 5 is called for, an inode's setting says, which [`Node::save`](super::Node) passes on to the operation
 //! with each inode that changes, or the policy of the process.
 
-use pram::Op;
+use pram::{Op, Session};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
@@ -20,9 +20,10 @@ use super::watch::Part;
 use super::Fs;
 use crate::attr::Ino;
 use crate::error::{Error, Lack, Result};
+use crate::retry::{self, Provides};
 
 /// How often a call tries again after room was made by compressing.
-pub(super) const RELIEVED: u32 = 64;
+const RELIEVED: u32 = 64;
 /// How often it unpacks an inode: in a pool that is full, others may pack it again.
 const UNPACKED: usize = 64;
 
@@ -85,6 +86,112 @@ impl<'n> Update<'_, '_, 'n> {
     }
 }
 
+/// How often an operation may run again after files were compressed for it.
+pub(super) struct Relieved<'f> {
+    pub fs: &'f Fs,
+    times: u32,
+    /// What was made free before it ran last.
+    freed: u64,
+}
+
+impl<'f> Relieved<'f> {
+    pub fn of(fs: &'f Fs) -> Relieved<'f> {
+        Relieved { fs, times: 0, freed: 0 }
+    }
+
+    /// An operation is about to run.
+    #[inline(always)]
+    pub fn begin(&mut self) {
+        self.freed = self.fs.relief.freed();
+    }
+
+    /// Compresses unused files, so that the operation need not fail; false if there are none left to compress.
+    #[cold]
+    pub fn again(&mut self) -> Result<bool> {
+        let again = self.times < RELIEVED && self.fs.above.relieve(self.fs, self.freed)?;
+        self.times += u32::from(again);
+        Ok(again)
+    }
+}
+
+/// Provides a caller's operation with everything.
+struct Provided<'f> {
+    relief: Relieved<'f>,
+    purpose: Purpose,
+    /// Has the operation changed anything?
+    changed: bool,
+    unpacked: SmallVec<[Ino; 4]>,
+}
+
+impl Provides for Provided<'_> {
+    fn session(&self) -> &Session {
+        self.relief.fs.session()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn memory(&mut self) -> Result<()> {
+        self.session().supply_needed()?;
+        Ok(())
+    }
+
+    #[cold]
+    fn plain(&mut self, ino: Ino) -> Result<()> {
+        if self.unpacked.len() == UNPACKED {
+            return Err(Errno::NOSPC.into());
+        }
+        match self.relief.fs.unpack_block_for(ino, self.purpose, &self.unpacked) {
+            Err(e) if e.is_full() && self.relief.again()? => {}
+            done => {
+                done?;
+                self.unpacked.push(ino);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn triples(&mut self) -> Result<()> {
+        self.relief.fs.make_triples()
+    }
+
+    fn room(&mut self, lack: Lack) -> Result<()> {
+        self.relief.fs.make_room(lack)
+    }
+
+    #[cold]
+    fn more(&mut self, failed: &Error) -> Result<bool> {
+        if self.changed {
+            return Ok(false);
+        }
+        match self.relief.fs.lack(failed) {
+            Some(lack) => self.room(lack).map(|()| true),
+            None => self.relief.again(),
+        }
+    }
+}
+
+/// Provides an operation that no caller waits for with memory and plain inodes.
+pub(crate) struct Aside<'f> {
+    pub fs: &'f Fs,
+    pub purpose: Purpose,
+    /// Is room made for unpacking?
+    pub makes_room: bool,
+}
+
+impl Provides for Aside<'_> {
+    fn session(&self) -> &Session {
+        self.fs.session()
+    }
+
+    fn plain(&mut self, ino: Ino) -> Result<()> {
+        match self.makes_room {
+            true => self.fs.unpack_block_for(ino, self.purpose, &[]),
+            false => self.fs.unpack_if_room(ino, self.purpose),
+        }
+    }
+}
+
 impl Fs {
     /// Runs `work` as a change that a caller waits for; steps 1 to 5. Where memory has to be taken for it, unused triples
     /// have to be freed, or an inode has to be unpacked, it begins anew after that: it changes nothing before it knows that there is enough, or
@@ -105,30 +212,25 @@ impl Fs {
         if self.is_nearly_full() {
             self.above.relieve_ahead(self)?;
         }
-        let (mut relieved, mut unpacked) = (0, SmallVec::<[Ino; 4]>::new());
-        loop {
-            let (mut changed, freed) = (false, self.relief.freed());
-            match self.update_once(&mut work, &mut changed) {
-                Err(Error::MustGrow) => self.take_memory()?,
-                Err(Error::NoTriple) => self.make_triples()?,
-                Err(Error::Packed(_)) if unpacked.len() == UNPACKED => return Err(Errno::NOSPC.into()),
-                Err(Error::Packed(ino)) => match self.unpack_block_for(ino, purpose, &unpacked) {
-                    Err(e) if relieved < RELIEVED && e.is_full() && self.above.relieve(self, freed)? => relieved += 1,
-                    done => {
-                        done?;
-                        unpacked.push(ino);
-                    }
-                },
-                Err(Error::MustMakeRoom(lack)) => self.make_room(lack)?,
-                Err(e @ (Error::Posix(Errno::NOSPC) | Error::DisksFull)) if !changed => match self.lack(&e) {
-                    Some(lack) => self.make_room(lack)?,
-                    // What nobody uses is compressed rather than that anybody is refused.
-                    None if relieved < RELIEVED && e.is_full() && self.above.relieve(self, freed)? => relieved += 1,
-                    None => return Err(e),
-                },
-                done => return done,
-            }
-        }
+        let (relief, unpacked) = (Relieved::of(self), SmallVec::new());
+        retry::run(&mut Provided { relief, purpose, changed: false, unpacked }, |provided| {
+            provided.relief.begin();
+            provided.changed = false;
+            self.update_once(&mut work, &mut provided.changed)
+        })
+    }
+
+    /// Runs `work` as an operation that no caller waits for and whose effect no caller sees; again once memory was taken or an inode
+    /// unpacked for it.
+    pub(super) fn beside<T>(&self, purpose: Purpose, mut work: impl FnMut(&mut Op) -> Result<T>) -> Result<T> {
+        let mut provides = Aside { fs: self, purpose, makes_room: false };
+        retry::run(&mut provides, |_| work(&mut self.session().begin()?))
+    }
+
+    /// The same for work that gives memory back: to unpack an inode for it, room is made where there is none.
+    pub(super) fn removing(&self, mut work: impl FnMut(&mut Op) -> Result<()>) -> Result<()> {
+        let mut provides = Aside { fs: self, purpose: Purpose::Removal, makes_room: true };
+        retry::run(&mut provides, |_| work(&mut self.session().begin()?))
     }
 
     /// What there is too little of for what has failed, if there may be enough after [`make_room`](Self::make_room).
@@ -143,13 +245,6 @@ impl Fs {
     pub(super) fn make_room(&self, lack: Lack) -> Result<()> {
         self.before_waiting()?;
         self.above.make_room(self, lack)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_memory(&self) -> Result<()> {
-        self.session().supply_needed()?;
-        Ok(())
     }
 
     #[inline(always)]
@@ -209,13 +304,7 @@ mod tests {
     /// other way is named here, with the reason in the words of [`aside`](super::Fs::aside).
     #[test]
     fn nothing_is_changed_beside_it() {
-        let aside = [
-            "attrs.rs store_atime",
-            "compress.rs with_memory",
-            "lookup.rs lookup_locked",
-            "packing.rs beside",
-            "packing.rs unpack_in",
-        ];
+        let aside = ["attrs.rs store_atime_in", "lookup.rs lookup_locked", "packing.rs unpack_in"];
         let mut found = Vec::new();
         for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/node")).unwrap() {
             let path = entry.unwrap().path();

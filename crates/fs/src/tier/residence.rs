@@ -37,7 +37,9 @@ use crate::codec;
 use crate::error::{Error, Result};
 use crate::file::{self, Fate, Fetched, Missing, Sent, PAGE};
 use crate::node::packing::Purpose;
-use crate::node::{content_of, Fs};
+
+use crate::node::{content_of, Aside, Fs};
+use crate::retry::{self, if_there_is_room};
 use crate::ubj::inodes::regular;
 use crate::ubj::room::HIGH;
 use crate::ubj::side::Side;
@@ -94,18 +96,7 @@ impl Drop for Claim<'_> {
 
 /// Runs `work` once memory was taken for it, or an inode unpacked; `None` where there is no room for that, or for the work.
 fn if_room<T>(fs: &Fs, purpose: Purpose, mut work: impl FnMut() -> Result<T>) -> Result<Option<T>> {
-    loop {
-        let ready = match work() {
-            Err(Error::MustGrow) => fs.session().supply_needed().map(drop).map_err(Error::from),
-            Err(Error::Packed(ino)) => fs.unpack_if_room(ino, purpose),
-            Err(e) => Err(e),
-            Ok(done) => return Ok(Some(done)),
-        };
-        match ready {
-            Err(e) if e.is_full() => return Ok(None),
-            ready => ready?,
-        }
-    }
+    if_there_is_room(retry::run(&mut Aside { fs, purpose, makes_room: false }, |_| work()))
 }
 
 impl Union {

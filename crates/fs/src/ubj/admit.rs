@@ -13,8 +13,9 @@ use pram::Session;
 use super::inodes::{regular, Inodes};
 use super::room::HIGH;
 use super::{all_memory, count, free_memory, usage, Count, Union};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::{self, Fetched};
+use crate::retry::with_memory;
 use ilfs::table::SETTLING;
 
 /// Pages that one transaction lets in.
@@ -43,12 +44,7 @@ impl Union {
         if !self.has_memory_for(fs, wanted)? {
             return Ok(0);
         }
-        loop {
-            match try_admit(fs, ino, pages.clone(), fetched) {
-                Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-                done => return done,
-            }
-        }
+        with_memory(fs.session(), || try_admit(fs, ino, pages.clone(), fetched))
     }
 
     /// Is there memory for so many pages more that nobody wants for something else, also by what the clock takes away now?

@@ -17,8 +17,9 @@ use pram::Session;
 use super::inodes::{regular, Inodes};
 use super::Union;
 use crate::attr::Ino;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file;
+use crate::retry::with_memory;
 use ilfs::table::SETTLING;
 use ilfs::Place;
 
@@ -75,12 +76,7 @@ impl Union {
         found.sort_unstable();
         let mut kept = 0;
         for some in found.chunk_by(|a, b| a.0 .0 == b.0 .0).flat_map(|of_one| of_one.chunks(PIECE)) {
-            kept += loop {
-                match keep_some(fs, some) {
-                    Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-                    done => break done?,
-                }
-            };
+            kept += with_memory(fs.session(), || keep_some(fs, some))?;
         }
         if kept > 0 {
             self.ring();

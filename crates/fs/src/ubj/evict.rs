@@ -10,8 +10,9 @@ use pram::blocks::{Cursor, Which, PER_CHUNK};
 
 use super::inodes::{regular, Inodes};
 use super::{count, Count, Union};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file;
+use crate::retry::with_memory;
 use ilfs::table::SETTLING;
 use ilfs::Place;
 
@@ -74,7 +75,7 @@ impl Union {
         found.sort_unstable();
         let mut evicted = 0;
         for some in found.chunk_by(|a, b| a.0 == b.0).flat_map(|of_one| of_one.chunks(PIECE)) {
-            evicted += evict_some(fs, some)?;
+            evicted += with_memory(fs.session(), || evict_some(fs, some))?;
         }
         count(fs.session(), Count::Evicted, evicted);
         if evicted > 0 {
@@ -86,15 +87,6 @@ impl Union {
 
 /// Blocks of one file.
 fn evict_some(fs: &dyn Inodes, some: &[(u64, u64, u64)]) -> Result<u64> {
-    loop {
-        match try_evict(fs, some) {
-            Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-            done => return done,
-        }
-    }
-}
-
-fn try_evict(fs: &dyn Inodes, some: &[(u64, u64, u64)]) -> Result<u64> {
     let mut op = fs.session().begin()?;
     let ino = some[0].0;
     op.lock(&[ino])?;

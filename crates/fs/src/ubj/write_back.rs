@@ -21,9 +21,10 @@ use pram::CHUNK;
 
 use super::inodes::{regular, Inodes};
 use super::{count, Count, Union};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file;
 use crate::inode::Node;
+use crate::retry::with_memory;
 use ilfs::part::Owner;
 use ilfs::sorted::{Kind, Sorted};
 use ilfs::write::Block;
@@ -264,12 +265,7 @@ impl Union {
 
     /// Step 4, for blocks of one file; places that nothing got go to `rest`.
     fn set_places(&self, fs: &dyn Inodes, some: &[(Found, Place)], rest: &mut Vec<Place>) -> Result<u64> {
-        loop {
-            match self.try_set_places(fs, some, rest) {
-                Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-                done => return done,
-            }
-        }
+        with_memory(fs.session(), || self.try_set_places(fs, some, rest))
     }
 
     fn try_set_places(&self, fs: &dyn Inodes, some: &[(Found, Place)], rest: &mut Vec<Place>) -> Result<u64> {
