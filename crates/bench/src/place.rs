@@ -189,22 +189,22 @@ impl Place for InProcess {
 
     #[inline]
     fn open_read(&self, path: &CStr) -> Result<File<'_>, Error> {
-        Ok(self.view().open(path.to_bytes(), Open { read: true, ..Open::default() })?)
+        Ok(self.view().open(path.to_bytes(), Open::new().read(true))?)
     }
 
     #[inline]
     fn open_append(&self, path: &CStr) -> Result<File<'_>, Error> {
-        Ok(self.view().open(path.to_bytes(), Open { write: true, append: true, ..Open::default() })?)
+        Ok(self.view().open(path.to_bytes(), Open::new().write(true).append(true))?)
     }
 
     #[inline]
     fn open_update(&self, path: &CStr) -> Result<File<'_>, Error> {
-        Ok(self.view().open(path.to_bytes(), Open { read: true, write: true, ..Open::default() })?)
+        Ok(self.view().open(path.to_bytes(), Open::new().read(true).write(true))?)
     }
 
     #[inline]
     fn write(&self, file: &File<'_>, offset: u64, data: &[u8]) -> Result<(), Error> {
-        Ok(file.write_at(offset, data)?)
+        Ok(file.write_all_at(data, offset)?)
     }
 
     #[inline]
@@ -220,7 +220,7 @@ impl Place for InProcess {
 
     #[inline]
     fn read(&self, file: &File<'_>, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        Ok(file.read_at(offset, buf)?)
+        Ok(file.read_at(buf, offset)?)
     }
 
     #[inline]

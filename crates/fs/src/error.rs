@@ -110,6 +110,16 @@ impl From<Errno> for Error {
     }
 }
 
+/// With the number that a system call would report, where that is all there is to say; else with the text.
+impl From<Error> for std::io::Error {
+    fn from(e: Error) -> Self {
+        match e {
+            Error::Posix(errno) => errno.into(),
+            e => std::io::Error::new(std::io::Error::from(e.errno()).kind(), e),
+        }
+    }
+}
+
 impl From<ilfs::Error> for Error {
     fn from(e: ilfs::Error) -> Error {
         match e {

@@ -10,9 +10,9 @@
 
 use std::path::Path;
 
+use conquest::node::Rename;
+use conquest::path::View;
 use conquest::{Caller, Durability, FormatOptions, OpenOptions, Pool};
-use conquest_fs::node::Rename;
-use conquest_fs::path::{Open, View};
 
 /// Bytes of persistent RAM of a new mailbox.
 const SIZE: u64 = 64 << 20;
@@ -30,14 +30,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Opens the mailbox, made if it is not there. What a process that was killed left half done is undone here.
-fn open(dir: &str) -> conquest_fs::Result<Pool> {
+fn open(dir: &str) -> conquest::Result<Pool> {
     let dir = Path::new(dir);
     if !Pool::exists(dir) {
         Pool::format(dir, &FormatOptions::sized(SIZE))?;
     }
     let pool = Pool::open(dir, &OpenOptions { durability: Durability::Strict, ..OpenOptions::default() })?;
     let view = View::new(&pool, Caller::current());
-    for folder in [b"new".as_slice(), b"tmp"] {
+    for folder in ["new", "tmp"] {
         match view.mkdir(folder, 0o700) {
             Err(e) if e.errno() != rustix::io::Errno::EXIST => return Err(e),
             _ => {}
@@ -48,15 +48,14 @@ fn open(dir: &str) -> conquest_fs::Result<Pool> {
 
 /// Writes a message aside and then gives it its name, in one step: nobody ever sees a part of it, however
 /// long it is. When this returns it is durable; there is nothing to sync.
-fn deliver(pool: &Pool, text: &[u8]) -> conquest_fs::Result<String> {
+fn deliver(pool: &Pool, text: &[u8]) -> conquest::Result<String> {
     let view = View::new(pool, Caller::current());
     let draft = format!("tmp/{}", std::process::id());
-    let file = view.create(draft.as_bytes(), 0o600)?;
-    file.write_at(0, text)?;
+    view.create(&draft, 0o600)?.write_all_at(text, 0)?;
     for number in 1u64.. {
         let name = format!("{number:06}");
         // Another process may take the same number at the same time: one of the two is told so.
-        match view.rename(draft.as_bytes(), format!("new/{name}").as_bytes(), Rename::NoReplace) {
+        match view.rename(&draft, format!("new/{name}"), Rename::NoReplace) {
             Err(e) if e.errno() == rustix::io::Errno::EXIST => {}
             done => return done.map(|()| name),
         }
@@ -64,22 +63,17 @@ fn deliver(pool: &Pool, text: &[u8]) -> conquest_fs::Result<String> {
     unreachable!("numbers do not end")
 }
 
-fn list(pool: &Pool) -> conquest_fs::Result<()> {
+fn list(pool: &Pool) -> conquest::Result<()> {
     let view = View::new(pool, Caller::current());
-    let mut names = view.read_dir(b"new")?;
-    names.sort_by(|a, b| a.0.cmp(&b.0));
-    for (name, _) in names {
-        let attr = view.stat(&[b"new/", name.as_slice()].concat())?;
-        println!("{} {:>8} bytes", String::from_utf8_lossy(&name), attr.size);
+    let mut names = view.read_dir("new")?.map(|entry| Ok(entry?.file_name())).collect::<conquest::Result<Vec<_>>>()?;
+    names.sort();
+    for name in names {
+        let attr = view.stat(Path::new("new").join(&name))?;
+        println!("{} {:>8} bytes", name.to_string_lossy(), attr.size);
     }
     Ok(())
 }
 
-fn read(pool: &Pool, name: &str) -> conquest_fs::Result<Vec<u8>> {
-    let view = View::new(pool, Caller::current());
-    let file = view.open(format!("new/{name}").as_bytes(), Open { read: true, ..Open::default() })?;
-    let mut text = vec![0; file.attr()?.size as usize];
-    let n = file.read_at(0, &mut text)?;
-    text.truncate(n);
-    Ok(text)
+fn read(pool: &Pool, name: &str) -> conquest::Result<Vec<u8>> {
+    View::new(pool, Caller::current()).read(format!("new/{name}"))
 }

@@ -147,12 +147,13 @@ pub struct Pool {
 impl Pool {
     /// Makes an empty pool at `dir`. It takes its place in one step: an interrupted format leaves what was there, or the new
     /// pool. (On a DAX device it leaves no pool, and can be repeated.)
-    pub fn format(dir: &Path, how: &FormatOptions) -> Result<()> {
-        format::format(dir, how, &mut || Ok(()))
+    pub fn format(dir: impl AsRef<Path>, how: &FormatOptions) -> Result<()> {
+        format::format(dir.as_ref(), how, &mut || Ok(()))
     }
 
     /// Is there a pool at `dir` (a `pool.toml`, or one that takes its place when the pool is opened)?
-    pub fn exists(dir: &Path) -> bool {
+    pub fn exists(dir: impl AsRef<Path>) -> bool {
+        let dir = dir.as_ref();
         dir.join(paths::CONFIG).exists() || paths::is_swap_due(dir)
     }
 
@@ -384,8 +385,8 @@ impl Pool {
     /// Destroys the pool at `dir`, which nobody may use: memory, region, backing and `pool.toml`, and the directory if nothing
     /// else is in it. Interrupted, it is finished by whoever makes or destroys a pool there next. Or what is left of a pool
     /// there, or memory that belongs to no pool, whose file `dir` is.
-    pub fn destroy(dir: &Path) -> Result<()> {
-        destroy::destroy(dir, &mut || Ok(()))
+    pub fn destroy(dir: impl AsRef<Path>) -> Result<()> {
+        destroy::destroy(dir.as_ref(), &mut || Ok(()))
     }
 
     /// All memory of pools on `logged` on this host.

@@ -27,7 +27,11 @@ use conquest_fs::{max_inodes, Durability};
 
 impl Pool {
     /// Opens the pool at `dir`. What a crash left open is undone first; leaks are swept in the background.
-    pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
+    pub fn open(dir: impl AsRef<Path>, how: &OpenOptions) -> Result<Pool> {
+        Pool::open_at(dir.as_ref(), how)
+    }
+
+    fn open_at(dir: &Path, how: &OpenOptions) -> Result<Pool> {
         let (config, opened) = open_memory(dir, how)?;
         let duplex = opened.duplex.clone();
         let fs = attach(opened, how)?;

@@ -17,7 +17,7 @@ struct Home(tempfile::TempDir);
 impl Home {
     fn new(how: FormatOptions) -> Home {
         let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
-        Pool::format(&home.pool(), &how).unwrap();
+        Pool::format(home.pool(), &how).unwrap();
         home
     }
 
@@ -26,11 +26,11 @@ impl Home {
     }
 
     fn open(&self) -> Pool {
-        Pool::open(&self.pool(), &OpenOptions::default()).unwrap()
+        Pool::open(self.pool(), &OpenOptions::default()).unwrap()
     }
 
     fn refused(&self) -> String {
-        Pool::open(&self.pool(), &OpenOptions::default()).err().expect("refused").to_string()
+        Pool::open(self.pool(), &OpenOptions::default()).err().expect("refused").to_string()
     }
 }
 
@@ -65,13 +65,13 @@ fn with_backing(backing: &Path) -> FormatOptions {
 }
 
 fn write(pool: &Pool, path: &str, text: &str) {
-    View::new(pool, Caller::root()).create(path.as_bytes(), 0o600).unwrap().write_at(0, text.as_bytes()).unwrap();
+    View::new(pool, Caller::root()).create(path.as_bytes(), 0o600).unwrap().write_all_at(text.as_bytes(), 0).unwrap();
 }
 
 fn read(pool: &Pool, path: &str) -> Option<String> {
-    let file = View::new(pool, Caller::root()).open(path.as_bytes(), Open { read: true, ..Open::default() }).ok()?;
+    let file = View::new(pool, Caller::root()).open(path.as_bytes(), Open::new().read(true)).ok()?;
     let mut bytes = vec![0; file.attr().unwrap().size as usize];
-    file.read_at(0, &mut bytes).unwrap();
+    file.read_at(&mut bytes, 0).unwrap();
     Some(String::from_utf8(bytes).unwrap())
 }
 
@@ -374,7 +374,7 @@ fn fill(pool: &Pool, path: &str, megabytes: u64) {
     let file = View::new(pool, Caller::root()).create(path.as_bytes(), 0o600).unwrap();
     for n in 0..megabytes {
         let bytes: Vec<u8> = (0..1u32 << 18).flat_map(|word| (word ^ (n as u32) << 24).to_le_bytes()).collect();
-        file.write_at(n << 20, &bytes).unwrap();
+        file.write_all_at(&bytes, n << 20).unwrap();
     }
 }
 
@@ -1207,7 +1207,7 @@ fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there() {
         write(&home.open(), "old", "still there");
         for size in [100 << 10, 1 << 45] {
             let new = FormatOptions { size, force: true, ..how.clone() };
-            assert!(Pool::format(&home.pool(), &new).is_err());
+            assert!(Pool::format(home.pool(), &new).is_err());
             assert_eq!(read(&home.open(), "old").as_deref(), Some("still there"));
         }
         let files = std::fs::read_dir(home.pool()).unwrap().flatten();
@@ -1221,7 +1221,7 @@ fn a_region_is_not_cut_short_where_a_new_one_is_made() {
     let home = Home::new(with_backing(".".as_ref()));
     let looking = std::fs::File::open(home.pool().join("nvram")).unwrap();
     let before = looking.metadata().unwrap();
-    Pool::format(&home.pool(), &FormatOptions { force: true, ..with_backing(".".as_ref()) }).unwrap();
+    Pool::format(home.pool(), &FormatOptions { force: true, ..with_backing(".".as_ref()) }).unwrap();
     let after = looking.metadata().unwrap();
     assert_eq!((after.size(), after.blocks(), after.nlink()), (before.size(), before.blocks(), 0));
     clean(&home.open());

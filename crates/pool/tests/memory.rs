@@ -57,17 +57,17 @@ fn fill(pool: &Pool, name: &str, bytes: u64) {
     let file = view.create(name.as_bytes(), 0o644).unwrap();
     let piece: Vec<u8> = (0..MIB).map(|i| (i % 251) as u8 ^ name.len() as u8).collect();
     for at in (0..bytes).step_by(MIB as usize) {
-        file.write_at(at, &piece).unwrap();
+        file.write_all_at(&piece, at).unwrap();
     }
 }
 
 fn holds(pool: &Pool, name: &str, bytes: u64) {
     let view = View::new(pool, Caller::root());
-    let file = view.open(name.as_bytes(), Open { read: true, ..Open::default() }).unwrap();
+    let file = view.open(name.as_bytes(), Open::new().read(true)).unwrap();
     let piece: Vec<u8> = (0..MIB).map(|i| (i % 251) as u8 ^ name.len() as u8).collect();
     let mut found = vec![0; MIB as usize];
     for at in (0..bytes).step_by(MIB as usize) {
-        assert_eq!(file.read_at(at, &mut found).unwrap(), found.len());
+        assert_eq!(file.read_at(&mut found, at).unwrap(), found.len());
         assert!(found == piece, "{name} at {at}");
     }
 }
@@ -129,14 +129,14 @@ fn a_full_pool_has_all_that_was_said_and_no_more() {
         let view = View::new(&pool, Caller::root());
         let file = view.create(b"file", 0o644).unwrap();
         let mut at = 0;
-        while file.write_at(at, &vec![7; 64 << 10]).is_ok() {
+        while file.write_all_at(&vec![7; 64 << 10], at).is_ok() {
             at += 64 << 10;
         }
         assert!(at > 150 * MIB, "{medium}: {at}");
         assert!(pool.statfs().free_blocks * 4096 < MIB, "{medium}");
         assert!(home.taken() <= 160 * MIB);
         pool.resize(320 * MIB).unwrap();
-        file.write_at(at, &vec![7; MIB as usize]).unwrap();
+        file.write_all_at(&vec![7; MIB as usize], at).unwrap();
         assert!(pool.statfs().free_blocks * 4096 > 150 * MIB, "{medium}");
         clean(&pool);
     }
@@ -155,7 +155,7 @@ fn a_pool_grows_while_others_work_on_it() {
                 let mut rounds = 0;
                 while !stop.load(Ordering::SeqCst) {
                     let file = view.create(b"scratch", 0o644).unwrap();
-                    file.write_at(0, &[1; 50_000]).unwrap();
+                    file.write_all_at(&[1; 50_000], 0).unwrap();
                     view.unlink(b"scratch").unwrap();
                     rounds += 1;
                 }
@@ -196,18 +196,15 @@ fn one_call_may_need_more_memory_than_is_taken_ahead() {
         let home = Home::new(medium, 400 * MIB);
         let pool = home.open();
         let view = View::new(&pool, Caller::root());
-        let file = view.open(
-            b"file",
-            Open { write: true, read: true, create: true, append: true, mode: 0o600, ..Open::default() },
-        );
+        let file = view.open(b"file", Open::new().write(true).read(true).create(true).append(true).mode(0o600));
         let file = file.unwrap();
         let all: Vec<u8> = (0..80 * MIB).map(|i| (i / 4096 % 251) as u8).collect();
         for n in 1..=2 {
-            file.write_at(0, &all).unwrap();
+            file.write_all_at(&all, 0).unwrap();
             assert_eq!(file.attr().unwrap().size, n * 80 * MIB, "{medium}: once each");
         }
         let mut found = vec![0; all.len()];
-        assert_eq!(file.read_at(80 * MIB, &mut found).unwrap(), all.len());
+        assert_eq!(file.read_at(&mut found, 80 * MIB).unwrap(), all.len());
         assert!(found == all, "{medium}");
         clean(&pool);
     }
@@ -312,7 +309,7 @@ fn a_host_without_memory_makes_the_pool_full_until_it_has_some() {
     let file = view.create(b"file", 0o644).unwrap();
     let mut at = 0;
     let errno = loop {
-        match file.write_at(at, &vec![7; 64 << 10]) {
+        match file.write_all_at(&vec![7; 64 << 10], at) {
             Ok(_) => at += 64 << 10,
             Err(e) => break e.errno(),
         }
@@ -325,9 +322,9 @@ fn a_host_without_memory_makes_the_pool_full_until_it_has_some() {
     drop(file);
     view.unlink(b"file").unwrap();
     let file = view.create(b"again", 0o644).unwrap();
-    file.write_at(0, &vec![7; 8 << 20]).unwrap();
+    file.write_all_at(&vec![7; 8 << 20], 0).unwrap();
     std::fs::remove_file(&other).unwrap();
-    wait_until("the pool goes on", || file.write_at(8 * MIB, &vec![7; 30 << 20]).is_ok());
+    wait_until("the pool goes on", || file.write_all_at(&vec![7; 30 << 20], 8 * MIB).is_ok());
     assert!(!pool.status().unwrap().host_full);
     clean(&pool);
 }
@@ -348,7 +345,7 @@ fn what_is_emptied_is_as_a_new_one() {
                     view.mkdir(format!("d{t}").as_bytes(), 0o755).unwrap();
                     for n in 0..2000 {
                         let file = view.create(format!("d{t}/f{n}").as_bytes(), 0o644).unwrap();
-                        file.write_at(0, &vec![1; 1 + n * 61 % 60_000]).unwrap();
+                        file.write_all_at(&vec![1; 1 + n * 61 % 60_000], 0).unwrap();
                     }
                 });
             }

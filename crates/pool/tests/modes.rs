@@ -26,7 +26,7 @@ impl Home {
         let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
         let day = CommitInterval::try_from(86_400.0).unwrap();
         let how = FormatOptions { commit_interval: Some(day), ..FormatOptions::on(medium, 8 << 20) };
-        Pool::format(&home.pool(), &how).unwrap();
+        Pool::format(home.pool(), &how).unwrap();
         home
     }
 
@@ -35,7 +35,7 @@ impl Home {
     }
 
     fn open(&self, durability: Durability) -> Pool {
-        Pool::open(&self.pool(), &OpenOptions { durability, ..OpenOptions::default() }).unwrap()
+        Pool::open(self.pool(), &OpenOptions { durability, ..OpenOptions::default() }).unwrap()
     }
 
     /// Looks at the pool that the backing, as it is now, makes elsewhere: as after a power cut.
@@ -107,14 +107,14 @@ fn exists(pool: &Pool, path: &str) -> bool {
 }
 
 fn content(pool: &Pool, path: &str) -> Vec<u8> {
-    let Ok(file) = root(pool).open(path.as_bytes(), Open { read: true, ..Open::default() }) else { return Vec::new() };
+    let Ok(file) = root(pool).open(path.as_bytes(), Open::new().read(true)) else { return Vec::new() };
     let mut bytes = vec![0; file.attr().unwrap().size as usize];
-    file.read_at(0, &mut bytes).unwrap();
+    file.read_at(&mut bytes, 0).unwrap();
     bytes
 }
 
 fn opened<'a>(pool: &'a Pool, path: &str) -> conquest_fs::path::File<'a> {
-    root(pool).open(path.as_bytes(), Open { write: true, ..Open::default() }).unwrap()
+    root(pool).open(path.as_bytes(), Open::new().write(true)).unwrap()
 }
 
 /// What [`CASES`] work on.
@@ -122,7 +122,7 @@ fn prepare(pool: &Pool) {
     let v = root(pool);
     for name in ["written", "appended", "cut", "chmodded", "old", "gone", "left", "right", "punched", "named", "copied"]
     {
-        v.create(format!("d/{name}").as_bytes(), 0o600).unwrap().write_at(0, &[7; 9000]).unwrap();
+        v.create(format!("d/{name}").as_bytes(), 0o600).unwrap().write_all_at(&[7; 9000], 0).unwrap();
     }
     v.mkdir(b"d/empty", 0o700).unwrap();
     pool.setxattr(ino(pool, "d/named"), b"user.old", b"1", SetXattr::Any, &Caller::root()).unwrap();
@@ -162,14 +162,14 @@ const CASES: [Case; 20] = [
     Case {
         name: "exchange",
         change: |p| {
-            opened(p, "d/left").truncate(5).unwrap();
+            opened(p, "d/left").set_len(5).unwrap();
             root(p).rename(b"d/left", b"d/right", Rename::Exchange).unwrap();
         },
         shows: |p| content(p, "d/right").len() == 5,
     },
     Case {
         name: "write",
-        change: |p| opened(p, "d/written").write_at(100, b"here").unwrap(),
+        change: |p| opened(p, "d/written").write_all_at(b"here", 100).unwrap(),
         shows: |p| content(p, "d/written")[100..104] == *b"here",
     },
     Case {
@@ -179,7 +179,7 @@ const CASES: [Case; 20] = [
     },
     Case {
         name: "truncate",
-        change: |p| opened(p, "d/cut").truncate(10).unwrap(),
+        change: |p| opened(p, "d/cut").set_len(10).unwrap(),
         shows: |p| content(p, "d/cut").len() == 10,
     },
     Case {
@@ -291,7 +291,7 @@ fn a_strict_file_in_another_directory() {
     assert_eq!(home.after_power_cut(|p| told(p, "d/written", SET)).as_deref(), Some("strict"));
     opened(&pool, "d/appended").append(b"later").unwrap();
     assert_eq!(home.after_power_cut(|p| content(p, "d/appended").len()), 9000);
-    opened(&pool, "d/written").write_at(0, b"now").unwrap();
+    opened(&pool, "d/written").write_all_at(b"now", 0).unwrap();
     // A commit is of an instant: what was done before is in it.
     assert_eq!(
         home.after_power_cut(|p| (content(p, "d/written")[..3].to_vec(), content(p, "d/appended").len())),
@@ -305,7 +305,7 @@ fn a_strict_file_in_another_directory() {
     // The last thing that it is strict about is that it is not any more.
     pool.removexattr(ino(&pool, "d/moved"), SET, &Caller::root()).unwrap();
     assert_eq!(home.after_power_cut(|p| told(p, "d/moved", SET)), None);
-    opened(&pool, "d/moved").truncate(1).unwrap();
+    opened(&pool, "d/moved").set_len(1).unwrap();
     assert_eq!(home.after_power_cut(|p| content(p, "d/moved").len()), 9000);
 }
 
@@ -389,7 +389,7 @@ fn what_makes_no_sense_is_refused() {
 fn a_mount_changes_its_terms_while_it_is_used() {
     let home = Home::new(MediumKind::Logged);
     let info = MountInfo { uring: false, mountpoint: "/somewhere".into() };
-    let server = Pool::open(&home.pool(), &OpenOptions { mount: Some(info), ..OpenOptions::default() }).unwrap();
+    let server = Pool::open(home.pool(), &OpenOptions { mount: Some(info), ..OpenOptions::default() }).unwrap();
     let asker = home.open(Durability::Fsync);
     let session = || asker.status().unwrap().sessions.into_iter().find(|s| s.mountpoint.is_some()).unwrap();
     assert_eq!((session().durability, session().commit), (Some("fsync"), Some(86_400.0)));
@@ -439,7 +439,7 @@ fn a_pool_has_one_mount_at_a_time() {
     let home = Home::new(MediumKind::Logged);
     let mount = |dir: &str| {
         let info = MountInfo { uring: false, mountpoint: dir.into() };
-        Pool::open(&home.pool(), &OpenOptions { mount: Some(info), ..OpenOptions::default() })
+        Pool::open(home.pool(), &OpenOptions { mount: Some(info), ..OpenOptions::default() })
     };
     let first = mount("/first").unwrap();
     let beside = home.open(Durability::Fsync);
@@ -467,7 +467,7 @@ fn terms_that_have_no_effect_are_not_told() {
     let mirrored = FormatOptions { backing: Some(mirror.path().join("m")), mirror: true, ..alone.clone() };
     for (how, interval) in [(alone, None), (mirrored, Some(1.0))] {
         let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
-        Pool::format(&home.pool(), &how).unwrap();
+        Pool::format(home.pool(), &how).unwrap();
         let pool = home.open(Durability::Fsync);
         pool.change(&Terms { durability: Some(Durability::Fsync), commit_interval: "1".parse().ok(), settings: false });
         let session = pool.status().unwrap().sessions.remove(0);
@@ -481,7 +481,7 @@ fn the_commit_interval_bounds_what_is_lost() {
     let home = Home::new(MediumKind::Logged);
     let soon = CommitInterval::try_from(0.05).unwrap();
     let how = OpenOptions { commit_interval: Some(soon), ..OpenOptions::default() };
-    let pool = Pool::open(&home.pool(), &how).unwrap();
+    let pool = Pool::open(home.pool(), &how).unwrap();
     let committed = || pool.status().unwrap().backing.unwrap().as_of;
     let before = committed();
     root(&pool).create(b"f", 0o600).unwrap();
@@ -496,7 +496,7 @@ fn the_commit_interval_bounds_what_is_lost() {
     }
     let text = std::fs::read_to_string(home.pool().join("pool.toml")).unwrap();
     std::fs::write(home.pool().join("pool.toml"), text.replace("86400.0", "-3.0")).unwrap();
-    let e = Pool::open(&home.pool(), &OpenOptions::default()).err().unwrap().to_string();
+    let e = Pool::open(home.pool(), &OpenOptions::default()).err().unwrap().to_string();
     assert!(e.contains("pool.toml") && e.contains("0.01 to 86400"), "{e}");
 }
 
@@ -516,7 +516,7 @@ fn a_clock_that_was_set_back_delays_no_commit() {
 
     let soon = CommitInterval::try_from(0.05).unwrap();
     let how = OpenOptions { commit_interval: Some(soon), ..OpenOptions::default() };
-    let pool = Pool::open(&home.pool(), &how).unwrap();
+    let pool = Pool::open(home.pool(), &how).unwrap();
     root(&pool).create(b"f", 0o600).unwrap();
     let start = std::time::Instant::now();
     while pool.status().unwrap().backing.unwrap().pending > 0 {

@@ -28,7 +28,7 @@ fn names_and_content_survive_reopening() {
         v.mkdir(b"a", 0o755).unwrap();
         for i in 0..2000 {
             let f = v.create(format!("a/file{i}").as_bytes(), 0o644).unwrap();
-            f.write_at(0, format!("content {i}").as_bytes()).unwrap();
+            f.write_all_at(format!("content {i}").as_bytes(), 0).unwrap();
         }
         v.symlink(b"a/file7", b"link").unwrap();
         v.link(b"a/file8", b"hard").unwrap();
@@ -42,16 +42,16 @@ fn names_and_content_survive_reopening() {
     let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
     let v = View::new(&pool, Caller::root());
     let read = |path: &[u8]| {
-        let f = v.open(path, Open { read: true, ..Open::default() }).unwrap();
+        let f = v.open(path, Open::new().read(true)).unwrap();
         let mut buf = [0; 100];
-        let n = f.read_at(0, &mut buf).unwrap();
+        let n = f.read_at(&mut buf, 0).unwrap();
         String::from_utf8(buf[..n].to_vec()).unwrap()
     };
     assert_eq!(read(b"link"), "content 7");
     assert_eq!(read(b"/hard"), "content 8");
     assert_eq!(read(b"nine"), "content 9");
     assert_eq!(v.stat(b"hard").unwrap().nlink, 2);
-    assert_eq!(v.read_dir(b"a").unwrap().len(), 2000 - 667);
+    assert_eq!(v.read_dir(b"a").unwrap().count(), 2000 - 667);
     clean(&pool);
 }
 
@@ -59,13 +59,13 @@ fn names_and_content_survive_reopening() {
 fn big_and_sparse_files() {
     let (_dir, pool) = pool(64 << 20);
     let v = View::new(&pool, Caller::root());
-    let f = v.open(b"big", Open { read: true, write: true, create: true, mode: 0o600, ..Open::default() }).unwrap();
+    let f = v.open(b"big", Open::new().read(true).write(true).create(true).mode(0o600)).unwrap();
     let data: Vec<u8> = (0..5_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
-    f.write_at(0, &data).unwrap();
+    f.write_all_at(&data, 0).unwrap();
     let mut back = vec![0; data.len()];
-    assert_eq!(f.read_at(0, &mut back).unwrap(), data.len());
+    assert_eq!(f.read_at(&mut back, 0).unwrap(), data.len());
     assert_eq!(back, data);
-    f.write_at(1 << 40, b"far").unwrap();
+    f.write_all_at(b"far", 1 << 40).unwrap();
     assert_eq!(f.attr().unwrap().size, (1 << 40) + 3);
     clean(&pool);
     drop(f);
@@ -78,7 +78,7 @@ fn an_unlinked_file_lives_while_open() {
     let (_dir, pool) = pool(16 << 20);
     let v = View::new(&pool, Caller::root());
     let f = v.create(b"x", 0o600).unwrap();
-    f.write_at(0, b"abc").unwrap();
+    f.write_all_at(b"abc", 0).unwrap();
     v.unlink(b"x").unwrap();
     assert_eq!(f.attr().unwrap().nlink, 0);
     assert_eq!(f.append(b"d").unwrap(), 3);
@@ -94,7 +94,7 @@ fn a_full_pool_loses_nothing_and_deletes() {
     let v = View::new(&pool, Caller::root());
     let mut made = 0;
     let error = loop {
-        match v.create(format!("f{made}").as_bytes(), 0o600).and_then(|f| f.write_at(0, &[7; 3000])) {
+        match v.create(format!("f{made}").as_bytes(), 0o600).and_then(|f| f.write_all_at(&[7; 3000], 0)) {
             Ok(()) => made += 1,
             Err(e) => break e,
         }
@@ -106,7 +106,7 @@ fn a_full_pool_loses_nothing_and_deletes() {
     }
     let _ = v.unlink(format!("f{made}").as_bytes());
     clean(&pool);
-    assert_eq!(v.read_dir(b"").unwrap().len(), 0);
+    assert_eq!(v.read_dir(b"").unwrap().count(), 0);
     let report = pool.fsck(true, &mut |_, _| {}).unwrap();
     assert_eq!(report.leaked_objects, 0);
 }
@@ -134,7 +134,7 @@ fn threads_in_one_directory() {
         }
     });
     clean(&pool);
-    assert_eq!(View::new(&pool, Caller::root()).read_dir(b"/").unwrap().len(), 4 * 1500);
+    assert_eq!(View::new(&pool, Caller::root()).read_dir(b"/").unwrap().count(), 4 * 1500);
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Homes {
         let disk = NewDisk { path: "disk".into(), size: Some(disk) };
         let backing = (backing && medium != MediumKind::Logged).then(|| ".".into());
         let how = FormatOptions { medium, backing, regions: vec![disk.into()], ..FormatOptions::sized(24 * MIB) };
-        Pool::format(&self.path("pool"), &how).unwrap();
+        Pool::format(self.path("pool"), &how).unwrap();
         open(&self.path("pool"))
     }
 
@@ -68,18 +68,18 @@ fn write_records(pool: &Pool, stop: &AtomicBool) -> u64 {
         if stop.load(Ordering::Relaxed) {
             return n;
         }
-        files[(n % FILES) as usize].write_at(n / FILES % RECORDS * RECORD, &record(n)).unwrap();
+        files[(n % FILES) as usize].write_all_at(&record(n), n / FILES % RECORDS * RECORD).unwrap();
         // Also what is small and lies in memory alone.
-        view.create(format!("name{}", n % 50).as_bytes(), 0o600).unwrap().write_at(0, &n.to_le_bytes()).unwrap();
+        view.create(format!("name{}", n % 50).as_bytes(), 0o600).unwrap().write_all_at(&n.to_le_bytes(), 0).unwrap();
     }
     unreachable!("somebody stops it")
 }
 
 fn read(pool: &Pool, name: &str) -> Vec<u8> {
     let view = View::new(pool, Caller::root());
-    let file = view.open(name.as_bytes(), Open { read: true, ..Open::default() }).unwrap();
+    let file = view.open(name.as_bytes(), Open::new().read(true)).unwrap();
     let mut bytes = vec![0; view.stat(name.as_bytes()).unwrap().size as usize];
-    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
     bytes
 }
 
@@ -103,9 +103,9 @@ fn records_in(pool: &Pool) -> u64 {
 
 fn fill(pool: &Pool) {
     let view = View::new(pool, Caller::root());
-    view.create(b"large", 0o600).unwrap().write_at(0, &large()).unwrap();
+    view.create(b"large", 0o600).unwrap().write_all_at(&large(), 0).unwrap();
     for n in 0..300u64 {
-        view.create(format!("small{n}").as_bytes(), 0o640).unwrap().write_at(0, &record(n)[..500]).unwrap();
+        view.create(format!("small{n}").as_bytes(), 0o640).unwrap().write_all_at(&record(n)[..500], 0).unwrap();
     }
     pool.sync().unwrap();
 }
@@ -149,7 +149,7 @@ fn saved_at_work(medium: MediumKind, backing: bool) {
     assert!(records > FILES * RECORDS - FILES && records <= saved.1, "{records} of {}", saved.1);
     is_whole(&pool);
     // It works on, and is saved again.
-    View::new(&pool, Caller::root()).create(b"more", 0o600).unwrap().write_at(0, &large()).unwrap();
+    View::new(&pool, Caller::root()).create(b"more", 0o600).unwrap().write_all_at(&large(), 0).unwrap();
     pool.sync().unwrap();
     pool.save(&homes.path("image"), &mut |_, _| {}).unwrap();
     drop(pool);
@@ -243,7 +243,7 @@ fn over_its_own_pool_an_image_brings_back_what_the_disk_lacks() {
     let view = View::new(&pool, Caller::root());
     view.unlink(b"large").unwrap();
     for n in 0..10u64 {
-        view.create(b"other", 0o600).unwrap().write_at(0, &rng::Rng::new(n).bytes(30 * MIB as usize)).unwrap();
+        view.create(b"other", 0o600).unwrap().write_all_at(&rng::Rng::new(n).bytes(30 * MIB as usize), 0).unwrap();
         pool.sync().unwrap();
     }
     drop(pool);

@@ -51,20 +51,20 @@ fn close(lab: &Lab, pool: Pool) {
 }
 
 fn content(view: &View, name: &str) -> Vec<u8> {
-    let file = view.open(name.as_bytes(), Open { read: true, ..Open::default() }).expect("open");
+    let file = view.open(name.as_bytes(), Open::new().read(true)).expect("open");
     let mut bytes = vec![0; file.attr().expect("stat").size as usize];
-    file.read_at(0, &mut bytes).expect("read");
+    file.read_at(&mut bytes, 0).expect("read");
     bytes
 }
 
 fn append(view: &View, name: &str, bytes: &[u8]) {
-    let how = Open { append: true, write: true, create: true, mode: 0o644, ..Open::default() };
+    let how = Open::new().append(true).write(true).create(true).mode(0o644);
     view.open(name.as_bytes(), how).and_then(|file| file.append(bytes)).expect("append");
 }
 
 fn replace(view: &View, name: &str, bytes: &[u8]) {
-    let how = Open { write: true, create: true, truncate: true, mode: 0o644, ..Open::default() };
-    view.open(name.as_bytes(), how).and_then(|file| file.write_at(0, bytes)).expect("write");
+    let how = Open::new().write(true).create(true).truncate(true).mode(0o644);
+    view.open(name.as_bytes(), how).and_then(|file| file.write_all_at(bytes, 0)).expect("write");
 }
 
 /// Also of one that was written a moment ago.
@@ -90,7 +90,7 @@ fn just_made() -> Outcome {
         let path = lab.mnt().join(&name);
         std::thread::scope(|scope| {
             let other = scope.spawn(|| loop {
-                match root(&pool).open(name.as_bytes(), Open { append: true, write: true, ..Open::default() }) {
+                match root(&pool).open(name.as_bytes(), Open::new().append(true).write(true)) {
                     Ok(file) => break file.append(&[7; 100]).expect("append"),
                     Err(_) => std::hint::spin_loop(),
                 }
@@ -113,8 +113,8 @@ fn changes_are_seen_at_once() -> Outcome {
         assert!(!here.exists(), "round {round}: a name that is not there");
         replace(&view, "f", &round.to_le_bytes());
         assert_eq!(std::fs::read(&here).expect("read"), round.to_le_bytes(), "round {round}: new content");
-        view.open(b"f", Open { write: true, ..Open::default() })
-            .and_then(|file| file.write_at(4, b"changed beyond"))
+        view.open(b"f", Open::new().write(true))
+            .and_then(|file| file.write_all_at(b"changed beyond", 4))
             .expect("write");
         assert_eq!(here.metadata().expect("stat").len(), 18, "round {round}: new size");
         assert_eq!(std::fs::read(&here).expect("read")[4..], *b"changed beyond", "round {round}: changed content");
@@ -216,14 +216,14 @@ fn speed() -> Outcome {
     let view = root(&pool);
     let median = |name: &str| {
         let file = view.create(name.as_bytes(), 0o644).expect("create");
-        file.write_at(0, &[1; 4096]).expect("write");
+        file.write_all_at(&[1; 4096], 0).expect("write");
         if name == "cached" {
             std::fs::read(lab.mnt().join(name)).expect("read");
         }
         let mut times: Vec<_> = (0..201)
             .map(|_| {
                 let start = std::time::Instant::now();
-                file.write_at(0, &[2; 64]).expect("write");
+                file.write_all_at(&[2; 64], 0).expect("write");
                 start.elapsed()
             })
             .collect();

@@ -328,7 +328,7 @@ fn beside() -> Outcome {
     for n in 0..12 {
         let content = rng::Rng::new(100 + n).bytes(3 << 20);
         let pool = lab.open();
-        let how = conquest_fs::path::Open { read: true, write: true, create: true, mode: 0o644, ..Default::default() };
+        let how = conquest_fs::path::Open::new().read(true).write(true).create(true).mode(0o644);
         let view = conquest_fs::path::View::new(&pool, conquest_fs::Caller::root());
         let ino = view.open(format!("beside.{n}").as_bytes(), how).and_then(|file| file.attr()).expect("made").ino;
         pool.write(ino, 0, &content, conquest_fs::node::WriteFlags::default()).expect("written");

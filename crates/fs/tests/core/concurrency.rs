@@ -44,7 +44,7 @@ impl Drop for Player {
 fn part() -> Option<(u64, Pool)> {
     let part = std::env::var(PART).ok()?.parse().unwrap();
     let dir = std::env::var_os(POOL).unwrap();
-    Some((part, Pool::open(dir.as_ref(), &OpenOptions::default()).unwrap()))
+    Some((part, Pool::open(dir, &OpenOptions::default()).unwrap()))
 }
 
 /// Creates, replaces, renames, reads and removes files of its own beside others'; each holds its name.
@@ -76,8 +76,7 @@ fn own_files(v: &View, me: u64, until: &dyn Fn() -> bool) {
             }
             4 => {
                 // Fails: what was reserved for it is given back.
-                let made =
-                    v.open(name.as_bytes(), Open { write: true, create: true, exclusive: true, ..Open::default() });
+                let made = v.open(name.as_bytes(), Open::new().write(true).create(true).create_new(true));
                 assert_eq!(made.is_err(), there.contains_key(&name));
                 if made.is_ok() {
                     there.insert(name, 0);
@@ -116,12 +115,12 @@ fn a_sweep_leaves_reservations_to_who_made_them() {
         for me in 0..3 {
             s.spawn(move || {
                 let name = format!("mine{me}");
-                let exclusive = Open { write: true, create: true, exclusive: true, ..Open::default() };
+                let exclusive = Open::new().write(true).create(true).create_new(true);
                 while Instant::now() < end {
                     // The number is reserved and given back, and reserved again at once.
                     assert!(v.open(b"there", exclusive).is_err());
                     let mine = v.open(name.as_bytes(), exclusive).unwrap();
-                    mine.write_at(0, name.as_bytes()).unwrap();
+                    mine.write_all_at(name.as_bytes(), 0).unwrap();
                     assert_eq!(get(&v, &name).unwrap(), name.as_bytes());
                     v.unlink(name.as_bytes()).unwrap();
                     assert_eq!(mine.attr().unwrap().nlink, 0);
@@ -191,7 +190,7 @@ fn a_crowded_directory_comes_to_no_standstill() {
                 while Instant::now() < end {
                     let name = format!("{}", rng.below(4));
                     let _ = v.stat(name.as_bytes());
-                    let _ = v.open(name.as_bytes(), Open { read: true, ..Open::default() });
+                    let _ = v.open(name.as_bytes(), Open::new().read(true));
                     let _ = pool.lookup(conquest_fs::ROOT, b"..", &conquest_fs::Caller::root()).unwrap();
                 }
             });
@@ -211,7 +210,7 @@ fn processes_share_directories_and_die_in_them() {
         let v = root(&pool);
         let name = format!("w0/{me}-open");
         let file = v.create(name.as_bytes(), 0o644).unwrap();
-        file.write_at(0, &vec![8; 100_000]).unwrap();
+        file.write_all_at(&vec![8; 100_000], 0).unwrap();
         v.unlink(name.as_bytes()).unwrap();
         own_files(&v, me, &|| true);
         return;
@@ -255,7 +254,7 @@ fn the_role_of_maintenance_passes_on() {
     if let Some((_, pool)) = part() {
         let v = root(&pool);
         let file = v.create(b"w0/ready", 0o644).unwrap();
-        file.write_at(0, &[1; 50_000]).unwrap();
+        file.write_all_at(&[1; 50_000], 0).unwrap();
         let open = v.create(b"w0/open", 0o644).unwrap();
         v.unlink(b"w0/open").unwrap();
         std::thread::sleep(Duration::from_secs(60));
@@ -297,7 +296,7 @@ fn who_dies_with_nothing_in_hand_leaves_nothing_to_sweep() {
     if let Some((_, pool)) = part() {
         let v = root(&pool);
         (0..200).for_each(|n| put(&v, &format!("f{n}"), &[1; 3000]).unwrap());
-        let _open = v.open(b"f1", Open { read: true, ..Open::default() }).unwrap();
+        let _open = v.open(b"f1", Open::new().read(true)).unwrap();
         v.unlink(b"f2").unwrap();
         put(&v, "ready", b"").unwrap();
         std::thread::sleep(Duration::from_secs(60));
@@ -356,7 +355,7 @@ fn no_death_leaves_what_nobody_sweeps() {
         let big = vec![7; 24 << 20];
         loop {
             put(&v, "large", &big).unwrap();
-            let open = v.open(b"large", Open { read: true, ..Open::default() }).unwrap();
+            let open = v.open(b"large", Open::new().read(true)).unwrap();
             match me % 2 {
                 0 => v.unlink(b"large").unwrap(),
                 _ => _ = v.setattr(b"large", &conquest_fs::SetAttr { size: Some(5), ..Default::default() }).unwrap(),
@@ -386,11 +385,11 @@ fn no_death_leaves_what_nobody_sweeps() {
         }
         pool.sweep().unwrap();
         assert_tidy(&pool);
-        let made: Vec<_> = root(&pool).read_dir(b"").unwrap();
+        let made: Vec<_> = root(&pool).read_dir(b"").unwrap().map(Result::unwrap).collect();
         drop(pool);
         let pool = open(&dir);
-        for (name, _) in made {
-            root(&pool).unlink(&name).unwrap();
+        for entry in made {
+            root(&pool).unlink(&entry.name).unwrap();
         }
     }
     assert!(due > 0, "{due} due, {tidy} tidy");

@@ -30,7 +30,7 @@ fn sample() -> tempfile::TempDir {
     }
     let big = v.create(b"big", 0o644).unwrap();
     for page in [0u64, 1, 5, 40, 700, 100_000] {
-        big.write_at(page * 4096, &[page as u8; 4096]).unwrap();
+        big.write_all_at(&[page as u8; 4096], page * 4096).unwrap();
     }
     drop(big);
     dir
@@ -61,10 +61,10 @@ fn read_all(pool: &Pool) {
         let _ = pool.getxattr(attr.ino, b"user.some");
         let _ = v.readlink(path.as_bytes());
         if kind == Kind::Regular {
-            let Ok(file) = v.open(path.as_bytes(), Open { read: true, ..Open::default() }) else { continue };
+            let Ok(file) = v.open(path.as_bytes(), Open::new().read(true)) else { continue };
             let mut buf = [0; 5000];
             for at in [0, attr.size / 2, attr.size.saturating_sub(3000)] {
-                let _ = file.read_at(at, &mut buf);
+                let _ = file.read_at(&mut buf, at);
             }
             let _ = pool.seek(attr.ino, 0, conquest_fs::node::Seek::Hole);
         }
@@ -86,11 +86,8 @@ fn work(pool: &Pool, rng: &mut Rng) {
                 conquest_fs::node::Rename::Replace,
             ),
             3 => v.mkdir(format!("d{d}/new{}", rng.below(9)).as_bytes(), 0o755).map(|_| ()),
-            4 => v
-                .open(file.as_bytes(), Open { append: true, ..Open::default() })
-                .and_then(|f| f.append(&[2; 900]))
-                .map(|_| ()),
-            5 => v.open(b"big", Open { write: true, ..Open::default() }).and_then(|f| f.truncate(rng.below(1 << 30))),
+            4 => v.open(file.as_bytes(), Open::new().append(true)).and_then(|f| f.append(&[2; 900])).map(|_| ()),
+            5 => v.open(b"big", Open::new().write(true)).and_then(|f| f.set_len(rng.below(1 << 30))),
             _ => v
                 .lstat(file.as_bytes())
                 .and_then(|a| pool.setxattr(a.ino, b"user.more", &[3; 50], SetXattr::Any, &Caller::root())),
@@ -223,7 +220,7 @@ fn a_repair_that_finds_no_memory_leaves_a_directory_as_it_was() {
     assert!(report.repaired.iter().any(|r| r.contains("could not be repaired")), "{report:?}");
     (0..400).for_each(|n| assert!(v.stat(name(n).as_bytes()).is_ok(), "{} is lost", name(n)));
 
-    filling.truncate(0).unwrap();
+    filling.set_len(0).unwrap();
     let report = pool.fsck(true, &mut |_, _| {}).unwrap();
     assert!(report.repaired.iter().any(|r| r.contains("400 entries")), "{report:?}");
     assert_tidy(&pool);

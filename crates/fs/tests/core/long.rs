@@ -33,17 +33,17 @@ fn long_work_ends_its_operation_piece_by_piece() {
     };
     let (keep, extend) = (Fallocate::ZeroRange { keep_size: true }, Fallocate::Allocate { keep_size: false });
     whole("allocate", MIB / 2, operations(&pool, || allocate(extend, 0, LEN)));
-    whole("write", MIB, operations(&pool, || file.write_at(0, &bytes).unwrap()));
+    whole("write", MIB, operations(&pool, || file.write_all_at(&bytes, 0).unwrap()));
     whole("punch", 2 * MIB, operations(&pool, || allocate(Fallocate::PunchHole, 100, LEN - 200)));
-    file.write_at(0, &bytes).unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
     whole("zero", MIB / 2, operations(&pool, || allocate(keep, 100, LEN)));
-    file.write_at(0, &bytes).unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
     whole("insert", 2 * MIB, operations(&pool, || allocate(Fallocate::InsertRange, 4096, 8192)));
     whole("collapse", 2 * MIB, operations(&pool, || allocate(Fallocate::CollapseRange, 4096, 8192)));
     assert_eq!(file.attr().unwrap().size, LEN);
-    whole("truncate", 2 * MIB, operations(&pool, || file.truncate(1000).unwrap()));
+    whole("truncate", 2 * MIB, operations(&pool, || file.set_len(1000).unwrap()));
     assert_eq!(file.attr().unwrap().blocks, 8);
-    file.write_at(0, &bytes).unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
     v.unlink(b"f").unwrap();
     whole("close", 2 * MIB, operations(&pool, || drop(file)));
     put(&v, "f", &bytes).unwrap();
@@ -64,7 +64,7 @@ fn long_appends_do_not_mix() {
         for n in 1..=4u8 {
             let pool = &pool;
             scope.spawn(move || {
-                let file = root(pool).open(b"f", Open { write: true, ..Open::default() }).unwrap();
+                let file = root(pool).open(b"f", Open::new().write(true)).unwrap();
                 // A short one, which waits for long ones of others.
                 for len in [EACH, 1000, EACH] {
                     file.append(&vec![n; len]).unwrap();
@@ -88,25 +88,25 @@ fn long_appends_do_not_mix() {
 #[test]
 fn nobody_sees_a_part_of_a_truncation() {
     let (_dir, pool) = pool(64 * MIB);
-    let how = Open { read: true, write: true, create: true, mode: 0o600, ..Open::default() };
+    let how = Open::new().read(true).write(true).create(true).mode(0o600);
     let file = root(&pool).open(b"f", how).unwrap();
     for round in 0..10 {
-        file.write_at(0, &vec![1; LEN as usize]).unwrap();
+        file.write_all_at(&vec![1; LEN as usize], 0).unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                file.truncate(0).unwrap();
+                file.set_len(0).unwrap();
                 done.store(true, Ordering::SeqCst);
             });
             let writer = scope.spawn(|| {
                 while file.attr().unwrap().size == LEN {
                     std::hint::spin_loop();
                 }
-                file.write_at(LEN - 1, b"x").unwrap();
+                file.write_all_at(b"x", LEN - 1).unwrap();
             });
             let mut buf = vec![9; LEN as usize];
             while !done.load(Ordering::SeqCst) {
-                let n = file.read_at(0, &mut buf).unwrap();
+                let n = file.read_at(&mut buf, 0).unwrap();
                 let cut = buf[..n].iter().position(|b| *b != 1).unwrap_or(n);
                 assert!(n == 0 || cut == n || cut == 0, "{cut} of {n} bytes are old");
                 assert!(cut > 0 || buf[..n.saturating_sub(1)].iter().all(|b| *b == 0));

@@ -7,6 +7,7 @@
 //! | `references` | inodes without name, numbers used again, memory that comes back |
 //! | `concurrency` | threads and processes in the same places; sweeps beside them; kill -9 |
 //! | `full` | no space at any point |
+//! | `like_std` | files and directories as `std` has them |
 //! | `long` | long work, and others in between |
 //! | `damage` | flipped bytes anywhere |
 //! | `packed` | inodes packed and unpacked while others work on them |
@@ -19,6 +20,7 @@
 mod concurrency;
 mod damage;
 mod full;
+mod like_std;
 mod long;
 mod namespace;
 mod packed;

@@ -192,7 +192,7 @@ fn a_walk_does_not_go_on_in_a_directory_that_got_the_number() {
                 let _ = v.unlink(b"d/f");
             }
             v.mkdir(b"e", 0o755).unwrap();
-            assert_eq!(v.read_dir(b"e").unwrap(), []);
+            assert!(v.read_dir(b"e").unwrap().next().is_none());
             v.rmdir(b"e").expect("nobody creates anything in e");
         }
     });

@@ -125,9 +125,9 @@ fn all_changes_unpack_what_they_change() {
         |v| v.rename(b"d2/file1", b"d2/white", Rename::Whiteout { replace: false }),
         |v| write(v, "d0/file9", 5, b"in the midst"),
         |v| write(v, "d0/file10", 100_000, b"far behind"),
-        |v| v.open(b"d0/file11", Open { write: true, ..Open::default() })?.append(b"at the end").map(drop),
-        |v| v.open(b"d0/file12", Open { write: true, ..Open::default() })?.truncate(7),
-        |v| v.open(b"large", Open { write: true, ..Open::default() })?.truncate(1 << 20),
+        |v| v.open(b"d0/file11", Open::new().write(true))?.append(b"at the end").map(drop),
+        |v| v.open(b"d0/file12", Open::new().write(true))?.set_len(7),
+        |v| v.open(b"large", Open::new().write(true))?.set_len(1 << 20),
         |v| write(v, "large", 1000, &vec![9; 5 << 20]),
         |v| v.setattr(b"d0/file13", &SetAttr { mode: Some(0o4711), ..SetAttr::default() }).map(drop),
         |v| v.setattr(b"d0", &SetAttr { uid: Some(77), ..SetAttr::default() }).map(drop),
@@ -169,7 +169,7 @@ fn v_ino(pool: &Pool, path: &str) -> u64 {
 }
 
 fn write(v: &View, path: &str, at: u64, data: &[u8]) -> conquest_fs::Result<()> {
-    v.open(path.as_bytes(), Open { write: true, ..Open::default() })?.write_at(at, data)
+    v.open(path.as_bytes(), Open::new().write(true))?.write_all_at(data, at)
 }
 
 /// Without what two pools differ in: numbers that packing keeps from being used again, and the clock.
@@ -276,7 +276,7 @@ fn a_full_pool_of_packed_inodes_can_be_emptied() {
         let mut n = 0;
         while v
             .create(format!("d0/fill{size}-{n}").as_bytes(), 0o644)
-            .is_ok_and(|f| f.write_at(0, &rng.bytes(size)).is_ok())
+            .is_ok_and(|f| f.write_all_at(&rng.bytes(size), 0).is_ok())
         {
             n += 1;
             if n % 64 == 0 {
@@ -308,7 +308,7 @@ fn one_of_each_packed_block_can_be_removed_from_a_full_pool() {
         let mut n = 0;
         while v
             .create(format!("d0/fill{size}-{n}").as_bytes(), 0o644)
-            .is_ok_and(|f| f.write_at(0, &rng.bytes(size)).is_ok())
+            .is_ok_and(|f| f.write_all_at(&rng.bytes(size), 0).is_ok())
         {
             n += 1;
         }

@@ -10,8 +10,7 @@ fn user(uid: u32) -> Caller<'static> {
     Caller { uid, gid: uid, groups: &[], umask: 0o022, checked: false, owns: &[] }
 }
 
-const READ: Open =
-    Open { read: true, write: false, append: false, create: false, exclusive: false, truncate: false, mode: 0 };
+const READ: Open = Open::new().read(true);
 
 /// `mkdir -p` and opening for writing what exists both failed in directories that one may not write to.
 #[test]
@@ -25,7 +24,7 @@ fn who_may_search_learns_that_a_name_exists() {
     assert_errno(u.mkdir(b"home/u", 0o755), Errno::EXIST);
     assert_errno(u.mkdir(b"home/v", 0o755), Errno::ACCESS);
     assert_errno(u.link(b"home/log", b"home/u"), Errno::EXIST);
-    u.create(b"home/log", 0o644).unwrap().write_at(0, b"x").unwrap();
+    u.create(b"home/log", 0o644).unwrap().write_all_at(b"x", 0).unwrap();
     assert_errno(u.create(b"home/new", 0o644), Errno::ACCESS);
     assert_errno(u.create(b"home/u", 0o644), Errno::ISDIR);
 }
@@ -94,12 +93,12 @@ fn set_id_bits_go_where_they_must() {
     let chmod = |path: &str, mode| v.setattr(path.as_bytes(), &SetAttr { mode: Some(mode), ..Default::default() });
     v.create(b"f", 0o666).unwrap();
     chmod("f", 0o6777).unwrap();
-    v.open(b"f", Open { write: true, ..Open::default() }).unwrap().write_at(0, b"x").unwrap();
+    v.open(b"f", Open::new().write(true)).unwrap().write_all_at(b"x", 0).unwrap();
     assert_eq!(mode("f"), 0o6777, "the superuser's write leaves them");
-    a.open(b"f", Open { write: true, ..Open::default() }).unwrap().write_at(0, b"x").unwrap();
+    a.open(b"f", Open::new().write(true)).unwrap().write_all_at(b"x", 0).unwrap();
     assert_eq!(mode("f"), 0o777);
     chmod("f", 0o6777).unwrap();
-    a.open(b"f", Open { write: true, truncate: true, ..Open::default() }).unwrap();
+    a.open(b"f", Open::new().write(true).truncate(true)).unwrap();
     assert_eq!(mode("f"), 0o777, "truncating is writing");
     chmod("f", 0o6777).unwrap();
     v.setattr(b"f", &SetAttr { uid: Some(7), ..Default::default() }).unwrap();
@@ -144,7 +143,7 @@ fn opening_truncates_for_append_too() {
     let (_dir, pool) = pool(8 * MIB);
     let v = root(&pool);
     put(&v, "f", b"old").unwrap();
-    let file = v.open(b"f", Open { append: true, truncate: true, ..Open::default() }).unwrap();
+    let file = v.open(b"f", Open::new().append(true).truncate(true)).unwrap();
     file.append(b"new").unwrap();
     drop(file);
     assert_eq!(get(&v, "f").unwrap(), b"new");

@@ -108,10 +108,10 @@ fn an_open_file_stays_itself_while_its_number_goes_round() {
             }
         });
         while !writer.is_finished() {
-            let Ok(file) = v.open(b"f", Open { read: true, ..Open::default() }) else { continue };
+            let Ok(file) = v.open(b"f", Open::new().read(true)) else { continue };
             let generation = file.attr().expect("what is open exists").generation;
             let mut buf = [0; 16];
-            file.read_at(0, &mut buf).expect("and can be read");
+            file.read_at(&mut buf, 0).expect("and can be read");
             assert_eq!(file.attr().unwrap().generation, generation);
         }
     });

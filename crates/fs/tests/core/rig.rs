@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conquest::{Caller, FormatOptions, Kind, OpenOptions, Pool, Result};
-use conquest_fs::path::{Open, View};
+use conquest_fs::path::{DirEntry, Open, View};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -74,13 +74,13 @@ pub fn assert_errno<T>(got: Result<T>, want: rustix::io::Errno) {
 }
 
 pub fn put(view: &View, path: &str, content: &[u8]) -> Result<()> {
-    view.create(path.as_bytes(), 0o644)?.write_at(0, content)
+    view.create(path.as_bytes(), 0o644)?.write_all_at(content, 0)
 }
 
 pub fn get(view: &View, path: &str) -> Result<Vec<u8>> {
-    let file = view.open(path.as_bytes(), Open { read: true, ..Open::default() })?;
+    let file = view.open(path.as_bytes(), Open::new().read(true))?;
     let mut buf = vec![0; file.attr()?.size as usize];
-    let n = file.read_at(0, &mut buf)?;
+    let n = file.read_at(&mut buf, 0)?;
     buf.truncate(n);
     Ok(buf)
 }
@@ -88,7 +88,8 @@ pub fn get(view: &View, path: &str) -> Result<Vec<u8>> {
 /// Every path below `dir` and its kind; reads files to their end.
 pub fn walk(view: &View, dir: &str, depth: u32) -> Result<Vec<(String, Kind)>> {
     let mut all = Vec::new();
-    for (name, kind) in view.read_dir(dir.as_bytes())? {
+    for entry in view.read_dir(dir)? {
+        let DirEntry { name, kind, .. } = entry?;
         let path = format!("{dir}/{}", String::from_utf8_lossy(&name));
         if kind == Kind::Directory && depth > 0 {
             all.extend(walk(view, &path, depth - 1)?);
@@ -100,7 +101,8 @@ pub fn walk(view: &View, dir: &str, depth: u32) -> Result<Vec<(String, Kind)>> {
 
 /// Deletes everything below `dir`.
 pub fn delete_all(view: &View, dir: &str) {
-    for (name, kind) in view.read_dir(dir.as_bytes()).unwrap() {
+    let entries: Result<Vec<DirEntry>> = view.read_dir(dir).unwrap().collect();
+    for DirEntry { name, kind, .. } in entries.unwrap() {
         let path = [dir.as_bytes(), b"/", &name].concat();
         if kind == Kind::Directory {
             delete_all(view, std::str::from_utf8(&path).unwrap());

@@ -21,8 +21,8 @@ fn a_change_after_a_look_has_another_time() {
     let file = v.create(b"d/f", 0o644).unwrap();
     let ino = file.ino();
     let changes: [(&str, &dyn Fn(usize)); 9] = [
-        ("write", &|i| file.write_at(i as u64, b"x").unwrap()),
-        ("truncate", &|i| file.truncate(i as u64).unwrap()),
+        ("write", &|i| file.write_all_at(b"x", i as u64).unwrap()),
+        ("truncate", &|i| file.set_len(i as u64).unwrap()),
         ("chmod", &|i| _ = v.setattr(b"d/f", &SetAttr { mode: Some(i as u32), ..SetAttr::default() }).unwrap()),
         ("setxattr", &|_| pool.setxattr(ino, b"user.a", b"1", SetXattr::Any, &Caller::root()).unwrap()),
         ("fallocate", &|_| {
@@ -31,7 +31,7 @@ fn a_change_after_a_look_has_another_time() {
         ("link", &|_| _ = v.link(b"d/f", b"d/l").unwrap()),
         ("rename", &|_| v.rename(b"d/l", b"d/k", conquest_fs::node::Rename::Replace).unwrap()),
         ("unlink", &|_| v.unlink(b"d/k").unwrap()),
-        ("write by the other", &|i| other.open(b"d/f", WRITE).unwrap().write_at(i as u64, b"y").unwrap()),
+        ("write by the other", &|i| other.open(b"d/f", WRITE).unwrap().write_all_at(b"y", i as u64).unwrap()),
     ];
     for i in 0..30 {
         for (name, change) in changes {
@@ -46,15 +46,7 @@ fn a_change_after_a_look_has_another_time() {
     assert_tidy(&pool);
 }
 
-const WRITE: conquest_fs::path::Open = conquest_fs::path::Open {
-    read: false,
-    write: true,
-    append: false,
-    create: false,
-    exclusive: false,
-    truncate: false,
-    mode: 0,
-};
+const WRITE: conquest_fs::path::Open = conquest_fs::path::Open::new().write(true);
 
 /// What `make` goes by.
 #[test]

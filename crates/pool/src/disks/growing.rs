@@ -20,7 +20,7 @@ impl Home {
         let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
         let regions = vec![NewDisk { path: "../first".into(), size: Some(32 * MIB) }.into()];
         let how = FormatOptions { regions, ..FormatOptions::on(medium, 24 * MIB) };
-        Pool::format(&home.pool(), &how).expect("there is room");
+        Pool::format(home.pool(), &how).expect("there is room");
         home
     }
 
@@ -29,7 +29,7 @@ impl Home {
     }
 
     fn open(&self) -> Pool {
-        Pool::open(&self.pool(), &OpenOptions::default()).expect("it is opened")
+        Pool::open(self.pool(), &OpenOptions::default()).expect("it is opened")
     }
 
     fn add(&self, name: &str, size: u64) -> Result<(), String> {
@@ -49,7 +49,7 @@ fn content(n: u64) -> Vec<u8> {
 }
 
 fn file(pool: &Pool) -> Ino {
-    let how = Open { read: true, write: true, create: true, mode: 0o644, ..Open::default() };
+    let how = Open::new().read(true).write(true).create(true).mode(0o644);
     View::new(pool, Caller::root()).open(b"file", how).and_then(|file| file.attr()).expect("there is room").ino
 }
 
@@ -245,7 +245,7 @@ fn a_removal_that_was_cut_short_is_completed() {
     drop(pool);
     // Without the thread of work on disks, which would complete it.
     let pool =
-        Pool::open(&home.pool(), &OpenOptions { without_disks: true, ..OpenOptions::default() }).expect("it is opened");
+        Pool::open(home.pool(), &OpenOptions { without_disks: true, ..OpenOptions::default() }).expect("it is opened");
     let (union, session) = (pool.union().expect("there are disks"), pool.session());
     union.log().set_leaving(session, &[0], Course::Leave).expect("it fits");
     assert!(union.move_leaving(&pool, &mut |_| true).expect("moved"));

@@ -38,7 +38,7 @@ impl Home {
         let disk = |name: &str| NewRegion::from(NewDisk { path: home.path(name), size: Some(40 * MIB) });
         let regions = vec![disk("a"), disk("b")];
         let how = FormatOptions { medium: MediumKind::Logged, regions, ..FormatOptions::sized(16 * MIB) };
-        Pool::format(&home.path("pool"), &how).expect("formatted");
+        Pool::format(home.path("pool"), &how).expect("formatted");
         home
     }
 
@@ -47,7 +47,7 @@ impl Home {
     }
 
     fn open(&self) -> Pool {
-        Pool::open(&self.path("pool"), &OpenOptions::default()).expect("a pool")
+        Pool::open(self.path("pool"), &OpenOptions::default()).expect("a pool")
     }
 }
 
@@ -64,7 +64,7 @@ fn write(pool: &Pool, name: &str, redundancy: &str, seed: u64) -> Ino {
     let file = View::new(pool, Caller::root()).create(name.as_bytes(), 0o600).expect("made");
     let (name, value) = (b"user.conquest.redundancy", redundancy.as_bytes());
     pool.setxattr(file.ino(), name, value, SetXattr::Any, &Caller::root()).expect("set");
-    file.write_at(0, &Rng::new(seed).bytes(LEN as usize)).expect("written");
+    file.write_all_at(&Rng::new(seed).bytes(LEN as usize), 0).expect("written");
     let union = pool.union().expect("a log");
     union.move_to_disk(pool, file.ino()).expect("there is room");
     evict(pool);
@@ -100,11 +100,9 @@ fn unreadable(pool: &Pool, files: &[(Ino, &str, u64)]) -> BTreeSet<(Ino, u64)> {
     let mut unreadable = BTreeSet::new();
     for (ino, name, seed) in files {
         let (expected, mut page) = (Rng::new(*seed).bytes(LEN as usize), [0; PAGE as usize]);
-        let file = View::new(pool, Caller::root())
-            .open(name.as_bytes(), Open { read: true, ..Open::default() })
-            .expect("opened");
+        let file = View::new(pool, Caller::root()).open(name.as_bytes(), Open::new().read(true)).expect("opened");
         for n in 0..LEN / PAGE {
-            match file.read_at(n * PAGE, &mut page) {
+            match file.read_at(&mut page, n * PAGE) {
                 Ok(_) => assert!(page == expected[(n * PAGE) as usize..][..PAGE as usize], "page {n} of {name}"),
                 Err(_) => _ = unreadable.insert((*ino, n)),
             }

@@ -27,14 +27,14 @@ impl Home {
         let disk = |(path, size): &(&str, Option<u64>)| NewDisk { path: path.into(), size: *size };
         let regions = disks.iter().map(disk).map(NewRegion::from).collect();
         let how = FormatOptions { regions, force, ..FormatOptions::on(MediumKind::Logged, 8 * MIB) };
-        Pool::format(&self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
+        Pool::format(self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
     }
 
     /// The same on regions.
     fn try_regions(&self, name: &str, regions: &[NewRegion]) -> Result<PathBuf, String> {
         let (medium, regions) = (MediumKind::Logged, regions.to_vec());
         let how = FormatOptions { regions, ..FormatOptions::on(medium, 8 * MIB) };
-        Pool::format(&self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
+        Pool::format(self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
     }
 
     fn format(&self, name: &str, disks: &[(&str, Option<u64>)]) -> PathBuf {
@@ -404,7 +404,7 @@ fn a_given_disk_may_be_larger_than_its_share() {
     let small = NewDisk { path: home.path("a"), size: Some(16 * MIB) };
     let regions = vec![NewRegion { layout: Layout::Mirror, disks: vec![given, small] }];
     let how = FormatOptions { regions, force: true, ..FormatOptions::on(MediumKind::Logged, 8 * MIB) };
-    Pool::format(&home.path("pool"), &how).expect("formatted");
+    Pool::format(home.path("pool"), &how).expect("formatted");
     assert_eq!(fs::metadata(home.path("given")).expect("there").len(), 40 * MIB);
     let file = fs::File::options().write(true).open(home.path("given")).expect("a file");
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 0).expect("damaged");
@@ -460,7 +460,7 @@ fn half_a_mirror_tells_all_that_is_on_it() {
     let dir = home.try_regions("pool", &[region(Layout::Mirror, &[("a", 16), ("b", 16)])]).expect("formatted");
     let (pool, content) = (open(&dir).expect("a pool"), vec![7; 2 * MIB as usize]);
     let file = View::new(&pool, Caller::root()).create(b"file", 0o600).expect("made");
-    file.write_at(0, &content).expect("written");
+    file.write_all_at(&content, 0).expect("written");
     pool.union().expect("a log").move_to_disk(&pool, file.ino()).expect("there is room");
     drop(file);
     drop(pool);
@@ -503,7 +503,7 @@ fn content_goes_to_the_region_that_can_lose_a_disk() {
     let pool = open(&dir).expect("without it");
     let written = |bytes: usize, name: &[u8]| {
         let file = View::new(&pool, Caller::root()).create(name, 0o600).expect("made");
-        file.write_at(0, &vec![7; bytes]).expect("written");
+        file.write_all_at(&vec![7; bytes], 0).expect("written");
         pool.union().expect("a log").move_to_disk(&pool, file.ino()).expect("there is room");
         pool.filled().expect("told").iter().map(|one| one.used / MIB).collect::<Vec<_>>()
     };
@@ -522,7 +522,7 @@ fn a_disk_is_put_back_or_replaced() {
     let write = |name: &[u8]| {
         let pool = open(&dir).expect("a pool");
         let view = View::new(&pool, Caller::root());
-        view.create(name, 0o600).and_then(|file| file.write_at(0, &content)).expect("written");
+        view.create(name, 0o600).and_then(|file| file.write_all_at(&content, 0)).expect("written");
     };
     write(b"file");
     let replace = |old: &str, new: Option<&str>| {
@@ -548,8 +548,8 @@ fn a_disk_is_put_back_or_replaced() {
     let view = View::new(&pool, Caller::root());
     for name in [&b"file"[..], b"later"] {
         let mut found = vec![0; content.len()];
-        let file = view.open(name, Open { read: true, ..Open::default() }).expect("there");
-        assert_eq!(file.read_at(0, &mut found).expect("read"), content.len());
+        let file = view.open(name, Open::new().read(true)).expect("there");
+        assert_eq!(file.read_at(&mut found, 0).expect("read"), content.len());
         assert!(found == content);
     }
 }

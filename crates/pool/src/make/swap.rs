@@ -210,7 +210,7 @@ mod tests {
         fn with(name: &str, how: &FormatOptions) -> Home {
             let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
             fs::File::create(given(&home.dir())).and_then(|file| file.set_len(20 << 20)).expect("a file");
-            Pool::format(&home.dir(), how).expect("formatted");
+            Pool::format(home.dir(), how).expect("formatted");
             View::new(&home.open(), Caller::root()).create(name.as_bytes(), 0o600).expect("made");
             home
         }
@@ -220,7 +220,7 @@ mod tests {
         }
 
         fn open(&self) -> Pool {
-            Pool::open(&self.dir(), &OpenOptions::default()).expect("a pool")
+            Pool::open(self.dir(), &OpenOptions::default()).expect("a pool")
         }
 
         fn has(&self, name: &str) -> bool {

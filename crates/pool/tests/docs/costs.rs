@@ -41,17 +41,17 @@ const NAMES: usize = 40;
 type Operation = (&'static str, fn(&View, usize));
 
 const OPERATIONS: &[Operation] = &[
-    ("create", |v, i| drop(v.create(&name("f", i), 0o644).unwrap())),
+    ("create", |v, i| drop(v.create(name("f", i), 0o644).unwrap())),
     ("write 1 KB to a new file", |v, i| write(v, i, 0)),
     ("overwrite 1 KB", |v, i| write(v, i, 0)),
     ("append 1 KB", |v, i| write(v, i, 1024)),
     ("setattr (chmod)", |v, i| {
-        v.setattr(&name("f", i), &SetAttr { mode: Some(0o600), ..Default::default() }).map(drop).unwrap()
+        v.setattr(name("f", i), &SetAttr { mode: Some(0o600), ..Default::default() }).map(drop).unwrap()
     }),
-    ("rename", |v, i| v.rename(&name("f", i), &name("g", i), Rename::Replace).unwrap()),
-    ("unlink", |v, i| v.unlink(&name("g", i)).unwrap()),
-    ("mkdir", |v, i| v.mkdir(&name("d", i), 0o755).map(drop).unwrap()),
-    ("rmdir", |v, i| v.rmdir(&name("d", i)).unwrap()),
+    ("rename", |v, i| v.rename(name("f", i), name("g", i), Rename::Replace).unwrap()),
+    ("unlink", |v, i| v.unlink(name("g", i)).unwrap()),
+    ("mkdir", |v, i| v.mkdir(name("d", i), 0o755).map(drop).unwrap()),
+    ("rmdir", |v, i| v.rmdir(name("d", i)).unwrap()),
 ];
 
 fn name(letter: &str, i: usize) -> Vec<u8> {
@@ -59,8 +59,8 @@ fn name(letter: &str, i: usize) -> Vec<u8> {
 }
 
 fn write(v: &View, i: usize, at: u64) {
-    let how = conquest_fs::path::Open { write: true, ..Default::default() };
-    v.open(&name("f", i), how).unwrap().write_at(at, &[7; 1024]).unwrap();
+    let how = conquest_fs::path::Open::new().write(true);
+    v.open(name("f", i), how).unwrap().write_all_at(&[7; 1024], at).unwrap();
 }
 
 fn median(mut all: Vec<u64>) -> u64 {

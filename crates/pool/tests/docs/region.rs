@@ -216,14 +216,14 @@ fn compressed_files_lie_as_told() {
     for n in 0..1500 {
         let content = text(&mut rng, 700 + n % 700);
         let name = format!("small-{n}");
-        root.create(name.as_bytes(), 0o600).unwrap().write_at(0, &content).unwrap();
+        root.create(name.as_bytes(), 0o600).unwrap().write_all_at(&content, 0).unwrap();
         files.push((name, content));
     }
     for len in [70_000, 400_000] {
         let mut content = text(&mut rng, len);
         content[1000..66_000].copy_from_slice(&rng.bytes(65_000));
         let name = format!("long-{len}");
-        root.create(name.as_bytes(), 0o600).unwrap().write_at(0, &content).unwrap();
+        root.create(name.as_bytes(), 0o600).unwrap().write_all_at(&content, 0).unwrap();
         files.push((name, content));
     }
     for codec in [conquest_fs::codec::Codec::Lz4, conquest_fs::codec::Codec::Zstd] {

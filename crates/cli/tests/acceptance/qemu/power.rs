@@ -230,12 +230,12 @@ impl Bench {
         if checked.code != 0 {
             return Err(format!("fsck: {}{}", checked.out, checked.err));
         }
-        let pool = Pool::open(&self.pool(), &Default::default()).map_err(|e| e.to_string())?;
+        let pool = Pool::open(self.pool(), &Default::default()).map_err(|e| e.to_string())?;
         let view = View::new(&pool, Caller::root());
         let count = |name: &str| {
             let mut bytes = [0; 8];
-            let file = view.open(name.as_bytes(), Open { read: true, ..Open::default() })?;
-            file.read_at(0, &mut bytes).map(|_| u64::from_le_bytes(bytes))
+            let file = view.open(name.as_bytes(), Open::new().read(true))?;
+            file.read_at(&mut bytes, 0).map(|_| u64::from_le_bytes(bytes))
         };
         let count = |name| count(name).map_err(|e| format!("{name}: {e}"));
         let counts = Counts([count(FILES[0])?, count(FILES[1])?]);

@@ -1,12 +1,20 @@
-//! The API by path, with permission checks: what a program that embeds Conquest uses.
+//! The API by path, with permission checks: what a program that embeds Conquest uses. Files are as those of `std::fs`.
 //!
 //! ```no_run
-//! let pool = conquest::Pool::open("/var/lib/conquest".as_ref(), &conquest::OpenOptions::default())?;
+//! use std::io::Write;
+//!
+//! let pool = conquest::Pool::open("/var/lib/conquest", &conquest::OpenOptions::default())?;
 //! let view = conquest::path::View::new(&pool, conquest::Caller::current());
-//! let file = view.create(b"mail/1", 0o600)?;
-//! file.write_at(0, b"hello")?;
-//! # Ok::<(), conquest::Error>(())
+//! let mut file = view.create("mail/1", 0o600)?;
+//! file.write_all(b"hello")?;
+//! file.sync_all()?;
+//! # Ok::<(), std::io::Error>(())
 //! ```
+
+mod as_path;
+mod file;
+mod open;
+mod read_dir;
 
 use rustix::io::Errno;
 
@@ -14,8 +22,13 @@ use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, ROOT};
 use crate::bytes;
 use crate::error::Result;
 use crate::layout::RawInode;
-use crate::node::{want, At, Fs, Node, Rename, WriteFlags};
+use crate::node::{want, At, Fs, Node, Rename};
 use crate::recent::{self, Trail};
+
+pub use as_path::AsPath;
+pub use file::File;
+pub use open::Open;
+pub use read_dir::{DirEntry, ReadDir};
 
 /// Longest path, in bytes.
 pub const PATH_MAX: usize = 4095;
@@ -27,27 +40,6 @@ const SYMLINKS: u32 = 40;
 pub struct View<'a> {
     pub fs: &'a Fs,
     pub caller: Caller<'a>,
-}
-
-/// An open file: a reference that keeps the inode alive. Dropping it closes it.
-pub struct File<'a> {
-    fs: &'a Fs,
-    ino: Ino,
-    how: Open,
-    privileged: bool,
-}
-
-/// What [`View::open`] asks for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Open {
-    pub read: bool,
-    pub write: bool,
-    pub append: bool,
-    pub create: bool,
-    pub exclusive: bool,
-    pub truncate: bool,
-    /// Permission bits of a new file.
-    pub mode: u32,
 }
 
 /// Where a walk ended. It holds no reference: what goes on from here says which inode it saw.
@@ -76,17 +68,19 @@ impl<'a> View<'a> {
     }
 
     /// Follows the path, symbolic links included (40 at most), checking search permission on the way.
-    pub fn resolve(&self, path: &[u8]) -> Result<Attr> {
+    pub fn resolve(&self, path: impl AsPath) -> Result<Attr> {
+        let path = path.bytes();
         let found = self.walk(path, true)?;
         self.fs.told(found.ino, &found.raw)
     }
 
-    pub fn stat(&self, path: &[u8]) -> Result<Attr> {
+    pub fn stat(&self, path: impl AsPath) -> Result<Attr> {
         self.resolve(path)
     }
 
     /// Like [`stat`](Self::stat), of a symbolic link itself.
-    pub fn lstat(&self, path: &[u8]) -> Result<Attr> {
+    pub fn lstat(&self, path: impl AsPath) -> Result<Attr> {
+        let path = path.bytes();
         let found = self.walk(path, false)?;
         self.fs.told(found.ino, &found.raw)
     }
@@ -193,7 +187,8 @@ impl<'a> View<'a> {
         }
     }
 
-    pub fn open(&self, path: &[u8], how: Open) -> Result<File<'a>> {
+    pub fn open(&self, path: impl AsPath, how: Open) -> Result<File<'a>> {
+        let path = path.bytes();
         if how.create {
             return self.open_create(path, how);
         }
@@ -201,7 +196,7 @@ impl<'a> View<'a> {
     }
 
     fn file(&self, ino: Ino, how: Open) -> File<'a> {
-        File { fs: self.fs, ino, how, privileged: self.caller.uid == 0 }
+        File::new(self.fs, ino, how, self.caller.uid == 0)
     }
 
     #[inline]
@@ -211,7 +206,7 @@ impl<'a> View<'a> {
         let file = self.file(found.ino, how);
         self.permit_open(&found, how)?;
         if how.truncate && (how.write || how.append) {
-            file.truncate(0)?;
+            file.set_len(0)?;
         }
         Ok(file)
     }
@@ -282,33 +277,37 @@ impl<'a> View<'a> {
     }
 
     /// Creates or truncates, for writing.
-    pub fn create(&self, path: &[u8], mode: u32) -> Result<File<'a>> {
-        self.open(path, Open { write: true, create: true, truncate: true, mode, ..Open::default() })
+    pub fn create(&self, path: impl AsPath, mode: u32) -> Result<File<'a>> {
+        self.open(path, Open::new().write(true).create(true).truncate(true).mode(mode))
     }
 
-    pub fn mkdir(&self, path: &[u8], mode: u32) -> Result<Attr> {
+    pub fn mkdir(&self, path: impl AsPath, mode: u32) -> Result<Attr> {
         self.mknod(path, Kind::Directory, mode, 0)
     }
 
-    pub fn mknod(&self, path: &[u8], kind: Kind, mode: u32, rdev: u64) -> Result<Attr> {
+    pub fn mknod(&self, path: impl AsPath, kind: Kind, mode: u32, rdev: u64) -> Result<Attr> {
+        let path = path.bytes();
         let (dir, name) = self.parent(path)?;
         let mut made = Node::blank();
         self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false, &mut made)?;
         self.fs.told(made.ino, &made.raw)
     }
 
-    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<Attr> {
+    pub fn symlink(&self, target: impl AsPath, path: impl AsPath) -> Result<Attr> {
+        let (target, path) = (target.bytes(), path.bytes());
         let (dir, name) = self.parent(path)?;
         self.fs.symlink_at(dir, name, target, &self.caller)
     }
 
-    pub fn link(&self, old: &[u8], new: &[u8]) -> Result<Attr> {
+    pub fn link(&self, old: impl AsPath, new: impl AsPath) -> Result<Attr> {
+        let (old, new) = (old.bytes(), new.bytes());
         let found = self.walk(old, false)?;
         let (dir, name) = self.parent(new)?;
         self.fs.link_at(found.at(), dir, name, &self.caller)
     }
 
-    pub fn unlink(&self, path: &[u8]) -> Result<()> {
+    pub fn unlink(&self, path: impl AsPath) -> Result<()> {
+        let path = path.bytes();
         let (dir, name) = self.parent(path)?;
         if path.last() == Some(&b'/') {
             return Err(Errno::NOTDIR.into());
@@ -316,88 +315,46 @@ impl<'a> View<'a> {
         self.fs.remove(dir, name, &self.caller, false)
     }
 
-    pub fn rmdir(&self, path: &[u8]) -> Result<()> {
+    pub fn rmdir(&self, path: impl AsPath) -> Result<()> {
+        let path = path.bytes();
         let (dir, name) = self.parent(path)?;
         self.fs.remove(dir, name, &self.caller, true)
     }
 
-    pub fn rename(&self, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
+    pub fn rename(&self, from: impl AsPath, to: impl AsPath, how: Rename) -> Result<()> {
+        let (from, to) = (from.bytes(), to.bytes());
         self.fs.rename_at(self.parent(from)?, self.parent(to)?, how, &self.caller)
     }
 
-    pub fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
+    pub fn readlink(&self, path: impl AsPath) -> Result<Vec<u8>> {
+        let path = path.bytes();
         self.fs.readlink_at(self.walk(path, false)?.at())
     }
 
-    /// Names and kinds of a directory, `.` and `..` left out.
-    pub fn read_dir(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>> {
+    /// The entries of a directory, `.` and `..` left out. One that is there throughout is among them exactly once.
+    pub fn read_dir(&self, path: impl AsPath) -> Result<ReadDir<'a>> {
         // As an open directory: what it names may go meanwhile, the directory itself stays.
-        let found = self.walk_retain(path)?;
-        let dir = self.file(found.ino, Open::default());
-        self.fs.permit_seen(dir.ino, &found.raw, &self.caller, want::READ)?;
-        let mut entries = Vec::new();
-        self.fs.readdir(dir.ino, 2, &mut |e| {
-            entries.push((e.name.to_vec(), e.kind));
-            true
-        })?;
-        Ok(entries)
+        let found = self.walk_retain(path.bytes())?;
+        let dir = self.file(found.ino, Open::new());
+        match found.raw.is_dir() {
+            true => self.fs.permit_seen(found.ino, &found.raw, &self.caller, want::READ)?,
+            false => return Err(Errno::NOTDIR.into()),
+        }
+        Ok(ReadDir::new(self.fs, dir))
     }
 
-    pub fn setattr(&self, path: &[u8], set: &SetAttr) -> Result<Attr> {
+    /// All of a file.
+    pub fn read(&self, path: impl AsPath) -> Result<Vec<u8>> {
+        let file = self.open(path, Open::new().read(true))?;
+        let mut content = vec![0; file.attr()?.size as usize];
+        let len = file.read_at(&mut content, 0)?;
+        content.truncate(len);
+        Ok(content)
+    }
+
+    pub fn setattr(&self, path: impl AsPath, set: &SetAttr) -> Result<Attr> {
+        let path = path.bytes();
         self.fs.setattr_at(self.walk(path, true)?.at(), set, &self.caller)
-    }
-}
-
-impl File<'_> {
-    pub fn ino(&self) -> Ino {
-        self.ino
-    }
-
-    pub fn attr(&self) -> Result<Attr> {
-        self.fs.getattr(self.ino)
-    }
-
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if !self.how.read {
-            return Err(Errno::BADF.into());
-        }
-        self.fs.read(self.ino, offset, buf)
-    }
-
-    fn flags(&self, append: bool) -> WriteFlags {
-        let append = append || self.how.append;
-        WriteFlags { append, kill_suidgid: !self.privileged, kill_capability: true, ..WriteFlags::default() }
-    }
-
-    fn may_write(&self) -> Result<()> {
-        if !self.how.write && !self.how.append {
-            return Err(Errno::BADF.into());
-        }
-        Ok(())
-    }
-
-    /// Writes all of `data`.
-    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.may_write()?;
-        self.fs.write_node(self.ino, offset, data, self.flags(false), &mut Node::blank()).map(|_| ())
-    }
-
-    /// Writes all of `data` at the end; returns where that was.
-    pub fn append(&self, data: &[u8]) -> Result<u64> {
-        self.may_write()?;
-        self.fs.write_node(self.ino, 0, data, self.flags(true), &mut Node::blank())
-    }
-
-    pub fn truncate(&self, size: u64) -> Result<()> {
-        self.may_write()?;
-        let set = SetAttr { size: Some(size), by_handle: true, kill_suidgid: !self.privileged, ..SetAttr::default() };
-        self.fs.setattr(self.ino, &set, &Caller { checked: true, ..Caller::root() }).map(|_| ())
-    }
-}
-
-impl Drop for File<'_> {
-    fn drop(&mut self) {
-        self.fs.release(self.ino, 1);
     }
 }
 

@@ -1,0 +1,53 @@
+//! How a file is to be opened.
+
+/// What [`View::open`](super::View::open) asks for; as `std::fs::OpenOptions`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Open {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) append: bool,
+    pub(super) create: bool,
+    pub(super) exclusive: bool,
+    pub(super) truncate: bool,
+    pub(super) mode: u32,
+}
+
+impl Open {
+    /// For nothing yet. A new file has mode 0.
+    pub const fn new() -> Open {
+        Open { read: false, write: false, append: false, create: false, exclusive: false, truncate: false, mode: 0 }
+    }
+
+    pub const fn read(self, read: bool) -> Open {
+        Open { read, ..self }
+    }
+
+    pub const fn write(self, write: bool) -> Open {
+        Open { write, ..self }
+    }
+
+    /// Each write goes to the end.
+    pub const fn append(self, append: bool) -> Open {
+        Open { append, ..self }
+    }
+
+    /// Makes the file where it is not there.
+    pub const fn create(self, create: bool) -> Open {
+        Open { create, ..self }
+    }
+
+    /// Makes the file; an error (EEXIST) where it is there.
+    pub const fn create_new(self, exclusive: bool) -> Open {
+        Open { create: self.create || exclusive, exclusive, ..self }
+    }
+
+    /// Leaves nothing of what the file has.
+    pub const fn truncate(self, truncate: bool) -> Open {
+        Open { truncate, ..self }
+    }
+
+    /// Permission bits of a new file.
+    pub const fn mode(self, mode: u32) -> Open {
+        Open { mode, ..self }
+    }
+}
