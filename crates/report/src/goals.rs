@@ -34,6 +34,11 @@ impl Goal {
         Goal { sense: Sense::AtMost, required, aim, unit: Cow::Borrowed("x") }
     }
 
+    /// A quantity to reach or exceed.
+    pub const fn at_least(required: f64, aim: f64, unit: &'static str) -> Goal {
+        Goal { sense: Sense::AtLeast, required, aim, unit: Cow::Borrowed(unit) }
+    }
+
     /// A quantity not to exceed.
     pub const fn quantity(required: f64, aim: f64, unit: &'static str) -> Goal {
         Goal { sense: Sense::AtMost, required, aim, unit: Cow::Borrowed(unit) }

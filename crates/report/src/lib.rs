@@ -16,4 +16,4 @@ pub mod section;
 pub mod stats;
 pub mod table;
 
-pub use section::{Machine, Outcome, Report, Section, Series, Skipped};
+pub use section::{Machine, Outcome, Report, Row, Section, Series, Skipped};

@@ -6,9 +6,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::SystemTime;
 
+use conquest::MediumKind;
 use serde::{Deserialize, Serialize};
 
-use crate::goals::Finding;
+use crate::goals::{Finding, Goal};
 use crate::plot::Plot;
 use crate::stats::{median, median_ratio};
 
@@ -66,6 +67,20 @@ impl Section {
     /// A section of rates.
     pub fn rates(id: &'static str, title: impl Into<String>, unit: &'static str) -> Section {
         Section { more_is_better: true, ..Section::times(id, title, unit) }
+    }
+
+    /// The same, whose table has ratios against a subject.
+    pub fn against(self, baseline: &'static str) -> Section {
+        Section { baseline: Some(baseline.into()), ..self }
+    }
+
+    pub fn drawn(self, plot: Option<Plot>) -> Section {
+        Section { plot, ..self }
+    }
+
+    pub fn noting(mut self, note: impl Into<String>) -> Section {
+        self.notes.push(note.into());
+        self
     }
 
     /// Adds one round's figure.
@@ -133,7 +148,12 @@ impl Section {
         self.ratio(measure, over, under)
     }
 
-    /// The median as a text with its unit, for the column of what was measured.
+    /// A row of the goals that this section's figures answer.
+    pub fn row(&self, medium: MediumKind, what: impl Into<String>, goal: Goal) -> Row<'_> {
+        Row { section: self, medium, what: what.into(), goal }
+    }
+
+    /// The median as a text, for the column of what was measured.
     pub fn text(&self, subject: &str, measure: &str) -> String {
         self.get(subject, measure).map_or("-".into(), |s| format!("{:.2}", s.median))
     }
@@ -145,6 +165,55 @@ impl Section {
 
     pub fn measures(&self) -> Vec<&str> {
         in_order(self.series.iter().map(|s| s.measure.as_str()))
+    }
+}
+
+/// A goal, before it is said which figures are judged by it.
+pub struct Row<'a> {
+    section: &'a Section,
+    medium: MediumKind,
+    what: String,
+    goal: Goal,
+}
+
+impl Row<'_> {
+    /// How many times as good as `base` a subject is.
+    pub fn factor(self, measure: &str, subject: &str, base: &str) -> Finding {
+        let value = self.section.factor(measure, subject, base);
+        self.judge([(subject, measure), (base, measure)], value)
+    }
+
+    /// How many times the figure of `under` that of `over` is.
+    pub fn ratio(self, measure: &str, over: &str, under: &str) -> Finding {
+        self.between((over, measure), (under, measure))
+    }
+
+    /// The same between any two series, each named by subject and measure.
+    pub fn between(self, over: (&str, &str), under: (&str, &str)) -> Finding {
+        let value = self.section.ratio_of(over, under);
+        self.judge([over, under], value)
+    }
+
+    pub fn median(self, subject: &str, measure: &str) -> Finding {
+        let value = self.section.median(subject, measure);
+        self.judge([(subject, measure)], value)
+    }
+
+    /// A value that somebody else made of these series.
+    pub fn judge<const N: usize>(self, shown: [(&str, &str); N], value: Result<f64, String>) -> Finding {
+        let texts = shown.map(|(subject, measure)| self.section.text(subject, measure));
+        let measured = format!("{} {}", texts.join(" / "), of_each(&self.section.unit));
+        Finding::judge(self.medium, self.what, self.goal, measured, value)
+    }
+}
+
+/// A unit without what it is for each of.
+fn of_each(unit: &str) -> &str {
+    match unit {
+        "1/s" => "/s",
+        "1000/s" | "1000 files/s" => "k/s",
+        "B each" => "B",
+        unit => ["/op", "/entry", "/B"].iter().find_map(|each| unit.strip_suffix(each)).unwrap_or(unit),
     }
 }
 
@@ -266,6 +335,17 @@ mod tests {
     #[test]
     fn ratios_pair_the_rounds() {
         assert_eq!(section().ratio("create", "b", "a"), Ok(2.0));
+    }
+
+    #[test]
+    fn a_row_shows_the_figures_that_it_judges() {
+        let section = section();
+        let row = |goal| section.row(MediumKind::Logged, "a row", goal);
+        let of_base = row(Goal::factor(1.5, 2.0)).factor("create", "a", "b");
+        assert_eq!((of_base.value, of_base.measured.as_str()), (Some(2.0), "2.00 / 4.00 us"));
+        assert_eq!(row(Goal::at_most(1.5, 2.0)).ratio("create", "a", "b").value, Some(0.5));
+        assert_eq!(row(Goal::quantity(1.5, 2.0, "us")).median("a", "create").value, Some(2.0));
+        assert_eq!(["us/op", "B/B", "1/s", "MB/s"].map(of_each), ["us", "B", "/s", "MB/s"]);
     }
 
     #[test]
