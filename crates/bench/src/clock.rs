@@ -28,3 +28,13 @@ pub fn spin_until(when: u64) {
 pub fn us_per_op(start: u64, operations: usize) -> f64 {
     (now() - start) as f64 / 1000.0 / operations as f64
 }
+
+/// Seconds since `start`.
+pub fn seconds_since(start: u64) -> f64 {
+    (now() - start) as f64 / 1e9
+}
+
+/// How many of `count` there were in a second since `start`.
+pub fn per_second(count: u64, start: u64) -> f64 {
+    count as f64 * 1e9 / (now() - start).max(1) as f64
+}

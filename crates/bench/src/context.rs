@@ -1,4 +1,4 @@
-//! What every workload needs to know of the run.
+//! What every workload needs to know of the run, and the runner of rounds.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -6,10 +6,49 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use report::{Outcome, Section};
 
-use crate::args::{Args, Kind};
 use crate::error::Error;
+use crate::peer::{Kind, Named, Peer, Who};
 use crate::supervise::Base;
+
+/// A workload with its options.
+pub trait Workload {
+    /// The disk that it writes to, if it writes to one.
+    fn disk(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn run(&self, context: &Context) -> Result<Outcome, Error>;
+}
+
+/// The options of all workloads.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Common {
+    /// Write all rounds and medians to FILE as JSON
+    #[arg(long, global = true, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw what has a plot into DIR, as SVG
+    #[arg(long, global = true, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
+
+    /// Much smaller sizes, to see that everything works; the figures mean little
+    #[arg(long, global = true)]
+    pub quick: bool,
+
+    /// Rounds per file system, interleaved [default: depends on the workload]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..1000))]
+    pub rounds: Option<u32>,
+
+    /// The file systems to run on [default: all that the workload compares]
+    #[arg(long, global = true, value_name = "NAME,...", value_delimiter = ',')]
+    pub on: Vec<Kind>,
+
+    /// The conquest program to mount with [default: the one beside this program, or in PATH]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub program: Option<PathBuf>,
+}
 
 /// The run.
 pub struct Context {
@@ -27,21 +66,25 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(args: &Args, base: &Base) -> Result<Context, Error> {
-        Ok(Context {
+    pub fn new(common: &Common, base: &Base) -> Context {
+        Context {
             base: base.path().to_owned(),
             disk: base.disk().map(Into::into),
-            program: args.program.clone().unwrap_or_else(conquest),
-            quick: args.quick,
+            program: common.program.clone().unwrap_or_else(conquest),
+            quick: common.quick,
             progress: Progress::new(),
-            rounds: args.rounds,
-            on: args.on.clone(),
+            rounds: common.rounds,
+            on: common.on.clone(),
             failures: RefCell::default(),
-        })
+        }
     }
 
-    pub fn wants(&self, kind: Kind) -> bool {
-        self.on.is_empty() || self.on.contains(&kind)
+    /// An error where the command line leaves it out.
+    pub fn require(&self, kind: Kind) -> Result<(), Error> {
+        match self.on.is_empty() || self.on.contains(&kind) {
+            true => Ok(()),
+            false => Err(Error::Usage("not asked for with --on".into())),
+        }
     }
 
     /// Is it named on the command line, and not only included by naming nothing?
@@ -50,13 +93,13 @@ impl Context {
     }
 
     /// The rounds to run: as asked for, or `usual`, or few when quick.
-    pub fn rounds(&self, usual: usize) -> usize {
+    pub fn count(&self, usual: usize) -> usize {
         self.rounds.map_or(if self.quick { usual.min(2) } else { usual }, |n| n as usize)
     }
 
     /// Shows which of how many rounds a workload is in, and `at` what.
     pub fn say_round(&self, what: &str, round: usize, usual: usize, at: impl Display) {
-        let of = self.rounds(usual);
+        let of = self.count(usual);
         let at = at.to_string();
         let comma = if at.is_empty() { "" } else { ", " };
         self.progress.say(format!("{what}: round {} of {of}{comma}{at}", round + 1));
@@ -71,6 +114,20 @@ impl Context {
         }
     }
 
+    /// The same of MiB; bytes.
+    pub fn mib(&self, asked: usize, small: usize) -> u64 {
+        (self.size(asked, small) as u64) << 20
+    }
+
+    /// Seconds of a round: as asked for, or few when quick.
+    pub fn seconds(&self, asked: f64) -> f64 {
+        if self.quick {
+            asked.min(0.3)
+        } else {
+            asked
+        }
+    }
+
     /// Bytes of each file system under test; sparse, so that only what a workload writes is RAM.
     pub fn bytes(&self) -> u64 {
         if self.quick {
@@ -78,6 +135,62 @@ impl Context {
         } else {
             2 << 30
         }
+    }
+
+    /// Makes those of `whos` that the command line does not exclude; the others are skipped in each of the sections.
+    pub fn make(&self, whos: &[Who], sections: &mut [Section], make: impl Fn(Who) -> Result<Peer, Error>) -> Vec<Peer> {
+        let made = whos.iter().filter_map(|&who| {
+            self.progress.say(format!("making {}", who.name));
+            let made = self.require(who.kind).and_then(|()| make(who));
+            made.map_err(|e| sections.iter_mut().for_each(|section| section.skip(who.name, e.to_string()))).ok()
+        });
+        made.collect()
+    }
+
+    /// Does `work` with each of the subjects, round by round. Who fails is told of at the end; the others go on.
+    pub fn rounds<T: Named>(
+        &self,
+        label: &str,
+        usual: usize,
+        subjects: &mut Vec<T>,
+        sections: &mut [Section],
+        mut work: impl FnMut(&T, usize, &mut [Section]) -> Result<(), Error>,
+    ) {
+        for round in 0..self.count(usual) {
+            self.turn((label, round, usual), subjects, sections, |subject, sections| work(subject, round, sections));
+        }
+    }
+
+    /// One of the rounds, or one of the turns that it is made of.
+    pub fn turn<T: Named>(
+        &self,
+        (label, round, usual): (&str, usize, usize),
+        subjects: &mut Vec<T>,
+        sections: &mut [Section],
+        mut work: impl FnMut(&T, &mut [Section]) -> Result<(), Error>,
+    ) {
+        subjects.retain(|subject| {
+            self.say_round(label, round, usual, subject.name());
+            self.attempt(label, subject.name(), sections, |sections| work(subject, sections))
+        });
+    }
+
+    /// Does `work`, of which `subject` leaves the sections if it fails. What cannot be had is no failure.
+    pub fn attempt(
+        &self,
+        label: &str,
+        subject: &'static str,
+        sections: &mut [Section],
+        work: impl FnOnce(&mut [Section]) -> Result<(), Error>,
+    ) -> bool {
+        let Err(e) = work(sections) else { return true };
+        if e.is_lacking() {
+            sections.iter_mut().for_each(|section| section.skip(subject, e.to_string()));
+        } else {
+            self.failed(&format!("{label}: {subject}"), &e);
+            sections.iter_mut().for_each(|section| section.fail(subject, e.to_string()));
+        }
+        false
     }
 
     /// Notes that a file system failed, to be told at the end; the others go on.

@@ -2,7 +2,7 @@
 
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
-use crate::error::Error;
+use crate::error::{joined, Error};
 
 /// The processors this thread may run on, in ascending order.
 pub fn allowed() -> Result<Vec<usize>, Error> {
@@ -20,10 +20,9 @@ pub fn pin(cpu: usize) -> Result<(), Error> {
 /// Runs `f` on a thread pinned to `cpu`, so that the caller's own affinity stays.
 pub fn pinned<T: Send>(cpu: usize, f: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(move || {
+        joined(scope.spawn(move || {
             pin(cpu)?;
             f()
-        });
-        thread.join().unwrap_or_else(|_| Err(Error::Wrong("a worker thread panicked".into())))
+        }))
     })
 }

@@ -39,6 +39,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Is something lacking on this machine, or left out by the command line? That is no failure.
+    pub fn is_lacking(&self) -> bool {
+        match self {
+            Error::Usage(_) => true,
+            Error::Program { said, .. } => said.starts_with("not installed"),
+            _ => false,
+        }
+    }
+
     /// Adds where it happened.
     pub fn at(self, place: impl Into<String>) -> Error {
         Error::At { place: place.into(), source: Box::new(self) }
@@ -54,4 +63,9 @@ impl Error {
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
         Error::io(path.into().display().to_string())
     }
+}
+
+/// What a thread has done.
+pub fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
+    thread.join().unwrap_or_else(|_| Err(Error::Wrong("a worker thread panicked".into())))
 }

@@ -1,6 +1,6 @@
 //! The tables of figures in docs/FIGURES.md and README.md, made of what `conquest bench publish` has written.
 //!
-//! No figure is typed: [`tables`] reads the reports of the [`workloads`], one file each, and takes from them ratios of
+//! No figure is typed: [`tables`] reads the reports of the [`WORKLOADS`], one file each, and takes from them ratios of
 //! small files against the host's file systems, the numbers to reach of all other workloads, what machine they are from, and
 //! which plots there are. A figure that is not there is an error, not a gap; a workload that was never published has no rows.
 
@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 
 use conquest::MediumKind;
 
-use crate::args::{
-    defaults, Disks, Durable, Figures, Filebench, Kind, Large, Largefile, Mramfs, Part, PostmarkLarge, Ubj, What,
-};
+use crate::args::Figures;
 use crate::error::Error;
+use crate::peer::{Who, BATTERY, BATTERY_MOUNTED, EXT4, LOGGED, LOGGED_MOUNTED, TMPFS, XFS};
 use crate::workload::smallfile::{CACHED, CREATE, READ, STAT, SYNC, UNLINK};
 use report::goals::{quantity, Finding};
 use report::plot;
@@ -24,21 +23,21 @@ const END: &str = "<!-- end of figures -->";
 
 /// The few that README shows, the default medium alone, good and bad.
 const FEW: [(&str, Few); 6] = [
-    ("mounted: create + write + fsync of small files", Few::SmallFile(Kind::LoggedUring, SYNC)),
-    ("mounted: create + write + close of small files", Few::SmallFile(Kind::LoggedUring, CREATE)),
+    ("mounted: create + write + fsync of small files", Few::SmallFile(LOGGED_MOUNTED, SYNC)),
+    ("mounted: create + write + close of small files", Few::SmallFile(LOGGED_MOUNTED, CREATE)),
     ("mounted: random 4 KiB overwrite + fsync of a large file", {
         Few::Goal("large", "mounted: random 4 KiB overwrite + fsync, against ext4 data=ordered")
     }),
     ("mounted: pgbench, 4 clients", Few::Goal("databases", "mounted: pgbench, 4 clients, against ext4 data=ordered")),
-    ("as a library: create + write + close of small files", Few::SmallFile(Kind::LoggedInproc, CREATE)),
-    ("as a library: open + read + close of small files", Few::SmallFile(Kind::LoggedInproc, READ)),
+    ("as a library: create + write + close of small files", Few::SmallFile(LOGGED, CREATE)),
+    ("as a library: open + read + close of small files", Few::SmallFile(LOGGED, READ)),
 ];
 
 /// Where one of them is taken from.
 #[derive(Clone, Copy)]
 enum Few {
     /// A phase of the workload of small files, against ext4.
-    SmallFile(Kind, &'static str),
+    SmallFile(Who, &'static str),
     /// A goal of a workload, by its text, on the default medium.
     Goal(&'static str, &'static str),
 }
@@ -60,38 +59,29 @@ const OPERATIONS: [(&str, &str); 6] = [
 const WRITING: usize = 2;
 
 /// What is published, by the names of the files: in sizes that make it some forty minutes in all.
-pub fn workloads() -> Vec<(&'static str, What)> {
-    let journal = Durable { journal: true, only: vec![Part::Fsync, Part::Sqlite], ..defaults() };
-    let large = Large { size: 2048, ..defaults() };
-    let filebench = Filebench { seconds: 2.0, ..defaults() };
-    let largefile = Largefile { files: 4, ..defaults() };
-    let postmark_large = PostmarkLarge { files: 1_000, transactions: 1_000, ..defaults() };
-    let mramfs = Mramfs { files: 20_000, transactions: 20_000, units: 300, backlog: 256, ..defaults() };
-    let ubj = Ubj { seconds: 2.0, long: 5.0, ..defaults() };
-    vec![
-        (SMALL_FILES, What::Smallfile(defaults())),
-        ("postmark", What::Postmark(defaults())),
-        ("durable", What::Durable(defaults())),
-        ("durable-journal", What::Durable(journal)),
-        ("places", What::Places),
-        ("scale", What::Scale(defaults())),
-        ("open", What::Open(defaults())),
-        ("fsck", What::Fsck(defaults())),
-        ("memory", What::Memory(defaults())),
-        ("bigdir", What::Bigdir(defaults())),
-        ("large", What::Large(large)),
-        ("filebench", What::Filebench(filebench)),
-        ("databases", What::Databases(defaults())),
-        ("sustained", What::Sustained(defaults())),
-        ("largefile", What::Largefile(largefile)),
-        ("postmark-large", What::PostmarkLarge(postmark_large)),
-        ("ubj", What::Ubj(ubj)),
-        ("disks", What::Disks(Disks { ..defaults() })),
-        ("packed", What::Packed(defaults())),
-        ("compression", What::Compression(defaults())),
-        ("mramfs", What::Mramfs(mramfs)),
-    ]
-}
+pub const WORKLOADS: [(&str, &str); 21] = [
+    (SMALL_FILES, "smallfile"),
+    ("postmark", "postmark"),
+    ("durable", "durable"),
+    ("durable-journal", "durable --journal --only fsync,sqlite"),
+    ("places", "places"),
+    ("scale", "scale"),
+    ("open", "open"),
+    ("fsck", "fsck"),
+    ("memory", "memory"),
+    ("bigdir", "bigdir"),
+    ("large", "large --size 2048"),
+    ("filebench", "filebench --seconds 2"),
+    ("databases", "databases"),
+    ("sustained", "sustained"),
+    ("largefile", "largefile --files 4"),
+    ("postmark-large", "postmark-large --files 1000 --transactions 1000"),
+    ("ubj", "ubj --seconds 2 --long 5"),
+    ("disks", "disks"),
+    ("packed", "packed"),
+    ("compression", "compression"),
+    ("mramfs", "mramfs --files 20000 --transactions 20000 --units 300 --backlog 256"),
+];
 
 /// The file of a workload in the directory `dir`.
 pub fn file(dir: &Path, workload: &str) -> PathBuf {
@@ -129,7 +119,7 @@ fn replace(page: &str, begin: &str, tables: &str) -> Result<String, Error> {
 /// The reports in `dir`: that of small files, and the others that are there.
 fn reports(dir: &Path) -> Result<Vec<(&'static str, Report)>, Error> {
     let is_there = |name: &str| name == SMALL_FILES || file(dir, name).exists();
-    let known = workloads().into_iter().filter(|(name, _)| is_there(name));
+    let known = WORKLOADS.into_iter().filter(|(name, _)| is_there(name));
     known.map(|(name, _)| Ok((name, published(&file(dir, name))?))).collect()
 }
 
@@ -148,9 +138,9 @@ fn tables(reports: &[(&str, Report)]) -> Result<String, Error> {
 fn few(reports: &[(&str, Report)]) -> Result<String, Error> {
     let rows = FEW.into_iter().map(|(what, from)| {
         let factor = match from {
-            Few::SmallFile(kind, measure) => {
+            Few::SmallFile(who, measure) => {
                 let section = small_file_section(report_of(reports, SMALL_FILES)?)?;
-                section.factor(measure, kind.name(), Kind::Ext4.name()).map_err(Error::Usage)?
+                section.factor(measure, who.name, EXT4.name).map_err(Error::Usage)?
             }
             Few::Goal(workload, what) => goal(report_of(reports, workload)?, what)?,
         };
@@ -185,8 +175,8 @@ fn published(path: &Path) -> Result<Report, Error> {
 /// Ratios of small files, mounted and in process.
 fn small_files(report: &Report) -> Result<String, Error> {
     let section = small_file_section(report)?;
-    let mut out = against(section, "mounted over io_uring", [Kind::LoggedUring, Kind::BatteryUring])?;
-    out += &against(section, "in process", [Kind::LoggedInproc, Kind::BatteryInproc])?;
+    let mut out = against(section, "mounted over io_uring", [LOGGED_MOUNTED, BATTERY_MOUNTED])?;
+    out += &against(section, "in process", [LOGGED, BATTERY])?;
     Ok(out)
 }
 
@@ -196,15 +186,15 @@ fn small_file_section(report: &Report) -> Result<&Section, Error> {
 }
 
 /// One table: how many times as fast as the host's file systems the pools on `logged` and `battery` are.
-fn against(section: &Section, how: &str, [logged, battery]: [Kind; 2]) -> Result<String, Error> {
-    let row = |medium, kind: Kind, (operation, measure): (&str, &str)| {
-        let factor = |base: Kind| section.factor(measure, kind.name(), base.name()).map(times).map_err(Error::Usage);
-        let [ext4, xfs, tmpfs] = [factor(Kind::Ext4)?, factor(Kind::Xfs)?, factor(Kind::Tmpfs)?];
-        Ok([operation.into(), code(medium), ext4, xfs, tmpfs])
+fn against(section: &Section, how: &str, whos: [Who; 2]) -> Result<String, Error> {
+    let row = |own: Who, (operation, measure): (&str, &str)| {
+        let factor = |base: Who| section.factor(measure, own.name, base.name).map(times).map_err(Error::Usage);
+        let [ext4, xfs, tmpfs] = [factor(EXT4)?, factor(XFS)?, factor(TMPFS)?];
+        Ok([operation.into(), code(own.medium()), ext4, xfs, tmpfs])
     };
-    let on_logged = OPERATIONS.into_iter().map(|operation| row(MediumKind::Logged, logged, operation));
-    let writing = OPERATIONS.into_iter().take(WRITING);
-    let on_battery = writing.map(|operation| row(MediumKind::Battery, battery, operation));
+    let [logged, battery] = whos;
+    let on_logged = OPERATIONS.into_iter().map(|operation| row(logged, operation));
+    let on_battery = OPERATIONS.into_iter().take(WRITING).map(|operation| row(battery, operation));
     let rows: Vec<_> = on_logged.chain(on_battery).collect::<Result<_, Error>>()?;
     let heads = [how, "medium", "times as fast as ext4", "as XFS", "as tmpfs"];
     Ok(table(heads, rows.into_iter()))
@@ -276,6 +266,8 @@ fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::What;
+    use crate::peer::{ALL, BTRFS};
     use report::goals::Goal;
     use report::Outcome;
 
@@ -284,13 +276,21 @@ mod tests {
     }
 
     /// A report of small files on all that a table needs, but for `left_out`.
-    fn report(left_out: Kind) -> Report {
+    fn report(left_out: Who) -> Report {
         let mut section = Section::times(SMALL_FILES, "Small files", "us/op");
-        let kinds = Kind::ALL.into_iter().filter(|kind| *kind != left_out);
-        for (n, kind) in kinds.enumerate() {
-            OPERATIONS.iter().for_each(|(_, measure)| section.add(kind.name(), measure, (n + 1) as f64));
+        let whos = ALL.into_iter().filter(|who| *who != left_out);
+        for (n, who) in whos.enumerate() {
+            OPERATIONS.iter().for_each(|(_, measure)| section.add(who.name, measure, (n + 1) as f64));
         }
         Report { outcome: Outcome { sections: vec![section], findings: Vec::new() }, ..Report::begin(false) }
+    }
+
+    #[test]
+    fn what_is_published_are_workloads() {
+        for (name, line) in WORKLOADS {
+            let what = What::parse(line).expect(line);
+            assert!(what.workload().is_some() && line.starts_with(name.trim_end_matches("-journal")), "{name}");
+        }
     }
 
     #[test]
@@ -305,15 +305,15 @@ mod tests {
 
     #[test]
     fn a_figure_of_the_few_that_is_not_there_is_an_error() {
-        let e = few(&[(SMALL_FILES, report(Kind::Btrfs))]).expect_err("no large files");
+        let e = few(&[(SMALL_FILES, report(BTRFS))]).expect_err("no large files");
         assert!(e.to_string().contains("large was not published"), "{e}");
-        let e = goal(&report(Kind::Btrfs), "mounted").expect_err("no goals");
+        let e = goal(&report(BTRFS), "mounted").expect_err("no goals");
         assert!(e.to_string().contains("`mounted`"), "{e}");
     }
 
     #[test]
     fn ratios_of_small_files_have_a_row_for_each_operation_and_medium() {
-        let text = small_files(&report(Kind::Btrfs)).expect("all is there");
+        let text = small_files(&report(BTRFS)).expect("all is there");
         // tmpfs 1, ext4 2, XFS 3, in process and mounted on `logged` 4 and 5.
         assert!(text.contains("| stat | `logged` | 0.40 | 0.60 | 0.20 |\n"), "{text}");
         assert!(text.contains("| create + write + fsync | `battery` |"), "{text}");
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_figure_that_is_not_there_is_an_error() {
-        let e = small_files(&report(Kind::Xfs)).expect_err("no XFS");
+        let e = small_files(&report(XFS)).expect_err("no XFS");
         assert!(e.to_string().contains("xfs was not measured"), "{e}");
     }
 
@@ -333,7 +333,7 @@ mod tests {
             report.write(std::fs::File::create(file(dir.path(), name)).expect("a file")).expect("written");
         };
         assert!(reports(dir.path()).expect_err("small files").to_string().contains("smallfile.json"));
-        written(SMALL_FILES, &report(Kind::Btrfs));
+        written(SMALL_FILES, &report(BTRFS));
         let tables = || tables(&reports(dir.path()).expect("reports"));
         assert!(!tables().expect("one is enough").contains("ubj"));
         let mut section = Section { plot: plot::Plot::bars(), ..Section::rates("ubj-2", "t", "B") };
@@ -352,7 +352,7 @@ mod tests {
             report.write(std::fs::File::create(&path).expect("a file")).expect("written");
             published(&path).map(|report| report.date).map_err(|e| e.to_string())
         };
-        let good = report(Kind::Btrfs);
+        let good = report(BTRFS);
         assert_eq!(tried(&good), Ok(good.date.clone()));
         let quick = Report { quick: true, ..good.clone() };
         assert!(tried(&quick).expect_err("quick").contains("--quick"));
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_in_one_run_has_one_origin() {
-        let first = report(Kind::Btrfs);
+        let first = report(BTRFS);
         let later = Report { date: "2030-01-01T00:00:00Z".into(), ..first.clone() };
         let text = origins(&[("a", first.clone()), ("b", first), ("c", later)]);
         let rows: Vec<&str> = text.lines().skip(2).filter(|line| !line.is_empty()).collect();

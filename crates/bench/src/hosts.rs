@@ -10,7 +10,6 @@ use std::process::{Command, Stdio};
 
 use rustix::mount::UnmountFlags;
 
-use crate::args::Kind;
 use crate::error::Error;
 
 /// Bytes that are written at a time.
@@ -34,64 +33,60 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes and mounts a file system of `bytes` below `base`. The loop device is the kernel's to give back:
+    /// Makes and mounts a file system of a type, of `bytes`, below `base`. The loop device is the kernel's to give back:
     /// it is attached by mount with autoclear.
-    pub fn make(kind: Kind, base: &Path, bytes: u64) -> Result<Host, Error> {
-        let dir = base.join(kind.name());
+    pub fn make(fs_type: &'static str, base: &Path, bytes: u64) -> Result<Host, Error> {
+        let dir = base.join(fs_type);
         std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
-        let Some((program, options)) = mkfs(kind) else {
+        let Some(mkfs) = mkfs(fs_type) else {
             let mounted = mount(&["-t", "tmpfs", "-o", &format!("size={bytes},mode=700"), "tmpfs"], &dir);
             // Who may not mount still has the tmpfs that the run itself lies on.
-            return if is_tmpfs(&dir) {
-                Ok(Host { dir, image: None })
-            } else {
-                mounted.map(|()| Host { dir, image: None })
-            };
+            return if is_tmpfs(&dir) { Ok(()) } else { mounted }.map(|()| Host { dir, image: None });
         };
         refuse_others()?;
-        let image = base.join(format!("{}.img", kind.name()));
+        let image = base.join(format!("{fs_type}.img"));
         let file = File::create(&image).map_err(Error::file(&image))?;
         file.set_len(bytes).map_err(Error::file(&image))?;
         // From here on dropping it cleans up.
         let host = Host { dir, image: Some(image.clone()) };
-        run(Command::new(program).args(options).arg(&image))?;
-        mount(&["-t", kind.name(), "-o", "loop", &image.display().to_string()], &host.dir)?;
+        run(Command::new(format!("mkfs.{fs_type}")).args(mkfs).arg(&image))?;
+        mount(&["-t", fs_type, "-o", "loop", &image.display().to_string()], &host.dir)?;
         Ok(host)
     }
 
-    /// An ext4 of `bytes` in a file in `home`, mounted at `dir`. All of the file is written, so that the file system beneath
-    /// has nothing to change but content.
+    /// An ext4 of `bytes` in a file in `home`, mounted at `dir`, through the page cache of what is beneath.
     pub fn ext4_in(home: &Path, dir: PathBuf, bytes: u64) -> Result<Host, Error> {
+        let host = Host::ext4(home.join("ext4.img"), dir, bytes, &[])?;
+        host.mount_ext4("loop", host.image.as_deref())?;
+        Ok(host)
+    }
+
+    /// An ext4 of `bytes` on a loop device over the file `image`, mounted at `dir`. The loop device passes the page cache
+    /// beneath where that can be passed, so that a block is in memory once, and a flush is one of the disk.
+    pub fn ext4_direct(image: PathBuf, dir: PathBuf, bytes: u64, journal: Journal) -> Result<Host, Error> {
+        let bare: &[&str] = if journal == Journal::None { &["-O", "^has_journal"] } else { &[] };
+        let host = Host::ext4(image.clone(), dir, bytes, bare)?;
+        let device = Loop::over(&image)?;
+        let how = if journal == Journal::Data { "data=journal" } else { "defaults" };
+        host.mount_ext4(how, Some(&device.path))?;
+        Ok(host)
+    }
+
+    /// One that is not mounted yet. All of its file is written, so that the file system beneath has nothing to change but
+    /// content.
+    fn ext4(image: PathBuf, dir: PathBuf, bytes: u64, options: &[&str]) -> Result<Host, Error> {
         refuse_others()?;
-        let image = home.join("ext4.img");
         let host = Host { dir, image: Some(image.clone()) };
         std::fs::create_dir_all(&host.dir).map_err(Error::file(&host.dir))?;
         write_all(&image, bytes)?;
         // What is discarded would have to be given blocks again.
-        let options = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
-        run(Command::new("mkfs.ext4").args(options).arg(&image))?;
-        mount(&["-t", "ext4", "-o", "loop", &image.display().to_string()], &host.dir)?;
+        let usual = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
+        run(Command::new("mkfs.ext4").args(usual).args(options).arg(&image))?;
         Ok(host)
     }
 
-    /// An ext4 of `bytes` on a loop device over the file `image`, all of which is written, mounted at `dir`. The loop
-    /// device passes the page cache beneath where that can be passed, so that a block is in memory once, and a flush is one
-    /// of the disk.
-    pub fn ext4_direct(image: PathBuf, dir: PathBuf, bytes: u64, journal: Journal) -> Result<Host, Error> {
-        refuse_others()?;
-        let host = Host { dir, image: Some(image.clone()) };
-        std::fs::create_dir_all(&host.dir).map_err(Error::file(&host.dir))?;
-        write_all(&image, bytes)?;
-        let mut mkfs = Command::new("mkfs.ext4");
-        mkfs.args(["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]);
-        if journal == Journal::None {
-            mkfs.args(["-O", "^has_journal"]);
-        }
-        run(mkfs.arg(&image))?;
-        let device = Loop::over(&image)?;
-        let how = if journal == Journal::Data { "data=journal" } else { "defaults" };
-        mount(&["-t", "ext4", "-o", how, &device.path.display().to_string()], &host.dir)?;
-        Ok(host)
+    fn mount_ext4(&self, how: &str, what: Option<&Path>) -> Result<(), Error> {
+        mount(&["-t", "ext4", "-o", how, &what.unwrap_or(Path::new("")).display().to_string()], &self.dir)
     }
 }
 
@@ -150,14 +145,13 @@ impl Drop for Host {
     }
 }
 
-/// The program that makes a file system, and its options. ext4 initialises its tables at once: otherwise a
-/// kernel thread would do so during the measurement.
-fn mkfs(kind: Kind) -> Option<(&'static str, &'static [&'static str])> {
-    match kind {
-        Kind::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])),
-        Kind::Ext2 => Some(("mkfs.ext2", &["-q", "-F", "-E", "lazy_itable_init=0"])),
-        Kind::Xfs => Some(("mkfs.xfs", &["-q", "-f"])),
-        Kind::Btrfs => Some(("mkfs.btrfs", &["-q", "-f"])),
+/// The options of what makes a file system on a device. ext4 initialises its tables at once: otherwise a kernel thread
+/// would do so during the measurement.
+fn mkfs(fs_type: &str) -> Option<&'static [&'static str]> {
+    match fs_type {
+        "ext4" => Some(&["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
+        "ext2" => Some(&["-q", "-F", "-E", "lazy_itable_init=0"]),
+        "xfs" | "btrfs" => Some(&["-q", "-f"]),
         _ => None,
     }
 }

@@ -7,22 +7,23 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`args`] | the command line of `conquest bench` |
+//! | [`options`] | how workloads name their options |
+//! | [`context`] | the run: sizes, rounds, who fails |
+//! | [`peer`] | who is compared: pools and the host's file systems, made and taken away |
 //! | [`place`] | what a workload runs on: a mounted directory or a pool in this process, one trait |
 //! | [`hosts`] | tmpfs, and ext4, XFS and btrfs on loop devices; made and torn down here |
 //! | [`program`] | pools, and mounts of them through the `conquest` program |
 //! | [`disk`] | the machine's own disk, for what must be durable |
-//! | [`subject`] | the list of file systems under test |
 //! | [`setting`] | what lies where in workloads of large files: on the machine's own disk, or in RAM |
-//! | [`side`] | a file system in such a setting, and what it has transferred |
 //! | [`rig`] | slow disks: loop devices that the block throttle holds to a speed |
 //! | [`raw`] | a disk by itself, as the measure of what is possible |
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
 //! | [`run`] | running what is asked for |
-//! | [`workload`] | one module per workload |
+//! | [`workload`] | one module per workload, each of which uses the [`prelude`] |
 //! | [`figures`] | what is published: the JSON of each workload, and the tables made of them |
 //! | [`clock`], [`cpu`] | time, pinning |
 //!
-//! Data flow: args → subjects → rounds of a workload → [`report::Section`] → [`report::goals::Finding`] → table and
+//! Data flow: args → peers → rounds of a workload → [`report::Section`] → [`report::goals::Finding`] → table and
 //! JSON → plots and figures.
 
 #![forbid(unsafe_code)]
@@ -35,14 +36,15 @@ mod disk;
 mod error;
 mod figures;
 mod hosts;
+mod options;
+mod peer;
 mod place;
+mod prelude;
 mod program;
 mod raw;
 mod rig;
 mod run;
 mod setting;
-mod side;
-mod subject;
 mod supervise;
 mod workload;
 
@@ -53,14 +55,14 @@ pub use error::Error;
 ///
 /// An error at the end also tells of single file systems that failed in the course of a workload; their
 /// rows are in the report as failed.
-pub fn run(args: Args) -> Result<(), Error> {
+pub fn run(args: &Args) -> Result<(), Error> {
     match &args.what {
         args::What::Worker(worker) => return workload::scale::work(worker),
         args::What::Figures(figures) => return figures::run(figures),
         _ => {}
     }
     if supervise::is_supervised() {
-        run::run(&args)
+        run::run(args)
     } else {
         supervise::run_supervised(args.what.disk())
     }

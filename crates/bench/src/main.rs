@@ -6,15 +6,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-#[derive(Parser)]
-#[command(name = "conquest bench", bin_name = "conquest bench", version)]
-struct Cli {
-    #[command(flatten)]
-    args: bench::Args,
-}
-
 fn main() -> ExitCode {
-    match bench::run(Cli::parse().args) {
+    match bench::run(&bench::Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("conquest bench: {e}");

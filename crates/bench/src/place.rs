@@ -266,12 +266,17 @@ impl Place for InProcess {
     }
 }
 
+pub enum AnyPlace {
+    Mounted(Mounted),
+    InProcess(Box<InProcess>),
+}
+
 /// Works on whichever it is, with code of its own for each.
 macro_rules! on_place {
     ($any:expr, $place:ident => $work:expr) => {
         match $any {
-            $crate::subject::AnyPlace::Mounted($place) => $work,
-            $crate::subject::AnyPlace::InProcess(place) => {
+            $crate::place::AnyPlace::Mounted($place) => $work,
+            $crate::place::AnyPlace::InProcess(place) => {
                 let $place = &**place;
                 $work
             }

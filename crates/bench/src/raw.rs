@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::clock::now;
 use crate::error::Error;
 
 /// How the tables call it.
@@ -100,11 +99,6 @@ impl Drop for Raw {
 /// The raw disk as the table calls it where it was measured beside one of several, in the same rounds.
 pub fn beside(name: &str) -> String {
     format!("{RAW}, beside {name}")
-}
-
-/// How many of `count` there were in a second since `start`.
-pub fn per_second(count: u64, start: u64) -> f64 {
-    count as f64 * 1e9 / (now() - start).max(1) as f64
 }
 
 #[cfg(test)]

@@ -3,37 +3,33 @@
 use std::fs::File;
 use std::path::Path;
 
+use report::{plot, table, Outcome, Report};
+
 use crate::args::{Args, Publish, What};
-use crate::context::Context;
+use crate::context::{Context, Workload};
 use crate::error::Error;
 use crate::figures;
 use crate::supervise::Base;
-use crate::workload::{
-    bigdir, check, compression, databases, disks, durable, filebench, large, largefile, memory, mixed, mramfs, open,
-    packed, places, postmark, scale, smallfile, stalls, sustained, ubj,
-};
-use report::plot;
-use report::table;
-use report::{Outcome, Report};
 
 /// Columns that a table has at most.
 const COLUMNS: usize = 30;
 
 /// Runs what `args` asks for, prints it and writes the JSON.
 pub fn run(args: &Args) -> Result<(), Error> {
+    let common = &args.common;
     // First of all: a file that cannot be written is better known now than after the run, and the run may
     // cover the place where it lies.
-    let json = args.json.as_ref().map(|file| File::create(file).map_err(Error::file(file))).transpose()?;
-    let plots = args.plots.as_deref();
+    let json = common.json.as_ref().map(|file| File::create(file).map_err(Error::file(file))).transpose()?;
+    let plots = common.plots.as_deref();
     plots.map_or(Ok(()), writable)?;
     let base = Base::take()?;
-    let context = Context::new(args, &base)?;
+    let context = Context::new(common, &base);
     let blank = Report::begin(context.quick);
     context.progress.print(&blank.machine.describe());
     let outcome = match &args.what {
         What::All => all(&context, |_, _| Ok(()))?,
         What::Publish(publish) => published(&context, publish, &blank)?,
-        what => measure(what, &context)?,
+        what => what.workload().map_or(Ok(Outcome::default()), |workload| measure(workload, &context))?,
     };
     if !outcome.findings.is_empty() {
         context.progress.print(&table::findings(&outcome.findings, context.quick));
@@ -53,32 +49,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
 }
 
 /// Runs one workload and prints its tables.
-fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
-    let outcome = match what {
-        What::Smallfile(args) => smallfile::run(context, args)?,
-        What::Scale(args) => scale::run(context, args)?,
-        What::Postmark(args) => postmark::run(context, args)?,
-        What::Bigdir(args) => bigdir::run(context, args)?,
-        What::Open(args) => open::run(context, args)?,
-        What::Fsck(args) => check::run(context, args)?,
-        What::Memory(args) => memory::run(context, args)?,
-        What::Compression(args) => compression::run(context, args)?,
-        What::Packed(args) => packed::run(context, args)?,
-        What::Durable(args) => durable::run(context, args)?,
-        What::Large(args) => large::run(context, args)?,
-        What::Filebench(args) => filebench::run(context, args)?,
-        What::Largefile(args) => largefile::run(context, args)?,
-        What::PostmarkLarge(args) => mixed::run(context, args)?,
-        What::Sustained(args) => sustained::run(context, args)?,
-        What::Databases(args) => databases::run(context, args)?,
-        What::Ubj(args) => ubj::run(context, args)?,
-        What::Disks(args) => disks::run(context, args)?,
-        What::Mramfs(args) => mramfs::run(context, args)?,
-        What::Places => places::run(context)?,
-        What::Stalls => stalls::run(context)?,
-        // Several, or answered before a run is set up.
-        What::All | What::Publish(_) | What::Figures(_) | What::Worker(_) => Outcome::default(),
-    };
+fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error> {
+    let outcome = workload.run(context)?;
     for section in &outcome.sections {
         // What goes on over time is for the plot.
         match section.measures().len() {
@@ -95,9 +67,11 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
 /// and the outcome of each that has not failed even in part.
 fn all(context: &Context, done: impl Fn(&str, &Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
-    for (name, what) in figures::workloads() {
+    for (name, line) in figures::WORKLOADS {
         let failed = context.failures();
-        match measure(&what, context) {
+        let what = What::parse(line)?;
+        let Some(workload) = what.workload() else { continue };
+        match measure(workload, context) {
             Ok(one) => {
                 if context.failures() == failed {
                     done(name, &one)?;

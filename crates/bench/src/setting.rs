@@ -5,66 +5,137 @@
 //! in RAM, which is what such memory is. RAM-backed, all of that lies on tmpfs: a flush costs nothing, and what is left is
 //! the work of the file systems and of the way to them.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use conquest::MediumKind;
+use clap::ValueEnum;
+use conquest::{FormatOptions, InRegions, MediumKind, NewDisk, Threshold};
+use report::{Outcome, Section};
 
-use crate::args;
 use crate::context::Context;
 use crate::disk::{require_room, Disk};
 use crate::error::Error;
 use crate::hosts::{Host, Journal};
-use crate::program::{has_disks, Making, WithDisk};
-use report::goals::Finding;
+use crate::options::disk;
+use crate::peer::{Peer, Who, TMPFS};
+use crate::program::Own;
+
+/// Bytes that a file system under a pool has besides.
+const SPARE: u64 = 512 << 20;
+
+/// What is under the file systems of a workload of large files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ground {
+    /// The machine's own disk: ours are files there, ext4 on loop devices past the page cache over files there
+    OwnDisk,
+    /// tmpfs, where a flush costs nothing
+    RamBacked,
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Ground::OwnDisk { "own-disk" } else { "ram-backed" })
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Grounds {
+    /// Where large files lie, and all files of those that are compared with
+    #[arg(long, value_name = "SETTING,...", value_delimiter = ',', default_values_t = [Ground::OwnDisk])]
+    pub setting: Vec<Ground>,
+    /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+impl Grounds {
+    pub fn disk(&self) -> Option<PathBuf> {
+        self.setting.contains(&Ground::OwnDisk).then(|| disk(self.dir.as_ref()))
+    }
+
+    /// What `work` finds in each of the settings. One that cannot be had is told in a section `id`, as the reason for
+    /// `subject`.
+    pub fn each(
+        &self,
+        context: &Context,
+        id: &str,
+        subject: &'static str,
+        mut work: impl FnMut(&Setting<'_>) -> Outcome,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        for &ground in &self.setting {
+            match Setting::make(context, ground) {
+                Ok(setting) => {
+                    let mut one = work(&setting);
+                    if ground == Ground::RamBacked {
+                        one.findings.iter_mut().for_each(|finding| finding.what.insert_str(0, "RAM-backed, "));
+                    }
+                    outcome.extend(one);
+                }
+                Err(e) => {
+                    let mut section = Section::rates("", id, "");
+                    section.id = named(id, ground).into();
+                    section.skip(subject, e.to_string());
+                    outcome.sections.push(section);
+                }
+            }
+        }
+        outcome
+    }
+}
+
+/// The name of a section in a setting.
+fn named(id: &str, ground: Ground) -> String {
+    match ground {
+        Ground::OwnDisk => id.to_owned(),
+        Ground::RamBacked => format!("{id}-ram"),
+    }
+}
+
+/// How large peers are, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Of an ext4, and of the disk of a pool.
+    pub disk: u64,
+    /// Of the persistent RAM of a pool that has a disk.
+    pub ram: u64,
+}
 
 /// One of the settings, ready to be worked in.
+#[derive(Clone)]
 pub struct Setting<'a> {
     pub context: &'a Context,
-    pub which: args::Setting,
+    pub ground: Ground,
     /// What is beneath, for titles.
     pub name: String,
     /// Where disks and images lie.
-    home: PathBuf,
+    pub home: PathBuf,
     /// Beyond what size pools have content on disk, if not as usual.
-    threshold: Option<u64>,
+    pub threshold: Option<Threshold>,
 }
 
 impl<'a> Setting<'a> {
-    /// The settings that are asked for; those that cannot be had come back with the reason.
-    pub fn all(context: &'a Context, grounds: &args::Grounds) -> Vec<Result<Setting<'a>, (args::Setting, String)>> {
-        let make = |&which| Setting::make(context, which).map_err(|e| (which, e.to_string()));
-        grounds.setting.iter().map(make).collect()
-    }
-
-    fn make(context: &'a Context, which: args::Setting) -> Result<Setting<'a>, Error> {
-        let (home, name) = match which {
-            args::Setting::OwnDisk => {
+    pub fn make(context: &'a Context, ground: Ground) -> Result<Setting<'a>, Error> {
+        let (home, name) = match ground {
+            Ground::OwnDisk => {
                 let dir = context.disk.as_deref();
-                let dir = dir.ok_or_else(|| Error::Usage("no directory on a disk was made".into()))?;
-                let disk = Disk::at(dir)?;
+                let disk = Disk::at(dir.ok_or_else(|| Error::Usage("no directory on a disk was made".into()))?)?;
                 let name = disk.name();
                 (disk.dir, name)
             }
-            args::Setting::RamBacked => (context.base.clone(), "tmpfs".into()),
+            Ground::RamBacked => (context.base.clone(), "tmpfs".into()),
         };
-        Ok(Setting { context, which, name, home, threshold: None })
+        Ok(Setting { context, ground, name, home, threshold: None })
     }
 
-    /// The same, whose pools have the content of files beyond so many bytes on disk.
-    pub fn with_threshold(self, bytes: u64) -> Setting<'a> {
-        Setting { threshold: Some(bytes), ..self }
+    /// A section of times, or of other figures of which little is good.
+    pub fn times(&self, id: &str, title: impl fmt::Display, unit: &'static str) -> Section {
+        let title = format!("{title}; {}", self.name);
+        Section { id: named(id, self.ground).into(), ..Section::times("", title, unit) }
     }
 
-    /// The name of a section in this setting.
-    pub fn id(&self, section: &str) -> String {
-        id(section, self.which)
-    }
-
-    /// Has findings say what they are of, where that is not the machine's own disk.
-    pub fn tell(&self, findings: &mut [Finding]) {
-        if self.which == args::Setting::RamBacked {
-            findings.iter_mut().for_each(|finding| finding.what.insert_str(0, "RAM-backed, "));
-        }
+    pub fn rates(&self, id: &str, title: impl fmt::Display, unit: &'static str) -> Section {
+        Section { more_is_better: true, ..self.times(id, title, unit) }
     }
 
     /// A path for a file that a workload makes and removes.
@@ -77,40 +148,57 @@ impl<'a> Setting<'a> {
         require_room(&self.home, bytes)
     }
 
-    /// An ext4 of `bytes`, under a name that nothing else in the run has.
-    pub fn ext4(&self, label: &str, journal: Journal, bytes: u64) -> Result<Host, Error> {
+    /// Peers of these sizes; who cannot be had is skipped in each of the sections.
+    pub fn peers(&self, whos: &[Who], sizes: Sizes, sections: &mut [Section]) -> Vec<Peer> {
+        self.context.make(whos, sections, |who| self.peer(who, sizes))
+    }
+
+    /// The same, each on a device that counts what is written.
+    pub fn counted_peers(&self, whos: &[Who], sizes: Sizes, sections: &mut [Section]) -> Vec<Peer> {
+        self.context.make(whos, sections, |who| self.counted_peer(who, sizes))
+    }
+
+    pub fn peer(&self, who: Who, Sizes { disk, ram }: Sizes) -> Result<Peer, Error> {
+        let base = &self.context.base;
+        if who == TMPFS {
+            return Peer::host(who, Host::make("tmpfs", base, disk)?);
+        }
+        self.require(disk)?;
+        match who.is_host() {
+            true => {
+                let dir = base.join(format!("{}.mnt", who.file_name()));
+                Peer::ext4(who, self.file(&format!("{}.img", who.file_name())), dir, disk)
+            }
+            false => self.pool(who, &self.home, &who.file_name(), Sizes { disk, ram }),
+        }
+    }
+
+    /// One with everything on a file system of its own: a pool on an ext4 of the usual kind, with room for its disk, and
+    /// for a log and an image of its memory.
+    fn counted_peer(&self, who: Who, sizes: Sizes) -> Result<Peer, Error> {
+        if who.is_host() {
+            return self.peer(who, sizes);
+        }
+        let (label, bytes) = (format!("below-{}", who.file_name()), sizes.disk + 2 * sizes.ram + SPARE);
         self.require(bytes)?;
         let dir = self.context.base.join(format!("{label}.mnt"));
-        Host::ext4_direct(self.file(&format!("{label}.img")), dir, bytes, journal)
+        let beneath = Host::ext4_direct(self.file(&format!("{label}.img")), dir, bytes, Journal::Ordered)?;
+        let peer = self.pool(who, &beneath.dir, &format!("{}.of", who.file_name()), sizes)?;
+        Ok(peer.above(beneath))
     }
 
-    /// A pool of `ram` bytes of persistent RAM and a disk of `bytes`.
-    pub fn pool(&self, label: &str, medium: MediumKind, ram: u64, bytes: u64) -> Result<WithDisk, Error> {
-        self.require(bytes)?;
-        self.pool_in(&self.home, label, medium, ram, bytes)
-    }
-
-    /// The same in a directory of its own choice, such as a file system that counts what is written to it.
-    pub fn pool_in(
-        &self,
-        home: &Path,
-        label: &str,
-        medium: MediumKind,
-        ram: u64,
-        bytes: u64,
-    ) -> Result<WithDisk, Error> {
-        let program = &self.context.program;
-        require_room(&self.context.base, if has_disks(program) { ram } else { ram + bytes })?;
-        let place = if medium == MediumKind::Logged { home } else { &self.context.base };
-        let (dir, disk) = (place.join(format!("{label}.pool")), home.join(format!("{label}.disk")));
-        WithDisk::make(program, &Making { dir: &dir, medium, ram, disk: &disk, bytes, threshold: self.threshold })
-    }
-}
-
-/// The name of a section in a setting.
-pub fn id(section: &str, which: args::Setting) -> String {
-    match which {
-        args::Setting::OwnDisk => section.to_owned(),
-        args::Setting::RamBacked => format!("{section}-ram"),
+    fn pool(&self, who: Who, home: &Path, label: &str, Sizes { disk, ram }: Sizes) -> Result<Peer, Error> {
+        let base = &self.context.base;
+        require_room(base, ram)?;
+        let place = if who.medium() == MediumKind::Logged { home } else { base };
+        let file = NewDisk { path: home.join(format!("{label}.disk")), size: Some(disk) };
+        let how = FormatOptions {
+            regions: vec![file.into()],
+            threshold: self.threshold,
+            backing_in_regions: InRegions::IfGiven,
+            ..FormatOptions::on(who.medium(), ram)
+        };
+        let pool = Own::make(place.join(format!("{label}.pool")), how)?;
+        Peer::pool(who, pool, base, &self.context.program)
     }
 }

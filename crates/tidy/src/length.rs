@@ -10,9 +10,6 @@ const FILE: usize = 600;
 
 /// Longer ones: a table, or a match over all that there is, is no shorter in parts.
 const FUNCTIONS: &[&str] = &[
-    "crates/bench/src/workload/disks/failure.rs: once",
-    "crates/bench/src/workload/disks/foreground.rs: measure",
-    "crates/bench/src/workload/packed.rs: measure",
     "crates/fs/src/fsck/repair.rs: repair",
     "crates/fs/src/node/prepare/tests.rs: changes_of_a_part_fetch_what_they_need",
     "crates/ilfs/src/tests/copies_crash.rs: play",
@@ -22,7 +19,6 @@ const FUNCTIONS: &[&str] = &[
     "crates/sim/src/scenario.rs: contents",
 ];
 const FILES: &[&str] = &[
-    "crates/bench/src/args.rs",
     "crates/fs/src/file/tests/edges.rs",
     "crates/fs/src/fsck/mod.rs",
     "crates/fs/src/inode.rs",

@@ -2,24 +2,18 @@
 //! On a sample of a tree of this machine, in a pool in this process.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use conquest::{Caller, Ino, Kind, MediumKind, Pool};
+use conquest::{Caller, FormatOptions, Ino, Kind, Pool};
 use conquest_fs::codec::Codec;
 use conquest_fs::compress::pace::Pace;
 use conquest_fs::compress::{Compressor, Plan};
 use conquest_fs::node::{ReadFlags, WriteFlags};
-use rng::Rng;
 
-use crate::args::Compression;
-use crate::clock::{now, thread_time, us_per_op};
-use crate::context::Context;
-use crate::error::Error;
-use crate::place::InProcess;
-use crate::program;
-use report::goals::{Finding, Goal, Sense};
-use report::{Outcome, Section};
+use crate::clock::thread_time;
+use crate::prelude::*;
+use crate::program::{compressing, Own, NOTHING};
 
 /// Of longer files a chunk is compressed as a file of its own is.
 const LONGEST: u64 = 128 << 10;
@@ -48,15 +42,26 @@ const OFF: &str = "compression off";
 const ON: &str = "a backlog is compressed";
 const PHASES: [&str; 3] = ["create+write", "read", "unlink"];
 
-pub fn run(context: &Context, args: &Compression) -> Result<Outcome, Error> {
-    let files = context.size(args.files, 1500);
-    context.progress.say(format!("reading a sample of {}", args.tree.display()));
-    let sample = sample(&args.tree, files)?;
-    let mut outcome = Outcome::default();
-    outcome.extend(tiers(context, args, &sample)?);
-    outcome.extend(first_read(context, &sample)?);
-    outcome.extend(foreground(context, args, &sample)?);
-    Ok(outcome)
+options! { Options {
+    tree: dir = "/usr", "The tree that files are taken from";
+    files: count "N" = 20_000, "Files of the sample";
+    {
+        /// MiB that are compressed while others work
+        #[arg(long, value_name = "MIB", default_value_t = 1024)]
+        pub backlog: u64
+    }
+} }
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let files = context.size(self.files, 1500);
+        context.progress.say(format!("reading a sample of {}", self.tree.display()));
+        let sample = sample(&self.tree, files)?;
+        let mut outcome = tiers(context, &self.tree, &sample)?;
+        outcome.extend(first_read(context, &sample)?);
+        outcome.extend(foreground(context, self.backlog, &sample)?);
+        Ok(outcome)
+    }
 }
 
 /// The content of so many files of the tree, about evenly taken.
@@ -83,13 +88,13 @@ fn sample(tree: &Path, files: usize) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 /// A pool that compresses nothing by itself, and the inodes of the files in it.
-fn filled(context: &Context, label: &str, sample: &[Vec<u8>]) -> Result<(PathBuf, InProcess, Vec<Ino>), Error> {
-    let dir = context.base.join(format!("{label}.pool"));
+fn filled(context: &Context, label: &str, sample: &[Vec<u8>]) -> Result<(Own, Pool, Vec<Ino>), Error> {
     let bytes = context.bytes().max(sample.iter().map(|file| file.len() as u64 * 3).sum());
-    program::format_without_compression(&dir, bytes)?;
-    let place = InProcess::open(&dir)?;
-    let inos = fill(&place.pool, "d", sample)?;
-    Ok((dir, place, inos))
+    let how = FormatOptions { compression: compressing(NOTHING), ..FormatOptions::on(MediumKind::Battery, bytes) };
+    let own = Own::make(context.base.join(format!("{label}.pool")), how)?;
+    let pool = own.open()?;
+    let inos = fill(&pool, "d", sample)?;
+    Ok((own, pool, inos))
 }
 
 fn fill(pool: &Pool, name: &str, sample: &[Vec<u8>]) -> Result<Vec<Ino>, Error> {
@@ -106,10 +111,6 @@ fn fill(pool: &Pool, name: &str, sample: &[Vec<u8>]) -> Result<Vec<Ino>, Error> 
     Ok(inos)
 }
 
-fn remove(dir: &Path) -> Result<(), Error> {
-    std::fs::remove_dir_all(dir).map_err(Error::file(dir))
-}
-
 fn read_all(pool: &Pool, inos: &[Ino], buf: &mut [u8]) -> Result<u64, Error> {
     let unnoted = ReadFlags { unnoted: true, kept: true };
     inos.iter().try_fold(0, |sum, ino| Ok(sum + pool.read_as(*ino, 0, buf, unnoted)? as u64))
@@ -121,89 +122,92 @@ fn rate(bytes: u64, began: u64) -> f64 {
 }
 
 /// What is saved, and how fast it goes.
-fn tiers(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
+fn tiers(context: &Context, tree: &Path, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
     let content: u64 = sample.iter().map(|file| file.len() as u64).sum();
     let title = format!(
         "Compression at rest: {} files of {} up to 128 KiB, {} MB; MB in a second of one processor, in process",
         sample.len(),
-        args.tree.display(),
+        tree.display(),
         content / 1_000_000
     );
-    let mut section = Section::rates("compression", title, "MB/s");
-    section.notes.push("saved: of the length of all files, by the memory that their content then occupies".into());
-    section.notes.push("compress: copying out, compressing, decoding, comparing and committing".into());
-    let mut findings = Vec::new();
-    let mut buf = vec![0; LONGEST as usize];
-    let mut used = 0;
+    let mut section = Section::rates("compression", title, "MB/s")
+        .noting("saved: of the length of all files, by the memory that their content then occupies")
+        .noting("compress: copying out, compressing, decoding, comparing and committing");
+    let (mut findings, mut used) = (Vec::new(), 0);
     for (codec, name, saved, quick, back) in [
         (Codec::Lz4, WARM, (50.0, 55.0), (400.0, 400.0), (2000.0, 2800.0)),
         (Codec::Zstd, COLD, (62.0, 65.0), (150.0, 170.0), (700.0, 800.0)),
     ] {
-        for round in 0..context.rounds(3) {
+        for round in 0..context.count(3) {
             context.say_round("compressing", round, 3, name);
-            let (dir, place, inos) = filled(context, "compression", sample)?;
-            let pool = &place.pool;
-            let began = thread_time();
-            let read = read_all(pool, &inos, &mut buf)?;
-            section.add(PLAIN, READ, rate(read, began));
-            let plain = pool.survey_compression()?.plain;
-            section.add(PLAIN, SAVED, 100.0 - plain.memory as f64 * 100.0 / content as f64);
-            pool.train_if_due(&mut || true)?;
-            let began = thread_time();
-            let mut compressor = Compressor::new(pool, Plan::now(codec))?;
-            inos.iter().try_for_each(|ino| compressor.see(*ino).map(|_| ()))?;
-            section.add(name, COMPRESS, rate(content, began));
-            let found = pool.survey_compression()?;
-            let memory = found.plain.memory + found.warm.memory + found.cold.memory + found.dictionary_memory;
-            section.add(name, SAVED, 100.0 - memory as f64 * 100.0 / content as f64);
-            let began = thread_time();
-            let read = read_all(pool, &inos, &mut buf)?;
-            section.add(name, READ, rate(read, began));
-            let heap: u64 = pool.status()?.heap.iter().map(|h| h.objects * h.size).sum();
             // Of the last codec, the cold one.
-            used = heap.saturating_sub(EMPTY);
-            drop(place);
-            remove(&dir)?;
+            used = tier(context, sample, (codec, name, content), &mut section)?;
         }
-        let mut judge = |what: &str, measure: &str, goal: (f64, f64), unit: &'static str| {
-            let goal = Goal { sense: Sense::AtLeast, required: goal.0, aim: goal.1, unit: unit.into() };
+        let row = |what, measure, (required, aim), unit| {
+            let goal = Goal::at_least(required, aim, unit);
             let value = section.median(name, measure);
-            findings.push(Finding::judge(
-                MediumKind::Battery,
-                format!("{name}: {what}"),
-                goal,
-                section.text(name, measure),
-                value,
-            ));
+            Finding::judge(MediumKind::Battery, format!("{name}: {what}"), goal, section.text(name, measure), value)
         };
-        judge("saved of small files", SAVED, saved, "%");
-        judge("compressing, one core", COMPRESS, quick, "MB/s");
-        judge("reading back, one core", READ, back, "MB/s");
+        findings.extend([
+            row("saved of small files", SAVED, saved, "%"),
+            row("compressing, one core", COMPRESS, quick, "MB/s"),
+            row("reading back, one core", READ, back, "MB/s"),
+        ]);
     }
-    let percent = used as f64 * 100.0 / content as f64;
     findings.push(Finding::judge(
         MediumKind::Battery,
         "memory of all objects, names and inodes too, against the length of small files, cold",
         Goal::quantity(60.0, 45.0, "%"),
         format!("{} / {} MB", used / 1_000_000, content / 1_000_000),
-        Ok(percent),
+        Ok(used as f64 * 100.0 / content as f64),
     ));
     Ok(Outcome { sections: vec![section], findings })
+}
+
+/// One round of a codec; bytes of all objects of the pool at its end.
+fn tier(
+    context: &Context,
+    sample: &[Vec<u8>],
+    (codec, name, content): (Codec, &str, u64),
+    section: &mut Section,
+) -> Result<u64, Error> {
+    let (_own, pool, inos) = filled(context, "compression", sample)?;
+    let mut buf = vec![0; LONGEST as usize];
+    let began = thread_time();
+    let read = read_all(&pool, &inos, &mut buf)?;
+    section.add(PLAIN, READ, rate(read, began));
+    let saved = |memory: u64| 100.0 - memory as f64 * 100.0 / content as f64;
+    section.add(PLAIN, SAVED, saved(pool.survey_compression()?.plain.memory));
+    pool.train_if_due(&mut || true)?;
+    let began = thread_time();
+    let mut compressor = Compressor::new(&pool, Plan::now(codec))?;
+    inos.iter().try_for_each(|ino| compressor.see(*ino).map(|_| ()))?;
+    section.add(name, COMPRESS, rate(content, began));
+    let found = pool.survey_compression()?;
+    section.add(
+        name,
+        SAVED,
+        saved(found.plain.memory + found.warm.memory + found.cold.memory + found.dictionary_memory),
+    );
+    let began = thread_time();
+    let read = read_all(&pool, &inos, &mut buf)?;
+    section.add(name, READ, rate(read, began));
+    let heap: u64 = pool.status()?.heap.iter().map(|h| h.objects * h.size).sum();
+    Ok(heap.saturating_sub(EMPTY))
 }
 
 /// The first read of a cold file of 8 KB above that of a plain one.
 fn first_read(context: &Context, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
     let title = format!("The first read of a file of {FIRST_SIZE} bytes, in process");
-    let mut section = Section::times("compression-first", title, "us");
-    section.baseline = Some(PLAIN.into());
+    let mut section = Section::times("compression-first", title, "us").against(PLAIN);
     let text: Vec<u8> = sample.iter().filter(|file| file.len() < 64 << 10).flatten().copied().take(64 << 20).collect();
     let files: Vec<Vec<u8>> =
         text.chunks_exact(FIRST_SIZE).take(context.size(FIRST, 200)).map(<[u8]>::to_vec).collect();
     let count = files.len();
-    let (dir, place, inos) = filled(context, "compression-first", &files)?;
-    let pool = &place.pool;
+    let (_own, pool, inos) = filled(context, "compression-first", &files)?;
+    let pool = &pool;
     let mut buf = vec![0; FIRST_SIZE];
-    for round in 0..context.rounds(ROUNDS) {
+    for round in 0..context.count(ROUNDS) {
         context.say_round("first read", round, ROUNDS, "");
         // Others than those of the round before: what is read often becomes plain.
         pool.train_if_due(&mut || true)?;
@@ -221,17 +225,10 @@ fn first_read(context: &Context, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
         cold.iter().try_for_each(|ino| compressor.expand(*ino))?;
     }
     section.notes.push(format!("{count} files, every other one compressed"));
-    drop(place);
-    remove(&dir)?;
     let value = section.median(COLD, READ).and_then(|cold| Ok(cold - section.median(PLAIN, READ)?));
-    let measured = [COLD, PLAIN].map(|s| section.text(s, READ)).join(" / ") + " us";
-    let finding = Finding::judge(
-        MediumKind::Battery,
-        "first read of a cold file of 8 KB above a plain one",
-        Goal::quantity(12.0, 10.0, "us"),
-        measured,
-        value,
-    );
+    let what = "first read of a cold file of 8 KB above a plain one";
+    let row = section.row(MediumKind::Battery, what, Goal::quantity(12.0, 10.0, "us"));
+    let finding = row.judge([(COLD, READ), (PLAIN, READ)], value);
     Ok(Outcome { sections: vec![section], findings: vec![finding] })
 }
 
@@ -240,13 +237,12 @@ fn is_cold(pool: &Pool, ino: Ino) -> bool {
 }
 
 /// Making, reading and removing files while a backlog is compressed, within a share of another processor.
-fn foreground(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
+fn foreground(context: &Context, backlog_mib: u64, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
     let (work, passes) = (context.size(WORK, 300), context.size(PASSES, 2));
     let title = format!("{work} files of {WORK_SIZE} bytes made, read and removed {passes} times, in process");
-    let mut section = Section::rates("compression-foreground", title, "1000 files/s");
-    section.baseline = Some(OFF.into());
+    let mut section = Section::rates("compression-foreground", title, "1000 files/s").against(OFF);
     section.notes.push(format!("compression: {SHARE} % of one processor, as maintenance"));
-    let wanted = if context.quick { 32 << 20 } else { args.backlog << 20 };
+    let wanted = if context.quick { 32 << 20 } else { backlog_mib << 20 };
     let (mut backlog, mut bytes) = (Vec::new(), 0);
     for content in sample.iter().cycle() {
         bytes += content.len() as u64;
@@ -255,16 +251,16 @@ fn foreground(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Resu
             break;
         }
     }
-    let (dir, place, inos) = filled(context, "compression-backlog", &backlog)?;
+    let (_own, pool, inos) = filled(context, "compression-backlog", &backlog)?;
     drop(backlog);
-    let pool = &place.pool;
+    let pool = &pool;
     pool.train_if_due(&mut || true)?;
     let content = vec![b'x'; WORK_SIZE];
     let parent = pool.create(conquest_fs::ROOT, b"work", Kind::Directory, 0o755, 0, &Caller::root())?.ino;
     // Memory that was never used costs the first who does.
     one(pool, parent, (work, passes), &content, OFF, &mut section.clone())?;
     let mut next = 0;
-    for round in 0..context.rounds(ROUNDS) {
+    for round in 0..context.count(ROUNDS) {
         context.say_round("foreground", round, ROUNDS, "");
         one(pool, parent, (work, passes), &content, OFF, &mut section)?;
         let stop = AtomicBool::new(false);
@@ -272,20 +268,14 @@ fn foreground(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Resu
             let compress = scope.spawn(|| compress(pool, &inos, next, &stop));
             let worked = one(pool, parent, (work, passes), &content, ON, &mut section);
             stop.store(true, Ordering::Relaxed);
-            let next = compress.join().unwrap_or_else(|_| Err(Error::Wrong("a worker thread panicked".into())));
-            worked.and(next)
+            worked.and(joined(compress))
         })?;
     }
-
     let left = inos.len().saturating_sub(next);
     section.notes.push(format!("a backlog of {} MB, of which {left} files were left at the end", bytes / 1_000_000));
-    drop(place);
-    remove(&dir)?;
     let findings = PHASES.map(|phase| {
-        let measured = [ON, OFF].map(|s| section.text(s, phase)).join(" / ") + " k/s";
-        let goal = Goal { sense: Sense::AtLeast, required: 0.97, aim: 1.0, unit: "x".into() };
         let what = format!("{phase} while a backlog is compressed, against compression off");
-        let judged = Finding::judge(MediumKind::Battery, what, goal, measured, section.ratio(phase, ON, OFF));
+        let judged = section.row(MediumKind::Battery, what, Goal::factor(0.97, 1.0)).ratio(phase, ON, OFF);
         match left {
             0 => judged.skipped("the backlog was done before the rounds were"),
             _ => judged,

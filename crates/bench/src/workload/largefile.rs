@@ -4,116 +4,89 @@
 //!
 //! Three sizes: files that a pool keeps in RAM, files just above that, and files far above.
 
-use conquest::MediumKind;
+use std::path::PathBuf;
 
-use crate::args::Largefile;
-use crate::clock::now;
-use crate::context::Context;
-use crate::error::Error;
-use crate::place::{name, on_place, Name, Place};
-use crate::raw::per_second;
-use crate::setting::{self, Setting};
-use crate::side::{self, rounds, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED, ORDERED};
-use report::goals::{Finding, Goal};
-use report::plot::Plot;
-use report::{Outcome, Section};
-use rng::Rng;
+use crate::prelude::*;
 
 const ROUNDS: usize = 3;
-const MIB: u64 = 1 << 20;
 /// The phases, in their order.
 const PHASES: [&str; 5] = ["write", "read", "random write", "random read", "read again"];
-const WHOS: [Who; 6] = [Who::Tmpfs, ORDERED, BATTERY, LOGGED, BATTERY_MOUNTED, LOGGED_MOUNTED];
+const WHOS: [Who; 6] = [TMPFS, ORDERED, BATTERY, LOGGED, BATTERY_MOUNTED, LOGGED_MOUNTED];
 /// Bytes of a file of 1.01 MB, and of one of 100 MB.
 const ABOVE: u64 = MIB + MIB / 100;
 const FAR_ABOVE: u64 = 100 * MIB;
 
-/// One of the three figures.
-struct Figure {
-    id: &'static str,
-    size: &'static str,
-    bytes: u64,
-    count: usize,
-}
+options! { Options {
+    grounds;
+    files: count "N" = 8, "Files of 100 MB; the paper has 40";
+    small: count "N" = 10, "Files of 1 MB and of 1.01 MB, as many as the paper has";
+    block: count "BYTES" = 8192, "Bytes per read or write call";
+    cache: count "MIB" = 1024, "MiB of persistent RAM of pools that have a disk";
+} }
 
-pub fn run(context: &Context, args: &Largefile) -> Result<Outcome, Error> {
-    let mut outcome = Outcome::default();
-    let far = if context.quick { 4 * MIB } else { FAR_ABOVE };
-    let (small, large) = (context.size(args.small, 4), context.size(args.files, 2));
-    let figures = [
-        Figure { id: "largefile-5.2a", size: "1 MB", bytes: MIB, count: small },
-        Figure { id: "largefile-5.2b", size: "1.01 MB", bytes: ABOVE, count: small },
-        Figure { id: "largefile-5.2c", size: "100 MB", bytes: far, count: large },
-    ];
-    for setting in Setting::all(context, &args.grounds) {
-        match setting {
-            Ok(setting) => outcome.extend(in_setting(&setting, args, &figures)),
-            Err((which, reason)) => {
-                let mut section = Section::rates("largefile", "Sprite LFS large files", "MiB/s");
-                section.id = setting::id("largefile", which).into();
-                section.skip(ORDERED.name(), reason);
-                outcome.sections.push(section);
-            }
-        }
+impl Workload for Options {
+    fn disk(&self) -> Option<PathBuf> {
+        self.grounds.disk()
     }
-    Ok(outcome)
+
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        Ok(self.grounds.each(context, "largefile", ORDERED.name, |setting| self.measure(setting)))
+    }
 }
 
-fn in_setting(setting: &Setting<'_>, args: &Largefile, figures: &[Figure]) -> Outcome {
-    let context = setting.context;
-    let most = figures.iter().map(|figure| figure.bytes * figure.count as u64).max().unwrap_or(0);
-    let sizes = Sizes { disk: 2 * most + 256 * MIB, ram: context.size(args.cache, 128) as u64 * MIB };
-    let (mut sides, skipped) = side::make(setting, &WHOS, |who| Side::make(setting, who, sizes));
-    let mut outcome = Outcome::default();
-    for figure in figures {
-        let Figure { id, size, bytes, count } = figure;
-        let title = format!(
-            "Figure 5.2, Sprite LFS large files: {count} files of {size} ({bytes} B), calls of {} B; {}",
-            args.block, setting.name
-        );
-        let mut section = Section::rates(id, title, "MiB/s");
-        section.id = setting.id(id).into();
-        section.baseline = Some(ORDERED.name().into());
-        section.plot = Plot::bars();
-        section.skipped.clone_from(&skipped);
-        let mut sections = [section];
-        let load = Load::new(*bytes, *count, args.block);
-        rounds(setting, id, ROUNDS, &mut sides, &mut sections, |side, round, sections| {
-            let speeds = on_place!(&side.place, place => load.round(place, round as u64))?;
-            for (phase, speed) in PHASES.iter().zip(speeds) {
-                sections[0].add(side.name(), phase, speed / MIB as f64);
-            }
-            Ok(())
+impl Options {
+    fn measure(&self, setting: &Setting<'_>) -> Outcome {
+        let context = setting.context;
+        let far = if context.quick { 4 * MIB } else { FAR_ABOVE };
+        let (small, large) = (context.size(self.small, 4), context.size(self.files, 2));
+        let figures = [
+            ("largefile-5.2a", "1 MB", MIB, small),
+            ("largefile-5.2b", "1.01 MB", ABOVE, small),
+            ("largefile-5.2c", "100 MB", far, large),
+        ];
+        let mut sections = figures.map(|(id, size, bytes, count)| {
+            let title = format!(
+                "Figure 5.2, Sprite LFS large files: {count} files of {size} ({bytes} B), calls of {} B",
+                self.block
+            );
+            setting.rates(id, title, "MiB/s").against(ORDERED.name).drawn(Plot::bars())
         });
-        let mut findings = findings(size, &sections[0]);
-        setting.tell(&mut findings);
-        outcome.extend(Outcome { findings, sections: sections.into() });
+        let most = figures.iter().map(|(.., bytes, count)| bytes * *count as u64).max().unwrap_or(0);
+        let sizes = Sizes { disk: 2 * most + 256 * MIB, ram: context.mib(self.cache, 128) };
+        let mut peers = setting.peers(&WHOS, sizes, &mut sections);
+        let mut findings = Vec::new();
+        for ((id, size, bytes, count), section) in figures.into_iter().zip(&mut sections) {
+            let load = Load::new(bytes, count, self.block);
+            context.rounds(id, ROUNDS, &mut peers, std::slice::from_mut(section), |peer, round, sections| {
+                let speeds = on_place!(&peer.place, place => load.round(place, round as u64))?;
+                let phases = PHASES.iter().zip(speeds);
+                phases.for_each(|(phase, speed)| sections[0].add(peer.who.name, phase, speed / MIB as f64));
+                Ok(())
+            });
+            findings.extend(rows(size, section));
+        }
+        Outcome { findings, sections: sections.into() }
     }
-    outcome
 }
 
 /// What the paper found: files in RAM as fast as in a file system in RAM, and faster than on a cached ext2, whose place ext4
 /// takes here; files on disk as fast as on that.
-fn findings(size: &str, section: &Section) -> Vec<Finding> {
+fn rows(size: &str, section: &Section) -> Vec<Finding> {
     // Of the phases, how many times as fast as another the paper's was.
-    let (in_ram, against_tmpfs) = ([20.0, 1.15, 68.0, 1.18, 1.15], [1.08, 1.15, 1.08, 1.17, 1.15]);
-    let on_disk = [1.08, 1.0, 1.04, 1.0, 1.0];
-    let row = |own: Who, base: Who, phase: &'static str, aim: f64| {
-        let measured = [own, base].map(|who| section.text(who.name(), phase)).join(" / ") + " MiB/s";
-        let what = format!("{}: Figure 5.2, {size}, {phase}, against {}", own.how(), base.name());
-        let value = section.factor(phase, own.name(), base.name());
-        Finding::judge(own.medium(), what, Goal::factor(1.0, aim), measured, value)
+    let bases: &[(Who, [f64; 5])] = match size {
+        "1 MB" => &[(TMPFS, [1.08, 1.15, 1.08, 1.17, 1.15]), (ORDERED, [20.0, 1.15, 68.0, 1.18, 1.15])],
+        _ => &[(ORDERED, [1.08, 1.0, 1.04, 1.0, 1.0])],
     };
-    let bases: &[(Who, [f64; 5])] =
-        if size == "1 MB" { &[(Who::Tmpfs, against_tmpfs), (ORDERED, in_ram)] } else { &[(ORDERED, on_disk)] };
-    let each = |medium| {
-        let own = Who::InProcess(medium);
-        bases
-            .iter()
-            .flat_map(move |(base, aims)| PHASES.iter().zip(aims).map(move |(phase, aim)| (own, *base, *phase, *aim)))
-    };
-    let rows = [MediumKind::Battery, MediumKind::Logged].into_iter().flat_map(each);
-    rows.map(|(own, base, phase, aim)| row(own, base, phase, aim)).collect()
+    let mut rows = Vec::new();
+    for own in [BATTERY, LOGGED] {
+        for (base, aims) in bases {
+            rows.extend(PHASES.iter().zip(aims).map(|(phase, aim)| {
+                let what = format!("{}: Figure 5.2, {size}, {phase}, against {}", own.how(), base.name);
+                section.row(own.medium(), what, Goal::factor(1.0, *aim)).factor(phase, own.name, base.name)
+            }));
+        }
+    }
+    rows
 }
 
 /// What is done with the files of one size.
@@ -185,7 +158,6 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Mounted;
 
     #[test]
     fn a_round_has_five_phases_and_leaves_nothing() {

@@ -3,15 +3,10 @@
 //! The cost is taken at several sizes of the directory, evenly spread over a doubling: a hash table that has
 //! just split is emptier than one that is about to, and a single size would hit one or the other.
 
-use conquest::MediumKind;
+use conquest::FormatOptions;
 
-use crate::args::Memory;
-use crate::context::Context;
-use crate::error::Error;
-use crate::place::{name, InProcess, Place};
-use crate::program;
-use report::goals::{Finding, Goal};
-use report::{Outcome, Section};
+use crate::prelude::*;
+use crate::program::Own;
 
 /// Sizes between half of the files and all of them.
 const STEPS: usize = 16;
@@ -22,24 +17,31 @@ const SUBJECT: &str = "conquest";
 const FILE: &str = "empty file with entry";
 const ENTRY: &str = "entry";
 
-pub fn run(context: &Context, args: &Memory) -> Result<Outcome, Error> {
-    let files = context.size(args.files, 10_000).min(9_999_999);
-    let title = format!("Persistent RAM of {files} empty files and of {files} entries (hard links), names taken off");
-    let mut section = Section::times("memory", title, "B each");
-    let dir = context.base.join("memory.pool");
-    program::format(&dir, context.bytes())?;
-    let place = InProcess::open(&dir)?;
-    context.progress.say("memory: files".into());
-    grow(&place, "files", files, &mut section, FILE, |path| place.create(&name(path)).map(drop))?;
-    context.progress.say("memory: entries".into());
-    drop(place.create(&name("linked".into()))?);
-    grow(&place, "links", files, &mut section, ENTRY, |path| {
-        place.view().link(b"linked", path.as_bytes())?;
-        Ok(())
-    })?;
-    drop(place);
-    std::fs::remove_dir_all(&dir).map_err(Error::file(&dir))?;
-    Ok(Outcome { findings: findings(&section), sections: vec![section] })
+options! { Options { files: count "N" = 1_000_000, "Files, and entries, to divide by"; } }
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let files = context.size(self.files, 10_000).min(9_999_999);
+        let title =
+            format!("Persistent RAM of {files} empty files and of {files} entries (hard links), names taken off");
+        let mut section = Section::times("memory", title, "B each");
+        let how = FormatOptions::on(MediumKind::Battery, context.bytes());
+        let pool = Own::make(context.base.join("memory.pool"), how)?;
+        let place = InProcess::open(&pool.dir)?;
+        context.progress.say("memory: files".into());
+        grow(&place, "files", files, &mut section, FILE, |path| place.create(&name(path)).map(drop))?;
+        context.progress.say("memory: entries".into());
+        drop(place.create(&name("linked".into()))?);
+        grow(&place, "links", files, &mut section, ENTRY, |path| {
+            Ok(place.view().link(b"linked", path.as_bytes()).map(drop)?)
+        })?;
+        let row = |what, measure, goal| section.row(MediumKind::Battery, what, goal).median(SUBJECT, measure);
+        let findings = vec![
+            row("persistent RAM per empty file, entry included, name not", FILE, Goal::quantity(160.0, 110.0, "B")),
+            row("persistent RAM per directory entry beyond its name", ENTRY, Goal::quantity(40.0, 24.0, "B")),
+        ];
+        Ok(Outcome { findings, sections: vec![section] })
+    }
 }
 
 /// Adds `count` entries to a new directory with `add` and notes at each step what one has cost so far.
@@ -54,25 +56,13 @@ fn grow(
     place.mkdir(&name(dir.into()))?;
     let before = place.pool.status()?.used;
     let step = (count / 2 / STEPS).max(1);
-    for i in 0..count {
+    for made in 1..=count {
         // 'n' and seven digits: NAME bytes.
-        add(format!("{dir}/n{i:07}"))?;
-        let made = i + 1;
+        add(format!("{dir}/n{:07}", made - 1))?;
         if made >= count / 2 && (count - made) % step == 0 {
             let used = place.pool.status()?.used.saturating_sub(before);
             section.add(SUBJECT, measure, used as f64 / made as f64 - NAME as f64);
         }
     }
     Ok(())
-}
-
-fn findings(section: &Section) -> Vec<Finding> {
-    let row = |what: &str, measure: &str, goal: Goal| {
-        let value = section.median(SUBJECT, measure);
-        Finding::judge(MediumKind::Battery, what, goal, section.text(SUBJECT, measure) + " B", value)
-    };
-    vec![
-        row("persistent RAM per empty file, entry included, name not", FILE, Goal::quantity(160.0, 110.0, "B")),
-        row("persistent RAM per directory entry beyond its name", ENTRY, Goal::quantity(40.0, 24.0, "B")),
-    ]
 }

@@ -1,7 +1,6 @@
 //! The workloads.
 
 pub mod bigdir;
-pub mod check;
 pub mod compression;
 pub mod databases;
 pub mod disks;

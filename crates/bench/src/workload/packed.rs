@@ -6,19 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use conquest::{Caller, Ino, Kind, MediumKind, Pool, SetAttr, SetTime, Time};
+use conquest::{Caller, FormatOptions, Ino, Kind, Pool, SetAttr, SetTime, Time};
 use conquest_fs::layout::tag;
 use conquest_fs::node::{Packed, WriteFlags};
-use rng::Rng;
 
-use crate::args;
 use crate::clock::thread_time;
-use crate::context::Context;
-use crate::error::Error;
-use crate::place::InProcess;
-use crate::program;
-use report::goals::{Finding, Goal, Sense};
-use report::{Outcome, Section};
+use crate::prelude::*;
+use crate::program::{compressing, Own, NOTHING};
 
 const ROUNDS: usize = 7;
 /// Inodes that are looked at again and again: fewer than a process remembers.
@@ -36,103 +30,110 @@ const PACK: &str = "packing";
 const BYTES: &str = "an inode takes";
 const ENTRY: &str = "an entry takes, with its name and inode";
 
-pub fn run(context: &Context, args: &args::Packed) -> Result<Outcome, Error> {
-    let dir = context.base.join("packed.pool");
-    program::format_without_compression(&dir, context.bytes())?;
-    let place = InProcess::open(&dir)?;
-    context.progress.say(format!("copying names and inodes of {}", args.tree.display()));
-    let inos = copy(&place.pool, &args.tree, context.size(args.inodes, 20_000))?;
-    let outcome = measure(context, args, &place.pool, &inos)?;
-    drop(place);
-    std::fs::remove_dir_all(&dir).map_err(Error::file(&dir))?;
-    Ok(outcome)
+options! { Options {
+    tree: dir = "/usr", "The tree that names and inodes are taken from";
+    inodes: count "N" = 150_000, "Inodes, at most";
+} }
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let how = FormatOptions::on(MediumKind::Battery, context.bytes());
+        let how = FormatOptions { compression: compressing(NOTHING), ..how };
+        let own = Own::make(context.base.join("packed.pool"), how)?;
+        let pool = &own.open()?;
+        context.progress.say(format!("copying names and inodes of {}", self.tree.display()));
+        let inos = copy(pool, &self.tree, context.size(self.inodes, 20_000))?;
+        let of = format!("{} inodes of {}", inos.len(), self.tree.display());
+        let mut figures = Figures {
+            times: Section::times("packed-stat", format!("{of}: stat, by processor time, in process"), "ns")
+                .against(PLAIN),
+            rates: Section::rates("packed", format!("{of}: packing, by processor time"), "1000/s"),
+            bytes: Section::times("packed-bytes", format!("{of}: what they take"), "B"),
+        };
+        let mut shuffled = inos.clone();
+        Rng::new(1).shuffle(&mut shuffled);
+        let unpack = || inos.iter().try_for_each(|ino| pool.unpack_inodes_beside(*ino));
+        let (mut names, mut entries) = (None, Vec::new());
+        for round in 0..context.count(ROUNDS) {
+            context.say_round("packed inodes", round, ROUNDS, "");
+            figures.stat(pool, PLAIN, &inos, &shuffled)?;
+            let names = match names {
+                Some(names) => names,
+                None => {
+                    figures.pack(pool, FOREIGN)?;
+                    unpack()?;
+                    pool.train_profile()?;
+                    // They stay packed.
+                    let plain = names_take(pool, inos.len())?;
+                    pool.pack_names(0..pool.inode_blocks(), Time(i64::MAX), &|| true)?;
+                    *names.insert((plain, names_take(pool, inos.len())?))
+                }
+            };
+            let (plain, packed) = figures.pack(pool, PACKED)?;
+            entries.extend([(PLAIN, plain + names.0), (PACKED, packed + names.1)]);
+            figures.stat(pool, PACKED, &inos, &shuffled)?;
+            unpack()?;
+        }
+        entries.into_iter().for_each(|(subject, each)| figures.bytes.add(subject, ENTRY, each));
+        let findings = figures.findings();
+        Ok(Outcome { sections: vec![figures.times, figures.rates, figures.bytes], findings })
+    }
 }
 
-fn measure(context: &Context, args: &args::Packed, pool: &Pool, inos: &[Ino]) -> Result<Outcome, Error> {
-    let of = format!("{} inodes of {}", inos.len(), args.tree.display());
-    let mut rates = Section::rates("packed", format!("{of}: packing, by processor time"), "1000/s");
-    let mut bytes = Section::times("packed-bytes", format!("{of}: what they take"), "B");
-    let mut times = Section::times("packed-stat", format!("{of}: stat, by processor time, in process"), "ns");
-    times.baseline = Some(PLAIN.into());
-    let few = &inos[..inos.len().min(FEW)];
-    let mut shuffled = inos.to_vec();
-    Rng::new(1).shuffle(&mut shuffled);
-    let mut stat_all = |subject: &str| -> Result<(), Error> {
+struct Figures {
+    times: Section,
+    rates: Section,
+    bytes: Section,
+}
+
+impl Figures {
+    fn stat(&mut self, pool: &Pool, subject: &str, inos: &[Ino], shuffled: &[Ino]) -> Result<(), Error> {
+        let few = &inos[..inos.len().min(FEW)];
         // Decoded twice in a row, they are remembered from here on.
         stat(pool, few, 2)?;
-        times.add(subject, AGAIN_AND_AGAIN, stat(pool, few, AGAIN)?);
-        times.add(subject, WALK, stat(pool, inos, 1)?);
-        times.add(subject, ANYHOW, stat(pool, &shuffled, 1)?);
+        self.times.add(subject, AGAIN_AND_AGAIN, stat(pool, few, AGAIN)?);
+        self.times.add(subject, WALK, stat(pool, inos, 1)?);
+        self.times.add(subject, ANYHOW, stat(pool, shuffled, 1)?);
         Ok(())
-    };
-    let mut pack = |subject: &str| -> Result<(f64, f64), Error> {
+    }
+
+    /// Packs all inodes; bytes of one before and after.
+    fn pack(&mut self, pool: &Pool, subject: &str) -> Result<(f64, f64), Error> {
         let began = thread_time();
         let done = pool.pack_inodes(0..pool.inode_blocks(), Time(i64::MAX), &|| true)?;
         let took = (thread_time() - began).max(1);
         let Packed { inodes, plain_bytes, packed_bytes, .. } = done;
-        rates.add(subject, PACK, inodes as f64 * 1e6 / took as f64);
-        let (plain, packed) = (plain_bytes as f64 / inodes.max(1) as f64, packed_bytes as f64 / inodes.max(1) as f64);
-        bytes.add(PLAIN, BYTES, plain);
-        bytes.add(subject, BYTES, packed);
+        self.rates.add(subject, PACK, inodes as f64 * 1e6 / took as f64);
+        let [plain, packed] = [plain_bytes, packed_bytes].map(|bytes| bytes as f64 / inodes.max(1) as f64);
+        self.bytes.add(PLAIN, BYTES, plain);
+        self.bytes.add(subject, BYTES, packed);
         Ok((plain, packed))
-    };
-    let unpack = || inos.iter().try_for_each(|ino| pool.unpack_inodes_beside(*ino));
-    let (mut has_own, mut names, mut entries) = (false, (0.0, 0.0), Vec::new());
-    for round in 0..context.rounds(ROUNDS) {
-        context.say_round("packed inodes", round, ROUNDS, "");
-        stat_all(PLAIN)?;
-        if !has_own {
-            pack(FOREIGN)?;
-            unpack()?;
-            pool.train_profile()?;
-            // They stay packed.
-            names.0 = names_take(pool, inos.len())?;
-            pool.pack_names(0..pool.inode_blocks(), Time(i64::MAX), &|| true)?;
-            names.1 = names_take(pool, inos.len())?;
-            has_own = true;
-        }
-        let (plain, packed) = pack(PACKED)?;
-        entries.extend([(PLAIN, plain + names.0), (PACKED, packed + names.1)]);
-        stat_all(PACKED)?;
-        unpack()?;
     }
-    entries.into_iter().for_each(|(subject, each)| bytes.add(subject, ENTRY, each));
-    let ratio = |measure| (times.text(PACKED, measure), times.ratio(measure, PACKED, PLAIN));
-    let judge = |what: &str, goal, (text, value): (String, Result<f64, String>)| {
-        Finding::judge(MediumKind::Battery, what.to_owned(), goal, text, value)
-    };
-    let per_second = |nanos: Result<f64, String>| nanos.map(|nanos| 1e3 / nanos);
-    let at_least = |required, aim| Goal { sense: Sense::AtLeast, required, aim, unit: "M/s".into() };
-    let findings = vec![
-        judge("stat of packed inodes, again and again, against plain", Goal::at_most(1.5, 1.2), ratio(AGAIN_AND_AGAIN)),
-        judge("stat of packed inodes, more than are remembered, against plain", Goal::at_most(1.5, 1.2), ratio(WALK)),
-        judge(
-            "reading packed inodes, more than are remembered",
-            at_least(10.0, 30.0),
-            (times.text(PACKED, WALK), per_second(times.median(PACKED, WALK))),
-        ),
-        judge(
-            "packing inodes, one core",
-            at_least(5.0, 15.0),
-            (rates.text(PACKED, PACK), rates.median(PACKED, PACK).map(|rate| rate / 1e3)),
-        ),
-        judge(
-            "bytes of a packed inode, own profile",
-            Goal::quantity(16.0, 12.0, "B"),
-            (bytes.text(PACKED, BYTES), bytes.median(PACKED, BYTES)),
-        ),
-        judge(
-            "bytes of a packed inode, profile of the program",
-            Goal::quantity(24.0, 18.0, "B"),
-            (bytes.text(FOREIGN, BYTES), bytes.median(FOREIGN, BYTES)),
-        ),
-        judge(
-            "bytes of a packed entry with its name and inode, own profile",
-            Goal::quantity(40.0, 26.0, "B"),
-            (bytes.text(PACKED, ENTRY), bytes.median(PACKED, ENTRY)),
-        ),
-    ];
-    Ok(Outcome { sections: vec![times, rates, bytes], findings })
+
+    fn findings(&self) -> Vec<Finding> {
+        fn row<'s>(of: &'s Section, what: &str, goal: Goal) -> report::Row<'s> {
+            of.row(MediumKind::Battery, what, goal)
+        }
+        let per_second = self.times.median(PACKED, WALK).map(|nanos| 1e3 / nanos);
+        let packing = self.rates.median(PACKED, PACK).map(|rate| rate / 1e3);
+        let bytes = |what, required, aim| row(&self.bytes, what, Goal::quantity(required, aim, "B"));
+        vec![
+            row(&self.times, "stat of packed inodes, again and again, against plain", Goal::at_most(1.5, 1.2)).ratio(
+                AGAIN_AND_AGAIN,
+                PACKED,
+                PLAIN,
+            ),
+            row(&self.times, "stat of packed inodes, more than are remembered, against plain", Goal::at_most(1.5, 1.2))
+                .ratio(WALK, PACKED, PLAIN),
+            row(&self.times, "reading packed inodes, more than are remembered", Goal::at_least(10.0, 30.0, "M/s"))
+                .judge([(PACKED, WALK)], per_second),
+            row(&self.rates, "packing inodes, one core", Goal::at_least(5.0, 15.0, "M/s"))
+                .judge([(PACKED, PACK)], packing),
+            bytes("bytes of a packed inode, own profile", 16.0, 12.0).median(PACKED, BYTES),
+            bytes("bytes of a packed inode, profile of the program", 24.0, 18.0).median(FOREIGN, BYTES),
+            bytes("bytes of a packed entry with its name and inode, own profile", 40.0, 26.0).median(PACKED, ENTRY),
+        ]
+    }
 }
 
 /// Bytes of all buckets and tables of directories, for each entry.

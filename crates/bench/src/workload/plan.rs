@@ -5,17 +5,15 @@
 
 use std::ops::RangeInclusive;
 
-use crate::place::{name, Name};
-use rng::Rng;
+use crate::prelude::*;
 
 /// Sizes of files, bytes.
 pub const SIZES: RangeInclusive<u64> = 512..=16_384;
 /// Of large files, where there are some.
 pub const LARGE: RangeInclusive<u64> = 2_000_000..=5_000_000;
-/// Of ten draws between reading and appending, those for reading: four times the other.
-const READS_IN_TEN: u64 = 8;
 /// Of ten draws between creating and deleting, those for creating.
 const CREATES_IN_TEN: u64 = 5;
+const SEED: u64 = 42;
 
 /// What the part of large files is counted in.
 const PARTS: u64 = 1 << 20;
@@ -54,45 +52,46 @@ pub struct Plan {
     pub delete: Vec<Op>,
 }
 
-impl Plan {
-    pub fn new(files: usize, transactions: usize, seed: u64) -> Plan {
-        Plan::with_large(files, transactions, seed, 0.0)
-    }
+/// What a plan is drawn from.
+pub struct Shape {
+    pub files: usize,
+    pub transactions: usize,
+    /// Percent of the files that are large ones.
+    pub percent: f64,
+    /// Bytes of the others.
+    pub sizes: RangeInclusive<u64>,
+    /// Of ten draws between reading and appending, those for reading.
+    pub reads_in_ten: u64,
+    pub dirs: usize,
+}
 
-    /// The same with so many percent of the files being large ones.
-    pub fn with_large(files: usize, transactions: usize, seed: u64, percent: f64) -> Plan {
-        Plan::draw(files, transactions, seed, percent, (SIZES, READS_IN_TEN))
-    }
-
-    /// The same with files of other sizes, as many of which are read as appended to.
-    pub fn with_sizes(files: usize, transactions: usize, seed: u64, sizes: RangeInclusive<u64>) -> Plan {
-        Plan::draw(files, transactions, seed, 0.0, (sizes, 5))
-    }
-
-    /// The same in so many directories.
-    pub fn in_dirs(files: usize, transactions: usize, seed: u64, sizes: RangeInclusive<u64>, dirs: usize) -> Plan {
-        Plan::draw_in(dirs, files, transactions, seed, 0.0, (sizes, 5))
-    }
-
-    fn draw(files: usize, transactions: usize, seed: u64, percent: f64, how: (RangeInclusive<u64>, u64)) -> Plan {
+impl Shape {
+    /// As the Conquest paper has it: four times as many are read as appended to.
+    pub fn of_paper(files: usize, transactions: usize) -> Shape {
         // "One subdirectory level … the number of directories equal to the square root of the file set size."
         let dirs = (files as f64).sqrt().round().max(1.0) as usize;
-        Plan::draw_in(dirs, files, transactions, seed, percent, how)
+        Shape { files, transactions, percent: 0.0, sizes: SIZES, reads_in_ten: 8, dirs }
     }
 
-    fn draw_in(
-        dirs: usize,
-        files: usize,
-        transactions: usize,
-        seed: u64,
-        percent: f64,
-        (small, reads_in_ten): (RangeInclusive<u64>, u64),
-    ) -> Plan {
+    /// With files of other sizes, as many of which are read as appended to.
+    pub fn sized(self, sizes: RangeInclusive<u64>) -> Shape {
+        Shape { sizes, reads_in_ten: 5, ..self }
+    }
+
+    /// Bytes of the longest file.
+    pub fn longest(&self) -> u64 {
+        *if self.percent > 0.0 { LARGE.end() } else { self.sizes.end() }
+    }
+}
+
+impl Plan {
+    pub fn new(shape: &Shape) -> Plan {
+        let &Shape { files, transactions, percent, ref sizes, reads_in_ten, dirs } = shape;
         let mut draw = Draw {
-            rng: Rng::new(seed),
+            rng: Rng::new(SEED),
             dirs,
             large: (percent * PARTS as f64 / 100.0) as u64,
-            small,
+            small: sizes.clone(),
             reads_in_ten,
             files: Vec::new(),
             sizes: Vec::new(),
@@ -210,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_plan_is_consistent_bounded_and_leaves_nothing() {
-        let plan = Plan::new(400, 2_000, 42);
+        let plan = Plan::new(&Shape::of_paper(400, 2_000));
         let mut model = HashMap::new();
         apply(&plan.create, &mut model);
         assert_eq!(model.len(), 400);
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn so_many_percent_are_large() {
-        let plan = Plan::with_large(20_000, 5_000, 42, 5.0);
+        let plan = Plan::new(&Shape { percent: 5.0, ..Shape::of_paper(20_000, 5_000) });
         let is_large = |op: &&Op| matches!(op, Op::Create { size, .. } if LARGE.contains(&(*size as u64)));
         let large = plan.create.iter().filter(is_large).count() as f64;
         assert!((large / 20_000.0 - 0.05).abs() < 0.01, "{large} large files");
@@ -235,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_mix_is_that_of_the_paper() {
-        let plan = Plan::new(1_000, 20_000, 42);
+        let plan = Plan::new(&Shape::of_paper(1_000, 20_000));
         let count = |f: fn(&Op) -> bool| plan.transactions.iter().filter(|op| f(op)).count() as f64;
         let reads = count(|op| matches!(op, Op::Read { .. }));
         let creates = count(|op| matches!(op, Op::Create { .. }));

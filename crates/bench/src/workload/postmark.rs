@@ -4,88 +4,75 @@
 //! By default it is half of the sizes and a twentieth of the paper's transactions, so that it takes minutes and not an
 //! hour; the rates are per second either way.
 
-use std::ops::RangeInclusive;
-
-use conquest::MediumKind;
-
-use crate::args::{Kind, Postmark};
-use crate::clock::now;
-use crate::context::Context;
-use crate::error::Error;
-use crate::place::Place;
-use crate::subject::{self, AnyPlace, Subject};
-use crate::workload::plan::{Op, Plan, LARGE, SIZES};
-use crate::workload::program;
-use report::goals::{Finding, Goal};
-use report::{Outcome, Section};
-use rng::Rng;
+use super::plan::{Op, Plan, Shape};
+use super::program;
+use super::smallfile::in_ram;
+use crate::prelude::*;
 
 const ROUNDS: usize = 3;
-const SEED: u64 = 42;
 
-pub fn run(context: &Context, args: &Postmark) -> Result<Outcome, Error> {
-    let (sizes, transactions) = args.plan();
-    let transactions = context.size(transactions, 500);
-    let sizes: Vec<usize> = sizes.into_iter().map(|n| context.size(n, n / 50).max(1)).collect();
-    let (mut subjects, skipped) = subject::make(&kinds(context), context);
-    let mut figures = figures(transactions, args.block);
-    for figure in &mut figures {
-        figure.skipped.clone_from(&skipped);
+options! { Options {
+    files: counts "N,..." = [5_000, 15_000, 30_000], "Sizes of the file set";
+    transactions: count "N" = 10_000, "Transactions per run";
+    {
+        /// As in the paper: the sizes 5000, 10000 and so on to 30000, and 200,000 transactions; takes about an hour
+        #[arg(long, conflicts_with_all = ["files", "transactions"])]
+        pub paper: bool
     }
-    for round in 0..context.rounds(ROUNDS) {
-        for &files in &sizes {
-            let run = Run::new(files, transactions, args.block);
-            subjects.retain(|subject| {
-                let name = subject.name();
-                context.say_round("PostMark", round, ROUNDS, format_args!("{files} files, {name}"));
-                match run.on(subject) {
-                    Ok(rates) => {
-                        let pairs = figures.iter_mut().zip(rates);
-                        pairs.for_each(|(figure, rate)| figure.add(name, &files.to_string(), rate));
-                        true
-                    }
-                    Err(e) => {
-                        context.failed(name, &e);
-                        figures.iter_mut().for_each(|figure| figure.fail(name, e.to_string()));
-                        false
-                    }
-                }
-            });
+    block: count "BYTES" = 512, "Bytes per read or write call";
+    {
+        /// Also run the `postmark` program on each mounted file system
+        #[arg(long)]
+        pub postmark_binary: bool
+    }
+} }
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let (sizes, transactions) = match self.paper {
+            true => ((1..=6).map(|n| n * 5_000).collect(), 200_000),
+            false => (self.files.clone(), self.transactions),
+        };
+        let transactions = context.size(transactions, 500);
+        let sizes: Vec<usize> = sizes.into_iter().map(|n| context.size(n, n / 50).max(1)).collect();
+        let mut figures = figures(transactions, self.block);
+        let mut peers = context.make(&whos(context), &mut figures, |who| in_ram(context, who));
+        let runs: Vec<_> =
+            sizes.iter().map(|&n| (n, Run::new(&Shape::of_paper(n, transactions), self.block))).collect();
+        for round in 0..context.count(ROUNDS) {
+            for (files, run) in &runs {
+                let label = format!("PostMark, {files} files");
+                context.turn((&label, round, ROUNDS), &mut peers, &mut figures, |peer, figures| {
+                    let rates = on_place!(&peer.place, place => run.round(place))?;
+                    let pairs = figures.iter_mut().zip(rates);
+                    pairs.for_each(|(figure, rate)| figure.add(peer.who.name, &files.to_string(), rate));
+                    Ok(())
+                });
+            }
         }
+        let findings = sizes.iter().max().map_or(Vec::new(), |most| findings(&figures[0], &most.to_string()));
+        let mut sections = Vec::from(figures);
+        if self.postmark_binary {
+            sections.extend(program::run(context, &peers, &sizes, transactions, self.block)?);
+        }
+        Ok(Outcome { sections, findings })
     }
-    let findings = sizes.iter().max().map_or(Vec::new(), |most| findings(&figures[0], *most));
-    let mut sections = Vec::from(figures);
-    if args.postmark_binary {
-        sections.extend(program::run(context, &subjects, &sizes, transactions, args.block)?);
-    }
-    Ok(Outcome { sections, findings })
 }
 
 /// /dev/fuse only by name: at one round trip for each 512 bytes it takes longer than all others together.
-fn kinds(context: &Context) -> Vec<Kind> {
-    Kind::ALL.into_iter().filter(|&k| k != Kind::BatteryDev || context.names(k)).collect()
+fn whos(context: &Context) -> Vec<Who> {
+    ALL.into_iter().filter(|&who| who != BATTERY_DEV || context.names(who.kind)).collect()
 }
 
 /// What the paper found with the most files: as fast as a file system in RAM, and 1.24 to 4.5 times as fast as one for
 /// disks that has all in its cache.
-fn findings(rates: &Section, files: usize) -> Vec<Finding> {
-    let files = files.to_string();
-    let row = |medium, how: &str, goal, own: Kind, base: Kind| {
-        let what = format!("{how}: PostMark, {files} files, faster than {}", base.name());
-        let measured = [own, base].map(|kind| rates.text(kind.name(), &files)).join(" / ") + " /s";
-        Finding::judge(medium, what, goal, measured, rates.factor(&files, own.name(), base.name()))
+fn findings(rates: &Section, files: &str) -> Vec<Finding> {
+    let row = |own: Who, base: Who, required, aim| {
+        let what = format!("{}: PostMark, {files} files, faster than {}", own.how(), base.name);
+        rates.row(own.medium(), what, Goal::factor(required, aim)).factor(files, own.name, base.name)
     };
-    let pools = [
-        (MediumKind::Logged, Kind::LoggedInproc, Kind::LoggedUring),
-        (MediumKind::Battery, Kind::BatteryInproc, Kind::BatteryUring),
-    ];
-    let of = |(medium, inproc, uring)| {
-        [
-            row(medium, "in process", Goal::factor(1.0, 1.0), inproc, Kind::Tmpfs),
-            row(medium, "mounted", Goal::factor(1.24, 4.5), uring, Kind::Ext4),
-        ]
-    };
-    pools.into_iter().flat_map(of).collect()
+    let pools = [(LOGGED, LOGGED_MOUNTED), (BATTERY, BATTERY_MOUNTED)];
+    pools.iter().flat_map(|(own, mounted)| [row(*own, TMPFS, 1.0, 1.0), row(*mounted, EXT4, 1.24, 4.5)]).collect()
 }
 
 /// The sections for Figures 5.3, 5.4a and 5.4b, in the order of the rates of [`Run::round`].
@@ -97,9 +84,7 @@ fn figures(transactions: usize, block: usize) -> [Section; 3] {
     ];
     titles.map(|(id, title)| {
         let title = format!("{title} ({transactions} transactions, calls of {block} B)");
-        let mut section = Section::rates(id, title, "1/s");
-        section.baseline = Some(Kind::Tmpfs.name().into());
-        section
+        Section::rates(id, title, "1/s").against(TMPFS.name)
     })
 }
 
@@ -111,26 +96,8 @@ pub struct Run {
 }
 
 impl Run {
-    fn new(files: usize, transactions: usize, block: usize) -> Run {
-        Run { plan: Plan::new(files, transactions, SEED), block, data: Rng::new(SEED).bytes(*SIZES.end() as usize) }
-    }
-
-    /// One with so many percent of large files.
-    pub fn with_large(files: usize, transactions: usize, block: usize, percent: f64) -> Run {
-        let plan = Plan::with_large(files, transactions, SEED, percent);
-        Run { plan, block, data: Rng::new(SEED).bytes(*LARGE.end() as usize) }
-    }
-
-    /// One with files of other sizes, as many of which are read as appended to.
-    pub fn with_sizes(files: usize, transactions: usize, block: usize, sizes: RangeInclusive<u64>) -> Run {
-        let data = Rng::new(SEED).bytes(*sizes.end() as usize);
-        Run { plan: Plan::with_sizes(files, transactions, SEED, sizes), block, data }
-    }
-
-    /// The same in so many directories.
-    pub fn in_dirs(files: usize, transactions: usize, block: usize, sizes: RangeInclusive<u64>, dirs: usize) -> Run {
-        let data = Rng::new(SEED).bytes(*sizes.end() as usize);
-        Run { plan: Plan::in_dirs(files, transactions, SEED, sizes, dirs), block, data }
+    pub fn new(shape: &Shape, block: usize) -> Run {
+        Run { plan: Plan::new(shape), block, data: Rng::new(42).bytes(shape.longest() as usize) }
     }
 
     /// Bytes that the transactions read and write, each on average.
@@ -138,13 +105,6 @@ impl Run {
         let each = self.plan.transactions.iter().map(Op::bytes);
         let [read, written] = each.fold([0, 0], |[read, written], [r, w]| [read + r, written + w]);
         [read, written].map(|bytes| bytes as f64 / self.plan.transaction_count.max(1) as f64)
-    }
-
-    fn on(&self, subject: &Subject) -> Result<[f64; 3], Error> {
-        match &subject.place {
-            AnyPlace::Mounted(place) => self.round(place),
-            AnyPlace::InProcess(place) => self.round(&**place),
-        }
     }
 
     /// Transactions per second, creations per second alone, and mixed with transactions.
@@ -175,7 +135,7 @@ impl Run {
         for op in ops {
             self.apply(place, op, &mut buf).map_err(|e| e.at(format!("{op:?}")))?;
         }
-        Ok((now() - start).max(1) as f64 / 1e9)
+        Ok(seconds_since(start).max(1e-9))
     }
 
     #[inline]
@@ -218,13 +178,12 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Mounted;
 
     #[test]
     fn a_round_gives_three_rates_and_leaves_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = Mounted::new(dir.path()).expect("open");
-        let rates = Run::new(50, 100, 512).round(&place).expect("a round");
+        let rates = Run::new(&Shape::of_paper(50, 100), 512).round(&place).expect("a round");
         assert!(rates.iter().all(|&r| r > 0.0), "{rates:?}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 0);
     }
@@ -233,7 +192,7 @@ mod tests {
     fn a_file_that_is_too_short_is_noticed() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = Mounted::new(dir.path()).expect("open");
-        let run = Run::new(1, 1, 512);
+        let run = Run::new(&Shape::of_paper(1, 1), 512);
         place.mkdir(&run.plan.dirs[0]).expect("mkdir");
         drop(place.create(&run.plan.files[0]).expect("create"));
         assert!(matches!(run.read(&place, 0, 600, &mut [0; 512]), Err(Error::Wrong(_))));

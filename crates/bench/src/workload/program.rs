@@ -4,53 +4,38 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::args::Kind;
-use crate::clock::now;
-use crate::context::Context;
-use crate::error::Error;
-use crate::subject::Subject;
-use crate::workload::plan::SIZES;
-use report::Section;
-use report::Skipped;
+use super::plan::SIZES;
+use crate::prelude::*;
 
 const ROUNDS: usize = 3;
 
 /// Wall-clock seconds, and the transaction rates that the program reports.
 pub fn run(
     context: &Context,
-    subjects: &[Subject],
+    peers: &[Peer],
     sizes: &[usize],
     transactions: usize,
     block: usize,
 ) -> Result<[Section; 2], Error> {
     let title = |what| format!("Debian's postmark by number of files: {what} ({transactions} transactions)");
-    let mut wall = Section::times("postmark-program-time", title("whole run"), "s");
-    let mut rate = Section::rates("postmark-program-rate", title("transaction rate as reported"), "1/s");
-    rate.notes.push("postmark counts whole seconds: rates are rough unless there are many transactions".into());
-    wall.baseline = Some(Kind::Tmpfs.name().into());
-    rate.baseline.clone_from(&wall.baseline);
-    for round in 0..context.rounds(ROUNDS) {
+    let wall = Section::times("postmark-program-time", title("whole run"), "s").against(TMPFS.name);
+    let rate = Section::rates("postmark-program-rate", title("transaction rate as reported"), "1/s");
+    let note = "postmark counts whole seconds: rates are rough unless there are many transactions";
+    let mut sections = [wall, rate.against(TMPFS.name).noting(note)];
+    let mut mounted: Vec<_> = peers.iter().filter(|peer| !peer.who.is_in_process()).collect();
+    for round in 0..context.count(ROUNDS) {
         for &files in sizes {
-            for subject in subjects {
-                let Some(dir) = subject.dir() else { continue };
-                context.say_round("postmark", round, ROUNDS, format_args!("{files} files, {}", subject.name()));
-                match once(dir, &script(dir, files, transactions, block)) {
-                    Ok((seconds, reported)) => {
-                        wall.add(subject.name(), &files.to_string(), seconds);
-                        rate.add(subject.name(), &files.to_string(), reported);
-                    }
-                    Err(Error::Program { said, .. }) if said == NOT_INSTALLED => {
-                        let skipped = Skipped { subject: "postmark".into(), reason: said };
-                        wall.skipped.push(skipped.clone());
-                        rate.skipped.push(skipped);
-                        return Ok([wall, rate]);
-                    }
-                    Err(e) => context.failed(&format!("postmark on {}", subject.name()), &e),
-                }
-            }
+            let label = format!("postmark, {files} files");
+            context.turn((&label, round, ROUNDS), &mut mounted, &mut sections, |peer, sections| {
+                let dir = peer.dir()?;
+                let (seconds, reported) = once(dir, &script(dir, files, transactions, block))?;
+                sections[0].add(peer.who.name, &files.to_string(), seconds);
+                sections[1].add(peer.who.name, &files.to_string(), reported);
+                Ok(())
+            });
         }
     }
-    Ok([wall, rate])
+    Ok(sections)
 }
 
 const NOT_INSTALLED: &str = "not installed (Debian package: postmark)";
@@ -83,7 +68,7 @@ fn once(dir: &Path, script: &str) -> Result<(f64, f64), Error> {
         input.write_all(script.as_bytes()).map_err(Error::io("postmark"))?;
     }
     let output = child.wait_with_output().map_err(Error::io("postmark"))?;
-    let seconds = (now() - start) as f64 / 1e9;
+    let seconds = seconds_since(start);
     let text = String::from_utf8_lossy(&output.stdout);
     match transaction_rate(&text) {
         // It goes on, and exits with 0, when files cannot be created; it says so in one way only.

@@ -5,20 +5,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use conquest::MediumKind;
+use conquest::FormatOptions;
 
-use crate::args::{Scale, Worker};
-use crate::clock::{now, spin_until, thread_time};
-use crate::context::Context;
+use super::tree::Tree;
+use crate::clock::{spin_until, thread_time};
 use crate::cpu;
-use crate::error::Error;
-use crate::place::{InProcess, Place};
-use crate::program;
-use crate::workload::tree::Tree;
-use report::goals::{Finding, Goal};
-use report::Skipped;
-use report::{Outcome, Section};
-use rng::Rng;
+use crate::prelude::*;
+use crate::program::Own;
 
 const ROUNDS: usize = 9;
 const FILE_SIZE: usize = 1024;
@@ -30,54 +23,62 @@ const THREADS: &str = "two threads";
 const PROCESS: &str = "one process";
 const PROCESSES: &str = "two processes";
 const PHASES: [&str; 4] = ["create+write", "stat", "open+read", "unlink"];
-const ALL: &str = "all four";
+const ALL_FOUR: &str = "all four";
 const ALL_BY_CPU: &str = "by processor time";
 
-pub fn run(context: &Context, args: &Scale) -> Result<Outcome, Error> {
-    let files = context.size(args.files, 2_000);
-    let title = format!("Scaling: {files} files of {FILE_SIZE} B per worker, in process, different directories");
-    let mut section = Section::rates("scale", title, "1000 files/s");
-    section.baseline = Some(ONE.into());
-    section.notes.push("by processor time: as if other programs had taken none, waiting not counted".into());
-    let cpus = cpu::allowed()?;
-    match cpus[..] {
-        [first, second, ..] => rounds(context, files, args.dirs, [first, second], &mut section)?,
-        _ => section.skipped.extend(
-            [ONE, THREADS, PROCESS, PROCESSES]
-                .map(|subject| Skipped { subject: subject.into(), reason: "needs two processors".into() }),
-        ),
+options! { Options {
+    files: count "N" = 20_000, "Files per worker and round";
+    dirs: count "N" = 100, "Directories per worker";
+} }
+
+/// One process of `scale`: told what to do on stdin.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Worker {
+    pub pool: PathBuf,
+    pub id: usize,
+    pub cpu: usize,
+    pub files: usize,
+    pub dirs: usize,
+}
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let files = context.size(self.files, 2_000);
+        let title = format!("Scaling: {files} files of {FILE_SIZE} B per worker, in process, different directories");
+        let mut section = Section::rates("scale", title, "1000 files/s").against(ONE);
+        section.notes.push("by processor time: as if other programs had taken none, waiting not counted".into());
+        match cpu::allowed()?[..] {
+            [first, second, ..] => rounds(context, files, self.dirs, [first, second], &mut section)?,
+            _ => {
+                for subject in [ONE, THREADS, PROCESS, PROCESSES] {
+                    section.skip(subject, "needs two processors");
+                }
+            }
+        }
+        let findings = [(THREADS, ONE), (PROCESSES, PROCESS)].map(|(workers, one)| {
+            let what = format!("{workers} in different directories, against one");
+            section.row(MediumKind::Battery, what, Goal::factor(1.7, 1.95)).ratio(ALL_FOUR, workers, one)
+        });
+        Ok(Outcome { sections: vec![section], findings: findings.into() })
     }
-    let findings = [(THREADS, ONE), (PROCESSES, PROCESS)].map(|(workers, one)| {
-        let measured = [workers, one].map(|w| section.text(w, ALL)).join(" / ") + " k/s";
-        let what = format!("{workers} in different directories, against one");
-        Finding::judge(MediumKind::Battery, what, Goal::factor(1.7, 1.95), measured, section.ratio(ALL, workers, one))
-    });
-    Ok(Outcome { sections: vec![section], findings: findings.into() })
 }
 
 fn rounds(context: &Context, files: usize, dirs: usize, cpus: [usize; 2], section: &mut Section) -> Result<(), Error> {
-    let pool = context.base.join("scale.pool");
-    program::format(&pool, context.bytes())?;
-    let place = InProcess::open(&pool)?;
+    let how = FormatOptions::on(MediumKind::Battery, context.bytes());
+    let pool = Own::make(context.base.join("scale.pool"), how)?;
+    let place = InProcess::open(&pool.dir)?;
     let loads = [0, 1].map(|id| Load::new(id, files, dirs));
-    for load in &loads {
-        load.tree.make_dirs(&place)?;
-    }
-    let mut processes = Vec::new();
-    for id in [0, 1] {
-        let worker = Worker { pool: pool.clone(), id, cpu: cpus[id], files, dirs };
-        processes.push(Process::start(&worker)?);
-    }
-    for round in 0..context.rounds(ROUNDS) {
+    loads.iter().try_for_each(|load| load.tree.make_dirs(&place))?;
+    let worker = |id| Process::start(&Worker { pool: pool.dir.clone(), id, cpu: cpus[id], files, dirs });
+    let mut processes = [worker(0)?, worker(1)?];
+    for round in 0..context.count(ROUNDS) {
         context.say_round("scaling", round, ROUNDS, "");
         record(section, ONE, files, |phase| in_threads(&place, &loads[..1], &cpus, phase))?;
         record(section, THREADS, 2 * files, |phase| in_threads(&place, &loads, &cpus, phase))?;
         record(section, PROCESS, files, |phase| in_processes(&mut processes[..1], phase))?;
         record(section, PROCESSES, 2 * files, |phase| in_processes(&mut processes, phase))?;
     }
-    drop(processes);
-    drop(place);
-    std::fs::remove_dir_all(&pool).map_err(Error::file(&pool))
+    Ok(())
 }
 
 /// When a worker began and ended a phase, and the processor time it took.
@@ -105,7 +106,7 @@ fn record(
         count = times.len();
         section.add(workers, name, rate(files, ns));
     }
-    section.add(workers, ALL, rate(files * PHASES.len(), total));
+    section.add(workers, ALL_FOUR, rate(files * PHASES.len(), total));
     // Each worker's share of the processor time is what the span would be on processors of their own.
     section.add(workers, ALL_BY_CPU, rate(files * PHASES.len() * count, cpu));
     Ok(())
@@ -129,8 +130,7 @@ fn in_threads(place: &InProcess, loads: &[Load], cpus: &[usize], phase: usize) -
     std::thread::scope(|scope| {
         let start = |(load, &cpu)| scope.spawn(move || work(load, cpu));
         let threads: Vec<_> = loads.iter().zip(cpus).map(start).collect();
-        let panicked = |_| Err(Error::Wrong("a worker thread panicked".into()));
-        threads.into_iter().map(|t| t.join().unwrap_or_else(panicked)).collect()
+        threads.into_iter().map(joined).collect()
     })
 }
 
@@ -244,8 +244,7 @@ fn numbers<const N: usize>(line: &str) -> Option<[u64; N]> {
 /// The worker process itself.
 pub fn work(worker: &Worker) -> Result<(), Error> {
     cpu::pin(worker.cpu)?;
-    let pool: &PathBuf = &worker.pool;
-    let place = InProcess::open(pool)?;
+    let place = InProcess::open(&worker.pool)?;
     let load = Load::new(worker.id, worker.files, worker.dirs);
     println!("ready");
     for line in std::io::stdin().lines() {
@@ -260,7 +259,6 @@ pub fn work(worker: &Worker) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Mounted;
 
     #[test]
     fn the_span_is_from_first_start_to_last_end() {
@@ -274,7 +272,7 @@ mod tests {
         let t = Times { start: 0, end: 1000, cpu: 1000 };
         record(&mut section, ONE, 1, |_| Ok(vec![t])).expect("record");
         record(&mut section, THREADS, 2, |_| Ok(vec![t, t])).expect("record");
-        assert_eq!(section.ratio(ALL, THREADS, ONE), Ok(2.0));
+        assert_eq!(section.ratio(ALL_FOUR, THREADS, ONE), Ok(2.0));
         assert_eq!(section.ratio(ALL_BY_CPU, THREADS, ONE), Ok(2.0));
     }
 

@@ -1,18 +1,8 @@
 //! Sprite LFS small files (Figure 5.1 of the Conquest paper): create, stat, read and unlink many files of
 //! 1 KB, in separate phases; read them a second time; and in two more phases create empty ones, and sync each.
 
-use conquest::MediumKind;
-
-use crate::args::{Kind, Smallfile};
-use crate::clock::{now, us_per_op};
-use crate::context::Context;
-use crate::error::Error;
-use crate::place::{Name, Place};
-use crate::subject::{self, AnyPlace};
-use crate::workload::tree::Tree;
-use report::goals::{Finding, Goal, Sense};
-use report::{Outcome, Section};
-use rng::Rng;
+use super::tree::Tree;
+use crate::prelude::*;
 
 const ROUNDS: usize = 7;
 
@@ -27,32 +17,35 @@ pub const CACHED: &str = "open+read cached";
 pub const UNLINK: &str = "unlink";
 pub const SYNC: &str = "create+write+fsync";
 
-pub fn run(context: &Context, args: &Smallfile) -> Result<Outcome, Error> {
-    let plan = Plan::new(context, args);
-    let mut section = Section::times("smallfile", plan.title(), "us/op");
-    section.baseline = Some(Kind::Tmpfs.name().into());
-    let (mut subjects, skipped) = subject::make(&Kind::ALL, context);
-    section.skipped = skipped;
-    for round in 0..context.rounds(ROUNDS) {
-        subjects.retain(|subject| {
-            context.say_round("small files", round, ROUNDS, subject.name());
-            let result = match &subject.place {
-                AnyPlace::Mounted(place) => plan.round(place),
-                AnyPlace::InProcess(place) => plan.round(&**place),
-            };
-            match result {
-                Ok(figures) => figures.into_iter().for_each(|(m, figure)| section.add(subject.name(), m, figure)),
-                Err(e) => {
-                    context.failed(subject.name(), &e);
-                    section.fail(subject.name(), e.to_string());
-                    return false;
-                }
-            }
-            true
+options! { Options {
+    files: count "N" = 10_000, "Files per round";
+    dirs: count "N" = 100, "Directories they are spread over";
+    size: count "BYTES" = 1024, "Bytes per file";
+    synced: count "N" = 1_000, "Files of the phase that syncs each";
+} }
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let files = context.size(self.files, 1_000);
+        let plan = Plan {
+            tree: Tree::new("d", self.dirs, files),
+            synced: context.size(self.synced, 100).min(files),
+            data: Rng::new(51).bytes(self.size),
+        };
+        let mut sections = [Section::times("smallfile", plan.title(), "us/op").against(TMPFS.name)];
+        let mut peers = context.make(&ALL, &mut sections, |who| in_ram(context, who));
+        context.rounds("small files", ROUNDS, &mut peers, &mut sections, |peer, _, sections| {
+            let figures = on_place!(&peer.place, place => plan.round(place))?;
+            figures.into_iter().for_each(|(measure, figure)| sections[0].add(peer.who.name, measure, figure));
+            Ok(())
         });
+        Ok(Outcome { findings: findings(&sections[0]), sections: sections.into() })
     }
-    let findings = findings(&section);
-    Ok(Outcome { sections: vec![section], findings })
+}
+
+/// A file system of the usual size in RAM.
+pub fn in_ram(context: &Context, who: Who) -> Result<Peer, Error> {
+    Peer::in_ram(who, &context.base, &context.program, context.bytes(), |how| how)
 }
 
 /// The work of a round, prepared once.
@@ -63,15 +56,6 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(context: &Context, args: &Smallfile) -> Plan {
-        let files = context.size(args.files, 1_000);
-        Plan {
-            tree: Tree::new("d", args.dirs, files),
-            synced: context.size(args.synced, 100).min(files),
-            data: Rng::new(51).bytes(args.size),
-        }
-    }
-
     fn title(&self) -> String {
         let (files, dirs) = (self.tree.files.len(), self.tree.dirs.len());
         format!("Figure 5.1, Sprite LFS small files: {files} files of {} B in {dirs} directories", self.data.len())
@@ -151,57 +135,40 @@ fn timed(files: &[Name], phase: &str, mut work: impl FnMut(&Name) -> Result<(), 
     Ok(us_per_op(start, files.len()))
 }
 
-/// The rows of the table of numbers to reach that this workload measures.
+/// The rows of the goals that this workload answers.
 fn findings(section: &Section) -> Vec<Finding> {
-    let (tmpfs, ext4, xfs, dev) = (Kind::Tmpfs.name(), Kind::Ext4.name(), Kind::Xfs.name(), Kind::BatteryDev.name());
-    // `slow` over `fast`.
-    let row = |medium, what: &str, goal: Goal, measure: &str, slow: &str, fast: &str| {
-        let shown = match goal.sense {
-            Sense::AtLeast => [fast, slow],
-            Sense::AtMost => [slow, fast],
-        };
-        let measured = shown.map(|s| section.text(s, measure)).join(" / ") + " us";
-        Finding::judge(medium, what, goal, measured, section.ratio(measure, slow, fast))
-    };
-    let of = |medium, own, uring| {
+    let mut findings = Vec::new();
+    for (own, mounted) in [(LOGGED, LOGGED_MOUNTED), (BATTERY, BATTERY_MOUNTED)] {
+        let row = |what, required, aim| section.row(own.medium(), what, Goal::factor(required, aim));
+        let [own, tmpfs, ext4, xfs] = [own, TMPFS, EXT4, XFS].map(|who| who.name);
         // On `logged` the sync goes through the log; on `battery` there is nothing to do.
-        let [sync_ext4, sync_xfs] = match medium {
-            MediumKind::Logged => [Goal::factor(1.5, 2.5), Goal::factor(1.5, 2.5)],
-            _ => [Goal::factor(4.0, 6.0), Goal::factor(3.0, 5.0)],
-        };
-        let row = |what, goal, measure, slow, fast| row(medium, what, goal, measure, slow, fast);
-        [
-            row(
-                "in process: create + write 1 KB + close, faster than tmpfs",
-                Goal::factor(8.0, 15.0),
-                CREATE,
-                tmpfs,
-                own,
-            ),
-            row("in process: stat, faster than tmpfs", Goal::factor(5.0, 8.0), STAT, tmpfs, own),
-            row("in process: open + read + close, faster than tmpfs", Goal::factor(6.0, 10.0), READ, tmpfs, own),
-            row("in process: unlink, faster than tmpfs", Goal::factor(8.0, 12.0), UNLINK, tmpfs, own),
-            row("mounted: create + write + fsync, faster than ext4", sync_ext4, SYNC, ext4, uring),
-            row("mounted: create + write + fsync, faster than XFS", sync_xfs, SYNC, xfs, uring),
-            row("mounted: open + read + close, cached, time of ext4", Goal::at_most(1.5, 1.05), CACHED, uring, ext4),
-            row("mounted: create + write, time of ext4", Goal::at_most(3.0, 2.0), CREATE, uring, ext4),
-        ]
-    };
-    let (logged, battery) = (MediumKind::Logged, MediumKind::Battery);
-    let mut findings = Vec::from(of(logged, Kind::LoggedInproc.name(), Kind::LoggedUring.name()));
-    let uring = Kind::BatteryUring.name();
-    findings.extend(of(battery, Kind::BatteryInproc.name(), uring));
-    for (what, measure) in [("create", EMPTY), ("create + write", CREATE)] {
-        let what = format!("mounted: {what}, io_uring faster than /dev/fuse");
-        findings.push(row(battery, &what, Goal::factor(2.5, 4.0), measure, dev, uring));
+        let [of_ext4, of_xfs] = if mounted == LOGGED_MOUNTED { [(1.5, 2.5); 2] } else { [(4.0, 6.0), (3.0, 5.0)] };
+        findings.extend([
+            row("in process: create + write 1 KB + close, faster than tmpfs", 8.0, 15.0).factor(CREATE, own, tmpfs),
+            row("in process: stat, faster than tmpfs", 5.0, 8.0).factor(STAT, own, tmpfs),
+            row("in process: open + read + close, faster than tmpfs", 6.0, 10.0).factor(READ, own, tmpfs),
+            row("in process: unlink, faster than tmpfs", 8.0, 12.0).factor(UNLINK, own, tmpfs),
+        ]);
+        let own = mounted.name;
+        let slower = |what, required, aim| section.row(mounted.medium(), what, Goal::at_most(required, aim));
+        findings.extend([
+            row("mounted: create + write + fsync, faster than ext4", of_ext4.0, of_ext4.1).factor(SYNC, own, ext4),
+            row("mounted: create + write + fsync, faster than XFS", of_xfs.0, of_xfs.1).factor(SYNC, own, xfs),
+            slower("mounted: open + read + close, cached, time of ext4", 1.5, 1.05).ratio(CACHED, own, ext4),
+            slower("mounted: create + write, time of ext4", 3.0, 2.0).ratio(CREATE, own, ext4),
+        ]);
     }
+    findings.extend([("create", EMPTY), ("create + write", CREATE)].map(|(what, measure)| {
+        let what = format!("mounted: {what}, io_uring faster than /dev/fuse");
+        let row = section.row(MediumKind::Battery, what, Goal::factor(2.5, 4.0));
+        row.factor(measure, BATTERY_MOUNTED.name, BATTERY_DEV.name)
+    }));
     findings
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Mounted;
     use report::goals::Verdict;
 
     fn plan() -> Plan {
@@ -222,7 +189,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("f"), [0; 99]).expect("write");
         let place = Mounted::new(dir.path()).expect("open");
-        let file = crate::place::name("f".into());
+        let file = name("f".into());
         assert!(matches!(plan().stat(&place, &file), Err(Error::Wrong(_))));
         assert!(matches!(plan().read(&place, &file, &mut [0; 101]), Err(Error::Wrong(_))));
     }

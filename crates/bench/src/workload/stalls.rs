@@ -6,21 +6,15 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use conquest::CommitInterval;
-use conquest::MediumKind;
+use conquest::{CommitInterval, FormatOptions};
+use report::stats::percentile;
 use rustix::fs::{fallocate, FallocateFlags};
 
-use crate::clock::now;
-use crate::context::Context;
-use crate::error::Error;
 use crate::hosts;
-use crate::program::{Logged, Mount};
-use report::goals::{Finding, Goal};
-use report::stats::percentile;
-use report::{Outcome, Section};
+use crate::prelude::*;
+use crate::program::{Mount, Own};
 
 const ROUNDS: usize = 1;
 const PIECE: usize = 1 << 20;
@@ -36,29 +30,37 @@ const SAVED: &str = "a pool with 3 GiB is saved";
 const PARTS: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), (LATE, 0.999), ("max", 1.0)];
 const LATE: &str = "p99.9";
 
-pub fn run(context: &Context) -> Result<Outcome, Error> {
-    let title = "Making a file through the mount, while elsewhere ... goes on";
-    let mut section = Section::times("stalls", title, "ms");
-    if context.quick {
-        section.notes.push("a 32nd of the gigabytes".into());
+options! { Options {} }
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let title = "Making a file through the mount, while elsewhere ... goes on";
+        let mut section = Section::times("stalls", title, "ms");
+        section.notes.extend(context.quick.then(|| "a 32nd of the gigabytes".into()));
+        for round in 0..context.count(ROUNDS) {
+            context.say_round("stalls", round, ROUNDS, "");
+            // Longer than it all takes: commits are asked for.
+            let every = CommitInterval::try_from(CommitInterval::MAX).map_err(Error::Usage)?;
+            let how = FormatOptions::on(MediumKind::Logged, gib(context, 6));
+            let how = FormatOptions { commit_interval: Some(every), ..how };
+            let pool = Own::make(context.base.join("stalls.pool"), how)?;
+            let mount = match Mount::of(&pool.dir, context.base.join("stalls"), &context.program) {
+                Ok(mount) => mount,
+                Err(e) => {
+                    section.skip(QUIET, e.to_string());
+                    break;
+                }
+            };
+            once(context, &pool.dir, &mount.dir, &mut section)?;
+        }
+        let findings = [RESERVED, COMMITTED, SAVED].map(|while_| {
+            let text = |measure| section.text(while_, measure);
+            let measured = format!("p50 {}, p99.9 {}, longest {} ms", text("p50"), text(LATE), text("max"));
+            let (what, goal) = (format!("mounted: create while {while_}, p99.9"), Goal::quantity(10.0, 1.0, "ms"));
+            Finding::judge(MediumKind::Logged, what, goal, measured, section.median(while_, LATE))
+        });
+        Ok(Outcome { sections: vec![section], findings: findings.into() })
     }
-    for round in 0..context.rounds(ROUNDS) {
-        context.say_round("stalls", round, ROUNDS, "");
-        let pool = context.base.join("stalls.pool");
-        // Longer than it all takes: commits are asked for.
-        let every = CommitInterval::try_from(CommitInterval::MAX).map_err(Error::Usage)?;
-        let pool = Logged::make_committing(pool, gib(context, 6), Some(every))?;
-        let mount = match Mount::of(&pool.dir, context.base.join("stalls"), &context.program) {
-            Ok(mount) => mount,
-            Err(e) => {
-                section.skip(QUIET, e.to_string());
-                break;
-            }
-        };
-        once(context, &pool.dir, &mount.dir, &mut section)?;
-    }
-    let findings = [RESERVED, COMMITTED, SAVED].map(|while_| finding(&section, while_));
-    Ok(Outcome { sections: vec![section], findings: findings.into() })
 }
 
 /// So much of it as the run takes.
@@ -73,19 +75,14 @@ fn once(context: &Context, pool: &Path, dir: &Path, section: &mut Section) -> Re
     let of_file = |done: std::io::Result<()>| done.map_err(Error::file(&path));
     let mut measure = |while_: &'static str, act: &(dyn Fn() -> Result<(), Error> + Sync)| {
         let times = beside(dir, act)?;
-        for (measure, part) in PARTS {
-            section.add(while_, measure, percentile(&times, part));
-        }
+        PARTS.iter().for_each(|(measure, part)| section.add(while_, measure, percentile(&times, *part)));
         Ok::<(), Error>(())
     };
     measure(QUIET, &|| {
         std::thread::sleep(Duration::from_secs(1));
         Ok(())
     })?;
-    measure(RESERVED, &|| {
-        let reserved = fallocate(&file, FallocateFlags::empty(), 0, three);
-        of_file(reserved.map_err(Into::into))
-    })?;
+    measure(RESERVED, &|| of_file(fallocate(&file, FallocateFlags::empty(), 0, three).map_err(Into::into)))?;
     measure(GIVEN_BACK, &|| of_file(file.set_len(0)))?;
     let piece = vec![7; PIECE];
     let write = |bytes: u64| (0..bytes / PIECE as u64).try_for_each(|_| of_file((&file).write_all(&piece)));
@@ -102,7 +99,7 @@ fn beside(dir: &Path, act: &(dyn Fn() -> Result<(), Error> + Sync)) -> Result<Ve
     let path = dir.join("small");
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let acts: ScopedJoinHandle<Result<(), Error>> = scope.spawn(|| {
+        let acts = scope.spawn(|| {
             let done = act();
             ended.store(true, Ordering::Relaxed);
             done
@@ -112,19 +109,12 @@ fn beside(dir: &Path, act: &(dyn Fn() -> Result<(), Error> + Sync)) -> Result<Ve
         while times.is_empty() || !ended.load(Ordering::Relaxed) {
             let start = now();
             let made = File::create(&path).map_err(Error::file(&path))?;
-            times.push((now() - start) as f64 / 1e6);
+            times.push(seconds_since(start) * 1e3);
             drop(made);
             std::fs::remove_file(&path).map_err(Error::file(&path))?;
         }
         times.sort_by(f64::total_cmp);
-        acts.join().unwrap_or_else(|_| Err(Error::Wrong("a thread has panicked".into())))?;
+        joined(acts)?;
         Ok(times)
     })
-}
-
-fn finding(section: &Section, while_: &'static str) -> Finding {
-    let text = |measure| section.text(while_, measure);
-    let measured = format!("p50 {}, p99.9 {}, longest {} ms", text("p50"), text(LATE), text("max"));
-    let what = format!("mounted: create while {while_}, p99.9");
-    Finding::judge(MediumKind::Logged, what, Goal::quantity(10.0, 1.0, "ms"), measured, section.median(while_, LATE))
 }

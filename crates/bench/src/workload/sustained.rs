@@ -5,23 +5,15 @@
 //! hardly any cache, then one in which a given part of the content may be dirty, which is a quarter of the persistent RAM.
 //! Written is what the process has had written past the page cache, summaries and commits included.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use conquest::MediumKind;
 use rustix::io::Errno;
 
-use crate::args::{self, Sustained};
-use crate::context::Context;
-use crate::error::Error;
-use crate::place::{name, on_place, Name, Place};
-use crate::program::has_disks;
-use crate::setting::Setting;
-use crate::side::{Side, Sizes, BATTERY};
-use report::goals::{Finding, Goal};
-use report::{Outcome, Section};
-use rng::Rng;
+use crate::options::disk;
+use crate::prelude::*;
+use crate::setting::Ground;
 
-const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 /// Of the persistent RAM one part in so many may be dirty.
 const DIRTY: u64 = 4;
@@ -37,83 +29,93 @@ const ZIPF: &str = "zipf 0.99";
 const ALONE: &str = "hardly any cache";
 const BEHIND: &str = "behind a cache";
 
-pub fn run(context: &Context, args: &Sustained) -> Result<Outcome, Error> {
-    let mut section = Section::times("sustained", "Overwrites of a disk that is nearly full", "blocks");
-    let grounds = args::Grounds { setting: vec![args::Setting::OwnDisk], dir: args.dir.clone() };
-    let setting = Setting::all(context, &grounds).pop();
-    match setting {
-        Some(Ok(_)) if !has_disks(&context.program) => {
-            section.skip(BATTERY.name(), "this program's pools have no disks");
-        }
-        Some(Ok(setting)) => {
-            section.title = format!(
+options! { Options {
+    dir: dir, "A directory on the disk to measure [default: $TMPDIR, else /var/tmp]";
+    size: count "MIB" = 1024, "MiB of the pool's disk";
+    {
+        /// Percent of what the disk holds that are filled
+        #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..100))]
+        pub full: u32
+    }
+    before: count "N" = 3, "How often as many blocks are overwritten as there are, before what is measured";
+    {
+        /// Percent of the content that may be dirty in the cache, in the second part
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..50))]
+        pub dirty: u32
+    }
+    cache: count "MIB" = 64, "MiB of persistent RAM in the first part, as little as possible";
+} }
+
+impl Workload for Options {
+    fn disk(&self) -> Option<PathBuf> {
+        Some(disk(self.dir.as_ref()))
+    }
+
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let mut sections = [Section::times("sustained", "Overwrites of a disk that is nearly full", "blocks")];
+        context.attempt("sustained", BATTERY.name, &mut sections, |sections| {
+            let setting = Setting::make(context, Ground::OwnDisk)?;
+            sections[0].title = format!(
                 "4 KiB overwrites in process, a disk of {} MiB {} % full: blocks written for each; {}",
-                context.size(args.size, 128),
-                args.full,
+                context.size(self.size, 128),
+                self.full,
                 setting.name
             );
-            if let Err(e) = measure(&setting, args, &mut section) {
-                context.failed("sustained", &e);
-                section.fail(BATTERY.name(), e.to_string());
+            self.measure(&setting, &mut sections[0])
+        });
+        Ok(Outcome { findings: self.findings(&sections[0]), sections: sections.into() })
+    }
+}
+
+impl Options {
+    fn findings(&self, section: &Section) -> Vec<Finding> {
+        let goals = [
+            (ALONE, UNIFORM, Goal::quantity(5.4, 5.2, "blocks")),
+            (ALONE, ZIPF, Goal::quantity(3.6, 3.0, "blocks")),
+            (BEHIND, UNIFORM, Goal::quantity(3.8, 3.5, "blocks")),
+            (BEHIND, ZIPF, Goal::quantity(1.3, 1.1, "blocks")),
+        ];
+        let row = |(subject, measure, goal): (&str, &str, Goal)| {
+            let dirty = if subject == BEHIND { format!(" of {} % of the content", self.dirty) } else { String::new() };
+            let what = format!("4 KiB overwrites, {measure}, {} % full, {subject}{dirty}: blocks written", self.full);
+            let value = match section.skipped.first() {
+                Some(skipped) => Err(format!("{}: {}", skipped.subject, skipped.reason)),
+                None => section.median(subject, measure),
+            };
+            section.row(MediumKind::Battery, what, goal).judge([(subject, measure)], value)
+        };
+        goals.map(row).into()
+    }
+
+    fn measure(&self, setting: &Setting<'_>, section: &mut Section) -> Result<(), Error> {
+        let context = setting.context;
+        let disk = context.mib(self.size, 128);
+        let content = disk * u64::from(self.full) / 100;
+        let (alone, behind) = (self.cache as u64 * MIB, content * u64::from(self.dirty) / 100 * DIRTY);
+        let before = if context.quick { 1 } else { self.before as u64 };
+        for (subject, ram) in [(ALONE, alone), (BEHIND, behind.max(alone))] {
+            for measure in [UNIFORM, ZIPF] {
+                context.progress.say(format!("sustained: {measure}, {subject}"));
+                let peer = setting.peer(BATTERY, Sizes { disk, ram })?;
+                let path = name("large".into());
+                let blocks = on_place!(&peer.place, place => filled(place, &path, self.full))?;
+                let dirty = 100.0 * (ram / DIRTY) as f64 / (blocks * BLOCK) as f64;
+                section.notes.push(format!(
+                    "{subject}, {measure}: {blocks} blocks; of the persistent RAM of {} MiB a quarter is {dirty:.1} % of \
+                     these",
+                    ram / MIB
+                ));
+                let mut draw = Draw::new(measure, blocks);
+                on_place!(&peer.place, place => overwrite(place, &path, &mut draw, before * blocks))?;
+                let begun = peer.transferred()?;
+                on_place!(&peer.place, place => overwrite(place, &path, &mut draw, blocks))?;
+                let both = begun.zip(peer.transferred()?);
+                let (begun, ended) = both.ok_or_else(|| Error::Wrong("nobody counts".into()))?;
+                section.add(subject, measure, ended.since(begun).written as f64 / (blocks * BLOCK) as f64);
             }
         }
-        Some(Err((_, reason))) => section.skip(BATTERY.name(), reason),
-        None => section.skip(BATTERY.name(), "no setting"),
+        Ok(())
     }
-    let findings = findings(args, &section);
-    Ok(Outcome { sections: vec![section], findings })
-}
-
-fn findings(args: &Sustained, section: &Section) -> Vec<Finding> {
-    let row = |subject, measure: &str, what: String, goal| {
-        let measured = section.text(subject, measure);
-        let value = match section.skipped.first() {
-            Some(skipped) => Err(format!("{}: {}", skipped.subject, skipped.reason)),
-            None => section.median(subject, measure),
-        };
-        Finding::judge(MediumKind::Battery, what, goal, measured, value)
-    };
-    let goals = [
-        (ALONE, UNIFORM, Goal::quantity(5.4, 5.2, "blocks")),
-        (ALONE, ZIPF, Goal::quantity(3.6, 3.0, "blocks")),
-        (BEHIND, UNIFORM, Goal::quantity(3.8, 3.5, "blocks")),
-        (BEHIND, ZIPF, Goal::quantity(1.3, 1.1, "blocks")),
-    ];
-    let rows = goals.into_iter().map(|(subject, measure, goal)| {
-        let dirty = if subject == BEHIND { format!(" of {} % of the content", args.dirty) } else { String::new() };
-        let what = format!("4 KiB overwrites, {measure}, {} % full, {subject}{dirty}: blocks written", args.full);
-        row(subject, measure, what, goal)
-    });
-    rows.collect()
-}
-
-fn measure(setting: &Setting<'_>, args: &Sustained, section: &mut Section) -> Result<(), Error> {
-    let context = setting.context;
-    let disk = context.size(args.size, 128) as u64 * MIB;
-    let content = disk * u64::from(args.full) / 100;
-    let behind = content * u64::from(args.dirty) / 100 * DIRTY;
-    let before = if context.quick { 1 } else { args.before as u64 };
-    for (subject, ram) in [(ALONE, args.cache as u64 * MIB), (BEHIND, behind.max(args.cache as u64 * MIB))] {
-        for measure in [UNIFORM, ZIPF] {
-            context.progress.say(format!("sustained: {measure}, {subject}"));
-            let side = Side::make(setting, BATTERY, Sizes { disk, ram })?;
-            let path = name("large".into());
-            let blocks = on_place!(&side.place, place => filled(place, &path, args.full))?;
-            let dirty = 100.0 * (ram / DIRTY) as f64 / (blocks * BLOCK) as f64;
-            section.notes.push(format!(
-                "{subject}, {measure}: {blocks} blocks; of the persistent RAM of {} MiB a quarter is {dirty:.1} % of these",
-                ram / MIB
-            ));
-            let mut draw = Draw::new(measure, blocks);
-            on_place!(&side.place, place => overwrite(place, &path, &mut draw, before * blocks))?;
-            let begun = side.transferred()?;
-            on_place!(&side.place, place => overwrite(place, &path, &mut draw, blocks))?;
-            let ended = side.transferred()?;
-            let (begun, ended) = begun.zip(ended).ok_or_else(|| Error::Wrong("nobody counts".into()))?;
-            section.add(subject, measure, ended.since(begun).written as f64 / (blocks * BLOCK) as f64);
-        }
-    }
-    Ok(())
 }
 
 /// Makes a file of so many percent of what can be written at all; its blocks.

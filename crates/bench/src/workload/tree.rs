@@ -1,7 +1,6 @@
 //! Trees of equal files: the names that several workloads use.
 
-use crate::error::Error;
-use crate::place::{name, Name, Place};
+use crate::prelude::*;
 
 /// Directories of files, all names prepared.
 pub struct Tree {

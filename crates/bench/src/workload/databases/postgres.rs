@@ -5,17 +5,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use conquest::MediumKind;
 use rustix::process::Signal;
 
 use super::server::{is_there, output, Server};
-use super::{Load, MIB};
-use crate::args::Databases;
-use crate::context::Context;
-use crate::error::Error;
-use report::goals::Goal;
+use super::{Load, Options};
+use crate::prelude::*;
 
-pub const ID: &str = "databases-postgres";
 const NOT_INSTALLED: &str = "PostgreSQL is not installed (Debian package: postgresql)";
 const TRANSACTIONS: &str = "pgbench, 4 clients";
 /// Users that it may be run as: it refuses to be run by root.
@@ -27,10 +22,11 @@ const UNIT: u64 = 16 * MIB;
 const LOG: u64 = 1280 * MIB;
 
 /// PostgreSQL, or why it cannot be measured.
-pub fn load(context: &Context, args: &Databases) -> Result<Box<dyn Load>, String> {
-    let programs = programs().ok_or(NOT_INSTALLED)?;
+pub fn load(context: &Context, args: &Options) -> Result<Box<dyn Load>, Error> {
+    let programs = programs().ok_or_else(|| Error::Usage(NOT_INSTALLED.into()))?;
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let user = USERS.iter().find_map(|user| found(&passwd, user)).ok_or("no user to run PostgreSQL as")?;
+    let user = USERS.iter().find_map(|user| found(&passwd, user));
+    let user = user.ok_or_else(|| Error::Usage("no user to run PostgreSQL as".into()))?;
     Ok(Box::new(Postgres {
         programs,
         user,
@@ -94,10 +90,6 @@ impl Postgres {
 }
 
 impl Load for Postgres {
-    fn id(&self) -> &'static str {
-        ID
-    }
-
     fn title(&self) -> String {
         format!("PostgreSQL: pgbench -s {}, 4 clients, {} s a round: transactions", self.scale, self.seconds)
     }
@@ -106,11 +98,8 @@ impl Load for Postgres {
         &[TRANSACTIONS]
     }
 
-    fn goal(&self, medium: MediumKind) -> Goal {
-        match medium {
-            MediumKind::Logged => Goal::factor(1.5, 2.5),
-            _ => Goal::factor(3.0, 5.0),
-        }
+    fn goals(&self) -> [Goal; 2] {
+        [Goal::factor(1.5, 2.5), Goal::factor(3.0, 5.0)]
     }
 
     fn bytes(&self) -> u64 {

@@ -5,26 +5,21 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use conquest::MediumKind;
 use rustix::process::Signal;
 
 use super::server::{is_there, output, Server};
-use super::{Load, MIB};
-use crate::args::Databases;
-use crate::context::Context;
-use crate::error::Error;
-use report::goals::Goal;
+use super::{Load, Options};
+use crate::prelude::*;
 
-pub const ID: &str = "databases-redis";
 const NOT_INSTALLED: &str = "redis is not installed (Debian package: redis-server)";
 const SET: &str = "redis SET, 20 clients";
 /// Requests before the first round, many of which share a sync.
 const BEFORE: usize = 200_000;
 
 /// redis, or why it cannot be measured.
-pub fn load(context: &Context, args: &Databases) -> Result<Box<dyn Load>, String> {
+pub fn load(context: &Context, args: &Options) -> Result<Box<dyn Load>, Error> {
     if !is_there("redis-server") || !is_there("redis-benchmark") {
-        return Err(NOT_INSTALLED.into());
+        return Err(Error::Usage(NOT_INSTALLED.into()));
     }
     let (requests, before) = (context.size(args.requests, 1_000), context.size(BEFORE, 20_000));
     Ok(Box::new(Redis { requests, before, socket: context.base.join("redis.sock") }))
@@ -56,10 +51,6 @@ impl Redis {
 }
 
 impl Load for Redis {
-    fn id(&self) -> &'static str {
-        ID
-    }
-
     fn title(&self) -> String {
         format!("redis, appendfsync always: {} SET of 100 bytes by 20 clients: requests", self.requests)
     }
@@ -68,11 +59,8 @@ impl Load for Redis {
         &[SET]
     }
 
-    fn goal(&self, medium: MediumKind) -> Goal {
-        match medium {
-            MediumKind::Logged => Goal::factor(1.0, 1.3),
-            _ => Goal::factor(4.0, 8.0),
-        }
+    fn goals(&self) -> [Goal; 2] {
+        [Goal::factor(1.0, 1.3), Goal::factor(4.0, 8.0)]
     }
 
     fn bytes(&self) -> u64 {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, Pid, Signal};
 
-use crate::error::Error;
+use crate::prelude::*;
 
 /// How long a server may take to answer, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,30 +2,21 @@
 
 use std::path::Path;
 
-use conquest::MediumKind;
+use super::super::durable::sqlite::{is_installed, sqlite, NOT_INSTALLED};
+use super::{Load, Options};
+use crate::prelude::*;
 
-use super::{Load, MIB};
-use crate::args::Databases;
-use crate::clock::now;
-use crate::context::Context;
-use crate::error::Error;
-use crate::raw::per_second;
-use crate::workload::durable::sqlite::{is_installed, sqlite, NOT_INSTALLED};
-use report::goals::Goal;
-use rng::Rng;
-
-pub const ID: &str = "databases-sqlite";
 const WAL: &str = "sqlite3, WAL";
 const DELETE: &str = "sqlite3, DELETE";
 /// Bytes of a row in the base, a little less than what it takes there.
 const ROW: u64 = 400;
 
 /// sqlite3, or why it cannot be measured.
-pub fn load(context: &Context, args: &Databases) -> Result<Box<dyn Load>, String> {
+pub fn load(context: &Context, args: &Options) -> Result<Box<dyn Load>, Error> {
     if !is_installed() {
-        return Err(NOT_INSTALLED.into());
+        return Err(Error::Usage(NOT_INSTALLED.into()));
     }
-    let base = context.size(args.base, 8) as u64 * MIB;
+    let base = context.mib(args.base, 8);
     Ok(Box::new(Sqlite { base, rows: base / ROW, count: context.size(args.transactions, 50) }))
 }
 
@@ -36,10 +27,6 @@ struct Sqlite {
 }
 
 impl Load for Sqlite {
-    fn id(&self) -> &'static str {
-        ID
-    }
-
     fn title(&self) -> String {
         let mib = self.base / MIB;
         format!("sqlite3, synchronous=FULL: {} updates of a row each on a base of {mib} MiB: transactions", self.count)
@@ -49,11 +36,8 @@ impl Load for Sqlite {
         &[WAL, DELETE]
     }
 
-    fn goal(&self, medium: MediumKind) -> Goal {
-        match medium {
-            MediumKind::Logged => Goal::factor(1.0, 1.3),
-            _ => Goal::factor(4.0, 8.0),
-        }
+    fn goals(&self) -> [Goal; 2] {
+        [Goal::factor(1.0, 1.3), Goal::factor(4.0, 8.0)]
     }
 
     fn bytes(&self) -> u64 {

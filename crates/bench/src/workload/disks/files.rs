@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, XattrFlags};
 
 use super::PIECE;
-use crate::clock::now;
-use crate::error::Error;
-use rng::Rng;
+use crate::prelude::*;
 
 const ATTRIBUTE: &str = "user.conquest.redundancy";
 
@@ -38,19 +36,6 @@ impl Redundancy {
     }
 }
 
-/// An error where files have no redundancy of their own. One that takes any value takes it for a user's attribute.
-pub fn require_redundancy(dir: &Path) -> Result<(), Error> {
-    let path = dir.join("trial");
-    File::create(&path).map_err(Error::file(&path))?;
-    let is_nonsense_refused = rustix::fs::setxattr(&path, ATTRIBUTE, b"nonsense", XattrFlags::empty()).is_err();
-    let is_taken = Redundancy::Mirror.set(&path).is_ok();
-    std::fs::remove_file(&path).map_err(Error::file(&path))?;
-    match is_nonsense_refused && is_taken {
-        true => Ok(()),
-        false => Err(Error::Usage("not available in this build: files have no redundancy of their own".into())),
-    }
-}
-
 /// Writes files at a time, a thread each, and syncs them; bytes of content per second.
 pub fn write(dir: &Path, name: &str, files: usize, each: u64, of: impl Fn(usize) -> Redundancy) -> Result<f64, Error> {
     let data = Rng::new(21).bytes(PIECE);
@@ -67,9 +52,9 @@ pub fn write(dir: &Path, name: &str, files: usize, each: u64, of: impl Fn(usize)
     let start = now();
     std::thread::scope(|scope| {
         let threads: Vec<_> = paths.iter().map(|path| scope.spawn(|| one(path))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(panicked())))
+        threads.into_iter().try_for_each(joined)
     })?;
-    Ok((each.div_ceil(PIECE as u64) * PIECE as u64 * files as u64) as f64 * 1e9 / (now() - start) as f64)
+    Ok(per_second(each.next_multiple_of(PIECE as u64) * files as u64, start))
 }
 
 /// Reads `len` bytes at a time at random of such files, by so many threads, until it is told to end; `see` is told of each, and how long
@@ -97,7 +82,7 @@ pub fn read_at_random(
             let at = random.below((size / len as u64).max(1)) * len as u64;
             let start = now();
             file.read_exact_at(&mut buf, at).map_err(Error::io("reading at random"))?;
-            see((now() - start) as f64 / 1e9);
+            see(seconds_since(start));
             rustix::fs::fadvise(file, at, std::num::NonZeroU64::new(len as u64), Advice::DontNeed)?;
         }
         Ok(())
@@ -105,12 +90,8 @@ pub fn read_at_random(
     std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = (0..threads).map(|seed| scope.spawn(move || work(seed))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(panicked())))
+        threads.into_iter().try_for_each(joined)
     })
-}
-
-fn panicked() -> Error {
-    Error::Wrong("a thread panicked".into())
 }
 
 #[cfg(test)]
@@ -131,12 +112,5 @@ mod tests {
         .expect("read");
         assert!(count.into_inner() > 20);
         assert!(read_at_random(dir.path(), "missing", 1, [1, 4096], &AtomicBool::new(false), |_| ()).is_err());
-    }
-
-    /// A file system that takes any value knows nothing of it.
-    #[test]
-    fn an_attribute_that_means_nothing_is_not_redundancy() {
-        let dir = tempfile::tempdir().expect("a directory");
-        assert!(require_redundancy(dir.path()).expect_err("no pool").to_string().contains("not available"));
     }
 }

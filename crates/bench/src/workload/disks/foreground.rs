@@ -1,29 +1,26 @@
-//! What others wait for while a disk is emptied, replaced, while content is balanced or scrubbed: overwrites of 4 KiB, each synced, and
-//! cold reads of 4 KiB; of a hundred the slowest, against the same where nothing else goes on.
+//! What others wait for while a disk is emptied, replaced, while content is balanced or scrubbed; and what balancing does for a file that
+//! was overwritten at random.
 
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::files::{self, Redundancy};
-use super::peer::{named, PoolOn};
-use super::unequal::skip;
-use super::{Bench, COUNT, MIB};
-use crate::clock::now;
-use crate::error::Error;
-use crate::side::{Who, LOGGED_MOUNTED};
-use report::goals::{Finding, Goal};
+use conquest::{NewDisk, NewRegion};
+use exraid::Layout;
 use report::stats::percentile;
-use report::{Outcome, Section};
-use rng::Rng;
+use rustix::fs::Advice;
 
-const ROUNDS: usize = 2;
-const WHO: Who = LOGGED_MOUNTED;
+use super::files::{self, Redundancy};
+use super::{single, wait, Bench, COUNT, MB, PIECE, WHO};
+use crate::hosts;
+use crate::prelude::*;
+use crate::rig::Rig;
+
 const BLOCK: usize = 4096;
 /// Ballast is in so many files, mirrored so that it can be rebuilt.
 const FILES: usize = 4;
@@ -32,8 +29,6 @@ const IDLE: &str = "idle";
 /// Seconds of looking where nothing else goes on; and where the command takes longer.
 const SECONDS: f64 = 4.0;
 const PATIENCE: f64 = 30.0;
-/// How long a disk may be open that was removed.
-const LETS_GO: Duration = Duration::from_secs(2);
 /// Fewer say nothing of the slowest of a hundred.
 const LEAST: usize = 200;
 const KINDS: [(&str, &str); 2] = [("overwrite", "4 KiB fsync'd overwrite"), ("read", "cold read of 4 KiB")];
@@ -46,99 +41,95 @@ const WORKS: [(&str, &[&str]); 4] = [
     (BALANCE, &["region", "balance", "POOL"]),
 ];
 
+/// Overwrites of 4 KiB, each synced, and cold reads of 4 KiB; of a hundred the slowest, against the same where nothing else goes on.
 pub fn run(bench: &Bench<'_>) -> Outcome {
+    let (fast, ballast) = (bench.args.fast, bench.size() / 3);
     let title = format!(
-        "Four disks of {} MB/s, {} MiB of mirrored files: the slowest of a hundred while something else goes on",
-        bench.args.fast,
-        ballast(bench) / MIB
+        "Four disks of {fast} MB/s, {} MiB of mirrored files: the slowest of a hundred while something else goes on",
+        ballast / MIB
     );
-    let mut section = Section::times("disks-foreground", title, "ms");
-    if let Err(e) = measure(bench, &mut section) {
-        bench.failed("foreground", std::slice::from_mut(&mut section), &e);
-    }
-    let row = |(work, _): &(&'static str, _), (kind, what): (&str, &str)| {
-        let (during, idle) = (format!("{kind}, {work}"), format!("{kind}, {IDLE}"));
-        let measured = format!("{} / {} ms", section.text(WHO.name(), &during), section.text(WHO.name(), &idle));
-        let value = section.ratio_of((WHO.name(), &during), (WHO.name(), &idle));
-        let what = format!("mounted: {what}, p99 during {work} against idle");
-        Finding::judge(WHO.medium(), what, Goal::at_most(2.0, 1.3), measured, value)
-    };
-    let findings = WORKS.iter().flat_map(|work| KINDS.map(|kind| row(work, kind))).collect();
-    Outcome { sections: vec![section], findings }
-}
-
-fn ballast(bench: &Bench<'_>) -> u64 {
-    bench.size() / 3
-}
-
-fn measure(bench: &Bench<'_>, section: &mut Section) -> Result<(), Error> {
-    if !bench.context.wants(WHO.kind()) {
-        return Err(Error::Usage("not asked for with --on".into()));
-    }
-    for round in 0..bench.context.rounds(ROUNDS) {
+    let section = Section::times("disks-foreground", title, "ms");
+    let sections = bench.mirrored_part("foreground", 2, vec![section], |_, sections| {
         // One more, as a spare.
         let rig = bench.rig(&[bench.fast(); COUNT + 1])?;
-        let paths = named(&rig.paths());
+        let paths = rig.paths();
         // A region that can be rebuilt, and two that can be emptied.
-        let disks = [format!("mirror:{},{}", paths[0], paths[1]), paths[2].clone(), paths[COUNT - 1].clone()];
-        let done = PoolOn::make(bench, WHO, &disks).and_then(|pool| {
-            let dir = pool.dir()?;
-            files::require_redundancy(dir)?;
-            files::write(dir, "ballast", FILES, ballast(bench) / FILES as u64, |_| Redundancy::Mirror)?;
-            files::write(dir, "target", 1, 16 * MIB, |_| Redundancy::None)?;
-            let look = |section: &mut Section, what: &str, child: Option<Began>| {
-                bench.say("foreground", round, ROUNDS, what);
-                let found = watched(dir, child)?;
-                for ((kind, _), mut took) in KINDS.into_iter().zip(found) {
-                    took.sort_by(f64::total_cmp);
-                    match took.len() < LEAST {
-                        true => section.notes.push(format!("{kind}, {what}: it was over after {}", took.len())),
-                        false => section.add(WHO.name(), &format!("{kind}, {what}"), percentile(&took, 0.99) * 1e3),
-                    }
-                }
-                Ok::<(), Error>(())
-            };
-            look(section, IDLE, None)?;
-            for (what, command) in WORKS {
-                let of = |word: &&str| match *word {
-                    "POOL" => pool.pool().display().to_string(),
-                    "DISK" => paths[0].clone(),
-                    "LAST" => paths[COUNT - 1].clone(),
-                    "SPARE" => paths[COUNT].clone(),
-                    word => word.to_owned(),
-                };
-                let words: Vec<String> = command.iter().map(of).collect();
-                if what == BALANCE {
-                    // Empty again, so that there is something to do.
-                    let mut add = Command::new(&bench.context.program);
-                    add.args(["region", "add"]).arg(pool.pool()).args([&paths[COUNT - 1], "--force"]);
-                    // Who has the pool mounted lets go of a disk that is removed within a second.
-                    let mut added = crate::hosts::run(&mut add);
-                    if added.is_err() {
-                        std::thread::sleep(LETS_GO);
-                        added = crate::hosts::run(&mut add);
-                    }
-                    if let Err(e) = added {
-                        section.notes.push(format!("{what}: the disk that was removed cannot be added: {e}"));
-                        continue;
-                    }
-                }
-                match began(bench, &words)? {
-                    // One that fails does not keep the others from being looked at.
-                    Some(began) => {
-                        if let Err(e) = look(section, what, Some(began)) {
-                            bench.context.failed(&format!("disks: foreground: {what}"), &e);
-                            section.notes.push(format!("{what}: FAILED: {e}"));
-                        }
-                    }
-                    None => section.notes.push(format!("{what}: not available in this build")),
-                }
+        let disks = paths[..2].iter().map(|path| NewDisk { path: path.clone(), size: None }).collect();
+        let mut regions = vec![NewRegion { layout: Layout::Mirror, disks }];
+        regions.extend(single(&paths[2..COUNT]));
+        let pool = bench.pool(WHO, regions)?;
+        let dir = pool.dir()?;
+        files::write(dir, "ballast", FILES, ballast / FILES as u64, |_| Redundancy::Mirror)?;
+        files::write(dir, "target", 1, 16 * MIB, |_| Redundancy::None)?;
+        let section = &mut sections[0];
+        look(dir, section, IDLE, None)?;
+        for (what, command) in WORKS {
+            bench.context.progress.say(format!("disks: foreground: {what}"));
+            // One that fails does not keep the others from being looked at.
+            if let Err(e) = during(bench, &pool, &paths, section, what, command) {
+                bench.context.failed(&format!("disks: foreground: {what}"), &e);
+                section.notes.push(format!("{what}: FAILED: {e}"));
             }
-            Ok(())
+        }
+        Ok(())
+    });
+    let row = |work: &str, (kind, what): (&str, &str)| {
+        let what = format!("mounted: {what}, p99 during {work} against idle");
+        let row = sections[0].row(WHO.medium(), what, Goal::at_most(2.0, 1.3));
+        row.between((WHO.name, &format!("{kind}, {work}")), (WHO.name, &format!("{kind}, {IDLE}")))
+    };
+    let findings = WORKS.iter().flat_map(|(work, _)| KINDS.map(|kind| row(work, kind))).collect();
+    Outcome { sections, findings }
+}
+
+/// Looks while one of the works goes on.
+fn during(
+    bench: &Bench<'_>,
+    pool: &Peer,
+    paths: &[PathBuf],
+    section: &mut Section,
+    what: &str,
+    command: &[&str],
+) -> Result<(), Error> {
+    /// How long a disk may be open that was removed.
+    const LETS_GO: Duration = Duration::from_secs(2);
+    let program = &bench.context.program;
+    let of = |word: &&str| match *word {
+        "POOL" => pool.pool_dir().map(Path::to_owned).unwrap_or_default(),
+        "DISK" => paths[0].clone(),
+        "LAST" => paths[COUNT - 1].clone(),
+        "SPARE" => paths[COUNT].clone(),
+        word => word.into(),
+    };
+    if what == BALANCE {
+        // Empty again, so that there is something to do.
+        let mut add = Command::new(program);
+        add.args(["region", "add", "POOL", "LAST", "--force"].iter().map(of));
+        // Who has the pool mounted lets go of a disk that is removed within a second.
+        let added = hosts::run(&mut add).or_else(|_| {
+            std::thread::sleep(LETS_GO);
+            hosts::run(&mut add)
         });
-        if let Err(e) = done {
-            skip(bench, section, WHO.name(), &e);
+        if let Err(e) = added {
+            section.notes.push(format!("{what}: the disk that was removed cannot be added: {e}"));
             return Ok(());
+        }
+    }
+    let said = tempfile::tempfile().map_err(Error::io("a temporary file"))?;
+    let stderr = said.try_clone().map_err(Error::io("a temporary file"))?;
+    let mut begun = Command::new(program);
+    begun.args(command.iter().map(of)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+    let child = begun.spawn().map_err(Error::io(program.display().to_string()))?;
+    look(pool.dir()?, section, what, Some(Began { child, said }))
+}
+
+/// Adds the slowest of a hundred of each kind.
+fn look(dir: &Path, section: &mut Section, what: &str, began: Option<Began>) -> Result<(), Error> {
+    for ((kind, _), mut took) in KINDS.into_iter().zip(watched(dir, began)?) {
+        took.sort_by(f64::total_cmp);
+        match took.len() < LEAST {
+            true => section.notes.push(format!("{kind}, {what}: it was over after {}", took.len())),
+            false => section.add(WHO.name, &format!("{kind}, {what}"), percentile(&took, 0.99) * 1e3),
         }
     }
     Ok(())
@@ -148,23 +139,6 @@ fn measure(bench: &Bench<'_>, section: &mut Section) -> Result<(), Error> {
 struct Began {
     child: Child,
     said: File,
-}
-
-/// Starts a command of the program that is measured, if it has that.
-fn began(bench: &Bench<'_>, words: &[String]) -> Result<Option<Began>, Error> {
-    let program = &bench.context.program;
-    let verbs = words.iter().take_while(|word| !word.starts_with('/'));
-    let mut help = Command::new(program);
-    help.args(verbs).arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if !help.status().is_ok_and(|status| status.success()) {
-        return Ok(None);
-    }
-    let said = tempfile::tempfile().map_err(Error::io("a temporary file"))?;
-    let stderr = said.try_clone().map_err(Error::io("a temporary file"))?;
-    let mut command = Command::new(program);
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
-    let child = command.spawn().map_err(Error::io(program.display().to_string()))?;
-    Ok(Some(Began { child, said }))
 }
 
 impl Began {
@@ -205,17 +179,141 @@ fn watched(dir: &Path, mut began: Option<Began>) -> Result<[Vec<f64>; 2], Error>
                 let begun = now();
                 target.write_all_at(&data, random.below(blocks) * BLOCK as u64).map_err(Error::file(&path))?;
                 target.sync_all().map_err(Error::file(&path))?;
-                overwrites.push((now() - begun) as f64 / 1e9);
+                overwrites.push(seconds_since(begun));
                 std::thread::sleep(Duration::from_millis(1));
             }
             Ok::<(), Error>(())
         };
         let overwritten = overwrite();
         ended.store(true, Ordering::Relaxed);
-        (overwritten, reader.join().unwrap_or_else(|_| Err(Error::Wrong("a thread panicked".into()))))
+        (overwritten, joined(reader))
     });
     let is_late = start.elapsed().as_secs_f64() >= PATIENCE;
     began.map_or(Ok(()), |began| began.end(is_late))?;
     overwritten.and(read)?;
     Ok([overwrites, reads.into_inner().unwrap_or_else(PoisonError::into_inner)])
+}
+
+const RAW: &str = "the disks";
+const IN_ORDER: &str = "written in order";
+const BEFORE: &str = "overwritten at random";
+const AFTER: &str = "reorganised";
+/// Bytes of an overwrite.
+const REQUEST: usize = 16 << 10;
+
+/// A large file that was overwritten at random, read in order: as it lies then, and when `region balance POOL PATH` has rewritten it
+/// (mission row L10); beside one that was written in order, and what the disks deliver. What is read had left the caches, and what the pool
+/// had to write by itself was written.
+pub fn reorganised(bench: &Bench<'_>) -> Outcome {
+    let (fast, kib, bytes) = (bench.args.fast, REQUEST >> 10, bench.size() / 3 / MIB * MIB);
+    let title = format!(
+        "Four disks of {fast} MB/s: {} MiB read in order, as often overwritten at random in pieces of {kib} KiB",
+        bytes / MIB
+    );
+    let note = "what was read had left the caches before, and the disks were at rest";
+    let section = Section::rates("disks-reorganised", title, "MB/s").against(RAW).noting(note);
+    let mut rig = None;
+    let sections = bench.mirrored_part("reorganised", 3, vec![section], |round, sections| {
+        let rates = [bench.fast(); COUNT];
+        let rig = match &mut rig {
+            Some(rig) => rig,
+            none => none.insert(bench.rig(&rates)?),
+        };
+        let raw = rig.verify(&rates)? / MB;
+        [IN_ORDER, BEFORE, AFTER].into_iter().for_each(|what| sections[0].add(RAW, what, raw));
+        let pool = bench.pool(WHO, single(&rig.paths()))?;
+        for (what, speed) in speeds(bench, &pool, rig, bytes, round)? {
+            sections[0].add(WHO.name, what, speed / MB);
+        }
+        Ok(())
+    });
+    let what = "mounted: a file overwritten at random read in order after it was reorganised, against raw";
+    let row = sections[0].row(WHO.medium(), what, Goal::factor(0.6, 0.9));
+    Outcome { findings: vec![row.ratio(AFTER, WHO.name, RAW)], sections }
+}
+
+fn speeds(
+    bench: &Bench<'_>,
+    pool: &Peer,
+    rig: &Rig,
+    bytes: u64,
+    round: usize,
+) -> Result<[(&'static str, f64); 3], Error> {
+    /// Disks that were written nothing for so long are at rest; it is waited so long for that.
+    const REST: Duration = Duration::from_millis(500);
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let dir = pool.dir()?;
+    let paths = ["ordered0", "random0"].map(|name| dir.join(name));
+    let cool = || {
+        files::write(dir, "other", 1, bench.cache(), |_| Redundancy::Usual)?;
+        let begun = Instant::now();
+        wait(rig, 0, |still| still >= REST || begun.elapsed() >= PATIENCE)
+    };
+    for name in ["ordered", "random"] {
+        files::write(dir, name, 1, bytes, |_| Redundancy::Usual)?;
+    }
+    let model = overwrite(&paths[1], bytes, round)?;
+    cool()?;
+    let ordered = read(&paths[0], None)?;
+    cool()?;
+    let before = read(&paths[1], Some(&model))?;
+    let mut balance = Command::new(&bench.context.program);
+    hosts::run(balance.args(["region", "balance"]).args(pool.pool_dir()).arg(&paths[1]))?;
+    cool()?;
+    let after = read(&paths[1], Some(&model))?;
+    Ok([(IN_ORDER, ordered), (BEFORE, before), (AFTER, after)])
+}
+
+/// Overwrites as many bytes as it has, at random; what it holds then, by request.
+fn overwrite(path: &Path, bytes: u64, round: usize) -> Result<Vec<u8>, Error> {
+    /// Between writes of these many bytes the file is synced: each time, what was written comes to lie elsewhere.
+    const SYNCED: u64 = 8 * MIB;
+    let file = File::options().write(true).open(path).map_err(Error::file(path))?;
+    let (mut random, requests) = (Rng::new(round as u64), bytes / REQUEST as u64);
+    let mut model = vec![0; requests as usize];
+    for n in 0..requests {
+        let at = random.below(requests);
+        let with = (n % 255) as u8 + 1;
+        model[at as usize] = with;
+        file.write_all_at(&[with; REQUEST], at * REQUEST as u64).map_err(Error::file(path))?;
+        if (n + 1) * REQUEST as u64 % SYNCED == 0 {
+            file.sync_data().map_err(Error::file(path))?;
+        }
+    }
+    file.sync_all().map_err(Error::file(path))?;
+    Ok(model)
+}
+
+/// Reads all of it in order; bytes in a second. Where it is known what was overwritten, that is there.
+fn read(path: &Path, model: Option<&[u8]>) -> Result<f64, Error> {
+    let file = File::open(path).map_err(Error::file(path))?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    let (mut buf, bytes) = (vec![0; PIECE], file.metadata().map_err(Error::file(path))?.len());
+    let start = now();
+    for at in (0..bytes).step_by(PIECE) {
+        file.read_exact_at(&mut buf, at).map_err(Error::file(path))?;
+        let known = model.iter().flat_map(|model| &model[at as usize / REQUEST..]);
+        for (request, with) in buf.chunks(REQUEST).zip(known).filter(|(_, with)| **with != 0) {
+            if request[0] != *with || request[REQUEST - 1] != *with {
+                return Err(Error::Wrong(format!("{} holds something else near {at}", path.display())));
+            }
+        }
+    }
+    Ok(per_second(bytes, start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_overwritten_is_looked_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![0; 4 << 20]).expect("written");
+        let mut model = overwrite(&path, 4 << 20, 1).expect("overwritten");
+        assert!(read(&path, Some(&model)).expect("read") > 0.0);
+        model[77] = model[77].wrapping_add(1).max(1);
+        assert!(read(&path, Some(&model)).is_err());
+    }
 }

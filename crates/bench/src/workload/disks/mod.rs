@@ -1,20 +1,11 @@
 //! The figures of "Bridging the Information Gap in Storage Protocol Stacks" (E×RAID and I·LFS), on disks that the kernel's block
 //! throttle holds to a speed.
 //!
-//! | part | figure | what it measures |
-//! | --- | --- | --- |
-//! | [`baseline`] | 3 | in order and at random, written and read, on four slow and on four fast disks |
-//! | [`growth`] | 4 | a disk more each time so much is written: speed, and the new disk's share |
-//! | [`unequal`] | 5 | fast and slow disks, written in order, against their sum |
-//! | [`misconfigured`] | section 6.3 | two of four disks are one |
-//! | [`degraded`] | 6 | one of four disks is slow for the middle third |
-//! | [`failure`] | 7 | random reads of mirrored files while a disk is lost, and what is copied then |
-//! | [`mirrored`] | 8 | twenty files, more and more of them mirrored |
-//! | [`lazy`] | 9 | files that are mirrored later |
-//! | [`raid5`] | - | whole stripes of a RAID-5 region |
-//! | [`foreground`] | - | what others wait for while a disk is removed, rebuilt, balanced, scrubbed |
-//! | [`reorganised`] | - | a file that was overwritten at random read in order, before and after it was rewritten |
-//! | [`hanging`] | - | a mirrored file, the disk of whose faster copy does not answer |
+//! | module | parts |
+//! | --- | --- |
+//! | [`order`] | written in order: `baseline`, `growth`, `unequal`, `misconfigured`, `degraded` (Figures 3 to 6), and `raid5` |
+//! | [`mirrors`] | mirrored files: `failure`, `mirrored`, `lazy` (Figures 7 to 9), and `hanging` |
+//! | [`foreground`] | what others wait for while a disk is removed, rebuilt, balanced, scrubbed; and a file that is `reorganised` |
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -25,83 +16,99 @@
 //! What counts as written is what the disks have counted when it ends, at most the bytes of the file: what a pool still has in its memory
 //! by then has not been written.
 
-mod baseline;
-mod degraded;
-mod failure;
 mod files;
 mod foreground;
-mod growth;
-mod hanging;
-mod lazy;
-mod mirrored;
-mod misconfigured;
+mod mirrors;
+mod order;
 mod peer;
-mod raid5;
-mod reorganised;
 mod trace;
-mod unequal;
 
-use clap::ValueEnum;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use crate::args::{Disks, DisksPart};
-use crate::clock::now;
-use crate::context::Context;
-use crate::error::Error;
-use crate::place::{name, Place};
+use conquest::{FormatOptions, InRegions, NewDisk, NewRegion};
+
+use crate::prelude::*;
+use crate::program::Own;
 use crate::rig::Rig;
-use crate::side::Who;
-use report::goals::{Finding, Goal};
-use report::{Outcome, Section};
-use rng::Rng;
+use peer::{Contender, Made};
 
-const MIB: u64 = 1 << 20;
 const MB: f64 = 1e6;
 /// Bytes of a call where a file is written in order.
 const PIECE: usize = 1 << 20;
 /// How many disks there are, as in the paper.
 const COUNT: usize = 4;
+/// Pools that are compared.
+const WHOS: [Who; 2] = [BATTERY, LOGGED_MOUNTED];
+/// The one whose mirrored files are.
+const WHO: Who = LOGGED_MOUNTED;
 
-pub fn run(context: &Context, args: &Disks) -> Result<Outcome, Error> {
-    if args.fast <= args.slow {
-        return Err(Error::Usage(format!("--fast {}: must be more than --slow, which is {}", args.fast, args.slow)));
+type Measure = fn(&Bench<'_>) -> Outcome;
+
+const PARTS: [Part<Measure>; 12] = [
+    (
+        "baseline",
+        "In order and at random, written and read, on four slow and four fast disks (Figure 3)",
+        order::baseline,
+    ),
+    ("growth", "A disk more each time so much is written (Figure 4)", order::growth),
+    ("unequal", "Fast and slow disks, written in order (Figure 5)", order::unequal),
+    ("misconfigured", "Two of four disks are one (section 6.3)", order::misconfigured),
+    ("degraded", "One of four disks is slow for the middle third (Figure 6)", order::degraded),
+    (
+        "failure",
+        "Random reads of mirrored files, while a disk is lost (Figure 7); what is copied then",
+        mirrors::failure,
+    ),
+    ("mirrored", "Twenty files, more and more of them mirrored (Figure 8)", mirrors::mirrored),
+    ("lazy", "Files that are mirrored later (Figure 9)", mirrors::lazy),
+    ("raid5", "Whole stripes of a RAID-5 region", order::raid5),
+    ("foreground", "What others wait for while a disk is rebuilt, removed, balanced, scrubbed", foreground::run),
+    (
+        "reorganised",
+        "A file that was overwritten at random, read in order before and after it was reorganised",
+        foreground::reorganised,
+    ),
+    ("hanging", "A mirrored file, the disk of whose faster copy does not answer", mirrors::hanging),
+];
+
+options! { Options {
+    only: "PART,..." of &PARTS, "What to measure [default: all]";
+    fast: count "MB" = 60, "MB in a second of a fast disk";
+    slow: count "MB" = 20, "MB in a second of a slow disk";
+    size: count "MIB" = 768, "MiB of what is written in order";
+    cache: count "MIB" = 128, "MiB of persistent RAM of the pools";
+} }
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        if self.fast <= self.slow {
+            return Err(Error::Usage(format!(
+                "--fast {}: must be more than --slow, which is {}",
+                self.fast, self.slow
+            )));
+        }
+        let (bench, mut outcome) = (Bench { context, args: self }, Outcome::default());
+        wanted(&PARTS, &self.only).for_each(|(.., measure)| outcome.extend(measure(&bench)));
+        Ok(outcome)
     }
-    let bench = Bench { context, args };
-    let mut outcome = Outcome::default();
-    let wanted = |part: &&DisksPart| args.only.is_empty() || args.only.contains(part);
-    for part in DisksPart::value_variants().iter().filter(wanted) {
-        outcome.extend(match part {
-            DisksPart::Baseline => baseline::run(&bench),
-            DisksPart::Growth => growth::run(&bench),
-            DisksPart::Unequal => unequal::run(&bench),
-            DisksPart::Misconfigured => misconfigured::run(&bench),
-            DisksPart::Degraded => degraded::run(&bench),
-            DisksPart::Failure => failure::run(&bench),
-            DisksPart::Mirrored => mirrored::run(&bench),
-            DisksPart::Lazy => lazy::run(&bench),
-            DisksPart::Raid5 => raid5::run(&bench),
-            DisksPart::Foreground => foreground::run(&bench),
-            DisksPart::Reorganised => reorganised::run(&bench),
-            DisksPart::Hanging => hanging::run(&bench),
-        });
-    }
-    Ok(outcome)
 }
 
 /// What the parts need to know.
 struct Bench<'a> {
     context: &'a Context,
-    args: &'a Disks,
+    args: &'a Options,
 }
 
 impl Bench<'_> {
     /// Bytes that are written in order.
     fn size(&self) -> u64 {
-        self.context.size(self.args.size, 96) as u64 * MIB
+        self.context.mib(self.args.size, 96)
     }
 
     /// Bytes of persistent RAM.
     fn cache(&self) -> u64 {
-        self.context.size(self.args.cache, 64) as u64 * MIB
+        self.context.mib(self.args.cache, 64)
     }
 
     fn fast(&self) -> u64 {
@@ -128,23 +135,70 @@ impl Bench<'_> {
         Ok(rig)
     }
 
-    /// Says that a part as a whole cannot be had, or failed.
-    fn failed(&self, part: &str, sections: &mut [Section], e: &Error) {
-        let is_lacking = matches!(e, Error::Usage(_));
-        if !is_lacking {
-            self.context.failed(&format!("disks: {part}"), e);
-        }
-        for section in sections {
-            // A reason for all, which is found where nothing was measured.
-            section.series.clear();
-            let reason = if is_lacking { e.to_string() } else { format!("FAILED: {e}") };
-            section.skipped.insert(0, report::Skipped { subject: "all".into(), reason });
-        }
+    /// A pool on regions, open or mounted.
+    fn pool(&self, who: Who, regions: Vec<NewRegion>) -> Result<Peer, Error> {
+        self.context.require(who.kind)?;
+        let how = FormatOptions::on(who.medium(), self.cache());
+        let how = FormatOptions { regions, backing_in_regions: InRegions::IfGiven, ..how };
+        let pool = Own::make(self.context.base.join(format!("{}.pool", who.file_name())), how)?;
+        Peer::pool(who, pool, &self.context.base, &self.context.program)
     }
 
-    fn say(&self, part: &str, round: usize, usual: usize, at: &str) {
-        self.context.say_round(&format!("disks: {part}"), round, usual, at);
+    /// Fills the sections of a part. That it as a whole cannot be had, or failed, is said in each of them.
+    fn part(
+        &self,
+        part: &str,
+        mut sections: Vec<Section>,
+        work: impl FnOnce(&mut [Section]) -> Result<(), Error>,
+    ) -> Vec<Section> {
+        let Err(e) = work(&mut sections) else { return sections };
+        if !e.is_lacking() {
+            self.context.failed(&format!("disks: {part}"), &e);
+        }
+        for section in &mut sections {
+            // A reason for all, which is found where nothing was measured.
+            section.series.clear();
+            let reason = if e.is_lacking() { e.to_string() } else { format!("FAILED: {e}") };
+            section.skipped.insert(0, report::Skipped { subject: "all".into(), reason });
+        }
+        sections
     }
+
+    /// The same by `work` with a mounted pool whose files are mirrored, round by round.
+    fn mirrored_part(
+        &self,
+        part: &str,
+        rounds: usize,
+        sections: Vec<Section>,
+        mut work: impl FnMut(usize, &mut [Section]) -> Result<(), Error>,
+    ) -> Vec<Section> {
+        self.part(part, sections, |sections| {
+            self.context.require(WHO.kind)?;
+            let label = format!("disks: {part}");
+            self.context.rounds(&label, rounds, &mut vec![WHO], sections, |_, round, sections| work(round, sections));
+            Ok(())
+        })
+    }
+
+    /// Does `work` with each of the contenders, made anew on the disks.
+    fn contend(
+        &self,
+        (part, round, usual): (&str, usize, usize),
+        contenders: &mut Vec<Contender>,
+        disks: &[PathBuf],
+        sections: &mut [Section],
+        mut work: impl FnMut(&'static str, &mut Made, &mut [Section]) -> Result<(), Error>,
+    ) {
+        let label = format!("disks: {part}");
+        self.context.turn((&label, round, usual), contenders, sections, |contender, sections| {
+            work(contender.name(), &mut contender.make(self, disks)?, sections)
+        });
+    }
+}
+
+/// Disks that are regions of their own.
+fn single(paths: &[PathBuf]) -> Vec<NewRegion> {
+    paths.iter().map(|path| NewDisk { path: path.clone(), size: None }.into()).collect()
 }
 
 /// Writes a new file in order and syncs it; bytes per second that had reached the disks by then.
@@ -155,13 +209,19 @@ fn write_in_order(place: &impl Place, rig: &Rig, path: &str, bytes: u64) -> Resu
     let file = place.create(&name(path.into()))?;
     (0..bytes).step_by(PIECE).try_for_each(|at| place.write(&file, at, &data))?;
     place.fsync(&file)?;
-    let seconds = (now() - start) as f64 / 1e9;
+    let seconds = seconds_since(start);
     Ok((rig.written()? - before).min(bytes) as f64 / seconds)
 }
 
-/// A row of the table of numbers to reach, of how many times the speed of `base` that of `who` is.
-fn faster(section: &Section, what: String, goal: Goal, measure: &str, who: Who, base: &str) -> Finding {
-    let measured = format!("{} / {} {}", section.text(who.name(), measure), section.text(base, measure), section.unit);
-    let value = section.ratio(measure, who.name(), base);
-    Finding::judge(who.medium(), format!("{}: {what}", who.how()), goal, measured, value)
+/// Waits until `done` says so of the time for which not more than `noise` bytes have been written to the disks.
+fn wait(rig: &Rig, noise: u64, done: impl Fn(Duration) -> bool) -> Result<(), Error> {
+    let (mut last, mut since) = (rig.written()?, Instant::now());
+    while !done(since.elapsed()) {
+        std::thread::sleep(Duration::from_millis(100));
+        let written = rig.written()?;
+        if written > last + noise {
+            (last, since) = (written, Instant::now());
+        }
+    }
+    Ok(())
 }

@@ -7,15 +7,10 @@ use std::sync::Arc;
 
 use exraid::{Device, Disk, Layout, Making, Region, Uuid};
 
-use super::{Bench, MIB};
-use crate::args::Kind;
-use crate::error::Error;
+use super::{single, write_in_order, Bench};
 use crate::hosts;
-use crate::place::{InProcess, Mounted};
-use crate::program::{Made, Mount};
-use crate::rig::{exraid_error, stream};
-use crate::side::Who;
-use crate::subject::AnyPlace;
+use crate::prelude::*;
+use crate::rig::{exraid_error, stream, Rig};
 
 pub const STRIPING: &str = "striping";
 pub const BTRFS_RAID0: &str = "btrfs raid0";
@@ -27,60 +22,75 @@ const REQUESTS: usize = 8;
 /// Chunks of a stripe that are tried.
 const CHUNKS: [u32; 3] = [64 << 10, 256 << 10, 1 << 20];
 
-/// A pool on some disks.
-pub struct PoolOn {
-    pub place: AnyPlace,
-    mount: Option<Mount>,
-    pool: Made,
+/// One of them, to be made.
+#[derive(Clone, Copy)]
+pub enum Contender {
+    Pool(Who),
+    /// With chunks of so many bytes.
+    Striping(u32),
+    Raid0,
+    Raid1,
 }
 
-impl PoolOn {
-    /// Makes it on disks as the command line names them.
-    pub fn make(bench: &Bench<'_>, who: Who, disks: &[String]) -> Result<PoolOn, Error> {
-        let context = bench.context;
-        let label = who.name().replace(' ', "-");
-        let dir = context.base.join(format!("{label}.pool"));
-        let pool = Made::on(&context.program, dir, who.medium(), bench.cache(), disks)?;
-        let mount = match who {
-            Who::Mounted(_) => Some(Mount::of(&pool.dir, context.base.join(format!("{label}.mnt")), &context.program)?),
-            _ => None,
-        };
-        let place = match &mount {
-            Some(mount) => AnyPlace::Mounted(Mounted::new(&mount.dir)?),
-            None => AnyPlace::InProcess(Box::new(InProcess::open(&pool.dir)?)),
-        };
-        Ok(PoolOn { place, mount, pool })
+impl Named for Contender {
+    fn name(&self) -> &'static str {
+        match self {
+            Contender::Pool(who) => who.name,
+            Contender::Striping(_) => STRIPING,
+            Contender::Raid0 => BTRFS_RAID0,
+            Contender::Raid1 => BTRFS_RAID1,
+        }
+    }
+}
+
+impl Contender {
+    pub fn make(self, bench: &Bench<'_>, disks: &[PathBuf]) -> Result<Made, Error> {
+        match self {
+            Contender::Pool(who) => bench.pool(who, single(disks)).map(Made::Pool),
+            Contender::Striping(chunk) => Bare::make(Layout::Stripe { chunk }, disks).map(Made::Region),
+            Contender::Raid0 => Btrfs::make(bench, "raid0", disks).map(Made::Btrfs),
+            Contender::Raid1 => Btrfs::make(bench, "raid1", disks).map(Made::Btrfs),
+        }
+    }
+}
+
+/// The same, made.
+pub enum Made {
+    Pool(Peer),
+    Region(Bare),
+    Btrfs(Btrfs),
+}
+
+impl Made {
+    /// Writes so many bytes in order; bytes per second that had reached the disks when they were durable.
+    pub fn write(&self, rig: &Rig, bytes: u64) -> Result<f64, Error> {
+        match self {
+            Made::Pool(peer) => on_place!(&peer.place, place => write_in_order(place, rig, "large", bytes)),
+            Made::Region(region) => region.write(bytes),
+            Made::Btrfs(btrfs) => write_in_order(&btrfs.place()?, rig, "large", bytes),
+        }
     }
 
-    /// Its directory.
-    pub fn pool(&self) -> &Path {
-        &self.pool.dir
-    }
-
-    /// Where it is mounted; an error, if it is not.
+    /// Where it is mounted.
     pub fn dir(&self) -> Result<&Path, Error> {
-        let mount = self.mount.as_ref().ok_or_else(|| Error::Usage("not mounted".into()))?;
-        Ok(&mount.dir)
+        match self {
+            Made::Pool(peer) => peer.dir(),
+            Made::Region(_) => Err(Error::Wrong("a region has no directory".into())),
+            Made::Btrfs(btrfs) => Ok(&btrfs.dir),
+        }
     }
-}
-
-/// Disks as the command line names them.
-pub fn named(paths: &[PathBuf]) -> Vec<String> {
-    paths.iter().map(|path| path.display().to_string()).collect()
 }
 
 /// A btrfs over several disks; dropping it unmounts it.
 pub struct Btrfs {
     pub dir: PathBuf,
-    disks: Vec<PathBuf>,
+    pub disks: Vec<PathBuf>,
 }
 
 impl Btrfs {
     /// `profile`: raid0, raid1.
-    pub fn make(bench: &Bench<'_>, profile: &str, disks: &[PathBuf]) -> Result<Btrfs, Error> {
-        if !bench.context.wants(Kind::Btrfs) {
-            return Err(Error::Usage("not asked for with --on".into()));
-        }
+    fn make(bench: &Bench<'_>, profile: &str, disks: &[PathBuf]) -> Result<Btrfs, Error> {
+        bench.context.require(Kind::Btrfs)?;
         let first = disks.first().ok_or_else(|| Error::Usage("no disks".into()))?;
         hosts::run(Command::new("mkfs.btrfs").args(["-q", "-f", "-K", "-d", profile]).args(disks))?;
         let made = Btrfs { dir: bench.context.base.join("btrfs.mnt"), disks: disks.to_vec() };
@@ -93,11 +103,6 @@ impl Btrfs {
 
     pub fn place(&self) -> Result<Mounted, Error> {
         Mounted::new(&self.dir)
-    }
-
-    /// It has got these disks by now.
-    pub fn has(&mut self, disks: &[PathBuf]) {
-        self.disks = disks.to_vec();
     }
 }
 
@@ -140,8 +145,8 @@ impl Bare {
     /// Writes so many bytes in order, whole stripes at a time; bytes per second.
     pub fn write(&self, bytes: u64) -> Result<f64, Error> {
         let piece = REQUEST.div_ceil(self.0.stripe()) * self.0.stripe();
-        let start = crate::clock::now();
+        let start = now();
         let written = stream(&*self.0, piece, REQUESTS, |at| at < bytes)?;
-        Ok(written as f64 * 1e9 / (crate::clock::now() - start) as f64)
+        Ok(per_second(written, start))
     }
 }

@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::MB;
-use crate::error::Error;
+use crate::prelude::*;
 use crate::rig::{Counted, Rig};
-use report::Section;
 
 /// How often it is looked.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -45,8 +44,7 @@ pub fn watched<T>(
         });
         let done = work();
         ended.store(true, Ordering::Release);
-        let trace: Result<Trace, Error> =
-            watch.join().unwrap_or_else(|_| Err(Error::Wrong("the thread that looks panicked".into())));
+        let trace: Result<Trace, Error> = joined(watch);
         Ok((done?, trace?))
     })
 }

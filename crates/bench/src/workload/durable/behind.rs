@@ -4,19 +4,13 @@
 
 use std::path::PathBuf;
 
-use conquest::CommitInterval;
-use conquest::MediumKind;
+use conquest::{CommitInterval, FormatOptions};
 
-use super::{both, Setup, BATTERY, LOGGED};
-use crate::clock::now;
+use super::{Setup, BATTERY, LOGGED};
 use crate::disk::Disk;
-use crate::error::Error;
-use crate::place::{InProcess, Name, Place};
-use crate::program::{self, Logged};
+use crate::prelude::*;
+use crate::program::Own;
 use crate::workload::tree::Tree;
-use report::goals::{Finding, Goal};
-use report::{Outcome, Section};
-use rng::Rng;
 
 const ROUNDS: usize = 3;
 /// With a copy as often as by default, and as often as on `logged`.
@@ -30,42 +24,27 @@ const DEFAULT: f64 = 30.0;
 /// Seconds from commit to commit when quick.
 const SHORT: f64 = 0.2;
 
-pub fn run(setup: &Setup) -> Outcome {
+pub fn run(setup: &Setup<'_>) -> Outcome {
     let (name, [often, seldom]) = (setup.name(), intervals(setup));
     let title =
         format!("Create + write 1 KB without fsync, in process; copies on {name}, every {often} s, and {seldom} s");
-    let mut section = Section::times("durable-behind", title, "us/op");
-    section.baseline = Some(BATTERY.into());
-    setup.attempt(&mut section, |disk, section| measure(setup, disk, section));
-    let row = |medium, what: &str, goal, subject| {
-        let measured = both(&section, [subject, BATTERY], CREATE);
-        Finding::judge(medium, what, goal, measured, section.ratio(CREATE, subject, BATTERY))
+    let mut sections = [Section::times("durable-behind", title, "us/op").against(BATTERY)];
+    setup.attempt(&mut sections, |disk, sections| measure(setup, disk, &mut sections[0]));
+    let row = |medium, what: String, required, aim, subject| {
+        sections[0].row(medium, what, Goal::at_most(required, aim)).ratio(CREATE, subject, BATTERY)
     };
+    let copied = |every| format!("in process, with a running copy every {every} s: create + write, time of without");
+    let alone = "in process: create + write without fsync, time of battery".into();
     let findings = vec![
-        row(
-            MediumKind::Logged,
-            "in process: create + write without fsync, time of battery",
-            Goal::at_most(1.25, 1.1),
-            LOGGED,
-        ),
-        row(
-            MediumKind::Battery,
-            &format!("in process, with a running copy every {seldom} s: create + write, time of without"),
-            Goal::at_most(1.10, 1.03),
-            COPIED,
-        ),
-        row(
-            MediumKind::Battery,
-            &format!("in process, with a running copy every {often} s: create + write, time of without"),
-            Goal::at_most(1.10, 1.03),
-            OFTEN,
-        ),
+        row(MediumKind::Logged, alone, 1.25, 1.1, LOGGED),
+        row(MediumKind::Battery, copied(seldom), 1.10, 1.03, COPIED),
+        row(MediumKind::Battery, copied(often), 1.10, 1.03, OFTEN),
     ];
-    Outcome { sections: vec![section], findings }
+    Outcome { sections: sections.into(), findings }
 }
 
 /// Seconds from commit to commit: where copies are frequent, and of the other running copy.
-fn intervals(setup: &Setup) -> [f64; 2] {
+fn intervals(setup: &Setup<'_>) -> [f64; 2] {
     if setup.context.quick {
         [SHORT, 2.0 * SHORT]
     } else {
@@ -76,59 +55,43 @@ fn intervals(setup: &Setup) -> [f64; 2] {
 /// A pool, and for how long it is worked on in a round.
 struct Subject {
     name: &'static str,
-    pool: PathBuf,
+    pool: Own,
     nanos: u64,
 }
 
-impl Subject {
-    /// For long enough that there is a commit, whenever the last one was.
-    fn new(name: &'static str, pool: PathBuf, interval: f64) -> Subject {
-        Subject { name, pool, nanos: (interval * 1.1e9) as u64 }
-    }
-}
-
-fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Error> {
-    let (context, bytes) = (setup.context, setup.bytes());
-    context.progress.say("making pools on logged and battery".into());
-    let [often, seldom] = intervals(setup);
-    let every = |seconds| CommitInterval::try_from(seconds).map_err(Error::Usage);
-    let logged = Logged::make_committing(disk.dir.join("behind.pool"), bytes, Some(every(often)?))?;
-    let [battery, copied, copied_often] =
-        ["behind.pool", "copied.pool", "often.pool"].map(|name| context.base.join(name));
-    program::format(&battery, bytes)?;
-    program::format_copied(&copied, bytes, &disk.dir.join("copied.copy"), every(seldom)?)?;
-    program::format_copied(&copied_often, bytes, &disk.dir.join("often.copy"), every(often)?)?;
+fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section) -> Result<(), Error> {
+    let (context, [often, seldom]) = (setup.context, intervals(setup));
+    // For long enough that there is a commit, whenever the last one was.
+    let subject = |name, pool, interval: f64| Subject { name, pool, nanos: (interval * 1.1e9) as u64 };
+    let every = |seconds| CommitInterval::try_from(seconds).map(Some).map_err(Error::Usage);
+    let battery = |label: &str, backing: Option<PathBuf>, commit_interval| {
+        let how = FormatOptions::on(MediumKind::Battery, setup.bytes());
+        Own::make(context.base.join(format!("{label}.pool")), FormatOptions { backing, commit_interval, ..how })
+    };
+    let copied = |label: &str, seconds| battery(label, Some(disk.dir.join(format!("{label}.copy"))), every(seconds)?);
     let subjects = [
-        Subject::new(LOGGED, logged.dir.clone(), often),
-        Subject::new(OFTEN, copied_often, often),
-        Subject::new(BATTERY, battery, often),
-        Subject::new(COPIED, copied, seldom),
+        subject(LOGGED, setup.logged(disk, "behind", setup.bytes(), every(often)?)?, often),
+        subject(OFTEN, copied("often", often)?, often),
+        subject(BATTERY, battery("behind", None, None)?, often),
+        subject(COPIED, copied("copied", seldom)?, seldom),
     ];
-    let measured = rounds(setup, section, &subjects);
-    subjects.iter().filter(|subject| subject.name != LOGGED).for_each(|subject| program::remove(&subject.pool));
-    measured
-}
-
-fn rounds(setup: &Setup, section: &mut Section, subjects: &[Subject]) -> Result<(), Error> {
-    let context = setup.context;
     let plan = Plan::new(context.size(100_000, 5_000));
-    for subject in subjects {
-        plan.tree.make_dirs(&InProcess::open(&subject.pool)?)?;
+    for subject in &subjects {
+        plan.tree.make_dirs(&InProcess::open(&subject.pool.dir)?)?;
     }
-    for round in 0..context.rounds(ROUNDS) {
-        for subject in subjects {
-            context.say_round("without fsync", round, ROUNDS, subject.name);
+    for round in 0..context.count(ROUNDS) {
+        for Subject { name, pool, nanos } in &subjects {
+            context.say_round("without fsync", round, ROUNDS, name);
             // Closed in between: what is still to be copied is not copied while others are measured.
-            let place = InProcess::open(&subject.pool)?;
+            let place = InProcess::open(&pool.dir)?;
             // The first files meet memory that this process has not touched.
             plan.round(&place, 0)?;
-            let before = copied(&place)?;
-            let [create, unlink] = plan.round(&place, subject.nanos)?;
-            section.add(subject.name, CREATE, create);
-            section.add(subject.name, UNLINK, unlink);
-            if let (Some(before), Some(after)) = (before, copied(&place)?) {
+            let before = commits(&place)?;
+            let [create, unlink] = plan.round(&place, *nanos)?;
+            section.add(name, CREATE, create);
+            section.add(name, UNLINK, unlink);
+            if let Some((before, after)) = before.zip(commits(&place)?) {
                 let (commits, mib) = (after.0 - before.0, (after.1 - before.1) >> 20);
-                let name = subject.name;
                 section.notes.push(format!("{name}, round {}: {commits} commits, {mib} MiB to the log", round + 1));
             }
         }
@@ -137,7 +100,7 @@ fn rounds(setup: &Setup, section: &mut Section, subjects: &[Subject]) -> Result<
 }
 
 /// Commits so far and their bytes in the log, of a pool that has one.
-fn copied(place: &InProcess) -> Result<Option<(u64, u64)>, Error> {
+fn commits(place: &InProcess) -> Result<Option<(u64, u64)>, Error> {
     Ok(place.pool.status()?.backing.map(|copy| (copy.commits, copy.logged)))
 }
 

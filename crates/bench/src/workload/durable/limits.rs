@@ -7,8 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::clock::{now, us_per_op};
-use crate::error::Error;
+use crate::prelude::*;
 
 /// How the tables call them.
 pub const FLUSH: &str = "a write and its flush alone";

@@ -21,51 +21,70 @@ mod volume;
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+use conquest::{CommitInterval, FormatOptions};
 
-use crate::args::{Durable, Part};
-use crate::context::Context;
 use crate::disk::Disk;
-use crate::error::Error;
 use crate::hosts::Host;
-use crate::program::{Logged, Mount};
-use report::{Outcome, Section};
+use crate::options::disk;
+use crate::prelude::*;
+use crate::program::{Mount, Own};
 
 /// Conquest on `logged`, mounted or in this process as the title says, and what is on the disk already.
 const LOGGED: &str = "conquest logged";
 const DISK: &str = "disk";
 const BATTERY: &str = "conquest battery";
 
-pub fn run(context: &Context, args: &Durable) -> Result<Outcome, Error> {
-    let there = context.disk.as_deref().ok_or_else(|| Error::Usage("no directory on a disk was made".into()));
-    let mut disk = there.and_then(Disk::at).map_err(|e| e.to_string());
-    let mut host = None;
-    if let (Ok(own), true) = (&disk, args.journal) {
-        context.progress.say("making an ext4 with a journal".into());
-        match Host::ext4_in(&own.dir, context.base.join("ext4"), 5 * bytes(context)) {
-            Ok(made) => disk = Disk::at(&host.insert(made).dir).map_err(|e| e.to_string()),
-            Err(e) => disk = Err(format!("an ext4 with a journal cannot be made: {e}")),
+type Measure = fn(&Setup<'_>) -> Outcome;
+
+const PARTS: [Part<Measure>; 5] = [
+    ("fsync", "create + write + fsync, by one thread and by eight", synced::run),
+    ("behind", "create + write, while the copy follows in the background", behind::run),
+    ("sqlite", "Transactions of sqlite3", sqlite::run),
+    ("volume", "Bytes that the log takes", volume::run),
+    ("reopen", "Opening after a power cut, and after `kill -9`", reopen::run),
+];
+
+options! { Options {
+    dir: dir, "A directory on the disk to measure [default: $TMPDIR, else /var/tmp]";
+    {
+        /// Measure on an ext4 as mkfs.ext4 makes it, in a file there: for a disk whose own has no journal. Needs root
+        #[arg(long)]
+        pub journal: bool
+    }
+    only: "PART,..." of &PARTS, "What to measure [default: all]";
+    synced: count "N" = 200, "Files per thread and round that are synced";
+    transactions: count "N" = 2_000, "Transactions of sqlite3 per round";
+    interval: real "SECONDS" = 5.0, "Seconds from commit to commit where nobody waits for one; a round takes as long. A \
+        running copy is measured with its default as well, 30";
+    content: count "MIB" = 700, "MiB of files in the pool that is opened, at most 800";
+} }
+
+impl Workload for Options {
+    fn disk(&self) -> Option<PathBuf> {
+        Some(disk(self.dir.as_ref()))
+    }
+
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let there = context.disk.as_deref().ok_or_else(|| Error::Usage("no directory on a disk was made".into()));
+        let mut disk = there.and_then(Disk::at).map_err(|e| e.to_string());
+        let mut host = None;
+        if let (Ok(own), true) = (&disk, self.journal) {
+            context.progress.say("making an ext4 with a journal".into());
+            match Host::ext4_in(&own.dir, context.base.join("ext4"), 5 * bytes(context)) {
+                Ok(made) => disk = Disk::at(&host.insert(made).dir).map_err(|e| e.to_string()),
+                Err(e) => disk = Err(format!("an ext4 with a journal cannot be made: {e}")),
+            }
         }
+        let (setup, mut outcome) = (Setup { context, args: self, disk }, Outcome::default());
+        wanted(&PARTS, &self.only).for_each(|(.., measure)| outcome.extend(measure(&setup)));
+        Ok(outcome)
     }
-    let setup = Setup { context, args, disk };
-    let mut outcome = Outcome::default();
-    let wanted = |part: &&Part| args.only.is_empty() || args.only.contains(part);
-    for part in Part::value_variants().iter().filter(wanted) {
-        outcome.extend(match part {
-            Part::Fsync => synced::run(&setup),
-            Part::Behind => behind::run(&setup),
-            Part::Sqlite => sqlite::run(&setup),
-            Part::Volume => volume::run(&setup),
-            Part::Reopen => reopen::run(&setup),
-        });
-    }
-    Ok(outcome)
 }
 
 /// What the parts need to know.
 struct Setup<'a> {
     context: &'a Context,
-    args: &'a Durable,
+    args: &'a Options,
     /// The disk, or why there is none.
     disk: Result<Disk, String>,
 }
@@ -82,23 +101,24 @@ impl Setup<'_> {
     }
 
     /// Measures a part, if there is a disk. A part that fails is told of at the end; the others go on.
-    fn attempt(&self, section: &mut Section, work: impl FnOnce(&Disk, &mut Section) -> Result<(), Error>) {
-        let failed = match &self.disk {
-            Ok(disk) => work(disk, section),
-            Err(reason) => return section.skip(LOGGED, reason),
-        };
-        if let Err(e) = failed {
-            self.context.failed(&format!("durable: {}", section.id), &e);
-            section.fail(LOGGED, e.to_string());
-        }
+    fn attempt(&self, sections: &mut [Section], work: impl FnOnce(&Disk, &mut [Section]) -> Result<(), Error>) {
+        self.context.attempt("durable", LOGGED, sections, |sections| {
+            let disk = self.disk.as_ref().map_err(|reason| Error::Usage(reason.clone()))?;
+            work(disk, sections)
+        });
     }
 
-    /// A pool on the disk, and a mount of it. What cannot be mounted here is a reason, not a failure.
-    fn mounted(&self, disk: &Disk, label: &str) -> Result<Result<(Mount, Logged), String>, Error> {
+    /// A pool on `logged` on the disk.
+    fn logged(&self, disk: &Disk, label: &str, bytes: u64, every: Option<CommitInterval>) -> Result<Own, Error> {
         self.context.progress.say(format!("making a pool on {}", disk.name()));
-        let pool = Logged::make(disk.dir.join(format!("{label}.pool")), self.bytes())?;
+        let how = FormatOptions { commit_interval: every, ..FormatOptions::on(MediumKind::Logged, bytes) };
+        Own::make(disk.dir.join(format!("{label}.pool")), how)
+    }
+
+    /// A mount of a pool. What cannot be mounted here is a reason, not a failure.
+    fn mount(&self, pool: &Own, label: &str) -> Result<Mount, Error> {
         let dir = self.context.base.join(format!("{label}.mnt"));
-        Ok(Mount::of(&pool.dir, dir, &self.context.program).map(|mount| (mount, pool)).map_err(|e| e.to_string()))
+        Mount::of(&pool.dir, dir, &self.context.program).map_err(|e| Error::Usage(e.to_string()))
     }
 }
 
@@ -130,9 +150,4 @@ impl Drop for Beside {
         // The run removes what is above it at the latest.
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// Figures of both sides as the table shows them.
-fn both(section: &Section, subjects: [&str; 2], measure: &str) -> String {
-    subjects.map(|s| section.text(s, measure)).join(" / ") + " " + section.unit.trim_end_matches("/op")
 }

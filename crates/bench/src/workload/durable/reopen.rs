@@ -4,22 +4,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use conquest::{MediumKind, OpenOptions, Pool};
+use conquest::{OpenOptions, Pool};
+use report::stats::median;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
 use super::{Setup, LOGGED};
-use crate::clock::now;
 use crate::disk::{self, Disk};
-use crate::error::Error;
 use crate::hosts;
-use crate::place::{name, InProcess, Mounted, Name, Place};
-use crate::program::{self, Logged, Mount};
+use crate::prelude::*;
+use crate::program::{self, Mount};
 use crate::workload::tree::Tree;
-use report::goals::{Finding, Goal};
-use report::stats::median;
-use report::{Outcome, Section};
-use rng::Rng;
 
 const ROUNDS: usize = 3;
 const KILLS: usize = 5;
@@ -34,15 +29,14 @@ const UNDER_LOAD: Duration = Duration::from_millis(300);
 /// How long a killed process may take to be gone.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-pub fn run(setup: &Setup) -> Outcome {
-    let bytes = content(setup);
+pub fn run(setup: &Setup<'_>) -> Outcome {
+    let bytes = setup.context.mib(setup.args.content, 32).min(800 << 20);
     let (of, on) = (setup.bytes() >> 20, setup.name());
     let title = format!("Opening a pool on logged of {of} MiB with {} MiB of files, on {on}", bytes >> 20);
-    let mut section = Section::times("durable-open", title, "s");
-    section.notes.push("open ends when the root directory has been looked at; nothing is in the page cache".into());
-    setup.attempt(&mut section, |disk, section| measure(setup, disk, section, bytes));
-    let findings = findings(&section);
-    Outcome { sections: vec![section], findings }
+    let note = "open ends when the root directory has been looked at; nothing is in the page cache";
+    let mut sections = [Section::times("durable-open", title, "s").noting(note)];
+    setup.attempt(&mut sections, |disk, sections| measure(setup, disk, &mut sections[0], bytes));
+    Outcome { findings: findings(&sections[0]), sections: sections.into() }
 }
 
 fn findings(section: &Section) -> Vec<Finding> {
@@ -50,25 +44,20 @@ fn findings(section: &Section) -> Vec<Finding> {
     // What cannot be reached by any program is not asked for, nor less than is required.
     let once = value(READ).unwrap_or(2.0).min(2.0);
     let measured = format!("{} s; reading as much once {} s", section.text(LOGGED, CUT), section.text(LOGGED, READ));
-    let what = "opening after a power cut";
-    let cut = Finding::judge(MediumKind::Logged, what, Goal::quantity(2.0, once, "s"), measured, value(CUT));
+    let (what, goal) = ("opening after a power cut", Goal::quantity(2.0, once, "s"));
+    let cut = Finding::judge(MediumKind::Logged, what, goal, measured, value(CUT));
     let millis = value(KILLED).map(|s| s * 1e3);
     let measured = millis.as_ref().map_or("-".into(), |ms| format!("{ms:.1} ms"));
-    let what = "opening after kill -9 of everything";
-    let killed = Finding::judge(MediumKind::Logged, what, Goal::quantity(50.0, 10.0, "ms"), measured, millis);
-    vec![cut, killed]
+    let (what, goal) = ("opening after kill -9 of everything", Goal::quantity(50.0, 10.0, "ms"));
+    vec![cut, Finding::judge(MediumKind::Logged, what, goal, measured, millis)]
 }
 
-fn content(setup: &Setup) -> u64 {
-    (setup.context.size(setup.args.content, 32).min(800) as u64) << 20
-}
-
-fn measure(setup: &Setup, disk: &Disk, section: &mut Section, bytes: u64) -> Result<(), Error> {
-    let pool = Logged::make(disk.dir.join("open.pool"), setup.bytes())?;
+fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section, bytes: u64) -> Result<(), Error> {
+    let pool = setup.logged(disk, "open", setup.bytes(), None)?;
     setup.context.progress.say(format!("filling a pool with {} MiB", bytes >> 20));
     let files = Files::fill(&pool.dir, bytes)?;
     let mut read = Vec::new();
-    for round in 0..setup.context.rounds(ROUNDS) {
+    for round in 0..setup.context.count(ROUNDS) {
         setup.context.say_round("opening after a power cut", round, ROUNDS, "");
         program::forget(&pool.dir);
         disk::drop_cached(&pool.dir)?;
@@ -86,24 +75,18 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, bytes: u64) -> Res
     if !read.is_empty() {
         section.notes.push(format!("after a power cut {:.0} MiB are read from the device", median(&read) / 1048576.0));
     }
-    for round in 0..setup.context.rounds(KILLS) {
+    for round in 0..setup.context.count(KILLS) {
         setup.context.say_round("opening after kill -9", round, KILLS, "");
-        let dir = setup.context.base.join("open.mnt");
-        let mount = match Mount::of(&pool.dir, dir, &setup.context.program) {
-            Ok(mount) => mount,
+        match setup.mount(&pool, "open") {
+            Ok(mount) => kill_under_load(mount, round)?,
             Err(e) => {
                 section.skip(LOGGED, format!("{KILLED}: {e}"));
                 break;
             }
-        };
-        kill_under_load(mount, round)?;
+        }
         section.add(LOGGED, KILLED, opened(&pool.dir, &files)?);
     }
     Ok(())
-}
-
-fn seconds_since(start: u64) -> f64 {
-    (now() - start) as f64 / 1e9
 }
 
 /// Seconds that opening takes. All files must be there: an empty pool would be the fastest.
@@ -164,9 +147,7 @@ fn kill_under_load(mount: Mount, round: usize) -> Result<(), Error> {
         killed.store(true, Ordering::SeqCst);
         pidfd_send_signal(&server, Signal::KILL)?;
         let gone = poll(&mut [PollFd::new(&server, PollFlags::IN)], Some(&PATIENCE))?;
-        for worker in workers {
-            worker.join().unwrap_or_else(|_| Err(Error::Wrong("a worker thread panicked".into())))?;
-        }
+        workers.into_iter().try_for_each(joined)?;
         match gone {
             0 => Err(Error::Wrong(format!("round {round}: the server outlives SIGKILL"))),
             _ => Ok(()),

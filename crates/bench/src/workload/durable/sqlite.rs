@@ -1,18 +1,14 @@
 //! sqlite3 as it is by default but for `synchronous=FULL`: transactions of one insert each, through the mount and
 //! on the disk itself; beside it what each transaction takes by itself: of the program, of the disk, of a message.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use conquest::MediumKind;
-
 use super::limits::{self, Written};
-use super::{both, Beside, Setup, DISK, LOGGED};
-use crate::clock::{now, us_per_op};
+use super::{Beside, Setup, DISK, LOGGED};
 use crate::disk::Disk;
-use crate::error::Error;
-use report::goals::{Finding, Goal};
-use report::{Outcome, Section};
+use crate::prelude::*;
 
 /// Few: a round takes long where the disk is slow to flush.
 const ROUNDS: usize = 3;
@@ -27,38 +23,29 @@ const MEMORY: &str = "sqlite3 alone, on tmpfs";
 const PROGRAM: &str = "sqlite3";
 pub const NOT_INSTALLED: &str = "sqlite3 is not installed (Debian package: sqlite3)";
 
-pub(super) fn run(setup: &Setup) -> Outcome {
+pub(super) fn run(setup: &Setup<'_>) -> Outcome {
     let count = setup.context.size(setup.args.transactions, 50);
     let disk = setup.name();
     let title = format!("sqlite3, synchronous=FULL, {count} transactions of one insert, mounted, and {disk} itself");
-    let mut section = Section::times("durable-sqlite", title, "us/op");
-    section.baseline = Some(DISK.into());
-    setup.attempt(&mut section, |disk, section| measure(setup, disk, section, count));
-    let what = format!("mounted: sqlite3, one insert per transaction, faster than {}", setup.name());
-    let measured = both(&section, [LOGGED, DISK], INSERT);
-    let ratio = section.ratio(INSERT, DISK, LOGGED);
-    let finding = Finding::judge(MediumKind::Logged, what, Goal::factor(1.5, 3.0), measured, ratio);
-    Outcome { findings: vec![finding], sections: vec![section] }
+    let mut sections = [Section::times("durable-sqlite", title, "us/op").against(DISK)];
+    setup.attempt(&mut sections, |disk, sections| measure(setup, disk, &mut sections[0], count));
+    let what = format!("mounted: sqlite3, one insert per transaction, faster than {disk}");
+    let row = sections[0].row(MediumKind::Logged, what, Goal::factor(1.5, 3.0));
+    Outcome { findings: vec![row.factor(INSERT, LOGGED, DISK)], sections: sections.into() }
 }
 
-fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> Result<(), Error> {
+fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section, count: usize) -> Result<(), Error> {
     if !is_installed() {
-        section.skip(LOGGED, NOT_INSTALLED);
-        return Ok(());
+        return Err(Error::Usage(NOT_INSTALLED.into()));
     }
-    let (mount, _pool) = match setup.mounted(disk, "sqlite")? {
-        Ok(mounted) => mounted,
-        Err(reason) => {
-            section.skip(LOGGED, reason);
-            return Ok(());
-        }
-    };
+    let pool = setup.logged(disk, "sqlite", setup.bytes(), None)?;
+    let mount = setup.mount(&pool, "sqlite")?;
     let beside = Beside::make(disk, "sqlite.dir")?;
     let memory = tempfile::tempdir_in(&setup.context.base).map_err(Error::file(&setup.context.base))?;
     let script = script(count);
     let mut alone = Written::make(beside.path())?;
     let mut flushes = Section::rates("flushes", "", "flushes");
-    for round in 0..setup.context.rounds(ROUNDS) {
+    for round in 0..setup.context.count(ROUNDS) {
         for (subject, dir) in [(LOGGED, mount.dir.as_path()), (DISK, beside.path()), (MEMORY, memory.path())] {
             setup.context.say_round("sqlite3", round, ROUNDS, subject);
             let database = dir.join(format!("round{round}.db"));
@@ -71,9 +58,10 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> R
         section.add(ALONE, INSERT, alone.round(FLUSHES * count)? * FLUSHES as f64);
         section.add(limits::MESSAGE, INSERT, limits::messages(&mount.dir, count)?);
     }
-    for series in &flushes.series {
-        section.notes.push(format!("{}: {:.2} flushes of the device per transaction", series.subject, series.median));
-    }
+    let notes = flushes.series.iter();
+    section
+        .notes
+        .extend(notes.map(|of| format!("{}: {:.2} flushes of the device per transaction", of.subject, of.median)));
     Ok(())
 }
 
@@ -104,7 +92,6 @@ fn once(database: &Path, script: &str, count: usize) -> Result<f64, Error> {
 
 /// Feeds a script to the program, which ends at the first error; what it prints.
 pub fn sqlite(database: &Path, script: String) -> Result<String, Error> {
-    use std::io::Write;
     let mut program = Command::new(PROGRAM);
     program.args(["-batch", "-bail", "-init", "/dev/null"]).arg(database);
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -7,17 +7,10 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use conquest::MediumKind;
-
 use super::{Setup, LOGGED};
-use crate::disk::Disk;
-use crate::error::Error;
-use crate::place::{InProcess, Place};
-use crate::program::Logged;
+use crate::prelude::*;
+use crate::program::Own;
 use crate::workload::tree::Tree;
-use report::goals::{Finding, Goal};
-use report::{Outcome, Section};
-use rng::Rng;
 
 /// Operations of a round, and bytes that each writes.
 const FILES: usize = 500;
@@ -28,31 +21,26 @@ const ROUNDS: usize = 3;
 const CHANGED: &str = "changed";
 const LOG: &str = "logged";
 
-pub fn run(setup: &Setup) -> Outcome {
+pub fn run(setup: &Setup<'_>) -> Outcome {
     let title = "Create + write 1 KB + fsync, in process: bytes changed, and bytes that the log took";
-    let mut section = Section::times("durable-volume", title, "B/op");
-    setup.attempt(&mut section, |disk, section| measure(setup, disk, section));
+    let mut sections = [Section::times("durable-volume", title, "B/op")];
+    setup.attempt(&mut sections, |disk, sections| {
+        let files = setup.context.size(FILES, 50);
+        for round in 0..setup.context.count(ROUNDS) {
+            setup.context.say_round("log", round, ROUNDS, "");
+            let [changed, logged] = once(&setup.logged(disk, "volume", REGION, None)?, files)?;
+            sections[0].add(LOGGED, CHANGED, changed);
+            sections[0].add(LOGGED, LOG, logged);
+        }
+        Ok(())
+    });
     let what = "bytes of the log per operation, times the bytes changed";
-    let measured = [LOG, CHANGED].map(|m| section.text(LOGGED, m)).join(" / ") + " B";
-    let ratio = section.ratio_of((LOGGED, LOG), (LOGGED, CHANGED));
-    let finding = Finding::judge(MediumKind::Logged, what, Goal::at_most(2.0, 1.3), measured, ratio);
-    Outcome { findings: vec![finding], sections: vec![section] }
-}
-
-fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Error> {
-    let files = setup.context.size(FILES, 50);
-    for round in 0..setup.context.rounds(ROUNDS) {
-        setup.context.say_round("log", round, ROUNDS, "");
-        let pool = Logged::make(disk.dir.join("volume.pool"), REGION)?;
-        let [changed, logged] = once(&pool, files)?;
-        section.add(LOGGED, CHANGED, changed);
-        section.add(LOGGED, LOG, logged);
-    }
-    Ok(())
+    let row = sections[0].row(MediumKind::Logged, what, Goal::at_most(2.0, 1.3));
+    Outcome { findings: vec![row.between((LOGGED, LOG), (LOGGED, CHANGED))], sections: sections.into() }
 }
 
 /// Bytes changed and logged, per file.
-fn once(pool: &Logged, files: usize) -> Result<[f64; 2], Error> {
+fn once(pool: &Own, files: usize) -> Result<[f64; 2], Error> {
     let place = InProcess::open(&pool.dir)?;
     let tree = Tree::new("d", 10, files);
     tree.make_dirs(&place)?;

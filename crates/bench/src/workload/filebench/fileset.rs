@@ -3,9 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::error::Error;
-use crate::place::{name, Name, Place};
-use rng::Rng;
+use crate::prelude::*;
 
 /// Bytes of a call.
 pub const PIECE: usize = 1 << 20;
@@ -117,7 +115,6 @@ impl Picks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Mounted;
 
     #[test]
     fn sizes_have_the_mean_and_every_directory_is_there() {

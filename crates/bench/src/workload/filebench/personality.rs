@@ -9,17 +9,22 @@
 //!
 //! An append seeks the end of the file and has any number of bytes up to its size; files are read whole.
 
-use crate::args::Personality;
-use crate::error::Error;
-use crate::place::{name, Name, Place};
-use crate::workload::filebench::fileset::{write, Fileset, Picks, State, PIECE};
-use rng::Rng;
+use super::fileset::{write, Fileset, Picks, State, PIECE};
+use crate::prelude::*;
 
 /// Bytes of the longest append.
 const APPEND: u64 = 16 << 10;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Personality {
+    Varmail,
+    Fileserver,
+    Webserver,
+    Webproxy,
+}
+
 /// The parameters of a workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Stock {
     pub name: &'static str,
     which: Personality,
@@ -33,31 +38,25 @@ pub struct Stock {
     percent: usize,
 }
 
-impl Stock {
-    pub fn of(which: Personality) -> Stock {
-        let of = |name, files, mean: usize, width, threads, percent| Stock {
-            name,
-            which,
-            files,
-            mean: mean << 10,
-            width,
-            threads,
-            percent,
-        };
-        match which {
-            Personality::Varmail => of("varmail", 1_000, 16, 1_000_000, 16, 80),
-            Personality::Fileserver => of("fileserver", 10_000, 128, 20, 50, 80),
-            Personality::Webserver => of("webserver", 1_000, 16, 20, 100, 100),
-            Personality::Webproxy => of("webproxy", 10_000, 16, 1_000_000, 100, 80),
-        }
-    }
+pub const VARMAIL: Stock = stock(Personality::Varmail, "varmail", [1_000, 16 << 10, 1_000_000, 16, 80]);
+pub const FILESERVER: Stock = stock(Personality::Fileserver, "fileserver", [10_000, 128 << 10, 20, 50, 80]);
+pub const WEBSERVER: Stock = stock(Personality::Webserver, "webserver", [1_000, 16 << 10, 20, 100, 100]);
+pub const WEBPROXY: Stock = stock(Personality::Webproxy, "webproxy", [10_000, 16 << 10, 1_000_000, 100, 80]);
+pub const STOCKS: [Part<Stock>; 4] = [
+    ("varmail", "", VARMAIL),
+    ("fileserver", "", FILESERVER),
+    ("webserver", "", WEBSERVER),
+    ("webproxy", "", WEBPROXY),
+];
 
+const fn stock(which: Personality, name: &'static str, [files, mean, width, threads, percent]: [usize; 5]) -> Stock {
+    Stock { name, which, files, mean, width, threads, percent }
+}
+
+impl Stock {
     /// As the paper on UBJ has them: with fewer files of a file server, and 16 KB of each of the others.
-    pub fn of_ubj(which: Personality) -> Stock {
-        match which {
-            Personality::Fileserver => Stock { files: 1_000, ..Stock::of(which) },
-            _ => Stock::of(which),
-        }
+    pub fn of_ubj() -> [Stock; 4] {
+        [VARMAIL, Stock { files: 1_000, ..FILESERVER }, WEBSERVER, WEBPROXY]
     }
 
     /// With as many files as have so many bytes together, on average.
@@ -86,7 +85,7 @@ pub struct Flow {
 impl Flow {
     pub fn new(stock: &Stock) -> Flow {
         Flow {
-            stock: stock.clone(),
+            stock: *stock,
             set: Fileset::new(stock.files, stock.mean, stock.width, stock.percent),
             log: name("log".into()),
             data: Rng::new(11).bytes(PIECE),
@@ -119,8 +118,8 @@ impl Flow {
     }
 
     /// Which files are there at the beginning of a round.
-    pub fn files(&self, place: &impl Place) -> Result<Picks, Error> {
-        Ok(self.set.find(place))
+    pub fn files(&self, place: &impl Place) -> Picks {
+        self.set.find(place)
     }
 
     /// A thread with its own seed.

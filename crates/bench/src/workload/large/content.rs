@@ -1,12 +1,9 @@
 //! Files of blocks, and how what is read of them is checked: each piece begins with its number.
 
-use crate::clock::now;
-use crate::error::Error;
-use crate::place::{Name, Place};
-use crate::raw::per_second;
-use crate::workload::large::PIECE;
-use rng::Rng;
+use crate::prelude::*;
 
+/// Bytes that are written or read at a time where the order is that of the file.
+pub const PIECE: usize = 1 << 20;
 /// Bytes of a block, which is overwritten and read at random.
 pub const BLOCK: usize = 4096;
 
@@ -85,7 +82,6 @@ impl Overwrites {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::{name, Mounted};
 
     const BYTES: u64 = 3 << 20;
 

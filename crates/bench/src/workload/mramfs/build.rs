@@ -3,16 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::peer::{Peer, TMPFS};
-use super::{memory, rounds, USED};
-use crate::args::Mramfs;
-use crate::clock::now;
-use crate::context::Context;
-use crate::error::Error;
+use super::peer::beside_backlog;
+use super::{memory, note, rounds, Options, USED};
 use crate::hosts;
-use report::plot::Plot;
-use report::{Outcome, Section};
-use rng::Rng;
+use crate::prelude::*;
 
 const ROUNDS: usize = 3;
 /// C files of a directory, functions of a file, and headers.
@@ -22,26 +16,21 @@ const HEADERS: usize = 40;
 /// What the kernel counts processor time in: USER_HZ.
 const TICKS: f64 = 100.0;
 
-const TOTAL: &str = "total";
-const SYSTEM: &str = "system";
-
-pub fn run(context: &Context, args: &Mramfs) -> Outcome {
+pub fn run(context: &Context, args: &Options) -> Outcome {
     let units = context.size(args.units, 6);
     let what = match &args.source {
         Some(dir) => format!("make in a copy of {}", dir.display()),
         None => format!("make of {units} C files"),
     };
-    let mut time = Section::times("mramfs-5.5", format!("Figure 5.5, {what}"), "s");
-    time.baseline = Some(TMPFS.into());
-    time.plot = Plot::bars();
-    time.notes.push("system: of make and the compilers, without what the server of a mount takes".into());
-    let mut sections = [time, memory("mramfs-5.5-memory", &what)];
+    let time = Section::times("mramfs-5.5", format!("Figure 5.5, {what}"), "s").against(TMPFS.name);
+    let time = time.noting("system: of make and the compilers, without what the server of a mount takes");
+    let mut sections = [time.drawn(Plot::bars()), memory("mramfs-5.5-memory", &what)];
     let made = context.base.join("build.src");
-    let tree = match &args.source {
+    let ready = match &args.source {
         Some(dir) => Ok(dir.clone()),
         None => generate(&made, units).map(|()| made.clone()),
     };
-    let ready = tree.and_then(|tree| {
+    let ready = ready.and_then(|tree| {
         hosts::run(Command::new("make").arg("--version"))?;
         hosts::run(Command::new("cc").arg("--version"))?;
         Ok(tree)
@@ -49,7 +38,7 @@ pub fn run(context: &Context, args: &Mramfs) -> Outcome {
     match ready {
         Err(e) => sections.iter_mut().for_each(|section| section.skip("all", e.to_string())),
         Ok(tree) => {
-            let backlog = (context.size(args.backlog, 1) as u64) << 20;
+            let backlog = context.mib(args.backlog, 1);
             rounds(context, ("build", ROUNDS), &mut sections, |peer, sections| round(&tree, peer, backlog, sections));
         }
     }
@@ -59,22 +48,21 @@ pub fn run(context: &Context, args: &Mramfs) -> Outcome {
 
 fn round(tree: &Path, peer: &Peer, backlog: u64, sections: &mut [Section]) -> Result<(), Error> {
     // Compilers need a directory.
-    let Some(dir) = peer.dir() else { return Ok(()) };
+    let Ok(dir) = peer.dir() else { return Ok(()) };
     let empty = peer.used()?;
     let to = dir.join("tree");
     hosts::run(Command::new("cp").arg("-a").arg(tree).arg(&to))?;
-    let ((total, system, used), compressed) = peer.beside_backlog(backlog, |end| {
+    let ((total, system, used), compressed) = beside_backlog(peer, backlog, |end| {
         let (start, before) = (now(), system_time()?);
         hosts::run(Command::new("make").arg("-s").arg("-C").arg(&to))?;
-        let (total, system) = ((now() - start) as f64 / 1e9, system_time()? - before);
+        let (total, system) = (seconds_since(start), system_time()? - before);
         end()?;
         Ok((total, system, peer.used()?.saturating_sub(empty)))
     })?;
-    let name = peer.who.name;
-    sections[0].add(name, TOTAL, total);
-    sections[0].add(name, SYSTEM, system);
-    sections[1].add(name, USED, used as f64 / 1e6);
-    super::note(&mut sections[0], compressed);
+    sections[0].add(peer.who.name, "total", total);
+    sections[0].add(peer.who.name, "system", system);
+    sections[1].add(peer.who.name, USED, used as f64 / 1e6);
+    note(&mut sections[0], compressed);
     Ok(())
 }
 

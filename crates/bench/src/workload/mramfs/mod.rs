@@ -13,76 +13,61 @@ mod build;
 mod peer;
 mod postmark;
 
-use clap::ValueEnum;
-
-use crate::args::{Mramfs, MramfsPart};
-use crate::context::Context;
-use crate::error::Error;
-use peer::{Peer, PEERS};
-use report::{Outcome, Section};
+use crate::prelude::*;
+use peer::{make, WHOS};
 
 /// What a section has when all has been done: bytes in use beyond those of the empty file system.
 const USED: &str = "memory in use";
 
-pub fn run(context: &Context, args: &Mramfs) -> Result<Outcome, Error> {
-    let mut outcome = Outcome::default();
-    let wanted = |part: &&MramfsPart| args.only.is_empty() || args.only.contains(part);
-    for part in MramfsPart::value_variants().iter().filter(wanted) {
-        outcome.extend(match part {
-            MramfsPart::Single => postmark::run(context, args, 1),
-            MramfsPart::Hundred => postmark::run(context, args, 100),
-            MramfsPart::Build => build::run(context, args),
-        });
+type Measure = fn(&Context, &Options) -> Outcome;
+
+const PARTS: [Part<Measure>; 3] = [
+    ("single", "PostMark in one directory (Figures 5.3 and 5.4)", |context, args| postmark::run(context, args, 1)),
+    ("hundred", "PostMark in a hundred directories (section 5.2.1)", |context, args| postmark::run(context, args, 100)),
+    ("build", "`make` in a tree of C files (Figure 5.5)", build::run),
+];
+
+options! { Options {
+    only: "PART,..." of &PARTS, "What to measure [default: all]";
+    files: count "N" = 50_000, "Files of PostMark, of 1 to 4095 bytes";
+    transactions: count "N" = 100_000, "Transactions of PostMark";
+    source: dir, "A configured tree that `make` builds [default: one of C files that is made for it]";
+    units: count "N" = 1_000, "C files of the tree that is made";
+    backlog: count "MIB" = 512, "MiB of text that nobody uses, which are compressed meanwhile";
+} }
+
+impl Workload for Options {
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
+        wanted(&PARTS, &self.only).for_each(|(.., measure)| outcome.extend(measure(context, self)));
+        Ok(outcome)
     }
-    Ok(outcome)
 }
 
-/// Does `work` on each of the peers, round by round, each made anew. Who fails is told of at the end; the others go on.
+/// Does `work` on each of the peers, round by round, each made anew.
 fn rounds(
     context: &Context,
     (label, usual): (&str, usize),
     sections: &mut [Section],
     mut work: impl FnMut(&Peer, &mut [Section]) -> Result<(), Error>,
 ) {
-    let mut left: Vec<_> = PEERS.to_vec();
-    for round in 0..context.rounds(usual) {
-        left.retain(|who| {
-            if !context.wants(who.kind) {
-                sections.iter_mut().for_each(|section| section.skip(who.name, "not asked for with --on"));
-                return false;
-            }
-            context.say_round(label, round, usual, who.name);
-            let peer = match Peer::make(*who, context) {
-                Ok(peer) => peer,
-                Err(e) => {
-                    sections.iter_mut().for_each(|section| section.skip(who.name, e.to_string()));
-                    return false;
-                }
-            };
-            let done = work(&peer, sections);
-            if let Err(e) = &done {
-                context.failed(&format!("{label}: {}", who.name), e);
-                sections.iter_mut().for_each(|section| section.fail(who.name, e.to_string()));
-            }
-            done.is_ok()
-        });
-    }
+    context.rounds(label, usual, &mut WHOS.to_vec(), sections, |who, _, sections| {
+        // Who cannot be had is no failure.
+        let made = context.require(who.kind).and_then(|()| make(*who, context));
+        work(&made.map_err(|e| Error::Usage(e.to_string()))?, sections)
+    });
 }
 
 /// The section for memory in use.
 fn memory(id: &'static str, title: &str) -> Section {
-    let mut section = Section::times(id, format!("{title}: memory in use"), "MB");
-    section.notes.push("beyond the empty file system: what its statfs, or the pool's status, counts as used".into());
-    section
+    let note = "beyond the empty file system: what its statfs, or the pool's status, counts as used";
+    Section::times(id, format!("{title}: memory in use"), "MB").noting(note)
 }
 
 /// Says what became of the backlog, of the last round.
 fn note(section: &mut Section, backlog: Option<[u64; 2]>) {
-    let Some([all, compressed]) = backlog else { return };
+    let Some([all, compressed]) = backlog.map(|bytes| bytes.map(|bytes| bytes / 1_000_000)) else { return };
     section.notes.retain(|note| !note.starts_with("a backlog"));
-    section.notes.push(format!(
-        "a backlog of {} MB, of which {} MB were compressed when the last round ended",
-        all / 1_000_000,
-        compressed / 1_000_000
-    ));
+    let note = format!("a backlog of {all} MB, of which {compressed} MB were compressed when the last round ended");
+    section.notes.push(note);
 }

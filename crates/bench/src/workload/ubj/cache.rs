@@ -11,21 +11,18 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use conquest::NewDisk;
-use conquest::{Caller, FormatOptions, Ino, Kind, OpenOptions, Pool};
+use conquest::{Caller, FormatOptions, Ino, Kind, NewDisk, OpenOptions, Pool};
 use conquest_fs::node::{Fallocate, WriteFlags};
 use conquest_fs::ubj::policy::{Scheme, State};
 use rustix::io::Errno;
 
 use super::trace::{self, Reference, Trace, BLOCK};
-use crate::error::Error;
-use crate::program;
-use rng::Rng;
+use crate::prelude::{Error, MediumKind, Rng, MIB};
+use crate::program::{remove, Own};
 
-const MIB: u64 = 1 << 20;
 /// Bytes that are written at a time before a trace begins.
 const PIECE: u64 = MIB;
 /// How near a cache is to the size that was asked for: one part in so many.
@@ -101,7 +98,7 @@ pub struct Rig {
     cache: Cache,
     pool: Pool,
     // After the pool: it is closed before its files go.
-    _files: Files,
+    _own: Own,
     ino: Ino,
     journal: Option<Journal>,
     /// Blocks of memory, the journal's included.
@@ -128,7 +125,7 @@ impl Rig {
         let content = trace.end() * BLOCK;
         let mut ram = own * BLOCK + content / 64 + 16 * MIB;
         for _ in 0..TRIES {
-            let (pool, ino) = made(home, ram, content)?;
+            let (files, pool, ino) = made(home, ram, content)?;
             let found = union(&pool)?.capacity(pool.session());
             if found.abs_diff(own) > (own / NEAR).max(FEW) {
                 let wanted = (ram + own * BLOCK).checked_sub(found * BLOCK);
@@ -140,8 +137,7 @@ impl Rig {
             let journal = (cache == Cache::Beside).then(|| Journal::new(home, blocks - own)).transpose()?;
             let random = Rng::new(6).bytes(PIECE as usize);
             let (found, references, buf) = (Found::default(), 0, Vec::new());
-            let files = Files(pool.dir().to_owned());
-            return Ok(Rig { cache, pool, _files: files, ino, journal, blocks, found, references, random, buf });
+            return Ok(Rig { cache, pool, _own: files, ino, journal, blocks, found, references, random, buf });
         }
         Err(Error::Wrong(format!("no pool has room for {own} blocks and hardly more")))
     }
@@ -227,15 +223,6 @@ impl Rig {
     }
 }
 
-/// The directory of a pool; dropping it removes it.
-struct Files(PathBuf);
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        program::remove(&self.0);
-    }
-}
-
 impl Journal {
     fn new(home: &Path, blocks: u64) -> Result<Journal, Error> {
         let file = tempfile::tempfile_in(home).map_err(Error::file(home))?;
@@ -248,18 +235,17 @@ fn union(pool: &Pool) -> Result<&conquest_fs::ubj::Union, Error> {
 }
 
 /// A pool of `ram` bytes with a file of `content` bytes, none of which is in memory.
-fn made(home: &Path, ram: u64, content: u64) -> Result<(Pool, Ino), Error> {
+fn made(home: &Path, ram: u64, content: u64) -> Result<(Own, Pool, Ino), Error> {
     let dir = home.join("cache.pool");
-    program::remove(&dir);
+    remove(&dir);
     // The cleaner is to have little to do: it is not what is measured.
     let disk = NewDisk { path: "disk".into(), size: Some(3 * content + 256 * MIB) };
     let how = FormatOptions {
         regions: vec![disk.into()],
-        force: true,
-        ..FormatOptions::on(conquest::MediumKind::Battery, ram.next_multiple_of(pram::CHUNK))
+        ..FormatOptions::on(MediumKind::Battery, ram.next_multiple_of(pram::CHUNK))
     };
-    Pool::format(&dir, &how)?;
-    let pool = Pool::open(&dir, &OpenOptions { noatime: true, ..OpenOptions::default() })?;
+    let own = Own::make(dir, how)?;
+    let pool = Pool::open(&own.dir, &OpenOptions { noatime: true, ..OpenOptions::default() })?;
     let ino = pool.create(conquest_fs::ROOT, b"blocks", Kind::Regular, 0o600, 0, &Caller::root())?.ino;
     let data = Rng::new(7).bytes(PIECE as usize);
     for at in (0..content).step_by(PIECE as usize) {
@@ -267,7 +253,7 @@ fn made(home: &Path, ram: u64, content: u64) -> Result<(Pool, Ino), Error> {
         write(&pool, ino, at, &data[..len])?;
     }
     move_out(&pool, ino, content / BLOCK)?;
-    Ok((pool, ino))
+    Ok((own, pool, ino))
 }
 
 fn write(pool: &Pool, ino: Ino, at: u64, data: &[u8]) -> Result<(), Error> {

@@ -3,21 +3,14 @@
 //!
 //! Disks are files in memory: what is counted does not depend on how fast they are. A fourth of a trace comes before what counts.
 
-use clap::ValueEnum;
-use conquest::MediumKind;
 use rustix::io::Errno;
 
 use super::cache::{Cache, Found, Rig};
 use super::trace::{Trace, BLOCK};
 use super::Bench;
-use crate::args::Personality;
-use crate::error::Error;
+use crate::prelude::*;
 use crate::workload::filebench::personality::Stock;
-use report::goals::{Finding, Goal};
-use report::plot::Plot;
-use report::{Outcome, Section};
 
-const MIB: u64 = 1 << 20;
 /// Of a trace one part in so many comes before what counts.
 const BEFORE: usize = 4;
 /// How often it is looked how much is frozen.
@@ -25,82 +18,76 @@ const LOOKS: usize = 50;
 /// Where the gap between the caches is widest in the paper: Figures 7 to 9 are of this size.
 const WIDEST: f64 = 0.7;
 /// Whose journal Figure 9 shows.
-const SHOWN: Personality = Personality::Fileserver;
+const SHOWN: &str = "fileserver";
 
 pub fn run(bench: &Bench<'_>) -> Outcome {
-    let about = "disks in memory";
-    let section = |id: String, title: String, unit: &'static str| Section {
-        id: id.into(),
-        ..Section::times("ubj", format!("{title}; {about}"), unit)
+    let section = |id: &str, title: String, unit, plot| {
+        let title = format!("UBJ Figure {title}; disks in memory");
+        Section { id: format!("ubj-{id}").into(), ..Section::times("", title, unit).drawn(plot) }
     };
-    let mut shares = Section {
-        plot: Plot::bars(),
-        ..section("ubj-7".into(), format!("UBJ Figure 7, journal's part of a cache of {WIDEST} footprints"), "part")
-    };
-    let mut hits = Section {
-        plot: Plot::bars(),
-        ..section(
-            "ubj-8".into(),
-            format!("UBJ Figure 8, part of the hits that frozen blocks serve, {WIDEST} footprints"),
+    let of_widest = format!("{WIDEST} footprints");
+    let mut common = [
+        section("7", format!("7, journal's part of a cache of {of_widest}"), "part", Plot::bars()),
+        section("8", format!("8, part of the hits that frozen blocks serve, {of_widest}"), "part", Plot::bars()),
+        section(
+            "9",
+            format!("9, journal's part of a cache of {of_widest} over time, {SHOWN}"),
             "part",
-        )
-    };
-    let mut change = Section {
-        plot: Plot::lines("percent of the trace"),
-        ..section(
-            "ubj-9".into(),
-            format!("UBJ Figure 9, journal's part of a cache of {WIDEST} footprints over time, fileserver"),
-            "part",
-        )
-    };
+            Plot::lines("percent of the trace"),
+        ),
+    ];
     let mut outcome = Outcome::default();
-    for &which in Personality::value_variants() {
-        let stock = Stock::of_ubj(which);
-        let mut misses = section(
-            format!("ubj-6-{}", stock.name),
-            format!("UBJ Figure 6, cache miss ratio of {} by the size of the cache, times the footprint", stock.name),
-            "misses per reference",
-        );
-        misses.plot = Plot::lines("size of the cache / footprint");
-        match bench.trace(&stock) {
-            Ok(trace) => {
-                misses.notes.push(format!(
-                    "{} references to {} MiB, cache sizes as they came out within 2 %",
-                    trace.references.len(),
-                    trace.footprint() * BLOCK / MIB
-                ));
-                let one = one(bench, which, &stock, &trace, [&mut misses, &mut shares, &mut hits, &mut change]);
-                if let Err(e) = one {
-                    bench.context.failed(&format!("ubj: {}", stock.name), &e);
-                    misses.skip("replay", format!("FAILED: {e}"));
-                }
-            }
-            Err(e) => {
-                bench.context.failed(&format!("ubj: the trace of {}", stock.name), &e);
-                misses.skip("replay", e.to_string());
-            }
+    for stock in Stock::of_ubj() {
+        let title = format!("6, cache miss ratio of {} by the size of the cache, times the footprint", stock.name);
+        let plot = Plot::lines("size of the cache / footprint");
+        let mut misses = section(&format!("6-{}", stock.name), title, "misses per reference", plot);
+        if let Err(e) = one(bench, &stock, &mut misses, &mut common) {
+            bench.context.failed(&format!("ubj: {}", stock.name), &e);
+            misses.skip("replay", format!("FAILED: {e}"));
         }
         outcome.findings.extend(of_misses(stock.name, &misses));
         outcome.sections.push(misses);
     }
-    outcome.findings.extend(of_hits(&hits));
-    outcome.sections.extend([shares, hits, change]);
+    outcome.findings.extend(of_hits(&common[1]));
+    outcome.sections.extend(common);
     outcome
 }
 
-/// All sizes of all caches for one trace.
+/// The trace of a workload: the one that is kept, or one that is recorded now, and kept if that is wanted.
+fn recorded(bench: &Bench<'_>, stock: &Stock) -> Result<Trace, Error> {
+    let path = bench.args.traces.as_ref().map(|dir| dir.join(stock.name).with_extension("trace"));
+    if let Some(path) = path.as_ref().filter(|path| path.exists()) {
+        let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
+        return Trace::parse(&text).map_err(|e| e.at(path.display().to_string()));
+    }
+    let footprint = bench.context.mib(bench.args.footprint, 32);
+    let references = bench.context.size(bench.args.references, 8_000) as u64;
+    let trace = Trace::record(&stock.sized(footprint), references)?;
+    if let Some(path) = &path {
+        std::fs::write(path, trace.to_text()).map_err(Error::file(path))?;
+    }
+    Ok(trace)
+}
+
+/// All sizes of all caches for the trace of one workload.
 fn one(
     bench: &Bench<'_>,
-    which: Personality,
     stock: &Stock,
-    trace: &Trace,
-    [misses, shares, hits, change]: [&mut Section; 4],
+    misses: &mut Section,
+    [shares, hits, change]: &mut [Section; 3],
 ) -> Result<(), Error> {
-    for &size in &bench.sizes() {
+    let trace = recorded(bench, stock).map_err(|e| e.at("the trace"))?;
+    misses.notes.push(format!(
+        "{} references to {} MiB, cache sizes as they came out within 2 %",
+        trace.references.len(),
+        trace.footprint() * BLOCK / MIB
+    ));
+    let is_wanted = |size: &f64| !bench.context.quick || [WIDEST, 2.0].contains(size);
+    for size in bench.args.sizes.iter().copied().filter(is_wanted) {
         for cache in Cache::ALL {
             bench.context.progress.say(format!("ubj: {}, {} of {size} footprints", stock.name, cache.name()));
             let blocks = (trace.footprint() as f64 * size) as u64;
-            let replayed = match replay(bench, cache, blocks, trace) {
+            let replayed = match replay(bench, cache, blocks, &trace) {
                 // A pool with so little memory may not take what the trace writes at once.
                 Err(Error::At { place, source }) if is_full(&source) => {
                     misses.skip(cache.name(), format!("{size} footprints are too little memory: {place}: {source}"));
@@ -114,7 +101,7 @@ fn one(
                 shares.add(cache.name(), stock.name, counted.iter().sum::<f64>() / counted.len().max(1) as f64);
                 hits.add(cache.name(), stock.name, replayed.found.frozen_share());
             }
-            if size == WIDEST && cache != Cache::None && which == SHOWN {
+            if size == WIDEST && cache != Cache::None && stock.name == SHOWN {
                 for (n, share) in replayed.shares.iter().enumerate() {
                     change.add(cache.name(), &format!("{} %", n * 100 / LOOKS), *share);
                 }
@@ -155,43 +142,28 @@ fn replay(bench: &Bench<'_>, cache: Cache, blocks: u64, trace: &Trace) -> Result
 /// costs much.
 fn of_misses(workload: &str, misses: &Section) -> [Finding; 2] {
     let at = WIDEST.to_string();
-    let row = |cache: Cache, base: Cache, what: String, goal| {
+    let row = |cache: Cache, base: Cache, what: &str, goal| {
+        let what = format!("UBJ Figure 6, {workload}, {at} footprints: misses {what}");
         let measured = [cache, base].map(|cache| misses.text(cache.name(), &at)).join(" / ");
         Finding::judge(MediumKind::Battery, what, goal, measured, misses.ratio(&at, cache.name(), base.name()))
     };
-    let named = format!("UBJ Figure 6, {workload}, {at} footprints: misses");
+    let with_journal = "with a journal beside the cache, times those of the union";
     [
-        row(
-            Cache::Union,
-            Cache::None,
-            format!("{named} of the union, times those with no journal"),
-            Goal::at_most(1.1, 1.02),
-        ),
-        row(
-            Cache::Beside,
-            Cache::Union,
-            format!("{named} with a journal beside the cache, times those of the union"),
-            Goal::factor(1.0, 1.2),
-        ),
+        row(Cache::Union, Cache::None, "of the union, times those with no journal", Goal::at_most(1.1, 1.02)),
+        row(Cache::Beside, Cache::Union, with_journal, Goal::factor(1.0, 1.2)),
     ]
 }
 
 /// What the paper found: 16 to 48 % of the hits are in frozen blocks.
-fn of_hits(hits: &Section) -> Vec<Finding> {
+fn of_hits(hits: &Section) -> [Finding; 2] {
     let least = hits.series.iter().min_by(|a, b| a.median.total_cmp(&b.median));
     let most = hits.series.iter().max_by(|a, b| a.median.total_cmp(&b.median));
-    let missing = || "no trace was replayed at this size".to_owned();
-    let row = |what: &str, goal, series: Option<&report::Series>| {
+    let row = |what: &str, (required, aim), series: Option<&report::Series>| {
         let measured = series.map_or("-".into(), |series| format!("{}: {:.2}", series.measure, series.median));
-        let value = series.map(|series| 100.0 * series.median).ok_or_else(missing);
-        Finding::judge(
-            MediumKind::Battery,
-            format!("UBJ Figure 8: hits in frozen blocks, {what}"),
-            goal,
-            measured,
-            value,
-        )
+        let value = series.map(|series| 100.0 * series.median);
+        let (what, goal) = (format!("UBJ Figure 8: hits in frozen blocks, {what}"), Goal::at_least(required, aim, "%"));
+        let value = value.ok_or_else(|| "no trace was replayed at this size".to_owned());
+        Finding::judge(MediumKind::Battery, what, goal, measured, value)
     };
-    let percent = |required, aim| Goal { unit: "%".into(), ..Goal::factor(required, aim) };
-    vec![row("fewest", percent(0.5, 16.0), least), row("most", percent(16.0, 48.0), most)]
+    [row("fewest", (0.5, 16.0), least), row("most", (16.0, 48.0), most)]
 }
