@@ -8,6 +8,7 @@ use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::mounts::{self, Mounted};
 
 /// Bytes that are read at a time where a file is read in order.
 const PIECE: usize = 4 << 20;
@@ -80,16 +81,16 @@ impl Disk {
     pub fn at(dir: &Path) -> Result<Disk, Error> {
         // Below /dev/shm it is hidden by the run's own.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-        let table = std::fs::read("/proc/self/mountinfo").map_err(Error::file("/proc/self/mountinfo"))?;
-        let Some(found) = mounted_at(&String::from_utf8_lossy(&table), &dir) else {
+        let mounts = mounts::all();
+        let Some(Mounted { fs_type, source, number, .. }) = mounts::above(&mounts, &dir) else {
             return Err(Error::Usage(format!("{}: nothing is mounted there", dir.display())));
         };
-        let Found { kind, device, number } = found;
-        if ["tmpfs", "ramfs"].contains(&kind.as_str()) {
+        if ["tmpfs", "ramfs"].contains(&fs_type.as_str()) {
             let dir = dir.parent().unwrap_or(&dir).display();
-            return Err(Error::Usage(format!("{dir} is memory ({kind}): name a directory on a disk with --dir")));
+            return Err(Error::Usage(format!("{dir} is memory ({fs_type}): name a directory on a disk with --dir")));
         }
-        Ok(Disk { dir, kind, device, bare: has_no_journal(&number), stat: statistics(&number) })
+        let (kind, device) = (fs_type.clone(), source.clone());
+        Ok(Disk { dir, kind, device, bare: has_no_journal(number), stat: statistics(number) })
     }
 
     /// How titles call it.
@@ -112,25 +113,6 @@ impl Disk {
     }
 }
 
-/// A line of mountinfo.
-struct Found {
-    kind: String,
-    device: String,
-    number: String,
-}
-
-/// The last file system mounted at the nearest directory above `dir`.
-fn mounted_at(mountinfo: &str, dir: &Path) -> Option<Found> {
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (place, what) = line.split_once(" - ")?;
-        let (mut place, mut what) = (place.split(' ').skip(2), what.split(' '));
-        let (number, point) = (place.next()?, place.nth(1)?);
-        let found = Found { kind: what.next()?.into(), device: what.next()?.into(), number: number.into() };
-        dir.starts_with(point).then_some((point.len(), found))
-    });
-    mounts.max_by_key(|(len, _)| *len).map(|(_, found)| found)
-}
-
 /// Where the kernel counts for device `number`. Flushes are counted for whole disks only.
 fn statistics(number: &str) -> Option<PathBuf> {
     let device = Path::new("/sys/dev/block").join(number).canonicalize().ok()?;
@@ -147,7 +129,7 @@ fn has_no_journal(number: &str) -> bool {
 }
 
 /// From /sys/block/DEVICE/stat; kernels before 5.5 do not count flushes.
-fn parse(stat: &str) -> Option<Counted> {
+pub fn parse(stat: &str) -> Option<Counted> {
     let fields: Vec<u64> = stat.split_whitespace().map_while(|f| f.parse().ok()).collect();
     Some(Counted { flushes: *fields.get(15)?, read: fields.get(2)? * SECTOR, written: fields.get(6)? * SECTOR })
 }
@@ -186,20 +168,6 @@ pub fn read_in_order(path: &Path, most: u64) -> Result<u64, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const TABLE: &str = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
-                         30 22 0:23 / /tmp rw shared:2 - tmpfs tmpfs rw,size=1k\n\
-                         31 22 8:1 / /srv/a rw - xfs /dev/sda1 rw\n\
-                         32 30 8:2 / /tmp rw - btrfs /dev/sdb rw\n";
-
-    #[test]
-    fn the_nearest_mount_counts_and_the_last_one_there() {
-        let at = |dir: &str| mounted_at(TABLE, Path::new(dir)).map(|f| (f.kind, f.number));
-        assert_eq!(at("/srv/ab"), Some(("ext4".into(), "254:0".into())));
-        assert_eq!(at("/srv/a/b"), Some(("xfs".into(), "8:1".into())));
-        assert_eq!(at("/tmp/x"), Some(("btrfs".into(), "8:2".into())));
-        assert!(mounted_at("nonsense\n", Path::new("/")).is_none());
-    }
 
     #[test]
     fn the_statistics_are_read() {

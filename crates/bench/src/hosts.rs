@@ -4,12 +4,13 @@
 //! that the disk costs them nothing either: what is measured is their code, as with Conquest.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::mount::UnmountFlags;
 
+use crate::command::{output, run};
 use crate::error::Error;
 
 /// Bytes that are written at a time.
@@ -102,14 +103,9 @@ impl Loop {
     }
 
     fn attach(image: &Path, direct: &str) -> Result<Loop, Error> {
-        let mut losetup = Command::new("losetup");
-        losetup.args(["--find", "--show", &format!("--direct-io={direct}")]).arg(image).stdin(Stdio::null());
-        let output = losetup.output().map_err(Error::io("losetup"))?;
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        match (output.status.success(), said(&output.stdout)) {
-            (true, device) if !device.is_empty() => Ok(Loop { path: device.into() }),
-            _ => Err(Error::Program { program: "losetup".into(), said: said(&output.stderr) }),
-        }
+        let direct = format!("--direct-io={direct}");
+        let device = output(Command::new("losetup").args(["--find", "--show", &direct]).arg(image))?;
+        Ok(Loop { path: device.trim().into() })
     }
 }
 
@@ -171,40 +167,5 @@ pub fn unmount(dir: &Path) {
     if rustix::mount::unmount(dir, UnmountFlags::empty()).is_err() {
         // Not mounted at all is fine here.
         let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
-    }
-}
-
-/// Runs a program to its end; what it says on stderr becomes the error. Through a file, not a pipe: the end of
-/// a pipe would be that of the server which a mount leaves in the background.
-pub fn run(command: &mut Command) -> Result<(), Error> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let failed = |said: String| Error::Program { program: program.clone(), said };
-    let mut said = tempfile::tempfile().map_err(Error::io("a temporary file"))?;
-    let stderr = said.try_clone().map_err(Error::io("a temporary file"))?;
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).status();
-    let status = status.map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => failed("not installed".into()),
-        _ => failed(e.to_string()),
-    })?;
-    if status.success() {
-        return Ok(());
-    }
-    let mut text = String::new();
-    // What cannot be read back is not said.
-    let _ = said.rewind().and_then(|()| said.read_to_string(&mut text));
-    let text = text.trim().replace('\n', "; ");
-    Err(failed(if text.is_empty() { status.to_string() } else { text }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_that_is_missing_or_fails_says_so() {
-        let missing = run(&mut Command::new("conquest-no-such-program")).expect_err("missing");
-        assert!(missing.to_string().contains("not installed"), "{missing}");
-        let failing = run(Command::new("sh").args(["-c", "echo no room >&2; exit 3"])).expect_err("fails");
-        assert_eq!(failing.to_string(), "sh: no room");
     }
 }

@@ -12,6 +12,7 @@
 //! | [`peer`] | who is compared: pools and the host's file systems, made and taken away |
 //! | [`place`] | what a workload runs on: a mounted directory or a pool in this process, one trait |
 //! | [`hosts`] | tmpfs, and ext4, XFS and btrfs on loop devices; made and torn down here |
+//! | [`command`], [`mounts`] | programs that are run, and the table of mounts |
 //! | [`program`] | pools, and mounts of them through the `conquest` program |
 //! | [`disk`] | the machine's own disk, for what must be durable |
 //! | [`setting`] | what lies where in workloads of large files: on the machine's own disk, or in RAM |
@@ -30,12 +31,14 @@
 
 pub mod args;
 mod clock;
+mod command;
 mod context;
 mod cpu;
 mod disk;
 mod error;
 mod figures;
 mod hosts;
+mod mounts;
 mod options;
 mod peer;
 mod place;

@@ -26,10 +26,7 @@ pub trait Place {
 
     /// Creates or truncates, for writing.
     fn create(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
-    fn open_read(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
-    fn open_append(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
-    /// For reading and writing.
-    fn open_update(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
+    fn open(&self, path: &CStr, how: How) -> Result<Self::Handle<'_>, Error>;
     fn write(&self, file: &Self::Handle<'_>, offset: u64, data: &[u8]) -> Result<(), Error>;
     fn append(&self, file: &Self::Handle<'_>, data: &[u8]) -> Result<(), Error>;
     /// Writes behind the end of a file that was not opened for appending, as one who looks where that is.
@@ -47,6 +44,30 @@ pub trait Place {
     fn settle(&self) -> Result<(), Error>;
     /// Takes a file that was synced out of the caches of this host's kernel.
     fn forget(&self, file: &Self::Handle<'_>) -> Result<(), Error>;
+
+    #[inline]
+    fn open_read(&self, path: &CStr) -> Result<Self::Handle<'_>, Error> {
+        self.open(path, How::Read)
+    }
+
+    #[inline]
+    fn open_append(&self, path: &CStr) -> Result<Self::Handle<'_>, Error> {
+        self.open(path, How::Append)
+    }
+
+    /// For reading and writing.
+    #[inline]
+    fn open_update(&self, path: &CStr) -> Result<Self::Handle<'_>, Error> {
+        self.open(path, How::Update)
+    }
+}
+
+/// How a file is opened that is there.
+#[derive(Clone, Copy)]
+pub enum How {
+    Read,
+    Append,
+    Update,
 }
 
 /// A directory on a mounted file system.
@@ -61,7 +82,7 @@ impl Mounted {
     }
 
     #[inline]
-    fn open(&self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Error> {
+    fn open_as(&self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Error> {
         Ok(rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))?)
     }
 }
@@ -80,22 +101,19 @@ impl Place for Mounted {
 
     #[inline]
     fn create(&self, path: &CStr) -> Result<OwnedFd, Error> {
-        self.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)
+        self.open_as(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)
     }
 
     #[inline]
-    fn open_read(&self, path: &CStr) -> Result<OwnedFd, Error> {
-        self.open(path, OFlags::RDONLY)
-    }
-
-    #[inline]
-    fn open_append(&self, path: &CStr) -> Result<OwnedFd, Error> {
-        self.open(path, OFlags::WRONLY | OFlags::APPEND)
-    }
-
-    #[inline]
-    fn open_update(&self, path: &CStr) -> Result<OwnedFd, Error> {
-        self.open(path, OFlags::RDWR)
+    fn open(&self, path: &CStr, how: How) -> Result<OwnedFd, Error> {
+        self.open_as(
+            path,
+            match how {
+                How::Read => OFlags::RDONLY,
+                How::Append => OFlags::WRONLY | OFlags::APPEND,
+                How::Update => OFlags::RDWR,
+            },
+        )
     }
 
     #[inline]
@@ -143,7 +161,7 @@ impl Place for Mounted {
     }
 
     fn list(&self, path: &CStr) -> Result<usize, Error> {
-        let dir = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let dir = self.open_as(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut buf = [MaybeUninit::uninit(); 32 * 1024];
         let mut entries = RawDir::new(dir, &mut buf);
         let mut count = 0;
@@ -188,18 +206,13 @@ impl Place for InProcess {
     }
 
     #[inline]
-    fn open_read(&self, path: &CStr) -> Result<File<'_>, Error> {
-        Ok(self.view().open(path.to_bytes(), Open::new().read(true))?)
-    }
-
-    #[inline]
-    fn open_append(&self, path: &CStr) -> Result<File<'_>, Error> {
-        Ok(self.view().open(path.to_bytes(), Open::new().write(true).append(true))?)
-    }
-
-    #[inline]
-    fn open_update(&self, path: &CStr) -> Result<File<'_>, Error> {
-        Ok(self.view().open(path.to_bytes(), Open::new().read(true).write(true))?)
+    fn open(&self, path: &CStr, how: How) -> Result<File<'_>, Error> {
+        let how = match how {
+            How::Read => Open::new().read(true),
+            How::Append => Open::new().write(true).append(true),
+            How::Update => Open::new().read(true).write(true),
+        };
+        Ok(self.view().open(path.to_bytes(), how)?)
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use conquest::{CompressionConfig, FormatOptions, OpenOptions, Pool, SessionStatus};
 
+use crate::command;
 use crate::error::Error;
 use crate::hosts;
 
@@ -87,7 +88,7 @@ impl Mount {
     fn with(pool: &Path, dir: PathBuf, program: &Path, options: &[&str]) -> Result<Mount, Error> {
         let mount = Mount { dir, pool: pool.to_owned(), program: program.to_owned() };
         std::fs::create_dir_all(&mount.dir).map_err(Error::file(&mount.dir))?;
-        hosts::run(Command::new(program).arg("mount").arg(pool).arg(&mount.dir).args(options))?;
+        command::run(Command::new(program).arg("mount").arg(pool).arg(&mount.dir).args(options))?;
         Ok(mount)
     }
 
@@ -116,7 +117,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if hosts::run(Command::new(&self.program).arg("umount").arg(&self.dir)).is_err() {
+        if command::run(Command::new(&self.program).arg("umount").arg(&self.dir)).is_err() {
             hosts::unmount(&self.dir);
         }
     }

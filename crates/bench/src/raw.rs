@@ -2,16 +2,16 @@
 //! fast. That is what is possible on a disk at all.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
+use crate::command;
 use crate::error::Error;
 
 /// How the tables call it.
 pub const RAW: &str = "raw disk";
 const PROGRAM: &str = "fio";
-const NOT_INSTALLED: &str = "not installed (Debian package: fio)";
 /// Bytes of a request where the order is that of the disk, and how many are under way.
 const PIECE: &str = "1m";
 const PIECES: usize = 16;
@@ -25,12 +25,8 @@ pub struct Raw {
 impl Raw {
     /// One of `bytes`, a multiple of a MiB, at a path where there is nothing. It is not written yet.
     pub fn at(path: PathBuf, bytes: u64) -> Result<Raw, Error> {
-        let raw = Raw { path, bytes };
-        let found = Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
-        match found {
-            Ok(status) if status.success() => Ok(raw),
-            _ => Err(Error::Program { program: PROGRAM.into(), said: NOT_INSTALLED.into() }),
-        }
+        command::require(PROGRAM)?;
+        Ok(Raw { path, bytes })
     }
 
     /// Makes it anew, writes all of it in order, and syncs it; bytes per second. Anew, as content finds room on a disk.
@@ -73,19 +69,13 @@ impl Raw {
         fio.args(["--name=raw", "--direct=1", "--ioengine=io_uring", "--thread", "--output-format=json"]);
         fio.arg(format!("--filename={}", self.path.display())).arg(format!("--size={}", self.bytes));
         fio.args([format!("--rw={how}"), format!("--bs={piece}"), format!("--iodepth={depth}")]).args(more);
-        let output = fio.stdin(Stdio::null()).output().map_err(Error::io(PROGRAM))?;
-        let failed = |said: &[u8]| {
-            let said = String::from_utf8_lossy(said).trim().replace('\n', "; ");
-            Error::Program { program: PROGRAM.into(), said }
-        };
-        if !output.status.success() {
-            return Err(failed(&output.stderr));
-        }
+        let said = command::output(&mut fio)?;
         // Before the report there may be a remark.
-        let report = output.stdout.iter().position(|&byte| byte == b'{').map_or(&[][..], |at| &output.stdout[at..]);
-        let report: Value = serde_json::from_slice(report).map_err(|_| failed(&output.stdout))?;
+        let report = said.find('{').map_or("", |at| &said[at..]);
+        let failed = |said: &str| Error::Program { program: PROGRAM.into(), said: said.trim().replace('\n', "; ") };
+        let report: Value = serde_json::from_str(report).map_err(|_| failed(&said))?;
         let found = report["jobs"][0][kind][figure].as_f64().filter(|&found| found > 0.0);
-        found.ok_or_else(|| failed(b"no figures in the report"))
+        found.ok_or_else(|| failed("no figures in the report"))
     }
 }
 

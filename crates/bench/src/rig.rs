@@ -22,14 +22,15 @@ use std::time::{Duration, Instant};
 
 use exraid::{Aligned, Buffers, Device, Disk, Making, Request, Ticket};
 
-use crate::error::Error;
+use crate::command;
+use crate::disk;
+use crate::error::{joined, Error};
 use crate::hosts::{self, Loop};
+use crate::mounts::{self, Mounted};
 
 /// Files of the group with a rule for each device.
 const READ: &str = "blkio.throttle.read_bps_device";
 const WRITE: &str = "blkio.throttle.write_bps_device";
-/// Bytes of a sector in the kernel's statistics.
-const SECTOR: u64 = 512;
 /// Bytes that a broken disk has left.
 const REMAINDER: u64 = 4096;
 /// How far what a disk delivers may be from its rule.
@@ -51,7 +52,7 @@ impl Group {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::Usage("needs root, for loop devices and the block throttle".into()));
         }
-        if let Some(dir) = mounted_at(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
+        if let Some(dir) = blkio(mounts::all()) {
             return Group { dir, is_own: false }.checked();
         }
         let dir = base.join("blkio");
@@ -87,13 +88,9 @@ impl Drop for Group {
 }
 
 /// The first mount of cgroup v1's `blkio`.
-fn mounted_at(mountinfo: &str) -> Option<PathBuf> {
-    mountinfo.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut fields = after.split(' ');
-        let is_it = fields.next()? == "cgroup" && fields.next_back()?.split(',').any(|option| option == "blkio");
-        is_it.then(|| before.split(' ').nth(4).map(PathBuf::from))?
-    })
+fn blkio(mounts: Vec<Mounted>) -> Option<PathBuf> {
+    let is_it = |mounted: &Mounted| mounted.fs_type == "cgroup" && mounted.options.split(',').any(|o| o == "blkio");
+    mounts.into_iter().find(is_it).map(|mounted| mounted.point)
 }
 
 /// One of the disks. Dropping it takes its rule, the loop device and the file away: the rule first, so that what is under way ends soon.
@@ -137,7 +134,7 @@ impl SlowDisk {
         file.set_len(REMAINDER).map_err(Error::file(&self.image))?;
         [&self.lower, &self.device]
             .into_iter()
-            .try_for_each(|device| hosts::run(Command::new("losetup").arg("--set-capacity").arg(&device.path)))?;
+            .try_for_each(|device| command::run(Command::new("losetup").arg("--set-capacity").arg(&device.path)))?;
         let device = File::open(self.path()).map_err(Error::file(self.path()))?;
         match std::os::unix::fs::FileExt::read_at(&device, &mut [0; 512], REMAINDER * 4) {
             Ok(1..) => Err(Error::Wrong(format!("{} can still be read", self.path().display()))),
@@ -155,7 +152,7 @@ impl SlowDisk {
             // A device keeps what somebody who was killed has left.
             let _ = self.remove_part(n);
             let numbers = [n.to_string(), at.to_string(), each.to_string()];
-            hosts::run(Command::new("addpart").arg(self.path()).args(numbers))?;
+            command::run(Command::new("addpart").arg(self.path()).args(numbers))?;
         }
         let halves = [1, 2].map(|n| PathBuf::from(format!("{}p{n}", self.path().display())));
         self.parts = halves.to_vec();
@@ -170,17 +167,13 @@ impl SlowDisk {
     }
 
     fn remove_part(&self, n: usize) -> Result<(), Error> {
-        hosts::run(Command::new("delpart").arg(self.path()).arg(n.to_string()))
+        command::run(Command::new("delpart").arg(self.path()).arg(n.to_string()))
     }
 
-    /// Bytes that have been read from it and written to it.
-    fn counted(&self) -> Result<Counted, Error> {
-        let text = sys(&self.lower, "stat")?;
-        let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-        match fields[..] {
-            [_, _, read, _, _, _, written, ..] => Ok(Counted { read: read * SECTOR, written: written * SECTOR }),
-            _ => Err(Error::Wrong(format!("{}: no statistics", self.path().display()))),
-        }
+    /// Bytes that have been written to it.
+    fn written(&self) -> Result<u64, Error> {
+        let missing = || Error::Wrong(format!("{}: no statistics", self.path().display()));
+        Ok(disk::parse(&sys(&self.lower, "stat")?).ok_or_else(missing)?.written)
     }
 }
 
@@ -203,13 +196,6 @@ impl Drop for SlowDisk {
 fn sys(device: &Loop, name: &str) -> Result<String, Error> {
     let path = Path::new("/sys/block").join(device.path.file_name().unwrap_or_default()).join(name);
     std::fs::read_to_string(&path).map_err(Error::file(path))
-}
-
-/// What a disk has transferred since it was made.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
-    pub read: u64,
-    pub written: u64,
 }
 
 /// Several slow disks.
@@ -237,13 +223,13 @@ impl Rig {
         self.disks.iter().map(|disk| disk.path().to_owned()).collect()
     }
 
-    pub fn counted(&self) -> Result<Vec<Counted>, Error> {
-        self.disks.iter().map(SlowDisk::counted).collect()
+    pub fn written_each(&self) -> Result<Vec<u64>, Error> {
+        self.disks.iter().map(SlowDisk::written).collect()
     }
 
     /// Bytes written to all of them.
     pub fn written(&self) -> Result<u64, Error> {
-        Ok(self.counted()?.iter().map(|counted| counted.written).sum())
+        Ok(self.written_each()?.iter().sum())
     }
 
     /// What all disks deliver at a time, in bytes per second, written past everything; an error where one of them does not keep to its
@@ -253,14 +239,13 @@ impl Rig {
         let (begun, ended, seconds) = std::thread::scope(|scope| {
             let threads: Vec<_> = paths.iter().map(|path| scope.spawn(|| keep_busy(path))).collect();
             std::thread::sleep(WARM_UP);
-            let (begun, start) = (self.counted()?, Instant::now());
+            let (begun, start) = (self.written_each()?, Instant::now());
             std::thread::sleep(TRIAL);
-            let (ended, seconds) = (self.counted()?, start.elapsed().as_secs_f64());
-            let panicked = |_| Err(Error::Wrong("a thread panicked".into()));
-            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked))?;
+            let (ended, seconds) = (self.written_each()?, start.elapsed().as_secs_f64());
+            threads.into_iter().try_for_each(joined)?;
             Ok::<_, Error>((begun, ended, seconds))
         })?;
-        let speed = |(begun, ended): (&Counted, &Counted)| (ended.written - begun.written) as f64 / seconds;
+        let speed = |(begun, ended): (&u64, &u64)| (ended - begun) as f64 / seconds;
         let speeds: Vec<f64> = begun.iter().zip(&ended).map(speed).collect();
         for (speed, rate) in speeds.iter().zip(rates) {
             let of = speed / *rate as f64;
@@ -312,7 +297,7 @@ pub fn exraid_error(e: impl std::fmt::Display) -> Error {
 /// Takes away what is left of the disks of a run with this directory: rules, loop devices, files. For when the run was killed.
 pub fn clean(base: &Path) {
     let Some(tag) = base.file_name().and_then(|name| name.to_str()).filter(|tag| !tag.is_empty()) else { return };
-    let group = mounted_at(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    let group = blkio(mounts::all());
     let mut ours = loops(|beneath| {
         beneath.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("{tag}.disk")))
     });
@@ -345,9 +330,8 @@ mod tests {
         let table = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                      31 25 0:27 / /sys/fs/cgroup/blkio rw,relatime shared:9 - cgroup none rw,blkio\n\
                      32 25 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(mounted_at(table), Some("/sys/fs/cgroup/blkio".into()));
-        assert_eq!(mounted_at(table.split('\n').next().expect("a line")), None);
-        assert_eq!(mounted_at(""), None);
+        assert_eq!(blkio(mounts::parse(table)), Some("/sys/fs/cgroup/blkio".into()));
+        assert_eq!(blkio(mounts::parse(table.split('\n').next().expect("a line"))), None);
     }
 
     /// Rules that are there now for loop devices, and the files of these.
@@ -372,7 +356,7 @@ mod tests {
         let number = rig.disks[0].number.clone();
         drop(rig);
         assert_eq!(left(&tag), 0, "no loop device");
-        let dir_of = mounted_at(&std::fs::read_to_string("/proc/self/mountinfo").expect("mounts"));
+        let dir_of = blkio(mounts::all());
         let rules = dir_of.map(|dir| std::fs::read_to_string(dir.join(WRITE)).expect("rules")).unwrap_or_default();
         assert!(!rules.lines().any(|rule| rule.starts_with(&format!("{number} "))), "no rule: {rules}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 0, "no file");

@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 use rustix::mount::UnmountFlags;
 
 use crate::error::Error;
+use crate::mounts::{self, Mounted};
 use crate::program;
 use crate::{hosts, rig};
 
@@ -158,8 +159,7 @@ impl Directories {
     fn clean_up(&self) {
         // Before what is under way on them is waited for.
         rig::clean(&self.base);
-        let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        for dir in mounts_below(&String::from_utf8_lossy(&table), &self.base).iter().rev() {
+        for dir in mounts_below(mounts::all(), &self.base).iter().rev() {
             if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_err() {
                 let _ = Command::new("fusermount3").arg("-uz").arg(dir).status();
             }
@@ -183,33 +183,22 @@ fn remove_pools(dir: &Path) {
 fn let_go_of_pools(needed: &[&Path]) {
     let program = std::env::current_exe();
     let needed: Vec<&Path> = needed.iter().copied().chain(program.as_deref().ok()).collect();
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    for dir in pools(&String::from_utf8_lossy(&table), &needed).iter().rev() {
+    for dir in pools(mounts::all(), &needed).iter().rev() {
         let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
     }
 }
 
 /// Where pools and volumes are mounted, but for those in which something lies that is needed.
-fn pools(mountinfo: &str, needed: &[&Path]) -> Vec<PathBuf> {
-    let of_pool = mountinfo.lines().filter_map(|line| {
-        let (place, what) = line.split_once(" - ")?;
-        let (_, subtype) = what.split(' ').next()?.split_once('.')?;
-        let point = || place.split(' ').nth(4).map(|point| PathBuf::from(unescaped(point)));
-        subtype.starts_with("conquest").then(point)?
-    });
-    of_pool.filter(|point| !needed.iter().any(|path| path.starts_with(point))).collect()
-}
-
-/// A path of the mount table.
-fn unescaped(path: &str) -> String {
-    let of = |text: String, (code, char): (&str, &str)| text.replace(code, char);
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")].into_iter().fold(path.into(), of)
+fn pools(mounts: Vec<Mounted>, needed: &[&Path]) -> Vec<PathBuf> {
+    let is_pool =
+        |mounted: &Mounted| mounted.fs_type.split_once('.').is_some_and(|(_, subtype)| subtype.starts_with("conquest"));
+    let points = mounts.into_iter().filter(is_pool).map(|mounted| mounted.point);
+    points.filter(|point| !needed.iter().any(|path| path.starts_with(point))).collect()
 }
 
 /// The mount points at and below `base`, in the order of mounting.
-fn mounts_below(mountinfo: &str, base: &Path) -> Vec<PathBuf> {
-    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
-    points.filter(|point| point.starts_with(base)).collect()
+fn mounts_below(mounts: Vec<Mounted>, base: &Path) -> Vec<PathBuf> {
+    mounts.into_iter().map(|mounted| mounted.point).filter(|point| point.starts_with(base)).collect()
 }
 
 #[cfg(test)]
@@ -224,7 +213,7 @@ mod tests {
                      33 22 0:46 / /mnt/s rw - fuse.sshfs host:/ rw\n\
                      34 22 8:1 / / rw - ext4 /dev/sda1 rw\n";
         let needed = [Path::new("/home/me/bench"), Path::new("/tmp/x")];
-        assert_eq!(pools(table, &needed), ["/mnt/my pool", "/srv/v"].map(PathBuf::from));
+        assert_eq!(pools(mounts::parse(table), &needed), ["/mnt/my pool", "/srv/v"].map(PathBuf::from));
     }
 
     #[test]
@@ -233,7 +222,7 @@ mod tests {
                      90 22 0:40 / /dev/shm/conquest-bench-x rw - tmpfs tmpfs rw\n\
                      91 90 7:0 / /dev/shm/conquest-bench-x/ext4 rw - ext4 /dev/loop0 rw\n\
                      92 22 0:41 / /dev/shm/conquest-bench-xy rw - tmpfs tmpfs rw\n";
-        let found = mounts_below(table, Path::new("/dev/shm/conquest-bench-x"));
+        let found = mounts_below(mounts::parse(table), Path::new("/dev/shm/conquest-bench-x"));
         assert_eq!(found, ["/dev/shm/conquest-bench-x", "/dev/shm/conquest-bench-x/ext4"].map(PathBuf::from));
     }
 }

@@ -35,7 +35,7 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
     let (disk, to) = (temporary(), temporary());
     let [disk_dir, to_dir] = [&disk, &to].map(|dir| dir.path().to_str().expect("plain").to_owned());
     let all = report("publish", &["publish", "--dir", &disk_dir, "--to", &to_dir, "--on", "tmpfs,battery-inproc"]);
-    let mut findings = 0;
+    let mut count = 0;
     let published = |name: &str| -> Value {
         let text = std::fs::read_to_string(to.path().join(name).with_extension("json")).expect(name);
         serde_json::from_str(&text).expect("JSON")
@@ -46,9 +46,9 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
     for name in small.into_iter().chain(large).chain(["packed", "compression", "mramfs"]) {
         let report = published(name);
         assert_eq!(report["machine"], all["machine"], "{name}");
-        findings += report["findings"].as_array().expect("findings").len();
+        count += findings(&report).len();
     }
-    assert_eq!(findings, all["findings"].as_array().expect("findings").len());
+    assert_eq!(count, findings(&all).len());
     assert!(median(&published("memory"), "conquest", "entry") > 0.0);
     assert!(median(&published("fsck"), "conquest", "whole pool") > 0.0);
     assert!(median(&published("open"), "full", "open") > 0.0);
@@ -76,8 +76,7 @@ fn small_files_are_measured_and_what_was_left_out_is_said() {
     }
     let skipped = report["sections"][0]["skipped"].as_array().expect("skipped");
     assert!(skipped.iter().any(|s| s["subject"] == "ext4"), "{skipped:?}");
-    let rows = report["findings"].as_array().expect("findings");
-    let of_xfs = rows.iter().find(|r| r["what"].as_str().is_some_and(|w| w.contains("XFS"))).expect("a row");
+    let of_xfs = finding(&report, "XFS");
     assert_eq!(of_xfs["verdict"], "skipped");
     assert_eq!(of_xfs["value"], Value::Null);
 }
@@ -97,10 +96,9 @@ fn two_processes_share_a_pool_under_load() {
 fn durability_is_measured_and_leaves_nothing_on_the_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
     let report = report("durable", &["durable", "--dir", &dir.path().display().to_string()]);
-    let rows = report["findings"].as_array().expect("findings");
     // All but the mounted ones, which not every machine can have.
     for row in ["without fsync", "running copy", "log per operation", "after a power cut"] {
-        let found = rows.iter().find(|r| r["what"].as_str().is_some_and(|w| w.contains(row))).expect(row);
+        let found = finding(&report, row);
         assert!(found["value"].as_f64().is_some_and(|v| v > 0.0), "{found}");
     }
     assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 0);
@@ -109,7 +107,7 @@ fn durability_is_measured_and_leaves_nothing_on_the_disk() {
 #[test]
 fn a_disk_that_is_memory_is_told_and_nothing_is_measured() {
     let report = report("memory-disk", &["durable", "--dir", "/dev/shm"]);
-    for row in report["findings"].as_array().expect("findings") {
+    for row in findings(&report) {
         assert_eq!(row["verdict"], "skipped", "{row}");
         assert!(row["reason"].as_str().is_some_and(|r| r.contains("--dir")), "{row}");
     }
@@ -124,11 +122,28 @@ fn on_disk(name: &str, arguments: &[&str]) -> Value {
     report
 }
 
+fn sections(report: &Value) -> &Vec<Value> {
+    report["sections"].as_array().expect("sections")
+}
+
+fn findings(report: &Value) -> &Vec<Value> {
+    report["findings"].as_array().expect("findings")
+}
+
+/// The finding whose text has a part.
+fn finding<'r>(report: &'r Value, part: &str) -> &'r Value {
+    let found = findings(report).iter().find(|row| row["what"].as_str().is_some_and(|what| what.contains(part)));
+    found.unwrap_or_else(|| panic!("no row of {part}"))
+}
+
+fn ids(report: &Value) -> Vec<&str> {
+    sections(report).iter().map(|s| s["id"].as_str().expect("a name")).collect()
+}
+
 /// Whoever is in a section is measured with each of its measures, or skipped with a reason.
 fn is_complete(report: &Value, subjects: &[&str]) {
-    let sections = report["sections"].as_array().expect("sections");
-    assert!(!sections.is_empty());
-    for section in sections {
+    assert!(!sections(report).is_empty());
+    for section in sections(report) {
         let named = |part: &str, subject: &str| {
             let found = section[part].as_array().expect("a list");
             found.iter().any(|s| s["subject"] == subject)
@@ -147,9 +162,7 @@ fn large_files_are_measured_in_both_settings_and_nothing_is_left() {
     let parts = ["large", "--only", "synced,cached", "--setting", "own-disk,ram-backed"];
     let report = on_disk("large", &parts);
     is_complete(&report, &["ext4 data=ordered", "conquest battery+uring", "conquest logged+uring"]);
-    let ids = report["sections"].as_array().expect("sections").iter().map(|s| s["id"].as_str().expect("a name"));
-    let wanted = ["large-synced", "large-cached", "large-synced-ram", "large-cached-ram"];
-    assert_eq!(ids.collect::<Vec<_>>(), wanted);
+    assert_eq!(ids(&report), ["large-synced", "large-cached", "large-synced-ram", "large-cached-ram"]);
 }
 
 #[test]
@@ -190,12 +203,7 @@ fn one_trace_goes_through_three_caches_and_stays_where_that_is_wanted() {
         let [small, large] = ["0.7", "2"].map(|size| median(&first, cache, size));
         assert!((0.0..=1.0).contains(&large) && large <= small && small <= 1.0, "{cache}: {small}, {large}");
     }
-    let hits = first["findings"]
-        .as_array()
-        .expect("findings")
-        .iter()
-        .find(|r| r["what"].as_str().expect("text").contains("most"));
-    assert!(hits.expect("a row")["value"].as_f64().is_some_and(|percent| percent > 0.0));
+    assert!(finding(&first, "most")["value"].as_f64().is_some_and(|percent| percent > 0.0));
     let text = std::fs::read_to_string(traces.path().join("varmail.trace")).expect("a trace");
     let is_trace = text.starts_with("conquest trace 1\n");
     assert!(is_trace && traces.path().join("ubj-6-varmail.svg").exists());
@@ -211,48 +219,28 @@ fn the_figures_of_the_union_are_measured_and_nothing_is_left() {
     let parts = ["ubj", "--only", "traffic,filebench,iozone,postmark,period"];
     let report = on_disk("ubj", &parts);
     is_complete(&report, &["ext4 data=journal", "conquest battery+uring"]);
-    let ids = report["sections"].as_array().expect("sections").iter().map(|s| s["id"].as_str().expect("a name"));
-    let wanted = [
-        "ubj-2",
-        "ubj-10-time",
-        "ubj-10",
-        "ubj-11-random",
-        "ubj-11-sequential",
-        "ubj-12-read",
-        "ubj-12-write",
-        "ubj-13",
-    ];
-    assert_eq!(ids.collect::<Vec<_>>(), wanted);
+    let random = ["ubj-11-random", "ubj-11-sequential", "ubj-12-read", "ubj-12-write", "ubj-13"];
+    assert_eq!(ids(&report), [&["ubj-2", "ubj-10-time", "ubj-10"][..], &random].concat());
 }
 
 #[test]
 fn the_figures_of_the_thesis_on_mramfs_are_measured_where_they_can_be() {
     let report = report("mramfs", &["mramfs", "--on", "tmpfs,ext2,battery-inproc,battery-uring"]);
-    let sections = report["sections"].as_array().expect("sections");
-    let ids = sections.iter().map(|s| s["id"].as_str().expect("a name"));
-    let wanted = [
-        "mramfs-5.3",
-        "mramfs-5.4",
-        "mramfs-5.3-memory",
-        "mramfs-5.3-dirs",
-        "mramfs-5.4-dirs",
-        "mramfs-5.3-dirs-memory",
-        "mramfs-5.5",
-        "mramfs-5.5-memory",
-    ];
-    assert_eq!(ids.collect::<Vec<_>>(), wanted);
+    let single = ["mramfs-5.3", "mramfs-5.4", "mramfs-5.3-memory"];
+    let hundred = ["mramfs-5.3-dirs", "mramfs-5.4-dirs", "mramfs-5.3-dirs-memory"];
+    assert_eq!(ids(&report), [&single[..], &hundred, &["mramfs-5.5", "mramfs-5.5-memory"]].concat());
     // These need nothing of the machine.
     for measure in ["transactions", "creation alone"] {
         assert!(median(&report, "tmpfs", measure) > 0.0 && median(&report, "conquest in process", measure) > 0.0);
     }
     // What was not measured is said: none is neither here nor there.
     for subject in ["tmpfs", "ext2", "xfs", "btrfs", "conquest", "conquest, compressing"] {
-        for section in sections {
+        for section in sections(&report) {
             let of = |list: &str| section[list].as_array().expect(list).iter().any(|one| one["subject"] == subject);
             assert!(of("series") || of("skipped") || section["skipped"][0]["subject"] == "all", "{subject}: {section}");
         }
     }
-    let memory = sections.iter().find(|s| s["id"] == "mramfs-5.3-memory").expect("it is there");
+    let memory = sections(&report).iter().find(|s| s["id"] == "mramfs-5.3-memory").expect("it is there");
     let used = |s: &Value| s["median"].as_f64().expect("a number");
     assert!(memory["series"].as_array().expect("series").iter().all(|series| used(series) > 0.0), "{memory}");
 }

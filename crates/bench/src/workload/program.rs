@@ -1,10 +1,10 @@
 //! Debian's `postmark` itself, on the mounted file systems, with the settings of the paper.
 
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::plan::SIZES;
+use crate::command::fed;
 use crate::prelude::*;
 
 const ROUNDS: usize = 3;
@@ -38,8 +38,6 @@ pub fn run(
     Ok(sections)
 }
 
-const NOT_INSTALLED: &str = "not installed (Debian package: postmark)";
-
 /// The commands for one run. Unbuffered, so that a call is a block, as in our own workload.
 fn script(dir: &Path, files: usize, transactions: usize, block: usize) -> String {
     let dirs = (files as f64).sqrt().round();
@@ -55,25 +53,14 @@ fn script(dir: &Path, files: usize, transactions: usize, block: usize) -> String
 
 /// Runs the program: wall-clock seconds, reported transactions per second.
 fn once(dir: &Path, script: &str) -> Result<(f64, f64), Error> {
-    let failed = |said: String| Error::Program { program: "postmark".into(), said };
     let start = now();
-    let mut child =
-        Command::new("postmark").current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(
-            |e| match e.kind() {
-                std::io::ErrorKind::NotFound => failed(NOT_INSTALLED.into()),
-                _ => failed(e.to_string()),
-            },
-        )?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(script.as_bytes()).map_err(Error::io("postmark"))?;
-    }
-    let output = child.wait_with_output().map_err(Error::io("postmark"))?;
+    let text = fed(Command::new("postmark").current_dir(dir), script.into())?;
     let seconds = seconds_since(start);
-    let text = String::from_utf8_lossy(&output.stdout);
+    let failed = |said: &str| Error::Program { program: "postmark".into(), said: said.trim().into() };
     match transaction_rate(&text) {
         // It goes on, and exits with 0, when files cannot be created; it says so in one way only.
         Some(rate) if !text.contains("Error:") => Ok((seconds, rate)),
-        _ => Err(failed(text.lines().find(|l| l.contains("Error:")).unwrap_or("no report").trim().into())),
+        _ => Err(failed(text.lines().find(|l| l.contains("Error:")).unwrap_or("no report"))),
     }
 }
 

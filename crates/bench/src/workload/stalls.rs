@@ -12,7 +12,7 @@ use conquest::{CommitInterval, FormatOptions};
 use report::stats::percentile;
 use rustix::fs::{fallocate, FallocateFlags};
 
-use crate::hosts;
+use crate::command;
 use crate::prelude::*;
 use crate::program::{Mount, Own};
 
@@ -88,7 +88,7 @@ fn once(context: &Context, pool: &Path, dir: &Path, section: &mut Section) -> Re
     let write = |bytes: u64| (0..bytes / PIECE as u64).try_for_each(|_| of_file((&file).write_all(&piece)));
     write(three)?;
     let (image, program) = (context.base.join("stalls.image"), context.program.as_path());
-    measure(SAVED, &|| hosts::run(Command::new(program).arg("save").arg(pool).arg(&image)))?;
+    measure(SAVED, &|| command::run(Command::new(program).arg("save").arg(pool).arg(&image)))?;
     std::fs::remove_file(&image).map_err(Error::file(&image))?;
     write(four - three)?;
     measure(COMMITTED, &|| of_file(file.sync_all()))

@@ -25,7 +25,7 @@ const ROUNDS: usize = 3;
 const WHOS: [Who; 3] = [ORDERED, BATTERY_MOUNTED, LOGGED_MOUNTED];
 
 /// Makes one of them ready, or says why it cannot be measured.
-type Ready = fn(&Context, &Options) -> Result<Box<dyn Load>, Error>;
+type Ready = fn(&Context, &Options) -> Result<Load, Error>;
 
 const PARTS: [Part<Ready>; 3] = [
     ("postgres", "pgbench with 4 clients", postgres::load),
@@ -58,7 +58,7 @@ impl Workload for Options {
             for (name, _, load) in wanted(&PARTS, &self.only) {
                 let id = format!("databases-{name}");
                 match load(context, self) {
-                    Ok(load) => outcome.extend(self.measure(setting, &id, &*load)),
+                    Ok(load) => outcome.extend(self.measure(setting, &id, &load)),
                     Err(missing) => {
                         let mut section = Section { title: id.clone(), ..setting.rates(&id, "", "1/s") };
                         section.skip(ORDERED.name, missing.to_string());
@@ -72,14 +72,18 @@ impl Workload for Options {
 }
 
 /// A database, as it is measured.
-trait Load {
-    fn title(&self) -> String;
+struct Load {
+    title: String,
     /// What is measured in each round.
-    fn measures(&self) -> &'static [&'static str];
+    measures: &'static [&'static str],
     /// At least, and the aim, on `logged` and on `battery`.
-    fn goals(&self) -> [Goal; 2];
+    goals: [Goal; 2],
     /// Bytes that it needs at most.
-    fn bytes(&self) -> u64;
+    bytes: u64,
+    database: Box<dyn Database>,
+}
+
+trait Database {
     /// Makes the base in a directory.
     fn prepare(&self, dir: &Path) -> Result<(), Error>;
     /// One of the measures on it; operations per second.
@@ -87,28 +91,28 @@ trait Load {
 }
 
 impl Options {
-    fn measure(&self, setting: &Setting<'_>, id: &str, load: &dyn Load) -> Outcome {
+    fn measure(&self, setting: &Setting<'_>, id: &str, load: &Load) -> Outcome {
         let context = setting.context;
-        let title = format!("{}, mounted", load.title());
+        let title = format!("{}, mounted", load.title);
         let mut sections = [setting.rates(id, title, "1/s").against(ORDERED.name)];
-        let sizes = Sizes { disk: load.bytes(), ram: context.mib(self.cache, 128) };
+        let sizes = Sizes { disk: load.bytes, ram: context.mib(self.cache, 128) };
         let mut peers = setting.peers(&WHOS, sizes, &mut sections);
         context.rounds(id, ROUNDS, &mut peers, &mut sections, |peer, round, sections| {
             let dir = peer.dir()?.join("base");
             if round == 0 {
                 std::fs::create_dir(&dir).map_err(Error::file(&dir))?;
-                load.prepare(&dir)?;
+                load.database.prepare(&dir)?;
             }
-            for measure in load.measures() {
+            for measure in load.measures {
                 on_place!(&peer.place, place => place.settle())?;
-                sections[0].add(peer.who.name, measure, load.measure(&dir, measure, round as u64)?);
+                sections[0].add(peer.who.name, measure, load.database.measure(&dir, measure, round as u64)?);
             }
             Ok(())
         });
-        let [on_logged, on_battery] = load.goals();
+        let [on_logged, on_battery] = &load.goals;
         let mut findings = Vec::new();
         for (own, goal) in [(BATTERY_MOUNTED, on_battery), (LOGGED_MOUNTED, on_logged)] {
-            findings.extend(load.measures().iter().map(|measure| {
+            findings.extend(load.measures.iter().map(|measure| {
                 let what = format!("mounted: {measure}, against {}", ORDERED.name);
                 sections[0].row(own.medium(), what, goal.clone()).factor(measure, own.name, ORDERED.name)
             }));

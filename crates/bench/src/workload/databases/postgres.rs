@@ -7,12 +7,12 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use super::server::{is_there, output, Server};
-use super::{Load, Options};
+use super::server::Server;
+use super::{Database, Load, Options};
+use crate::command::{output, require};
 use crate::prelude::*;
 
 const NOT_INSTALLED: &str = "PostgreSQL is not installed (Debian package: postgresql)";
-const TRANSACTIONS: &str = "pgbench, 4 clients";
 /// Users that it may be run as: it refuses to be run by root.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 /// Where distributions put programs that are not in the path.
@@ -22,18 +22,19 @@ const UNIT: u64 = 16 * MIB;
 const LOG: u64 = 1280 * MIB;
 
 /// PostgreSQL, or why it cannot be measured.
-pub fn load(context: &Context, args: &Options) -> Result<Box<dyn Load>, Error> {
+pub fn load(context: &Context, args: &Options) -> Result<Load, Error> {
     let programs = programs().ok_or_else(|| Error::Usage(NOT_INSTALLED.into()))?;
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = USERS.iter().find_map(|user| found(&passwd, user));
     let user = user.ok_or_else(|| Error::Usage("no user to run PostgreSQL as".into()))?;
-    Ok(Box::new(Postgres {
-        programs,
-        user,
-        scale: context.size(args.scale, 1),
-        seconds: context.size(args.seconds, 1),
-        sockets: context.base.join("postgres"),
-    }))
+    let (scale, seconds) = (context.size(args.scale, 1), context.size(args.seconds, 1));
+    Ok(Load {
+        title: format!("PostgreSQL: pgbench -s {scale}, 4 clients, {seconds} s a round: transactions"),
+        measures: &["pgbench, 4 clients"],
+        goals: [Goal::factor(1.5, 2.5), Goal::factor(3.0, 5.0)],
+        bytes: 2 * scale as u64 * UNIT + LOG,
+        database: Box::new(Postgres { programs, user, scale, seconds, sockets: context.base.join("postgres") }),
+    })
 }
 
 struct Postgres {
@@ -52,7 +53,7 @@ fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir(VERSIONS).into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = versions
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
-        .filter(|(_, dir)| ["postgres", "initdb", "pgbench"].iter().all(|program| is_there(dir.join(program))))
+        .filter(|(_, dir)| ["postgres", "initdb", "pgbench"].iter().all(|program| require(dir.join(program)).is_ok()))
         .collect();
     found.sort();
     found.pop().map(|(_, dir)| dir)
@@ -89,23 +90,7 @@ impl Postgres {
     }
 }
 
-impl Load for Postgres {
-    fn title(&self) -> String {
-        format!("PostgreSQL: pgbench -s {}, 4 clients, {} s a round: transactions", self.scale, self.seconds)
-    }
-
-    fn measures(&self) -> &'static [&'static str] {
-        &[TRANSACTIONS]
-    }
-
-    fn goals(&self) -> [Goal; 2] {
-        [Goal::factor(1.5, 2.5), Goal::factor(3.0, 5.0)]
-    }
-
-    fn bytes(&self) -> u64 {
-        2 * self.scale as u64 * UNIT + LOG
-    }
-
+impl Database for Postgres {
     fn prepare(&self, dir: &Path) -> Result<(), Error> {
         std::fs::create_dir_all(&self.sockets).map_err(Error::file(&self.sockets))?;
         for dir in [dir, &self.sockets] {

@@ -7,22 +7,26 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use super::server::{is_there, output, Server};
-use super::{Load, Options};
+use super::server::Server;
+use super::{Database, Load, Options};
+use crate::command::{output, require};
 use crate::prelude::*;
 
-const NOT_INSTALLED: &str = "redis is not installed (Debian package: redis-server)";
-const SET: &str = "redis SET, 20 clients";
 /// Requests before the first round, many of which share a sync.
 const BEFORE: usize = 200_000;
 
 /// redis, or why it cannot be measured.
-pub fn load(context: &Context, args: &Options) -> Result<Box<dyn Load>, Error> {
-    if !is_there("redis-server") || !is_there("redis-benchmark") {
-        return Err(Error::Usage(NOT_INSTALLED.into()));
-    }
+pub fn load(context: &Context, args: &Options) -> Result<Load, Error> {
+    require("redis-server")?;
+    require("redis-benchmark")?;
     let (requests, before) = (context.size(args.requests, 1_000), context.size(BEFORE, 20_000));
-    Ok(Box::new(Redis { requests, before, socket: context.base.join("redis.sock") }))
+    Ok(Load {
+        title: format!("redis, appendfsync always: {requests} SET of 100 bytes by 20 clients: requests"),
+        measures: &["redis SET, 20 clients"],
+        goals: [Goal::factor(1.0, 1.3), Goal::factor(4.0, 8.0)],
+        bytes: 1024 * MIB,
+        database: Box::new(Redis { requests, before, socket: context.base.join("redis.sock") }),
+    })
 }
 
 struct Redis {
@@ -50,23 +54,7 @@ impl Redis {
     }
 }
 
-impl Load for Redis {
-    fn title(&self) -> String {
-        format!("redis, appendfsync always: {} SET of 100 bytes by 20 clients: requests", self.requests)
-    }
-
-    fn measures(&self) -> &'static [&'static str] {
-        &[SET]
-    }
-
-    fn goals(&self) -> [Goal; 2] {
-        [Goal::factor(1.0, 1.3), Goal::factor(4.0, 8.0)]
-    }
-
-    fn bytes(&self) -> u64 {
-        1024 * MIB
-    }
-
+impl Database for Redis {
     fn prepare(&self, dir: &Path) -> Result<(), Error> {
         let _server = self.start(dir)?;
         self.benchmark(&["-n", &self.before.to_string(), "-c", "20", "-P", "50"]).map(drop)

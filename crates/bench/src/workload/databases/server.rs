@@ -76,24 +76,6 @@ impl Drop for Server {
     }
 }
 
-/// Runs a program to its end; what it prints.
-pub fn output(command: &mut Command) -> Result<String, Error> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().map_err(Error::io(&program))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(Error::Program { program, said })
-}
-
-/// Is there a program of this name or path?
-pub fn is_there(program: impl AsRef<std::ffi::OsStr>) -> bool {
-    let mut command = Command::new(program);
-    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,13 +94,5 @@ mod tests {
         let ended = Server::start(command.args(["-c", "echo no room >&2"]), &said, Signal::TERM, || false);
         let e = ended.err().expect("it has ended");
         assert!(e.to_string().contains("no room"), "{e}");
-    }
-
-    #[test]
-    fn what_programs_say_is_told() {
-        assert_eq!(output(Command::new("sh").args(["-c", "echo a"])).expect("it ends well"), "a\n");
-        let e = output(Command::new("sh").args(["-c", "echo b >&2; exit 1"])).expect_err("it does not");
-        assert!(e.to_string().contains("b"), "{e}");
-        assert!(is_there("sh") && !is_there("conquest-no-such-program"));
     }
 }

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::super::durable::sqlite::{is_installed, sqlite, NOT_INSTALLED};
-use super::{Load, Options};
+use super::{Database, Load, Options};
+use crate::command::require;
 use crate::prelude::*;
+use crate::workload::durable::sqlite::{sqlite, PROGRAM};
 
 const WAL: &str = "sqlite3, WAL";
 const DELETE: &str = "sqlite3, DELETE";
@@ -12,38 +13,25 @@ const DELETE: &str = "sqlite3, DELETE";
 const ROW: u64 = 400;
 
 /// sqlite3, or why it cannot be measured.
-pub fn load(context: &Context, args: &Options) -> Result<Box<dyn Load>, Error> {
-    if !is_installed() {
-        return Err(Error::Usage(NOT_INSTALLED.into()));
-    }
-    let base = context.mib(args.base, 8);
-    Ok(Box::new(Sqlite { base, rows: base / ROW, count: context.size(args.transactions, 50) }))
+pub fn load(context: &Context, args: &Options) -> Result<Load, Error> {
+    require(PROGRAM)?;
+    let (base, count) = (context.mib(args.base, 8), context.size(args.transactions, 50));
+    let mib = base / MIB;
+    Ok(Load {
+        title: format!("sqlite3, synchronous=FULL: {count} updates of a row each on a base of {mib} MiB: transactions"),
+        measures: &[WAL, DELETE],
+        goals: [Goal::factor(1.0, 1.3), Goal::factor(4.0, 8.0)],
+        bytes: 2 * base + 512 * MIB,
+        database: Box::new(Sqlite { rows: base / ROW, count }),
+    })
 }
 
 struct Sqlite {
-    base: u64,
     rows: u64,
     count: usize,
 }
 
-impl Load for Sqlite {
-    fn title(&self) -> String {
-        let mib = self.base / MIB;
-        format!("sqlite3, synchronous=FULL: {} updates of a row each on a base of {mib} MiB: transactions", self.count)
-    }
-
-    fn measures(&self) -> &'static [&'static str] {
-        &[WAL, DELETE]
-    }
-
-    fn goals(&self) -> [Goal; 2] {
-        [Goal::factor(1.0, 1.3), Goal::factor(4.0, 8.0)]
-    }
-
-    fn bytes(&self) -> u64 {
-        2 * self.base + 512 * MIB
-    }
-
+impl Database for Sqlite {
     fn prepare(&self, dir: &Path) -> Result<(), Error> {
         let script = format!(
             "PRAGMA synchronous=OFF;\nCREATE TABLE t(k INTEGER PRIMARY KEY, v BLOB);\n\
@@ -80,15 +68,14 @@ mod tests {
 
     #[test]
     fn a_base_is_made_and_updated_in_both_modes() {
-        if !is_installed() {
-            eprintln!("skipped: {NOT_INSTALLED}");
-            return;
+        if let Err(e) = require(PROGRAM) {
+            return eprintln!("skipped: {e}");
         }
         let dir = tempfile::tempdir().expect("a directory");
-        let load = Sqlite { base: MIB, rows: MIB / ROW, count: 10 };
+        let load = Sqlite { rows: MIB / ROW, count: 10 };
         load.prepare(dir.path()).expect("a base");
         assert!(std::fs::metadata(dir.path().join("x.db")).expect("it is there").len() >= MIB);
-        for measure in load.measures() {
+        for measure in [WAL, DELETE] {
             assert!(load.measure(dir.path(), measure, 0).expect(measure) > 0.0);
         }
     }

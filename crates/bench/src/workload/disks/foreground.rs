@@ -2,10 +2,9 @@
 //! was overwritten at random.
 
 use std::fs::File;
-use std::io::{Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use rustix::fs::Advice;
 
 use super::files::{self, Redundancy};
 use super::{single, wait, Bench, COUNT, MB, PIECE, WHO};
-use crate::hosts;
+use crate::command::{self, Running};
 use crate::prelude::*;
 use crate::rig::Rig;
 
@@ -106,26 +105,22 @@ fn during(
         let mut add = Command::new(program);
         add.args(["region", "add", "POOL", "LAST", "--force"].iter().map(of));
         // Who has the pool mounted lets go of a disk that is removed within a second.
-        let added = hosts::run(&mut add).or_else(|_| {
+        let added = command::run(&mut add).or_else(|_| {
             std::thread::sleep(LETS_GO);
-            hosts::run(&mut add)
+            command::run(&mut add)
         });
         if let Err(e) = added {
             section.notes.push(format!("{what}: the disk that was removed cannot be added: {e}"));
             return Ok(());
         }
     }
-    let said = tempfile::tempfile().map_err(Error::io("a temporary file"))?;
-    let stderr = said.try_clone().map_err(Error::io("a temporary file"))?;
-    let mut begun = Command::new(program);
-    begun.args(command.iter().map(of)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
-    let child = begun.spawn().map_err(Error::io(program.display().to_string()))?;
-    look(pool.dir()?, section, what, Some(Began { child, said }))
+    let running = Running::start(Command::new(program).args(command.iter().map(of)))?;
+    look(pool.dir()?, section, what, Some(running))
 }
 
 /// Adds the slowest of a hundred of each kind.
-fn look(dir: &Path, section: &mut Section, what: &str, began: Option<Began>) -> Result<(), Error> {
-    for ((kind, _), mut took) in KINDS.into_iter().zip(watched(dir, began)?) {
+fn look(dir: &Path, section: &mut Section, what: &str, running: Option<Running>) -> Result<(), Error> {
+    for ((kind, _), mut took) in KINDS.into_iter().zip(watched(dir, running)?) {
         took.sort_by(f64::total_cmp);
         match took.len() < LEAST {
             true => section.notes.push(format!("{kind}, {what}: it was over after {}", took.len())),
@@ -135,30 +130,8 @@ fn look(dir: &Path, section: &mut Section, what: &str, began: Option<Began>) -> 
     Ok(())
 }
 
-/// A command that goes on, and what it says on stderr.
-struct Began {
-    child: Child,
-    said: File,
-}
-
-impl Began {
-    /// An error where it failed by itself; one that goes on for too long is ended.
-    fn end(mut self, is_late: bool) -> Result<(), Error> {
-        if is_late {
-            let _ = self.child.kill();
-        }
-        let status = self.child.wait().map_err(Error::io("the command that goes on"))?;
-        if status.success() || is_late {
-            return Ok(());
-        }
-        let mut said = String::new();
-        let _ = self.said.rewind().and_then(|()| self.said.read_to_string(&mut said));
-        Err(Error::Program { program: "the command that goes on".into(), said: said.trim().replace('\n', "; ") })
-    }
-}
-
 /// Overwrites and reads, as long as the command goes on, or for some seconds; what each took, in seconds.
-fn watched(dir: &Path, mut began: Option<Began>) -> Result<[Vec<f64>; 2], Error> {
+fn watched(dir: &Path, mut running: Option<Running>) -> Result<[Vec<f64>; 2], Error> {
     let (ended, reads) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let start = Instant::now();
     let path = dir.join("target0");
@@ -170,8 +143,8 @@ fn watched(dir: &Path, mut began: Option<Began>) -> Result<[Vec<f64>; 2], Error>
             let see = |took| reads.lock().unwrap_or_else(PoisonError::into_inner).push(took);
             files::read_at_random(dir, "ballast", FILES, [1, BLOCK], &ended, see)
         });
-        let mut go_on = || match &mut began {
-            Some(began) => matches!(began.child.try_wait(), Ok(None)) && start.elapsed().as_secs_f64() < PATIENCE,
+        let mut go_on = || match &mut running {
+            Some(running) => running.goes_on() && start.elapsed().as_secs_f64() < PATIENCE,
             None => start.elapsed().as_secs_f64() < SECONDS,
         };
         let mut overwrite = || {
@@ -188,8 +161,13 @@ fn watched(dir: &Path, mut began: Option<Began>) -> Result<[Vec<f64>; 2], Error>
         ended.store(true, Ordering::Relaxed);
         (overwritten, joined(reader))
     });
-    let is_late = start.elapsed().as_secs_f64() >= PATIENCE;
-    began.map_or(Ok(()), |began| began.end(is_late))?;
+    if let Some(mut running) = running {
+        // One that goes on for too long is no failure.
+        match running.goes_on() && start.elapsed().as_secs_f64() >= PATIENCE {
+            true => running.kill(),
+            false => running.end()?,
+        }
+    }
     overwritten.and(read)?;
     Ok([overwrites, reads.into_inner().unwrap_or_else(PoisonError::into_inner)])
 }
@@ -258,7 +236,7 @@ fn speeds(
     cool()?;
     let before = read(&paths[1], Some(&model))?;
     let mut balance = Command::new(&bench.context.program);
-    hosts::run(balance.args(["region", "balance"]).args(pool.pool_dir()).arg(&paths[1]))?;
+    command::run(balance.args(["region", "balance"]).args(pool.pool_dir()).arg(&paths[1]))?;
     cool()?;
     let after = read(&paths[1], Some(&model))?;
     Ok([(IN_ORDER, ordered), (BEFORE, before), (AFTER, after)])

@@ -13,7 +13,7 @@ use super::files::{self, Redundancy};
 use super::peer::Contender;
 use super::trace::watched;
 use super::{single, wait, Bench, COUNT, MB, WHO};
-use crate::hosts;
+use crate::command;
 use crate::prelude::*;
 use crate::rig::Rig;
 
@@ -65,9 +65,9 @@ fn lost(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section]) -> Result<(), Er
     const QUIET: Duration = Duration::from_secs(4);
     let pool = bench.pool(WHO, single(&rig.paths()))?;
     let dir = pool.dir()?;
-    let before = rig.counted()?;
+    let before = rig.written_each()?;
     files::write(dir, "file", FILES, bench.size() / 3 / FILES as u64, |_| Redundancy::Mirror)?;
-    let held = rig.counted()?[0].written - before[0].written;
+    let held = rig.written_each()?[0] - before[0];
     // So that little of it is in the cache.
     files::write(dir, "other", 1, bench.cache(), |_| Redundancy::None)?;
     std::fs::remove_file(dir.join("other0")).map_err(Error::file(dir))?;
@@ -84,7 +84,7 @@ fn lost(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section]) -> Result<(), Er
     rig.set_rates(&[bench.fast(); COUNT])?;
     let mut remove = Command::new(&bench.context.program);
     remove.args(["region", "remove", "--force"]).args(pool.pool_dir()).arg(rig.disks[0].path());
-    hosts::run(&mut remove).map_err(|e| e.at("region remove --force"))?;
+    command::run(&mut remove).map_err(|e| e.at("region remove --force"))?;
     quiet(rig, QUIET)?;
     let (copied, written) = (copied(&pool)? - before, rig.written()? - whole);
     let of_lost = copied as f64 / held as f64;

@@ -9,7 +9,7 @@ use exraid::Layout;
 use super::peer::{Bare, Contender, Made, BTRFS_RAID0, STRIPING};
 use super::trace::{watched, Trace};
 use super::{Bench, COUNT, MB, WHOS};
-use crate::hosts;
+use crate::command;
 use crate::prelude::*;
 use crate::rig::Rig;
 
@@ -342,9 +342,9 @@ pub fn growth(bench: &Bench<'_>) -> Outcome {
                 let grow = |disk: &Path| match &pool {
                     Some(pool) => {
                         let mut add = Command::new(program);
-                        hosts::run(add.args(["region", "add"]).arg(pool).arg(disk).arg("--force"))
+                        command::run(add.args(["region", "add"]).arg(pool).arg(disk).arg("--force"))
                     }
-                    None => hosts::run(Command::new("btrfs").args(["device", "add", "-f", "-K"]).arg(disk).arg(&dir)),
+                    None => command::run(Command::new("btrfs").args(["device", "add", "-f", "-K"]).arg(disk).arg(&dir)),
                 };
                 let grown = grown(&rig, &paths, bytes, grow, || made.write(&rig, bytes));
                 if let Made::Btrfs(btrfs) = made {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use exraid::{Device, Disk, Layout, Making, Region, Uuid};
 
 use super::{single, write_in_order, Bench};
+use crate::command;
 use crate::hosts;
 use crate::prelude::*;
 use crate::rig::{exraid_error, stream, Rig};
@@ -92,7 +93,7 @@ impl Btrfs {
     fn make(bench: &Bench<'_>, profile: &str, disks: &[PathBuf]) -> Result<Btrfs, Error> {
         bench.context.require(Kind::Btrfs)?;
         let first = disks.first().ok_or_else(|| Error::Usage("no disks".into()))?;
-        hosts::run(Command::new("mkfs.btrfs").args(["-q", "-f", "-K", "-d", profile]).args(disks))?;
+        command::run(Command::new("mkfs.btrfs").args(["-q", "-f", "-K", "-d", profile]).args(disks))?;
         let made = Btrfs { dir: bench.context.base.join("btrfs.mnt"), disks: disks.to_vec() };
         std::fs::create_dir_all(&made.dir).map_err(Error::file(&made.dir))?;
         // Named, as they may not have been seen yet.
@@ -111,7 +112,7 @@ impl Drop for Btrfs {
         hosts::unmount(&self.dir);
         // The kernel remembers them else, and takes the next ones of these names for those.
         for disk in &self.disks {
-            let _ = hosts::run(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(disk));
+            let _ = command::run(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(disk));
         }
     }
 }

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use super::MB;
 use crate::prelude::*;
-use crate::rig::{Counted, Rig};
+use crate::rig::Rig;
 
 /// How often it is looked.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Counts at moments, in seconds since the first one.
+/// Bytes written to each disk by moments, in seconds since the first one.
 #[derive(Default)]
 pub struct Trace {
-    points: Vec<(f64, Vec<Counted>)>,
+    points: Vec<(f64, Vec<u64>)>,
 }
 
 /// Does `work` while it is looked what the disks transfer. `see` is told the seconds and the bytes written by then, of all.
@@ -23,19 +23,18 @@ pub fn watched<T>(
     work: impl FnOnce() -> Result<T, Error>,
 ) -> Result<(T, Trace), Error> {
     let ended = AtomicBool::new(false);
-    let first = rig.counted()?;
+    let first = rig.written_each()?;
     let start = Instant::now();
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
             let mut trace = Trace::default();
             loop {
                 let is_last = ended.load(Ordering::Acquire);
-                let counted = rig.counted()?.into_iter().zip(&first);
-                let since = counted
-                    .map(|(now, first)| Counted { read: now.read - first.read, written: now.written - first.written });
-                let (at, since): (f64, Vec<_>) = (start.elapsed().as_secs_f64(), since.collect());
-                see(at, since.iter().map(|one| one.written).sum())?;
-                trace.points.push((at, since));
+                let written =
+                    rig.written_each()?.iter().zip(&first).map(|(now, first)| now - first).collect::<Vec<u64>>();
+                let at = start.elapsed().as_secs_f64();
+                see(at, written.iter().sum())?;
+                trace.points.push((at, written));
                 if is_last {
                     return Ok(trace);
                 }
@@ -57,7 +56,7 @@ impl Trace {
 
     /// Bytes written by then to each, between points in proportion.
     pub fn written(&self, at: f64) -> Vec<f64> {
-        let of = |point: &(f64, Vec<Counted>)| point.1.iter().map(|one| one.written as f64).collect::<Vec<f64>>();
+        let of = |point: &(f64, Vec<u64>)| point.1.iter().map(|written| *written as f64).collect::<Vec<f64>>();
         let n = self.points.partition_point(|point| point.0 < at);
         match (n.checked_sub(1).and_then(|n| self.points.get(n)), self.points.get(n)) {
             (Some(before), Some(after)) => {
@@ -81,8 +80,7 @@ impl Trace {
 
     /// When so many bytes had been written.
     pub fn when(&self, bytes: f64) -> Option<f64> {
-        let all = |point: &(f64, Vec<Counted>)| point.1.iter().map(|one| one.written as f64).sum::<f64>();
-        self.points.iter().find(|point| all(point) >= bytes).map(|point| point.0)
+        self.points.iter().find(|(_, written)| written.iter().sum::<u64>() as f64 >= bytes).map(|point| point.0)
     }
 
     /// Adds how fast all were, step by step.
@@ -111,8 +109,7 @@ mod tests {
     use super::*;
 
     fn trace(points: &[(f64, [u64; 2])]) -> Trace {
-        let counted = |written: &[u64; 2]| written.map(|written| Counted { read: 0, written }).to_vec();
-        Trace { points: points.iter().map(|(at, written)| (*at, counted(written))).collect() }
+        Trace { points: points.iter().map(|(at, written)| (*at, written.to_vec())).collect() }
     }
 
     #[test]

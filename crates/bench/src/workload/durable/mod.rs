@@ -102,7 +102,8 @@ impl Setup<'_> {
 
     /// Measures a part, if there is a disk. A part that fails is told of at the end; the others go on.
     fn attempt(&self, sections: &mut [Section], work: impl FnOnce(&Disk, &mut [Section]) -> Result<(), Error>) {
-        self.context.attempt("durable", LOGGED, sections, |sections| {
+        let label = format!("durable: {}", sections[0].id);
+        self.context.attempt(&label, LOGGED, sections, |sections| {
             let disk = self.disk.as_ref().map_err(|reason| Error::Usage(reason.clone()))?;
             work(disk, sections)
         });

@@ -1,12 +1,12 @@
 //! sqlite3 as it is by default but for `synchronous=FULL`: transactions of one insert each, through the mount and
 //! on the disk itself; beside it what each transaction takes by itself: of the program, of the disk, of a message.
 
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::limits::{self, Written};
 use super::{Beside, Setup, DISK, LOGGED};
+use crate::command::{fed, require};
 use crate::disk::Disk;
 use crate::prelude::*;
 
@@ -20,8 +20,7 @@ const FLUSHES: usize = 3;
 const ALONE: &str = "its three flushed writes alone";
 /// sqlite3 without any of that: on tmpfs, whose flush does nothing.
 const MEMORY: &str = "sqlite3 alone, on tmpfs";
-const PROGRAM: &str = "sqlite3";
-pub const NOT_INSTALLED: &str = "sqlite3 is not installed (Debian package: sqlite3)";
+pub const PROGRAM: &str = "sqlite3";
 
 pub(super) fn run(setup: &Setup<'_>) -> Outcome {
     let count = setup.context.size(setup.args.transactions, 50);
@@ -35,9 +34,7 @@ pub(super) fn run(setup: &Setup<'_>) -> Outcome {
 }
 
 fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section, count: usize) -> Result<(), Error> {
-    if !is_installed() {
-        return Err(Error::Usage(NOT_INSTALLED.into()));
-    }
+    require(PROGRAM)?;
     let pool = setup.logged(disk, "sqlite", setup.bytes(), None)?;
     let mount = setup.mount(&pool, "sqlite")?;
     let beside = Beside::make(disk, "sqlite.dir")?;
@@ -65,13 +62,6 @@ fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section, count: usize) 
     Ok(())
 }
 
-/// Is the program there?
-pub fn is_installed() -> bool {
-    let mut program = Command::new(PROGRAM);
-    program.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    program.status().is_ok_and(|s| s.success())
-}
-
 fn script(count: usize) -> String {
     let insert = |i| format!("INSERT INTO t VALUES({i}, 'a row of a table, as long as rows are: {i:040}');\n");
     (0..count).map(insert).collect()
@@ -92,20 +82,7 @@ fn once(database: &Path, script: &str, count: usize) -> Result<f64, Error> {
 
 /// Feeds a script to the program, which ends at the first error; what it prints.
 pub fn sqlite(database: &Path, script: String) -> Result<String, Error> {
-    let mut program = Command::new(PROGRAM);
-    program.args(["-batch", "-bail", "-init", "/dev/null"]).arg(database);
-    program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = program.spawn().map_err(Error::io(PROGRAM))?;
-    let input = child.stdin.take();
-    // It may end before it has read everything; what it says then is the error.
-    let feed = std::thread::spawn(move || input.map(|mut input| input.write_all(script.as_bytes())));
-    let output = child.wait_with_output().map_err(Error::io(PROGRAM))?;
-    let _ = feed.join();
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(Error::Program { program: PROGRAM.into(), said })
+    fed(Command::new(PROGRAM).args(["-batch", "-bail", "-init", "/dev/null"]).arg(database), script)
 }
 
 #[cfg(test)]
@@ -114,9 +91,8 @@ mod tests {
 
     #[test]
     fn transactions_are_counted_and_errors_told() {
-        if !is_installed() {
-            eprintln!("skipped: {NOT_INSTALLED}");
-            return;
+        if let Err(e) = require(PROGRAM) {
+            return eprintln!("skipped: {e}");
         }
         let dir = tempfile::tempdir().expect("a directory");
         let database = dir.path().join("x.db");

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::peer::beside_backlog;
 use super::{memory, note, rounds, Options, USED};
-use crate::hosts;
+use crate::command;
 use crate::prelude::*;
 
 const ROUNDS: usize = 3;
@@ -31,8 +31,8 @@ pub fn run(context: &Context, args: &Options) -> Outcome {
         None => generate(&made, units).map(|()| made.clone()),
     };
     let ready = ready.and_then(|tree| {
-        hosts::run(Command::new("make").arg("--version"))?;
-        hosts::run(Command::new("cc").arg("--version"))?;
+        command::run(Command::new("make").arg("--version"))?;
+        command::run(Command::new("cc").arg("--version"))?;
         Ok(tree)
     });
     match ready {
@@ -51,10 +51,10 @@ fn round(tree: &Path, peer: &Peer, backlog: u64, sections: &mut [Section]) -> Re
     let Ok(dir) = peer.dir() else { return Ok(()) };
     let empty = peer.used()?;
     let to = dir.join("tree");
-    hosts::run(Command::new("cp").arg("-a").arg(tree).arg(&to))?;
+    command::run(Command::new("cp").arg("-a").arg(tree).arg(&to))?;
     let ((total, system, used), compressed) = beside_backlog(peer, backlog, |end| {
         let (start, before) = (now(), system_time()?);
-        hosts::run(Command::new("make").arg("-s").arg("-C").arg(&to))?;
+        command::run(Command::new("make").arg("-s").arg("-C").arg(&to))?;
         let (total, system) = (seconds_since(start), system_time()? - before);
         end()?;
         Ok((total, system, peer.used()?.saturating_sub(empty)))
@@ -131,12 +131,12 @@ mod tests {
 
     #[test]
     fn the_tree_that_is_made_can_be_built() {
-        if hosts::run(Command::new("cc").arg("--version")).is_err() {
+        if command::run(Command::new("cc").arg("--version")).is_err() {
             return eprintln!("skipped: no C compiler");
         }
         let dir = tempfile::tempdir().expect("a directory");
         generate(dir.path(), 3).expect("written");
-        hosts::run(Command::new("make").arg("-s").arg("-C").arg(dir.path())).expect("it is built");
+        command::run(Command::new("make").arg("-s").arg("-C").arg(dir.path())).expect("it is built");
         assert!(dir.path().join("lib.a").exists() && dir.path().join("d0/u2.o").exists());
     }
 }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::process::Command;
 
 use super::Bench;
-use crate::hosts;
+use crate::command;
 use crate::prelude::*;
 use crate::raw::Raw;
 use crate::workload::filebench::personality::{Flow, VARMAIL};
@@ -211,5 +211,5 @@ fn commit_each(bench: &Bench<'_>, peer: &Peer, period: usize) -> Result<(), Erro
         }
         Some(_) => return Ok(()),
     };
-    hosts::run(mount.args(["-o", &format!("remount,commit={period}")]).arg(peer.dir()?))
+    command::run(mount.args(["-o", &format!("remount,commit={period}")]).arg(peer.dir()?))
 }

@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fmt::Write;
 
+use crate::place::How;
 use crate::prelude::{Error, Name, Place};
 use crate::workload::filebench::personality::{Flow, Stock};
 
@@ -210,16 +211,8 @@ impl Place for Recorder {
         Ok(file)
     }
 
-    fn open_read(&self, path: &CStr) -> Result<usize, Error> {
+    fn open(&self, path: &CStr, _: How) -> Result<usize, Error> {
         self.0.borrow().find(path)
-    }
-
-    fn open_append(&self, path: &CStr) -> Result<usize, Error> {
-        self.open_read(path)
-    }
-
-    fn open_update(&self, path: &CStr) -> Result<usize, Error> {
-        self.open_read(path)
     }
 
     fn write(&self, file: &usize, offset: u64, data: &[u8]) -> Result<(), Error> {
