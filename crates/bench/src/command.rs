@@ -37,9 +37,10 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    pub fn kill(&mut self) {
+    pub fn kill(mut self) {
         // One that has ended by itself is as well.
         let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Waits for its end. What it has said is the error.
@@ -119,6 +120,13 @@ mod tests {
         let failing = run(Command::new("sh").args(["-c", "echo no room >&2; exit 3"])).expect_err("fails");
         assert_eq!(failing.to_string(), "sh: no room");
         assert!(require("sh").is_ok() && require("conquest-no-such-program").is_err());
+    }
+
+    #[test]
+    fn one_that_goes_on_can_be_ended() {
+        let mut running = Running::start(Command::new("sleep").arg("1000")).expect("it starts");
+        assert!(running.goes_on());
+        running.kill();
     }
 
     #[test]

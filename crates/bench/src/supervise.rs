@@ -61,7 +61,7 @@ pub fn run_supervised(disk: Option<PathBuf>) -> Result<(), Error> {
     if let Some(disk) = &disk {
         command.env(DISK, disk.path());
     }
-    let status = command.status_holding_stdin();
+    let status = status_holding_stdin(&mut command);
     // It has done so itself, unless it was killed.
     [Some(&base), disk.as_ref()].into_iter().flatten().for_each(|dir| remove_pools(dir.path()));
     rig::clean(base.path());
@@ -77,19 +77,13 @@ fn directory_in(home: &Path) -> Result<tempfile::TempDir, Error> {
     tempfile::Builder::new().prefix("conquest-bench-").tempdir_in(home).map_err(Error::file(home))
 }
 
-trait StatusHoldingStdin {
-    fn status_holding_stdin(&mut self) -> Result<i32, Error>;
-}
-
-impl StatusHoldingStdin for Command {
-    /// Like `status`, but the pipe to the child's stdin stays open until the child has ended.
-    fn status_holding_stdin(&mut self) -> Result<i32, Error> {
-        let mut child = self.spawn().map_err(Error::io("the supervised benchmark"))?;
-        let pipe = child.stdin.take();
-        let status = child.wait().map_err(Error::io("the supervised benchmark"))?;
-        drop(pipe);
-        Ok(status.code().unwrap_or(1))
-    }
+/// Like `status`, but the pipe to the child's stdin stays open until the child has ended.
+fn status_holding_stdin(command: &mut Command) -> Result<i32, Error> {
+    let mut child = command.spawn().map_err(Error::io("the supervised benchmark"))?;
+    let pipe = child.stdin.take();
+    let status = child.wait().map_err(Error::io("the supervised benchmark"))?;
+    drop(pipe);
+    Ok(status.code().unwrap_or(1))
 }
 
 fn can_unshare() -> bool {

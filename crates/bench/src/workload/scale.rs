@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use conquest::FormatOptions;
 
-use super::tree::Tree;
+use super::tree::{Content, Tree};
 use crate::clock::{spin_until, thread_time};
 use crate::cpu;
 use crate::prelude::*;
@@ -145,37 +145,28 @@ fn in_processes(processes: &mut [Process], phase: usize) -> Result<Vec<Times>, E
 /// What one worker does.
 struct Load {
     tree: Tree,
-    data: Vec<u8>,
+    content: Content,
 }
 
 impl Load {
     fn new(id: usize, files: usize, dirs: usize) -> Load {
-        Load { tree: Tree::new(&format!("w{id}-"), dirs, files), data: Rng::new(id as u64).bytes(FILE_SIZE) }
+        Load { tree: Tree::new(&format!("w{id}-"), dirs, files), content: Content::drawn(id as u64, FILE_SIZE) }
     }
 
     /// Does a phase at the instant `when`.
     fn run(&self, place: &impl Place, phase: usize, when: u64) -> Result<Times, Error> {
-        let mut buf = vec![0; FILE_SIZE + 1];
+        let (content, mut buf) = (&self.content, self.content.buffer());
         spin_until(when);
         let (start, cpu) = (now(), thread_time());
         for file in &self.tree.files {
             match phase {
-                0 => place.write(&place.create(file)?, 0, &self.data)?,
-                1 => self.check(place.stat(file)?)?,
-                2 => self.check(place.read(&place.open_read(file)?, 0, &mut buf)? as u64)?,
+                0 => content.create(place, file)?,
+                1 => content.stat(place, file)?,
+                2 => content.read(place, file, &mut buf)?,
                 _ => place.unlink(file)?,
             }
         }
         Ok(Times { start, end: now(), cpu: thread_time() - cpu })
-    }
-
-    #[inline]
-    fn check(&self, size: u64) -> Result<(), Error> {
-        if size == FILE_SIZE as u64 {
-            Ok(())
-        } else {
-            Err(Error::Wrong(format!("a file of {FILE_SIZE} bytes has {size}")))
-        }
     }
 }
 

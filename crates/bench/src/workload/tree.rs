@@ -36,6 +36,54 @@ impl Tree {
     }
 }
 
+/// The content of such files, and what is done with one.
+pub struct Content(pub Vec<u8>);
+
+impl Content {
+    /// So many bytes, drawn from a seed.
+    pub fn drawn(seed: u64, bytes: usize) -> Content {
+        Content(Rng::new(seed).bytes(bytes))
+    }
+
+    /// To read into: so that a longer file is noticed.
+    pub fn buffer(&self) -> Vec<u8> {
+        vec![0; self.0.len() + 1]
+    }
+
+    #[inline]
+    pub fn create(&self, place: &impl Place, file: &Name) -> Result<(), Error> {
+        let handle = place.create(file)?;
+        place.write(&handle, 0, &self.0)
+    }
+
+    #[inline]
+    pub fn create_synced(&self, place: &impl Place, file: &Name) -> Result<(), Error> {
+        let handle = place.create(file)?;
+        place.write(&handle, 0, &self.0)?;
+        place.fsync(&handle)
+    }
+
+    #[inline]
+    pub fn stat(&self, place: &impl Place, file: &Name) -> Result<(), Error> {
+        self.check(place.stat(file)?)
+    }
+
+    #[inline]
+    pub fn read(&self, place: &impl Place, file: &Name, buf: &mut [u8]) -> Result<(), Error> {
+        let handle = place.open_read(file)?;
+        let n = place.read(&handle, 0, buf)?;
+        self.check(n as u64)
+    }
+
+    #[inline]
+    fn check(&self, size: u64) -> Result<(), Error> {
+        match size == self.0.len() as u64 {
+            true => Ok(()),
+            false => Err(Error::Wrong(format!("a file of {} bytes has {size}", self.0.len()))),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +95,17 @@ mod tests {
         assert_eq!([of("d000/"), of("d001/"), of("d002/")], [4, 3, 3]);
         assert_eq!(tree.dirs.len(), 3);
         assert_eq!(Tree::new("d", 100, 10).dirs.len(), 10);
+    }
+
+    #[test]
+    fn a_wrong_size_is_noticed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("f"), [0; 99]).expect("write");
+        let (place, content) = (Mounted::new(dir.path()).expect("open"), Content(vec![7; 100]));
+        let file = name("f".into());
+        assert!(matches!(content.stat(&place, &file), Err(Error::Wrong(_))));
+        assert!(matches!(content.read(&place, &file, &mut content.buffer()), Err(Error::Wrong(_))));
+        content.create(&place, &file).expect("written");
+        content.read(&place, &file, &mut content.buffer()).expect("whole");
     }
 }

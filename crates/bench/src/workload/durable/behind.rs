@@ -10,7 +10,7 @@ use super::{Setup, BATTERY, LOGGED};
 use crate::disk::Disk;
 use crate::prelude::*;
 use crate::program::Own;
-use crate::workload::tree::Tree;
+use crate::workload::tree::{Content, Tree};
 
 const ROUNDS: usize = 3;
 /// With a copy as often as by default, and as often as on `logged`.
@@ -106,12 +106,12 @@ fn commits(place: &InProcess) -> Result<Option<(u64, u64)>, Error> {
 
 struct Plan {
     tree: Tree,
-    data: Vec<u8>,
+    content: Content,
 }
 
 impl Plan {
     fn new(files: usize) -> Plan {
-        Plan { tree: Tree::new("d", 100, files), data: Rng::new(4).bytes(SIZE) }
+        Plan { tree: Tree::new("d", 100, files), content: Content::drawn(4, SIZE) }
     }
 
     /// Makes all files and removes them again until `nanos` have passed; microseconds per file of either.
@@ -119,7 +119,7 @@ impl Plan {
         let (start, mut spent, mut files) = (now(), [0, 0], 0);
         loop {
             let begin = now();
-            self.tree.files.iter().try_for_each(|file| self.create(place, file))?;
+            self.tree.files.iter().try_for_each(|file| self.content.create(place, file))?;
             let made = now();
             self.tree.files.iter().try_for_each(|file| place.unlink(file))?;
             let end = now();
@@ -129,11 +129,5 @@ impl Plan {
                 return Ok(spent.map(|ns| ns as f64 / 1000.0 / files as f64));
             }
         }
-    }
-
-    #[inline]
-    fn create(&self, place: &InProcess, file: &Name) -> Result<(), Error> {
-        let handle = place.create(file)?;
-        place.write(&handle, 0, &self.data)
     }
 }

@@ -6,7 +6,7 @@ use super::{Beside, Setup, DISK, LOGGED};
 use crate::clock::spin_until;
 use crate::disk::Disk;
 use crate::prelude::*;
-use crate::workload::tree::Tree;
+use crate::workload::tree::{Content, Tree};
 
 const ROUNDS: usize = 7;
 const ONE: &str = "1 thread";
@@ -78,13 +78,13 @@ fn limit(section: &Section) -> Option<String> {
 /// Every thread's files, in a directory of its own.
 struct Plan {
     trees: Vec<Tree>,
-    data: Vec<u8>,
+    content: Content,
 }
 
 impl Plan {
     fn new(files: usize) -> Plan {
         let trees = (0..8).map(|t| Tree::new(&format!("t{t}-"), 1, files)).collect();
-        Plan { trees, data: Rng::new(3).bytes(SIZE) }
+        Plan { trees, content: Content::drawn(3, SIZE) }
     }
 
     fn count(&self, threads: usize) -> usize {
@@ -106,13 +106,9 @@ impl Plan {
         // There are more threads than processors: spinning until the end would keep the others out.
         std::thread::sleep(std::time::Duration::from_nanos(start.saturating_sub(now() + LEAD_NS / 10)));
         spin_until(start);
-        tree.files.iter().try_for_each(|file| self.create(place, file).map_err(|e| e.at(format!("{file:?}"))))
-    }
-
-    fn create(&self, place: &Mounted, file: &Name) -> Result<(), Error> {
-        let handle = place.create(file)?;
-        place.write(&handle, 0, &self.data)?;
-        place.fsync(&handle)
+        tree.files
+            .iter()
+            .try_for_each(|file| self.content.create_synced(place, file).map_err(|e| e.at(format!("{file:?}"))))
     }
 
     /// Back to the beginning, with nothing left to be written while others are measured.
