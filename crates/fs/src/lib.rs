@@ -24,6 +24,7 @@
 //! | [`tier`] | files move between memory and disk, and room is made in both |
 //! | [`maintenance`] | chores on disks: cleaning, replicas, balance, scrubbing |
 //! | [`fsck`] | the check of everything, and mark-and-sweep |
+//! | [`wakeup`] | a call that wakes a thread that rests |
 //!
 //! Data model: superblock → inode table → inode block → inode → (bucket | bucket table | data block |
 //! page tree | symlink target) and → xattr block.
@@ -55,6 +56,7 @@ mod retry;
 pub mod setting;
 pub mod tier;
 pub mod ubj;
+pub mod wakeup;
 mod xattr;
 
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};

@@ -88,6 +88,7 @@ pub use disks::work::{LeavingStatus, OutOfUse, WorkStatus};
 pub use exraid::{owner, Layout};
 pub use ilfs::leave::Leaving;
 pub use look::{Looked, Released};
+pub use maintenance::task::{Doing, TaskState};
 pub use make::from_disks::FromDisks;
 pub use make::lost::Incomplete;
 pub use make::restore::{Over, Restored};
@@ -394,6 +395,11 @@ impl Pool {
         inventory::all()
     }
 
+    /// What each background task of this process does.
+    pub fn tasks(&self) -> Vec<TaskState> {
+        self.threads.tasks()
+    }
+
     /// The pool at `dir`, if there is one, without opening it.
     pub fn summary(dir: &Path) -> Result<Option<Summary>> {
         Ok(Config::read(dir)?.map(|config| inventory::summary(dir, &config)))
@@ -447,8 +453,8 @@ impl Pool {
 impl Drop for Pool {
     /// What the backing would have to hold goes to segments first.
     fn drop(&mut self) {
-        if let (Some(_), Some(union), true) =
-            (self.threads.segments.take(), self.fs.union(), ::backing::of(self.fs.session()).is_some())
+        if let (true, Some(union), true) =
+            (self.threads.stop_segments(), self.fs.union(), ::backing::of(self.fs.session()).is_some())
         {
             if let Err(e) = union.write_all(&self.fs) {
                 tracing::warn!("writing content to segments at the end: {e}");

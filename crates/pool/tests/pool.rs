@@ -1,8 +1,9 @@
 //! Pools as a program that embeds Conquest uses them.
 
-use conquest::{Caller, FormatOptions, Kind, OpenOptions, Pool};
+use conquest::{Caller, Doing, FormatOptions, Kind, Layout, NewDisk, NewRegion, OpenOptions, Pool};
 use conquest_fs::node::{Rename, WriteFlags};
 use conquest_fs::path::{Open, View};
+use conquest_fs::poll::poll_until;
 
 fn options(size: u64) -> FormatOptions {
     FormatOptions { root_owner: (0, 0), ..FormatOptions::on(conquest::MediumKind::Battery, size) }
@@ -176,4 +177,35 @@ fn unused_tails_are_given_back() {
     assert_eq!(pool.read(attr.ino, 0, &mut all).unwrap(), 5200);
     assert!(all.iter().all(|b| *b == 5));
     clean(&pool);
+}
+
+/// Every process has tasks of its own; what one process does for all, the others leave to it until it ends.
+#[test]
+fn background_tasks_tell_what_they_do() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let disk = NewDisk { path: "disk".into(), size: Some(16 << 20) };
+    let regions = vec![NewRegion { layout: Layout::Single, disks: vec![disk] }];
+    let how = FormatOptions { backing: Some("backing".into()), regions, ..options(16 << 20) };
+    Pool::format(dir.path(), &how).unwrap();
+    let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
+    let names = |pool: &Pool| pool.tasks().iter().map(|task| task.name).collect::<Vec<_>>();
+    let all = ["disk-work", "segments", "compression", "memory", "maintenance", "commits", "checkpoints"];
+    assert_eq!(names(&pool), all);
+    let rests_for_another = |pool: &Pool| {
+        let tasks = pool.tasks();
+        let task = tasks.iter().find(|task| task.name == "disk-work").unwrap();
+        matches!(task.doing, Doing::Resting(_, why) if why.starts_with("another process")).then_some(task.runs)
+    };
+    let has = |what: &str, done: &mut dyn FnMut() -> bool| {
+        assert!(poll_until(std::time::Duration::from_secs(60), done), "{what}");
+    };
+    has("the first one has the role", &mut || pool.tasks()[0].runs > 0 && rests_for_another(&pool).is_none());
+    let other = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
+    has("the other one leaves it to the first", &mut || rests_for_another(&other).is_some());
+    drop(pool);
+    has("the other one has the role", &mut || rests_for_another(&other).is_none());
+    assert!(other.tasks().iter().all(|task| task.failure.is_none()), "{:?}", other.tasks());
+    drop(other);
+    let how = OpenOptions { read_only: true, ..OpenOptions::default() };
+    assert_eq!(names(&Pool::open(dir.path(), &how).unwrap()), ["commits", "checkpoints"]);
 }

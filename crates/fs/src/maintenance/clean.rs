@@ -186,7 +186,7 @@ impl Files for Cleaning<'_> {
         if kept.contains(&true) {
             let saved = kept.iter().filter(|kept| **kept).count();
             tracing::warn!("{saved} blocks that cannot be read where they lie are in memory, and are written anew");
-            self.union.ring();
+            self.union.wake();
         }
         Ok(kept)
     }

@@ -38,7 +38,7 @@ impl Union {
             let written = match self.write_with_room(fs, usize::MAX, Some(ino)) {
                 // The thread may have what there is, for what it is just writing.
                 Err(e) if e.is_full() => {
-                    self.ring();
+                    self.wake();
                     match self.room.wait_for_progress() {
                         true => continue,
                         false => return Err(e),
@@ -56,7 +56,7 @@ impl Union {
     /// Makes room, of memory or on disk, for whoever found too little.
     pub fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()> {
         assert_may_wait();
-        self.ring();
+        self.wake();
         match lack {
             Lack::Memory => self.make_memory(fs),
             Lack::Disk => self.make_disk(fs.session()),

@@ -80,7 +80,7 @@ impl Participant for Commits {
         let Some(union) = fs.union() else { return };
         // Freed segments may be used again.
         if union.log().counts(session).map_or(true, |counts| counts.freed > 0) {
-            union.ring();
+            union.wake();
         }
     }
 }

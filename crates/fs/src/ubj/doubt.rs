@@ -79,7 +79,7 @@ impl Union {
             kept += with_memory(fs.session(), || keep_some(fs, some))?;
         }
         if kept > 0 {
-            self.ring();
+            self.wake();
         }
         Ok(kept)
     }

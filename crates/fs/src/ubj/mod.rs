@@ -55,7 +55,7 @@ pub(crate) mod write_back;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use exraid::Region;
@@ -64,6 +64,7 @@ use pram::Session;
 
 use crate::attr::Ino;
 use crate::error::Result;
+use crate::wakeup::Wakeup;
 use ilfs::Log;
 
 pub use commit::Commits;
@@ -237,8 +238,8 @@ pub struct Union {
     ahead: room::Ahead,
     /// Regions in doubt whose content in memory was made dirty.
     pub(crate) kept_of: Mutex<Vec<u32>>,
-    /// Work for the thread that writes and cleans: rung when there is some.
-    bell: (Mutex<bool>, Condvar),
+    /// Wakes the task that writes and cleans.
+    wakeup: Arc<Wakeup>,
 }
 
 impl Union {
@@ -276,7 +277,7 @@ impl Union {
             cleaned_in_vain: Mutex::default(),
             ahead: room::Ahead::default(),
             kept_of: Mutex::default(),
-            bell: (Mutex::new(false), Condvar::new()),
+            wakeup: Arc::default(),
         }))
     }
 
@@ -302,7 +303,7 @@ impl Union {
     /// It is another one for this process from now on, and files follow it.
     pub fn set_threshold(&self, bytes: u64) {
         self.threshold.store(bytes, Ordering::Relaxed);
-        self.ring();
+        self.wake();
     }
 
     /// Bytes up to which executables and shared libraries stay in memory beyond it.
@@ -363,18 +364,13 @@ impl Union {
     }
 
     /// There is something to write, or room to make.
-    pub fn ring(&self) {
-        let (rung, bell) = &self.bell;
-        *rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        bell.notify_one();
+    pub fn wake(&self) {
+        self.wakeup.wake();
     }
 
-    /// Waits until somebody rings, or for so long.
-    pub fn wait(&self, most: Duration) {
-        let (rung, bell) = &self.bell;
-        let rung = rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut rung, _) = bell.wait_timeout_while(rung, most, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);
-        *rung = false;
+    /// What wakes the task that writes and cleans.
+    pub fn wakeup(&self) -> &Arc<Wakeup> {
+        &self.wakeup
     }
 }
 

@@ -95,14 +95,14 @@ impl Room {
         self.progressed.notify_all();
     }
 
-    /// Waits until there is progress, after the thread was rung; false if it found nothing to do, or there is none.
+    /// Waits until there is progress, after its thread was woken; false if it found nothing to do, or there is none.
     pub(crate) fn wait_for_progress(&self) -> bool {
         if !self.has_thread.load(Ordering::Relaxed) {
             return false;
         }
         let progress = self.progress();
         let before = *progress;
-        // What it is at may have begun before it was rung.
+        // What it is doing may have begun before it was woken.
         let rounds = before.rounds + 1 + u64::from(before.is_working);
         let waits = |now: &mut Progress| now.made == before.made && now.rounds < rounds;
         let waited = self.progressed.wait_timeout_while(progress, PATIENCE, waits);
@@ -147,7 +147,7 @@ impl Union {
         let rt = session.runtime();
         let free = (rt.free_chunks() + rt.absent()) * CHUNK;
         if free < all / LOW {
-            self.ring();
+            self.wake();
         }
         let tight = free < (all / LEFT).max(LEFT_LEAST * CHUNK);
         self.ahead.tight.store(tight, Ordering::Relaxed);
@@ -185,7 +185,7 @@ impl Union {
         if before / BEHIND == (before + bytes) / BEHIND {
             return false;
         }
-        self.ring();
+        self.wake();
         self.is_behind(session)
     }
 

@@ -70,7 +70,7 @@ impl Union {
         let mut noted = self.follow.noted.lock().unwrap_or_else(PoisonError::into_inner);
         if noted.len() < NOTED && noted.insert(ino) {
             drop(noted);
-            self.ring();
+            self.wake();
         }
     }
 

@@ -1,17 +1,18 @@
 //! Commits in time: what nobody waits for goes to the backing after the commit interval, or earlier when much
 //! has changed; and what a log holds goes into the image.
 //!
-//! Every attached process has these threads, and any of them does what is due: there is no interval without
-//! commits when one dies. Checkpoints have a thread of its own, since a commit must not wait for it.
+//! Every attached process has these tasks, and any of them does what is due: there is no interval without
+//! commits when one dies. Checkpoints are a task of its own, since a commit must not wait for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::periodic::Periodic;
+use super::task::{Next, Plan, Run, Task};
 use crate::config::CommitInterval;
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
+use conquest_fs::wakeup::Wakeup;
 
 /// How often it is looked whether a commit is due, at most.
 const TICK: Duration = Duration::from_millis(100);
@@ -30,24 +31,30 @@ fn much(fs: &Fs, awaited: bool) -> u64 {
     }
 }
 
-/// The threads; dropping it ends them.
+/// The tasks; dropping it stops them.
 pub struct CommitTimer {
     fs: Arc<Fs>,
     interval: Arc<Interval>,
-    _commits: Periodic,
-    _checkpoints: Periodic,
+    pub commits: Task,
+    pub checkpoints: Task,
 }
 
 impl CommitTimer {
     pub fn start(fs: &Arc<Fs>, interval: CommitInterval) -> Result<CommitTimer> {
         let interval = Arc::new(Interval::new(interval));
-        let (of, [now, then]) = (fs.clone(), [interval.clone(), interval.clone()]);
-        let tick = move || TICK.min(now.get().into());
-        let commits =
-            Periodic::start("commits", tick, unless_full(of.clone(), move || commit(&of, then.get().into())))?;
-        let of = fs.clone();
-        let checkpoints = Periodic::start("checkpoints", || TICK, unless_full(of.clone(), move || checkpoint(&of)))?;
-        Ok(CommitTimer { fs: fs.clone(), interval, _commits: commits, _checkpoints: checkpoints })
+        let (of, now) = (fs.clone(), interval.clone());
+        let plan = Plan { name: "commits", first: interval.tick(), nice: 0 };
+        let mut disk = Disk::default();
+        let commits = Task::start(plan, Arc::<Wakeup>::default(), move |run| {
+            let why = disk.unless_full(&of, || commit(&of, now.get().into(), run));
+            Next::after(now.tick(), why)
+        })?;
+        let (of, plan) = (fs.clone(), Plan { name: "checkpoints", first: TICK, nice: 0 });
+        let mut disk = Disk::default();
+        let checkpoints = Task::start(plan, Arc::<Wakeup>::default(), move |run| {
+            Next::after(TICK, disk.unless_full(&of, || checkpoint(&of, run)))
+        })?;
+        Ok(CommitTimer { fs: fs.clone(), interval, commits, checkpoints })
     }
 
     /// Seconds from commit to commit where nobody waits for one.
@@ -61,7 +68,7 @@ impl CommitTimer {
     }
 }
 
-/// An interval that changes while the threads run: the bits of its seconds.
+/// An interval that changes while the tasks run: the bits of its seconds.
 struct Interval(AtomicU64);
 
 impl Interval {
@@ -74,13 +81,18 @@ impl Interval {
         CommitInterval::try_from(f64::from_bits(self.0.load(Ordering::Relaxed))).unwrap_or(CommitInterval::SHORTEST)
     }
 
+    /// How long to rest until the next look.
+    fn tick(&self) -> Duration {
+        TICK.min(self.get().into())
+    }
+
     fn set(&self, interval: CommitInterval) {
         self.0.store(f64::from(interval).to_bits(), Ordering::Relaxed);
     }
 }
 
 impl Drop for CommitTimer {
-    /// What they are at ends soon.
+    /// What they are doing ends soon.
     fn drop(&mut self) {
         if let Some(backing) = backing::of(self.fs.session()) {
             backing.hurry();
@@ -88,38 +100,47 @@ impl Drop for CommitTimer {
     }
 }
 
-/// Does `work`, while the disk of the backing is full only every [`RETRY`].
-fn unless_full(fs: Arc<Fs>, mut work: impl FnMut() + Send + 'static) -> impl FnMut() + Send + 'static {
-    let mut tried: Option<Instant> = None;
-    move || {
+/// The disk of the backing, where it is full.
+#[derive(Default)]
+struct Disk {
+    tried: Option<Instant>,
+}
+
+impl Disk {
+    /// Does `work`, while the disk is full only every [`RETRY`]. Why to rest after it.
+    fn unless_full(&mut self, fs: &Fs, work: impl FnOnce() -> &'static str) -> &'static str {
         if !fs.session().runtime().backing_full() {
-            tried = None;
-        } else if tried.is_some_and(|tried| tried.elapsed() < RETRY) {
-            return;
+            self.tried = None;
+        } else if self.tried.is_some_and(|tried| tried.elapsed() < RETRY) {
+            return "the disk of the backing is full";
         } else {
-            tried = Some(Instant::now());
+            self.tried = Some(Instant::now());
         }
-        work();
+        work()
     }
 }
 
-fn commit(fs: &Fs, interval: Duration) {
+fn commit(fs: &Fs, interval: Duration, run: &Run) -> &'static str {
     let Some(backing) = backing::of(fs.session()).filter(|_| fs.session().runtime().backing_failure().is_none()) else {
-        return;
+        return "the backing has failed";
     };
     let pending = backing.pending(fs.session()).unwrap_or(u64::MAX);
     let wait = match pending {
-        0 => return,
+        0 => return "nothing has changed",
         // Where much changes all the time, commits must not take more than a share of it.
         bytes if bytes >= much(fs, backing.is_awaited()) => (backing.takes(fs.session()) * SHARE).min(interval),
         _ => interval,
     };
     // Whoever fails tells every process and the log.
-    let _ = backing.commit_if_due(fs.session(), wait.as_nanos() as u64);
+    if let Err(e) = backing.commit_if_due(fs.session(), wait.as_nanos() as u64) {
+        run.note_failure("a commit", &e);
+    }
+    "the next commit is due later"
 }
 
-fn checkpoint(fs: &Fs) {
-    if let Some(backing) = backing::of(fs.session()) {
-        let _ = backing.checkpoint_if_due(fs.session());
+fn checkpoint(fs: &Fs, run: &Run) -> &'static str {
+    if let Some(Err(e)) = backing::of(fs.session()).map(|backing| backing.checkpoint_if_due(fs.session())) {
+        run.note_failure("a checkpoint", &e);
     }
+    "the next checkpoint is due later"
 }

@@ -1,21 +1,22 @@
 //! Background work on disks ([`conquest_fs::maintenance::tend`]), by the process with the role of maintenance: copies that are lacking, regions that
 //! leave, balance, scrubbing; regions that are gone, and those that come back.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use exraid::duplex::Duplex;
 use exraid::Layout;
 
+use super::task::{Next, Plan, Run, Task};
+use super::ELSEWHERE;
 use crate::backing::tend::{self, Tending};
 use crate::disks::{damage, leave, replace};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::maintenance::tend::{Pace, Piece};
 use conquest_fs::node::Fs;
 use conquest_fs::ubj::Union;
+use conquest_fs::wakeup::Wakeup;
 
 /// How often it looks whether there is work.
 const TICK: Duration = Duration::from_millis(250);
@@ -24,72 +25,104 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long it rests after a failure.
 const REST: Duration = Duration::from_secs(2);
 
-/// The thread; dropping it ends it.
-pub struct DiskWork {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+/// None where the pool has no disks.
+pub fn start(fs: &Arc<Fs>, dir: &Path, duplex: Option<&Arc<Duplex>>) -> Result<Option<Task>> {
+    let Some(union) = fs.union().cloned() else { return Ok(None) };
+    let mut work = DiskWork {
+        fs: fs.clone(),
+        union,
+        dir: dir.to_path_buf(),
+        duplex: duplex.cloned(),
+        tending: Tending::default(),
+        is_clear: false,
+        is_compared: false,
+        pace: Pace::default(),
+        looked: None,
+        counted: Instant::now(),
+    };
+    let plan = Plan { name: "disk-work", first: TICK, nice: 0 };
+    Task::start(plan, Arc::<Wakeup>::default(), move |run| work.run(run)).map(Some)
+}
+
+struct DiskWork {
+    fs: Arc<Fs>,
+    union: Arc<Union>,
+    dir: PathBuf,
+    duplex: Option<Arc<Duplex>>,
+    tending: Tending,
+    /// Was what a backing that was given up has left on disks taken away?
+    is_clear: bool,
+    /// Were disks looked for that are older than the pool?
+    is_compared: bool,
+    pace: Pace,
+    /// When regions were looked after, and those out of reach counted.
+    looked: Option<Instant>,
+    counted: Instant,
 }
 
 impl DiskWork {
-    /// None where the pool has no disks.
-    pub fn start(fs: &Arc<Fs>, dir: &Path, duplex: Option<&Arc<Duplex>>) -> Result<Option<DiskWork>> {
-        let Some(union) = fs.union().cloned() else { return Ok(None) };
-        let stop = Arc::new(AtomicBool::new(false));
-        let (fs, stopped, dir) = (fs.clone(), stop.clone(), dir.to_path_buf());
-        let duplex = duplex.cloned();
-        let work = move || run(&fs, &union, &dir, duplex.as_deref(), &stopped);
-        let thread = std::thread::Builder::new().name("disk-work".into()).spawn(work);
-        let thread = thread.map_err(|e| Error::Pool(format!("starting the thread of work on disks: {e}")))?;
-        Ok(Some(DiskWork { stop, thread: Some(thread) }))
-    }
-}
-
-impl Drop for DiskWork {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
-    }
-}
-
-fn run(fs: &Fs, union: &Union, dir: &Path, duplex: Option<&Duplex>, stop: &AtomicBool) {
-    let stopped = || stop.load(Ordering::SeqCst);
-    let mut tending = Tending::default();
-    let (mut is_clear, mut is_compared) = (false, false);
-    let (mut pace, mut looked, mut counted) = (Pace::default(), None::<Instant>, Instant::now());
-    std::thread::park_timeout(TICK);
-    while !stopped() {
-        if counted.elapsed() > LOOK {
-            counted = Instant::now();
+    fn run(&mut self, run: &Run) -> Next {
+        let (fs, union) = (&*self.fs, &*self.union);
+        if self.counted.elapsed() > LOOK {
+            self.counted = Instant::now();
             let looked = union.log().look_again(fs.session());
             if let Err(e) = looked.and_then(|()| union.log().count_out_of_reach(fs.session())) {
-                tracing::error!("work on disks: {e}");
+                run.failed("work on disks", &e);
             }
         }
-        if !is_compared && fs.session().try_maintenance() {
-            is_compared = true;
+        if !self.is_compared && fs.session().try_maintenance() {
+            self.is_compared = true;
             if let Err(e) = look_for_old(fs, union) {
-                tracing::error!("looking for disks that are older than the pool: {e}");
+                run.failed("looking for disks that are older than the pool", &e);
             }
         }
-        if fs.session().try_maintenance() && !stopped() {
-            let tended = match duplex {
-                Some(duplex) => tending.tend(&tend::Pool { fs, union, duplex, dir }, &|| !stopped()).map(drop),
-                None if !is_clear => tend::clear(fs, union).map(|()| is_clear = true),
-                None => Ok(()),
-            };
-            if let Err(e) = tended {
+        if fs.session().try_maintenance() && !run.is_stopped() {
+            if let Err(e) = self.tend_backing(run) {
                 tracing::error!("{e}");
+                run.note_failure("the backing on disks", &e);
             }
         }
-        let rest = match fs.session().try_maintenance() {
-            true => one_round(fs, union, dir, &stopped, &mut pace, &mut looked),
-            false => Some(TICK),
-        };
-        if let Some(rest) = rest {
-            std::thread::park_timeout(rest);
+        match self.fs.session().try_maintenance() {
+            true => self.one_round(run),
+            false => Next::after(TICK, ELSEWHERE),
+        }
+    }
+
+    fn tend_backing(&mut self, run: &Run) -> Result<()> {
+        let (fs, union, dir) = (&*self.fs, &*self.union, &*self.dir);
+        match self.duplex.as_deref() {
+            Some(duplex) => self.tending.tend(&tend::Pool { fs, union, duplex, dir }, &|| !run.is_stopped()).map(drop),
+            None if !self.is_clear => tend::clear(fs, union).map(|()| self.is_clear = true),
+            None => Ok(()),
+        }
+    }
+
+    /// Some work, and how long to rest after it.
+    fn one_round(&mut self, run: &Run) -> Next {
+        match self.work(&|| run.is_stopped()) {
+            Ok(Piece::Done) => Next::NOW,
+            Ok(Piece::Nothing) => Next::after(TICK, "there is nothing to do"),
+            Err(e) => {
+                run.failed("work on disks", &e);
+                Next::after(REST, "the last run failed")
+            }
+        }
+    }
+
+    fn work(&mut self, stopped: &dyn Fn() -> bool) -> Result<Piece> {
+        let (fs, union, dir, pace) = (&*self.fs, &*self.union, &*self.dir, &mut self.pace);
+        if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
+            self.looked = Some(Instant::now());
+            union.look_after_regions(fs)?;
+        }
+        let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
+        match union.tend(fs, pace, stopped)? {
+            Piece::Done => Ok(Piece::Done),
+            Piece::Nothing if replace::catch_up(dir, union.log(), fs.session(), stopped)? => Ok(Piece::Done),
+            Piece::Nothing => {
+                leave::complete_empty(dir, union, fs.session())?;
+                union.tend_asked(fs, pace, stopped, &mut wrong)
+            }
         }
     }
 }
@@ -118,38 +151,4 @@ fn look_for_old(fs: &Fs, union: &Union) -> Result<()> {
         union.log().set_tasks(fs.session(), &|tasks| (tasks.scrub, tasks.paused) = (true, false))?;
     }
     Ok(())
-}
-
-/// Some work; how long to rest after it.
-fn one_round(
-    fs: &Fs,
-    union: &Union,
-    dir: &Path,
-    stopped: &dyn Fn() -> bool,
-    pace: &mut Pace,
-    looked: &mut Option<Instant>,
-) -> Option<Duration> {
-    let mut work = || -> Result<Piece> {
-        if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            *looked = Some(Instant::now());
-            union.look_after_regions(fs)?;
-        }
-        let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
-        match union.tend(fs, pace, stopped)? {
-            Piece::Done => Ok(Piece::Done),
-            Piece::Nothing if replace::catch_up(dir, union.log(), fs.session(), stopped)? => Ok(Piece::Done),
-            Piece::Nothing => {
-                leave::complete_empty(dir, union, fs.session())?;
-                union.tend_asked(fs, pace, stopped, &mut wrong)
-            }
-        }
-    };
-    match work() {
-        Ok(Piece::Done) => None,
-        Ok(Piece::Nothing) => Some(TICK),
-        Err(e) => {
-            tracing::error!("work on disks: {e}");
-            Some(REST)
-        }
-    }
 }

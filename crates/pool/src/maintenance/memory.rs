@@ -1,47 +1,41 @@
-//! Memory ahead of need: a thread of every process that changes the pool takes some when little is left, so that no
-//! operation has to wait for it.
+//! Memory ahead of need: every process that changes the pool takes some when little is left, so that no operation has to wait for it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::time::Duration;
 
-use conquest_fs::error::{Error, Result};
+use super::task::{Next, Plan, Rest, Task};
+use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 
-/// How long it sleeps where nobody calls it, nanoseconds: a host that had no memory may have some again.
-const REST: i64 = 1_000_000_000;
+/// How long it rests where nobody wakes it: a host that had no memory may have some again.
+const REST: Duration = Duration::from_secs(1);
 
-/// The thread; dropping it ends it.
-pub struct MemoryAhead {
+/// Until an operation of any process finds little memory left.
+struct UntilWanted {
     fs: Arc<Fs>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    seen: AtomicU32,
 }
 
-impl MemoryAhead {
-    pub fn start(fs: &Arc<Fs>) -> Result<MemoryAhead> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (of, told) = (fs.clone(), stop.clone());
-        let thread = std::thread::Builder::new().name("memory".into()).spawn(move || {
-            let mut seen = 0;
-            while !told.load(Ordering::SeqCst) {
-                if let Err(e) = of.session().supply_soon() {
-                    tracing::error!("taking memory: {e}");
-                }
-                of.session().wait_supply(&mut seen, REST);
-            }
-        });
-        let thread = thread.map_err(|e| Error::Pool(format!("starting the thread that takes memory: {e}")))?;
-        Ok(MemoryAhead { fs: fs.clone(), stop, thread: Some(thread) })
+impl Rest for UntilWanted {
+    fn rest(&self, most: Duration) {
+        let mut seen = self.seen.load(Ordering::Relaxed);
+        self.fs.session().wait_supply(&mut seen, most.as_nanos() as i64);
+        self.seen.store(seen, Ordering::Relaxed);
     }
-}
 
-impl Drop for MemoryAhead {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
+    fn wake(&self) {
         self.fs.session().ring_supply();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
+}
+
+pub fn start(fs: &Arc<Fs>) -> Result<Task> {
+    let (rest, fs) = (UntilWanted { fs: fs.clone(), seen: AtomicU32::new(0) }, fs.clone());
+    let plan = Plan { name: "memory", first: Duration::ZERO, nice: 0 };
+    Task::start(plan, rest, move |run| {
+        if let Err(e) = fs.session().supply_soon() {
+            run.failed("taking memory", &e);
+        }
+        Next::after(REST, "there is enough memory, or no more")
+    })
 }

@@ -2,24 +2,24 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | all threads of a process; the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes; moving the epoch on where no commits do |
+//! | this | all tasks of a process; the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes; moving the epoch on where no commits do |
+//! | [`task`] | how a task runs, rests, is woken, stopped and reported |
 //! | [`reaper`] | noticing processes that died, and sweeping what they left |
 //! | [`memory`] | memory ahead of need; by every process |
 //! | [`commits`] | commits in time, and checkpoints; by every process |
 //! | [`segments`] | content of large files: write-back, eviction, cleaning; by every process |
 //! | [`disks`] | copies that are lacking, regions that leave, balance, scrubbing; by the one with the role |
 //! | [`compression`] | of small files that nobody uses, and packing inodes; by the one with the role |
-//! | [`periodic`] | a thread that does something again and again |
 //!
-//! What a process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
+//! What a process alone knows of, the unused tails of files it appended to, each process's own task sees to.
 
 pub mod commits;
 mod compression;
 mod disks;
 mod memory;
-mod periodic;
 mod reaper;
 mod segments;
+pub mod task;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,25 +27,22 @@ use std::time::Duration;
 
 use exraid::duplex::Duplex;
 
-use crate::compression_config::CompressionConfig;
 use crate::config::Config;
 use crate::options::OpenOptions;
 use commits::CommitTimer;
-use compression::Compression;
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
-use disks::DiskWork;
-use memory::MemoryAhead;
-use periodic::Periodic;
+use conquest_fs::wakeup::Wakeup;
 use reaper::Reaper;
-use segments::Segments;
+use task::{Next, Plan, Run, Task, TaskState};
 
-/// The threads of a process that has a pool open; dropping them ends them.
+/// The tasks of a process that has a pool open. They stop in this order when it is dropped.
 #[derive(Default)]
 pub struct Threads {
-    _disks: Option<DiskWork>,
-    pub segments: Option<Segments>,
-    _maintenance: Option<Maintenance>,
+    disks: Option<Task>,
+    segments: Option<Task>,
+    /// By this process for itself, and for all where it has the role.
+    upkeep: Vec<Task>,
     pub commits: Option<CommitTimer>,
 }
 
@@ -59,20 +56,39 @@ impl Threads {
         duplex: Option<&Arc<Duplex>>,
     ) -> Result<Threads> {
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());
-        let maintenance =
-            if how.read_only { None } else { Some(Maintenance::start(fs, interval.into(), config.compression)?) };
-        let commits = match backing::of(fs.session()) {
-            Some(_) => Some(CommitTimer::start(fs, interval)?),
-            None => None,
-        };
-        let (segments, disks) = match how.read_only || disks_are_read_only {
-            true => (None, None),
-            false => (Segments::start(fs)?, if how.without_disks { None } else { DiskWork::start(fs, dir, duplex)? }),
-        };
-        Ok(Threads { _disks: disks, segments, _maintenance: maintenance, commits })
+        let mut threads = Threads::default();
+        if !how.read_only {
+            let memory = memory::start(fs)?;
+            threads.upkeep.push(compression::start(fs, config.compression)?);
+            threads.upkeep.push(memory);
+            threads.upkeep.push(start(fs, interval.into())?);
+        }
+        if backing::of(fs.session()).is_some() {
+            threads.commits = Some(CommitTimer::start(fs, interval)?);
+        }
+        if !how.read_only && !disks_are_read_only {
+            threads.segments = segments::start(fs)?;
+            if !how.without_disks {
+                threads.disks = disks::start(fs, dir, duplex)?;
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Stops writing to segments; false if nothing did.
+    pub fn stop_segments(&mut self) -> bool {
+        self.segments.take().is_some()
+    }
+
+    /// What each task does.
+    pub fn tasks(&self) -> Vec<TaskState> {
+        let commits = self.commits.iter().flat_map(|timer| [&timer.commits, &timer.checkpoints]);
+        self.disks.iter().chain(&self.segments).chain(&self.upkeep).chain(commits).map(Task::state).collect()
     }
 }
 
+/// Why a task rests that another process does.
+const ELSEWHERE: &str = "another process has the role of maintenance";
 /// How often it looks.
 const TICK: Duration = Duration::from_secs(1);
 /// Freed inodes after which empty inode blocks are looked for at once; fewer wait for a quiet tick.
@@ -80,44 +96,31 @@ const MANY_FREED: u64 = 4096;
 /// Ticks from one look for memory that nobody needs to the next.
 const IDLE: u32 = 10;
 
-/// The thread of background work; dropping it ends it.
-pub struct Maintenance {
-    _compression: Compression,
-    _memory: MemoryAhead,
-    _thread: Periodic,
+/// `interval`: from epoch to epoch, where no commits to a backing move it on.
+fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Task> {
+    let (fs, mut role) = (fs.clone(), None::<Role>);
+    let plan = Plan { name: "maintenance", first: TICK, nice: 0 };
+    Task::start(plan, Arc::<Wakeup>::default(), move |run| {
+        if let Err(e) = fs.trim_tails() {
+            tracing::warn!("giving back unused tails: {e}");
+            run.note_failure("giving back unused tails", &e);
+        }
+        if role.is_none() && fs.session().try_maintenance() {
+            role = Some(Role::default());
+        }
+        let Some(role) = &mut role else { return Next::after(TICK, ELSEWHERE) };
+        role.work(&fs, run);
+        // Whoever fails tells every process and the log.
+        if let Err(e) = fs.session().move_on_if_due(interval) {
+            run.note_failure("moving the epoch on", &e);
+        }
+        Next::after(TICK, "it looks again then")
+    })
 }
 
-impl Maintenance {
-    /// `interval`: from epoch to epoch, where no commits to a backing move it on.
-    pub fn start(fs: &Arc<Fs>, interval: Duration, compression: CompressionConfig) -> Result<Maintenance> {
-        let memory = MemoryAhead::start(fs)?;
-        let compression = Compression::start(fs, compression)?;
-        let fs = fs.clone();
-        let mut tasks = None;
-        let thread = Periodic::start(
-            "maintenance",
-            || TICK,
-            move || {
-                if let Err(e) = fs.trim_tails() {
-                    tracing::warn!("giving back unused tails: {e}");
-                }
-                if tasks.is_none() && fs.session().try_maintenance() {
-                    tasks = Some(Tasks::default());
-                }
-                if let Some(tasks) = &mut tasks {
-                    tasks.work(&fs);
-                    // Whoever fails tells every process and the log.
-                    let _ = fs.session().move_on_if_due(interval);
-                }
-            },
-        )?;
-        Ok(Maintenance { _compression: compression, _memory: memory, _thread: thread })
-    }
-}
-
-/// What is remembered from tick to tick.
+/// What the process with the role remembers from tick to tick.
 #[derive(Default)]
-struct Tasks {
+struct Role {
     reaper: Reaper,
     /// Inodes freed in the pool: when blocks were given back, and at the last tick.
     given_at: u64,
@@ -127,24 +130,24 @@ struct Tasks {
     ticks: u32,
 }
 
-impl Tasks {
-    fn work(&mut self, fs: &Fs) {
-        self.reaper.work(fs);
-        self.give_back(fs);
-        self.give_memory_back(fs);
+impl Role {
+    fn work(&mut self, fs: &Fs, run: &Run) {
+        self.reaper.work(fs, run);
+        self.give_back(fs, run);
+        self.give_memory_back(fs, run);
     }
 
-    fn give_memory_back(&mut self, fs: &Fs) {
+    fn give_memory_back(&mut self, fs: &Fs, run: &Run) {
         self.ticks += 1;
         if self.ticks % IDLE == 0 {
             if let Err(e) = fs.session().give_idle_back(&mut self.idle) {
-                tracing::error!("giving back memory: {e}");
+                run.failed("giving back memory", &e);
             }
         }
     }
 
     /// Empty inode blocks go back after many files were deleted, or when nobody deletes any more.
-    fn give_back(&mut self, fs: &Fs) {
+    fn give_back(&mut self, fs: &Fs, run: &Run) {
         let freed = fs.session().runtime().counted();
         let since = freed.wrapping_sub(self.given_at);
         let quiet = freed == self.freed;
@@ -154,7 +157,7 @@ impl Tasks {
         }
         self.given_at = freed;
         if let Err(e) = fs.give_back() {
-            tracing::error!("giving back inode blocks: {e}");
+            run.failed("giving back inode blocks", &e);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Noticing processes that died, and sweeping what they left; and permission triples before they run out.
 
+use super::task::Run;
 use conquest_fs::node::Fs;
 
 /// Most ticks from one vain attempt to sweep to the next.
@@ -18,16 +19,16 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    pub fn work(&mut self, fs: &Fs) {
+    pub fn work(&mut self, fs: &Fs, run: &Run) {
         if let Err(e) = fs.session().reap() {
-            tracing::error!("looking for processes that died: {e}");
+            run.failed("looking for processes that died", &e);
         }
-        self.sweep(fs);
-        self.free_triples(fs);
+        self.sweep(fs, run);
+        self.free_triples(fs, run);
     }
 
     /// Where most are in use, the next one that is added asks for it again.
-    fn free_triples(&mut self, fs: &Fs) {
+    fn free_triples(&mut self, fs: &Fs, run: &Run) {
         self.triples = self.triples.saturating_sub(1);
         if self.triples > 0 || !fs.session().runtime().is_crowded() {
             return;
@@ -35,11 +36,11 @@ impl Reaper {
         self.triples = TRIPLES_REST;
         match fs.free_unused_triples() {
             Ok(freed) => tracing::info!("freed {freed} permission triples that nothing names"),
-            Err(e) => tracing::error!("looking for permission triples that nothing names: {e}"),
+            Err(e) => run.failed("looking for permission triples that nothing names", &e),
         }
     }
 
-    fn sweep(&mut self, fs: &Fs) {
+    fn sweep(&mut self, fs: &Fs, run: &Run) {
         if !fs.session().runtime().leaks_pending() {
             return;
         }
@@ -56,7 +57,7 @@ impl Reaper {
             }
             // A damaged pool stays so until it is repaired: try again ever more seldom.
             Err(e) => {
-                tracing::error!("sweeping: {e}");
+                run.failed("sweeping", &e);
                 self.rested = (self.rested * 2).clamp(1, SWEEP_REST);
                 self.rest = self.rested;
             }

@@ -1,14 +1,12 @@
 //! Content of large files: written to segments, taken out of memory, and its segments cleaned (see [`conquest_fs::ubj`]).
 //!
-//! Every process that may write has this thread, and writes and evicts; the one with the role of maintenance cleans. It sleeps until
-//! somebody rings, or for a tick.
+//! Every process that may write has this task, and writes and evicts; the one with the role of maintenance cleans.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use conquest_fs::error::{Error, Result};
+use super::task::{Next, Plan, Task};
+use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 use conquest_fs::ubj::Union;
 
@@ -17,54 +15,37 @@ const TICK: Duration = Duration::from_millis(200);
 /// How long it rests after a failure.
 const REST: Duration = Duration::from_secs(1);
 
-/// The thread; dropping it ends it.
-pub struct Segments {
-    union: Arc<Union>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+/// As long as it is there, others may wait for the task.
+struct Attended(Arc<Union>);
 
-impl Segments {
-    /// None where the pool has no disks.
-    pub fn start(fs: &Arc<Fs>) -> Result<Option<Segments>> {
-        let Some(union) = fs.union().cloned() else { return Ok(None) };
-        let stop = Arc::new(AtomicBool::new(false));
-        let (fs, of, stopped) = (fs.clone(), union.clone(), stop.clone());
-        let work = move || run(&fs, &of, &stopped);
-        let thread = std::thread::Builder::new().name("segments".into()).spawn(work);
-        let thread = thread.map_err(|e| Error::Host {
-            what: "starting a thread".into(),
-            errno: e.raw_os_error().map_or(rustix::io::Errno::AGAIN, rustix::io::Errno::from_raw_os_error),
-        })?;
-        Ok(Some(Segments { union, stop, thread: Some(thread) }))
+impl Attended {
+    fn begin(union: &Arc<Union>) -> Attended {
+        union.set_thread(true);
+        Attended(union.clone())
     }
 }
 
-impl Drop for Segments {
+impl Drop for Attended {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.union.ring();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.0.set_thread(false);
     }
 }
 
-fn run(fs: &Fs, union: &Union, stop: &AtomicBool) {
-    let stopped = || stop.load(Ordering::SeqCst);
-    let mut written = Instant::now();
-    union.set_thread(true);
-    while !stopped() {
+/// None where the pool has no disks.
+pub fn start(fs: &Arc<Fs>) -> Result<Option<Task>> {
+    let Some(union) = fs.union() else { return Ok(None) };
+    let (fs, attended, mut written) = (fs.clone(), Attended::begin(union), Instant::now());
+    let plan = Plan { name: "segments", first: Duration::ZERO, nice: 0 };
+    let task = Task::start(plan, union.wakeup().clone(), move |run| {
         let cleans = fs.session().try_maintenance();
-        let rest = match union.work(fs, &mut written, cleans, &stopped) {
-            Ok(true) => continue,
-            Ok(false) => TICK,
+        match attended.0.work(&fs, &mut written, cleans, &|| run.is_stopped()) {
+            Ok(true) => Next::NOW,
+            Ok(false) => Next::after(TICK, "there is nothing to write or to clean"),
             Err(e) => {
-                tracing::error!("writing and cleaning segments: {e}");
-                REST
+                run.failed("writing and cleaning segments", &e);
+                Next::after(REST, "the last run failed")
             }
-        };
-        union.wait(rest);
-    }
-    union.set_thread(false);
+        }
+    })?;
+    Ok(Some(task))
 }
