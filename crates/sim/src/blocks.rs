@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use pram::blocks::{Descriptor, BLOCK, TABLE};
 use pram::heap::CLASSES;
-use pram::{Mapping, Medium as PramMedium, Memory, Session};
+use pram::{Mapping, Medium, MediumKind, Memory, Session};
 
-use crate::crash::{points, Choice, Medium};
-use crate::explore::{choices, Depth};
-use crate::medium::{CrashMedium, Discipline};
-use crate::trace::Recorder;
+use crate::crash::{each_point, points, Choice};
+use crate::explore::Depth;
+use crate::tape::{Tape, TapeMedium};
+use crate::world::UUID;
 
 const SIZE: u64 = 1 << 20;
 const KEYS: u64 = 64;
@@ -193,50 +193,38 @@ fn fill(session: &Session, state: &State) -> Result<(), String> {
     }
 }
 
-fn open(map: Mapping, discipline: Discipline) -> Result<Session, String> {
-    let medium = CrashMedium { discipline, recorder: Arc::default() };
+fn open(map: Mapping, kind: MediumKind) -> Result<Session, String> {
+    let medium = TapeMedium { kind, tape: Arc::default() };
     Session::private(Memory::open(map, Box::new(medium)).map_err(text)?, KEYS).map_err(text)
 }
 
 /// Explores each step of the story; how many states were looked at. `below` is put between the region and the medium.
-pub fn explore(
-    discipline: Discipline,
-    depth: Depth,
-    below: &dyn Fn(CrashMedium) -> Box<dyn PramMedium>,
-) -> Result<u64, String> {
-    let recorder = Arc::<Recorder>::default();
-    let medium = below(CrashMedium { discipline, recorder: recorder.clone() });
+pub fn explore(kind: MediumKind, depth: Depth, below: &dyn Fn(TapeMedium) -> Box<dyn Medium>) -> Result<u64, String> {
+    let tape = Arc::<Tape>::default();
+    let medium = below(TapeMedium { kind, tape: tape.clone() });
     let map = Mapping::anonymous(SIZE).map_err(|e| e.to_string())?;
-    let region = Memory::format(map, medium, *b"crash explorer  ", 1, 0).map_err(text)?;
+    let region = Memory::format(map, medium, UUID, 1, 0).map_err(text)?;
     let session = Session::private(region, KEYS).map_err(text)?;
     let mut states = 0;
     for (n, step) in STORY.into_iter().enumerate() {
         let mut base = vec![0; SIZE as usize];
         session.memory().read_bytes(0, &mut base).map_err(text)?;
         let before = State::of(&session)?;
-        recorder.start();
+        tape.start(None);
         let done = play(&session, n, step);
-        let events = recorder.stop();
+        let moments = tape.stop();
         done.map_err(|e| format!("{step:?}: {e}"))?;
         let after = State::of(&session)?;
-        let mut medium = Medium::new(discipline, &base);
-        let mut applied = 0;
-        for point in points(&events, depth.cuts) {
-            events[applied..point.events].iter().for_each(|event| medium.apply(event, None));
-            applied = point.events;
-            if point.cut > 0 {
-                medium.apply(&events[point.events], Some(point.cut));
-            }
-            let end = point.events == events.len();
-            for choice in choices(&medium, discipline, depth) {
+        let medium = each_point(kind, &base, &moments, points(&moments, depth.cuts), |point, medium| {
+            let end = point.events == moments.len();
+            medium.choices(depth.subsets, depth.seeds).into_iter().try_for_each(|choice| {
                 states += 1;
-                judge(medium.crash(choice), discipline, step, &before, &after, end)
-                    .map_err(|e| format!("{n} {step:?} at {}.{} {choice:?}: {e}", point.events, point.cut))?;
-            }
-        }
+                judge(medium.crash(choice), kind, step, &before, &after, end)
+                    .map_err(|e| format!("{n} {step:?} at {} {choice:?}: {e}", point.name()))
+            })
+        })?;
         // When the call has returned its effect is durable, whatever is lost.
-        events[applied..].iter().for_each(|event| medium.apply(event, None));
-        let left = open(medium.crash(Choice::None), discipline)?;
+        let left = open(medium.crash(Choice::None), kind)?;
         if State::of(&left)? != after {
             return Err(format!("{n} {step:?}: what was acknowledged is lost"));
         }
@@ -244,15 +232,8 @@ pub fn explore(
     Ok(states)
 }
 
-fn judge(
-    left: Mapping,
-    discipline: Discipline,
-    step: Step,
-    before: &State,
-    after: &State,
-    end: bool,
-) -> Result<(), String> {
-    let session = open(left, discipline)?;
+fn judge(left: Mapping, kind: MediumKind, step: Step, before: &State, after: &State, end: bool) -> Result<(), String> {
+    let session = open(left, kind)?;
     let found = State::of(&session)?;
     let in_place = matches!(step, Step::Change(_)) && found.is_between(before, after);
     if found != *after && (end || found != *before && !in_place) {

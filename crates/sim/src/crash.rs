@@ -1,30 +1,23 @@
 //! From a trace to the states that a crash could leave.
 //!
-//! A *point* is a place in the trace: after event `n`, and of the event that follows, which must be a
-//! store, the first `cut` bytes. A state is a point with, on dax, a choice for every word in doubt.
+//! A state is a point of the trace with, on dax, a choice for every word in doubt.
 
 use std::collections::BTreeMap;
 
-use pram::Mapping;
-
-use crate::medium::Discipline;
-use crate::trace::{Event, Thread};
+use pram::{Mapping, MediumKind};
 use rng::Rng;
+
+use crate::tape::{Event, Moment, Point, Thread};
+
+/// Media whose memory survives a crash: stores are durable at once, in program order; or when they have been flushed and fenced,
+/// before which each word is durable independently or not at all.
+pub const KEPT: [MediumKind; 2] = [MediumKind::Battery, MediumKind::Dax];
 
 const WORD: u64 = 8;
 const LINE: u64 = 64;
 const PAGE: usize = 4096;
 
-/// Where the crash is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Point {
-    /// Events that took place.
-    pub events: usize,
-    /// Bytes stored of the event that follows.
-    pub cut: u64,
-}
-
-/// What becomes of the words in doubt.
+/// What becomes of the words, or the sectors, in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// All lost.
@@ -35,6 +28,26 @@ pub enum Choice {
     Subset(u64),
     /// Each one by this seed.
     Seed(u64),
+}
+
+impl Choice {
+    pub fn name(self) -> String {
+        match self {
+            Choice::None => "none".into(),
+            Choice::All => "all".into(),
+            Choice::Subset(n) => format!("of{n}"),
+            Choice::Seed(n) => n.to_string(),
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Choice> {
+        Some(match (name, name.strip_prefix("of")) {
+            ("none", _) => Choice::None,
+            ("all", _) => Choice::All,
+            (_, Some(n)) => Choice::Subset(n.parse().ok()?),
+            (name, None) => Choice::Seed(name.parse().ok()?),
+        })
+    }
 }
 
 /// A word that has been stored since it was last durable.
@@ -55,7 +68,7 @@ struct Pending {
 
 /// The medium as the trace goes by.
 pub struct Medium {
-    discipline: Discipline,
+    kind: MediumKind,
     /// What is durable for certain.
     durable: Vec<u8>,
     /// What is visible.
@@ -69,9 +82,9 @@ pub struct Medium {
 }
 
 impl Medium {
-    pub fn new(discipline: Discipline, base: &[u8]) -> Medium {
+    pub fn new(kind: MediumKind, base: &[u8]) -> Medium {
         Medium {
-            discipline,
+            kind,
             durable: base.to_vec(),
             visible: base.to_vec(),
             touched: base.chunks(PAGE).map(|p| p.iter().any(|b| *b != 0)).collect(),
@@ -82,11 +95,12 @@ impl Medium {
     }
 
     /// Takes an event, or of a store only its first `cut` bytes.
-    pub fn apply(&mut self, event: &Event, cut: Option<u64>) {
+    pub fn apply(&mut self, event: &Event, cut: Option<usize>) {
         match event {
-            Event::Store { off, bytes } => self.store(*off, &bytes[..cut.map_or(bytes.len(), |c| c as usize)]),
-            Event::Flush { off, len, by } => self.flush(*off, *len, *by),
+            Event::Store { off, bytes } => self.store(*off, &bytes[..cut.unwrap_or(bytes.len())]),
+            Event::WriteBack { off, len, by } => self.flush(*off, *len, *by),
             Event::Fence { by } => self.fence(*by),
+            _ => {}
         }
     }
 
@@ -97,7 +111,7 @@ impl Medium {
         let (start, end) = (off as usize, off as usize + bytes.len());
         self.visible[start..end].copy_from_slice(bytes);
         self.touched[start / PAGE..=(end - 1) / PAGE].fill(true);
-        if self.discipline == Discipline::Battery {
+        if self.kind == MediumKind::Battery {
             self.durable[start..end].copy_from_slice(bytes);
             return;
         }
@@ -139,9 +153,13 @@ impl Medium {
         self.doubts.values().fold(1, |n, doubt| n.saturating_mul(doubt.values.len() as u64))
     }
 
-    /// Everything that is visible: a crash in which nothing is lost.
-    pub fn visible(&self) -> &[u8] {
-        &self.visible
+    /// The choices that there are: all if they are few, else nothing, everything, and some drawn by seeds.
+    pub fn choices(&self, few: u64, seeds: u64) -> Vec<Choice> {
+        match self.subsets() {
+            _ if self.kind == MediumKind::Battery => vec![Choice::All],
+            all if all <= few => (0..all).map(Choice::Subset).collect(),
+            _ => [Choice::None, Choice::All].into_iter().chain((1..=seeds).map(Choice::Seed)).collect(),
+        }
     }
 
     /// A region as a crash now leaves it.
@@ -196,14 +214,36 @@ pub fn mapping(bytes: &[u8]) -> Mapping {
     mapping_of(bytes, &touched)
 }
 
+/// Calls `look` with the medium that held `base` at each of these points, which are in order; and with it at the end.
+pub fn each_point<E>(
+    kind: MediumKind,
+    base: &[u8],
+    moments: &[Moment],
+    points: impl IntoIterator<Item = Point>,
+    mut look: impl FnMut(Point, &Medium) -> Result<(), E>,
+) -> Result<Medium, E> {
+    let (mut medium, mut applied) = (Medium::new(kind, base), 0);
+    for point in points {
+        moments[applied..point.events].iter().for_each(|moment| medium.apply(&moment.event, None));
+        applied = point.events;
+        if point.cut > 0 {
+            medium.apply(&moments[point.events].event, Some(point.cut));
+        }
+        look(point, &medium)?;
+    }
+    moments[applied..].iter().for_each(|moment| medium.apply(&moment.event, None));
+    Ok(medium)
+}
+
 /// The points of a trace: after every store, and within stores of several words. Of stores longer than
 /// `cuts` words, the ends and a few in between.
-pub fn points(events: &[Event], cuts: u64) -> Vec<Point> {
-    let mut points = vec![Point { events: 0, cut: 0 }];
-    for (n, event) in events.iter().enumerate() {
-        let Event::Store { off, bytes } = event else { continue };
-        points.extend(cuts_of(*off, bytes.len() as u64, cuts, n as u64).map(|cut| Point { events: n, cut }));
-        points.push(Point { events: n + 1, cut: 0 });
+pub fn points(moments: &[Moment], cuts: u64) -> Vec<Point> {
+    let mut points = vec![Point::default()];
+    for (n, moment) in moments.iter().enumerate() {
+        let Event::Store { off, bytes } = &moment.event else { continue };
+        let within = cuts_of(*off, bytes.len() as u64, cuts, n as u64);
+        points.extend(within.map(|cut| Point { cut: cut as usize, ..Point::after(n) }));
+        points.push(Point::after(n + 1));
     }
     points.dedup();
     points

@@ -1,68 +1,55 @@
-//! The recording medium, and the sabotaged ones that test the tester.
+//! Media between memory and the one that records: with a fault planted, which tests the tester; and of one of several processes.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use pram::memory::Geometry;
 use pram::{Mapping, Medium, MediumKind, Needs};
 
-use crate::trace::{Event, Recorder, Thread};
+use crate::stage::Stage;
+use crate::tape::{Tape, TapeMedium};
 
-/// When stores become durable.
+/// A fault planted below the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Discipline {
-    /// At once, in program order.
-    Battery,
-    /// When flushed and fenced; before, each word independently or not at all.
-    Dax,
+pub enum Sabotage {
+    Nothing,
+    /// Undo records are not flushed.
+    DropLogFlush,
+    /// The words that commit are not flushed.
+    DropCommitFlush,
+    /// What transactions change, or fill in, is not flushed.
+    DropDataFlush,
+    /// Undo records are flushed, and not waited for.
+    DropLogFence,
+    /// The words that commit are flushed, and not waited for.
+    DropCommitFence,
+    /// What transactions change, or fill in, is flushed, and not waited for.
+    DropDataFence,
+    /// Undo records become valid after the change that they undo.
+    DelayLog,
 }
 
-impl Discipline {
-    pub const ALL: [Discipline; 2] = [Discipline::Battery, Discipline::Dax];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Discipline::Battery => "battery",
-            Discipline::Dax => "dax",
-        }
-    }
-}
-
-/// Memory that records what it is told.
-pub struct CrashMedium {
-    pub discipline: Discipline,
-    pub recorder: Arc<Recorder>,
-}
-
-impl Medium for CrashMedium {
-    fn kind(&self) -> MediumKind {
-        match self.discipline {
-            Discipline::Battery => MediumKind::Battery,
-            Discipline::Dax => MediumKind::Dax,
-        }
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { stores: true, flush: self.discipline == Discipline::Dax }
-    }
-
-    fn flush(&self, _: &Mapping, off: u64, len: u64) {
-        self.recorder.note(|| Event::Flush { off, len, by: Thread::current() });
-    }
-
-    fn stream(&self, map: &Mapping, off: u64, bytes: &[u8]) -> pram::Result<bool> {
-        map.write(off, bytes)?;
-        self.stored(off, bytes);
-        self.flush(map, off, bytes.len() as u64);
-        Ok(true)
-    }
-
-    fn fence(&self, _: &Mapping) {
-        self.recorder.note(|| Event::Fence { by: Thread::current() });
-    }
-
-    fn stored(&self, off: u64, bytes: &[u8]) {
-        self.recorder.note(|| Event::Store { off, bytes: bytes.to_vec() });
+impl Sabotage {
+    /// Puts it between a region of `size` bytes and its medium.
+    pub fn above(self, inner: TapeMedium, size: u64) -> Box<dyn Medium> {
+        let geo = Geometry::of(size).expect("a region can have this size");
+        let slots = geo.undo_logs();
+        let is_slot_word = move |off: u64| (0..geo.slots as u32).any(|n| geo.slot(n) == off);
+        let is_data = move |off: u64| off >= geo.heap();
+        let of_log = slots.clone();
+        let is_log = move |off: u64| of_log.contains(&off) && !is_slot_word(off);
+        let fault = match self {
+            Sabotage::Nothing => return Box::new(inner),
+            Sabotage::DropDataFlush => Fault::DropFlush(Box::new(is_data)),
+            Sabotage::DropLogFlush => Fault::DropFlush(Box::new(is_log)),
+            Sabotage::DropCommitFlush => Fault::DropFlush(Box::new(is_slot_word)),
+            Sabotage::DropDataFence => Fault::DropFence(Box::new(is_data)),
+            Sabotage::DropLogFence => Fault::DropFence(Box::new(is_log)),
+            Sabotage::DropCommitFence => Fault::DropFence(Box::new(is_slot_word)),
+            Sabotage::DelayLog => Fault::DelayStore(slots),
+        };
+        Box::new(Faulty::new(inner, fault))
     }
 }
 
@@ -82,7 +69,7 @@ pub enum Fault {
 
 /// A recording medium with a fault.
 pub struct Faulty {
-    inner: CrashMedium,
+    inner: TapeMedium,
     fault: Fault,
     /// Is the next fence swallowed?
     spoiled: AtomicBool,
@@ -91,7 +78,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    pub fn new(inner: CrashMedium, fault: Fault) -> Faulty {
+    pub fn new(inner: TapeMedium, fault: Fault) -> Faulty {
         Faulty { inner, fault, spoiled: AtomicBool::new(false), held: Mutex::new(None) }
     }
 
@@ -138,5 +125,63 @@ impl Medium for Faulty {
             Fault::DelayStore(late) => self.store_late(late, off, bytes),
             _ => self.inner.stored(off, bytes),
         }
+    }
+}
+
+/// The memory of one of several processes, whose threads take turns and die.
+pub struct Directed {
+    pub inner: Box<dyn Medium>,
+    pub tape: Arc<Tape>,
+    pub stage: Arc<Stage>,
+    pub process: usize,
+}
+
+impl Medium for Directed {
+    fn kind(&self) -> MediumKind {
+        self.inner.kind()
+    }
+
+    fn needs(&self) -> Needs {
+        self.inner.needs()
+    }
+
+    fn flush(&self, map: &Mapping, off: u64, len: u64) {
+        self.inner.flush(map, off, len);
+    }
+
+    fn stream(&self, map: &Mapping, off: u64, bytes: &[u8]) -> pram::Result<bool> {
+        let done = self.inner.stream(map, off, bytes);
+        self.stage.pass();
+        done
+    }
+
+    fn fence(&self, map: &Mapping) {
+        self.inner.fence(map);
+    }
+
+    fn stored(&self, off: u64, bytes: &[u8]) {
+        if self.stage.is_over() {
+            return self.stage.leave();
+        }
+        let dies = self.stage.count(self.process, false);
+        let number = self.tape.len();
+        self.inner.stored(off, bytes);
+        self.stage.note_store(self.process, number);
+        match dies {
+            Some(_) => self.stage.die_here(),
+            None => self.stage.pass(),
+        }
+    }
+
+    fn marked(&self) {
+        self.stage.pass();
+    }
+
+    fn waits(&self) -> bool {
+        self.stage.waits()
+    }
+
+    fn stepped(&self) {
+        self.stage.step();
     }
 }

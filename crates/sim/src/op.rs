@@ -240,3 +240,51 @@ impl<'a> Runner<'a> {
         Ok(self.fs.getattr(ino)?.size - start)
     }
 }
+
+// Short forms.
+
+pub fn create(path: &str) -> Op {
+    Op::Create(path.into(), 0o644)
+}
+pub fn mkdir(path: &str) -> Op {
+    Op::Mkdir(path.into(), 0o755)
+}
+pub fn symlink(len: usize, path: &str) -> Op {
+    Op::Symlink { target: "t".repeat(len), path: path.into() }
+}
+pub fn link(old: &str, new: &str) -> Op {
+    Op::Link(old.into(), new.into())
+}
+pub fn unlink(path: &str) -> Op {
+    Op::Unlink(path.into())
+}
+pub fn rmdir(path: &str) -> Op {
+    Op::Rmdir(path.into())
+}
+pub fn rename(from: &str, to: &str, how: Rename) -> Op {
+    Op::Rename(from.into(), to.into(), how)
+}
+pub fn write(path: &str, off: u64, len: usize, seed: u64) -> Op {
+    Op::Write(path.into(), off, len, seed)
+}
+pub fn append(path: &str, len: usize, seed: u64) -> Op {
+    Op::Append(path.into(), len, seed)
+}
+pub fn truncate(path: &str, size: u64) -> Op {
+    Op::Truncate(path.into(), size)
+}
+pub fn fallocate(path: &str, how: Fallocate, off: u64, len: u64) -> Op {
+    Op::Fallocate(path.into(), how, off, len)
+}
+pub fn setxattr(path: &str, name: &str, len: usize) -> Op {
+    Op::SetXattr(path.into(), name.into(), vec![0xa7; len])
+}
+pub fn open(path: &str) -> Op {
+    Op::Open(path.into(), "@h".into())
+}
+pub fn close() -> Op {
+    Op::Close("@h".into())
+}
+pub fn copy(from: (&str, u64), to: (&str, u64), len: u64) -> Op {
+    Op::Copy { from: (from.0.into(), from.1), to: (to.0.into(), to.1), len }
+}

@@ -71,6 +71,13 @@ pub fn snapshot(fs: &Fs) -> Result<Snapshot, String> {
     Ok(snapshot)
 }
 
+/// The same, comparable with others.
+pub fn look(fs: &Fs) -> Result<Snapshot, String> {
+    let mut found = snapshot(fs)?;
+    normalise(&mut found.tree);
+    Ok(found)
+}
+
 fn at(path: &[u8], e: impl std::fmt::Display) -> String {
     format!("{}: {e}", String::from_utf8_lossy(path))
 }

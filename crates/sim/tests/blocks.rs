@@ -1,13 +1,16 @@
 //! Blocks beside the heap, crashed at every store; and that a missing flush is found.
 
 use pram::Medium;
+use pram::MediumKind;
 use sim::blocks::explore;
+use sim::crash::KEPT;
 use sim::explore::Depth;
-use sim::medium::{CrashMedium, Discipline, Fault, Faulty};
+use sim::medium::{Fault, Faulty};
+use sim::tape::TapeMedium;
 
 #[test]
 fn every_crash_leaves_a_block_that_is_whole() {
-    for discipline in Discipline::ALL {
+    for discipline in KEPT {
         let states = explore(discipline, Depth::from_env(), &|medium| Box::new(medium)).unwrap();
         eprintln!("{discipline:?}: {states} states");
         assert!(states > 150, "{states}");
@@ -21,12 +24,12 @@ const BLOCKS: u64 = 3 * pram::CHUNK;
 #[test]
 fn a_missing_flush_is_found() {
     for of_content in [true, false] {
-        let below = |inner: CrashMedium| -> Box<dyn Medium> {
+        let below = |inner: TapeMedium| -> Box<dyn Medium> {
             let lost = Box::new(move |off| off >= 2 * pram::CHUNK && (off >= BLOCKS) == of_content);
             Box::new(Faulty::new(inner, Fault::DropFlush(lost)))
         };
-        let found = explore(Discipline::Dax, Depth::from_env(), &below).expect_err("a fault was planted");
+        let found = explore(MediumKind::Dax, Depth::from_env(), &below).expect_err("a fault was planted");
         eprintln!("{found}");
-        explore(Discipline::Battery, Depth::from_env(), &below).unwrap();
+        explore(MediumKind::Battery, Depth::from_env(), &below).unwrap();
     }
 }

@@ -4,7 +4,7 @@
 #[test]
 fn every_crash_of_compressing_leaves_the_content() {
     let stats = sim::explore::explore_all(&sim::scenario::compression());
-    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+    if !sim::verdict::replays() {
         assert!(stats.states > 2000 && stats.before > 100 && stats.after > 100, "{stats:?}");
     }
 }

@@ -9,6 +9,7 @@ use conquest_fs::layout::{tag, RawInode, INODE, PER_BLOCK};
 use conquest_fs::{Caller, Fs, Ino, Kind, ROOT};
 use pram::heap::TAGS;
 use rng::Rng;
+use sim::explore::damage::{cross_word, flip_bit, set_byte, zero_line, zero_lines, Damage};
 use sim::explore::{damaged_base, damaged_base_packed, open_bytes, work_after_repair};
 use sim::tree::{snapshot, Snapshot};
 
@@ -87,35 +88,8 @@ fn remove_all(fs: &Fs, dir: Ino) -> conquest_fs::Result<()> {
     Ok(())
 }
 
-/// Damages `bytes`, and names what it did.
-type Damage = fn(&mut Rng, &mut [u8], &[(u64, u64)]) -> String;
-
-fn flip_bit(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
-    let at = pick(rng, places);
-    bytes[at] ^= 1 << rng.below(8);
-    format!("bit of {at:#x}")
-}
-
-fn set_byte(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
-    let at = pick(rng, places);
-    bytes[at] = [0, 0xff, 1, 0x7f][rng.below(4) as usize];
-    format!("byte {at:#x} = {:#x}", bytes[at])
-}
-
-/// A word becomes another word of the region: references that lead to real objects, but wrong ones.
-fn cross_word(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
-    let (from, to) = (pick(rng, places) & !7, pick(rng, places) & !7);
-    bytes.copy_within(from..from + 8, to);
-    format!("word {from:#x} to {to:#x}")
-}
-
-fn pick(rng: &mut Rng, places: &[(u64, u64)]) -> usize {
-    let (start, len) = places[rng.below(places.len() as u64) as usize];
-    (start + rng.below(len)) as usize
-}
-
 fn rounds() -> u64 {
-    if std::env::var("CONQUEST_SIM").as_deref() == Ok("full") {
+    if sim::verdict::full() {
         20_000
     } else {
         800
@@ -229,17 +203,8 @@ fn each_field_of_an_inode_can_be_wrong() {
 /// Many lines of tables, inodes and directories lost at once: repair ends, and with nothing left to repair.
 #[test]
 fn lost_lines_are_survived() {
-    let tally = inflict(zero_lines, 4);
+    let tally = inflict(|rng, bytes, places| zero_lines(rng, bytes, places, 9), 4);
     assert!(tally.repaired > rounds() / 10, "{tally:?}");
-}
-
-fn zero_lines(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
-    let count = 1 << rng.below(9);
-    for _ in 0..count {
-        let at = pick(rng, places) & !63;
-        bytes[at..at + 64].fill(0);
-    }
-    format!("{count} lines of zeros")
 }
 
 #[test]
@@ -261,12 +226,6 @@ fn damage_of_packed_inodes_is_survived() {
         let tally = inflict_on(damaged_base_packed(), damage, seed);
         assert!(tally.repaired > rounds() / 20, "{tally:?}");
     }
-}
-
-fn zero_line(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
-    let at = pick(rng, places) & !63;
-    bytes[at..at + 64].fill(0);
-    format!("line {at:#x} of zeros")
 }
 
 #[test]

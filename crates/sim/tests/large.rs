@@ -1,17 +1,14 @@
 //! Large files: nothing is lost, and nothing wrong is read, whatever is lost of memory and disk.
 
-use sim::copy::full;
-use sim::large::story::{named, random};
+use sim::large::stories::{named, random};
 use sim::large::{explore, explore_all, Depth};
-
-fn replays() -> bool {
-    std::env::var_os("CONQUEST_SIM_REPLAY").is_some()
-}
+use sim::verdict::{failures, full, replays, Filter};
+use sim::world::SEGMENTS;
 
 #[test]
 fn large_files_are_kept_as_promised() {
     let stats = explore_all(&named(), Depth::from_env());
-    assert!(replays() || stats.crashes > 200 && stats.deaths > 100 && stats.cuts > 200, "{stats:?}");
+    assert!(replays() || stats.states > 200 && stats.deaths > 100 && stats.cuts > 200, "{stats:?}");
     assert!(replays() || stats.older > 10 && stats.unreadable > 10 && stats.lives > 50, "{stats:?}");
 }
 
@@ -28,8 +25,9 @@ fn a_disk_that_does_not_flush_is_found() {
         return;
     }
     let mut stories = named();
-    stories.iter_mut().for_each(|story| story.lie = true);
-    let failures: Vec<_> = stories.chunks(1).flat_map(|one| explore(one, Depth::from_env()).1).collect();
+    stories.iter_mut().for_each(|story| story.lie = Some(SEGMENTS));
+    let explore = |story| failures(|verdicts| explore(story, Depth::from_env(), &Filter::default(), verdicts));
+    let failures: Vec<_> = stories.iter().flat_map(explore).collect();
     let of = |kind: &str| failures.iter().filter(|f| f.id.contains(kind)).count();
     assert!(of(":crash:") > 5 && of(":cut:") > 5, "{failures:?}");
 }

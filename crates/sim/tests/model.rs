@@ -102,7 +102,7 @@ fn is_comparable(op: &Op) -> bool {
 #[test]
 fn the_model_fails_as_linux_does() {
     let mut errors = std::collections::BTreeMap::<String, usize>::new();
-    let seeds = if sim::copy::full() { 5000 } else { 200 };
+    let seeds = if sim::verdict::full() { 5000 } else { 200 };
     for s in sim::scenario::random(0..seeds) {
         let dir = tempfile::tempdir().expect("a directory");
         let (host, mut model) = (Host(dir.path().into()), Model::default());

@@ -3,7 +3,7 @@
 #[test]
 fn every_crash_around_packed_inodes_leaves_before_or_after() {
     let stats = sim::explore::explore_all(&sim::scenario::packed());
-    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+    if !sim::verdict::replays() {
         assert!(stats.states > 10_000 && stats.before > 1000 && stats.after > 1000, "{stats:?}");
     }
 }
@@ -12,7 +12,7 @@ fn every_crash_around_packed_inodes_leaves_before_or_after() {
 #[test]
 fn every_crash_around_coarser_times_leaves_those_of_one_form() {
     let stats = sim::explore::explore_all(&sim::scenario::packed_in_seconds());
-    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+    if !sim::verdict::replays() {
         assert!(stats.states > 500 && stats.before > 500 && stats.after > 20, "{stats:?}");
     }
 }

@@ -5,28 +5,22 @@ use conquest_fs::layout::tag;
 use pram::heap::TAGS;
 use pram::Tag;
 use rng::Rng;
-use sim::copy::sample;
+use sim::crash::KEPT;
+use sim::explore::damage::{cross_word, flip_bit, zero_lines, Damage};
 use sim::explore::{damaged_base_on, explore_repair, Damaged, Depth};
-use sim::medium::Discipline;
-
-fn full() -> bool {
-    std::env::var("CONQUEST_SIM").as_deref() == Ok("full")
-}
-
-/// Damages bytes, at places with so many bytes.
-type Damage = fn(&mut Rng, &mut [u8], &[(u64, u64)]);
+use sim::verdict::{full, sample};
 
 /// Explores the repairs of what `damage` makes of objects with the tags `of`, by so many seeds.
 fn explore(of: &[Tag], seeds: u64, damage: Damage) {
     let without: Vec<Tag> = (1..TAGS as u8).map(Tag).filter(|t| !of.contains(t)).collect();
     let (mut repairs, mut states, mut failures) = (0, 0, Vec::new());
-    for discipline in Discipline::ALL {
-        let (good, places) = damaged_base_on(discipline, &without);
+    for kind in KEPT {
+        let (good, places) = damaged_base_on(kind, &without);
         for seed in sample((0..seeds).collect(), 20) {
             let mut bytes = good.clone();
             // The first place is the segment table.
-            damage(&mut Rng::new(seed), &mut bytes, &places[1..]);
-            let damaged = Damaged { name: format!("seed {seed}"), discipline, bytes };
+            _ = damage(&mut Rng::new(seed), &mut bytes, &places[1..]);
+            let damaged = Damaged { name: format!("seed {seed}"), kind, bytes };
             match explore_repair(&damaged, Depth::from_env(), if full() { usize::MAX } else { 20 }) {
                 Ok(0) => {}
                 Ok(cuts) => (repairs, states) = (repairs + 1, states + cuts),
@@ -40,50 +34,31 @@ fn explore(of: &[Tag], seeds: u64, damage: Damage) {
     assert!(repairs > 0 && states > 0, "{states} states of {repairs} repairs");
 }
 
-fn pick(rng: &mut Rng, places: &[(u64, u64)]) -> usize {
-    let (start, len) = places[rng.below(places.len() as u64) as usize];
-    (start + rng.below(len)) as usize
-}
-
-fn flip(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) {
-    bytes[pick(rng, places)] ^= 1 << rng.below(8);
-}
-
-fn cross(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) {
-    let (from, to) = (pick(rng, places) & !7, pick(rng, places) & !7);
-    bytes.copy_within(from..from + 8, to);
-}
-
-fn zero_lines(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) {
-    for _ in 0..1 << rng.below(5) {
-        let at = pick(rng, places) & !63;
-        bytes[at..at + 64].fill(0);
-    }
-}
-
 /// A directory that had to be made anew was emptied first, and then given its names one by one: whoever was killed in
 /// between, or found no memory, had lost the rest.
 #[test]
 fn a_cut_repair_of_directories_loses_no_names() {
-    explore(&[tag::BUCKET, tag::BUCKET_TABLE], 200, flip);
+    explore(&[tag::BUCKET, tag::BUCKET_TABLE], 200, flip_bit);
 }
 
 #[test]
 fn a_cut_repair_of_tables_is_repaired() {
-    explore(&[tag::INODE_TABLE, tag::PERM, tag::SUPER], 200, flip);
+    explore(&[tag::INODE_TABLE, tag::PERM, tag::SUPER], 200, flip_bit);
 }
 
 #[test]
 fn a_cut_repair_of_inodes_is_repaired() {
-    explore(&[tag::INODE_BLOCK, tag::XATTR, tag::INDEX], 400, flip);
+    explore(&[tag::INODE_BLOCK, tag::XATTR, tag::INDEX], 400, flip_bit);
 }
 
 #[test]
 fn a_cut_repair_of_crossed_words_is_repaired() {
-    explore(&[tag::BUCKET, tag::INODE_BLOCK, tag::INDEX, tag::BUCKET_TABLE], 200, cross);
+    explore(&[tag::BUCKET, tag::INODE_BLOCK, tag::INDEX, tag::BUCKET_TABLE], 200, cross_word);
 }
 
 #[test]
 fn a_cut_repair_of_lost_lines_is_repaired() {
-    explore(&[tag::BUCKET, tag::INODE_BLOCK, tag::INDEX, tag::BUCKET_TABLE], 100, zero_lines);
+    explore(&[tag::BUCKET, tag::INODE_BLOCK, tag::INDEX, tag::BUCKET_TABLE], 100, |rng, bytes, places| {
+        zero_lines(rng, bytes, places, 5)
+    });
 }

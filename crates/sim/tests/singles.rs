@@ -3,7 +3,7 @@
 #[test]
 fn every_crash_of_every_operation_leaves_before_or_after() {
     let stats = sim::explore::explore_all(&sim::scenario::singles());
-    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+    if !sim::verdict::replays() {
         assert!(stats.states > 20_000 && stats.before > 1000 && stats.after > 1000, "{stats:?}");
     }
 }

@@ -1,13 +1,15 @@
 //! Tests of the tester: planted faults must be found, and what is found must be found again.
 
+use pram::MediumKind;
 use rustix::io::Errno;
-use sim::crash::Medium;
-use sim::explore::{explore, explore_together, replay, trace, Depth, Failure, Sabotage, Stats, Together};
-use sim::medium::Discipline;
+use sim::crash::{Medium, KEPT};
+use sim::explore::{explore, explore_together, replay, trace, Depth, Together};
+use sim::medium::Sabotage;
 use sim::model::Model;
 use sim::op::Op;
 use sim::scenario::{singles, Scenario};
-use sim::trace::{Event, Thread};
+use sim::tape::{Event, Thread};
+use sim::verdict::{failures, Failure, Filter};
 
 /// A few scenarios that change much, in different ways.
 fn some() -> Vec<Scenario> {
@@ -18,71 +20,70 @@ fn some() -> Vec<Scenario> {
 }
 
 /// What the explorer finds with a fault planted.
-fn findings(discipline: Discipline, sabotage: Sabotage) -> Vec<(Scenario, Failure)> {
+fn findings(discipline: MediumKind, sabotage: Sabotage) -> Vec<(Scenario, Failure)> {
     let depth = Depth { cuts: 6, subsets: 16, seeds: 4, aftermath: 1000, again: 1000 };
     let mut found = Vec::new();
     for s in some() {
-        if let Err(failures) = explore(&s, discipline, sabotage, depth, &mut Stats::default()) {
-            found.extend(failures.into_iter().map(|f| (s.clone(), f)));
-        }
+        let failures = failures(|verdicts| explore(&s, discipline, sabotage, depth, &Filter::default(), verdicts));
+        found.extend(failures.into_iter().map(|f| (s.clone(), f)));
     }
     found
 }
 
-fn assert_found(discipline: Discipline, sabotage: Sabotage) {
+fn assert_found(discipline: MediumKind, sabotage: Sabotage) {
     let found = findings(discipline, sabotage);
     assert!(!found.is_empty(), "{sabotage:?} on {discipline:?} goes unnoticed");
     let (s, failure) = &found[0];
     eprintln!("{sabotage:?} is found {} times, first: {failure}", found.len());
     // Its id finds it again, and only with the fault.
-    let again = replay(s, &failure.id, sabotage).expect_err("the id replays the failure");
-    assert_eq!(again[0].id, failure.id);
-    assert!(replay(s, &failure.id, Sabotage::Nothing).is_ok());
+    let again = replay(s, &failure.id, sabotage);
+    assert_eq!(again.first().map(|failure| &failure.id), Some(&failure.id), "the id replays the failure");
+    assert!(replay(s, &failure.id, Sabotage::Nothing).is_empty());
 }
 
 #[test]
 fn a_missing_flush_of_undo_records_is_found() {
-    assert_found(Discipline::Dax, Sabotage::DropLogFlush);
+    assert_found(MediumKind::Dax, Sabotage::DropLogFlush);
 }
 
 #[test]
 fn a_missing_flush_of_the_commit_is_found() {
-    assert_found(Discipline::Dax, Sabotage::DropCommitFlush);
+    assert_found(MediumKind::Dax, Sabotage::DropCommitFlush);
 }
 
 #[test]
 fn a_missing_flush_of_what_changed_is_found() {
-    assert_found(Discipline::Dax, Sabotage::DropDataFlush);
+    assert_found(MediumKind::Dax, Sabotage::DropDataFlush);
 }
 
 #[test]
 fn a_missing_fence_after_undo_records_is_found() {
-    assert_found(Discipline::Dax, Sabotage::DropLogFence);
+    assert_found(MediumKind::Dax, Sabotage::DropLogFence);
 }
 
 #[test]
 fn a_missing_fence_after_the_commit_is_found() {
-    assert_found(Discipline::Dax, Sabotage::DropCommitFence);
+    assert_found(MediumKind::Dax, Sabotage::DropCommitFence);
 }
 
 #[test]
 fn a_missing_fence_after_what_changed_is_found() {
-    assert_found(Discipline::Dax, Sabotage::DropDataFence);
+    assert_found(MediumKind::Dax, Sabotage::DropDataFence);
 }
 
 #[test]
 fn an_undo_record_that_comes_late_is_found_in_program_order() {
-    assert_found(Discipline::Battery, Sabotage::DelayLog);
+    assert_found(MediumKind::Battery, Sabotage::DelayLog);
 }
 
 #[test]
 fn an_undo_record_that_comes_late_is_found_with_flushes() {
-    assert_found(Discipline::Dax, Sabotage::DelayLog);
+    assert_found(MediumKind::Dax, Sabotage::DelayLog);
 }
 
 #[test]
 fn without_a_fault_nothing_is_found() {
-    for discipline in Discipline::ALL {
+    for discipline in KEPT {
         let found = findings(discipline, Sabotage::Nothing);
         assert!(found.is_empty(), "{}", found[0].1);
     }
@@ -93,7 +94,10 @@ fn without_a_fault_nothing_is_found() {
 fn a_fault_among_several_operations_is_found() {
     let depth = Depth { cuts: 2, subsets: 16, seeds: 4, aftermath: 1000, again: 1000 };
     for sabotage in [Sabotage::DropLogFence, Sabotage::DropCommitFlush, Sabotage::DelayLog] {
-        let found = (0..4).any(|seed| explore_together(&Together::of(seed), sabotage, depth, 200).is_err());
+        let explore = |seed, verdicts: &mut _| {
+            explore_together(&Together::of(seed), sabotage, depth, 200, &Filter::default(), verdicts);
+        };
+        let found = (0..4).any(|seed| !failures(|verdicts| explore(seed, verdicts)).is_empty());
         assert!(found, "{sabotage:?} goes unnoticed");
     }
 }
@@ -102,16 +106,16 @@ fn a_fault_among_several_operations_is_found() {
 #[test]
 fn a_fence_of_another_thread_does_not_count() {
     let [one, other] = [Thread(Some(1)), Thread(Some(2))];
-    let mut medium = Medium::new(Discipline::Dax, &[0; 4096]);
+    let mut medium = Medium::new(MediumKind::Dax, &[0; 4096]);
     let mut ways = |event: Event| {
         medium.apply(&event, None);
         medium.subsets()
     };
     assert_eq!(ways(Event::Store { off: 8, bytes: vec![1; 8] }), 2);
-    assert_eq!(ways(Event::Flush { off: 8, len: 8, by: one }), 2);
+    assert_eq!(ways(Event::WriteBack { off: 8, len: 8, by: one }), 2);
     assert_eq!(ways(Event::Fence { by: other }), 2, "nothing is durable yet");
     assert_eq!(ways(Event::Store { off: 8, bytes: vec![2; 8] }), 3);
-    assert_eq!(ways(Event::Flush { off: 8, len: 8, by: other }), 3);
+    assert_eq!(ways(Event::WriteBack { off: 8, len: 8, by: other }), 3);
     assert_eq!(ways(Event::Fence { by: one }), 2, "the first store is durable, not the second");
     assert_eq!(ways(Event::Fence { by: other }), 1, "all are");
 }
@@ -133,15 +137,15 @@ fn another_error_than_the_right_one_is_found() {
 fn program_order_needs_no_flush() {
     use Sabotage::{DropCommitFence, DropCommitFlush, DropDataFence, DropDataFlush, DropLogFence, DropLogFlush};
     for sabotage in [DropLogFlush, DropCommitFlush, DropDataFlush, DropLogFence, DropCommitFence, DropDataFence] {
-        assert!(findings(Discipline::Battery, sabotage).is_empty(), "{sabotage:?}");
+        assert!(findings(MediumKind::Battery, sabotage).is_empty(), "{sabotage:?}");
     }
 }
 
 #[test]
 fn a_scenario_runs_the_same_twice() {
     for s in some() {
-        for discipline in Discipline::ALL {
-            let shape = || trace(&s, discipline).unwrap().iter().map(|e| e.shape()).collect::<Vec<_>>();
+        for discipline in KEPT {
+            let shape = || trace(&s, discipline).unwrap().iter().map(|e| e.event.shape()).collect::<Vec<_>>();
             let first = shape();
             assert_eq!(first, shape(), "{}", s.name);
             assert!(first.len() > 10, "{} stores {} times", s.name, first.len());

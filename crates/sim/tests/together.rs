@@ -2,15 +2,15 @@
 //!
 //! In each run some orders of turns; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full` takes more, and all crashes.
 
-use sim::copy::{full, sample};
 use sim::explore::{explore_togethers, Together};
+use sim::verdict::{full, replays, sample};
 
 #[test]
 fn every_crash_of_several_operations_leaves_each_done_or_not() {
     let most = if full() { usize::MAX } else { 40 };
     let all: Vec<Together> = sample((0..400).collect(), 20).into_iter().map(Together::of).collect();
     let stats = explore_togethers(&all, most);
-    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+    if !replays() {
         assert!(stats.several * 10 > stats.states && stats.most == 3, "{stats:?}");
     }
 }

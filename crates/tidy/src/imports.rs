@@ -18,7 +18,6 @@ const EXCEPTIONS: &[&str] = &[
     "pram: heap, runtime",
     "pram: heap, session",
     "pram: session, tx",
-    "sim: explore, scenario",
 ];
 
 /// The modules right below the root of a crate that a file names, but for tests.

@@ -13,10 +13,8 @@ const FUNCTIONS: &[&str] = &[
     "crates/fs/src/fsck/repair.rs: repair",
     "crates/fs/src/node/prepare/tests.rs: changes_of_a_part_fetch_what_they_need",
     "crates/ilfs/src/tests/copies_crash.rs: play",
-    "crates/sim/src/large/story.rs: named",
     "crates/sim/src/model.rs: call",
     "crates/sim/src/op.rs: call",
-    "crates/sim/src/scenario.rs: contents",
 ];
 const FILES: &[&str] = &[
     "crates/fs/src/file/tests/edges.rs",
@@ -28,8 +26,6 @@ const FILES: &[&str] = &[
     "crates/pram/src/mem.rs",
     "crates/pram/src/memory/mod.rs",
     "crates/pram/src/session/mod.rs",
-    "crates/sim/src/explore/mod.rs",
-    "crates/sim/src/scenario.rs",
 ];
 
 struct Long<'s> {

@@ -4,16 +4,18 @@
 //! What the other one was promised must not be written over: the first is refused. If the other one has committed
 //! nothing, the first goes on, and whatever it finds behind its end is not in what it leaves.
 
-use super::death::{live_on, points, stills, Left, Point};
-use super::history::{History, Still};
-use super::later::cut_later;
-use super::story::{tell, Step, Story, Teller};
-use super::world::World;
-use super::{caught, cut, Depth, Filter, Verdicts};
-use crate::crash::mapping;
-use crate::explore::name_of_choice;
-use crate::op::Op;
 use rng::Rng;
+
+use super::death::{live_on, points, Left};
+use super::later::cut_later;
+use super::Depth;
+use crate::history::History;
+use crate::op::{append, create};
+use crate::story::Step::{self, Checkpoint, Fill, Swell, Wait};
+use crate::story::{steps, tell, Story, Teller, KIB};
+use crate::tape::{Point, Still};
+use crate::verdict::{caught, seed_of, Filter, Stats, Verdicts};
+use crate::world::World;
 
 /// What the other memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,65 +41,36 @@ impl Stay {
     const ALL: [Stay; 3] = [Stay::Short, Stay::Swap, Stay::Long];
 
     fn steps(self) -> Vec<Step> {
-        let p = |n: u64| format!("/zz-away-{n}");
-        let work = |n| [Step::Op(Op::Create(p(n), 0o644)), Step::Op(Op::Append(p(n), 900, n)), Step::Wait];
-        let swap = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Checkpoint];
+        let path = |n: u64| format!("/zz-away-{n}");
+        let work = |n| steps! { create(&path(n)), append(&path(n), 900, n), Wait };
+        let swap = steps! { Fill(45), Swell(300 * KIB), Wait, Checkpoint };
         match self {
-            Stay::Short => work(1).into_iter().chain(work(2)).collect(),
-            Stay::Swap => work(1).into_iter().chain(swap).chain(work(2)).collect(),
-            Stay::Long => swap.iter().cloned().chain(work(1)).chain(swap.clone()).chain(work(2)).collect(),
+            Stay::Short => [work(1), work(2)].concat(),
+            Stay::Swap => [work(1), swap, work(2)].concat(),
+            Stay::Long => [swap.clone(), work(1), swap, work(2)].concat(),
         }
-    }
-}
-
-/// What the exploration covered.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
-    /// Taken up again, and refused.
-    pub taken_up: u64,
-    pub refused: u64,
-    /// Of those that were refused: the other one had been promised something.
-    pub promised: u64,
-}
-
-impl std::ops::AddAssign for Stats {
-    fn add_assign(&mut self, other: Stats) {
-        self.taken_up += other.taken_up;
-        self.refused += other.refused;
-        self.promised += other.promised;
     }
 }
 
 /// Explores memory that is left behind by a story's copy. An id is `name:away:point:stay/events/choice`, where `events`
 /// are those of the other one, or, with a power cut after the first was taken up again, that and `/events/choice`.
-pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) -> Stats {
-    let (stats, name) = (Stats::default(), &story.name);
-    if filter.kind.is_some_and(|kind| kind != "away") {
-        return stats;
+pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+    let name = &story.name;
+    if !filter.wants("away") {
+        return;
     }
-    let history = match caught(|| tell(story)) {
-        Ok(told) => told.history,
-        Err(text) => {
-            verdicts.take(Err(text), || format!("{name}:run::"));
-            return stats;
-        }
-    };
+    let Some(history) = verdicts.made(caught(|| tell(story)), || format!("{name}:run::")) else { return };
     verdicts.stats.stories += 1;
-    let points = match filter.point {
-        None => points(&history, depth.deaths, name),
-        Some(point) => Point::parse(point).into_iter().collect(),
-    };
-    let mut search = Search { history: &history, depth, filter, verdicts, stats, rng: Rng::new(super::seed_of(name)) };
-    for (point, left) in stills(&history, points) {
+    let mut search = Search { history: &history, depth, filter, verdicts, rng: Rng::new(seed_of(name)) };
+    for (point, left) in history.stills(points(&history, depth.deaths, name, filter)) {
         for stay in Stay::ALL {
             let name = format!("{name}:away:{}:{stay:?}", point.name());
-            match caught(|| work_elsewhere(&left, other, stay)) {
+            match caught(|| work_elsewhere(&history, &left, other, stay)) {
                 Ok(away) => search.take_up_again(&Trip { name, stay, point, left: &left, away: &away }),
                 Err(text) => search.verdicts.take(Err(text), || name),
             }
         }
     }
-    search.stats
 }
 
 /// The first one as all its processes died, and what the other one did then.
@@ -115,7 +88,6 @@ struct Search<'a> {
     depth: Depth,
     filter: &'a Filter<'a>,
     verdicts: &'a mut Verdicts,
-    stats: Stats,
     rng: Rng,
 }
 
@@ -130,8 +102,8 @@ impl Search<'_> {
             if let Some(n) = events.checked_sub(1) {
                 files.apply(&trip.away.moments[n].event);
             }
-            for choice in cut::choices(&files, self.depth.seeds) {
-                let told = format!("{events}/{}", name_of_choice(choice));
+            for choice in files.choices(self.depth.seeds) {
+                let told = format!("{events}/{}", choice.name());
                 let wanted = match self.filter.choice {
                     None => drawn.contains(&events).then_some(None),
                     Some(wanted) => rest_of(wanted, &format!("{:?}/{told}", trip.stay)),
@@ -147,12 +119,12 @@ impl Search<'_> {
     /// Takes the first one up again, and, unless it is refused, cuts its power while it goes on.
     fn come_back(&mut self, trip: &Trip, back: Still, events: usize, told: &str, later: Option<&str>) {
         let id = |what: &str| format!("{}/{told}{what}", trip.name);
-        match caught(|| come_back(self.history, back, trip.point, trip.away, events, &mut self.stats)) {
+        match caught(|| come_back(self.history, back, trip, events, &mut self.verdicts.stats)) {
             Err(text) => self.verdicts.take(Err(text), || id("")),
             Ok(None) => {}
             Ok(Some(second)) => {
-                let (filter, id) =
-                    (Filter { choice: later, ..Filter::default() }, |what: &str| id(&format!("/{what}")));
+                let filter = Filter { choice: later, ..Filter::default() };
+                let id = |what: &str| id(&format!("/{what}"));
                 cut_later(&second, &mut self.rng, &id, self.depth, &filter, self.verdicts);
             }
         }
@@ -166,34 +138,26 @@ fn rest_of<'a>(wanted: &'a str, told: &str) -> Option<Option<&'a str>> {
 }
 
 /// The other one takes up the copy, and works with it.
-fn work_elsewhere(left: &Still, other: Other, stay: Stay) -> Result<History, String> {
+fn work_elsewhere(history: &History, left: &Still, other: Other, stay: Stay) -> Result<History, String> {
     let world = match other {
-        Other::New => World::load(left.files.clone(), left.region.len() as u64)?,
-        Other::Same => World::resume(mapping(&left.region), &left.marks, left.files.clone())?,
+        Other::New => World::load(history.setup, left.files.clone())?,
+        Other::Same => World::resume(history.setup, left)?,
     };
     let fs = world.fs.clone();
-    let mut teller = Teller::new(&world, &fs);
-    let start = Still { region: world.bytes(), marks: Vec::new(), files: world.tape.files() };
-    teller.forget_the_past();
-    world.tape.start_without_marks();
-    stay.steps().iter().try_for_each(|step| teller.step(step))?;
-    let moments = world.tape.stop();
-    let (boundaries, acknowledged) = teller.end()?;
-    Ok(History { start, moments, boundaries, acknowledged })
+    Teller::new(&world, &fs).recording(|teller| stay.steps().iter().try_for_each(|step| teller.step(step)))
 }
 
 /// The first one is taken up again after so many events of the other: what it does then, unless it is refused.
 fn come_back(
     history: &History,
     back: Still,
-    point: Point,
-    away: &History,
+    trip: &Trip,
     events: usize,
     stats: &mut Stats,
 ) -> Result<Option<History>, String> {
     // Any operation: filling the log may have found it full.
-    let promised = away.acknowledged.iter().any(|(at, boundary)| *at <= events && *boundary > 0);
-    match World::resume(mapping(&back.region), &back.marks, back.files.clone()) {
+    let promised = trip.away.acknowledged.iter().any(|(at, boundary)| *at <= events && *boundary > 0);
+    match World::resume(history.setup, &back) {
         Err(e) if events == 0 => Err(format!("nothing was done elsewhere, but {e}")),
         Err(_) => {
             stats.refused += 1;
@@ -203,7 +167,7 @@ fn come_back(
         Ok(_) if promised => Err("it was taken up, and would write over what was promised elsewhere".into()),
         Ok(_) => {
             stats.taken_up += 1;
-            live_on(history, back, Left::Everything, point).map(Some)
+            live_on(history, back, Left::Everything, trip.point).map(Some)
         }
     }
 }

@@ -2,38 +2,17 @@
 //! process goes on; then the power is cut too.
 //!
 //! Also the memory of the marks can be lost, and the region is compared with its copy.
-//!
-//! Marks change between events. Of what changed, the first words have been stored at a death, in the order in which
-//! they are: how far the logs have come, marks that are set, marks that are cleared, which generation is marked.
 
-use super::history::{Boundary, History, Still};
-use super::later::{cut_later, live};
-use super::tape::{Event, Moment};
-use super::world::{look, World};
-use super::{caught, Depth, Filter, Verdicts};
-use crate::crash::mapping;
-use crate::explore::check;
 use rng::Rng;
 
-/// Where a death is: after so many events; of the next one, so many words of marks and bytes of its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Point {
-    pub events: usize,
-    marks: usize,
-    cut: usize,
-}
-
-impl Point {
-    pub fn name(self) -> String {
-        format!("{}.{}.{}", self.events, self.marks, self.cut)
-    }
-
-    pub fn parse(name: &str) -> Option<Point> {
-        let parts: Vec<usize> = name.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
-        let [events, marks, cut] = parts[..] else { return None };
-        Some(Point { events, marks, cut })
-    }
-}
+use super::later::{cut_later, live};
+use super::Depth;
+use crate::check::check;
+use crate::history::{Boundary, History};
+use crate::tape::{Event, Moment, Point, Still};
+use crate::tree::look;
+use crate::verdict::{caught, seed_of, Filter, Verdicts};
+use crate::world::World;
 
 /// What is left of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,51 +35,32 @@ impl Left {
 /// `loss` for `death` if marks are lost.
 pub fn explore(name: &str, history: &History, memory: Left, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
     let id = |point: Point, what: &str| format!("{name}:{}:{}:{what}", memory.name(), point.name());
-    let points = match filter.point {
-        None => points(history, depth.deaths, name),
-        Some(point) => Point::parse(point).into_iter().collect(),
-    };
-    for (point, left) in stills(history, points) {
+    for (point, left) in history.stills(points(history, depth.deaths, name, filter)) {
         if verdicts.enough() {
             return;
         }
         verdicts.stats.deaths += 1;
-        let lived = caught(|| live_on(history, left, memory, point));
-        match lived {
+        match caught(|| live_on(history, left, memory, point)) {
             Err(text) => verdicts.take(Err(text), || id(point, "live")),
             Ok(second) => {
-                verdicts.take(Ok(()), String::new);
-                let mut rng = Rng::new(super::seed_of(name) ^ point.events as u64);
+                let mut rng = Rng::new(seed_of(name) ^ point.events as u64);
                 cut_later(&second, &mut rng, &|what| id(point, what), depth, filter, verdicts);
             }
         }
     }
 }
 
-/// Memory and disks at the deaths at these points, which are in order.
-pub(super) fn stills(history: &History, points: Vec<Point>) -> impl Iterator<Item = (Point, Still)> + '_ {
-    let (mut still, mut done) = (history.start.clone(), 0);
-    points.into_iter().map(move |point| {
-        // An id may be of a longer story.
-        let end = point.events.min(history.moments.len());
-        history.moments[done.min(end)..end].iter().for_each(|moment| still.apply(moment));
-        done = end;
-        let mut left = still.clone();
-        if let Some(next) = history.moments.get(point.events) {
-            partly(&mut left, next, point);
-        }
-        (point, left)
-    })
-}
-
-/// A few points of a history: half of them at disks, since there are far more stores.
-pub(super) fn points(history: &History, most: usize, name: &str) -> Vec<Point> {
-    let mut rng = Rng::new(super::seed_of(name));
+/// The point that is wanted, or a few: half of them at disks, since there are far more stores.
+pub(super) fn points(history: &History, most: usize, name: &str, filter: &Filter) -> Vec<Point> {
+    if let Some(point) = filter.point {
+        return Point::parse(point).into_iter().collect();
+    }
+    let mut rng = Rng::new(seed_of(name));
     let (mut stores, mut others): (Vec<usize>, Vec<usize>) =
         (0..history.moments.len()).partition(|n| matches!(history.moments[*n].event, Event::Store { .. }));
     // What follows the last write of a commit comes before the next store.
     others.extend(stores.iter().filter(|n| **n > 0 && !matches!(history.moments[**n - 1].event, Event::Store { .. })));
-    let mut points = vec![Point { events: history.moments.len(), marks: 0, cut: 0 }];
+    let mut points = vec![Point::after(history.moments.len())];
     for (events, n) in [(&mut others, most.div_ceil(2)), (&mut stores, most / 2)] {
         for _ in 0..n.min(if events.is_empty() { 0 } else { usize::MAX }) {
             points.push(draw(history, events[rng.below(events.len() as u64) as usize], &mut rng));
@@ -113,7 +73,7 @@ pub(super) fn points(history: &History, most: usize, name: &str) -> Vec<Point> {
 
 fn draw(history: &History, events: usize, rng: &mut Rng) -> Point {
     let Moment { marks, event } = &history.moments[events];
-    let (all, len) = (marks.len(), if let Event::Store { bytes, .. } = event { bytes.len() } else { 0 });
+    let (all, len) = (marks.len(), event.stored());
     let mut up_to = |n: usize| match rng.below(3) {
         0 => n,
         _ => rng.below(n as u64 + 1) as usize,
@@ -125,39 +85,17 @@ fn draw(history: &History, events: usize, rng: &mut Rng) -> Point {
     }
 }
 
-/// Takes a part of an event.
-fn partly(still: &mut Still, next: &Moment, point: Point) {
-    let mut words = next.marks.clone();
-    words.sort_by_key(|(n, word)| rank(*n, still.marks[*n], *word));
-    words.iter().take(point.marks).for_each(|(n, word)| still.marks[*n] = *word);
-    if let Event::Store { bytes, .. } = &next.event {
-        still.store(next, point.cut.min(bytes.len()));
-    }
-}
-
-/// Words of the header: the generation, nothing, notes from byte 1024 on.
-const HEADER: usize = 512;
-
-fn rank(n: usize, old: u64, new: u64) -> (u32, i64) {
-    match n {
-        0 => (4, 0),
-        1..HEADER => (1, n as i64),
-        _ if new & !old != 0 => (2, n as i64),
-        // Lines, then the pages that they are in.
-        _ => (3, -(n as i64)),
-    }
-}
-
 /// The next process: what it finds is right; it works, waits, and works on. Its history.
 pub(super) fn live_on(history: &History, left: Still, memory: Left, point: Point) -> Result<History, String> {
-    let reached = history.reached(point.events);
-    let (region, files) = (mapping(&left.region), left.files.clone());
     let world = match memory {
-        Left::Everything => World::resume(region, &left.marks, files)?,
-        Left::Region => World::compare(region, files)?,
+        Left::Everything => World::resume(history.setup, &left)?,
+        Left::Region => World::compare(history.setup, &left)?,
     };
     check(&world.fs, false)?;
-    found(history, reached, &world)?;
+    // The operation under way at the death is undone or done; if there was none, nothing has changed.
+    let found = history.which_seen(history.after_death(point.events), &look(&world.fs)?);
+    found.map_err(|e| format!("after the death it is {e}"))?;
+    let reached = history.reached(point.events);
     let earlier = history.boundaries[..=reached].iter().map(|b| Boundary::new(0, b.bytes.clone())).collect();
     live(&world, left, earlier, promised(history, point))
 }
@@ -165,19 +103,5 @@ pub(super) fn live_on(history: &History, left: Still, memory: Left, point: Point
 /// The instant that was promised. A wait returns after marks have changed, not with the last flush.
 fn promised(history: &History, point: Point) -> usize {
     let marked = history.moments.get(point.events).is_none_or(|next| point.marks == next.marks.len());
-    *history.allowed(if marked { point.events } else { point.events.saturating_sub(1) }).start()
-}
-
-/// The operation under way at the death is undone or done; if there was none, nothing has changed.
-fn found(history: &History, reached: usize, world: &World) -> Result<(), String> {
-    let found = look(&world.fs)?;
-    let before = history.boundaries[reached].seen()?;
-    if found == *before {
-        return Ok(());
-    }
-    let told = found.difference(before).unwrap_or_default();
-    match history.boundaries.get(reached + 1) {
-        Some(after) if found == *after.seen()? => Ok(()),
-        _ => Err(format!("after the death it is neither instant {reached} ({told}) nor the next")),
-    }
+    *history.after_loss(if marked { point.events } else { point.events.saturating_sub(1) }).start()
 }

@@ -3,43 +3,36 @@
 
 use std::sync::Arc;
 
-use conquest_fs::node::Atime;
 use rustix::io::Errno;
 
 use super::cut::same_again;
-use super::fault::{Call, Calls, Fault, Faults};
-use super::history::{Boundary, History, Still};
-use super::story::{Step, Teller};
-use super::tape::{words_of, Tape};
-use super::world::{look, reload, World};
-use crate::crash::{mapping, Choice};
-use crate::op::{Op, Runner};
+use crate::crash::Choice;
+use crate::disk::Files;
+use crate::fault::{Call, Calls, Fault, Faults};
+use crate::history::{Boundary, History};
+use crate::op::{create, write, Runner};
+use crate::story::Step::{self, Checkpoint, Commit, Fill, Swell, Wait};
+use crate::story::{steps, Teller, KIB};
+use crate::tape::{Still, Tape};
+use crate::tree::look;
+use crate::world::{reload, Setup, World};
 
 const SIZE: u64 = 4 << 20;
-const KIB: u64 = 1 << 10;
 /// Seeds with which the power is cut afterwards.
 const SEEDS: u64 = 3;
 
+fn setup() -> Setup {
+    Setup::logged(SIZE)
+}
+
 /// Commits of one round and of several, both logs begun anew more than once, one of them larger.
 fn steps() -> Vec<Step> {
-    use Step::{Checkpoint, Commit, Fill, Swell, Wait};
-    let write = |n: u64| Step::Op(Op::Write("/f".into(), 0, 9000, n));
-    let mut steps = vec![Step::Op(Op::Create("/f".into(), 0o644)), write(1), Wait, write(2), Fill(45), write(3)];
-    steps.extend([
-        Swell(300 * KIB),
-        Commit,
-        write(4),
-        Wait,
-        Checkpoint,
-        write(5),
-        Fill(48),
-        Swell(300 * KIB),
-        write(6),
-        Wait,
-    ]);
-    steps.extend([write(7), Fill(97), write(8), Swell(300 * KIB), Wait, write(9), Swell(SIZE), Wait, Checkpoint]);
-    steps.extend([write(10), Commit, write(11), Wait]);
-    steps
+    let put = |n: u64| write("/f", 0, 9000, n);
+    steps! {
+        create("/f"), put(1), Wait, put(2), Fill(45), put(3), Swell(300 * KIB), Commit, put(4), Wait, Checkpoint,
+        put(5), Fill(48), Swell(300 * KIB), put(6), Wait, put(7), Fill(97), put(8), Swell(300 * KIB), Wait,
+        put(9), Swell(SIZE), Wait, Checkpoint, put(10), Commit, put(11), Wait,
+    }
 }
 
 /// What became of a story.
@@ -71,7 +64,7 @@ pub fn explore(fault: Fault) -> Result<End, String> {
 
 fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
     let not_made = Ok((End::NotMade, Calls::new()));
-    let Ok(world) = World::format(SIZE, Atime::Never, faults) else { return not_made };
+    let Ok(world) = World::format(setup(), faults) else { return not_made };
     if world.wait().is_err() {
         return not_made;
     }
@@ -123,9 +116,7 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
     if fs.session().runtime().backing_failed() && !full() && !failed() {
         return Err("nobody says why it failed".into());
     }
-    let (boundaries, acknowledged) = teller.end()?;
-    let start = Still { region: world.bytes(), marks: words_of(&world.marks()?), files: world.tape.files() };
-    let history = History { start, moments: Vec::new(), boundaries, acknowledged };
+    let history = teller.end(world.still()?)?;
     let end = match fs.session().runtime().backing_anew() {
         (0, _) if whole => End::Whole,
         (_, _) if whole => End::Anew,
@@ -138,24 +129,36 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
 /// Reading goes on; the disks hold what was promised; and processes that come later, when the disk works again, make
 /// all of it durable.
 fn judge(world: &World, history: &History) -> Result<(), String> {
-    let found = look(&world.fs)?;
-    let last = history.boundaries.last().ok_or("there is no instant")?;
-    if found != *last.seen()? {
-        return Err("what is read after a failure is wrong".into());
-    }
-    let Still { region, marks, files } = &history.start;
+    as_last(world, history).map_err(|e| format!("what is read after a failure is wrong: {e}"))?;
+    let left = &history.start;
     let choices = [Choice::None, Choice::All].into_iter().chain((1..=SEEDS).map(Choice::Seed));
-    for choice in choices {
-        let left = reload(&files.cut(choice), SIZE).and_then(|bytes| history.which(0, &bytes));
-        left.map_err(|e| format!("cut afterwards, {choice:?}: {e}"))?;
+    choices.into_iter().try_for_each(|choice| cut_afterwards(history, &left.files, choice))?;
+    // When it is loaded the memory was deleted, but the host still knows what it could not write.
+    [Taken::Resumed, Taken::Compared, Taken::Loaded].into_iter().try_for_each(|how| {
+        let world = take_up(left, how, &Tape::over(left.files.clone()), &Faults::with(None))?;
+        live_on(&world).map_err(|e| format!("in the next life: {e}"))
+    })
+}
+
+/// Nothing is seen but the last instant.
+fn as_last(world: &World, history: &History) -> Result<(), String> {
+    let last = history.boundaries.len() - 1;
+    history.which_seen(last..=last, &look(&world.fs)?).map(drop)
+}
+
+/// The power is cut when all is over.
+fn cut_afterwards(history: &History, files: &Files, choice: Choice) -> Result<(), String> {
+    let left = reload(&files.cut(choice), SIZE);
+    let found = left.and_then(|bytes| history.which_bytes(history.after_loss(history.moments.len()), &bytes));
+    found.map(drop).map_err(|e| format!("cut afterwards, {choice:?}: {e}"))
+}
+
+fn take_up(left: &Still, how: Taken, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
+    match how {
+        Taken::Resumed => World::resume_on(setup(), left, tape, faults),
+        Taken::Compared => World::compare_on(setup(), left, tape, faults),
+        Taken::Loaded => World::load_on(setup(), tape, faults),
     }
-    let lives: [&dyn Fn() -> Result<World, String>; 3] = [
-        &|| World::resume(mapping(region), marks, files.clone()),
-        &|| World::compare(mapping(region), files.clone()),
-        // The memory was deleted, but the host still knows what it could not write.
-        &|| World::load(files.clone(), SIZE),
-    ];
-    lives.iter().try_for_each(|life| live_on(&life()?).map_err(|e| format!("in the next life: {e}")))
 }
 
 /// Ways to take up a copy.
@@ -174,52 +177,34 @@ pub struct Remains(History);
 
 impl Remains {
     pub fn make() -> Result<Remains, String> {
-        let world = World::format(SIZE, Atime::Never, &Faults::with(None))?;
+        let world = World::format(setup(), &Faults::with(None))?;
         let fs = world.fs.clone();
         let mut teller = Teller::new(&world, &fs);
         teller.forget_the_past();
         steps().iter().try_for_each(|step| teller.step(step))?;
-        let (boundaries, acknowledged) = teller.end()?;
-        let start = Still { region: world.bytes(), marks: words_of(&world.marks()?), files: world.tape.files() };
-        Ok(Remains(History { start, moments: Vec::new(), boundaries, acknowledged }))
+        teller.end(world.still()?).map(Remains)
     }
 
     /// Calls to each file that taking it up makes.
     pub fn calls(&self, how: Taken) -> Result<Vec<(usize, Call, u64)>, String> {
         let faults = Faults::with(None);
-        self.take_up(how, &Tape::over(self.0.start.files.clone()), &faults)?;
+        take_up(&self.0.start, how, &Tape::over(self.0.start.files.clone()), &faults)?;
         Ok(faults.calls().into_iter().map(|((file, call), n)| (file, call, n)).collect())
-    }
-
-    fn take_up(&self, how: Taken, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
-        let Still { region, marks, .. } = &self.0.start;
-        match how {
-            Taken::Resumed => World::resume_on(mapping(region), marks, tape, faults),
-            Taken::Compared => World::compare_on(mapping(region), tape, faults),
-            Taken::Loaded => World::load_on(SIZE, tape, faults),
-        }
     }
 
     /// Takes it up with one call failing: what is there is right, or is refused; and afterwards, when the disk works
     /// again, all of it is there, whatever a power cut takes of what was written meanwhile. True if it was refused.
     pub fn explore(&self, how: Taken, fault: Fault) -> Result<bool, String> {
         let tape = Tape::over(self.0.start.files.clone());
-        let last = self.0.boundaries.last().ok_or("there is no instant")?.seen()?;
-        let taken = self.take_up(how, &tape, &Faults::with(Some(fault)));
+        let taken = take_up(&self.0.start, how, &tape, &Faults::with(Some(fault)));
         if let Ok(world) = &taken {
-            if look(&world.fs)? != *last {
-                return Err("it is taken up, and wrong".into());
-            }
+            as_last(world, &self.0).map_err(|e| format!("it is taken up, and wrong: {e}"))?;
         }
-        for choice in [Choice::None, Choice::All, Choice::Seed(1)] {
-            let left = reload(&tape.files().cut(choice), SIZE).and_then(|bytes| self.0.which(0, &bytes));
-            left.map_err(|e| format!("cut afterwards, {choice:?}: {e}"))?;
-        }
-        let again = self.take_up(how, &Tape::over(tape.files()), &Faults::with(None));
+        let choices = [Choice::None, Choice::All, Choice::Seed(1)];
+        choices.into_iter().try_for_each(|choice| cut_afterwards(&self.0, &tape.files(), choice))?;
+        let again = take_up(&self.0.start, how, &Tape::over(tape.files()), &Faults::with(None));
         let again = again.map_err(|e| format!("afterwards it is refused: {e}"))?;
-        if look(&again.fs)? != *last {
-            return Err("afterwards it is wrong".into());
-        }
+        as_last(&again, &self.0).map_err(|e| format!("afterwards it is wrong: {e}"))?;
         live_on(&again).map_err(|e| format!("in the next life: {e}"))?;
         Ok(taken.is_err())
     }
@@ -229,8 +214,8 @@ fn live_on(world: &World) -> Result<(), String> {
     for n in 0..3 {
         world.wait().map_err(|e| e.to_string())?;
         same_again(world)?;
-        Runner::new(&world.fs).run(&Op::Create(format!("/next-{n}"), 0o644))?.map_err(|e| e.to_string())?;
-        world.copy().checkpoint_if_due(world.fs.session()).map_err(|e| e.to_string())?;
+        Runner::new(&world.fs).run(&create(&format!("/next-{n}")))?.map_err(|e| e.to_string())?;
+        world.checkpoint().map_err(|e| e.to_string())?;
     }
     Ok(())
 }

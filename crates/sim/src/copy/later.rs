@@ -2,15 +2,17 @@
 
 use rng::Rng;
 
-use super::cut::{choices, judge, same_again};
-use super::history::{Boundary, History, Still};
-use super::story::{Step, Teller};
-use super::tape::Moment;
-use super::world::World;
-use super::{caught, Depth, Filter, Stats, Verdicts};
+use super::cut::{judge, same_again};
+use super::Depth;
+use crate::check::sweep;
 use crate::crash::Choice;
-use crate::explore::{name_of_choice, sweep};
-use crate::op::Op;
+use crate::history::{Boundary, History};
+use crate::op::{append, create, mkdir};
+use crate::story::Step::{Checkpoint, Wait};
+use crate::story::{steps, Teller};
+use crate::tape::Still;
+use crate::verdict::{caught, Filter, Stats, Verdicts};
+use crate::world::World;
 
 /// Lives on in `world`, which has been recorded since it was at `start`. `earlier` are the instants of the life before, of
 /// which number `promised` was promised.
@@ -19,25 +21,17 @@ pub(super) fn live(world: &World, start: Still, earlier: Vec<Boundary>, promised
     let mut teller = Teller::new(world, &fs);
     teller.remember(earlier, promised);
     teller.note();
-    let p = |name: &str| format!("/zz-second-{name}");
-    let steps = [
-        Step::Op(Op::Create(p("file"), 0o644)),
-        Step::Op(Op::Append(p("file"), 2500, 1)),
-        Step::Wait,
-        Step::Op(Op::Mkdir(p("dir"), 0o755)),
-        Step::Checkpoint,
-        Step::Wait,
-    ];
+    let steps = steps! {
+        create("/zz-second-file"), append("/zz-second-file", 2500, 1), Wait, mkdir("/zz-second-dir"), Checkpoint, Wait,
+    };
     for step in &steps {
         teller.step(step)?;
     }
     same_again(world)?;
     sweep(&fs)?;
     teller.note();
-    teller.step(&Step::Wait)?;
-    let moments = world.tape.stop();
-    let (boundaries, acknowledged) = teller.end()?;
-    Ok(History { start, moments, boundaries, acknowledged })
+    teller.step(&Wait)?;
+    teller.end(start)
 }
 
 /// Power cuts in that life: each leaves an instant that is allowed.
@@ -49,30 +43,26 @@ pub(super) fn cut_later(
     filter: &Filter,
     verdicts: &mut Verdicts,
 ) {
-    let mut files = second.start.files.clone();
-    let reached = |m: &&Moment| m.event.reaches_a_disk();
-    let all = second.moments.iter().filter(reached).count().max(1) as u64;
-    for (n, moment) in second.moments.iter().enumerate() {
-        if !moment.event.reaches_a_disk() {
-            continue;
-        }
-        files.apply(&moment.event);
+    let all = second.moments.iter().filter(|moment| moment.event.reaches_a_disk()).count().max(1) as u64;
+    for (at, files) in second.start.files.over(&second.moments) {
         let drawn = rng.below(all) < depth.mixed;
-        for choice in choices(&files, depth.seeds) {
-            let told = format!("{}/{}", n + 1, name_of_choice(choice));
+        for choice in files.choices(depth.seeds) {
+            let told = format!("{at}/{}", choice.name());
             let here = filter.choice.map_or(drawn, |wanted| wanted == told);
             if !here || verdicts.enough() {
                 continue;
             }
             verdicts.stats.mixed += 1;
             let mut stats = Stats::default();
-            let judged = caught(|| judge(second, n + 1, &files.cut(choice), filter.choice.is_some(), &mut stats));
+            let judged = caught(|| judge(second, at, &files.cut(choice), filter.choice.is_some(), &mut stats));
             verdicts.take(judged.map(drop), || id(&told));
         }
     }
     // The last wait is kept whatever is lost.
     let end = second.moments.len();
     if filter.choice.is_none() {
+        let mut files = second.start.files.clone();
+        second.moments.iter().for_each(|moment| files.apply(&moment.event));
         let judged = caught(|| judge(second, end, &files.cut(Choice::None), false, &mut Stats::default()));
         verdicts.take(judged.map(drop), || id(&format!("{end}/none")));
     }
@@ -80,18 +70,18 @@ pub(super) fn cut_later(
 
 #[cfg(test)]
 mod tests {
-    use super::super::cut;
-    use super::super::story::{tell, Plot, Story};
-    use super::super::tape::Event;
+    use super::super::plot::Plot;
     use super::*;
     use crate::scenario::rich;
+    use crate::story::{tell, Story};
+    use crate::tape::{Event, Point};
 
     /// The last life of a story whose power was cut at its end.
     fn second() -> History {
-        let told = tell(&Story::of(&rich(), Plot::Plain)).unwrap();
-        let left = told.world.tape.files().cut(Choice::None);
-        let end = told.history.moments.len();
-        judge(&told.history, end, &left, true, &mut Stats::default()).unwrap().unwrap()
+        let history = tell(&Story::of(&rich(), Plot::Plain)).unwrap();
+        let end = history.moments.len();
+        let (_, left) = history.stills(vec![Point::after(end)]).next().unwrap();
+        judge(&history, end, &left.files.cut(Choice::None), true, &mut Stats::default()).unwrap().unwrap()
     }
 
     fn failures(second: &History) -> usize {
@@ -105,7 +95,7 @@ mod tests {
     fn a_flush_that_is_missing_in_the_second_life_is_found() {
         let mut second = second();
         assert_eq!(failures(&second), 0);
-        assert!(second.moments.len() > 10 && cut::choices(&second.start.files, 1).len() == 1);
+        assert!(second.moments.len() > 10 && second.start.files.choices(1).len() == 1);
         let of_a_log = |event: &Event| matches!(event, Event::Flush { file: 1 | 2 });
         second.moments.iter_mut().filter(|m| of_a_log(&m.event)).for_each(|m| m.event = Event::Rest);
         assert!(failures(&second) > 0);

@@ -2,32 +2,30 @@
 //! left opens, by the code that opens pools, with everything that an operation had returned for; and a new mirror, or
 //! a new region, is made that is worth as much.
 //!
-//! An id is `name:mirror:lost.events.cut.marks:choice`: what is lost, after so many events and so many bytes of the next
-//! store, with or without the memory of the marks.
+//! An id is `mirrored:mirror:lost.marks.point:choice`: what is lost, with or without the memory of the marks, and where.
 
 use std::path::{Path, PathBuf};
 
 use conquest::config::Config;
 use conquest::uuid;
 use conquest::{MediumKind, OpenOptions, Pool};
-use conquest_fs::node::Atime;
+use conquest_fs::node::Rename;
 use rng::Rng;
 
-use super::cut::choices;
-use super::disk::{Files, NAMES, PARTS};
-use super::fault::Faults;
-use super::history::{History, Still};
-use super::story::{Step, Teller};
-use super::tape::{words_of, Event};
-use super::world::{look, reload, World, UUID};
-use super::{caught, seed_of, Filter, Verdicts};
+use crate::check::{check, sweep};
 use crate::crash::Choice;
-use crate::explore::{check, name_of_choice, sweep};
-use crate::op::{Op, Runner};
-use crate::tree::Snapshot;
+use crate::disk::{Files, NAMES, PARTS};
+use crate::fault::Faults;
+use crate::history::History;
+use crate::op::*;
+use crate::story::Step::{self, Checkpoint, Fill, Swell};
+use crate::story::{steps, Teller, KIB};
+use crate::tape::{Event, Point, Still};
+use crate::tree::{look, Snapshot};
+use crate::verdict::{caught, each, full, seed_of, Filter, Stats, Verdicts};
+use crate::world::{reload, Setup, World, UUID};
 
 const SIZE: u64 = 2 << 20;
-const KIB: u64 = 1 << 10;
 /// Where the mirror lies in the pool directory.
 const MIRROR: &str = "mirror";
 
@@ -66,7 +64,7 @@ pub struct Depth {
 
 impl Depth {
     pub fn from_env() -> Depth {
-        match super::full() {
+        match full() {
             true => Depth { region: usize::MAX, others: 4000, seeds: 4 },
             false => Depth { region: 24, others: 48, seeds: 1 },
         }
@@ -75,24 +73,12 @@ impl Depth {
 
 /// Operations of each kind, with the other log taking over in the middle, and checkpoints.
 fn steps() -> Vec<Step> {
-    let path = |name: &str| format!("/{name}");
-    let ops = [
-        Op::Create(path("new"), 0o644),
-        Op::Append(path("new"), 3000, 1),
-        Op::Mkdir(path("dir/sub"), 0o755),
-        Op::Rename(path("new"), path("dir/moved"), conquest_fs::node::Rename::Replace),
-        Op::Write(path("large"), 1000, 70_000, 2),
-        Op::Link(path("large"), path("dir/hard")),
-        Op::Truncate(path("large"), 30_000),
-        Op::Unlink(path("old")),
-        Op::SetXattr(path("large"), "user.a".into(), vec![7; 300]),
-        Op::Unlink(path("dir/moved")),
-    ];
-    let mut steps: Vec<Step> = ops.into_iter().map(Step::Op).collect();
-    steps.insert(8, Step::Checkpoint);
-    steps.insert(4, Step::Swell(300 * KIB));
-    steps.push(Step::Checkpoint);
-    steps
+    steps! {
+        create("/new"), append("/new", 3000, 1), mkdir("/dir/sub"), rename("/new", "/dir/moved", Rename::Replace),
+        Swell(300 * KIB), write("/large", 1000, 70_000, 2), link("/large", "/dir/hard"), truncate("/large", 30_000),
+        unlink("/old"), Checkpoint, Op::SetXattr("/large".into(), "user.a".into(), vec![7; 300]), unlink("/dir/moved"),
+        Checkpoint,
+    }
 }
 
 /// How long the clock of files' times stands still.
@@ -103,38 +89,26 @@ fn tick() -> std::time::Duration {
 
 /// What happened, and what was promised when: everything that has returned.
 pub fn tell(sabotage: Sabotage) -> Result<History, String> {
-    let world = World::format_on(pram::MediumKind::Battery, SIZE, Atime::Never, &Faults::with(None))?;
+    let world = World::format(Setup::copied(pram::MediumKind::Battery, SIZE), &Faults::with(None))?;
     let fs = world.fs.clone();
     let mut teller = Teller::new(&world, &fs);
-    let path = |name: &str| format!("/{name}");
-    let there = [
-        Op::Create(path("old"), 0o644),
-        Op::Append(path("old"), 9000, 3),
-        Op::Create(path("large"), 0o644),
-        Op::Append(path("large"), 50_000, 4),
-        Op::Mkdir(path("dir"), 0o755),
-    ];
-    for op in there {
-        teller.step(&Step::Op(op))?;
-    }
-    teller.step(&Step::Fill(40))?;
+    let there = steps! {
+        create("/old"), append("/old", 9000, 3), create("/large"), append("/large", 50_000, 4), mkdir("/dir"), Fill(40),
+    };
+    there.iter().try_for_each(|step| teller.step(step))?;
     if sabotage == Sabotage::NoWait {
         fs.set_policy(conquest_fs::node::Policy { durability: conquest_fs::Durability::Fsync, ..fs.policy() });
     }
-    let marks = world.marks()?;
-    let start = Still { region: world.bytes(), marks: words_of(&marks), files: world.tape.files() };
-    teller.forget_the_past();
-    world.tape.start(marks);
-    for step in steps() {
-        // In the same tick as the one before, it would change a time to what it was, and a point in the middle of that
-        // would be none.
-        std::thread::sleep(tick());
-        teller.step(&step)?;
-        teller.promise();
-    }
-    let moments = world.tape.stop();
-    let (boundaries, acknowledged) = teller.end()?;
-    Ok(History { start, moments, boundaries, acknowledged })
+    teller.recording(|teller| {
+        steps().iter().try_for_each(|step| {
+            // In the same tick as the one before, it would change a time to what it was, and a point in the middle of that
+            // would be none.
+            std::thread::sleep(tick());
+            teller.step(step)?;
+            teller.promise();
+            Ok(())
+        })
+    })
 }
 
 /// A pool directory, and all that belongs to it elsewhere; gone when it is dropped.
@@ -210,24 +184,18 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Where something is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Point {
-    events: usize,
-    cut: usize,
-    /// Is the memory of the marks there?
-    marks: bool,
+/// What is lost where; is the memory of the marks there?
+type Loss = (Point, bool);
+
+fn name(lost: Lost, (point, marks): Loss) -> String {
+    format!("{lost:?}.{marks}.{}", point.name())
 }
 
-fn name(lost: Lost, point: Point) -> String {
-    format!("{lost:?}.{}.{}.{}", point.events, point.cut, point.marks)
-}
-
-fn parse(point: &str) -> Option<(Lost, Point)> {
-    let parts: Vec<&str> = point.split('.').collect();
-    let [lost, events, cut, marks] = parts[..] else { return None };
+fn parse(told: &str) -> Option<(Lost, Loss)> {
+    let parts: Vec<&str> = told.splitn(3, '.').collect();
+    let [lost, marks, point] = parts[..] else { return None };
     let lost = Lost::ALL.into_iter().find(|l| format!("{l:?}") == lost)?;
-    Some((lost, Point { events: events.parse().ok()?, cut: cut.parse().ok()?, marks: marks.parse().ok()? }))
+    Some((lost, (Point::parse(point)?, marks.parse().ok()?)))
 }
 
 /// Explores the losses in a history.
@@ -235,24 +203,16 @@ pub fn explore(history: &History, sabotage: Sabotage, depth: Depth, filter: &Fil
     verdicts.stats.stories += 1;
     verdicts.stats.events += history.moments.len() as u64;
     for lost in Lost::ALL {
-        let mut points = points(history, lost, depth);
-        if let Some(wanted) = filter.point.and_then(parse) {
-            points = if wanted.0 == lost { vec![wanted.1] } else { Vec::new() };
-        }
-        points.sort_unstable();
-        let (mut still, mut done) = (history.start.clone(), 0);
-        for point in points {
-            history.moments[done..point.events].iter().for_each(|moment| still.apply(moment));
-            done = point.events;
-            let mut left = still.clone();
-            if let Some(next) = history.moments.get(point.events).filter(|_| point.cut > 0) {
-                next.marks.iter().for_each(|(n, word)| left.marks[*n] = *word);
-                left.store(next, point.cut);
-            }
+        let losses = match filter.point.and_then(parse) {
+            Some((wanted, loss)) => vec![loss].into_iter().filter(|_| wanted == lost).collect(),
+            None => losses(history, lost, depth),
+        };
+        let points = losses.iter().map(|(point, _)| *point).collect();
+        for (loss, (_, left)) in losses.iter().zip(history.stills(points)) {
             // A process's death leaves what the host's memory holds of the disks.
-            let ways = if lost == Lost::Region { choices(&left.files, depth.seeds) } else { vec![Choice::All] };
+            let ways = if lost == Lost::Region { left.files.choices(depth.seeds) } else { vec![Choice::All] };
             for choice in ways {
-                if verdicts.enough() || filter.choice.is_some_and(|wanted| wanted != name_of_choice(choice)) {
+                if verdicts.enough() || filter.choice.is_some_and(|wanted| wanted != choice.name()) {
                     continue;
                 }
                 *(match lost {
@@ -260,34 +220,32 @@ pub fn explore(history: &History, sabotage: Sabotage, depth: Depth, filter: &Fil
                     Lost::Mirror => &mut verdicts.stats.mixed,
                     Lost::Neither => &mut verdicts.stats.deaths,
                 }) += 1;
-                let judged = caught(|| judge(history, &left, lost, point, choice, sabotage));
-                verdicts.take(judged, || format!("mirrored:mirror:{}:{}", name(lost, point), name_of_choice(choice)));
+                let judged = caught(|| judge(history, &left, lost, *loss, choice, sabotage));
+                verdicts.take(judged, || format!("mirrored:mirror:{}:{}", name(lost, *loss), choice.name()));
             }
         }
     }
 }
 
-/// A few points, or all: the disks change at some events, the region at the others.
-fn points(history: &History, lost: Lost, depth: Depth) -> Vec<Point> {
+/// A few losses, or all: the disks change at some events, the region at the others.
+fn losses(history: &History, lost: Lost, depth: Depth) -> Vec<Loss> {
     let mut rng = Rng::new(seed_of(&format!("{lost:?}")));
     let mut all = Vec::new();
     for events in 0..=history.moments.len() {
         let before = events.checked_sub(1).map(|n| &history.moments[n].event);
-        let disks = matches!(before, None | Some(Event::Write { .. } | Event::Flush { .. } | Event::Rest));
-        let len = match history.moments.get(events).map(|next| &next.event) {
-            Some(Event::Store { bytes, .. }) => bytes.len(),
-            _ => 0,
-        };
         if lost == Lost::Region {
-            all.extend(disks.then_some(Point { events, cut: 0, marks: false }));
+            let disks = matches!(before, None | Some(Event::Write { .. } | Event::Flush { .. } | Event::Rest));
+            all.extend(disks.then_some((Point::after(events), false)));
             continue;
         }
+        let len = history.moments.get(events).map_or(0, |next| next.event.stored());
         let cut = rng.below(len as u64 / 8 + 1) as usize * 8;
-        all.push(Point { events, cut: 0, marks: rng.below(2) == 0 });
-        all.push(Point { events, cut, marks: rng.below(2) == 0 });
+        all.push((Point::after(events), rng.below(2) == 0));
+        all.push((Point::within(&history.moments, events, cut), rng.below(2) == 0));
     }
     rng.shuffle(&mut all);
     all.truncate(if lost == Lost::Region { depth.region } else { depth.others });
+    all.sort_unstable();
     all.dedup();
     all
 }
@@ -297,7 +255,7 @@ fn judge(
     history: &History,
     left: &Still,
     lost: Lost,
-    point: Point,
+    (point, marks): Loss,
     choice: Choice,
     sabotage: Sabotage,
 ) -> Result<(), String> {
@@ -308,38 +266,23 @@ fn judge(
         let geo = pram::memory::Geometry::of(SIZE).map_err(text)?;
         (0..geo.slots as u32).for_each(|slot| region[geo.slot(slot) as usize + 2] ^= 0x40);
     }
-    let reached = history.reached(point.events);
-    // By instants: which may be seen.
-    let allowed = match lost {
+    let mut allowed = history.after_death(point.events);
+    let put_region = || home.put_region(&region, marks.then_some(&left.marks[..]));
+    match lost {
         Lost::Region => {
-            let files = left.files.cut(choice);
-            home.put_mirror(&files)?;
+            let kept = left.files.cut(choice);
+            home.put_mirror(&kept)?;
             // The mirror may hold what is about to return.
-            let next = (reached + 1).min(history.boundaries.len() - 1);
-            let n = history.which_of(*history.allowed(point.events).start()..=next, &reload(&files, SIZE)?)?;
-            n..=n
+            let held = *history.after_loss(point.events).start()..=*allowed.end();
+            let n = history.which_bytes(held, &reload(&kept, SIZE)?)?;
+            allowed = n..=n;
         }
-        Lost::Mirror => {
-            home.put_region(&region, Some(&left.marks).filter(|_| point.marks).map(Vec::as_slice))?;
-            reached..=reached + 1
-        }
-        Lost::Neither => {
-            home.put_region(&region, Some(&left.marks).filter(|_| point.marks).map(Vec::as_slice))?;
-            home.put_mirror(&left.files)?;
-            reached..=reached + 1
-        }
-    };
+        Lost::Mirror => put_region()?,
+        Lost::Neither => put_region().and_then(|()| home.put_mirror(&left.files))?,
+    }
     let pool = home.open()?;
     check(&pool, false)?;
-    let found = look(&pool)?;
-    let mut instants = history.boundaries.iter().enumerate().filter(|(n, _)| allowed.contains(n));
-    if !instants.any(|(_, b)| b.seen().is_ok_and(|seen| *seen == found)) {
-        let wanted = history.boundaries[*allowed.start()].seen()?;
-        return Err(format!(
-            "opened, it is none of the instants {allowed:?}: {}",
-            found.difference(wanted).unwrap_or_default()
-        ));
-    }
+    history.which_seen(allowed, &look(&pool)?).map_err(|e| format!("opened, it is {e}"))?;
     lose_the_rest(&home, pool)
 }
 
@@ -347,7 +290,7 @@ fn judge(
 fn lose_the_rest(home: &Home, pool: Pool) -> Result<(), String> {
     let work = |pool: &Pool, n: u64| -> Result<Snapshot, String> {
         let path = format!("/zz-{n}");
-        for op in [Op::Create(path.clone(), 0o644), Op::Append(path, 3000, n)] {
+        for op in [create(&path), append(&path, 3000, n)] {
             Runner::new(pool).run(&op)?.map_err(|e| format!("{op:?}: {e:?}"))?;
         }
         look(pool)
@@ -371,19 +314,10 @@ fn lose_the_rest(home: &Home, pool: Pool) -> Result<(), String> {
 }
 
 /// Explores, or looks at the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
-pub fn explore_all(depth: Depth) -> super::Stats {
-    let mut verdicts = Verdicts::default();
-    let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
-    let wanted = replay.as_deref().and_then(super::parse).map(|(_, filter)| filter);
-    let filter = wanted.filter(|filter| filter.kind == Some("mirror"));
-    if replay.is_none() || filter.is_some() {
-        let filter = filter.unwrap_or_default();
-        match caught(|| tell(Sabotage::Nothing)) {
-            Ok(history) => explore(&history, Sabotage::Nothing, depth, &filter, &mut verdicts),
-            Err(text) => verdicts.take(Err(text), || "mirrored:mirror::".into()),
-        }
-    }
-    eprintln!("{:?}", verdicts.stats);
-    verdicts.assert_none();
-    verdicts.stats
+pub fn explore_all(depth: Depth) -> Stats {
+    let explore = |name: &&str, filter: &Filter, verdicts: &mut Verdicts| {
+        let told = verdicts.made(caught(|| tell(Sabotage::Nothing)), || format!("{name}:run::"));
+        told.iter().for_each(|history| explore(history, Sabotage::Nothing, depth, filter, verdicts));
+    };
+    each(&["mirrored"], |name| name, explore)
 }

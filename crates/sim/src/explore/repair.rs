@@ -3,42 +3,41 @@
 use std::sync::Arc;
 
 use conquest_fs::Fs;
+use pram::MediumKind;
 
 use super::again::each_crash;
-use super::{guarded, open_recording, sweep, Depth, Failure};
+use super::{open, Depth};
+use crate::check::sweep;
 use crate::crash::mapping;
-use crate::medium::Discipline;
-use crate::trace::{Event, Recorder};
-use crate::tree::{difference, normalise, snapshot, Tree};
+use crate::tape::{Moment, Tape};
+use crate::tree::{difference, look, Tree};
+use crate::verdict::{caught, Failure};
+use crate::world::World;
 
 /// A region that needs a repair.
 pub struct Damaged {
     pub name: String,
-    pub discipline: Discipline,
+    pub kind: MediumKind,
     pub bytes: Vec<u8>,
 }
 
 /// Repairs it, and repairs again what a crash leaves of that: at each of its stores, or evenly spread over them so that
 /// some `most` are looked at. The number of states looked at; none if there is nothing to repair, or it cannot be opened.
 pub fn explore_repair(damaged: &Damaged, depth: Depth, most: usize) -> Result<u64, Vec<Failure>> {
-    let failure = |at: &str, text: String| {
-        vec![Failure { id: format!("{}:{}:{at}", damaged.name, damaged.discipline.name()), text }]
-    };
-    let whole = guarded(|| repaired(damaged));
-    let Some((events, wanted)) = whole.map_err(|text| failure("repair:", text))? else { return Ok(0) };
-    let step = (events.len() / most).max(1);
+    let failure =
+        |at: &str, text: String| vec![Failure { id: format!("{}:{}:{at}", damaged.name, damaged.kind.name()), text }];
+    let whole = caught(|| repaired(damaged));
+    let Some((moments, wanted)) = whole.map_err(|text| failure("repair:", text))? else { return Ok(0) };
+    let step = (moments.len() / most).max(1);
     let (mut states, mut met) = (0, 0);
-    let looked = each_crash(damaged.discipline, depth, &damaged.bytes, &events, |left, told| {
+    let looked = each_crash(damaged.kind, depth, &damaged.bytes, &moments, |left, told| {
         met += 1;
         if met % step != 0 {
             return Ok(());
         }
         states += 1;
         let left = left();
-        let found = guarded(|| {
-            let fs = open_recording(left, damaged.discipline, &Arc::default())?;
-            repair(&fs)
-        });
+        let found = caught(|| repair(&open(left, damaged.kind)?.fs));
         let differs = found.and_then(|found| difference(&found, &wanted).map_or(Ok(()), Err));
         differs.map_err(|e| format!("the repair was cut at {told}: {e}"))
     });
@@ -47,24 +46,22 @@ pub fn explore_repair(damaged: &Damaged, depth: Depth, most: usize) -> Result<u6
 }
 
 /// The stores of a whole repair, and what it leaves. `None`: nothing is to be repaired.
-fn repaired(damaged: &Damaged) -> Result<Option<(Vec<Event>, Tree)>, String> {
-    let recorder = Arc::<Recorder>::default();
-    recorder.start();
+fn repaired(damaged: &Damaged) -> Result<Option<(Vec<Moment>, Tree)>, String> {
+    let tape = Arc::<Tape>::default();
+    tape.start(None);
     // What cannot be opened is refused: other tests look at that.
-    let Ok(fs) = open_recording(mapping(&damaged.bytes), damaged.discipline, &recorder) else { return Ok(None) };
-    let found = fs.fsck(false, &mut |_, _| {}).map_err(|e| format!("fsck: {e}"))?;
+    let Ok(world) = World::recover(damaged.kind, mapping(&damaged.bytes), &tape) else { return Ok(None) };
+    let found = world.fs.fsck(false, &mut |_, _| {}).map_err(|e| format!("fsck: {e}"))?;
     if found.problems.is_empty() {
         return Ok(None);
     }
-    let tree = repair(&fs)?;
-    Ok(Some((recorder.stop(), tree)))
+    let tree = repair(&world.fs)?;
+    Ok(Some((tape.stop(), tree)))
 }
 
 /// Repairs; what there is then.
 fn repair(fs: &Fs) -> Result<Tree, String> {
     fs.fsck(true, &mut |_, _| {}).map_err(|e| format!("repair: {e}"))?;
     sweep(fs)?;
-    let mut found = snapshot(fs)?;
-    normalise(&mut found.tree);
-    Ok(found.tree)
+    Ok(look(fs)?.tree)
 }

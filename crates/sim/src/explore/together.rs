@@ -6,25 +6,26 @@
 //! nothing, in any combination.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use conquest_fs::node::{Atime, Policy, Rename};
+use conquest_fs::node::Rename;
 use conquest_fs::Fs;
 use pram::memory::{Geometry, SLOT};
-use pram::{Mapping, MediumKind, Needs};
+use pram::{Mapping, MediumKind};
 use rng::Rng;
 
-use super::{
-    assert_none, bytes_of, check, explore_each, format_on, guarded, medium, name_of, name_of_choice, open, sweep,
-    Depth, Failure, Filter, Sabotage,
-};
-use crate::crash::{Medium, Point};
-use crate::medium::Discipline;
+use super::{open, Depth};
+use crate::check::{check, sweep};
+use crate::crash::{each_point, KEPT};
+use crate::fault::Faults;
+use crate::medium::{Directed, Sabotage};
 use crate::model::Model;
 use crate::op::{Op, Runner};
 use crate::stage::Stage;
-use crate::trace::{Event, Recorder};
-use crate::tree::{difference, normalise, snapshot, Tree};
+use crate::tape::{Event, Moment, Point, Tape};
+use crate::tree::{difference, look, Tree};
+use crate::verdict::{caught, each, Filter, Stats, Verdicts};
+use crate::world::{Setup, World};
 
 const SIZE: u64 = 4 << 20;
 
@@ -36,16 +37,6 @@ pub struct Together {
     setup: Vec<Op>,
     /// By thread.
     ops: Vec<Vec<Op>>,
-}
-
-/// What an exploration covered.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
-    pub states: u64,
-    /// Of these, with two or more transactions open.
-    pub several: u64,
-    /// Most that were open in one.
-    pub most: usize,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -97,42 +88,6 @@ fn work(me: &str) -> Vec<Op> {
     ]
 }
 
-/// Passes turns on between stores.
-struct Turns {
-    inner: Box<dyn pram::Medium>,
-    stage: Arc<Stage>,
-}
-
-impl pram::Medium for Turns {
-    fn kind(&self) -> MediumKind {
-        self.inner.kind()
-    }
-    fn needs(&self) -> Needs {
-        self.inner.needs()
-    }
-    fn flush(&self, map: &Mapping, off: u64, len: u64) {
-        self.inner.flush(map, off, len);
-    }
-    fn stream(&self, map: &Mapping, off: u64, bytes: &[u8]) -> pram::Result<bool> {
-        let done = self.inner.stream(map, off, bytes);
-        self.stage.pass();
-        done
-    }
-    fn fence(&self, map: &Mapping) {
-        self.inner.fence(map);
-    }
-    fn stored(&self, off: u64, bytes: &[u8]) {
-        self.inner.stored(off, bytes);
-        self.stage.pass();
-    }
-    fn waits(&self) -> bool {
-        self.stage.waits()
-    }
-    fn stepped(&self) {
-        self.stage.step();
-    }
-}
-
 /// When an operation began and returned, in events.
 #[derive(Clone, Copy, Debug)]
 struct Span {
@@ -143,33 +98,34 @@ struct Span {
 /// A performance: what was there, and what happened.
 struct Performance {
     base: Vec<u8>,
-    events: Vec<Event>,
+    moments: Vec<Moment>,
     /// By thread.
     spans: Vec<Vec<Span>>,
     geo: Geometry,
 }
 
-fn perform(t: &Together, discipline: Discipline, sabotage: Sabotage) -> Result<Performance, String> {
-    let recorder = Arc::<Recorder>::default();
+fn perform(t: &Together, kind: MediumKind, sabotage: Sabotage) -> Result<Performance, String> {
     let stage = Stage::new(t.seed, &[], vec![0; t.ops.len()]);
-    let inner = medium(SIZE, discipline, sabotage, &recorder)?;
-    let session = format_on(SIZE, Box::new(Turns { inner, stage: stage.clone() }))?;
-    let policy = Policy { atime: Atime::Never, ..Policy::default() };
-    let fs = Fs::over(session, policy).map_err(|e| e.to_string())?;
-    let mut runner = Runner::new(&fs);
+    let of = stage.clone();
+    let world = World::format_on(Setup::alone(kind, SIZE), &Faults::with(None), &move |medium| {
+        let tape = medium.tape.clone();
+        Box::new(Directed { inner: sabotage.above(medium, SIZE), tape, stage: of.clone(), process: 0 })
+    })?;
+    let (fs, tape) = (&world.fs, &world.tape);
+    let mut runner = Runner::new(fs);
     for op in &t.setup {
         runner.run(op)?.map_err(|e| format!("{op:?}: {e:?}"))?;
     }
-    let base = bytes_of(&fs);
-    recorder.start();
+    let base = world.bytes();
+    tape.start(None);
     stage.begin(Box::new(|_| {}));
     let spans = Mutex::new(vec![Vec::new(); t.ops.len()]);
     let watched = std::thread::scope(|scope| {
         for (me, ops) in t.ops.iter().enumerate() {
-            let (fs, stage, recorder, spans) = (&fs, &stage, &recorder, &spans);
+            let (stage, spans) = (&stage, &spans);
             scope.spawn(move || {
                 stage.enter(me);
-                let done = guarded(|| act(fs, ops, recorder));
+                let done = caught(|| act(fs, ops, tape));
                 spans.lock().unwrap_or_else(|e| e.into_inner())[me] = vec![done];
                 stage.finish(me);
             });
@@ -179,17 +135,17 @@ fn perform(t: &Together, discipline: Discipline, sabotage: Sabotage) -> Result<P
     watched?;
     let spans = spans.into_inner().unwrap_or_else(|e| e.into_inner());
     let spans = spans.into_iter().flatten().collect::<Result<Vec<_>, String>>()?;
-    Ok(Performance { base, events: recorder.stop(), spans, geo: fs.session().memory().geo })
+    Ok(Performance { base, moments: tape.stop(), spans, geo: fs.session().memory().geo })
 }
 
 /// What one thread does.
-fn act(fs: &Fs, ops: &[Op], recorder: &Recorder) -> Result<Vec<Span>, String> {
+fn act(fs: &Fs, ops: &[Op], tape: &Tape) -> Result<Vec<Span>, String> {
     let mut runner = Runner::new(fs);
     let mut spans = Vec::new();
     for op in ops {
-        let began = recorder.len();
+        let began = tape.len();
         runner.run(op)?.map_err(|e| format!("{op:?}: {e:?}"))?;
-        spans.push(Span { began, returned: recorder.len() });
+        spans.push(Span { began, returned: tape.len() });
     }
     Ok(spans)
 }
@@ -225,11 +181,10 @@ impl Performance {
         Ok(models.iter().map(Model::tree).collect())
     }
 
-    fn judge(&self, t: &Together, point: Point, left: Mapping, discipline: Discipline) -> Result<(), String> {
-        let fs = open(left, discipline)?;
+    fn judge(&self, t: &Together, point: Point, left: Mapping, kind: MediumKind) -> Result<(), String> {
+        let fs = open(left, kind)?.fs;
         check(&fs, false)?;
-        let mut found = snapshot(&fs)?;
-        normalise(&mut found.tree);
+        let found = look(&fs)?;
         sweep(&fs)?;
         let trees = self.trees(t, point)?;
         let told: Vec<String> = trees.iter().filter_map(|tree| difference(&found.tree, tree)).collect();
@@ -258,75 +213,56 @@ impl Open<'_> {
     }
 }
 
-/// Explores crashes of several operations at once, some `most` of them for each discipline.
-pub fn explore_together(t: &Together, sabotage: Sabotage, depth: Depth, most: usize) -> Result<Stats, Vec<Failure>> {
-    let mut stats = Stats::default();
-    for discipline in Discipline::ALL {
-        let explorer = Explorer { discipline, sabotage, depth, most };
-        explorer.explore(t, &Filter::default(), &mut stats)?;
-    }
-    Ok(stats)
-}
-
-/// The same for all, or for the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
+/// Explores what several threads do together, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what
+/// failed.
 pub fn explore_togethers(all: &[Together], most: usize) -> Stats {
-    let (depth, mut stats) = (Depth::from_env(), Stats::default());
-    let failures = explore_each(
-        all,
-        |t| &t.name,
-        |t, discipline, filter| {
-            let explorer = Explorer { discipline, sabotage: Sabotage::Nothing, depth, most };
-            explorer.explore(t, filter, &mut stats)
-        },
-    );
-    eprintln!("{stats:?}");
-    assert_none(&failures);
-    stats
+    let depth = Depth::from_env();
+    each(all, |t| &t.name, |t, filter, verdicts| explore_together(t, Sabotage::Nothing, depth, most, filter, verdicts))
 }
 
-struct Explorer {
-    discipline: Discipline,
+/// Explores crashes of several operations at once, some `most` of them for each discipline; the one at the end is always among
+/// them.
+pub fn explore_together(
+    t: &Together,
     sabotage: Sabotage,
     depth: Depth,
-    /// Crashes, about; the one at the end is always among them.
     most: usize,
+    filter: &Filter,
+    verdicts: &mut Verdicts,
+) {
+    for kind in KEPT.into_iter().filter(|kind| filter.wants(kind.name())) {
+        let id = |at: String| format!("{}:{}:{at}", t.name, kind.name());
+        let performed = verdicts.made(caught(|| perform(t, kind, sabotage)), || id("run:".into()));
+        let Some(performance) = performed else { return };
+        let Performance { base, moments, geo, .. } = &performance;
+        verdicts.stats.stories += 1;
+        verdicts.stats.events += moments.len() as u64;
+        let (mut open, mut applied) = (Open { geo, slots: BTreeSet::new() }, 0);
+        let points = some(filter.points(moments, depth), most, moments.len(), t.seed);
+        let found = each_point(kind, base, moments, points, |point, medium| {
+            moments[applied..point.events].iter().for_each(|moment| open.apply(&moment.event));
+            applied = point.events;
+            for choice in filter.choices(medium, depth) {
+                verdicts.stats.states += 1;
+                verdicts.stats.several += u64::from(open.slots.len() > 1);
+                verdicts.stats.most = verdicts.stats.most.max(open.slots.len() as u64);
+                let judged = caught(|| performance.judge(t, point, medium.crash(choice), kind));
+                let failed = judged.is_err();
+                verdicts.take(judged, || id(format!("{}:{}", point.name(), choice.name())));
+                if failed {
+                    return Err(());
+                }
+            }
+            Ok(())
+        });
+        if found.is_err() {
+            return;
+        }
+    }
 }
 
-impl Explorer {
-    /// Stops at the first failure.
-    fn explore(&self, t: &Together, filter: &Filter, stats: &mut Stats) -> Result<(), Vec<Failure>> {
-        let discipline = self.discipline;
-        let fail = |at: String, text| vec![Failure { id: format!("{}:{}:{at}", t.name, discipline.name()), text }];
-        let performance =
-            guarded(|| perform(t, discipline, self.sabotage)).map_err(|text| fail("run:".into(), text))?;
-        let Performance { base, events, geo, .. } = &performance;
-        let mut medium = Medium::new(discipline, base);
-        let mut open = Open { geo, slots: BTreeSet::new() };
-        let mut applied = 0;
-        for point in self.some(filter.points(events, self.depth), events.len(), t.seed) {
-            for event in &events[applied..point.events] {
-                medium.apply(event, None);
-                open.apply(event);
-            }
-            applied = point.events;
-            // Of a point that was passed over, the store is applied whole with the events.
-            if point.cut > 0 {
-                medium.apply(&events[point.events], Some(point.cut));
-            }
-            for choice in filter.choices(&medium, discipline, self.depth) {
-                stats.states += 1;
-                stats.several += u64::from(open.slots.len() > 1);
-                stats.most = stats.most.max(open.slots.len());
-                let judged = guarded(|| performance.judge(t, point, medium.crash(choice), discipline));
-                judged.map_err(|text| fail(format!("{}:{}", name_of(point), name_of_choice(choice)), text))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn some(&self, all: Vec<Point>, end: usize, seed: u64) -> Vec<Point> {
-        let step = (all.len() / self.most).max(1);
-        let picked = |n: usize, point: Point| n % step == seed as usize % step || point.events == end;
-        all.into_iter().enumerate().filter(|(n, point)| picked(*n, *point)).map(|(_, point)| point).collect()
-    }
+fn some(all: Vec<Point>, most: usize, end: usize, seed: u64) -> Vec<Point> {
+    let step = (all.len() / most).max(1);
+    let picked = |n: usize, point: Point| n % step == seed as usize % step || point.events == end;
+    all.into_iter().enumerate().filter(|(n, point)| picked(*n, *point)).map(|(_, point)| point).collect()
 }

@@ -9,39 +9,27 @@
 //! | `cut` | logged | memory, and what disks were not told to keep, after any event of a disk | an instant not before the last that was acknowledged |
 //! | `old` | battery | the disk is of an earlier time than the memory | nothing wrong: each page is right, or cannot be read |
 //!
-//! Who comes then works, writes back, cleans and evicts all that there is, and what he found is still there; also after he has lost
-//! his memory too.
+//! The next process works, writes back, cleans and evicts all that there is: the files that it found are still there, also when
+//! it loses its memory too.
 //!
-//! | module | responsibility |
-//! | --- | --- |
-//! | [`world`] | a file system with its copy and its disk: made, taken up, made of the copy |
-//! | [`story`] | operations, and what goes on beside them and in the midst of that |
-//! | [`history`] | what happened, and what may be found |
-//! | this | crashes, and what is found |
-//!
-//! Failures print an id, `story:kind:events.cut:choice`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
+//! Failures print an id, `story:kind:point:choice`.
 
-pub mod history;
-pub mod story;
-pub mod world;
+pub mod stories;
 
 use conquest_fs::Kind;
 use pram::MediumKind;
 use rng::Rng;
 
-use crate::copy::cut::choices;
-use crate::copy::disk::Files;
-use crate::copy::history::Still;
-use crate::copy::tape::Event;
-use crate::copy::world::look;
-use crate::copy::{caught, full, seed_of};
+use crate::check::check;
 use crate::crash::Choice;
-use crate::explore::{check, name_of_choice, Failure};
+use crate::disk::Files;
+use crate::history::History;
 use crate::op::{Op, Runner};
-use crate::tree::{difference, Tree};
-use history::History;
-use story::{tell, Story};
-use world::World;
+use crate::story::{tell, Story};
+use crate::tape::{Point, Still};
+use crate::tree::{difference, look, Tree};
+use crate::verdict::{caught, each, full, seed_of, Filter, Stats, Verdicts};
+use crate::world::{Setup, World};
 
 /// How thorough an exploration is.
 #[derive(Clone, Copy, Debug)]
@@ -63,187 +51,115 @@ impl Depth {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
-    pub stories: u64,
-    pub events: u64,
-    pub crashes: u64,
-    pub deaths: u64,
-    pub cuts: u64,
-    /// Of these, those that left an older instant than the newest.
-    pub older: u64,
-    pub olds: u64,
-    /// Pages that could not be read of these.
-    pub unreadable: u64,
-    pub lives: u64,
-}
-
-const KINDS: [(&str, MediumKind); 4] = [
-    ("crash", MediumKind::Battery),
-    ("death", MediumKind::Logged),
-    ("cut", MediumKind::Logged),
-    ("old", MediumKind::Battery),
-];
+const KINDS: [(MediumKind, [&str; 2]); 2] =
+    [(MediumKind::Battery, ["crash", "old"]), (MediumKind::Logged, ["death", "cut"])];
 
 /// Explores stories, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
 pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
-    let (stats, failures) = explore(stories, depth);
-    eprintln!("{stats:?}");
-    let told: Vec<String> = failures.iter().map(Failure::to_string).collect();
-    assert!(told.is_empty(), "{} states are wrong:\n{}", told.len(), told.join("\n"));
-    stats
+    each(stories, |story| &story.name, |story, filter, verdicts| explore(story, depth, filter, verdicts))
 }
 
-/// The same; what failed, ten at most.
-pub fn explore(stories: &[Story], depth: Depth) -> (Stats, Vec<Failure>) {
-    let mut all = Exploration { depth, stats: Stats::default(), failures: Vec::new(), wanted: None };
-    let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
-    for story in stories {
-        for medium in [MediumKind::Battery, MediumKind::Logged] {
-            let history = match caught(|| tell(story, medium)) {
-                Ok(history) => history,
-                Err(text) => {
-                    all.failed(format!("{}:{medium:?}::", story.name), text);
-                    continue;
-                }
+/// Explores a story on each medium.
+pub fn explore(story: &Story, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+    for (medium, kinds) in KINDS {
+        let told = caught(|| tell(&Story { setup: Setup::large(medium), ..story.clone() }));
+        let told = verdicts.made(told, || format!("{}:run::", story.name));
+        let Some(history) = told else { continue };
+        verdicts.stats.stories += 1;
+        verdicts.stats.events += history.moments.len() as u64;
+        for kind in kinds.into_iter().filter(|kind| filter.wants(kind)) {
+            explore_kind(&format!("{}:{kind}", story.name), kind, &history, depth, filter, verdicts);
+        }
+    }
+}
+
+fn explore_kind(name: &str, kind: &str, history: &History, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+    let mut rng = Rng::new(seed_of(name));
+    let points = match filter.point.and_then(Point::parse) {
+        // What the disk is like depends on the points before.
+        Some(point) if kind != "old" => vec![point],
+        _ => points(history, kind, depth, &mut rng),
+    };
+    let mut earlier: Vec<Files> = vec![history.start.files.clone()];
+    for (point, left) in history.stills(points) {
+        earlier.push(left.files.clone());
+        let choices = if kind == "death" { vec![Choice::All] } else { left.files.choices(depth.seeds) };
+        for choice in choices {
+            let files = match kind {
+                "old" => earlier[rng.below(earlier.len() as u64) as usize].cut(choice),
+                "death" => left.files.clone(),
+                _ => left.files.cut(choice),
             };
-            all.stats.stories += 1;
-            all.stats.events += history.moments.len() as u64;
-            for (kind, _) in KINDS.into_iter().filter(|(_, of)| *of == medium) {
-                let name = format!("{}:{kind}", story.name);
-                if let Some(id) = &replay {
-                    let Some(rest) = id.strip_prefix(&format!("{name}:")) else { continue };
-                    all.wanted = Some(rest.to_string());
-                }
-                all.explore(&name, kind, &history);
+            let deep = rng.below(depth.aftermath) == 0 || filter.is_replay();
+            let told = (point.name(), choice.name());
+            let wanted = (filter.point.unwrap_or(&told.0), filter.choice.unwrap_or(&told.1));
+            if wanted != (&told.0, &told.1) || verdicts.enough() {
+                continue;
             }
-        }
-        if all.failures.len() >= 10 {
-            break;
+            let left = Still { files, ..left.clone() };
+            let judged = caught(|| judge(history, kind, point.events, &left, deep, &mut verdicts.stats));
+            verdicts.take(judged, || format!("{name}:{}:{}", told.0, told.1));
         }
     }
-    (all.stats, all.failures)
 }
 
-struct Exploration {
-    depth: Depth,
-    stats: Stats,
-    failures: Vec<Failure>,
-    /// The one state: `events.cut:choice`.
-    wanted: Option<String>,
+/// A few points: half of them right at what disks are told, before and after.
+fn points(history: &History, kind: &str, depth: Depth, rng: &mut Rng) -> Vec<Point> {
+    let end = history.moments.len();
+    let (stores, disks): (Vec<usize>, Vec<usize>) = (0..end).partition(|n| !history.moments[*n].event.reaches_a_disk());
+    let mut points = vec![Point::after(end)];
+    for _ in 0..depth.points.min(8 * end) {
+        if !disks.is_empty() && (kind == "cut" || rng.below(2) == 0) {
+            points.push(Point::after(disks[rng.below(disks.len() as u64) as usize] + rng.below(2) as usize));
+        } else if !stores.is_empty() {
+            let n = stores[rng.below(stores.len() as u64) as usize];
+            let cut = match history.moments[n].event.stored() {
+                0 => 0,
+                len => rng.below(len as u64 / 8 + 1) * 8,
+            };
+            points.push(Point::within(&history.moments, n, cut as usize));
+        }
+    }
+    points.sort_unstable();
+    points.dedup();
+    points
 }
 
-impl Exploration {
-    fn failed(&mut self, id: String, text: String) {
-        let failure = Failure { id, text };
-        eprintln!("{failure}");
-        self.failures.push(failure);
+fn judge(
+    history: &History,
+    kind: &str,
+    events: usize,
+    left: &Still,
+    deep: bool,
+    stats: &mut Stats,
+) -> Result<(), String> {
+    let world = match kind {
+        "cut" => World::load(history.setup, left.files.clone())?,
+        _ => World::resume(history.setup, left)?,
+    };
+    check(&world.fs, false)?;
+    world.check_table()?;
+    if kind == "old" {
+        stats.olds += 1;
+        stats.unreadable += nothing_wrong(history, events, &world)?;
+        return Ok(());
     }
-
-    fn explore(&mut self, name: &str, kind: &str, history: &History) {
-        let mut rng = Rng::new(seed_of(name));
-        let points = self.points(history, kind, &mut rng);
-        let (mut still, mut applied) = (history.start.clone(), 0);
-        let mut earlier: Vec<Files> = vec![still.files.clone()];
-        for (events, cut) in points {
-            history.moments[applied..events].iter().for_each(|moment| still.apply(moment));
-            applied = events;
-            let mut left = still.clone();
-            if let Some(next) = history.moments.get(events) {
-                left.store(next, cut);
-            }
-            earlier.push(left.files.clone());
-            for choice in self.choices(kind, &left.files) {
-                let id = format!("{events}.{cut}:{}", name_of_choice(choice));
-                if self.wanted.as_ref().is_some_and(|wanted| *wanted != id) || self.failures.len() >= 10 {
-                    continue;
-                }
-                let files = match kind {
-                    "old" => earlier[rng.below(earlier.len() as u64) as usize].cut(choice),
-                    "death" => left.files.clone(),
-                    _ => left.files.cut(choice),
-                };
-                let deep = rng.below(self.depth.aftermath) == 0 || self.wanted.is_some();
-                let judged = caught(|| self.judge(history, kind, events, &left, files, deep));
-                if let Err(text) = judged {
-                    self.failed(format!("{name}:{id}"), text);
-                }
-            }
+    let found = look(&world.fs)?.tree;
+    let allowed = if kind == "cut" { history.after_loss(events) } else { history.after_death(events) };
+    let n = history.which_tree(allowed, &found)?;
+    match kind {
+        "cut" => {
+            stats.cuts += 1;
+            stats.older += u64::from(n < history.reached(events));
         }
+        "death" => stats.deaths += 1,
+        _ => stats.states += 1,
     }
-
-    /// Numbers of events, and bytes of the next one.
-    fn points(&self, history: &History, kind: &str, rng: &mut Rng) -> Vec<(usize, usize)> {
-        if let Some((at, _)) = self.wanted.as_ref().and_then(|wanted| wanted.split_once(':')) {
-            let (events, cut) = at.split_once('.').unwrap_or((at, "0"));
-            return vec![(events.parse().expect("a number of events"), cut.parse().expect("a number of bytes"))];
-        }
-        let end = history.moments.len();
-        let (stores, disks): (Vec<usize>, Vec<usize>) =
-            (0..end).partition(|n| !history.moments[*n].event.reaches_a_disk());
-        let mut points = vec![(end, 0)];
-        for _ in 0..self.depth.points.min(8 * end) {
-            // Half of them right at what disks are told: before, and after.
-            if !disks.is_empty() && (kind == "cut" || rng.below(2) == 0) {
-                points.push((disks[rng.below(disks.len() as u64) as usize] + rng.below(2) as usize, 0));
-            } else if !stores.is_empty() {
-                let n = stores[rng.below(stores.len() as u64) as usize];
-                let cut = match &history.moments[n].event {
-                    Event::Store { bytes, .. } => rng.below(bytes.len() as u64 / 8 + 1) * 8,
-                    _ => 0,
-                };
-                points.push((n, cut as usize));
-            }
-        }
-        points.sort_unstable();
-        points.dedup();
-        points
+    if deep {
+        stats.lives += 1;
+        live_on(world, found).map_err(|e| format!("lived on with instant {n}: {e}"))?;
     }
-
-    fn choices(&self, kind: &str, files: &Files) -> Vec<Choice> {
-        match kind {
-            "death" => vec![Choice::All],
-            _ => choices(files, self.depth.seeds),
-        }
-    }
-
-    fn judge(
-        &mut self,
-        history: &History,
-        kind: &str,
-        events: usize,
-        left: &Still,
-        files: Files,
-        deep: bool,
-    ) -> Result<(), String> {
-        let world = match kind {
-            "cut" => World::load(files)?,
-            _ => World::resume(history.kind, &left.region, &left.marks, files)?,
-        };
-        check(&world.fs, false)?;
-        world.check_table()?;
-        if kind == "old" {
-            self.stats.olds += 1;
-            self.stats.unreadable += nothing_wrong(history, events, &world)?;
-            return Ok(());
-        }
-        let found = look(&world.fs)?.tree;
-        let allowed = if kind == "cut" { history.after_loss(events) } else { history.after_death(events) };
-        let n = history.which(allowed, &found)?;
-        match kind {
-            "cut" => {
-                self.stats.cuts += 1;
-                self.stats.older += u64::from(n < history.reached(events));
-            }
-            "death" => self.stats.deaths += 1,
-            _ => self.stats.crashes += 1,
-        }
-        if deep {
-            self.stats.lives += 1;
-            live_on(world, found, history.kind).map_err(|e| format!("lived on with instant {n}: {e}"))?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// What cannot be read is told; what can is right. Pages that could not.
@@ -277,7 +193,7 @@ fn nothing_wrong(history: &History, events: usize, world: &World) -> Result<u64,
 }
 
 /// Works, moves all content about, and loses the memory, or the process: what was found is there.
-fn live_on(world: World, found: Tree, kind: MediumKind) -> Result<(), String> {
+fn live_on(world: World, found: Tree) -> Result<(), String> {
     let same = |world: &World, wanted: &Tree, when: &str| -> Result<(), String> {
         check(&world.fs, false)?;
         world.check_table()?;
@@ -314,15 +230,11 @@ fn live_on(world: World, found: Tree, kind: MediumKind) -> Result<(), String> {
         union.free_segments(&world.fs, 100, true, &mut || true).map_err(|e| e.to_string())?;
     }
     same(&world, &now, "cleaned")?;
-    let session = world.fs.session();
-    match backing::of(session) {
-        Some(copy) => copy.wait(session).map_err(|e| e.to_string())?,
-        None => _ = session.move_on().map_err(|e| e.to_string())?,
-    }
-    let (bytes, marks, files) = (world.bytes(), world.marks()?, world.tape.files());
-    if kind == MediumKind::Logged {
-        let again = World::load(files.cut(Choice::None))?;
+    world.wait().map_err(|e| e.to_string())?;
+    let left = world.still()?;
+    if world.copy().is_some() {
+        let again = World::load(world.setup, left.files.cut(Choice::None))?;
         same(&again, &now, "memory lost")?;
     }
-    same(&World::resume(kind, &bytes, &marks, files)?, &now, "another process")
+    same(&World::resume(world.setup, &left)?, &now, "another process")
 }

@@ -1,21 +1,19 @@
 //! Memory that its copy left behind, taken up again.
 
 use sim::copy::away::{explore, Other};
-use sim::copy::story::{Plot, Story};
-use sim::copy::{explore_away, Depth, Filter, Verdicts};
+use sim::copy::plot::Plot;
+use sim::copy::{explore_away, Depth};
 use sim::scenario::{rich, singles};
-
-fn is_replay() -> bool {
-    std::env::var_os("CONQUEST_SIM_REPLAY").is_some()
-}
+use sim::story::Story;
+use sim::verdict::{failures, replays, sample, Filter};
 
 /// Each operation in one plot.
 #[test]
 fn what_was_promised_elsewhere_is_not_written_over() {
     let of = |(n, s)| Story::of(s, Plot::ALL[n % Plot::ALL.len()]);
-    let stories: Vec<Story> = sim::copy::sample(singles().iter().enumerate().map(of).collect(), 4);
+    let stories: Vec<Story> = sample(singles().iter().enumerate().map(of).collect(), 4);
     let stats = explore_away(&stories, Depth::wide());
-    assert!(is_replay() || stats.taken_up > 100 && stats.promised > 100, "{stats:?}");
+    assert!(replays() || stats.taken_up > 100 && stats.promised > 100, "{stats:?}");
 }
 
 /// Each plot, with more deaths.
@@ -24,16 +22,15 @@ fn every_plot_is_left_behind_and_taken_up_again() {
     let stories: Vec<Story> = Plot::ALL.map(|plot| Story::of(&rich(), plot)).into();
     let few = Depth { deaths: Depth::deep().deaths / 4, ..Depth::deep() };
     let stats = explore_away(&stories, few);
-    assert!(is_replay() || stats.taken_up > 100 && stats.promised > 100, "{stats:?}");
+    assert!(replays() || stats.taken_up > 100 && stats.promised > 100, "{stats:?}");
 }
 
 /// A test of the tester.
 #[test]
 fn a_memory_that_does_not_tell_its_own_commits_from_others_is_found() {
     let story = Story::of(&rich(), Plot::Plain);
-    let mut verdicts = Verdicts::default();
     let few = Depth { deaths: 4, ..Depth::wide() };
-    explore(&story, Other::Same, few, &Filter::default(), &mut verdicts);
-    let first = verdicts.failures.first().expect("the fault goes unnoticed");
+    let found = failures(|verdicts| explore(&story, Other::Same, few, &Filter::default(), verdicts));
+    let first = found.first().expect("the fault goes unnoticed");
     assert!(first.text.contains("promised elsewhere"), "{first}");
 }

@@ -1,16 +1,14 @@
 //! Power cuts after everything that the disks are told, deaths at stores and writes, and both.
 
-use sim::copy::story::{Plot, Story};
+use sim::copy::plot::Plot;
 use sim::copy::{explore_all, Depth};
 use sim::scenario::{pairs, random, rich, singles, Scenario};
-
-fn replays() -> bool {
-    std::env::var_os("CONQUEST_SIM_REPLAY").is_some()
-}
+use sim::story::Story;
+use sim::verdict::{full, replays};
 
 /// Each scenario in one plot, or in all.
 fn stories(scenarios: &[Scenario]) -> Vec<Story> {
-    let all = sim::copy::full() || replays();
+    let all = full() || replays();
     let plots = |n: usize| match all {
         true => Plot::ALL.to_vec(),
         false => vec![Plot::ALL[n % Plot::ALL.len()]],
@@ -32,7 +30,7 @@ fn every_pair_of_operations_is_kept_as_promised() {
 
 #[test]
 fn random_operations_are_kept_as_promised() {
-    let seeds = if sim::copy::full() { 1000 } else { 50 };
+    let seeds = if full() { 1000 } else { 50 };
     explore_all(&stories(&random(0..seeds)), Depth::wide());
 }
 

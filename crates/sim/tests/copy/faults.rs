@@ -1,9 +1,10 @@
 //! ENOSPC and EIO at every write and flush of every file of the copy.
 
 use rustix::io::Errno;
-use sim::copy::disk::{LEDGER, NAMES};
 use sim::copy::failing::{calls, explore, End, Remains, Taken};
-use sim::copy::fault::{Call, Fault};
+use sim::disk::{LEDGER, NAMES};
+use sim::fault::{Call, Fault};
+use sim::verdict::full;
 
 #[test]
 fn whatever_call_fails_what_was_promised_is_kept_and_the_copy_is_made_anew_or_the_pool_turns_read_only() {
@@ -12,7 +13,7 @@ fn whatever_call_fails_what_was_promised_is_kept_and_the_copy_is_made_anew_or_th
         for nth in 0..n {
             // Flushes know no ENOSPC on files whose blocks are there, but others' may.
             let errnos = [Errno::IO, Errno::NOSPC];
-            let few = if sim::copy::full() { &errnos[..] } else { &errnos[nth as usize % 2..][..1] };
+            let few = if full() { &errnos[..] } else { &errnos[nth as usize % 2..][..1] };
             for errno in few {
                 match explore(Fault { file, call, nth, errno: *errno }) {
                     Ok(end) => ends.push(((file, call), end)),

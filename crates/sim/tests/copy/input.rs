@@ -1,17 +1,16 @@
 //! Copies whose parts do not belong together: an error that says so, and nothing is written.
 
-use conquest_fs::node::Atime;
-use sim::copy::disk::{Files, PARTS};
-use sim::copy::fault::Faults;
-use sim::copy::story::{Step, Teller};
-use sim::copy::world::{reload, World};
+use sim::disk::{Files, PARTS};
+use sim::fault::Faults;
 use sim::op::Op;
+use sim::story::{Step, Teller};
+use sim::world::{reload, Setup, World};
 
 const SIZE: u64 = 4 << 20;
 
 /// What `tell` makes of a new pool.
 fn with_teller<R>(tell: impl FnOnce(&World, &mut Teller) -> R) -> R {
-    let world = World::format(SIZE, Atime::Never, &Faults::with(None)).unwrap();
+    let world = World::format(Setup::logged(SIZE), &Faults::with(None)).unwrap();
     let fs = world.fs.clone();
     let mut teller = Teller::new(&world, &fs);
     tell(&world, &mut teller)

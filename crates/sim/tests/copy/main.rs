@@ -12,6 +12,8 @@
 //! | [`testers`] | planted faults are found |
 //! | [`woven`] | every single operation and every pair, in and between commits and checkpoints |
 
+use sim::verdict::{Failure, Filter};
+
 mod away;
 mod explored;
 mod faults;
@@ -21,3 +23,18 @@ mod mirror;
 mod several;
 mod testers;
 mod woven;
+
+/// A fault is found where it was planted, by an id that finds it again, and nowhere else.
+fn assert_found(
+    wrong: impl Fn(&Filter) -> Vec<Failure>,
+    right: impl Fn(&Filter) -> Vec<Failure>,
+    is_it: impl Fn(&Failure) -> bool,
+) {
+    let found = wrong(&Filter::default());
+    let first = found.first().expect("the fault goes unnoticed");
+    let first = found.iter().find(|failure| is_it(failure)).unwrap_or_else(|| panic!("another is found: {first}"));
+    eprintln!("found: {first}");
+    let (_, filter) = Filter::parse(&first.id).unwrap();
+    assert_eq!(wrong(&filter).first().map(|failure| &failure.id), Some(&first.id));
+    assert!(right(&filter).is_empty());
+}

@@ -7,13 +7,9 @@
 //! explores more orders, with many deaths of each, and a cut after everything that the disks are told: hours.
 
 use sim::copy::several::{explore_all, Company, Depth, Play, Roles, Sabotage, Scene};
-use sim::copy::Stats;
+use sim::verdict::{full, replays, Stats};
 
 use crate::several::{assert_found, of_role};
-
-fn replays() -> bool {
-    std::env::var_os("CONQUEST_SIM_REPLAY").is_some()
-}
 
 /// A leader dies while this many wait.
 fn leads(roles: &Roles, waiting: usize) -> u64 {
@@ -44,7 +40,7 @@ fn a_third_comes_and_goes_while_two_work_and_die() {
 
 #[test]
 fn threads_that_wait_at_the_same_time_are_promised_what_is_kept() {
-    let depth = Depth { seeds: if sim::copy::full() { 200 } else { 8 }, ..Depth::of_many() };
+    let depth = Depth { seeds: if full() { 200 } else { 8 }, ..Depth::of_many() };
     let (stats, roles) = explore_all(&Play::all(Company::Threads), depth);
     assert!(replays() || stats.cuts > 300 && stats.mixed > 50, "{stats:?}");
     assert!(replays() || of_role(&roles, "told of a failing disk") > 50, "{roles:?}");

@@ -3,30 +3,24 @@
 //! In each run a sample of the points; `CONQUEST_SIM=full` loses each of the two at every event, which takes minutes.
 
 use sim::copy::mirror::{explore, explore_all, tell, Depth, Sabotage};
-use sim::copy::{parse, Filter, Verdicts};
-use sim::explore::Failure;
+use sim::verdict::{failures, replays, Failure, Filter};
 
 #[test]
 fn either_suffices_and_nothing_that_returned_is_lost() {
     let stats = explore_all(Depth::from_env());
     let few = stats.cuts < 20 || stats.mixed < 40 || stats.deaths < 40;
-    assert!(std::env::var_os("CONQUEST_SIM_REPLAY").is_some() || !few, "{stats:?}");
+    assert!(replays() || !few, "{stats:?}");
 }
 
-fn failures(sabotage: Sabotage, filter: &Filter) -> Vec<Failure> {
-    let mut verdicts = Verdicts::default();
+fn found_with(sabotage: Sabotage, filter: &Filter) -> Vec<Failure> {
     let depth = Depth { region: 40, others: 60, seeds: 1 };
-    explore(&tell(sabotage).unwrap(), sabotage, depth, filter, &mut verdicts);
-    verdicts.failures
+    failures(|verdicts| explore(&tell(sabotage).unwrap(), sabotage, depth, filter, verdicts))
 }
 
-/// A step that is left out is noticed, by an id that finds it again, and only where it is left out.
 fn assert_found(sabotage: Sabotage, what: &str) {
-    let found = failures(sabotage, &Filter::default());
-    let first = found.iter().find(|f| f.id.contains(what)).unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed"));
-    let (_, filter) = parse(&first.id).unwrap();
-    assert_eq!(failures(sabotage, &filter).first().map(|f| &f.id), Some(&first.id));
-    assert!(failures(Sabotage::Nothing, &filter).is_empty());
+    let (wrong, right) =
+        (|filter: &Filter| found_with(sabotage, filter), |filter: &Filter| found_with(Sabotage::Nothing, filter));
+    crate::assert_found(wrong, right, |failure| failure.id.contains(what));
 }
 
 #[test]

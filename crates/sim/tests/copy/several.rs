@@ -4,8 +4,7 @@
 //! explores more orders, with most deaths of each, and a cut after everything that the disks are told: some minutes.
 
 use sim::copy::several::{explore, explore_all, outline, Company, Depth, Play, Roles, Sabotage, Scene};
-use sim::copy::{parse, Filter, Verdicts};
-use sim::explore::Failure;
+use sim::verdict::{failures, replays, Failure, Filter};
 
 /// Deaths of those who were doing one of these things.
 pub fn of_role(roles: &Roles, does: &str) -> u64 {
@@ -15,7 +14,7 @@ pub fn of_role(roles: &Roles, does: &str) -> u64 {
 #[test]
 fn whoever_dies_the_other_goes_on_and_nothing_promised_is_lost() {
     let (stats, roles) = explore_all(&Play::all(Company::Two), Depth::from_env());
-    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+    if !replays() {
         let roles_seen = ["operating", "leading a commit", "waiting for a commit or operations", "checkpointing"];
         assert!(roles_seen.iter().all(|role| of_role(&roles, role) > 5), "{roles:?}");
         assert!(stats.deaths > 500 && stats.cuts > 100 && stats.mixed > 500, "{stats:?}");
@@ -29,23 +28,15 @@ fn whoever_comes_while_others_commit_can_open() {
     explore_all(&[Play::of(Scene::Join)], depth);
 }
 
-fn failures(play: &Play, filter: &Filter) -> Vec<Failure> {
-    let (mut verdicts, mut roles) = (Verdicts::default(), Roles::new());
+fn found_in(play: &Play, filter: &Filter) -> Vec<Failure> {
     let depth = Depth { first: 0, seeds: 4, deaths: 60, further: 0, cuts: 20, mixed: 2, choices: 1 };
-    explore(play, depth, filter, &mut verdicts, &mut roles);
-    verdicts.failures
+    failures(|verdicts| explore(play, depth, filter, verdicts, &mut Roles::new()))
 }
 
-/// A step that is left out is noticed, by an id that finds it again, and only where it is left out.
+/// Some failure says this.
 pub fn assert_found(right: &Play, sabotage: Sabotage, says: &str) {
     let wrong = Play { sabotage, ..right.clone() };
-    let found = failures(&wrong, &Filter::default());
-    let first = found.first().unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed"));
-    assert!(found.iter().any(|f| f.text.contains(says)), "{sabotage:?}: {}", first.text);
-    let (name, filter) = parse(&first.id).unwrap();
-    assert_eq!(name, right.name);
-    assert_eq!(failures(&wrong, &filter).first().map(|f| &f.id), Some(&first.id));
-    assert!(failures(right, &filter).is_empty());
+    crate::assert_found(|filter| found_in(&wrong, filter), |filter| found_in(right, filter), |f| f.text.contains(says));
 }
 
 #[test]

@@ -1,28 +1,19 @@
 //! Tests of the tester: planted faults must be found, by an id that finds them again.
 
-use sim::copy::ledger::Sabotage;
-use sim::copy::story::{Plot, Step, Story, Weave};
-use sim::copy::{explore, parse, Depth, Filter, Verdicts};
-use sim::explore::Failure;
+use sim::copy::plot::{Plot, Weave};
+use sim::copy::{explore, Depth};
+use sim::ledger::Sabotage;
 use sim::scenario::rich;
+use sim::story::{tell, Step, Story};
+use sim::verdict::{failures, Failure, Filter};
 
-fn failures(story: &Story, filter: &Filter) -> Vec<Failure> {
-    let mut verdicts = Verdicts::default();
+fn found_in(story: &Story, filter: &Filter) -> Vec<Failure> {
     let depth = Depth { cuts: 60, seeds: 2, deaths: 60, mixed: 1, aftermath: 1000 };
-    explore(story, depth, filter, &mut verdicts);
-    verdicts.failures
+    failures(|verdicts| explore(story, depth, filter, verdicts))
 }
 
-/// The fault is found; the first id finds it again, and not in a story without it.
 fn assert_found(story: &Story, right: &Story) {
-    let found = failures(story, &Filter::default());
-    let first = found.first().expect("the fault goes unnoticed");
-    eprintln!("found: {first}");
-    let (name, filter) = parse(&first.id).unwrap();
-    assert_eq!(name, story.name);
-    let again = failures(story, &filter);
-    assert_eq!(again.first().map(|f| &f.id), Some(&first.id));
-    assert!(failures(right, &filter).is_empty());
+    crate::assert_found(|filter| found_in(story, filter), |filter| found_in(right, filter), |_| true);
 }
 
 fn story(plot: Plot) -> Story {
@@ -83,8 +74,8 @@ fn a_fault_in_any_weave_is_found() {
 fn a_story_is_told_the_same_twice() {
     for plot in Plot::ALL {
         let shape = || {
-            let told = sim::copy::story::tell(&story(plot)).unwrap().history;
-            let events = told.moments.iter().map(|m| (std::mem::discriminant(&m.event), m.marks.len()));
+            let told = tell(&story(plot)).unwrap();
+            let events = told.moments.iter().map(|m| (m.event.shape(), m.marks.len()));
             (events.collect::<Vec<_>>(), told.acknowledged)
         };
         let (first, again) = (shape(), shape());

@@ -7,13 +7,11 @@
 //! In each run a sample, one story in so many, with a few cuts and deaths of each; `CONQUEST_SIM_SEED=n` draws another one.
 //! `CONQUEST_SIM=full` explores all stories, at every write and flush, which takes some minutes.
 
-use sim::copy::story::{Story, Weave};
-use sim::copy::{explore_all, sample, Depth, Stats};
+use sim::copy::plot::Weave;
+use sim::copy::{explore_all, Depth};
 use sim::scenario::{pairs, singles, Scenario};
-
-fn replays() -> bool {
-    std::env::var_os("CONQUEST_SIM_REPLAY").is_some()
-}
+use sim::story::Story;
+use sim::verdict::{replays, sample, Stats};
 
 fn explore(scenarios: &[Scenario], pair: bool, part: usize) -> Stats {
     let all = scenarios.iter().flat_map(|s| Weave::ALL.map(|weave| Story::woven(s, pair, weave)));

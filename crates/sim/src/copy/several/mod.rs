@@ -24,17 +24,16 @@ use std::sync::{Mutex, MutexGuard};
 
 use rng::Rng;
 
-use super::cut::choices;
-use super::tape::Event;
-use super::world::{look, reload, World};
-use super::{caught, seed_of, Filter, Verdicts};
+use crate::check::{check, work_with};
 use crate::crash::Choice;
-use crate::explore::{check, name_of_choice, work_with};
+use crate::history::History;
 use crate::stage::{At, Counts, How, Mishap};
-use oracle::Timeline;
+use crate::tree::look;
+use crate::verdict::{caught, each, full, seed_of, Filter, Stats, Verdicts};
+use crate::world::{reload, World};
 use perform::{perform, Performance};
 
-pub use play::{Act, Base, Company, Part, Play, Scene};
+pub use play::{Base, Company, Part, Play, Scene};
 
 /// A step that is left out, for tests of the tester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +71,8 @@ pub struct Depth {
 
 impl Depth {
     pub fn from_env() -> Depth {
-        let first = super::seed() * 1000;
-        match super::full() {
+        let first = crate::verdict::seed() * 1000;
+        match full() {
             true => Depth { first, seeds: 16, deaths: 150, further: 2, cuts: usize::MAX, mixed: 2, choices: 2 },
             false => Depth { first, seeds: 6, deaths: 24, further: 0, cuts: 12, mixed: 1, choices: 1 },
         }
@@ -81,7 +80,7 @@ impl Depth {
 
     /// For companies of more than two.
     pub fn of_many() -> Depth {
-        match super::full() {
+        match full() {
             true => Depth { seeds: 12, deaths: 90, ..Depth::from_env() },
             false => Depth { seeds: 3, deaths: 9, further: 1, ..Depth::from_env() },
         }
@@ -98,10 +97,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Explores a play.
 pub fn explore(play: &Play, depth: Depth, filter: &Filter, verdicts: &mut Verdicts, roles: &mut Roles) {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
-    let base = match caught(|| play.base()) {
-        Ok(base) => base,
-        Err(text) => return verdicts.take(Err(text), || format!("{}:several::", play.name)),
-    };
+    let made = verdicts.made(caught(|| play.base()), || format!("{}:run::", play.name));
+    let Some(base) = made else { return };
     let explorer = Explorer { play, base: &base, depth, filter, dir: dir.path() };
     match filter.point {
         Some(point) => match parse(point) {
@@ -144,30 +141,25 @@ impl Explorer<'_> {
     /// One performance, and power cuts in it.
     fn one(&self, seed: u64, deaths: &[Mishap], verdicts: &mut Verdicts, roles: &mut Roles) -> Option<Performance> {
         let id = |what: &str| format!("{}:several:{}:{what}", self.play.name, name(seed, deaths));
-        let performed = caught(|| perform(self.play, self.base, seed, deaths, self.dir));
         verdicts.stats.deaths += deaths.len() as u64;
-        let performance = match performed {
-            Ok(performance) => performance,
-            Err(text) => {
-                verdicts.take(Err(text), || id("live"));
-                return None;
-            }
-        };
-        verdicts.stats.events += performance.timeline.moments.len() as u64;
+        let performed = caught(|| perform(self.play, self.base, seed, deaths, self.dir));
+        let performance = verdicts.made(performed, || id("live"))?;
+        verdicts.stats.events += performance.history.moments.len() as u64;
         performance.roles.iter().for_each(|role| *roles.entry(role.clone()).or_default() += 1);
-        self.cuts(&performance.timeline, !deaths.is_empty(), seed, &id, verdicts);
+        self.cuts(&performance.history, !deaths.is_empty(), seed, &id, verdicts);
         Some(performance)
     }
 
-    fn cuts(&self, timeline: &Timeline, died: bool, seed: u64, id: &dyn Fn(&str) -> String, verdicts: &mut Verdicts) {
+    fn cuts(&self, history: &History, died: bool, seed: u64, id: &dyn Fn(&str) -> String, verdicts: &mut Verdicts) {
         let most = if died { self.depth.mixed } else { self.depth.cuts };
-        let mut places: Vec<usize> = timeline.disks().map(|(at, _)| at).collect();
+        let disks = || history.start.files.over(&history.moments);
+        let mut places: Vec<usize> = disks().map(|(at, _)| at).collect();
         let end = places.last().copied();
-        Rng::new(seed ^ timeline.moments.len() as u64).shuffle(&mut places);
+        Rng::new(seed ^ history.moments.len() as u64).shuffle(&mut places);
         places.truncate(most);
-        for (at, files) in timeline.disks() {
-            for choice in choices(&files, self.depth.choices) {
-                let told = format!("{at}/{}", name_of_choice(choice));
+        for (at, files) in disks() {
+            for choice in files.choices(self.depth.choices) {
+                let told = format!("{at}/{}", choice.name());
                 // What has returned is kept, whatever is lost.
                 let last = Some(at) == end && choice == Choice::None;
                 let here = match self.filter.choice {
@@ -181,10 +173,9 @@ impl Explorer<'_> {
                 let deep = self.filter.choice.is_some() || verdicts.stats.cuts % 16 == 1;
                 let judged = caught(|| {
                     let left = files.cut(choice);
-                    let size = timeline.start.region.len() as u64;
-                    timeline.judge(at, &reload(&left, size)?)?;
+                    oracle::judge(history, at, &reload(&left, history.setup.size)?)?;
                     if deep {
-                        go_on(World::load(left, size)?)
+                        go_on(World::load(history.setup, left)?)
                     } else {
                         Ok(())
                     }
@@ -283,32 +274,21 @@ fn parse_death(told: &str) -> Option<Mishap> {
 pub fn outline(play: &Play, seed: u64) -> Result<Vec<String>, String> {
     let dir = tempfile::tempdir_in("/dev/shm").map_err(|e| e.to_string())?;
     let performance = perform(play, &play.base()?, seed, &[], dir.path())?;
-    let told = performance.timeline.moments.iter().map(|moment| match &moment.event {
-        Event::Store { off, bytes } => format!("store {off} {}", bytes.len()),
-        Event::Write { file, at, bytes } => format!("write {file} {at} {}", bytes.len()),
-        Event::Flush { file } => format!("flush {file}"),
-        Event::Failed { file } => format!("failed flush {file}"),
-        Event::Rest => "rest".into(),
-    });
-    Ok(told.collect())
+    Ok(performance.history.moments.iter().map(|moment| moment.event.shape()).collect())
 }
 
 /// Explores plays, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
-pub fn explore_all(plays: &[Play], depth: Depth) -> (super::Stats, Roles) {
-    let (mut verdicts, mut roles) = (Verdicts::default(), Roles::new());
-    let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
-    let wanted = replay.as_deref().and_then(super::parse);
-    for play in plays {
-        match wanted {
-            Some((name, filter)) if name == play.name && filter.kind == Some("several") => {
-                explore(play, depth, &filter, &mut verdicts, &mut roles);
+pub fn explore_all(plays: &[Play], depth: Depth) -> (Stats, Roles) {
+    let mut roles = Roles::new();
+    let stats = each(
+        plays,
+        |play| &play.name,
+        |play, filter, verdicts| {
+            if filter.wants("several") {
+                explore(play, depth, filter, verdicts, &mut roles);
             }
-            Some(_) => {}
-            None if replay.is_some() || verdicts.enough() => {}
-            None => explore(play, depth, &Filter::default(), &mut verdicts, &mut roles),
-        }
-    }
-    eprintln!("{:?}, {roles:?}", verdicts.stats);
-    verdicts.assert_none();
-    (verdicts.stats, roles)
+        },
+    );
+    eprintln!("{roles:?}");
+    (stats, roles)
 }

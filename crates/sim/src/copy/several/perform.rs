@@ -6,24 +6,24 @@ use std::sync::{Arc, Mutex};
 
 use backing::Ticket;
 use conquest_fs::Fs;
-use pram::Session;
 
-use super::super::caught;
-use super::super::history::Still;
-use super::super::world::look;
-use super::oracle::{Promise, Timeline};
-use super::play::{Act, Base, Play};
+use super::oracle::{history, Promise};
+use super::play::{Base, Play};
 use super::pool::Pool;
 use super::{lock, Sabotage};
-use crate::explore::{check, panic_text, sweep};
+use crate::check::{check, sweep};
+use crate::history::History;
 use crate::model::Model;
 use crate::op::{Done, Op, Runner};
 use crate::stage::{Counts, Fall, Mishap, Stage};
-use crate::tree::difference;
+use crate::story::{swell, Step};
+use crate::tape::Still;
+use crate::tree::{difference, look};
+use crate::verdict::{caught, panic_text};
 
 /// What became of a play.
 pub struct Performance {
-    pub timeline: Timeline,
+    pub history: History,
     /// By process, where it could have died.
     pub counts: Vec<Counts>,
     /// What the dead were doing.
@@ -36,7 +36,7 @@ struct Script {
     /// Operations and what came of them.
     done: Vec<(Op, Done)>,
     /// What it is doing.
-    now: Option<Act>,
+    now: Option<Step>,
     /// What it has asked for, and when.
     asked: Option<(Ticket, usize)>,
     promises: Vec<Promise>,
@@ -66,7 +66,7 @@ pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Mishap], dir: &Pat
     let scripts = play.parts.iter().map(|_| Mutex::default()).collect();
     let house = House { play, pool, stage, dir, seats, scripts };
     let start = Still { region: house.pool.bytes()?, marks: Vec::new(), files: house.pool.tape.files() };
-    house.pool.tape.start_without_marks();
+    house.pool.tape.start(None);
     house.stage.begin(house.pool.undertaker()?);
     let finale = std::thread::scope(|scope| {
         for me in 0..play.parts.len() {
@@ -78,16 +78,17 @@ pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Mishap], dir: &Pat
         house.stage.end();
         finale
     });
+    house.pool.tape.rest();
     let moments = house.pool.tape.stop();
     let mut promises = finale?;
     promises.extend(house.scripts.iter().flat_map(|script| lock(script).promises.clone()));
     let failed = house.stage.has_failed().then(|| "told of a failing disk".to_string());
     let roles = house.stage.falls().iter().map(|fall| house.role(fall)).chain(failed).collect();
-    let timeline = Timeline::new(start, moments, &house.stage.stores(), promises);
-    if timeline.instants() < 2 {
+    let history = history(start, moments, &house.stage.stores(), &promises);
+    if history.boundaries.len() < 2 {
         return Err("there are no instants between operations".into());
     }
-    Ok(Performance { timeline, counts: house.stage.counts(), roles })
+    Ok(Performance { history, counts: house.stage.counts(), roles })
 }
 
 enum Outcome {
@@ -113,14 +114,6 @@ fn refuses(fs: &Fs) -> Result<(), String> {
     }
 }
 
-/// Marks what has not changed, which is always allowed.
-fn swell(session: &Session, bytes: u64) -> pram::Result<Outcome> {
-    let region = session.memory();
-    let marks = region.marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
-    let at = region.geo.heap();
-    marks.mark(at, bytes.min(region.size() - at)).map(|()| Outcome::Nothing)
-}
-
 impl House<'_> {
     /// One thread from beginning to end.
     fn play_part(&self, me: usize) {
@@ -139,9 +132,9 @@ impl House<'_> {
     }
 
     fn act_all(&self, me: usize) {
-        for act in &self.play.parts[me].acts {
-            lock(&self.scripts[me]).now = Some(act.clone());
-            let done = self.act(me, act);
+        for step in &self.play.parts[me].steps {
+            lock(&self.scripts[me]).now = Some(step.clone());
+            let done = self.act(me, step);
             let mut script = lock(&self.scripts[me]);
             // Whoever is told of a failure ends: what comes next would be refused.
             if self.stage.has_failed() && matches!(done, Err(_) | Ok(Outcome::Did(_, Err(_)))) {
@@ -151,79 +144,79 @@ impl House<'_> {
                 Ok(Outcome::Did(op, done)) => script.done.push((op, done)),
                 Ok(Outcome::Durable(called)) => script.promises.push((self.pool.tape.len(), called)),
                 Ok(Outcome::Nothing) => {}
-                Err(e) => script.failure = Some(format!("{act:?}: {e}")),
+                Err(e) => script.failure = Some(format!("{step:?}: {e}")),
             }
             script.now = None;
         }
     }
 
-    fn act(&self, me: usize, act: &Act) -> Result<Outcome, String> {
+    fn act(&self, me: usize, step: &Step) -> Result<Outcome, String> {
         let process = self.play.parts[me].process;
         let (seat, called) = (&self.seats[process], self.pool.tape.len());
-        match act {
-            Act::Come => {
+        match step {
+            Step::Come => {
                 let fs = self.pool.attach(process, self.dir)?;
                 *lock(seat) = Some(fs);
                 Ok(Outcome::Nothing)
             }
-            Act::Go => {
+            Step::Go => {
                 let left = lock(seat).take();
                 drop(left);
                 Ok(Outcome::Nothing)
             }
-            Act::Join => {
+            Step::Join => {
                 let third = self.pool.join(process, self.dir).map_err(|e| e.to_string())?;
                 let copy = backing::of(&third).ok_or("there is no copy")?;
                 copy.wait(&third).map(|()| Outcome::Durable(called)).map_err(|e| e.to_string())
             }
             _ => {
                 let fs = lock(seat).clone().ok_or("it is not attached")?;
-                self.work(&fs, &self.scripts[me], act)
+                self.work(&fs, &self.scripts[me], step)
             }
         }
     }
 
     /// What is done by whoever is attached.
-    fn work(&self, fs: &Fs, script: &Mutex<Script>, act: &Act) -> Result<Outcome, String> {
+    fn work(&self, fs: &Fs, script: &Mutex<Script>, step: &Step) -> Result<Outcome, String> {
         let (session, called) = (fs.session(), self.pool.tape.len());
         let copy = backing::of(session).ok_or("there is no copy")?;
         let early = self.play.sabotage == Sabotage::EarlyTicket;
         let ask = || lock(script).asked = Some((copy.ticket(session), called));
         let durable = |ticket: Ticket, called: usize| copy.wait_for(session, ticket).map(|()| Outcome::Durable(called));
-        let done = match act {
-            Act::Op(op) => {
+        let done = match step {
+            Step::Op(op) => {
                 if early {
                     ask();
                 }
                 return Ok(Outcome::Did(op.clone(), Runner::new(fs).run(op)?));
             }
-            Act::Wait => {
+            Step::Wait => {
                 let asked = lock(script).asked.take_if(|_| early);
                 durable(asked.map_or_else(|| copy.ticket(session), |(ticket, _)| ticket), called)
             }
-            Act::Ask => {
+            Step::Ask => {
                 ask();
                 Ok(Outcome::Nothing)
             }
-            Act::Settle => {
+            Step::Settle => {
                 let asked = lock(script).asked.take();
                 let (ticket, called) = asked.ok_or("nothing was asked for")?;
                 durable(ticket, called)
             }
-            Act::Commit => copy.commit_if_due(session, 0).map(|done| match done {
+            Step::Commit => copy.commit_if_due(session, 0).map(|done| match done {
                 true => Outcome::Durable(called),
                 false => Outcome::Nothing,
             }),
-            Act::Checkpoint => copy.checkpoint_if_due(session).map(|_| Outcome::Nothing),
-            Act::Sweep => {
+            Step::Checkpoint => copy.checkpoint_if_due(session).map(|_| Outcome::Nothing),
+            Step::Sweep => {
                 return fs
                     .sweep()
                     .and_then(|_| fs.free_unused_triples())
                     .map(|_| Outcome::Nothing)
                     .map_err(|e| e.to_string())
             }
-            Act::Swell(bytes) => swell(session, *bytes),
-            Act::Come | Act::Go | Act::Join => Ok(Outcome::Nothing),
+            Step::Swell(bytes) => swell(fs, *bytes).map(|()| Outcome::Nothing),
+            _ => return Err("this is not for plays".into()),
         };
         done.map_err(|e| e.to_string())
     }
@@ -231,12 +224,12 @@ impl House<'_> {
     /// What the dead one was doing.
     fn role(&self, fall: &Fall) -> String {
         let does = match (lock(&self.scripts[fall.player]).now.as_ref(), fall.waiting) {
-            (Some(Act::Op(_) | Act::Sweep), false) => "operating",
-            (Some(Act::Op(_) | Act::Sweep), true) => "waiting for a lock or a thaw",
-            (Some(Act::Wait | Act::Settle | Act::Commit), false) => "leading a commit",
-            (Some(Act::Wait | Act::Settle | Act::Commit), true) => "waiting for a commit or operations",
-            (Some(Act::Join | Act::Come | Act::Go), _) => "coming or going",
-            (Some(Act::Checkpoint), _) => "checkpointing",
+            (Some(Step::Op(_) | Step::Sweep), false) => "operating",
+            (Some(Step::Op(_) | Step::Sweep), true) => "waiting for a lock or a thaw",
+            (Some(Step::Wait | Step::Settle | Step::Commit), false) => "leading a commit",
+            (Some(Step::Wait | Step::Settle | Step::Commit), true) => "waiting for a commit or operations",
+            (Some(Step::Join | Step::Come | Step::Go), _) => "coming or going",
+            (Some(Step::Checkpoint), _) => "checkpointing",
             _ => "resting",
         };
         match fall.others {
@@ -294,7 +287,7 @@ impl House<'_> {
             lock(script).done.iter().try_for_each(|(op, done)| without.apply(op, done))?;
         }
         let under_way = |script: &Mutex<Script>| match &lock(script).now {
-            Some(Act::Op(op)) => Some(op.clone()),
+            Some(Step::Op(op)) => Some(op.clone()),
             _ => None,
         };
         let open: Vec<Op> = self.scripts.iter().filter_map(under_way).collect();

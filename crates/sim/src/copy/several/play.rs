@@ -3,19 +3,18 @@
 //! Whatever the order of their operations, all together come to the same, so that a model tells what must be seen.
 
 use backing::log::MIN_CAPACITY;
-use conquest_fs::node::{Atime, Rename};
+use conquest_fs::node::Rename;
 
-use super::super::fault::Faults;
-use super::super::history::Still;
-use super::super::story::{Step, Teller};
-use super::super::tape::words_of;
-use super::super::world::World;
 use super::Sabotage;
+use crate::fault::Faults;
 use crate::model::Model;
-use crate::op::Op;
+use crate::op::*;
+use crate::story::Step::{self, Ask, Checkpoint, Come, Commit, Fill, Go, Join, Settle, Sweep, Swell, Wait};
+use crate::story::{steps, Teller, KIB};
+use crate::tape::Still;
+use crate::world::{Setup, World};
 
 const MIB: u64 = 1 << 20;
-const KIB: u64 = 1 << 10;
 
 /// What commits and checkpoints have to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,35 +71,11 @@ impl Company {
     }
 }
 
-/// What a thread does next.
-#[derive(Clone, Debug)]
-pub enum Act {
-    Op(Op),
-    /// `fsync`.
-    Wait,
-    /// `fsync` by whoever must not block: asks for it, and goes on.
-    Ask,
-    /// Waits for what it has asked for.
-    Settle,
-    /// What the commit interval does.
-    Commit,
-    Checkpoint,
-    /// So many bytes of the region count as changed.
-    Swell(u64),
-    /// What maintenance does when somebody has died.
-    Sweep,
-    /// One more session, of a process that has one, attaches, waits, and detaches.
-    Join,
-    /// The process attaches, and detaches.
-    Come,
-    Go,
-}
-
 /// What one thread does.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub process: usize,
-    pub acts: Vec<Act>,
+    pub steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug)]
@@ -129,74 +104,43 @@ fn shared(me: &str, name: &str) -> String {
 }
 
 /// A bit of everything; each does at its end what another does at its beginning.
-fn work(me: &str, turn: usize) -> Vec<Act> {
-    use Act::{Checkpoint, Commit, Wait};
-    let mut acts: Vec<Act> = vec![
-        Act::Op(Op::Create(shared(me, "new"), 0o644)),
-        Act::Op(Op::Append(mine(me, "file"), 3000, 1)),
-        Wait,
-        Act::Op(Op::Rename(mine(me, "file"), shared(me, "moved"), Rename::Replace)),
-        Act::Op(Op::Write(mine(me, "large"), 5000, 30_000, 2)),
-        Commit,
-        Act::Op(Op::Mkdir(shared(me, "dir"), 0o755)),
-        Act::Op(Op::Unlink(shared(me, "old"))),
-        Wait,
-        Checkpoint,
-        Act::Op(Op::Link(mine(me, "large"), shared(me, "hard"))),
-        Act::Op(Op::Truncate(mine(me, "large"), 100)),
-        Wait,
-    ];
-    acts.rotate_left(turn);
-    acts
+fn work(me: &str, turn: usize) -> Vec<Step> {
+    let (file, large) = (mine(me, "file"), mine(me, "large"));
+    let mut steps = steps! {
+        create(&shared(me, "new")), append(&file, 3000, 1), Wait,
+        rename(&file, &shared(me, "moved"), Rename::Replace), write(&large, 5000, 30_000, 2), Commit,
+        mkdir(&shared(me, "dir")), unlink(&shared(me, "old")), Wait, Checkpoint,
+        link(&large, &shared(me, "hard")), truncate(&large, 100), Wait,
+    };
+    steps.rotate_left(turn);
+    steps
 }
 
 /// Little between one wait and the next.
-fn crowd(me: &str) -> Vec<Act> {
-    use Act::{Ask, Settle, Wait};
-    vec![
-        Act::Op(Op::Create(shared(me, "new"), 0o644)),
-        Wait,
-        Act::Op(Op::Append(mine(me, "file"), 100, 1)),
-        Ask,
-        Act::Op(Op::Chmod(mine(me, "large"), 0o600)),
-        Settle,
-        Wait,
-        Act::Op(Op::Rename(mine(me, "file"), shared(me, "moved"), Rename::Replace)),
-        Wait,
-        Act::Op(Op::Unlink(shared(me, "old"))),
-        Wait,
-    ]
+fn crowd(me: &str) -> Vec<Step> {
+    let (file, large) = (mine(me, "file"), mine(me, "large"));
+    steps! {
+        create(&shared(me, "new")), Wait, append(&file, 100, 1), Ask, Op::Chmod(large, 0o600), Settle, Wait,
+        rename(&file, &shared(me, "moved"), Rename::Replace), Wait, unlink(&shared(me, "old")), Wait,
+    }
 }
 
 /// One who comes and goes.
-fn guest(me: &str) -> Vec<Act> {
-    use Act::{Checkpoint, Come, Go, Wait};
-    vec![
-        Come,
-        Wait,
-        Go,
-        Come,
-        Act::Op(Op::Create(shared(me, "new"), 0o644)),
-        Act::Op(Op::Append(mine(me, "file"), 3000, 1)),
-        Wait,
-        Go,
-        Come,
-        Act::Op(Op::Rename(mine(me, "file"), shared(me, "moved"), Rename::Replace)),
-        Wait,
-        Checkpoint,
-        Act::Op(Op::Unlink(shared(me, "old"))),
-        Wait,
-    ]
+fn guest(me: &str) -> Vec<Step> {
+    let file = mine(me, "file");
+    steps! {
+        Come, Wait, Go, Come, create(&shared(me, "new")), append(&file, 3000, 1), Wait, Go, Come,
+        rename(&file, &shared(me, "moved"), Rename::Replace), Wait, Checkpoint, unlink(&shared(me, "old")), Wait,
+    }
 }
 
 /// Every other wait as a front end does it that must not block.
-fn deferring(acts: Vec<Act>) -> Vec<Act> {
-    let mut made = Vec::new();
-    let mut asked = false;
-    for act in acts {
-        match act {
-            Act::Wait if asked => made.extend([Act::Settle, Act::Wait]),
-            Act::Wait => made.push(Act::Ask),
+fn deferring(steps: Vec<Step>) -> Vec<Step> {
+    let (mut made, mut asked) = (Vec::new(), false);
+    for step in steps {
+        match step {
+            Wait if asked => made.extend([Settle, Wait]),
+            Wait => made.push(Ask),
             other => {
                 made.push(other);
                 continue;
@@ -204,9 +148,7 @@ fn deferring(acts: Vec<Act>) -> Vec<Act> {
         }
         asked = !asked;
     }
-    if asked {
-        made.push(Act::Settle);
-    }
+    made.extend(asked.then_some(Settle));
     made
 }
 
@@ -218,7 +160,7 @@ impl Play {
 
     pub fn by(company: Company, scene: Scene) -> Play {
         let cast = company.cast().iter().enumerate();
-        let parts = cast.map(|(n, process)| Part { process: *process, acts: part(company, scene, n) });
+        let parts = cast.map(|(n, process)| Part { process: *process, steps: part(company, scene, n) });
         let name = format!("{}/{scene:?}", format!("{company:?}").to_lowercase());
         Play { name, scene, parts: parts.collect(), sabotage: Sabotage::Nothing }
     }
@@ -239,23 +181,17 @@ impl Play {
 
     /// Is this process attached when the play begins?
     pub fn is_there(&self, process: usize) -> bool {
-        let mut acts = self.parts.iter().filter(|part| part.process == process).flat_map(|part| &part.acts);
-        let first = acts.find(|act| matches!(act, Act::Come | Act::Go));
-        !matches!(first, Some(Act::Come))
+        let mut acts = self.parts.iter().filter(|part| part.process == process).flat_map(|part| &part.steps);
+        let first = acts.find(|act| matches!(act, Step::Come | Step::Go));
+        !matches!(first, Some(Step::Come))
     }
 
     fn prologue(&self) -> (Vec<Op>, Vec<Step>) {
-        use Step::{Commit, Fill, Swell, Wait};
         let names = &NAMES[..self.parts.len()];
-        let dirs = names.iter().copied().chain(["both"]);
-        let mut ops: Vec<Op> = dirs.map(|dir| Op::Mkdir(format!("/{dir}"), 0o755)).collect();
+        let mut ops: Vec<Op> = names.iter().copied().chain(["both"]).map(|dir| mkdir(&format!("/{dir}"))).collect();
         for me in names {
-            ops.push(Op::Create(mine(me, "file"), 0o644));
-            ops.push(Op::Append(mine(me, "file"), 700, 3));
-            ops.push(Op::Create(mine(me, "large"), 0o644));
-            ops.push(Op::Append(mine(me, "large"), 40_000, 4));
-            ops.push(Op::Create(shared(me, "old"), 0o644));
-            ops.push(Op::Append(shared(me, "old"), 5000, 5));
+            let files = [(mine(me, "file"), 700, 3), (mine(me, "large"), 40_000, 4), (shared(me, "old"), 5000, 5)];
+            ops.extend(files.iter().flat_map(|(path, len, seed)| [create(path), append(path, *len, *seed)]));
         }
         let steps = match self.scene {
             Scene::Plain | Scene::Crowd | Scene::Sweep | Scene::Rounds => vec![Wait],
@@ -268,7 +204,7 @@ impl Play {
     /// Makes what is there at the beginning; all of it is durable.
     pub fn base(&self) -> Result<Base, String> {
         const { assert!(MIN_CAPACITY > 4 * MIB) };
-        let world = World::format(2 * MIB, Atime::Never, &Faults::with(None))?;
+        let world = World::format(Setup::logged(2 * MIB), &Faults::with(None))?;
         let (fs, mut model) = (world.fs.clone(), Model::default());
         let mut teller = Teller::new(&world, &fs);
         let (ops, steps) = self.prologue();
@@ -280,32 +216,30 @@ impl Play {
         }
         steps.iter().try_for_each(|step| teller.step(step))?;
         world.wait().map_err(|e| e.to_string())?;
-        let marks = words_of(&world.marks()?);
-        Ok(Base { still: Still { region: world.bytes(), marks, files: world.tape.files() }, model })
+        Ok(Base { still: world.still()?, model })
     }
 }
 
 /// What the `n`th thread of a company does.
-fn part(company: Company, scene: Scene, n: usize) -> Vec<Act> {
+fn part(company: Company, scene: Scene, n: usize) -> Vec<Step> {
     let me = NAMES[n];
     if (company, n) == (Company::Coming, 2) {
         return guest(me);
     }
-    let mut acts = match scene {
-        Scene::Sweep if n == 0 => return vec![Act::Sweep, Act::Wait, Act::Sweep, Act::Wait],
-        Scene::Join if n == 0 => return vec![Act::Join, Act::Join, Act::Join, Act::Wait],
+    let mut steps = match scene {
+        Scene::Sweep if n == 0 => return vec![Sweep, Wait, Sweep, Wait],
+        Scene::Join if n == 0 => return vec![Join, Join, Join, Wait],
         Scene::Crowd => crowd(me),
         _ => work(me, [0, 7, 10, 4][n]),
     };
     match scene {
-        Scene::Swap | Scene::Full => acts.insert(1, Act::Swell(300 * KIB)),
-        Scene::Join => acts.insert(1, Act::Swell(300 * KIB)),
-        Scene::Rounds => acts.insert(1, Act::Swell(1300 * KIB)),
+        Scene::Swap | Scene::Full | Scene::Join => steps.insert(1, Swell(300 * KIB)),
+        Scene::Rounds => steps.insert(1, Swell(1300 * KIB)),
         Scene::Plain | Scene::Crowd | Scene::Sweep => {}
     }
     match company {
-        Company::Threads | Company::Pairs if n % 2 == 1 && scene != Scene::Crowd => deferring(acts),
-        _ => acts,
+        Company::Threads | Company::Pairs if n % 2 == 1 && scene != Scene::Crowd => deferring(steps),
+        _ => steps,
     }
 }
 

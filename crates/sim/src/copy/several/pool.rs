@@ -1,6 +1,6 @@
 //! A pool that several processes are attached to: its shared memory, and its disks.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -14,18 +14,17 @@ use pram::marks::{Marks, SETS};
 use pram::mem::byte_lock;
 use pram::runtime::SESSIONS;
 use pram::session::{in_use, shared_name, Attach, Exclusive};
-use pram::{Mapping, Medium, MediumKind, Memory, Needs, Session};
-use rustix::fs::{flock, fstat, memfd_create, stat, FlockOperation, MemfdFlags};
+use pram::{Mapping, MediumKind, Memory, Session};
+use rustix::fs::{flock, fstat, stat, FlockOperation};
 use rustix::io::Errno;
 
-use super::super::disk::{FILES, LEDGER};
-use super::super::history::Still;
-use super::super::ledger::Ledger;
-use super::super::tape::{disks_of, Tape, TapeMedium};
-use super::super::world::{identity, UUID};
 use super::{lock, Sabotage};
-use crate::explore::keys;
+use crate::disk::{disks_of, FILES, LEDGER};
+use crate::ledger::Ledger;
+use crate::medium::Directed;
 use crate::stage::{player, How, Stage, Undertaker};
+use crate::tape::{Still, Tape, TapeMedium};
+use crate::world::{identity, memory, Setup, UUID};
 
 /// The memory and disks of a pool.
 pub struct Pool {
@@ -92,11 +91,11 @@ impl Pool {
         if !in_use(&exclusive)? {
             copy.keep_found(&marks)?;
         }
-        let inner = TapeMedium(self.tape.clone(), MediumKind::Logged);
-        let medium = PlayerMedium { inner, stage: self.stage.clone(), process };
+        let inner = Box::new(TapeMedium { kind: MediumKind::Logged, tape: self.tape.clone() });
+        let medium = Directed { inner, tape: self.tape.clone(), stage: self.stage.clone(), process };
         let mut region = Memory::open(map(&self.region, self.size)?, Box::new(medium))?;
         region.track(marks);
-        let how = Attach { runtime_dir: dir, keys: keys(self.size), role: 0, label: b"" };
+        let how = Attach { runtime_dir: dir, keys: Setup::logged(self.size).keys(), role: 0, label: b"" };
         let session = Session::attach(region, exclusive, &how, Some(copy.awaited(true)))?;
         session.enlist(ledger);
         Ok(session)
@@ -148,63 +147,8 @@ impl Pool {
     }
 }
 
-/// A file in memory that begins with `bytes`.
-fn memory(bytes: &[u8], len: u64) -> Result<OwnedFd, String> {
-    let fd = memfd_create(c"several", MemfdFlags::CLOEXEC).map_err(|e| e.to_string())?;
-    rustix::fs::ftruncate(&fd, len).map_err(|e| e.to_string())?;
-    let file = File::from(fd.try_clone().map_err(|e| e.to_string())?);
-    for (n, page) in bytes.chunks(4096).enumerate().filter(|(_, page)| page.iter().any(|b| *b != 0)) {
-        std::os::unix::fs::FileExt::write_all_at(&file, page, n as u64 * 4096).map_err(|e| e.to_string())?;
-    }
-    Ok(fd)
-}
-
 fn errno_of(errno: Errno, what: &str) -> pram::Error {
     pram::Error::Host { what: what.into(), errno }
-}
-
-/// The region of one of the processes.
-struct PlayerMedium {
-    inner: TapeMedium,
-    stage: Arc<Stage>,
-    process: usize,
-}
-
-impl Medium for PlayerMedium {
-    fn kind(&self) -> MediumKind {
-        self.inner.kind()
-    }
-    fn needs(&self) -> Needs {
-        self.inner.needs()
-    }
-    fn flush(&self, _: &Mapping, _: u64, _: u64) {}
-    fn fence(&self, _: &Mapping) {}
-
-    fn stored(&self, off: u64, bytes: &[u8]) {
-        if self.stage.is_over() {
-            return self.stage.leave();
-        }
-        let dies = self.stage.count(self.process, false);
-        let number = self.inner.0.len();
-        self.inner.stored(off, bytes);
-        self.stage.note_store(self.process, number);
-        match dies {
-            Some(_) => self.stage.die_here(),
-            None => self.stage.pass(),
-        }
-    }
-
-    fn marked(&self) {
-        self.stage.pass();
-    }
-
-    fn waits(&self) -> bool {
-        self.stage.waits()
-    }
-
-    fn stepped(&self) {
-        self.stage.step();
-    }
 }
 
 /// A disk, as one of the processes has it.

@@ -8,8 +8,8 @@ use backing::log::Disk;
 use backing::{Disks, SharedDisk};
 use rustix::io::Errno;
 
-use super::disk::{FILES, LEDGER};
-use super::tape::{disks_of, Tape};
+use crate::disk::{disks_of, FILES, LEDGER};
+use crate::tape::Tape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
@@ -61,22 +61,15 @@ impl Faults {
     }
 
     /// The disks of `tape`, with faults.
-    pub fn over(self: &Arc<Self>, tape: &Arc<Tape>) -> [SharedDisk; FILES] {
-        let mut file = 0;
-        tape.disks().map(|inner| {
-            let disk = FaultDisk { inner, tape: tape.clone(), file, faults: self.clone() };
-            file += 1;
-            Arc::new(disk) as SharedDisk
-        })
-    }
-}
-
-impl Faults {
-    /// The same: of a copy, and of the participant.
-    pub fn parts(self: &Arc<Self>, tape: &Arc<Tape>) -> (Disks, SharedDisk) {
-        let all = self.over(tape);
-        let ledger = all[LEDGER].clone();
-        (disks_of(all), ledger)
+    /// Those of a copy, and the other.
+    pub fn over(self: &Arc<Self>, tape: &Arc<Tape>) -> (Disks, SharedDisk) {
+        let mut files = 0..FILES;
+        let all = tape.disks().map(|inner| {
+            let file = files.next().expect("as many as disks");
+            Arc::new(FaultDisk { inner, tape: tape.clone(), file, faults: self.clone() }) as SharedDisk
+        });
+        let other = all[LEDGER].clone();
+        (disks_of(all), other)
     }
 }
 

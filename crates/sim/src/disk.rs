@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use backing::log::SECTOR;
+use backing::{Disks, SharedDisk};
 use rng::Rng;
 
-use super::tape::Event;
 use crate::crash::Choice;
 
 /// The files of a copy: the image, then the two redo logs; and what a participant writes.
@@ -164,20 +164,8 @@ impl Platter {
                 (Choice::All, _) => last,
                 (_, 0) if drawn > 0 => last,
                 (_, 1) if drawn > 0 => 0,
-                (_, 2) => {
-                    if i == one {
-                        0
-                    } else {
-                        last
-                    }
-                }
-                (_, 3) => {
-                    if i == one {
-                        last
-                    } else {
-                        0
-                    }
-                }
+                (_, 2) => last * u64::from(i != one),
+                (_, 3) => last * u64::from(i == one),
                 _ => rng.below(last + 1),
             };
             if let Some(sector) = pick.checked_sub(1).and_then(|pick| values.get(pick as usize)) {
@@ -200,23 +188,27 @@ fn patch(buf: &mut [u8], at: u64, from: u64, bytes: &[u8]) {
     }
 }
 
+/// Disks as a copy wants them.
+pub fn disks_of([image, first, second, _]: [SharedDisk; FILES]) -> Disks {
+    Disks { image, logs: [first, second] }
+}
+
 /// The files of a copy.
 #[derive(Clone, Default)]
 pub struct Files(pub [Platter; FILES]);
 
 impl Files {
-    /// Takes an event; stores reach no disk.
-    pub fn apply(&mut self, event: &Event) {
-        match event {
-            Event::Write { file, at, bytes } => self.0[*file].write(bytes, *at),
-            Event::Flush { file } => self.0[*file].flush(),
-            Event::Failed { file } => self.0[*file].fail_flush(),
-            Event::Store { .. } | Event::Rest => {}
-        }
-    }
-
     pub fn in_doubt(&self) -> usize {
         self.0.iter().map(Platter::in_doubt).sum()
+    }
+
+    /// What can become of what is in doubt: nothing of it is kept, all is, or what so many seeds draw.
+    pub fn choices(&self, seeds: u64) -> Vec<Choice> {
+        match self.in_doubt() {
+            0 => vec![Choice::None],
+            1 => vec![Choice::None, Choice::All],
+            _ => [Choice::None, Choice::All].into_iter().chain((1..=seeds).map(Choice::Seed)).collect(),
+        }
     }
 
     /// As a power cut leaves them.

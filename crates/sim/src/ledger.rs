@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use backing::log::SECTOR;
 use backing::SharedDisk;
-use pram::memory::HEADERS;
+use pram::memory::{Geometry, HEADERS};
 use pram::session::{Frozen, Participant, USER_ROOTS};
 use pram::{Error, Result, Session};
 
-use super::disk::{Files, LEDGER};
-use super::history::{notes, undo_logs};
+use crate::disk::{Files, LEDGER};
 
 /// Sums that are kept: more than commits are ever open, or parts of a copy apart.
 const SLOTS: u64 = 256;
@@ -123,12 +122,17 @@ fn epoch_of(bytes: &[u8]) -> u64 {
     bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// Of all that a copy holds but the epoch.
+/// What a copy holds of a region of `size` bytes: not where that notes how it stands to its copy, nor its epochs, which commits
+/// move on, nor its undo logs.
+pub fn copied(size: usize) -> [Range<usize>; 3] {
+    let word = |n: u64| HEADERS + n as usize * 8;
+    let undo = Geometry::of(size as u64).expect("a region was made with it").undo_logs();
+    let (start, end) = (undo.start as usize, undo.end as usize);
+    [0..word(USER_ROOTS + 1), word(USER_ROOTS + 6)..start, end..size]
+}
+
 fn sum(bytes: &[u8]) -> u32 {
-    let Range { start, end } = undo_logs(bytes.len() as u64);
-    [0..notes().start, notes().end..start, end..bytes.len()]
-        .into_iter()
-        .fold(0, |sum, part| crc32c::crc32c_append(sum, &bytes[part]))
+    copied(bytes.len()).into_iter().fold(0, |sum, part| crc32c::crc32c_append(sum, &bytes[part]))
 }
 
 /// A sector of the ledger.
