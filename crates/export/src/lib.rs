@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`device`] | the trait of a linear device, whatever shows it: what a front end (FUSE, later NBD, ublk) meets |
 //! | [`linear`] | regions one after the other as such a device |
-//! | `turns` | which bytes are being written |
+//! | `range_locks` | which bytes are being written |
 //! | [`marks`] | which stretches copies may differ in, after a power cut |
 //! | [`resync`] | making them the same |
 //! | [`config`] | `volume.toml` |
@@ -39,9 +39,9 @@ pub mod device;
 pub mod error;
 pub mod linear;
 pub mod marks;
+mod range_locks;
 pub mod resync;
 pub mod status;
-mod turns;
 pub mod volume;
 
 pub use config::{Config, Kind, NewDisk, NewRegion};

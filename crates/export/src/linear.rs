@@ -12,7 +12,7 @@ use exraid::{Aligned, Answer, Buffers, Class, Error, Op, Region, Request, Result
 
 use crate::device::BlockDevice;
 use crate::marks::{Marked, Marks};
-use crate::turns::Turns;
+use crate::range_locks::RangeLocks;
 
 /// Bytes of zeros that are written at a time.
 const ZEROS: u64 = 1 << 20;
@@ -47,7 +47,7 @@ pub struct Linear {
     block: u64,
     preferred: u32,
     discards: bool,
-    turns: Turns,
+    range_locks: RangeLocks,
     marks: Option<Marks>,
 }
 
@@ -71,7 +71,17 @@ impl Linear {
             parts.push(Part { start: size, size: own, address, region });
             size += own;
         }
-        Ok(Linear { name, space, parts, size, block, preferred, discards, turns: Turns::default(), marks: None })
+        Ok(Linear {
+            name,
+            space,
+            parts,
+            size,
+            block,
+            preferred,
+            discards,
+            range_locks: RangeLocks::default(),
+            marks: None,
+        })
     }
 
     /// Writes are noted there before they begin.
@@ -95,7 +105,7 @@ impl Linear {
 
     /// How many writes are under way.
     pub fn busy(&self) -> usize {
-        self.turns.taken()
+        self.range_locks.taken()
     }
 
     fn check(&self, what: &str, range: &Range<u64>) -> Result<()> {
@@ -179,7 +189,7 @@ impl Linear {
         Ok(found.slice(range.start - around.start..range.end - around.start).to_vec())
     }
 
-    /// Whoever asks has a turn for the blocks around it.
+    /// Whoever asks has a lock on the blocks around it.
     fn write_around(&self, at: u64, from: &Buffers) -> Result<()> {
         let range = at..at + from.len();
         let around = self.around(&range);
@@ -244,14 +254,14 @@ impl Linear {
         start..end.max(start)
     }
 
-    /// Whoever asks has a turn. True: the members have done it, and so it reads as zeros.
+    /// Whoever asks has a lock. True: the members have done it, and so it reads as zeros.
     fn discard_whole(&self, part: usize, range: Range<u64>) -> bool {
         let before = self.failures();
         let Answer { result, .. } = self.start(part, Op::Discard(range)).wait();
         result.is_ok() && self.failures() == before
     }
 
-    /// Whoever asks has a turn.
+    /// Whoever asks has a lock.
     fn write_zeros(&self, range: Range<u64>) -> Result<()> {
         let zeros = Aligned::zeroed(ZEROS.min(range.end - range.start) as usize);
         let mut at = range.start;
@@ -297,7 +307,7 @@ impl BlockDevice for Linear {
         if range.is_empty() {
             return Ok(());
         }
-        let _turn = self.turns.take(self.around(&range));
+        let _turn = self.range_locks.take(self.around(&range));
         let _marked = self.mark(&range)?;
         match self.fits(at, &from) {
             true => self.write_blocks(at, &from),
@@ -318,7 +328,7 @@ impl BlockDevice for Linear {
         if !self.discards {
             return Err(Error::new(Class::Invalid, &self.name, "its disks do not say what discarded bytes read as"));
         }
-        let _turn = self.turns.take(self.around(&range));
+        let _turn = self.range_locks.take(self.around(&range));
         let _marked = self.mark(&range)?;
         for Piece { part, at, of } in self.pieces(&range) {
             let (start, all) = (self.parts[part].start, at..at + (of.end - of.start));
@@ -334,7 +344,7 @@ impl BlockDevice for Linear {
 
     fn zero(&self, range: Range<u64>) -> Result<()> {
         self.check("zeros", &range)?;
-        let _turn = self.turns.take(self.around(&range));
+        let _turn = self.range_locks.take(self.around(&range));
         let _marked = self.mark(&range)?;
         self.write_zeros(range)
     }

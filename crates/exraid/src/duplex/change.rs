@@ -29,7 +29,7 @@ use super::{notes_of, said_of, seconds, view_of, Duplex, Place, Refusal, State, 
 use crate::device::Request;
 use crate::error::{Class, Error, Result};
 use crate::label::{stamp, Layout};
-use crate::region::between::Held;
+use crate::region::shared_state::Held;
 use crate::region::Region;
 use crate::sys::memory::{Aligned, Buffers};
 
@@ -45,12 +45,12 @@ const MORE: u64 = 8;
 impl Duplex {
     /// Nobody else changes notes until that is dropped.
     pub(super) fn hold(&self) -> Result<Option<Held<'_>>> {
-        self.between.as_ref().map(|between| between.labels(&self.name)).transpose()
+        self.shared_state.as_ref().map(|shared_state| shared_state.labels(&self.name)).transpose()
     }
 
     /// What this process knows from now on.
     pub(super) fn install(&self, view: View) -> Result<()> {
-        let version = self.between.as_ref().map_or(0, |between| between.version());
+        let version = self.shared_state.as_ref().map_or(0, |shared_state| shared_state.version());
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(View { version, ..view });
         Ok(())
     }
@@ -118,8 +118,8 @@ impl Duplex {
     /// The notes of all members say so, first of one that has just got all, then of those that had it, then of others; which of
     /// those that are used have missed it.
     pub(super) fn publish(&self, view: &View) -> Vec<(usize, Error)> {
-        if let Some(between) = &self.between {
-            between.change();
+        if let Some(shared_state) = &self.shared_state {
+            shared_state.change();
         }
         let known = self.view();
         let had_all = |n: usize| known.places[n].as_ref().is_some_and(|place| place.state == State::Whole);
@@ -351,7 +351,7 @@ impl Duplex {
         let Some(supply) = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return Ok(()) };
         let mut gone: Vec<(u32, Vec<Range<u32>>)> = Vec::new();
         {
-            let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+            let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
             let _held = self.hold()?;
             let mut view = (*self.refresh_held(&[])?).clone();
             let kept = bytes.div_ceil(view.segment);
@@ -433,7 +433,7 @@ impl Duplex {
 
     /// The segments that it had before; `None`: it is a member by now.
     fn begin_with(&self, region: &Arc<dyn Region>, spans: Spans) -> Result<Option<Spans>> {
-        let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+        let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
         let _held = self.hold()?;
         let mut view = (*self.refresh_held(&[])?).clone();
         let lacks = |stream: usize| count(&spans[stream]) * view.segment < view.len(stream);
@@ -485,7 +485,7 @@ impl Duplex {
                     return Ok(false);
                 }
                 let piece = at..(at + PIECE).min(size.next_multiple_of(view.segment));
-                let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+                let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
                 let view = self.current()?;
                 let is_it = view.places[n].as_ref().is_some_and(|p| p.region == number && p.state == State::Filling);
                 if !is_it || view.epoch != epoch {
@@ -513,12 +513,12 @@ impl Duplex {
                 Some((n, place.handle.as_ref()?.start(request)))
             })
             .collect();
-        self.settle(view, started)
+        self.finish(view, started)
     }
 
     /// Step 3; false where it is not being filled any more.
     fn end_member(&self, n: usize, number: u32) -> Result<bool> {
-        let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+        let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
         let _held = self.hold()?;
         let mut view = (*self.refresh_held(&[])?).clone();
         let Some(place) = view.places[n].as_mut().filter(|p| p.region == number && p.state == State::Filling) else {
@@ -536,7 +536,7 @@ impl Duplex {
     pub fn retire(&self, number: u32) -> Result<()> {
         let supply = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let gone = {
-            let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+            let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
             let _held = self.hold()?;
             let mut view = (*self.refresh_held(&[number])?).clone();
             let Some(n) = view.places().find(|(_, place)| place.region == number).map(|(n, _)| n) else {

@@ -8,7 +8,7 @@
 //! | `change` | who is a member, how it stands, where its streams lie |
 //! | [`presence`] | who works with it, told by the disks themselves |
 //! | `view` | how members stand, as a process knows it |
-//! | `turns` | who may do what, among threads and processes |
+//! | `stream_lock` | who may do what, among threads and processes |
 //! | `workers` | threads that ask all members at once |
 //!
 //! A region has segments for it, which its client keeps from everything else ([`Supply`]); which ones they are is in the region's
@@ -26,14 +26,14 @@
 //! 2. The notes of these others say that the member is out, in a new epoch; durable. Where no member has all and is left, it fails.
 //! 3. It is answered.
 //!
-//! Several processes use one duplex: whoever finds that another one has changed something ([`Between::version`]) reads the notes
+//! Several processes use one duplex: whoever finds that another one has changed something ([`SharedState::version`]) reads the notes
 //! before he goes on.
 
 mod change;
 pub mod found;
 pub mod presence;
 pub mod raw;
-mod turns;
+mod stream_lock;
 mod view;
 mod workers;
 
@@ -47,14 +47,14 @@ use crate::device::{late, Answer, Request, Ticket};
 use crate::disk::directly;
 use crate::error::{Class, Error, Result};
 use crate::label::{stamp, Epoch, Layout};
-use crate::region::between::{failed, Between};
+use crate::region::shared_state::{failed, SharedState};
 use crate::region::{Common, Region};
 use crate::sys::memory::{Aligned, Buffers};
 
 pub use found::Refusal;
 use found::{judge, Found};
 pub use raw::{Said, Spans, State, MEMBERS, STREAMS};
-use turns::Turns;
+use stream_lock::StreamLock;
 use view::{copies_of, said_of, view_of, Place, View};
 pub use view::{CopyPlace, MemberStatus};
 use workers::{Work, Workers};
@@ -78,8 +78,8 @@ pub type Finder = Box<dyn Fn(u32) -> Option<Arc<dyn Region>> + Send + Sync>;
 /// Streams in two regions; see the [module](self).
 pub struct Duplex {
     name: Arc<str>,
-    between: Option<Arc<Between>>,
-    turns: Turns,
+    shared_state: Option<Arc<SharedState>>,
+    stream_lock: StreamLock,
     workers: Workers,
     view: RwLock<Arc<View>>,
     regions: Mutex<BTreeMap<u32, Arc<dyn Region>>>,
@@ -197,14 +197,14 @@ impl Duplex {
         common: Option<&Common>,
         read_only: bool,
     ) -> Result<Duplex> {
-        let joined = common.map(|common| Between::join(common, 0)).transpose().map_err(|e| failed(&name, &e))?;
-        let between = joined.map(|(between, _)| between);
+        let joined = common.map(|common| SharedState::join(common, 0)).transpose().map_err(|e| failed(&name, &e))?;
+        let shared_state = joined.map(|(shared_state, _)| shared_state);
         // What was changed since is found out by the first who asks.
         let view = View { version: u64::MAX, ..view };
         Ok(Duplex {
             name,
-            between,
-            turns: Turns::default(),
+            shared_state,
+            stream_lock: StreamLock::default(),
             workers: Workers::default(),
             view: RwLock::new(Arc::new(view)),
             regions: Mutex::new(regions.iter().map(|region| (region.number(), region.clone())).collect()),
@@ -236,7 +236,7 @@ impl Duplex {
     }
 
     fn is_current(&self, view: &View) -> bool {
-        self.between.as_ref().is_none_or(|between| between.version() == view.version)
+        self.shared_state.as_ref().is_none_or(|shared_state| shared_state.version() == view.version)
             || self.read_only && view.version == u64::MAX
     }
 
@@ -435,7 +435,7 @@ impl Duplex {
     }
 
     fn write_to_all(&self, stream: usize, memory: &Arc<Aligned>, range: Range<u64>, flush: bool) -> Result<()> {
-        let _turn = self.turns.share(self.between.as_ref(), &self.name)?;
+        let _held = self.stream_lock.shared(self.shared_state.as_ref(), &self.name)?;
         let view = self.to_write()?;
         let mut todo: Vec<(usize, Arc<dyn Region>, Work)> = Vec::new();
         for (n, place) in view.places() {
@@ -456,12 +456,12 @@ impl Duplex {
             todo.push((n, region.clone(), Box::new(work)));
         }
         let started = self.start_all(todo);
-        self.settle(&view, started)
+        self.finish(&view, started)
     }
 
     /// What was written to the streams is durable, in all members.
     pub fn flush(&self) -> Result<()> {
-        let _turn = self.turns.share(self.between.as_ref(), &self.name)?;
+        let _held = self.stream_lock.shared(self.shared_state.as_ref(), &self.name)?;
         let view = self.to_write()?;
         let used = view.places().filter_map(|(n, place)| Some((n, place.used()?.clone())));
         let flush = |(n, region): (usize, Arc<dyn Region>)| {
@@ -469,7 +469,7 @@ impl Duplex {
             (n, region, Box::new(move |region: &dyn Region| flush_now(region, &others)) as Work)
         };
         let started = self.start_all(used.map(flush).collect());
-        self.settle(&view, started)
+        self.finish(&view, started)
     }
 
     /// All members at once, each in a thread of its own, which nobody waits for who can do without it. A member that is alone
@@ -509,7 +509,7 @@ impl Duplex {
     }
 
     /// Waits for what all members were asked, and excludes those that missed it.
-    fn settle(&self, view: &View, started: Vec<(usize, Ticket)>) -> Result<()> {
+    fn finish(&self, view: &View, started: Vec<(usize, Ticket)>) -> Result<()> {
         let mut failures: Vec<(usize, Error)> = Vec::new();
         let mut waiting = started;
         while !waiting.is_empty() {

@@ -35,7 +35,7 @@ struct State {
     /// What it was told since it records.
     tape: Option<Vec<Event>>,
     /// When it was told each, among all disks.
-    turns: Vec<u64>,
+    instants: Vec<u64>,
     /// The content when recording began.
     before: Content,
 }
@@ -133,7 +133,7 @@ impl RamDisk {
             sparse: false,
             rotates: false,
         };
-        let state = Mutex::new(State { content, tape: None, turns: Vec::new(), before: Content::default() });
+        let state = Mutex::new(State { content, tape: None, instants: Vec::new(), before: Content::default() });
         Arc::new(RamDisk { name: name.into(), properties, state })
     }
 
@@ -174,7 +174,7 @@ impl RamDisk {
 
     /// The number of the event before which the power is cut where that happens at an instant.
     pub fn at(&self, instant: u64) -> usize {
-        self.lock().turns.iter().take_while(|turn| **turn < instant).count()
+        self.lock().instants.iter().take_while(|turn| **turn < instant).count()
     }
 
     /// The content after a power cut: what was flushed is there, and of the rest each sector, or not.
@@ -238,10 +238,10 @@ impl Device for RamDisk {
                 Op::Reserve(_) => return,
             };
             apply(&mut state.content, &event);
-            let State { tape, turns, .. } = &mut *state;
+            let State { tape, instants, .. } = &mut *state;
             if let Some(tape) = tape {
                 tape.push(event);
-                turns.push(TURN.fetch_add(1, Ordering::SeqCst));
+                instants.push(TURN.fetch_add(1, Ordering::SeqCst));
             }
         });
         done(Answer { result, buffers: request.op.into_buffers() });

@@ -162,12 +162,12 @@ impl Store {
             let next = |had: u64| Some(if begins { had + much } else { had.saturating_sub(much) });
             let _ = self[n].fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         }
-        self.settle(way, slot, now);
+        self.mark_busy(way, slot, now);
     }
 
     /// The bit of a process is as its count is. Whoever changes the count comes here afterwards; so the last one who stores the bit
     /// has seen the count that it goes by.
-    fn settle(&self, way: usize, slot: usize, now: u64) {
+    fn mark_busy(&self, way: usize, slot: usize, now: u64) {
         let (count, busy) = (SLOTS + slot * OF_SLOT + way * 2, direction(way, Of::Busy));
         loop {
             let is_busy = self.get(count) > 0;
@@ -231,7 +231,7 @@ impl Store {
             let at = SLOTS + slot * OF_SLOT + way * 2;
             self.put(at, 0);
             self.put(at + 1, 0);
-            self.settle(way, slot, now);
+            self.mark_busy(way, slot, now);
         }
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::between::{Between, Common, Opening};
 use super::mirror::Mirror;
 use super::raid5::{Raid5, MOST_CHUNK};
 use super::set::{Finder, Others, Part, Set};
+use super::shared_state::{Common, Opening, SharedState};
 use super::single::Single;
 use super::stripe::Stripe;
 use super::{Begin, Map, Region, Volume};
@@ -90,11 +90,11 @@ enum Together<'t> {
 }
 
 /// A process comes to the others.
-fn join(devices: &[Arc<dyn Device>], sharing: &Sharing) -> Result<(Arc<Between>, Opening), OpenError> {
+fn join(devices: &[Arc<dyn Device>], sharing: &Sharing) -> Result<(Arc<SharedState>, Opening), OpenError> {
     let labelled = by_role(devices.to_vec())?;
     let (any, label) = labelled.into_values().next().ok_or_else(no_disk)?;
-    Between::join(&sharing.common, label.region)
-        .map_err(|e| OpenError::Transfer(super::between::failed(any.name(), &e)))
+    SharedState::join(&sharing.common, label.region)
+        .map_err(|e| OpenError::Transfer(super::shared_state::failed(any.name(), &e)))
 }
 
 fn no_disk() -> OpenError {
@@ -120,14 +120,14 @@ fn open_or_begin(
         Together::Look(common) => (None, Some(common)),
     };
     let joined = sharing.filter(|_| !looks).map(|sharing| join(&devices, sharing)).transpose()?;
-    let between = joined.as_ref().map(|(between, _)| between.clone());
+    let shared_state = joined.as_ref().map(|(shared_state, _)| shared_state.clone());
     // Nobody changes labels until this process knows them, and has said what it has to say.
     let name: Arc<str> = devices.first().map_or_else(|| "a region".into(), |device| device.name().clone());
-    let held = between.as_ref().map(|between| between.labels(&name)).transpose()?;
+    let held = shared_state.as_ref().map(|shared_state| shared_state.labels(&name)).transpose()?;
     let labelled = by_role(devices)?;
     let newest = newest(&labelled)?.clone();
     let any = labelled.values().next().map(|(device, _)| device.clone()).expect("there is a newest one");
-    if between.as_ref().is_some_and(|between| newest.epoch.number() < between.epoch()) {
+    if shared_state.as_ref().is_some_and(|shared_state| newest.epoch.number() < shared_state.epoch()) {
         let what = "other processes use its region without it, on disks that cannot be opened here";
         return Err(unusable(&*any, what));
     }
@@ -150,7 +150,7 @@ fn open_or_begin(
     }
     let meters = meters(&joined, common, newest.region, &*any)?;
     let share = labelled.values().map(|(_, label)| label.data).min().unwrap_or(0);
-    let map = map_for(newest.layout, count, &*any, between.clone())?;
+    let map = map_for(newest.layout, count, &*any, shared_state.clone())?;
     check_room(&*map, newest.layout, &*any, share)?;
     let part = |role: usize| {
         let (device, _) = labelled.get(&role)?;
@@ -160,11 +160,12 @@ fn open_or_begin(
     let is_writable = labelled.values().all(|(device, _)| !device.properties().read_only);
     let lags = labelled.iter().any(|(role, (_, l))| states[*role] != MemberState::Out && l.epoch != newest.epoch);
     let labels = labelled.into_iter().map(|(role, (_, label))| (role, label)).collect();
-    let others =
-        between.clone().map(|between| Others { between, find: sharing.and_then(|sharing| sharing.find.clone()) });
+    let others = shared_state
+        .clone()
+        .map(|shared_state| Others { shared_state, find: sharing.and_then(|sharing| sharing.find.clone()) });
     let set = Set::new(labels, parts, uuids, states, share, others, meters);
     if is_writable && (changed || lags) {
-        set.settle(&newest)?;
+        set.write_found(&newest)?;
     }
     set.tell_epoch();
     drop(held);
@@ -176,12 +177,12 @@ fn open_or_begin(
 
 /// Where what is measured is told to others, and read.
 fn meters(
-    joined: &Option<(Arc<Between>, Opening)>,
+    joined: &Option<(Arc<SharedState>, Opening)>,
     common: Option<&Common>,
     number: u32,
     any: &dyn Device,
 ) -> Result<Option<Arc<Meters>>, OpenError> {
-    let failed = |e| OpenError::Transfer(super::between::failed(any.name(), &e));
+    let failed = |e| OpenError::Transfer(super::shared_state::failed(any.name(), &e));
     match (joined, common) {
         (Some((_, opening)), Some(common)) => common.meters(opening).map_err(failed),
         (None, Some(common)) => Ok(Some(common.look_at_meters(number))),
@@ -287,19 +288,19 @@ fn map_for(
     layout: Layout,
     members: usize,
     device: &dyn Device,
-    between: Option<Arc<Between>>,
+    shared_state: Option<Arc<SharedState>>,
 ) -> Result<Box<dyn Map>, OpenError> {
     Ok(match layout {
         Layout::Single => Box::new(Single),
         Layout::Stripe { chunk } => Box::new(Stripe { members: members as u64, chunk: chunk.into() }),
         Layout::Mirror => {
-            Box::new(Mirror::new(between).map_err(|e| unusable(device, format!("starting a thread: {e}")))?)
+            Box::new(Mirror::new(shared_state).map_err(|e| unusable(device, format!("starting a thread: {e}")))?)
         }
         Layout::Raid5 { chunk } if u64::from(chunk) > MOST_CHUNK => {
             return Err(unusable(device, format!("a chunk of a {layout} has at most {MOST_CHUNK} bytes, not {chunk}")));
         }
         Layout::Raid5 { chunk } => {
-            let raid5 = Raid5::new(members, chunk, between);
+            let raid5 = Raid5::new(members, chunk, shared_state);
             Box::new(raid5.map_err(|e| unusable(device, format!("starting a thread: {e}")))?)
         }
     })

@@ -1,10 +1,10 @@
 //! A region with the same content on each of its disks.
 //!
 //! A write goes to all members and counts when it is on all that are used; one that misses it is
-//! [excluded](super::keeper).
+//! [excluded](super::exclusion).
 //!
 //! A member that is being rebuilt is written like the others and read where it has been rebuilt. Rebuilding copies piece
-//! by piece; the piece that is being copied is not written meanwhile: a write shares the [turns](super::turns) of its
+//! by piece; the piece that is being copied is not written meanwhile: a write shares the [range locks](super::range_locks) of its
 //! pieces with other writes, and a copy with nobody.
 
 use std::ops::Range;
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::between::Between;
+use super::exclusion::Exclusion;
 use super::join::{Failures, Join};
-use super::keeper::Keeper;
+use super::range_locks::{Preparation, RangeLock, RangeLocks};
 use super::rebuild::{begin, finish, note, reached, run, Going, NOTED, OWN, PIECE};
 use super::set::{Manner, Part, Set};
-use super::turns::{Care, Turn, Turns};
+use super::shared_state::SharedState;
 use super::{Begin, Map};
 use crate::device::{Answer, Device, Done, Kind, Op, Ticket, LATE};
 use crate::error::{Class, Error, OpenError, Result};
@@ -37,16 +37,16 @@ pub struct Mirror {
 struct Inner {
     reads: AtomicU64,
     /// For pieces that are rebuilt at a time: writes share theirs, a copy excludes them.
-    turns: Arc<Turns>,
-    keeper: Keeper,
-    /// For the turns, while the mirror is there.
-    care: OnceLock<Arc<Current>>,
+    range_locks: Arc<RangeLocks>,
+    exclusion: Exclusion,
+    /// For the range locks, while the mirror is there.
+    preparation: OnceLock<Arc<Current>>,
 }
 
 /// Nobody writes by what he knew before others changed it.
 struct Current(Arc<Set>);
 
-impl Care for Current {
+impl Preparation for Current {
     fn is_ready(&self, _: &Range<u64>) -> bool {
         self.0.is_current()
     }
@@ -62,10 +62,10 @@ fn pieces(range: &Range<u64>) -> Range<u64> {
 }
 
 impl Mirror {
-    pub fn new(between: Option<Arc<Between>>) -> std::io::Result<Mirror> {
-        let turns = Arc::new(Turns::new("mirror", between)?);
-        let (reads, keeper) = (AtomicU64::new(1), Keeper::new("mirror")?);
-        Ok(Mirror { inner: Arc::new(Inner { reads, turns, keeper, care: OnceLock::new() }) })
+    pub fn new(shared_state: Option<Arc<SharedState>>) -> std::io::Result<Mirror> {
+        let range_locks = Arc::new(RangeLocks::new("mirror", shared_state)?);
+        let (reads, exclusion) = (AtomicU64::new(1), Exclusion::new("mirror")?);
+        Ok(Mirror { inner: Arc::new(Inner { reads, range_locks, exclusion, preparation: OnceLock::new() }) })
     }
 
     /// Members that are read where `range` lies, the one that will answer first before the others.
@@ -99,16 +99,16 @@ impl Mirror {
         let (inner, set) = (self.inner.clone(), set.clone());
         // A flush is of no place.
         let pieces = pieces(&op.range());
-        self.inner.turns.ask(pieces, true, move |turn| match turn {
-            Ok(turn) => inner.write(&set, op, manner, turn, done),
+        self.inner.range_locks.ask(pieces, true, move |lock| match lock {
+            Ok(lock) => inner.write(&set, op, manner, lock, done),
             Err(e) => done(Answer { result: Err(e), buffers: op.into_buffers() }),
         });
     }
 }
 
 impl Inner {
-    fn write(self: &Arc<Inner>, set: &Arc<Set>, op: Op, manner: Manner, turn: Turn, done: Done) {
-        let view = self.keeper.view(set);
+    fn write(self: &Arc<Inner>, set: &Arc<Set>, op: Op, manner: Manner, lock: RangeLock, done: Done) {
+        let view = self.exclusion.view(set);
         let (targets, misses) = (view.used(), view.misses);
         let (inner, theirs, all, kind) = (self.clone(), set.clone(), targets.len(), op.kind());
         let memory = op.buffers().cloned();
@@ -116,14 +116,14 @@ impl Inner {
         let without = set.without(manner);
         let join = Join::without_late(targets.clone(), without, memory, move |failures, buffers| {
             let is_all = failures.len() == all;
-            // Others read by the labels: what is to be known is there before the turn ends.
+            // Others read by the labels: what is to be known is there before the lock ends.
             let end = move |result| {
-                drop(turn);
+                drop(lock);
                 done(Answer { result, buffers });
             };
             match kind == Kind::Discard {
                 true => end(first_if(is_all, failures)),
-                false => inner.keeper.settle(&theirs, misses, failures, end),
+                false => inner.exclusion.finish(&theirs, misses, failures, end),
             }
         });
         for role in targets {
@@ -178,7 +178,7 @@ fn try_read(set: Arc<Set>, inner: Arc<Inner>, mut asked: Asked, op: Op, manner: 
             return done(answer);
         }
         if e.class == Class::Gone {
-            inner.keeper.out(&then, role, &e.to_string());
+            inner.exclusion.out(&then, role, &e.to_string());
         }
         // Memory that a member still has is not given to the next one: what comes late would be written over what came.
         let into = answer.buffers.unwrap_or_else(|| Buffers::whole(&Aligned::zeroed(again.unwrap_or(0) as usize)));
@@ -202,9 +202,9 @@ impl Map for Mirror {
     }
 
     fn start(&self, set: &Arc<Set>, _: Begin) -> Result<(), OpenError> {
-        let care = self.inner.care.get_or_init(|| Arc::new(Current(set.clone())));
-        let care = Arc::downgrade(care);
-        self.inner.turns.attend(care);
+        let preparation = self.inner.preparation.get_or_init(|| Arc::new(Current(set.clone())));
+        let preparation = Arc::downgrade(preparation);
+        self.inner.range_locks.prepare_by(preparation);
         Ok(())
     }
 
@@ -250,7 +250,7 @@ impl Map for Mirror {
                     note(set, role, at)?;
                     return Ok(false);
                 }
-                // Within a piece of the turns.
+                // Within a piece of the range locks.
                 let end = range.end.min(at + going.piece()).min((at / PIECE + 1) * PIECE);
                 going.copy(end - at, || self.copy(set, role, at..end))?;
                 (left, at) = (left - (end - at), end);
@@ -275,7 +275,7 @@ impl Mirror {
         then: impl FnOnce(&Mirror, &Arc<Set>, Op, Done) + Send + 'static,
     ) {
         let (mirror, theirs) = (Mirror { inner: self.inner.clone() }, set.clone());
-        self.inner.keeper.adopt(set, move |adopted| match adopted {
+        self.inner.exclusion.adopt(set, move |adopted| match adopted {
             Ok(()) => then(&mirror, &theirs, op, done),
             Err(e) => done(Answer { result: Err(e), buffers: op.into_buffers() }),
         });
@@ -283,8 +283,8 @@ impl Mirror {
 
     /// Copies a piece, which nobody writes meanwhile.
     fn copy(&self, set: &Arc<Set>, role: usize, range: Range<u64>) -> Result<()> {
-        let turn = self.inner.turns.wait(pieces(&range));
-        let _turn = turn.unwrap_or_else(|| Err(Error::new(Class::Transient, &set.name, "waiting for a turn")))?;
+        let lock = self.inner.range_locks.wait(pieces(&range));
+        let _lock = lock.unwrap_or_else(|| Err(Error::new(Class::Transient, &set.name, "waiting for a range lock")))?;
         self.copy_alone(set, role, &range)?;
         reached(set, role, range.end)
     }

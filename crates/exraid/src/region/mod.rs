@@ -7,11 +7,11 @@
 //! | `stripe` | content in turns on several |
 //! | `mirror` | the same content on several |
 //! | [`raid5`] | content in turns on several, with parity: one of them can be done without |
-//! | `keeper` | the exclusion of members that missed something |
+//! | `exclusion` | the exclusion of members that missed something |
 //! | `rebuild` | putting a member back |
 //! | [`throttle`] | when work in the background may have the region |
-//! | `turns` | who may change what, among threads and processes |
-//! | [`between`] | what processes that share a region agree by |
+//! | `range_locks` | who may change what, among threads and processes |
+//! | [`shared_state`] | what processes that share a region agree by |
 //! | `join` | one request that became several |
 //! | `assemble` | from disks and their labels to a region; what is missing, stale, or went another way |
 //!
@@ -30,17 +30,17 @@
 //! - R3. Copies of what was never written, or whose write failed, may differ.
 
 mod assemble;
-pub mod between;
+mod exclusion;
 mod join;
-mod keeper;
 mod mirror;
 pub mod raid5;
+mod range_locks;
 mod rebuild;
 mod set;
+pub mod shared_state;
 mod single;
 mod stripe;
 pub mod throttle;
-mod turns;
 
 use std::ops::Range;
 use std::sync::mpsc::Receiver;
@@ -57,8 +57,8 @@ use set::{Manner, Set};
 use throttle::{Background, Throttle};
 
 pub use assemble::{look, make, open, open_shared, Sharing};
-pub use between::Common;
 pub use set::Finder;
+pub use shared_state::Common;
 
 /// How a member does.
 #[derive(Clone, Debug, PartialEq)]
@@ -247,7 +247,7 @@ impl Volume {
             sparse: parts.iter().any(|part| part.sparse),
             rotates: parts.iter().any(|part| part.rotates),
         };
-        let throttle = Arc::new(Throttle::new(set.between().cloned()));
+        let throttle = Arc::new(Throttle::new(set.shared_state().cloned()));
         // A region is known by what was drawn when it was made, whichever disks are its members by now.
         let mut identity = [0; 16];
         identity[..8].copy_from_slice(&set.secret.to_le_bytes());

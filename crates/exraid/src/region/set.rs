@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::assemble::{newest_of, state_of};
-use super::between::{Between, Held};
 use super::join::Without;
+use super::shared_state::{Held, SharedState};
 use crate::device::{Answer, Device, Done, Late, Op, Request};
 use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};
@@ -80,7 +80,7 @@ pub type Finder = Arc<dyn Fn(Uuid) -> Option<Arc<dyn Device>> + Send + Sync>;
 
 /// What a region has of other processes.
 pub struct Others {
-    pub between: Arc<Between>,
+    pub shared_state: Arc<SharedState>,
     pub find: Option<Finder>,
 }
 
@@ -148,7 +148,7 @@ impl Set {
             states: Mutex::new(states),
             lost: AtomicU32::new(0),
             labels: Mutex::new(labels),
-            seen: AtomicU64::new(others.as_ref().map_or(0, |others| others.between.version())),
+            seen: AtomicU64::new(others.as_ref().map_or(0, |others| others.shared_state.version())),
             others,
             meters,
             leaving: AtomicU32::new(0),
@@ -283,11 +283,11 @@ impl Set {
 
     /// Does this process know how members stand? Else another one has changed that since.
     pub fn is_current(&self) -> bool {
-        self.others.as_ref().is_none_or(|others| others.between.version() == self.seen.load(Ordering::SeqCst))
+        self.others.as_ref().is_none_or(|others| others.shared_state.version() == self.seen.load(Ordering::SeqCst))
     }
 
-    pub fn between(&self) -> Option<&Arc<Between>> {
-        self.others.as_ref().map(|others| &others.between)
+    pub fn shared_state(&self) -> Option<&Arc<SharedState>> {
+        self.others.as_ref().map(|others| &others.shared_state)
     }
 
     /// The member is out, and the labels will say so. Under the lock of the states.
@@ -322,8 +322,8 @@ impl Set {
     /// From now on no other process changes labels, and what they say is known here.
     fn alone(&self) -> Result<Option<Held<'_>>> {
         let Some(others) = &self.others else { return Ok(None) };
-        let held = others.between.labels(&self.name)?;
-        let version = others.between.version();
+        let held = others.shared_state.labels(&self.name)?;
+        let version = others.shared_state.version();
         self.read_labels(others)?;
         self.seen.store(version.max(self.seen.load(Ordering::SeqCst)), Ordering::SeqCst);
         Ok(Some(held))
@@ -343,7 +343,8 @@ impl Set {
             }
         }
         // One who is out here alone may be the one whose label alone can be read.
-        let newest = newest_of(found.values()).filter(|label| label.epoch.number() >= others.between.epoch()).cloned();
+        let newest =
+            newest_of(found.values()).filter(|label| label.epoch.number() >= others.shared_state.epoch()).cloned();
         let Some(newest) = newest else {
             let mut parts = (0..self.len()).filter_map(|role| self.part(role));
             if parts.any(|part| part.device.is_late()) {
@@ -390,9 +391,9 @@ impl Set {
         }
         *self.labels() = found;
         if lags && self.is_writable() {
-            others.between.change();
-            self.settle_all(&newest)?;
-            self.seen.store(others.between.version(), Ordering::SeqCst);
+            others.shared_state.change();
+            self.write_labels(&newest)?;
+            self.seen.store(others.shared_state.version(), Ordering::SeqCst);
         }
         self.tell_epoch();
         Ok(())
@@ -401,7 +402,7 @@ impl Set {
     /// Whoever reads labels finds this one, or knows that he lacks it.
     pub fn tell_epoch(&self) {
         if let (Some(others), Some(epoch)) = (&self.others, self.epoch()) {
-            others.between.tell_epoch(epoch.number());
+            others.shared_state.tell_epoch(epoch.number());
         }
     }
 
@@ -412,7 +413,7 @@ impl Set {
     /// The labels are about to say something else, for all processes.
     fn bump(&self) {
         if let Some(others) = &self.others {
-            self.seen.store(others.between.change(), Ordering::SeqCst);
+            self.seen.store(others.shared_state.change(), Ordering::SeqCst);
         }
     }
 
@@ -472,12 +473,12 @@ impl Set {
     }
 
     /// What was found when the region was opened is made to be so in all labels, in an epoch of its own.
-    pub fn settle(&self, newest: &Label) -> Result<()> {
+    pub fn write_found(&self, newest: &Label) -> Result<()> {
         self.bump();
-        self.settle_all(newest)
+        self.write_labels(newest)
     }
 
-    fn settle_all(&self, newest: &Label) -> Result<()> {
+    fn write_labels(&self, newest: &Label) -> Result<()> {
         let (states, stamp) = (self.states().clone(), self.stamp()?);
         self.update(|label| {
             (label.epoch, label.members) = (newest.epoch, newest.members.clone());

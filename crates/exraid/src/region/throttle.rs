@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rustix::time::{clock_gettime, ClockId};
 
-use super::between::Between;
+use super::shared_state::SharedState;
 use crate::device::Kind;
 use crate::sys::shared::Words;
 
@@ -111,7 +111,7 @@ impl Drop for Background {
 /// Of one region; see the [module](self).
 pub struct Throttle {
     own: Box<[AtomicU64]>,
-    shared: Option<Arc<Between>>,
+    shared: Option<Arc<SharedState>>,
 }
 
 /// A request of which it is known whose it is.
@@ -131,13 +131,13 @@ fn now() -> u64 {
 }
 
 impl Throttle {
-    pub fn new(shared: Option<Arc<Between>>) -> Throttle {
+    pub fn new(shared: Option<Arc<SharedState>>) -> Throttle {
         Throttle { own: Words::own(if shared.is_some() { 0 } else { COUNT }), shared }
     }
 
     fn word(&self, n: usize) -> &AtomicU64 {
         match &self.shared {
-            Some(between) => &between.throttle_words()[n],
+            Some(shared_state) => &shared_state.throttle_words()[n],
             None => &self.own[n],
         }
     }

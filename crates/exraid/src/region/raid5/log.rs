@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::IntoBytes;
 
-use super::board::{Board, Slot};
+use super::intent_table::{IntentTable, Slot};
 use super::raw::{RawIntent, HEADER, INTENT_MAGIC, VERSION};
 use super::retire::Retirement;
 use super::Array;
@@ -97,7 +97,7 @@ struct Record {
     misses: bool,
 }
 
-/// What this process has of it; what all know is on the [board](super::board).
+/// What this process has of it; what all know is in the [table of intents](super::intent_table).
 pub struct Log(Mutex<State>);
 
 #[derive(Default)]
@@ -115,9 +115,9 @@ impl State {
     /// Slots for as many as there are; they are written next.
     fn admit(&mut self, array: &Array) {
         while let Some(stripe) = self.waiting.front().map(|intent| intent.stripe) {
-            let Some(slot) = array.core.board.take_slot(stripe) else { return };
+            let Some(slot) = array.core.intent_table.take_slot(stripe) else { return };
             let Some(intent) = self.waiting.pop_front() else { return };
-            let view = array.core.keeper.view(&array.set);
+            let view = array.core.exclusion.view(&array.set);
             let is_whole = |role: &usize| view.states[*role] == MemberState::Whole;
             let roles: Vec<usize> = intent.changes.iter().map(|change| change.role).filter(is_whole).collect();
             let header = RawIntent {
@@ -125,7 +125,7 @@ impl State {
                 version: VERSION,
                 crc: 0,
                 secret: array.set.secret,
-                sequence: array.core.board.take_next(),
+                sequence: array.core.intent_table.take_next(),
                 stripe: intent.stripe,
                 start: intent.within.start,
                 end: intent.within.end,
@@ -141,10 +141,10 @@ impl State {
     }
 
     /// Half of the slots could be free and are not, or somebody waits for one.
-    fn is_full(&self, board: &Board) -> bool {
-        let free = board.all().filter(|slot| *slot == Slot::Free).count();
+    fn is_full(&self, intent_table: &IntentTable) -> bool {
+        let free = intent_table.all().filter(|slot| *slot == Slot::Free).count();
         let is_done = |slot: Slot| matches!(slot, Slot::Done { .. });
-        (free < board.slots() / 2 || !self.waiting.is_empty()) && board.all().any(is_done)
+        (free < intent_table.slots() / 2 || !self.waiting.is_empty()) && intent_table.all().any(is_done)
     }
 }
 
@@ -167,8 +167,8 @@ impl Array {
 
     /// The members have been written, or will not be.
     pub fn logged(&self, slot: usize) {
-        if let busy @ Slot::Busy { stripe } = self.core.board.slot(slot) {
-            self.core.board.set_slot(slot, busy, Slot::Done { stripe });
+        if let busy @ Slot::Busy { stripe } = self.core.intent_table.slot(slot) {
+            self.core.intent_table.set_slot(slot, busy, Slot::Done { stripe });
         }
         self.write_log();
     }
@@ -178,9 +178,9 @@ impl Array {
         loop {
             let mut state = self.core.log.lock();
             state.admit(self);
-            let is_full = state.is_full(&self.core.board) && !state.retirement.is_running();
+            let is_full = state.is_full(&self.core.intent_table) && !state.retirement.is_running();
             // Other processes have them all.
-            let looks = !state.waiting.is_empty() && !is_full && !state.is_looking && self.set.between().is_some();
+            let looks = !state.waiting.is_empty() && !is_full && !state.is_looking && self.set.shared_state().is_some();
             state.is_looking |= looks;
             let batch = match state.is_writing {
                 true => Vec::new(),
@@ -211,24 +211,24 @@ impl Array {
         }
     }
 
-    /// Goes on when a slot is not busy any more: its owner, if he lives, ends his turn, and else whoever gets that ends it for him.
+    /// Goes on when a slot is not busy any more: its owner, if he lives, ends his lock, and else whoever gets that ends it for him.
     fn look_after_slots(&self) {
-        let busy = self.core.board.busy(&(0..u64::MAX)).into_iter().next();
+        let busy = self.core.intent_table.busy(&(0..u64::MAX)).into_iter().next();
         let array = self.clone();
         let again = move || {
             array.core.log.lock().is_looking = false;
             array.write_log();
         };
         match busy {
-            Some((_, stripe)) => self.core.turns.ask(stripe..stripe + 1, false, move |turn| {
-                drop(turn);
+            Some((_, stripe)) => self.core.range_locks.ask(stripe..stripe + 1, false, move |lock| {
+                drop(lock);
                 again();
             }),
             // Somebody retires them.
             None => {
                 let mut again = Some(again);
                 let mut first = true;
-                self.core.turns.later(move || {
+                self.core.range_locks.later(move || {
                     if std::mem::take(&mut first) {
                         return false;
                     }
@@ -256,7 +256,7 @@ impl Array {
             array.send_all(flushes, manner, move |unflushed| {
                 failures.extend(unflushed);
                 let last = next.clone();
-                next.settle(misses, failures, move |result| {
+                next.finish(misses, failures, move |result| {
                     last.core.log.lock().is_writing = false;
                     batch.into_iter().for_each(|record| last.written(record, result.clone()));
                     then();

@@ -7,7 +7,7 @@
 //! | [`write`] | whole stripes; flush, discard, reserve |
 //! | `partial` | parts of a stripe |
 //! | `log` | intents: what is about to be written to parts of stripes, durably |
-//! | `board` | what all processes know of the intents |
+//! | `intent_table` | what all processes know of the intents |
 //! | `retire` | intents that are needed no more |
 //! | `replay` | intents that were found when the region was opened |
 //! | `restore` | putting a member back |
@@ -24,18 +24,18 @@
 //! - P3. A write of whole stripes changes nothing but what is being written, so it goes straight to the members, and may be
 //!   torn. A write of a part of a stripe is durable as an intent before the first member is touched: torn, and
 //!   with a disk lost by then, it would take with it what it does not write.
-//! - P4. Whatever changes a stripe, or computes what one member has from the others, has a turn for it.
+//! - P4. Whatever changes a stripe, or computes what one member has from the others, has a range lock on it.
 //! - P5. Before a stripe is written as a whole its intents are retired, durably: replayed later, they would put
 //!   back what was there before.
 //!
 //! A member that is being rebuilt is written like the others and read where it has been rebuilt. A write of a part of a
 //! stripe that has not been rebuilt there writes all its columns to it, so that they are even with what it has.
 //!
-//! Several processes may use such a region at a time, where they [share](super::between) it: turns are locks among them, and the
+//! Several processes may use such a region at a time, where they [share](super::shared_state) it: range locks hold among them, and the
 //! slots of the log of intents are everybody's. What one of them was writing who has died is
-//! finished by whoever has the next turn for that stripe.
+//! finished by whoever has the next lock on that stripe.
 
-mod board;
+mod intent_table;
 mod layout;
 mod log;
 mod partial;
@@ -50,17 +50,17 @@ mod xor;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::exclusion::Exclusion;
 use super::join::{Failures, Join, Without};
-use super::keeper::Keeper;
+use super::range_locks::{Preparation, RangeLock, RangeLocks};
 use super::rebuild::Going;
 use super::set::{Manner, Set};
-use super::turns::{Care, Turn, Turns};
-use super::{between::Between, Begin, Map};
+use super::{shared_state::SharedState, Begin, Map};
 use crate::device::{Answer, Device, Done, Kind, Op};
 use crate::error::{Class, Error, OpenError, Result};
 use crate::label::{MemberState, Uuid};
 use crate::sys::memory::{Aligned, Buffers};
-use board::Board;
+use intent_table::IntentTable;
 use layout::Geometry;
 use log::Log;
 
@@ -68,21 +68,21 @@ pub use raw::MOST_CHUNK;
 
 pub struct Raid5 {
     core: Arc<Core>,
-    /// For the turns, while the region is there.
-    care: OnceLock<Arc<Tended>>,
+    /// For the range locks, while the region is there.
+    preparation: OnceLock<Arc<UpToDate>>,
 }
 
-/// Nobody has a turn by what he knew before others changed it, or before what one who has died had begun is finished.
-struct Tended(Array);
+/// Nobody has a lock by what he knew before others changed it, or before what one who has died had begun is finished.
+struct UpToDate(Array);
 
-impl Care for Tended {
+impl Preparation for UpToDate {
     fn is_ready(&self, stripes: &Range<u64>) -> bool {
-        self.0.set.is_current() && self.0.core.board.busy(stripes).is_empty()
+        self.0.set.is_current() && self.0.core.intent_table.busy(stripes).is_empty()
     }
 
     fn prepare(&self, stripes: &Range<u64>) -> Result<()> {
         self.0.set.adopt()?;
-        match self.0.core.board.busy(stripes).is_empty() {
+        match self.0.core.intent_table.busy(stripes).is_empty() {
             true => Ok(()),
             false => self.0.mend_for(stripes),
         }
@@ -91,10 +91,10 @@ impl Care for Tended {
 
 struct Core {
     geometry: Geometry,
-    turns: Arc<Turns>,
-    board: Board,
+    range_locks: Arc<RangeLocks>,
+    intent_table: IntentTable,
     log: Log,
-    keeper: Keeper,
+    exclusion: Exclusion,
 }
 
 /// The region as its requests know it.
@@ -105,11 +105,15 @@ struct Array {
 }
 
 impl Raid5 {
-    pub fn new(members: usize, chunk: u32, between: Option<Arc<Between>>) -> std::io::Result<Raid5> {
+    pub fn new(members: usize, chunk: u32, shared_state: Option<Arc<SharedState>>) -> std::io::Result<Raid5> {
         let geometry = Geometry { members: members as u64, chunk: chunk.into() };
-        let board = Board::new(geometry.slots(), between.clone());
-        let (turns, log, keeper) = (Arc::new(Turns::new("turns", between)?), Log::new(), Keeper::new("raid5")?);
-        Ok(Raid5 { core: Arc::new(Core { geometry, turns, board, log, keeper }), care: OnceLock::new() })
+        let intent_table = IntentTable::new(geometry.slots(), shared_state.clone());
+        let (range_locks, log, exclusion) =
+            (Arc::new(RangeLocks::new("range locks", shared_state)?), Log::new(), Exclusion::new("raid5")?);
+        Ok(Raid5 {
+            core: Arc::new(Core { geometry, range_locks, intent_table, log, exclusion }),
+            preparation: OnceLock::new(),
+        })
     }
 
     fn array(&self, set: &Arc<Set>) -> Array {
@@ -146,8 +150,9 @@ impl Map for Raid5 {
 
     fn start(&self, set: &Arc<Set>, begin: Begin) -> Result<(), OpenError> {
         let array = self.array(set);
-        let care: Arc<dyn Care> = self.care.get_or_init(|| Arc::new(Tended(array.clone()))).clone();
-        self.core.turns.attend(Arc::downgrade(&care));
+        let preparation: Arc<dyn Preparation> =
+            self.preparation.get_or_init(|| Arc::new(UpToDate(array.clone()))).clone();
+        self.core.range_locks.prepare_by(Arc::downgrade(&preparation));
         if begin.is_new {
             (0..set.len()).try_for_each(|role| array.reserve_log(role))?;
         }
@@ -160,7 +165,7 @@ impl Map for Raid5 {
     fn submit(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
         let array = self.array(set);
         if !set.is_current() {
-            let raid5 = Raid5 { core: self.core.clone(), care: OnceLock::new() };
+            let raid5 = Raid5 { core: self.core.clone(), preparation: OnceLock::new() };
             return array.adopt(op, done, move |set, op, done| raid5.submit(set, op, manner, done));
         }
         match op.kind() {
@@ -176,7 +181,7 @@ impl Map for Raid5 {
     fn submit_copy(&self, set: &Arc<Set>, copy: usize, op: Op, manner: Manner, done: Done) {
         let array = self.array(set);
         if !set.is_current() {
-            let raid5 = Raid5 { core: self.core.clone(), care: OnceLock::new() };
+            let raid5 = Raid5 { core: self.core.clone(), preparation: OnceLock::new() };
             return array.adopt(op, done, move |set, op, done| raid5.submit_copy(set, copy, op, manner, done));
         }
         match copy {
@@ -212,7 +217,7 @@ impl Array {
     /// Goes on with a request when this process knows how members stand.
     fn adopt(&self, op: Op, done: Done, then: impl FnOnce(&Arc<Set>, Op, Done) + Send + 'static) {
         let set = self.set.clone();
-        self.core.keeper.adopt(&self.set, move |adopted| match adopted {
+        self.core.exclusion.adopt(&self.set, move |adopted| match adopted {
             Ok(()) => then(&set, op, done),
             Err(e) => done(Answer { result: Err(e), buffers: op.into_buffers() }),
         });
@@ -241,7 +246,7 @@ impl Array {
 
     /// A member has failed something that others can do for it.
     fn blame(&self, role: usize, e: &Error) {
-        if e.class == Class::Gone && !self.core.keeper.out(&self.set, role, &e.to_string()) {
+        if e.class == Class::Gone && !self.core.exclusion.out(&self.set, role, &e.to_string()) {
             self.lose(role);
         }
     }
@@ -252,11 +257,11 @@ impl Array {
         }
     }
 
-    /// Excludes those that have failed what all had to do; see [`Keeper::settle`].
-    fn settle(&self, misses: bool, failures: Failures, then: impl FnOnce(Result<()>) + Send + 'static) {
+    /// Excludes those that have failed what all had to do; see [`Exclusion::finish`].
+    fn finish(&self, misses: bool, failures: Failures, then: impl FnOnce(Result<()>) + Send + 'static) {
         let (array, gone) = (self.clone(), |e: &Error| e.class == Class::Gone);
         let gone: Vec<usize> = failures.iter().filter(|(_, e)| gone(e)).map(|(role, _)| *role).collect();
-        self.core.keeper.settle(&self.set, misses, failures, move |result| {
+        self.core.exclusion.finish(&self.set, misses, failures, move |result| {
             if result.is_err() {
                 gone.into_iter().for_each(|role| array.lose(role));
             }
@@ -306,7 +311,7 @@ impl Array {
         });
     }
 
-    /// What a member should have there, from all the others. Whoever asks has a turn for these stripes.
+    /// What a member should have there, from all the others. Whoever asks has a lock on these stripes.
     fn compute(
         &self,
         role: usize,

@@ -2,12 +2,12 @@
 //!
 //! | step | what |
 //! | --- | --- |
-//! | 1 | a turn for the stripe |
+//! | 1 | the lock on the stripe |
 //! | 2 | what the columns that are touched hold besides is read: from the others and the parity where a member does not have it |
 //! | 3 | the parity of these columns is computed from all content (P2) |
 //! | 4 | what is to be written is durable as an [intent](super::log) |
 //! | 5 | the members are written; one that fails is out, durably |
-//! | 6 | the turn ends, the write is answered |
+//! | 6 | the lock ends, the write is answered |
 //!
 //! The content is copied when it is asked for: parity and content are of the same bytes, whoever stores to the client's
 //! memory meanwhile, and no member has that memory afterwards.
@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use super::log::{Change, Intent};
-use super::{xor, Array, Filled, Turn};
+use super::{xor, Array, Filled, RangeLock};
 use crate::device::{Answer, Done, Op};
 use crate::error::{Class, Error, Result};
 use crate::label::MemberState;
@@ -32,7 +32,7 @@ struct Partial {
     within: Range<u64>,
     content: Vec<u8>,
     manner: Manner,
-    turn: Turn,
+    lock: RangeLock,
     done: Box<dyn FnOnce(Result<()>) + Send>,
 }
 
@@ -42,8 +42,8 @@ impl Array {
         let (array, content) = (self.clone(), from.to_vec());
         let done = Box::new(move |result| done(Answer { result, buffers: Some(from) }));
         let done: Box<dyn FnOnce(Result<()>) + Send> = done;
-        self.core.turns.ask(stripe..stripe + 1, false, move |turn| match turn {
-            Ok(turn) => Partial { array, stripe, within, content, manner, turn, done }.read(None),
+        self.core.range_locks.ask(stripe..stripe + 1, false, move |lock| match lock {
+            Ok(lock) => Partial { array, stripe, within, content, manner, lock, done }.read(None),
             Err(e) => done(Err(e)),
         });
     }
@@ -142,7 +142,7 @@ impl Partial {
     /// Step 5.
     fn write(self, slot: usize, changes: Vec<Change>) {
         let array = self.array.clone();
-        let view = array.core.keeper.view(&array.set);
+        let view = array.core.exclusion.view(&array.set);
         let op = |change: &Change| {
             let at = array.geometry().columns(self.stripe, &change.columns).start;
             (change.role, Op::Write { at, from: change.content() })
@@ -152,7 +152,7 @@ impl Partial {
         let (next, manner) = (array.clone(), self.manner);
         array.send_all(ops, manner, move |failures| {
             let last = next.clone();
-            next.settle(view.misses, failures, move |result| match result {
+            next.finish(view.misses, failures, move |result| match result {
                 Ok(()) => {
                     last.logged(slot);
                     self.end(Ok(()));
@@ -188,17 +188,17 @@ impl Partial {
             next.send_all(vec![(parity, Op::Write { at, from })], OWN, move |failures| {
                 // It has a parity that is wrong, and cannot be put right.
                 for (role, e) in failures {
-                    last.core.keeper.out(&last.set, role, &e.to_string());
+                    last.core.exclusion.out(&last.set, role, &e.to_string());
                 }
                 end(&last);
             });
         });
     }
 
-    /// Step 6: first the turn, so that whoever is answered does not wait behind himself.
+    /// Step 6: first the lock, so that whoever is answered does not wait behind himself.
     fn end(self, result: Result<()>) {
-        let Partial { turn, done, .. } = self;
-        drop(turn);
+        let Partial { lock, done, .. } = self;
+        drop(lock);
         done(result);
     }
 }

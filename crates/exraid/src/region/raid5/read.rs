@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::layout::Piece;
-use super::{Array, Turn};
+use super::{Array, RangeLock};
 use crate::device::{Answer, Done, Op, LATE};
 use crate::error::{Class, Error, Result};
 use crate::region::set::Manner;
@@ -110,15 +110,15 @@ impl Reading {
     fn compute(self: &Arc<Reading>, number: usize, why: Option<Error>) {
         let (reading, piece) = (self.clone(), &self.pieces[number]);
         let stripes = self.array.geometry().stripes_of(&piece.range);
-        self.array.core.turns.ask(stripes, true, move |turn: Result<Turn>| {
-            let turn = match turn {
-                Ok(turn) => turn,
+        self.array.core.range_locks.ask(stripes, true, move |lock: Result<RangeLock>| {
+            let lock = match lock {
+                Ok(lock) => lock,
                 Err(e) => return reading.ended(Err(why.unwrap_or(e))),
             };
             let (array, manner) = (reading.array.clone(), reading.manner);
             let Piece { role, range, .. } = reading.pieces[number].clone();
             array.compute(role, range, manner, move |computed| {
-                drop(turn);
+                drop(lock);
                 match computed {
                     Ok(bytes) => {
                         reading.lock().computed.push((number, bytes));

@@ -1,7 +1,7 @@
 //! Intents that are found when the region is opened: those that are complete and not retired are done again.
 //!
 //! Where other processes have the region open, that is their business; but what one of them was writing who has died is finished
-//! by whoever next has a turn for that stripe: from what others know of the log, since the disks do not tell what is retired.
+//! by whoever next has a lock on that stripe: from what others know of the log, since the disks do not tell what is retired.
 //!
 //! It is the same whether it happens once or several times, and whether it is cut short: until the floors are durable, the
 //! same intents are found again. A member whose log cannot be read is out, where the region can do without it: without
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use super::board::Slot;
+use super::intent_table::Slot;
 use super::raw::{RawFloors, RawIntent, HEAD, HEADER};
 use super::Array;
 use crate::device::{Device, Op, Request, Ticket};
@@ -51,7 +51,7 @@ impl Array {
         let floors: Vec<u64> = (0..slots).map(floor).collect();
         let last = areas.values().flat_map(|area| &area.found).map(|found| found.sequence).max();
         let next = floors.iter().copied().max().unwrap_or(0).max(last.map_or(0, |last| last + 1)).max(1);
-        self.core.board.begin(next, &floors);
+        self.core.intent_table.begin(next, &floors);
         let mut intents: BTreeMap<&Found, Vec<usize>> = BTreeMap::new();
         for (role, area) in &areas {
             for found in area.found.iter().filter(|found| found.sequence >= floors[found.slot]) {
@@ -81,18 +81,18 @@ impl Array {
 
     /// Finishes what one who has died had begun with these stripes, which nobody else changes meanwhile. Waits for disks.
     pub fn mend_for(&self, stripes: &Range<u64>) -> Result<()> {
-        let Some(between) = self.set.between() else { return Ok(()) };
-        let _held = between.mending(&self.set.name)?;
-        for (slot, stripe) in self.core.board.busy(stripes) {
+        let Some(shared_state) = self.set.shared_state() else { return Ok(()) };
+        let _held = shared_state.mending(&self.set.name)?;
+        for (slot, stripe) in self.core.intent_table.busy(stripes) {
             self.mend_slot(slot, stripe)?;
-            self.core.board.set_slot(slot, Slot::Busy { stripe }, Slot::Done { stripe });
+            self.core.intent_table.set_slot(slot, Slot::Busy { stripe }, Slot::Done { stripe });
         }
         Ok(())
     }
 
     /// At most one intent of a slot is not retired. Where it is not complete, no member was touched.
     fn mend_slot(&self, slot: usize, stripe: u64) -> Result<()> {
-        let floor = self.core.board.floor(slot);
+        let floor = self.core.intent_table.floor(slot);
         let states = self.set.states().clone();
         let mut intents: BTreeMap<Found, Vec<usize>> = BTreeMap::new();
         for role in (0..states.len()).filter(|role| states[*role] == MemberState::Whole) {

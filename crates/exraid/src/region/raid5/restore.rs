@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::sync::Arc;
 
-use super::{Array, Turn};
+use super::{Array, RangeLock};
 use crate::device::{Device, Op};
 use crate::error::Result;
 use crate::label::Uuid;
@@ -80,12 +80,12 @@ impl Array {
         stripes
     }
 
-    fn turn(&self, stripes: Range<u64>) -> Result<Turn> {
-        self.core.turns.wait(stripes).unwrap_or_else(|| Err(self.gone("waiting for a turn")))
+    fn lock(&self, stripes: Range<u64>) -> Result<RangeLock> {
+        self.core.range_locks.wait(stripes).unwrap_or_else(|| Err(self.gone("waiting for a range lock")))
     }
 
     fn restore_stripes(&self, role: usize, stripes: Range<u64>) -> Result<()> {
-        let _turn = self.turn(stripes.clone())?;
+        let _lock = self.lock(stripes.clone())?;
         let range = self.geometry().chunks(stripes);
         run(&self.set, role, Op::Reserve(range.clone())).result?;
         self.even(role, range.clone())?;
@@ -93,8 +93,8 @@ impl Array {
     }
 
     fn make_whole(&self, role: usize) -> Result<()> {
-        let all = self.core.turns.wait_for_all(0..self.geometry().stripes(self.set.share));
-        let _turn = all.unwrap_or_else(|| Err(self.gone("waiting for a turn")))?;
+        let all = self.core.range_locks.wait_for_all(0..self.geometry().stripes(self.set.share));
+        let _lock = all.unwrap_or_else(|| Err(self.gone("waiting for a range lock")))?;
         let (send, retired) = channel();
         self.retire(Some(role), move |result| {
             // Whoever asked waits for it.

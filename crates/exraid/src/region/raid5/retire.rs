@@ -7,13 +7,13 @@
 //! | 3 | the slots are free; stripes may be written as wholes | |
 //!
 //! Whoever retires does that for all processes that have the region open, and is the only one who does meanwhile
-//! ([`Between`](crate::region::between::Between)).
+//! ([`SharedState`](crate::region::shared_state::SharedState)).
 //!
 //! A head has two copies, which are written in turns: of what is found, the highest floors hold.
 
 use zerocopy::IntoBytes;
 
-use super::board::Slot;
+use super::intent_table::Slot;
 use super::raw::RawFloors;
 use super::Array;
 use crate::device::Op;
@@ -68,14 +68,14 @@ impl Array {
 
     /// When no other process does.
     fn retire_next(&self) {
-        let Some(between) = self.set.between().cloned() else { return self.retire_alone() };
+        let Some(shared_state) = self.set.shared_state().cloned() else { return self.retire_alone() };
         // Where it cannot be told whether another one does, that is tried again.
-        match between.try_log() {
+        match shared_state.try_log() {
             Ok(true) => self.retire_alone(),
             _ => {
                 let array = self.clone();
-                self.core.turns.later(move || {
-                    let is_ours = between.try_log().unwrap_or(false);
+                self.core.range_locks.later(move || {
+                    let is_ours = shared_state.try_log().unwrap_or(false);
                     if is_ours {
                         array.retire_alone();
                     }
@@ -92,19 +92,19 @@ impl Array {
     }
 
     fn retire_wanted(&self, wanted: Vec<Wanted>) {
-        let board = &self.core.board;
+        let intent_table = &self.core.intent_table;
         let also: Vec<usize> = wanted.iter().filter_map(|one| one.also).collect();
-        let next = board.next();
-        let slots: Vec<Slot> = board.all().collect();
+        let next = intent_table.next();
+        let slots: Vec<Slot> = intent_table.all().collect();
         let is_done = |slot: &usize| matches!(slots[*slot], Slot::Done { .. });
         let done: Vec<(usize, Slot)> = (0..slots.len()).filter(is_done).map(|slot| (slot, slots[slot])).collect();
         let is_busy = |slot: usize| matches!(slots[slot], Slot::Busy { .. });
-        let floor = |slot: usize| if is_busy(slot) { board.floor(slot) } else { next };
+        let floor = |slot: usize| if is_busy(slot) { intent_table.floor(slot) } else { next };
         let floors: Vec<u64> = (0..slots.len()).map(floor).collect();
         let array = self.clone();
         // What was written by now may be on a member that this process does not know to be used.
         if !self.set.is_current() {
-            return self.core.keeper.adopt(&self.set, move |adopted| match adopted {
+            return self.core.exclusion.adopt(&self.set, move |adopted| match adopted {
                 Ok(()) => array.retire_wanted(wanted),
                 Err(e) => array.retired(wanted, Vec::new(), None, Err(e)),
             });
@@ -122,8 +122,8 @@ impl Array {
 
     /// Step 2.
     fn write_floors(&self, also: Vec<usize>, floors: Vec<u64>, then: impl FnOnce(Result<()>) + Send + 'static) {
-        let copy = self.core.board.take_copy();
-        let view = self.core.keeper.view(&self.set);
+        let copy = self.core.intent_table.take_copy();
+        let view = self.core.exclusion.view(&self.set);
         let knows = |role: &usize| match view.states[*role] {
             MemberState::Whole => true,
             MemberState::Rebuilding { .. } => also.contains(role),
@@ -140,7 +140,7 @@ impl Array {
             let next = array.clone();
             array.send_all(flushes, OWN, move |unflushed| {
                 failures.extend(unflushed);
-                next.settle(view.misses, failures, then);
+                next.finish(view.misses, failures, then);
             });
         });
     }
@@ -151,14 +151,14 @@ impl Array {
         let mut refused = Vec::new();
         match &result {
             Ok(()) => {
-                let board = &self.core.board;
-                board.set_floors(&floors.unwrap_or_default());
-                done.into_iter().for_each(|(slot, was)| _ = board.set_slot(slot, was, Slot::Free));
+                let intent_table = &self.core.intent_table;
+                intent_table.set_floors(&floors.unwrap_or_default());
+                done.into_iter().for_each(|(slot, was)| _ = intent_table.set_slot(slot, was, Slot::Free));
             }
             Err(_) => refused.extend(state.waiting.drain(..)),
         }
-        if let Some(between) = self.set.between() {
-            between.end_log();
+        if let Some(shared_state) = self.set.shared_state() {
+            shared_state.end_log();
         }
         state.retirement.is_running = !state.retirement.waiting.is_empty();
         let goes_on = state.retirement.is_running;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{xor, Array, Turn};
+use super::{xor, Array, RangeLock};
 use crate::device::{Answer, Done, Kind, Op};
 use crate::error::Result;
 use crate::region::join::{Failures, Join};
@@ -60,18 +60,18 @@ impl Array {
     fn write_whole(&self, stripes: Range<u64>, from: Buffers, manner: Manner, done: Done) {
         let parity = self.parity_of(&stripes, &from);
         let array = self.clone();
-        self.core.turns.ask(stripes.clone(), false, move |turn: Result<Turn>| {
-            let turn = match turn {
-                Ok(turn) => turn,
+        self.core.range_locks.ask(stripes.clone(), false, move |lock: Result<RangeLock>| {
+            let lock = match lock {
+                Ok(lock) => lock,
                 Err(e) => return done(Answer { result: Err(e), buffers: Some(from) }),
             };
             // P5.
-            match array.core.board.has_intents_of(&stripes) {
-                false => array.write_members(&stripes, from, &parity, manner, turn, done),
+            match array.core.intent_table.has_intents_of(&stripes) {
+                false => array.write_members(&stripes, from, &parity, manner, lock, done),
                 true => array.clone().retire(None, move |retired| match retired {
-                    Ok(()) => array.write_members(&stripes, from, &parity, manner, turn, done),
+                    Ok(()) => array.write_members(&stripes, from, &parity, manner, lock, done),
                     Err(e) => {
-                        drop(turn);
+                        drop(lock);
                         done(Answer { result: Err(e), buffers: Some(from) });
                     }
                 }),
@@ -105,17 +105,17 @@ impl Array {
         from: Buffers,
         parity: &Arc<Aligned>,
         manner: Manner,
-        turn: Turn,
+        lock: RangeLock,
         done: Done,
     ) {
-        let view = self.core.keeper.view(&self.set);
+        let view = self.core.exclusion.view(&self.set);
         let roles = view.used();
         let memory = self.memory_by_role(stripes, &from, parity);
         let (array, misses) = (self.clone(), view.misses);
         let without = self.set.without(manner);
         let join = Join::without_late(roles.clone(), without, Some(from), move |failures, buffers| {
-            array.settle(misses, failures, move |result| {
-                drop(turn);
+            array.finish(misses, failures, move |result| {
+                drop(lock);
                 done(Answer { result, buffers });
             });
         });
@@ -145,24 +145,24 @@ impl Array {
             return done(Answer { result: Ok(()), buffers: None });
         }
         let array = self.clone();
-        self.core.turns.ask(stripes.clone(), false, move |turn: Result<Turn>| {
-            let turn = match turn {
-                Ok(turn) => turn,
+        self.core.range_locks.ask(stripes.clone(), false, move |lock: Result<RangeLock>| {
+            let lock = match lock {
+                Ok(lock) => lock,
                 Err(e) => return done(Answer { result: Err(e), buffers: None }),
             };
             let chunks = array.geometry().chunks(stripes.clone());
             let go_on = move |array: &Array, retired: Result<()>| match retired {
                 Ok(()) => array.tell_all(Op::Discard(chunks), manner, move |result| {
-                    drop(turn);
+                    drop(lock);
                     answer(done)(result);
                 }),
                 Err(e) => {
-                    drop(turn);
+                    drop(lock);
                     answer(done)(Err(e));
                 }
             };
             // P5: replayed later, they would put back a part of what was discarded.
-            match array.core.board.has_intents_of(&stripes) {
+            match array.core.intent_table.has_intents_of(&stripes) {
                 false => go_on(&array, Ok(())),
                 true => array.clone().retire(None, move |retired| go_on(&array, retired)),
             }
@@ -171,14 +171,14 @@ impl Array {
 
     /// The same for all members, which has no memory.
     pub fn tell_all(&self, op: Op, manner: Manner, then: impl FnOnce(Result<()>) + Send + 'static) {
-        let view = self.core.keeper.view(&self.set);
+        let view = self.core.exclusion.view(&self.set);
         let ops: Vec<(usize, Op)> = view.used().into_iter().map(|role| (role, op.clone())).collect();
         let (array, all) = (self.clone(), ops.len());
         self.send_all(ops, manner, move |failures| match op.kind() {
             // One that some have not done is done.
             Kind::Discard if failures.len() < all => then(Ok(())),
             Kind::Discard => then(first(failures)),
-            _ => array.settle(view.misses, failures, then),
+            _ => array.finish(view.misses, failures, then),
         });
     }
 }

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::region::between::{failed, Between};
+use crate::region::shared_state::{failed, SharedState};
 
-/// All streams have one turn.
+/// All streams have one lock.
 const ALL: std::ops::Range<u64> = 0..1;
 const PAUSE: Duration = Duration::from_micros(200);
 
 #[derive(Default)]
-pub struct Turns {
+pub struct StreamLock {
     threads: RwLock<()>,
     /// How many of them have the lock among processes in common.
     sharing: Mutex<usize>,
@@ -23,62 +23,66 @@ pub struct Turns {
 
 /// One of those who write.
 pub struct Shared<'t> {
-    turns: &'t Turns,
-    between: Option<&'t Arc<Between>>,
+    lock: &'t StreamLock,
+    shared_state: Option<&'t Arc<SharedState>>,
     _threads: RwLockReadGuard<'t, ()>,
 }
 
 /// The only one.
-pub struct Alone<'t> {
-    between: Option<&'t Arc<Between>>,
+pub struct Exclusive<'t> {
+    shared_state: Option<&'t Arc<SharedState>>,
     _threads: RwLockWriteGuard<'t, ()>,
 }
 
-impl Turns {
+impl StreamLock {
     fn sharing(&self) -> MutexGuard<'_, usize> {
         self.sharing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn share<'t>(&'t self, between: Option<&'t Arc<Between>>, name: &Arc<str>) -> Result<Shared<'t>> {
+    pub fn shared<'t>(&'t self, shared_state: Option<&'t Arc<SharedState>>, name: &Arc<str>) -> Result<Shared<'t>> {
         let threads = self.threads.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(between) = between {
+        if let Some(shared_state) = shared_state {
             let mut sharing = self.sharing();
-            while *sharing == 0 && !between.try_turn(&ALL, true).map_err(|e| failed(name, &e))? {
+            while *sharing == 0 && !shared_state.try_lock_range(&ALL, true).map_err(|e| failed(name, &e))? {
                 std::thread::sleep(PAUSE);
             }
             *sharing += 1;
         }
-        Ok(Shared { turns: self, between, _threads: threads })
+        Ok(Shared { lock: self, shared_state, _threads: threads })
     }
 
-    pub fn alone<'t>(&'t self, between: Option<&'t Arc<Between>>, name: &Arc<str>) -> Result<Alone<'t>> {
+    pub fn exclusive<'t>(
+        &'t self,
+        shared_state: Option<&'t Arc<SharedState>>,
+        name: &Arc<str>,
+    ) -> Result<Exclusive<'t>> {
         let threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(between) = between {
+        if let Some(shared_state) = shared_state {
             // At first nobody else begins any more.
-            while !between.try_everything(&ALL).map_err(|e| failed(name, &e))? {
+            while !shared_state.try_everything(&ALL).map_err(|e| failed(name, &e))? {
                 std::thread::sleep(PAUSE);
             }
         }
-        Ok(Alone { between, _threads: threads })
+        Ok(Exclusive { shared_state, _threads: threads })
     }
 }
 
 impl Drop for Shared<'_> {
     fn drop(&mut self) {
-        let Some(between) = self.between else { return };
-        let mut sharing = self.turns.sharing();
+        let Some(shared_state) = self.shared_state else { return };
+        let mut sharing = self.lock.sharing();
         *sharing -= 1;
         if *sharing == 0 {
-            between.end_turn(&ALL);
+            shared_state.unlock_range(&ALL);
         }
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
-        if let Some(between) = self.between {
-            between.end_turn(&ALL);
-            between.end_gate();
+        if let Some(shared_state) = self.shared_state {
+            shared_state.unlock_range(&ALL);
+            shared_state.end_gate();
         }
     }
 }

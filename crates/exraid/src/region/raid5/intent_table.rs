@@ -8,7 +8,7 @@
 //! | slot, each | free; *busy*: the members are being written; *done*: they have been, and it is not retired yet; with its stripe |
 //! | floor, each | what has a lower sequence number is retired, and the members know it |
 //!
-//! Who makes a slot busy has the turn for its stripe, and makes it done before the turn ends. So who has a turn for the stripe of
+//! Who makes a slot busy has the lock on its stripe, and makes it done before the lock ends. So who has the lock on the stripe of
 //! a slot that is busy knows that its owner has died.
 //!
 //! The next number is taken after the slot. So whoever retires reads the number first and then the slots: one that is free then has
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use super::raw::SLOTS;
-use crate::region::between::Between;
+use crate::region::shared_state::SharedState;
 use crate::sys::shared::Words;
 
 const NEXT: usize = 0;
@@ -73,21 +73,21 @@ impl Slot {
     }
 }
 
-pub struct Board {
+pub struct IntentTable {
     own: Box<[AtomicU64]>,
-    shared: Option<Arc<Between>>,
+    shared: Option<Arc<SharedState>>,
     slots: usize,
 }
 
-impl Board {
-    pub fn new(slots: usize, shared: Option<Arc<Between>>) -> Board {
+impl IntentTable {
+    pub fn new(slots: usize, shared: Option<Arc<SharedState>>) -> IntentTable {
         let count = if shared.is_some() { 0 } else { COUNT };
-        Board { own: Words::own(count), shared, slots }
+        IntentTable { own: Words::own(count), shared, slots }
     }
 
     fn word(&self, n: usize) -> &AtomicU64 {
         match &self.shared {
-            Some(between) => &between.log_words()[n],
+            Some(shared_state) => &shared_state.log_words()[n],
             None => &self.own[n],
         }
     }

@@ -43,7 +43,7 @@ enum Task {
 }
 
 /// The thread. It ends when the region does: nobody can send it anything then.
-pub struct Keeper {
+pub struct Exclusion {
     tasks: Mutex<Sender<Task>>,
     /// Members that are out here, and not yet in the labels. Goes up while the states are locked.
     leaving: Arc<AtomicUsize>,
@@ -63,9 +63,9 @@ impl View {
     }
 }
 
-impl Keeper {
+impl Exclusion {
     /// `name` is that of the thread.
-    pub fn new(name: &str) -> std::io::Result<Keeper> {
+    pub fn new(name: &str) -> std::io::Result<Exclusion> {
         let (send, tasks) = channel::<Task>();
         let leaving = Arc::<AtomicUsize>::default();
         let theirs = leaving.clone();
@@ -89,11 +89,11 @@ impl Keeper {
             }
         };
         Builder::new().name(name.into()).spawn(keep)?;
-        Ok(Keeper { tasks: Mutex::new(send), leaving })
+        Ok(Exclusion { tasks: Mutex::new(send), leaving })
     }
 
     fn task(&self, task: Task) {
-        // The keeper is there as long as anybody can ask it.
+        // The thread is there as long as anybody can ask it.
         let _ = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).send(task);
     }
 
@@ -124,7 +124,7 @@ impl Keeper {
     /// All members have answered something that each of them had to do, and these have failed: excludes them, and goes on
     /// when that is durable. Where they cannot all be done without, or it was not their fault, nobody is excluded and
     /// the failure is the result. `misses` is that of the [`View`] by which the members were chosen.
-    pub fn settle(
+    pub fn finish(
         &self,
         set: &Arc<Set>,
         misses: bool,

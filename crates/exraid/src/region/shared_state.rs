@@ -9,8 +9,8 @@
 //! | labels | whoever changes labels, from before they are read to after they are written |
 //! | log | whoever retires intents |
 //! | mending | whoever finishes what one who has died had begun |
-//! | gate | whoever wants a turn for everything: nobody begins another one meanwhile |
-//! | stripes | whoever has a turn for them |
+//! | gate | whoever wants a lock on everything: nobody takes another one meanwhile |
+//! | stripes | whoever has a lock on them |
 //!
 //! | word | |
 //! | --- | --- |
@@ -99,7 +99,7 @@ impl Common {
 
     /// What is measured of a region, for one who measures, as it has been opened. None where all slots are others'.
     pub fn meters(&self, opening: &Opening) -> io::Result<Option<Arc<Meters>>> {
-        let number = ((opening.between.base >> SHIFT) - 1) as u32;
+        let number = ((opening.shared_state.base >> SHIFT) - 1) as u32;
         let mut known = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(meters) = known.get(&number).and_then(Weak::upgrade) {
             return Ok(Some(meters));
@@ -122,7 +122,7 @@ fn base(number: u32) -> u64 {
 }
 
 /// Of one region.
-pub struct Between {
+pub struct SharedState {
     file: Arc<File>,
     base: u64,
     words: Words,
@@ -133,55 +133,56 @@ pub struct Between {
 
 /// Something that one thread of one process has.
 pub struct Held<'b> {
-    between: &'b Between,
+    shared_state: &'b SharedState,
     at: u64,
     _thread: MutexGuard<'b, ()>,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.between.unlock(self.at);
+        self.shared_state.unlock(self.at);
     }
 }
 
 /// Until it is dropped nobody else opens the region.
 pub struct Opening {
-    between: Arc<Between>,
+    shared_state: Arc<SharedState>,
     pub is_alone: bool,
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        self.between.unlock(OPENING);
+        self.shared_state.unlock(OPENING);
     }
 }
 
-impl Between {
+impl SharedState {
     /// Comes in. Who finds nobody else makes the words anew. Waits for whoever is opening it.
-    pub fn join(common: &Common, number: u32) -> io::Result<(Arc<Between>, Opening)> {
+    pub fn join(common: &Common, number: u32) -> io::Result<(Arc<SharedState>, Opening)> {
         if u64::from(number) >= REGIONS {
             return Err(io::Error::other(format!("region {number}: processes can share {REGIONS}")));
         }
         let words = Words::of(&common.file, u64::from(number) * BYTES, WORDS)?;
         let (labels, mending) = (Mutex::default(), Mutex::default());
-        let between = Arc::new(Between { file: common.file.clone(), base: base(number), words, labels, mending });
+        let shared_state =
+            Arc::new(SharedState { file: common.file.clone(), base: base(number), words, labels, mending });
         let until = Instant::now() + PATIENCE;
         let mut pause = PAUSES.start;
-        while !between.try_lock(OPENING, Lock::Exclusive)? {
+        while !shared_state.try_lock(OPENING, Lock::Exclusive)? {
             if Instant::now() > until {
                 return Err(io::Error::other("another process has been opening the region for two minutes"));
             }
             wait(&mut pause);
         }
-        let is_alone = between.try_lock(PRESENCE, Lock::Exclusive)?;
+        let is_alone = shared_state.try_lock(PRESENCE, Lock::Exclusive)?;
         if is_alone {
-            between.words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+            shared_state.words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
         }
         // Who was opening it is out of the way, and who has it open has it shared.
-        let is_in = between.try_lock(PRESENCE, Lock::Shared)?;
-        let opening = Opening { between: between.clone(), is_alone };
+        let is_in = shared_state.try_lock(PRESENCE, Lock::Shared)?;
+        let opening = Opening { shared_state: shared_state.clone(), is_alone };
         match is_in {
-            true => Ok((between, opening)),
+            true => Ok((shared_state, opening)),
             false => Err(io::Error::other("somebody has the region for himself")),
         }
     }
@@ -201,7 +202,7 @@ impl Between {
         while !self.try_lock(at, Lock::Exclusive).map_err(|e| failed(name, &e))? {
             wait(&mut pause);
         }
-        Ok(Held { between: self, at, _thread: thread })
+        Ok(Held { shared_state: self, at, _thread: thread })
     }
 
     /// Waits for whoever changes labels.
@@ -255,7 +256,7 @@ impl Between {
     }
 
     /// Locks stripes; false where somebody has them, or has the gate.
-    pub fn try_turn(&self, stripes: &Range<u64>, is_shared: bool) -> io::Result<bool> {
+    pub fn try_lock_range(&self, stripes: &Range<u64>, is_shared: bool) -> io::Result<bool> {
         if stripes.is_empty() {
             return Ok(true);
         }
@@ -277,7 +278,7 @@ impl Between {
         lock(&self.file, &self.stripes(stripes), Lock::Exclusive)
     }
 
-    pub fn end_turn(&self, stripes: &Range<u64>) {
+    pub fn unlock_range(&self, stripes: &Range<u64>) {
         if !stripes.is_empty() {
             // As in `unlock`.
             let _ = lock(&self.file, &self.stripes(stripes), Lock::None);

@@ -4,47 +4,47 @@ use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
-pub struct Turns {
+pub struct RangeLocks {
     /// There are as many as threads that write: a handful.
     busy: Mutex<Vec<Range<u64>>>,
     ended: Condvar,
 }
 
 /// It is ours until this is dropped.
-pub struct Turn<'a> {
-    turns: &'a Turns,
+pub struct RangeLock<'a> {
+    range_locks: &'a RangeLocks,
     range: Range<u64>,
 }
 
-impl Turns {
+impl RangeLocks {
     fn lock(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody writes there.
-    pub fn take(&self, range: Range<u64>) -> Turn<'_> {
+    pub fn take(&self, range: Range<u64>) -> RangeLock<'_> {
         let mut busy = self.lock();
         while busy.iter().any(|other| other.start < range.end && range.start < other.end) {
             busy = self.ended.wait(busy).unwrap_or_else(PoisonError::into_inner);
         }
         busy.push(range.clone());
-        Turn { turns: self, range }
+        RangeLock { range_locks: self, range }
     }
 
-    /// How many have a turn.
+    /// How many have a lock.
     pub fn taken(&self) -> usize {
         self.lock().len()
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RangeLock<'_> {
     fn drop(&mut self) {
-        let mut busy = self.turns.lock();
+        let mut busy = self.range_locks.lock();
         if let Some(place) = busy.iter().position(|range| *range == self.range) {
             busy.swap_remove(place);
         }
         drop(busy);
-        self.turns.ended.notify_all();
+        self.range_locks.ended.notify_all();
     }
 }
 
@@ -57,18 +57,18 @@ mod tests {
 
     #[test]
     fn who_would_write_the_same_waits() {
-        let (turns, ended) = (Turns::default(), AtomicBool::new(false));
-        let first = turns.take(0..10);
-        drop(turns.take(10..20));
+        let (range_locks, ended) = (RangeLocks::default(), AtomicBool::new(false));
+        let first = range_locks.take(0..10);
+        drop(range_locks.take(10..20));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _second = turns.take(9..11);
+                let _second = range_locks.take(9..11);
                 assert!(ended.load(Ordering::SeqCst));
             });
             std::thread::sleep(Duration::from_millis(20));
             ended.store(true, Ordering::SeqCst);
             drop(first);
         });
-        assert_eq!(turns.taken(), 0);
+        assert_eq!(range_locks.taken(), 0);
     }
 }

@@ -1,11 +1,11 @@
-//! Turns: who may change which stripes.
+//! Range locks: who may change which stripes.
 //!
-//! Whatever changes a stripe, or needs its content and its parity to belong together, has a turn for it. Turns come in the
+//! Whatever changes a stripe, or needs its content and its parity to belong together, has a range lock on it. Locks come in the
 //! order in which they were asked for, as far as they exclude one another; each asks once for all stripes that it
 //! needs, so nobody waits in a circle. (Of a mirror, a stripe is a piece that is rebuilt at a time.)
 //!
-//! Where other processes have the region open, a turn is also a [lock](super::between) among them. One that somebody else has is
-//! tried again by a thread; so is one before which something has to be done that waits for disks ([`Care`]).
+//! Where other processes have the region open, a range lock is also a [lock](super::shared_state) among them. One that somebody else has is
+//! tried again by a thread; so is one before which something has to be done that waits for disks ([`Preparation`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,18 +14,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Builder;
 use std::time::Duration;
 
-use super::between::{failed, Between};
+use super::shared_state::{failed, SharedState};
 use crate::error::Result;
 
-type Go = Box<dyn FnOnce(Result<Turn>) + Send>;
+type Go = Box<dyn FnOnce(Result<RangeLock>) + Send>;
 /// Done by the thread, again and again until it says that it is.
 type Later = Box<dyn FnMut() -> bool + Send>;
 
 /// How long the thread waits until it tries again.
 const PAUSES: Range<Duration> = Duration::from_micros(50)..Duration::from_millis(2);
 
-/// What comes before a turn, where other processes have the region open.
-pub trait Care: Send + Sync {
+/// What comes before a lock is taken, where other processes have the region open.
+pub trait Preparation: Send + Sync {
     /// Is nothing to be done first? Does not wait.
     fn is_ready(&self, stripes: &Range<u64>) -> bool;
 
@@ -33,22 +33,22 @@ pub trait Care: Send + Sync {
     fn prepare(&self, stripes: &Range<u64>) -> Result<()>;
 }
 
-pub struct Turns {
+pub struct RangeLocks {
     state: Mutex<State>,
     shared: Option<Shared>,
 }
 
 struct Shared {
     name: Arc<str>,
-    between: Arc<Between>,
-    care: OnceLock<Weak<dyn Care>>,
+    shared_state: Arc<SharedState>,
+    preparation: OnceLock<Weak<dyn Preparation>>,
     thread: Mutex<Sender<Later>>,
 }
 
 #[derive(Default)]
 struct State {
     next: u64,
-    /// Those that have a turn, and those that wait for one, by order.
+    /// Those that have a lock, and those that wait for one, by order.
     asked: BTreeMap<u64, Asked>,
 }
 
@@ -63,13 +63,13 @@ struct Wish {
 
 struct Asked {
     wish: Wish,
-    /// Gone once it has its turn.
+    /// Gone once it has its lock.
     go: Option<Go>,
 }
 
-/// A turn; it ends when this is dropped.
-pub struct Turn {
-    turns: Arc<Turns>,
+/// A range lock; it ends when this is dropped.
+pub struct RangeLock {
+    range_locks: Arc<RangeLocks>,
     number: u64,
 }
 
@@ -96,7 +96,7 @@ impl State {
         ready.into_iter().filter_map(go).collect()
     }
 
-    /// What of these stripes no other turn that has come is for.
+    /// What of these stripes no other lock that was taken is on.
     fn uncovered(&self, stripes: &Range<u64>) -> Vec<Range<u64>> {
         let mut left = vec![stripes.clone()];
         for asked in self.asked.values().filter(|asked| asked.go.is_none()) {
@@ -110,20 +110,20 @@ impl State {
     }
 }
 
-impl Turns {
+impl RangeLocks {
     /// `name` is that of the thread, if there is one.
-    pub fn new(name: &str, between: Option<Arc<Between>>) -> std::io::Result<Turns> {
-        let Some(between) = between else { return Ok(Turns { state: Mutex::default(), shared: None }) };
+    pub fn new(name: &str, shared_state: Option<Arc<SharedState>>) -> std::io::Result<RangeLocks> {
+        let Some(shared_state) = shared_state else { return Ok(RangeLocks { state: Mutex::default(), shared: None }) };
         let (send, tasks) = channel();
         Builder::new().name(name.into()).spawn(move || serve(&tasks))?;
-        let shared = Shared { name: name.into(), between, care: OnceLock::new(), thread: Mutex::new(send) };
-        Ok(Turns { state: Mutex::default(), shared: Some(shared) })
+        let shared = Shared { name: name.into(), shared_state, preparation: OnceLock::new(), thread: Mutex::new(send) };
+        Ok(RangeLocks { state: Mutex::default(), shared: Some(shared) })
     }
 
     /// Who takes care from now on.
-    pub fn attend(&self, care: Weak<dyn Care>) {
+    pub fn prepare_by(&self, preparation: Weak<dyn Preparation>) {
         if let Some(shared) = &self.shared {
-            let _ = shared.care.set(care);
+            let _ = shared.preparation.set(preparation);
         }
     }
 
@@ -134,15 +134,15 @@ impl Turns {
     /// Calls `go` when these stripes are free: perhaps at once, perhaps on the thread of whoever had them before. Those
     /// that share do not exclude one another.
     pub fn ask(
-        self: &Arc<Turns>,
+        self: &Arc<RangeLocks>,
         stripes: Range<u64>,
         is_shared: bool,
-        go: impl FnOnce(Result<Turn>) + Send + 'static,
+        go: impl FnOnce(Result<RangeLock>) + Send + 'static,
     ) {
         self.ask_for(Wish { stripes, is_shared, is_all: false }, Box::new(go));
     }
 
-    fn ask_for(self: &Arc<Turns>, wish: Wish, go: Go) {
+    fn ask_for(self: &Arc<RangeLocks>, wish: Wish, go: Go) {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
@@ -150,21 +150,21 @@ impl Turns {
         self.go_on(state);
     }
 
-    /// The same, for who can wait. Every turn comes.
-    pub fn wait(self: &Arc<Turns>, stripes: Range<u64>) -> Option<Result<Turn>> {
+    /// The same, for who can wait. Every lock comes.
+    pub fn wait(self: &Arc<RangeLocks>, stripes: Range<u64>) -> Option<Result<RangeLock>> {
         self.wait_for(Wish { stripes, is_shared: false, is_all: false })
     }
 
     /// For all stripes; nobody else begins anything until it has come and ended.
-    pub fn wait_for_all(self: &Arc<Turns>, stripes: Range<u64>) -> Option<Result<Turn>> {
+    pub fn wait_for_all(self: &Arc<RangeLocks>, stripes: Range<u64>) -> Option<Result<RangeLock>> {
         self.wait_for(Wish { stripes, is_shared: false, is_all: true })
     }
 
-    fn wait_for(self: &Arc<Turns>, wish: Wish) -> Option<Result<Turn>> {
+    fn wait_for(self: &Arc<RangeLocks>, wish: Wish) -> Option<Result<RangeLock>> {
         let (send, receive) = channel();
-        let go = move |turn| {
+        let go = move |lock| {
             // Whoever asked waits for it.
-            let _ = send.send(turn);
+            let _ = send.send(lock);
         };
         self.ask_for(wish, Box::new(go));
         receive.recv().ok()
@@ -176,77 +176,79 @@ impl Turns {
         shared.thread.lock().unwrap_or_else(PoisonError::into_inner).send(Box::new(task)).is_ok()
     }
 
-    fn go_on(self: &Arc<Turns>, mut state: MutexGuard<'_, State>) {
+    fn go_on(self: &Arc<RangeLocks>, mut state: MutexGuard<'_, State>) {
         let ready = state.ready();
         drop(state);
         for (number, wish, go) in ready {
-            let turn = Turn { turns: self.clone(), number };
+            let lock = RangeLock { range_locks: self.clone(), number };
             match &self.shared {
-                None => go(Ok(turn)),
-                Some(shared) => shared.come(turn, wish, go),
+                None => go(Ok(lock)),
+                Some(shared) => shared.come(lock, wish, go),
             }
         }
     }
 }
 
 impl Shared {
-    fn care(&self) -> Option<Arc<dyn Care>> {
-        self.care.get()?.upgrade()
+    fn preparation(&self) -> Option<Arc<dyn Preparation>> {
+        self.preparation.get()?.upgrade()
     }
 
     fn try_lock(&self, wish: &Wish) -> Result<bool> {
         let locked = match wish.is_all {
-            true => self.between.try_everything(&wish.stripes),
-            false => self.between.try_turn(&wish.stripes, wish.is_shared),
+            true => self.shared_state.try_everything(&wish.stripes),
+            false => self.shared_state.try_lock_range(&wish.stripes, wish.is_shared),
         };
         locked.map_err(|e| failed(&self.name, &e))
     }
 
-    /// The turn has come in this process.
-    fn come(&self, turn: Turn, wish: Wish, go: Go) {
+    /// The lock has come in this process.
+    fn come(&self, lock: RangeLock, wish: Wish, go: Go) {
         match self.try_lock(&wish) {
-            Ok(true) if self.care().is_none_or(|care| care.is_ready(&wish.stripes)) => return go(Ok(turn)),
+            Ok(true) if self.preparation().is_none_or(|preparation| preparation.is_ready(&wish.stripes)) => {
+                return go(Ok(lock))
+            }
             Err(e) => {
-                drop(turn);
+                drop(lock);
                 return go(Err(e));
             }
             Ok(_) => {}
         }
-        let mut waits = Some((turn, go));
-        let turns = waits.as_ref().map(|(turn, _)| turn.turns.clone());
-        let Some(turns) = turns else { return };
-        let theirs = turns.clone();
-        turns.later(move || {
+        let mut waits = Some((lock, go));
+        let range_locks = waits.as_ref().map(|(lock, _)| lock.range_locks.clone());
+        let Some(range_locks) = range_locks else { return };
+        let theirs = range_locks.clone();
+        range_locks.later(move || {
             let Some(shared) = &theirs.shared else { return true };
             let came = match shared.try_lock(&wish) {
                 Ok(false) => return false,
-                Ok(true) => shared.care().map_or(Ok(()), |care| care.prepare(&wish.stripes)),
+                Ok(true) => shared.preparation().map_or(Ok(()), |preparation| preparation.prepare(&wish.stripes)),
                 Err(e) => Err(e),
             };
-            if let Some((turn, go)) = waits.take() {
-                go(came.map(|()| turn));
+            if let Some((lock, go)) = waits.take() {
+                go(came.map(|()| lock));
             }
             true
         });
     }
 
     fn end(&self, state: &State, wish: &Wish) {
-        state.uncovered(&wish.stripes).iter().for_each(|range| self.between.end_turn(range));
+        state.uncovered(&wish.stripes).iter().for_each(|range| self.shared_state.unlock_range(range));
         if wish.is_all {
-            self.between.end_gate();
+            self.shared_state.end_gate();
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for RangeLock {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
+        let mut state = self.range_locks.lock();
         let ended = state.asked.remove(&self.number);
         // With the state locked: who comes next and shares stripes locks them afterwards.
-        if let (Some(shared), Some(ended)) = (&self.turns.shared, ended) {
+        if let (Some(shared), Some(ended)) = (&self.range_locks.shared, ended) {
             shared.end(&state, &ended.wish);
         }
-        self.turns.go_on(state);
+        self.range_locks.go_on(state);
     }
 }
 
@@ -277,14 +279,15 @@ mod tests {
 
     #[test]
     fn turns_exclude_one_another_in_order() {
-        let turns = Arc::new(Turns::new("turns", None).expect("no thread"));
+        let range_locks = Arc::new(RangeLocks::new("range locks", None).expect("no thread"));
         let (send, receive) = channel();
         let ask = |name: char, stripes: Range<u64>, is_shared| {
             let send = send.clone();
-            turns.ask(stripes, is_shared, move |turn| drop(send.send((name, turn))));
+            range_locks.ask(stripes, is_shared, move |lock| drop(send.send((name, lock))));
         };
         let gone = || receive.try_iter().collect::<Vec<_>>();
-        let names = |turns: &[(char, Result<Turn>)]| turns.iter().map(|(name, _)| *name).collect::<String>();
+        let names =
+            |range_locks: &[(char, Result<RangeLock>)]| range_locks.iter().map(|(name, _)| *name).collect::<String>();
         ask('a', 0..2, false);
         ask('b', 2..3, true);
         ask('c', 2..3, true);
