@@ -197,7 +197,7 @@ impl Backing {
     }
 
     /// Whatever this process writes to the backing is written at full speed from now on.
-    pub fn hurry(&self) {
+    pub fn unthrottle(&self) {
         self.hurried.store(true, Ordering::SeqCst);
     }
 
@@ -258,7 +258,7 @@ impl Backing {
         assert_may_wait();
         let words = session.runtime().backing();
         loop {
-            let (seen, done) = (words.bell.load(Ordering::SeqCst), words.done.load(Ordering::SeqCst));
+            let (seen, done) = (words.wakeup.load(Ordering::SeqCst), words.done.load(Ordering::SeqCst));
             if done >= need {
                 return Ok(());
             }
@@ -269,7 +269,7 @@ impl Backing {
                     gather(session.memory(), &words);
                     self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(()))?;
                 }
-                None => _ = session.memory().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE)),
+                None => _ = session.memory().wait_by(|| _ = runtime::wait(words.wakeup, seen, PATIENCE)),
             }
         }
     }
@@ -281,9 +281,9 @@ impl Backing {
         let words = session.runtime().backing();
         loop {
             control::refuse_failed(&words)?;
-            let seen = words.bell.load(Ordering::SeqCst);
+            let seen = words.wakeup.load(Ordering::SeqCst);
             let Some(mut lead) = self.lead(session)? else {
-                session.memory().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE));
+                session.memory().wait_by(|| _ = runtime::wait(words.wakeup, seen, PATIENCE));
                 continue;
             };
             before()?;
@@ -699,8 +699,8 @@ impl Drop for Lead<'_> {
         self.memory.step();
         self.logs = None;
         self.memory.step();
-        self.words.bell.fetch_add(1, Ordering::SeqCst);
-        runtime::wake(self.words.bell);
+        self.words.wakeup.fetch_add(1, Ordering::SeqCst);
+        runtime::wake(self.words.wakeup);
     }
 }
 

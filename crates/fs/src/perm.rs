@@ -18,7 +18,7 @@ use crate::inode::zeroed;
 use crate::layout::{tag, RawPerm, MAX_INODES, PERM_CHUNK, PERM_CHUNKS};
 
 /// When the last [sweep](crate::fsck) of this process found nothing.
-pub type Vain = Mutex<Option<Instant>>;
+pub type FoundNothing = Mutex<Option<Instant>>;
 /// The lock that protects the table: a key beyond all inode numbers.
 pub const PERM_KEY: u64 = MAX_INODES + 1;
 

@@ -19,7 +19,7 @@ use crate::wait_policy::ThreadPriority;
 #[derive(Default)]
 pub struct Deferred {
     waiting: Mutex<Waiting>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 #[derive(Default)]
@@ -38,13 +38,13 @@ impl Deferred {
     /// `request` is answered so when what `ticket` stands for is durable; with an error if it can never be.
     pub fn add(&self, ticket: Ticket, answer: Answer, request: Parked) {
         self.lock().replies.push(Reply { ticket, answer, request });
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// No more will be added.
     pub fn stop(&self) {
         self.lock().stopped = true;
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Sends replies until there are no more.
@@ -77,7 +77,7 @@ impl Deferred {
     /// The commit that is needed first; waits until one is.
     fn next(&self) -> Option<Ticket> {
         let until = |w: &mut Waiting| w.replies.is_empty() && !w.stopped;
-        let waiting = self.bell.wait_while(self.lock(), until).unwrap_or_else(|e| e.into_inner());
+        let waiting = self.wakeup.wait_while(self.lock(), until).unwrap_or_else(|e| e.into_inner());
         waiting.replies.iter().map(|reply| reply.ticket).min()
     }
 

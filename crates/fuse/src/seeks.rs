@@ -20,7 +20,7 @@ const SLOTS: u64 = 1 << 16;
 /// Requests that wait for a write-back, and the files of which the kernel has read content.
 pub struct Seeks {
     waiting: Mutex<Waiting>,
-    bell: Condvar,
+    wakeup: Condvar,
     /// A bit for each file.
     read: Box<[AtomicU64]>,
 }
@@ -34,7 +34,7 @@ struct Waiting {
 impl Default for Seeks {
     fn default() -> Seeks {
         let read = (0..SLOTS / u64::from(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
-        Seeks { waiting: Mutex::default(), bell: Condvar::new(), read }
+        Seeks { waiting: Mutex::default(), wakeup: Condvar::new(), read }
     }
 }
 
@@ -67,7 +67,7 @@ impl Seeks {
             return drop(waiting);
         }
         waiting.requests.push_back(request);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Lets the thread end. What has not been begun fails.
@@ -76,14 +76,14 @@ impl Seeks {
         waiting.stopped = true;
         let left = std::mem::take(&mut waiting.requests);
         drop(waiting);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
         drop(left);
     }
 
     /// The next request; waits for one. `None`: no more.
     pub fn next(&self) -> Option<Parked> {
         let until = |w: &mut Waiting| w.requests.is_empty() && !w.stopped;
-        let mut waiting = self.bell.wait_while(self.lock(), until).unwrap_or_else(|e| e.into_inner());
+        let mut waiting = self.wakeup.wait_while(self.lock(), until).unwrap_or_else(|e| e.into_inner());
         waiting.requests.pop_front()
     }
 

@@ -239,7 +239,7 @@ impl Mount {
     fn wait_for_end(&self) -> Result<End> {
         let ended = &self.threads.ended;
         let mut fds =
-            [PollFd::new(&self.signals, PollFlags::IN), PollFd::from_borrowed_fd(ended.bell.as_fd(), PollFlags::IN)];
+            [PollFd::new(&self.signals, PollFlags::IN), PollFd::from_borrowed_fd(ended.wakeup.as_fd(), PollFlags::IN)];
         loop {
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => continue,

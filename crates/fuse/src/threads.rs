@@ -23,7 +23,7 @@ pub struct Threads {
 
 /// Whether a thread has ended, and how.
 pub struct Ended {
-    pub bell: OwnedFd,
+    pub wakeup: OwnedFd,
     /// One that was not to: by an error or a panic.
     pub failed: AtomicBool,
 }
@@ -37,14 +37,14 @@ impl Drop for Tells {
             self.0.failed.store(true, Ordering::SeqCst);
         }
         // Fails only if the counter is full: then it is readable anyhow.
-        let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0.wakeup, &1u64.to_ne_bytes());
     }
 }
 
 impl Threads {
     pub fn new() -> Result<Threads> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC).context("make an eventfd")?;
-        Ok(Threads { ended: Arc::new(Ended { bell, failed: AtomicBool::new(false) }), all: Vec::new() })
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC).context("make an eventfd")?;
+        Ok(Threads { ended: Arc::new(Ended { wakeup, failed: AtomicBool::new(false) }), all: Vec::new() })
     }
 
     pub fn spawn(&mut self, name: &str, serve: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
@@ -86,7 +86,7 @@ mod tests {
             };
             let mut threads = Threads::new().unwrap();
             threads.spawn("fuse-test", serve).unwrap();
-            rustix::io::read(&threads.ended.bell, &mut [0; 8]).unwrap();
+            rustix::io::read(&threads.ended.wakeup, &mut [0; 8]).unwrap();
             assert_eq!(threads.ended.failed.load(Ordering::SeqCst), fails, "one that {how}");
             threads.join();
         }

@@ -103,7 +103,7 @@ fn run(mut queue: Queue, answered: &Arc<Answered>, server: &Server, policy: &Wai
                 Event::Refused(_, e) => tracing::debug!("an entry has ended: {e}"),
             }
             if parked > 0 {
-                queue.watch(&answered.bell)?;
+                queue.watch(&answered.wakeup)?;
             }
         }
     }
@@ -130,24 +130,24 @@ impl Carrier for Taken {
 /// Entries of a queue that were answered by other threads, for its own to commit.
 struct Answered {
     entries: Mutex<Vec<Entry>>,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
 }
 
 impl Answered {
     fn new() -> io::Result<Answered> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Answered { entries: Mutex::default(), bell })
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Answered { entries: Mutex::default(), wakeup })
     }
 
     fn push(&self, entry: Entry) {
         self.entries.lock().unwrap_or_else(|e| e.into_inner()).push(entry);
         // Fails only if the counter is full: then it is readable anyhow.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
     fn take(&self) -> Vec<Entry> {
-        // The bell first: an entry pushed after it was silenced rings it again.
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        // The wake-up first: an entry pushed after it was taken wakes again.
+        let _ = rustix::io::read(&self.wakeup, &mut [0; 8]);
         std::mem::take(&mut *self.entries.lock().unwrap_or_else(|e| e.into_inner()))
     }
 }

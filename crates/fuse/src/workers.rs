@@ -24,7 +24,7 @@ const RETRIES: usize = 192;
 #[derive(Default)]
 pub struct Workers {
     todo: Mutex<Todo>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 #[derive(Default)]
@@ -89,7 +89,7 @@ impl Workers {
         todo.retries += usize::from(retry.is_some());
         let number = todo.added;
         todo.jobs.push(Reverse(Job { due: Instant::now() + pause, number, retry, request }));
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Lets the threads end. What has not been begun fails.
@@ -98,7 +98,7 @@ impl Workers {
         todo.stopped = true;
         let left = std::mem::take(&mut todo.jobs);
         drop(todo);
-        self.bell.notify_all();
+        self.wakeup.notify_all();
         drop(left);
     }
 
@@ -113,15 +113,15 @@ impl Workers {
             let due = todo.jobs.peek().map(|Reverse(job)| job.due);
             todo = match due {
                 Some(due) if due <= now => break,
-                Some(due) => self.bell.wait_timeout(todo, due - now).unwrap_or_else(|e| e.into_inner()).0,
-                None => self.bell.wait(todo).unwrap_or_else(|e| e.into_inner()),
+                Some(due) => self.wakeup.wait_timeout(todo, due - now).unwrap_or_else(|e| e.into_inner()).0,
+                None => self.wakeup.wait(todo).unwrap_or_else(|e| e.into_inner()),
             };
         }
         let Reverse(job) = todo.jobs.pop()?;
         todo.retries -= usize::from(job.retry.is_some());
         if !todo.jobs.is_empty() {
             // Who waits for this one to be due shall look at the next.
-            self.bell.notify_one();
+            self.wakeup.notify_one();
         }
         Some(job)
     }

@@ -15,7 +15,7 @@ use super::Log;
 pub(super) const SOON: Duration = Duration::from_secs(2);
 pub(super) const LATER: Duration = Duration::from_secs(60);
 /// After so long nothing that was on its way when a segment was set aside first is so yet.
-pub(super) const SETTLED: Duration = Duration::from_secs(300);
+pub(super) const FINISHED_AFTER: Duration = Duration::from_secs(300);
 /// Segments that are set aside at most.
 pub(super) const ASIDE: usize = 10_000;
 
@@ -120,9 +120,9 @@ impl Log {
     }
 
     /// Can nothing be on its way to a segment that takes no more parts?
-    pub(super) fn is_settled_by_now(&self, session: &Session, sequence: u64) -> bool {
+    pub(super) fn is_finished_by_now(&self, session: &Session, sequence: u64) -> bool {
         self.is_alone(session).unwrap_or(false)
-            || self.aside().0.get(&sequence).is_some_and(|(since, _)| since.elapsed() > SETTLED)
+            || self.aside().0.get(&sequence).is_some_and(|(since, _)| since.elapsed() > FINISHED_AFTER)
     }
 
     pub(super) fn under_way(&self) -> std::sync::MutexGuard<'_, Aside> {

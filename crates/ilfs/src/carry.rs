@@ -327,7 +327,7 @@ impl<'s> Stream<'s> {
 impl Log {
     /// Writes what a stream carries to the slots where this table says that its segments are; durable when it returns. Nothing is in the regions
     /// yet. `progress`: blocks that were written.
-    pub fn settle_carried(
+    pub fn write_stream(
         &self,
         session: &Session,
         stream: &mut Stream<'_>,

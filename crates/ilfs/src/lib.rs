@@ -36,7 +36,7 @@
 //! | [`live`] | where anything is |
 //! | [`balance`] | old content goes to regions that have less |
 //! | [`scrub`] | all content against its checksums |
-//! | `gentle` | giving way to others |
+//! | `throttle` | giving way to others |
 //! | [`carry`] | all content as a stream of bytes, and a log that is filled from one |
 //! | `agenda` | what a pass over all segments has yet to take |
 //! | [`tasks`] | background work that was asked for |
@@ -71,7 +71,6 @@ pub mod discard;
 pub mod error;
 mod failure;
 pub mod files;
-mod gentle;
 mod high_water;
 pub mod keep;
 mod known_lost;
@@ -96,6 +95,7 @@ pub mod table;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod walk;
 pub mod write;
 
@@ -219,7 +219,7 @@ pub struct Log {
     /// Writers of this process that have not ended.
     writers: AtomicU64,
     /// What is known of others that use files.
-    beside: Mutex<gentle::Beside>,
+    beside: Mutex<throttle::Beside>,
 }
 
 /// Segments by state, and what is in them.

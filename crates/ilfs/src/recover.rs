@@ -17,7 +17,7 @@ use pram::Session;
 use super::error::{Error, Result};
 use super::part::Part;
 use super::room::seconds;
-use super::table::{slot_in, Change, Segment, State, KEY, SETTLING};
+use super::table::{slot_in, Change, Segment, State, KEY, ORDERING};
 use super::walk::Walk;
 use super::Log;
 
@@ -39,20 +39,20 @@ const TELL: u64 = 5;
 
 impl Log {
     /// Is the table in order, as far as the memory was not lost since it was put so?
-    pub fn is_settled(&self, session: &Session) -> Result<bool> {
+    pub fn is_in_order(&self, session: &Session) -> Result<bool> {
         Ok(session.read(KEY, || self.at.table(session.memory()).head())?.recovered == session.epochs()?.recovered)
     }
 
     /// Puts the table in order if the memory was lost since that was done last: by whoever attaches, before anything else.
-    pub fn settle(&self, session: &Session) -> Result<Option<Recovered>> {
+    pub fn put_in_order(&self, session: &Session) -> Result<Option<Recovered>> {
         let recovered = session.epochs()?.recovered;
-        let is_settled =
+        let is_in_order =
             || Ok::<_, Error>(session.read(KEY, || self.at.table(session.memory()).head())?.recovered == recovered);
-        if is_settled()? {
+        if is_in_order()? {
             return Ok(None);
         }
-        let _alone = session.long_lock(SETTLING)?;
-        if is_settled()? {
+        let _alone = session.long_lock(ORDERING)?;
+        if is_in_order()? {
             return Ok(None);
         }
         // Before anything is known that came after the commit.

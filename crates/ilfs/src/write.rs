@@ -191,8 +191,8 @@ impl<'l> Writer<'l> {
                 let started = self.start();
                 self.without_room(started)?;
             }
-            let settled = self.settle();
-            self.without_room(settled)?;
+            let finished = self.finish_flights();
+            self.without_room(finished)?;
             if self.waiting.is_empty() && self.flush()? {
                 break;
             }
@@ -330,7 +330,7 @@ impl<'l> Writer<'l> {
     }
 
     /// 3. Waits for all that is under way. What failed in all copies waits to be written elsewhere.
-    fn settle(&mut self) -> Result<()> {
+    fn finish_flights(&mut self) -> Result<()> {
         self.wait_below(0);
         self.flights.iter().for_each(|flight| self.expect_first(flight));
         let mut flights = std::mem::take(&mut self.flights);

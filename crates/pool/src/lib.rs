@@ -57,7 +57,7 @@ use std::sync::Arc;
 use exraid::duplex::Duplex;
 use pram::session::Exclusive;
 
-use self::backing::{logged, regions, room, tend};
+use self::backing::{logged, placement, regions, room};
 use config::Config;
 use disks::Disks;
 use maintenance::Threads;
@@ -202,7 +202,7 @@ impl Pool {
     /// The backing lies in none of these regions from now on, if it lies in regions.
     fn move_backing_away(&self, numbers: &[u32]) -> Result<()> {
         let (Some(duplex), Some(union)) = (&self.duplex, self.fs.union()) else { return Ok(()) };
-        tend::Pool { fs: &self.fs, union, duplex, dir: &self.dir }.move_away(numbers)
+        placement::Pool { fs: &self.fs, union, duplex, dir: &self.dir }.move_away(numbers)
     }
 
     /// The pool's UUID.
@@ -422,7 +422,7 @@ impl Pool {
 
     /// The same, but asks about what the disks lack: it goes on if the answer is no error.
     pub fn import_asking(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
-        Builder::settle(dir)?;
+        Builder::finish_interrupted(dir)?;
         if Config::read(dir)?.is_none() && relocate::is_elsewhere(dir) {
             return Err(Error::Pool(format!(
                 "the backing of the pool that was at {0} lies on its disks: name them, `conquest import {0} --disk PATH...`",

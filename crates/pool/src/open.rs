@@ -75,7 +75,7 @@ impl Pool {
 
 /// The configuration of the pool at `dir`, when what was interrupted is finished.
 pub fn load(dir: &Path) -> Result<Config> {
-    Builder::settle(dir)?;
+    Builder::finish_interrupted(dir)?;
     read_config(dir)
 }
 

@@ -327,12 +327,12 @@ impl Status {
     /// Leaves out the process that asks.
     pub fn without(mut self, pid: u32) -> Status {
         self.sessions.retain(|session| session.pid != pid);
-        self.settle_interval();
+        self.set_interval();
         self
     }
 
     /// Any of the processes commits for all.
-    fn settle_interval(&mut self) {
+    fn set_interval(&mut self) {
         if let Some(backing) = &mut self.backing {
             let shortest = self.sessions.iter().filter_map(|session| session.commit).reduce(f64::min);
             backing.interval = shortest.unwrap_or(backing.pool_interval);
@@ -384,7 +384,7 @@ impl Pool {
             packed_inodes: self.fs.packed_inodes()?,
             packed_names: self.fs.packed_names()?,
         };
-        status.settle_interval();
+        status.set_interval();
         Ok(status)
     }
 

@@ -8,7 +8,7 @@
 use std::sync::atomic::{fence, Ordering};
 
 use crate::error::{Error, Result};
-use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_LEFT};
+use crate::runtime::{wait, wake, H_EVENT_HEAD, H_EVENT_WAKEUP, S_CURSOR, S_CURSOR_WAKEUP, S_LEFT};
 use crate::session::Session;
 
 /// Events in the ring.
@@ -107,24 +107,24 @@ impl Session {
         }
         rt.map().write(at + HEAD, &event.payload[..len])?;
         rt.word(at).store(number + 1, Ordering::Release);
-        rt.half(H_EVENT_BELL).fetch_add(1, Ordering::AcqRel);
-        wake(rt.half(H_EVENT_BELL));
+        rt.half(H_EVENT_WAKEUP).fetch_add(1, Ordering::AcqRel);
+        wake(rt.half(H_EVENT_WAKEUP));
         self.await_watcher(watcher, number)
     }
 
     fn await_watcher(&self, n: u32, number: u64) -> Result<()> {
         let rt = self.runtime();
         let (left, cursor) = (rt.session(n, S_LEFT), || rt.session(n, S_CURSOR).load(Ordering::Acquire));
-        let bell = rt.session_half(n, S_CURSOR_BELL);
+        let wakeup = rt.session_half(n, S_CURSOR_WAKEUP);
         let mut still = 0;
         while rt.watcher() == Some(n) {
-            let rung = bell.load(Ordering::Acquire);
+            let rung = wakeup.load(Ordering::Acquire);
             let stands = cursor();
             if stands > number || left.load(Ordering::Relaxed) == stands + 1 {
                 break;
             }
-            wait(bell, rung, ROUND);
-            still = if bell.load(Ordering::Acquire) == rung { still + 1 } else { 0 };
+            wait(wakeup, rung, ROUND);
+            still = if wakeup.load(Ordering::Acquire) == rung { still + 1 } else { 0 };
             if still % PULSE == PULSE - 1 && !self.is_alive(n) {
                 self.reap()?;
             }
@@ -160,9 +160,9 @@ impl Session {
         let rt = self.runtime();
         rt.end_watch(rt.me());
         // Those who wait for us.
-        let bell = rt.session_half(rt.me(), S_CURSOR_BELL);
-        bell.fetch_add(1, Ordering::AcqRel);
-        wake(bell);
+        let wakeup = rt.session_half(rt.me(), S_CURSOR_WAKEUP);
+        wakeup.fetch_add(1, Ordering::AcqRel);
+        wake(wakeup);
     }
 
     /// The next event of another process, or idle after a tenth of a second. `acted`: so many events, as the last call
@@ -173,17 +173,17 @@ impl Session {
         let cursor = rt.session(me, S_CURSOR);
         if acted > 0 {
             cursor.fetch_add(acted, Ordering::AcqRel);
-            let bell = rt.session_half(me, S_CURSOR_BELL);
-            bell.fetch_add(1, Ordering::AcqRel);
-            wake(bell);
+            let wakeup = rt.session_half(me, S_CURSOR_WAKEUP);
+            wakeup.fetch_add(1, Ordering::AcqRel);
+            wake(wakeup);
         }
         let mut misses = 0;
         loop {
-            let bell = rt.half(H_EVENT_BELL);
-            let rung = bell.load(Ordering::Acquire);
+            let wakeup = rt.half(H_EVENT_WAKEUP);
+            let rung = wakeup.load(Ordering::Acquire);
             let number = cursor.load(Ordering::Acquire);
             if number == rt.header(H_EVENT_HEAD).load(Ordering::Acquire) {
-                wait(bell, rung, 100_000_000);
+                wait(wakeup, rung, 100_000_000);
                 if number == rt.header(H_EVENT_HEAD).load(Ordering::Acquire) {
                     return Ok(Seen::Idle);
                 }
@@ -200,7 +200,7 @@ impl Session {
                 if misses > 20 {
                     return Ok(Seen::Lost(1));
                 }
-                wait(bell, rung, 5_000_000);
+                wait(wakeup, rung, 5_000_000);
                 continue;
             }
             let word = |i: u64| rt.word(at + 8 + i * 8).load(Ordering::Relaxed);

@@ -125,7 +125,7 @@ pub trait Region: Device {
     fn give_way(&self, bytes: u64) -> bool;
 
     /// For so long no such thread waits: what it does is waited for.
-    fn hurry(&self, time: Duration);
+    fn unthrottle(&self, time: Duration);
 
     /// A random number, drawn when the region was made.
     fn secret(&self) -> u64;
@@ -425,8 +425,8 @@ impl Region for Volume {
         self.throttle.wait(bytes, self.meter.delivers())
     }
 
-    fn hurry(&self, time: Duration) {
-        self.throttle.hurry(time);
+    fn unthrottle(&self, time: Duration) {
+        self.throttle.unthrottle(time);
     }
 
     fn secret(&self) -> u64 {

@@ -10,7 +10,7 @@
 //!   whose cache is full) is as fast as ever until it has been asked for too much; then all wait.
 //!
 //! It never waits longer than a tenth of what the region delivers demands: it ends, whatever else goes on. Whoever waits for it to end can
-//! say so ([`Throttle::hurry`]).
+//! say so ([`Throttle::unthrottle`]).
 //!
 //! What this is decided by are words that all processes share that have the region open: those in the foreground are another's as a rule
 //! than the one that works in the background.
@@ -70,7 +70,7 @@ const NEXT: usize = 1;
 const RATE: usize = 2;
 const SLOWED: usize = 3;
 const GREW: usize = 4;
-const HURRY: usize = 5;
+const UNTHROTTLED: usize = 5;
 const PIECES: usize = 6;
 const READS: usize = 7;
 pub const COUNT: usize = 8;
@@ -246,7 +246,7 @@ impl Throttle {
 
     /// How long it has to wait yet; `None`: it has its turn.
     fn left(&self, now: u64, beside: bool, bytes: u64, delivers: u64) -> Option<Duration> {
-        if self.get(HURRY) > now || !(beside || self.is_used(now)) {
+        if self.get(UNTHROTTLED) > now || !(beside || self.is_used(now)) {
             return None;
         }
         let next = self.get(NEXT);
@@ -259,9 +259,9 @@ impl Throttle {
     }
 
     /// For so long nobody waits: what is done in the background is waited for.
-    pub fn hurry(&self, time: Duration) {
+    pub fn unthrottle(&self, time: Duration) {
         let until = now() + (time.as_micros() as u64).min(LONGEST);
-        self.word(HURRY).fetch_max(until, Ordering::Relaxed);
+        self.word(UNTHROTTLED).fetch_max(until, Ordering::Relaxed);
     }
 }
 
@@ -349,7 +349,7 @@ mod tests {
         let throttle = Throttle::new(None);
         let done = beside(&throttle, 20 * MIB, 60, &mut |now, _| if now < 3 * SECOND { 1000 } else { 100_000 });
         assert!(done >= 30 * MIB, "{} MiB in a minute", done / MIB);
-        throttle.hurry(Duration::from_secs(1));
+        throttle.unthrottle(Duration::from_secs(1));
         throttle.set(SEEN, now());
         assert_eq!(throttle.left(now(), true, MIB, 20 * MIB), None, "and not at all where it is waited for");
     }
@@ -358,7 +358,7 @@ mod tests {
     fn a_word_that_nobody_meant_delays_nobody_for_long() {
         let throttle = Throttle::new(None);
         (0..COUNT).for_each(|n| throttle.set(n, u64::MAX));
-        throttle.set(HURRY, 0);
+        throttle.set(UNTHROTTLED, 0);
         throttle.set(SEEN, 5 * SECOND);
         assert_eq!(throttle.left(5 * SECOND, false, MIB, 0), None);
     }

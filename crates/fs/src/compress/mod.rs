@@ -4,14 +4,14 @@
 //! | --- | --- |
 //! | this | the decision about one file, and walks over many |
 //! | [`pace`] | a share of one processor |
-//! | [`relief`] | room for a caller that finds none |
+//! | [`shortage`] | room for a caller that finds none |
 //! | [`survey`] | what there is, compressed and plain |
 //! | [`train`] | dictionaries: when one is made, and of what |
 //!
 //! How a file is compressed and made plain is the business of [`node`](crate::node).
 
 pub mod pace;
-pub(crate) mod relief;
+pub(crate) mod shortage;
 pub mod survey;
 mod train;
 
@@ -103,9 +103,9 @@ fn due(raw: &RawInode, c: &Content, at: i64, plan: &Plan) -> Due {
         return Due::Nothing;
     }
     let trial = c.trial();
-    let in_vain = trial == Trial::NotAtAll || trial == Trial::NotQuickly && codec == Codec::Lz4;
+    let has_failed = trial == Trial::NotAtAll || trial == Trial::NotQuickly && codec == Codec::Lz4;
     match plan.again {
-        false if in_vain => Due::Nothing,
+        false if has_failed => Due::Nothing,
         _ if quiet < after => Due::Later,
         false if trial == Trial::Hot && !raw.compression().stays() => Due::Cool,
         _ => Due::Compress(codec),

@@ -162,13 +162,13 @@ fn a_full_pool_is_full() {
     for (forbidden, random) in [(true, false), (false, true)] {
         let fs = small_pool();
         if forbidden {
-            fs.relief.forbid();
+            fs.shortage.forbid();
         }
         let mut rng = rng::Rng::new(1);
         let text: Vec<u8> = (0..9000).map(|n| if random { rng.next() as u8 } else { n as u8 / 64 }).collect();
         let count = (0..).take_while(|n| add(&fs, *n, &text).is_ok()).count();
         assert!(count * 9000 < 6 << 20, "{count} files");
-        assert!(!relief::relieve(&fs, fs.relief.freed()).unwrap());
+        assert!(!shortage::free_memory(&fs, fs.shortage.freed()).unwrap());
     }
 }
 

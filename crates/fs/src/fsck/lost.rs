@@ -85,7 +85,7 @@ impl Fs {
     /// Makes holes of what is lost for good: it reads as zeros from now on. What, by path and range.
     pub fn zero_lost(&self) -> Result<Vec<Lost>> {
         let Some(union) = self.union() else { return Ok(Vec::new()) };
-        if !union.log().is_settled(self.session())? {
+        if !union.log().is_in_order(self.session())? {
             return Err(Error::Pool(
                 "the memory of the pool was made anew, and a disk that is missing may hold what seems lost: attach it, or give it up \
                  (`conquest region remove --force`)"

@@ -252,7 +252,7 @@ impl Fs {
         pass.compare();
         pass.segments()?;
         pass.log()?;
-        pass.settle()?;
+        pass.finish()?;
         Ok(pass)
     }
 }
@@ -666,7 +666,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Counts what nothing refers to.
-    fn settle(&mut self) -> Result<()> {
+    fn finish(&mut self) -> Result<()> {
         self.fs.session().drain()?;
         let (objects, bytes) = self.marks.unmarked(None)?;
         self.report.leaked_objects = objects;

@@ -85,12 +85,12 @@ impl Fs {
     /// For whoever has found the table full: ENOSPC if nothing can be freed.
     #[cold]
     pub(crate) fn make_triples(&self) -> Result<()> {
-        let mut vain = self.vain.lock().unwrap_or_else(|e| e.into_inner());
-        if vain.is_some_and(|since| since.elapsed() < REST) {
+        let mut found_nothing = self.found_nothing.lock().unwrap_or_else(|e| e.into_inner());
+        if found_nothing.is_some_and(|since| since.elapsed() < REST) {
             return Err(Errno::NOSPC.into());
         }
         let freed = self.free_unused_triples()?;
-        *vain = (freed == 0).then(Instant::now);
+        *found_nothing = (freed == 0).then(Instant::now);
         match freed {
             0 => Err(Errno::NOSPC.into()),
             _ => Ok(()),

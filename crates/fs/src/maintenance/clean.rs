@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use exraid::Background;
 use pram::Session;
 
-use super::tend::Pace;
+use super::disks::Pace;
 use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};
@@ -21,16 +21,16 @@ use ilfs::copies::Copied;
 use ilfs::files::{Fate, Files, Move};
 use ilfs::part::Owner;
 use ilfs::sorted;
-use ilfs::table::{CLEANING, SETTLING};
+use ilfs::table::{CLEANING, ORDERING};
 use ilfs::Place;
 
 /// Pages that one transaction relocates.
 const PIECE: usize = 128;
 /// Pages that give up their places in one transaction.
 const KEPT: usize = 64;
-/// Segments that are cleaned before it counts as vain that no more are free than before; and how long it is not tried then.
+/// Segments that are cleaned before it counts that no more are free than before; and how long it is not tried then.
 const GAINLESS: u32 = 64;
-const VAIN: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// How long it waits for what is under way to regions that leave.
 const LATER: Duration = Duration::from_millis(250);
 /// So few free segments are too few to keep others for whoever saves the pool.
@@ -105,7 +105,7 @@ impl Cleaning<'_> {
         let mut op = self.fs.session().begin()?;
         let owner = moves[0].owner;
         op.lock(&[owner.ino, ilfs::KEY])?;
-        if op.is_long_locked(SETTLING) {
+        if op.is_long_locked(ORDERING) {
             return Err(Error::Host { what: "cleaning".into(), errno: rustix::io::Errno::AGAIN });
         }
         let Some(node) = regular(self.fs, owner.ino)?.filter(|node| node.raw.generation == owner.generation) else {
@@ -139,7 +139,7 @@ impl Cleaning<'_> {
         let owner = blocks[0].0;
         op.lock(&[owner.ino, ilfs::KEY])?;
         // Somebody is giving pages of the file other numbers, and looks at their entries: it is tried again.
-        if op.is_long_locked(SETTLING) {
+        if op.is_long_locked(ORDERING) {
             return Ok(vec![false; blocks.len()]);
         }
         let Some(node) = regular(self.fs, owner.ino)?.filter(|node| node.raw.generation == owner.generation) else {
@@ -215,15 +215,20 @@ impl Union {
         commits: bool,
         go_on: &mut dyn FnMut() -> bool,
     ) -> ilfs::Result<Reason> {
-        let (session, log, mut vain) = (fs.session(), self.log(), 0);
+        let (session, log, mut without_gain) = (fs.session(), self.log(), 0);
         // Who waits for room waits for nobody who gives way.
         if !Background::is() {
-            log.hurry();
+            log.unthrottle();
         }
         let _alone = session.long_lock(CLEANING)?;
         // What is cleaned and gains nothing, since others take it as fast or it lies no denser, is not cleaned again and again.
         let (mut most, mut since) = (0, 0);
-        if self.cleaned_in_vain.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < VAIN) {
+        if self
+            .gained_nothing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|at| at.elapsed() < RETRY_AFTER)
+        {
             return Ok(Reason::NothingToGain);
         }
         loop {
@@ -240,16 +245,16 @@ impl Union {
                     let gained = counts.ready + counts.freed;
                     (most, since) = if gained > most { (gained, 0) } else { (most, since + 1) };
                     if since > GAINLESS {
-                        *self.cleaned_in_vain.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                        *self.gained_nothing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                         return Ok(Reason::NothingToGain);
                     }
                 }
                 Cleaned::Kept { why: Kept::UnderWay, .. } => {}
                 Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
-                Cleaned::Asleep(Reason::AwaitingCommit) if commits && vain < 2 => {
+                Cleaned::Asleep(Reason::AwaitingCommit) if commits && without_gain < 2 => {
                     end_epoch(session)?;
                     let made = self.reclaim(session, u64::MAX)?;
-                    vain = if made > 0 { 0 } else { vain + 1 };
+                    without_gain = if made > 0 { 0 } else { without_gain + 1 };
                 }
                 Cleaned::Asleep(reason) => return Ok(reason),
                 Cleaned::Interrupted => return Ok(Reason::Enough),
@@ -280,7 +285,7 @@ impl Union {
     /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and while it rests, and told how many were moved, said no,
     /// or segments are left that cannot be moved: for want of room, or because they cannot be read.
     pub fn move_leaving(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<bool> {
-        let (session, mut moved, mut vain) = (fs.session(), 0, 0);
+        let (session, mut moved, mut without_gain) = (fs.session(), 0, 0);
         let (mut pace, _background) = (Pace::default(), Background::begin());
         loop {
             let rate = self.log().tasks(session)?.rate;
@@ -290,7 +295,7 @@ impl Union {
                 pace.add(bytes);
                 true
             })? {
-                (moved, vain) = (moved + 1, 0);
+                (moved, without_gain) = (moved + 1, 0);
                 if !pace.rest(rate, &mut || go_on(moved)) {
                     return Ok(false);
                 }
@@ -301,14 +306,14 @@ impl Union {
             match self.log().clean_leaving(session, &files, &mut || true)? {
                 Cleaned::Freed { moved: blocks, newer, .. } if blocks + newer > 0 => {
                     pace.add(u64::from(blocks + newer) * ilfs::place::BLOCK);
-                    (moved, vain) = (moved + 1, 0);
+                    (moved, without_gain) = (moved + 1, 0);
                 }
-                Cleaned::Freed { .. } => (moved, vain) = (moved + 1, 0),
+                Cleaned::Freed { .. } => (moved, without_gain) = (moved + 1, 0),
                 Cleaned::Kept { why: Kept::UnderWay, .. } => {}
                 Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
-                Cleaned::Asleep(Reason::NoRoom) if vain < 2 => {
+                Cleaned::Asleep(Reason::NoRoom) if without_gain < 2 => {
                     end_epoch(session)?;
-                    vain = if self.reclaim(session, u64::MAX)? > 0 { 0 } else { vain + 1 };
+                    without_gain = if self.reclaim(session, u64::MAX)? > 0 { 0 } else { without_gain + 1 };
                 }
                 Cleaned::Asleep(Reason::NothingToGain) => {
                     end_epoch(session)?;

@@ -3,9 +3,9 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`clean`] | what the cleaner asks of files; freeing segments |
-//! | [`tend`] | copies that are lacking, regions that leave or come back, balance, scrubbing |
+//! | [`disks`] | copies that are lacking, regions that leave or come back, balance, scrubbing |
 //! | [`keep`] | what memory holds of content that is lost on disk is written anew |
 
 pub(crate) mod clean;
+pub mod disks;
 mod keep;
-pub mod tend;

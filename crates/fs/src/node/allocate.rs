@@ -31,7 +31,7 @@ impl Fs {
             self.move_to_disk(ino)?;
         }
         let _still = match self.union() {
-            Some(_) if shift => Some(self.session().long_lock(ilfs::table::SETTLING)?),
+            Some(_) if shift => Some(self.session().long_lock(ilfs::table::ORDERING)?),
             _ => None,
         };
         let _no_sweep = if shift { Some(self.session().without_sweeps()?) } else { None };

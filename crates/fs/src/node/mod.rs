@@ -12,7 +12,7 @@
 //! | `lookup` | names and attributes; reading without locks |
 //! | `lost` | pages whose content is lost become holes |
 //! | `create` | new inodes and further names |
-//! | `relief` | where memory or room lacks: how much there is, and what makes more |
+//! | `shortage` | where memory or room lacks: how much there is, and what makes more |
 //! | `remove` | unlink, rmdir, references and the end of inodes |
 //! | `cut` | freeing what large files lose, piece by piece |
 //! | `rename` | rename, in its three ways |
@@ -55,10 +55,10 @@ pub(crate) mod packing;
 mod piece;
 mod prepare;
 mod readdir;
-pub(crate) mod relief;
 mod remove;
 mod rename;
 mod shift;
+pub(crate) mod shortage;
 mod sizes;
 mod times;
 mod update;
@@ -84,7 +84,7 @@ use crate::ubj::{Inodes, Union};
 
 pub(crate) use crate::inode::{content_of, At, Node};
 pub use crate::xattr::SetXattr;
-use relief::MakesRoom;
+use shortage::MakesRoom;
 
 pub use access_time::Atime;
 pub use pack_names::PackedNames;
@@ -98,7 +98,7 @@ pub struct Fs {
     session: Session,
     sup: Super,
     perms: Perms,
-    pub(crate) vain: perm::Vain,
+    pub(crate) found_nothing: perm::FoundNothing,
     inodes: Allocator,
     known: Known,
     policy: PolicyCell,
@@ -108,7 +108,7 @@ pub struct Fs {
     census: sizes::Census,
     dictionaries: dictionaries::Dictionaries,
     heat: compress::Heat,
-    pub(crate) relief: relief::Relief,
+    pub(crate) shortage: shortage::Shortage,
     /// What makes room where there is too little.
     above: &'static dyn MakesRoom,
     /// Content on disks, if the pool has any.
@@ -323,7 +323,7 @@ impl Fs {
         let stop_watching = std::sync::atomic::AtomicBool::new(false);
         let fs = Fs {
             perms: Perms::new(sup.perms),
-            vain: Default::default(),
+            found_nothing: Default::default(),
             sup,
             inodes,
             known: Known::default(),
@@ -334,7 +334,7 @@ impl Fs {
             census: sizes::Census::default(),
             dictionaries: Default::default(),
             heat: Default::default(),
-            relief: Default::default(),
+            shortage: Default::default(),
             above,
             union: None,
             serial: Default::default(),

@@ -16,7 +16,7 @@ pub(super) enum Provision {
     /// Room too. The first piece fails as a whole, and the whole change with it, which then begins anew.
     Room,
     /// What compressing files frees, too.
-    Relief,
+    Shortage,
 }
 
 impl Provision {
@@ -24,7 +24,7 @@ impl Provision {
     pub fn of_piece(is_first: bool) -> Provision {
         match is_first {
             true => Provision::Room,
-            false => Provision::Relief,
+            false => Provision::Shortage,
         }
     }
 }
@@ -34,17 +34,17 @@ pub(super) struct Piece<'p, 'f> {
     pub op: &'p mut Op<'f>,
     pub node: &'p mut Node,
     provided: Provision,
-    relief: Relieved<'p>,
+    shortage: Relieved<'p>,
 }
 
 impl Piece<'_, '_> {
     fn fs(&self) -> &Fs {
-        self.relief.fs
+        self.shortage.fs
     }
 
     /// Ends the operation, calls `between`, begins it anew and reads the file as it is now.
     fn go_on(&mut self, between: impl FnOnce(&mut Op) -> Result<()>) -> Result<()> {
-        self.relief.fs.go_on(self.op, self.node, between)
+        self.shortage.fs.go_on(self.op, self.node, between)
     }
 }
 
@@ -61,18 +61,18 @@ impl Provides for Piece<'_, '_> {
         if self.provided == Provision::Memory {
             return Err(Error::MustMakeRoom(lack));
         }
-        let fs = self.relief.fs;
+        let fs = self.shortage.fs;
         self.go_on(|op| op.outside(|| fs.make_room(lack))?)
     }
 
     fn more(&mut self, failed: &Error) -> Result<bool> {
         match self.fs().lack(failed) {
             Some(lack) if self.provided != Provision::Memory => return self.room(lack).map(|()| true),
-            _ if self.provided != Provision::Relief => return Ok(false),
+            _ if self.provided != Provision::Shortage => return Ok(false),
             _ => {}
         }
-        let (relief, mut again) = (&mut self.relief, false);
-        relief.fs.go_on(self.op, self.node, |op| Ok(op.outside(|| again = relief.again().unwrap_or(false))?))?;
+        let (shortage, mut again) = (&mut self.shortage, false);
+        shortage.fs.go_on(self.op, self.node, |op| Ok(op.outside(|| again = shortage.again().unwrap_or(false))?))?;
         Ok(again)
     }
 }
@@ -87,9 +87,9 @@ impl Fs {
         provided: Provision,
         mut work: impl FnMut(&mut Op<'f>, &mut Node) -> Result<T>,
     ) -> Result<T> {
-        let mut piece = Piece { op, node, provided, relief: Relieved::of(self) };
+        let mut piece = Piece { op, node, provided, shortage: Relieved::of(self) };
         retry::run(&mut piece, |piece| {
-            piece.relief.begin();
+            piece.shortage.begin();
             let mut changed = *piece.node;
             let done = work(piece.op, &mut changed)?;
             *piece.node = changed;
@@ -101,7 +101,7 @@ impl Fs {
     pub(super) fn next_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
         self.go_on(op, node, |op| match self.is_nearly_full() {
             // A caller that may not wait for it goes on without.
-            true => Ok(op.outside(|| _ = self.above.relieve_ahead(self))?),
+            true => Ok(op.outside(|| _ = self.above.free_memory_ahead(self))?),
             false => Ok(op.renew()?),
         })
     }

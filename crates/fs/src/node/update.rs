@@ -102,13 +102,13 @@ impl<'f> Relieved<'f> {
     /// An operation is about to run.
     #[inline(always)]
     pub fn begin(&mut self) {
-        self.freed = self.fs.relief.freed();
+        self.freed = self.fs.shortage.freed();
     }
 
     /// Compresses unused files, so that the operation need not fail; false if there are none left to compress.
     #[cold]
     pub fn again(&mut self) -> Result<bool> {
-        let again = self.times < RELIEVED && self.fs.above.relieve(self.fs, self.freed)?;
+        let again = self.times < RELIEVED && self.fs.above.free_memory(self.fs, self.freed)?;
         self.times += u32::from(again);
         Ok(again)
     }
@@ -116,7 +116,7 @@ impl<'f> Relieved<'f> {
 
 /// Provides a caller's operation with everything.
 struct Provided<'f> {
-    relief: Relieved<'f>,
+    shortage: Relieved<'f>,
     purpose: Purpose,
     /// Has the operation changed anything?
     changed: bool,
@@ -125,7 +125,7 @@ struct Provided<'f> {
 
 impl Provides for Provided<'_> {
     fn session(&self) -> &Session {
-        self.relief.fs.session()
+        self.shortage.fs.session()
     }
 
     #[cold]
@@ -140,8 +140,8 @@ impl Provides for Provided<'_> {
         if self.unpacked.len() == UNPACKED {
             return Err(Errno::NOSPC.into());
         }
-        match self.relief.fs.unpack_block_for(ino, self.purpose, &self.unpacked) {
-            Err(e) if e.is_full() && self.relief.again()? => {}
+        match self.shortage.fs.unpack_block_for(ino, self.purpose, &self.unpacked) {
+            Err(e) if e.is_full() && self.shortage.again()? => {}
             done => {
                 done?;
                 self.unpacked.push(ino);
@@ -152,11 +152,11 @@ impl Provides for Provided<'_> {
 
     #[cold]
     fn triples(&mut self) -> Result<()> {
-        self.relief.fs.make_triples()
+        self.shortage.fs.make_triples()
     }
 
     fn room(&mut self, lack: Lack) -> Result<()> {
-        self.relief.fs.make_room(lack)
+        self.shortage.fs.make_room(lack)
     }
 
     #[cold]
@@ -164,9 +164,9 @@ impl Provides for Provided<'_> {
         if self.changed {
             return Ok(false);
         }
-        match self.relief.fs.lack(failed) {
+        match self.shortage.fs.lack(failed) {
             Some(lack) => self.room(lack).map(|()| true),
-            None => self.relief.again(),
+            None => self.shortage.again(),
         }
     }
 }
@@ -210,11 +210,11 @@ impl Fs {
     ) -> Result<T> {
         // Before anything has changed: who may not wait for it is called again.
         if self.is_nearly_full() {
-            self.above.relieve_ahead(self)?;
+            self.above.free_memory_ahead(self)?;
         }
-        let (relief, unpacked) = (Relieved::of(self), SmallVec::new());
-        retry::run(&mut Provided { relief, purpose, changed: false, unpacked }, |provided| {
-            provided.relief.begin();
+        let (shortage, unpacked) = (Relieved::of(self), SmallVec::new());
+        retry::run(&mut Provided { shortage, purpose, changed: false, unpacked }, |provided| {
+            provided.shortage.begin();
             provided.changed = false;
             self.update_once(&mut work, &mut provided.changed)
         })

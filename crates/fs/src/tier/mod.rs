@@ -12,9 +12,9 @@
 
 use pram::Session;
 
-use crate::compress::relief;
+use crate::compress::shortage;
 use crate::error::{Lack, Result};
-use crate::node::relief::MakesRoom;
+use crate::node::shortage::MakesRoom;
 use crate::node::{Fs, Policy};
 use crate::Ino;
 
@@ -34,12 +34,12 @@ impl MakesRoom for Tiers {
         fs.union().map_or(Ok(()), |union| union.make_room(fs, lack))
     }
 
-    fn relieve(&self, fs: &Fs, freed: u64) -> Result<bool> {
-        relief::relieve(fs, freed)
+    fn free_memory(&self, fs: &Fs, freed: u64) -> Result<bool> {
+        shortage::free_memory(fs, freed)
     }
 
-    fn relieve_ahead(&self, fs: &Fs) -> Result<()> {
-        relief::relieve_ahead(fs)
+    fn free_memory_ahead(&self, fs: &Fs) -> Result<()> {
+        shortage::free_memory_ahead(fs)
     }
 
     fn wait_behind(&self, fs: &Fs) -> Result<()> {

@@ -45,7 +45,7 @@ use crate::ubj::room::HIGH;
 use crate::ubj::side::Side;
 use crate::ubj::{all_memory, count, free_memory, usage, Count, Union};
 use ilfs::part::Owner;
-use ilfs::table::SETTLING;
+use ilfs::table::ORDERING;
 use ilfs::write::Block;
 use ilfs::{Head, Place};
 
@@ -187,7 +187,7 @@ impl Union {
             return Ok(vec![Fate::Gone; some.len()]);
         };
         // Somebody is in the midst of a change of it, or gives pages of a file other numbers.
-        if op.is_long_locked(owner.ino) || op.is_long_locked(SETTLING) {
+        if op.is_long_locked(owner.ino) || op.is_long_locked(ORDERING) {
             return Ok(vec![Fate::Changed; some.len()]);
         }
         let (mut c, mut tx) = (node.content(), op.tx()?);
@@ -248,7 +248,7 @@ impl Union {
         op.lock(&[ino, ilfs::KEY])?;
         let node = regular(fs, ino)?.filter(|node| node.raw.generation == generation && node.content().is_large());
         let Some(mut node) = node else { return Ok(Brought::All) };
-        let in_use = node.content().is_cut() || op.is_long_locked(ino) || op.is_long_locked(SETTLING);
+        let in_use = node.content().is_cut() || op.is_long_locked(ino) || op.is_long_locked(ORDERING);
         if in_use || self.side_of(&node.raw, &node.content()) != Side::Memory {
             return Ok(Brought::Stopped);
         }

@@ -16,7 +16,7 @@ use super::{all_memory, count, free_memory, usage, Count, Union};
 use crate::error::Result;
 use crate::file::{self, Fetched};
 use crate::retry::with_memory;
-use ilfs::table::SETTLING;
+use ilfs::table::ORDERING;
 
 /// Pages that one transaction lets in.
 const PIECE: u64 = 256;
@@ -73,7 +73,7 @@ fn try_admit(fs: &dyn Inodes, ino: u64, pages: Range<u64>, fetched: &Fetched) ->
     let mut op = fs.session().begin()?;
     op.lock(&[ino])?;
     // Somebody is in the midst of a change of the file, or gives its pages other numbers.
-    if op.is_long_locked(ino) || op.is_long_locked(SETTLING) {
+    if op.is_long_locked(ino) || op.is_long_locked(ORDERING) {
         return Ok(0);
     }
     let Some(node) = regular(fs, ino)? else { return Ok(0) };

@@ -20,7 +20,7 @@ use crate::attr::Ino;
 use crate::error::Result;
 use crate::file;
 use crate::retry::with_memory;
-use ilfs::table::SETTLING;
+use ilfs::table::ORDERING;
 use ilfs::Place;
 
 /// Blocks that one transaction makes dirty.
@@ -91,7 +91,7 @@ fn keep_some(fs: &dyn Inodes, some: &[(Clean, Place)]) -> Result<u64> {
     let (ino, ..) = some[0].0;
     op.lock(&[ino, ilfs::KEY])?;
     // Somebody is giving pages of a file other numbers, and looks at their entries.
-    if op.is_long_locked(SETTLING) {
+    if op.is_long_locked(ORDERING) {
         return Ok(0);
     }
     let Some(node) = regular(fs, ino)? else { return Ok(0) };

@@ -234,7 +234,7 @@ pub struct Union {
     pub(crate) hand: Mutex<Ino>,
     pub(crate) follow: side::Follow,
     /// When cleaning gained nothing.
-    pub(crate) cleaned_in_vain: Mutex<Option<Instant>>,
+    pub(crate) gained_nothing: Mutex<Option<Instant>>,
     ahead: room::Ahead,
     /// Regions in doubt whose content in memory was made dirty.
     pub(crate) kept_of: Mutex<Vec<u32>>,
@@ -248,7 +248,7 @@ impl Union {
         let Some(union) = Union::open_as_it_is(session, regions, options)? else { return Ok(None) };
         if !union.log.is_whole() {
             tracing::warn!("disks are missing: what only they have cannot be read");
-        } else if let Some(found) = union.log.settle(session)? {
+        } else if let Some(found) = union.log.put_in_order(session)? {
             tracing::info!(
                 "the log was put in order after the loss of memory: {} segments and {} parts were found",
                 found.segments,
@@ -274,7 +274,7 @@ impl Union {
             sending: Mutex::default(),
             hand: Mutex::new(0),
             follow: side::Follow::default(),
-            cleaned_in_vain: Mutex::default(),
+            gained_nothing: Mutex::default(),
             ahead: room::Ahead::default(),
             kept_of: Mutex::default(),
             wakeup: Arc::default(),

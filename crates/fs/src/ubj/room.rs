@@ -26,7 +26,7 @@ const SLOWED: u64 = 2;
 /// How long who needs room leaves it to the thread, at most, as long as that is at work.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it counts that there is no room to be made.
-const VAIN: Duration = Duration::from_millis(50);
+const EXHAUSTED: Duration = Duration::from_millis(50);
 /// Room that is enough for whoever found too little: no transaction adds more, and hosts are asked for more ahead of that.
 const ENOUGH: u64 = ATOMIC / BLOCK + 1;
 /// Segments that the thread keeps free: one part in so many, and so many at least.
@@ -53,9 +53,9 @@ pub(crate) struct Ahead {
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     /// When there was no memory, and when no room on disk, to be made, in nanoseconds since `since`, plus 1.
-    vain: [AtomicU64; 2],
+    exhausted: [AtomicU64; 2],
     /// How often the regions had changed when there was no room on disk.
-    vain_changes: AtomicU64,
+    exhausted_changes: AtomicU64,
     since: std::sync::OnceLock<Instant>,
     /// Bytes written to large files, by this process.
     written: AtomicU64,
@@ -116,12 +116,12 @@ impl Room {
     }
 
     fn is_exhausted(&self, lack: Lack) -> bool {
-        let vain = self.vain[lack as usize].load(Ordering::Relaxed);
-        vain != 0 && self.now() - vain < VAIN.as_nanos() as u64
+        let exhausted = self.exhausted[lack as usize].load(Ordering::Relaxed);
+        exhausted != 0 && self.now() - exhausted < EXHAUSTED.as_nanos() as u64
     }
 
     pub(crate) fn set_exhausted(&self, lack: Lack) {
-        self.vain[lack as usize].store(self.now(), Ordering::Relaxed);
+        self.exhausted[lack as usize].store(self.now(), Ordering::Relaxed);
     }
 }
 
@@ -159,7 +159,7 @@ impl Union {
         // A region that has been added since has room.
         let changes = || self.log.changes(session).unwrap_or(0);
         !self.room.is_exhausted(lack)
-            || (lack == Lack::Disk && self.room.vain_changes.load(Ordering::Relaxed) != changes())
+            || (lack == Lack::Disk && self.room.exhausted_changes.load(Ordering::Relaxed) != changes())
     }
 
     /// Has the log room for so many bytes more of large files, beside all that is dirty?
@@ -205,7 +205,7 @@ impl Union {
             () if available > before || available >= needed => {}
             () if under_way > 0 && available + under_way >= needed => _ = self.room.wait_for_progress(),
             () => {
-                self.room.vain_changes.store(self.log.changes(session)?, Ordering::Relaxed);
+                self.room.exhausted_changes.store(self.log.changes(session)?, Ordering::Relaxed);
                 self.room.set_exhausted(Lack::Disk);
             }
         }

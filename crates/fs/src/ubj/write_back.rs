@@ -101,15 +101,15 @@ impl Union {
         };
         let (mut placed, mut failed, mut under_way) = (0, None, 0);
         // What was found last is being written by others, or has gone.
-        let mut in_vain = false;
+        let mut found_nothing = false;
         let (mut found, mut at): (Vec<Found>, usize) = (Vec::new(), 0);
         // What had got places when it was looked for more.
         let mut before = None;
         let (ended, end) = std::sync::mpsc::channel();
         std::thread::scope(|scope| loop {
             let (lanes, piece) = shape();
-            let mut wait = under_way >= lanes || (in_vain && under_way > 0);
-            if !wait && failed.is_none() && !in_vain {
+            let mut wait = under_way >= lanes || (found_nothing && under_way > 0);
+            if !wait && failed.is_none() && !found_nothing {
                 match go_on() {
                     Ok(true) if at < found.len() => {}
                     // What is there is being written: more may have come by when some of it has been.
@@ -125,7 +125,7 @@ impl Union {
                     Err(e) => failed = Some(e),
                 }
             }
-            if !wait && failed.is_none() && !in_vain && at < found.len() {
+            if !wait && failed.is_none() && !found_nothing && at < found.len() {
                 let some = found[at..found.len().min(at + piece)].to_vec();
                 at += some.len();
                 let (under, ended) = (UnderWay::of(&self.under_way, some.len() as u64), ended.clone());
@@ -144,7 +144,7 @@ impl Union {
             for one in first.into_iter().chain(end.try_iter()) {
                 under_way -= 1;
                 match one {
-                    Ok(some) => (placed, in_vain) = (placed + some, some == 0),
+                    Ok(some) => (placed, found_nothing) = (placed + some, some == 0),
                     Err(e) => failed = failed.take().or(Some(e)),
                 }
             }
@@ -173,7 +173,7 @@ impl Union {
     /// 1.
     fn find_room_and_dirty(&self, fs: &dyn Inodes, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
         assert_may_wait();
-        // What finds no room is written in vain, with all that was written before it.
+        // What finds no room is written for nothing, with all that was written before it.
         let room = self.log().room(fs.session())?;
         if room == 0 {
             return Err(ilfs::Error::NoSpace.into());

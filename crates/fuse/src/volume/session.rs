@@ -146,8 +146,8 @@ impl Shown {
     /// True: the kernel has ended it. False: a signal asks for the end.
     fn wait(&self, may_be_asked: bool) -> Result<bool> {
         loop {
-            let bell = PollFd::from_borrowed_fd(self.threads.ended.bell.as_fd(), PollFlags::IN);
-            let mut fds = [bell, PollFd::new(&self.signals, PollFlags::IN)];
+            let wakeup = PollFd::from_borrowed_fd(self.threads.ended.wakeup.as_fd(), PollFlags::IN);
+            let mut fds = [wakeup, PollFd::new(&self.signals, PollFlags::IN)];
             match poll(&mut fds[..1 + usize::from(may_be_asked)], None) {
                 Err(Errno::INTR) => continue,
                 polled => polled.context("wait for the end")?,

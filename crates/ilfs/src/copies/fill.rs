@@ -37,7 +37,7 @@ struct Source<'s> {
     /// It is to lie in the copy alone.
     moves: bool,
     /// Nothing was on its way to it before its summaries were read.
-    is_settled: bool,
+    is_finished: bool,
     contents: Contents,
     places: Vec<Place>,
     /// What something leads to; is that all that counts as live?
@@ -72,7 +72,7 @@ impl<'s> Source<'s> {
         moves: bool,
     ) -> Result<Source<'s>> {
         // Before the summaries are read: what was on its way then is told by none, or not yet.
-        let is_settled = log.is_settled_by_now(session, segment.sequence);
+        let is_finished = log.is_finished_by_now(session, segment.sequence);
         let contents = log.contents(session, slot, segment)?;
         let mut places: Vec<Place> = contents.live(files).map(|live| Ok(live?.place)).collect::<Result<_>>()?;
         let (linked, is_all_linked) = (places.iter().copied().collect(), places.len() as u32 >= segment.live);
@@ -80,7 +80,7 @@ impl<'s> Source<'s> {
             places = contents.blocks().map(|(place, _)| place).collect();
         }
         places.sort_unstable();
-        Ok(Source { slot, segment, moves, is_settled, contents, places, linked, is_all_linked })
+        Ok(Source { slot, segment, moves, is_finished, contents, places, linked, is_all_linked })
     }
 
     /// Why it is not copied now, if so.
@@ -88,7 +88,7 @@ impl<'s> Source<'s> {
         if !self.is_all_linked && !self.contents.is_whole {
             // What is linked summaries tell that a disk may give later, or else none.
             match () {
-                () if !self.is_settled => return Ok(Some(Filled::Undecided)),
+                () if !self.is_finished => return Ok(Some(Filled::Undecided)),
                 () if self.contents.is_cut || !log.are_all_there(session, self.slot, self.segment)? => {
                     return Ok(Some(Filled::Unread(self.owned(&[]))))
                 }
@@ -195,7 +195,7 @@ impl Log {
         copied: u64,
         unread: &Unread,
     ) -> Result<Filled> {
-        let Source { slot, segment, moves, is_settled, contents, linked, .. } = source;
+        let Source { slot, segment, moves, is_finished, contents, linked, .. } = source;
         let all: Vec<Place> = unread.damaged.iter().chain(&unread.later).copied().collect();
         let is_linked = |place: &Place| linked.contains(place);
         let lost = self.lost_of(files, contents, all.iter().copied().filter(is_linked).collect())?;
@@ -204,7 +204,7 @@ impl Log {
         }
         // What is wrong here may be right in a copy that is not there.
         let may_come_back = !lost.is_empty() && (*moves || !self.are_all_there(session, *slot, segment)?);
-        let may_be_written = !is_settled && !all.iter().all(is_linked);
+        let may_be_written = !is_finished && !all.iter().all(is_linked);
         Ok(match () {
             () if may_come_back || may_be_written => Filled::Undecided,
             () if unread.later.iter().any(|place| lost.contains(place)) => Filled::Unread(source.owned(&all)),

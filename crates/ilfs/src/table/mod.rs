@@ -50,7 +50,7 @@ pub const ROOT: u64 = 1;
 /// The key whose lock protects the table: no inode has this number.
 pub const KEY: u64 = 0;
 /// The key whose long lock whoever puts the table in order has, or moves pages of a file to other numbers.
-pub const SETTLING: u64 = (1 << 48) - 1;
+pub const ORDERING: u64 = (1 << 48) - 1;
 /// The key whose long lock whoever cleans has: one at a time.
 pub const CLEANING: u64 = (1 << 48) - 2;
 /// The key whose long lock whoever adds or removes a region has.

@@ -7,7 +7,7 @@
 //! | [`attach`] | region, marks and backing taken up together: resumed, begun, compared |
 //! | [`regions`] | the backing in regions of the pool itself |
 //! | [`room`] | how much of a region is kept for it ahead of need |
-//! | [`tend`] | looking after that: members that are lacking, regions that leave |
+//! | [`placement`] | looking after that: members that are lacking, regions that leave |
 //! | [`scrub`] | comparing its copies, and putting right what is rotten |
 //! | [`files`] | the files of a backing: made, opened, replaced |
 //! | [`verified`] | those files, verified to be there while they are in use |
@@ -17,9 +17,9 @@ pub mod attach;
 mod direct_io;
 pub mod files;
 pub mod logged;
+pub mod placement;
 pub mod regions;
 pub mod replica;
 pub mod room;
 pub mod scrub;
-pub mod tend;
 mod verified;

@@ -31,7 +31,7 @@ use ilfs::areas::Opener;
 use ilfs::Log;
 
 /// How long it counts that a region could not be opened.
-const VAIN: Duration = Duration::from_millis(100);
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// A region that was made, and its disks.
 type Made = (Arc<dyn Region>, Vec<DiskEntry>);
@@ -161,11 +161,11 @@ pub fn complete(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
 
 /// Opens regions that come later, by what `pool.toml` then says.
 pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener {
-    let vain = Mutex::new((None::<Instant>, HashSet::new()));
+    let failure = Mutex::new((None::<Instant>, HashSet::new()));
     Box::new(move |number| {
-        let mut vain = vain.lock().unwrap_or_else(PoisonError::into_inner);
-        let (vain, told) = &mut *vain;
-        if vain.is_some_and(|since| since.elapsed() < VAIN) {
+        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let (failure, told) = &mut *failure;
+        if failure.is_some_and(|since| since.elapsed() < RETRY_AFTER) {
             return None;
         }
         let opened = open_region(&dir, uuid, &agreement, &agreement.options(), number);
@@ -176,7 +176,7 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener
             _ => {}
         }
         let region = opened.ok().flatten();
-        *vain = region.is_none().then(Instant::now);
+        *failure = region.is_none().then(Instant::now);
         region
     })
 }

@@ -207,7 +207,7 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
         pool.move_backing_away(&chosen.iter().map(|one| one.number).collect::<Vec<_>>())?;
     }
     // Where the memory was made anew: what the other disks have of it is looked for before anything is written there.
-    union.log().settle(session)?;
+    union.log().put_in_order(session)?;
     for one in chosen {
         let mut tries = 0;
         let give_up = || {

@@ -195,13 +195,13 @@ impl Disks {
         }
         if let Some(first) = first {
             let log = Log::open(session, &self.regions, ilfs::Options::default())?;
-            let is_settled = |log: &Log| log.is_settled(session).unwrap_or(false);
+            let is_in_order = |log: &Log| log.is_in_order(session).unwrap_or(false);
             match log {
                 None => return refusal(&first.error),
                 Some(log) if log.is_whole() => {}
                 _ if self.regions.is_empty() => return refusal(&first.error),
                 // What the memory was made anew from may lead to what nobody knows of but the disk.
-                Some(log) if !is_read_only && !is_settled(&log) => {
+                Some(log) if !is_read_only && !is_in_order(&log) => {
                     return Err(Error::Pool(format!(
                         "the memory of the pool was made anew from its backing, and {} ({}) may hold what came after that: attach it, mount the \
                          pool read-only (`-o ro`), or give up what the disk holds with `conquest region remove {} {} --force`",

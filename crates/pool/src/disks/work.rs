@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::damage::{self, Damage, Found};
 use crate::Pool;
 use conquest_fs::error::{Error, Result};
-use conquest_fs::maintenance::tend::Pace;
+use conquest_fs::maintenance::disks::Pace;
 use conquest_fs::ubj::Union;
 use ilfs::balance::Filled;
 

@@ -95,7 +95,7 @@ impl Drop for CommitTimer {
     /// What they are doing ends soon.
     fn drop(&mut self) {
         if let Some(backing) = backing::of(self.fs.session()) {
-            backing.hurry();
+            backing.unthrottle();
         }
     }
 }

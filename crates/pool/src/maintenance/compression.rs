@@ -35,7 +35,7 @@ const TRAINING: Duration = Duration::from_secs(600);
 
 pub fn start(fs: &Arc<Fs>, config: CompressionConfig) -> Result<Task> {
     if config.share() == 0 {
-        fs.forbid_relief();
+        fs.forbid_on_demand();
     }
     let mut work = Work { fs: fs.clone(), config, next: None, trained: None, profiled: None };
     let plan = Plan { name: "compression", first: TICK, nice: NICE };

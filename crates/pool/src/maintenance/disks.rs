@@ -1,4 +1,4 @@
-//! Background work on disks ([`conquest_fs::maintenance::tend`]), by the process with the role of maintenance: copies that are lacking, regions that
+//! Background work on disks ([`conquest_fs::maintenance::disks`]), by the process with the role of maintenance: copies that are lacking, regions that
 //! leave, balance, scrubbing; regions that are gone, and those that come back.
 
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use exraid::Layout;
 
 use super::task::{Next, Plan, Run, Task};
 use super::ELSEWHERE;
-use crate::backing::tend::{self, Tending};
+use crate::backing::placement::{self, Placement};
 use crate::disks::{damage, leave, replace};
 use conquest_fs::error::{Error, Result};
-use conquest_fs::maintenance::tend::{Pace, Piece};
+use conquest_fs::maintenance::disks::{Pace, Piece};
 use conquest_fs::node::Fs;
 use conquest_fs::ubj::Union;
 use conquest_fs::wakeup::Wakeup;
@@ -33,7 +33,7 @@ pub fn start(fs: &Arc<Fs>, dir: &Path, duplex: Option<&Arc<Duplex>>) -> Result<O
         union,
         dir: dir.to_path_buf(),
         duplex: duplex.cloned(),
-        tending: Tending::default(),
+        placement: Placement::default(),
         is_clear: false,
         is_compared: false,
         pace: Pace::default(),
@@ -49,7 +49,7 @@ struct DiskWork {
     union: Arc<Union>,
     dir: PathBuf,
     duplex: Option<Arc<Duplex>>,
-    tending: Tending,
+    placement: Placement,
     /// Was what a backing that was given up has left on disks taken away?
     is_clear: bool,
     /// Were disks looked for that are older than the pool?
@@ -91,8 +91,10 @@ impl DiskWork {
     fn tend_backing(&mut self, run: &Run) -> Result<()> {
         let (fs, union, dir) = (&*self.fs, &*self.union, &*self.dir);
         match self.duplex.as_deref() {
-            Some(duplex) => self.tending.tend(&tend::Pool { fs, union, duplex, dir }, &|| !run.is_stopped()).map(drop),
-            None if !self.is_clear => tend::clear(fs, union).map(|()| self.is_clear = true),
+            Some(duplex) => {
+                self.placement.maintain(&placement::Pool { fs, union, duplex, dir }, &|| !run.is_stopped()).map(drop)
+            }
+            None if !self.is_clear => placement::clear(fs, union).map(|()| self.is_clear = true),
             None => Ok(()),
         }
     }
@@ -116,12 +118,12 @@ impl DiskWork {
             union.look_after_regions(fs)?;
         }
         let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
-        match union.tend(fs, pace, stopped)? {
+        match union.maintain(fs, pace, stopped)? {
             Piece::Done => Ok(Piece::Done),
             Piece::Nothing if replace::catch_up(dir, union.log(), fs.session(), stopped)? => Ok(Piece::Done),
             Piece::Nothing => {
                 leave::complete_empty(dir, union, fs.session())?;
-                union.tend_asked(fs, pace, stopped, &mut wrong)
+                union.work_as_asked(fs, pace, stopped, &mut wrong)
             }
         }
     }

@@ -94,7 +94,7 @@ impl Builder {
     }
 
     /// Finishes what was interrupted, if anything.
-    pub fn settle(dir: &Path) -> Result<()> {
+    pub fn finish_interrupted(dir: &Path) -> Result<()> {
         match paths::is_swap_due(dir) {
             true => Builder::begin(dir).map(drop),
             false => Ok(()),

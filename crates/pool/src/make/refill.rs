@@ -127,7 +127,7 @@ impl Refill<'_> {
         let keys = max_inodes(region.size());
         let session = Session::private(region, keys)?;
         match Union::open_as_it_is(&session, &regions, Options::default())? {
-            Some(union) => Ok(union.log().settle_carried(&session, stream, &mut |_| {})?),
+            Some(union) => Ok(union.log().write_stream(&session, stream, &mut |_| {})?),
             None => {
                 Err(Error::Pool("the image has content that its memory does not lead to; take another copy".into()))
             }

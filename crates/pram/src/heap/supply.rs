@@ -279,18 +279,18 @@ impl Session {
 
     /// Waits until the maintenance thread is called, at most so long; true if it was since `seen`, which is replaced.
     pub fn wait_supply(&self, seen: &mut u32, nanos: i64) -> bool {
-        let bell = self.runtime().supply_bell();
-        if bell.load(Ordering::SeqCst) == *seen {
-            crate::runtime::wait(bell, *seen, nanos);
+        let wakeup = self.runtime().supply_wakeup();
+        if wakeup.load(Ordering::SeqCst) == *seen {
+            crate::runtime::wait(wakeup, *seen, nanos);
         }
-        let now = bell.load(Ordering::SeqCst);
+        let now = wakeup.load(Ordering::SeqCst);
         std::mem::replace(seen, now) != now
     }
 
     /// Wakes whoever waits so.
     pub fn ring_supply(&self) {
-        self.runtime().supply_bell().fetch_add(1, Ordering::SeqCst);
-        crate::runtime::wake(self.runtime().supply_bell());
+        self.runtime().supply_wakeup().fetch_add(1, Ordering::SeqCst);
+        crate::runtime::wake(self.runtime().supply_wakeup());
     }
 
     /// Has the host refused memory lately?

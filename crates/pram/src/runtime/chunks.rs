@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{
     wake, Runtime, CURRENTS, H_ABSENT, H_DEMAND, H_FIRST_FREE, H_GROUPS, H_HOST_FULL, H_NO_RUN, H_RING, H_SPARE,
-    H_SUPPLIER, H_SUPPLY_BELL, H_SWEEPING, H_WANTED, NEW,
+    H_SUPPLIER, H_SUPPLY_WAKEUP, H_SWEEPING, H_WANTED, NEW,
 };
 use crate::error::Result;
 use crate::heap::{Tag, BLOCKS, CLASSES, TAGS};
@@ -119,8 +119,8 @@ impl Runtime {
             self.header(H_DEMAND).store(1, Ordering::Relaxed);
         }
         if self.header(H_RING).swap(0, Ordering::Relaxed) != 0 {
-            self.supply_bell().fetch_add(1, Ordering::SeqCst);
-            wake(self.supply_bell());
+            self.supply_wakeup().fetch_add(1, Ordering::SeqCst);
+            wake(self.supply_wakeup());
         }
     }
 
@@ -294,8 +294,8 @@ impl Runtime {
     }
 
     /// Rung when the maintenance thread is to take memory.
-    pub(crate) fn supply_bell(&self) -> &AtomicU32 {
-        self.half(H_SUPPLY_BELL)
+    pub(crate) fn supply_wakeup(&self) -> &AtomicU32 {
+        self.half(H_SUPPLY_WAKEUP)
     }
 }
 

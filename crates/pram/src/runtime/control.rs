@@ -14,7 +14,7 @@ const H_COMMITTER: u64 = 192;
 const H_CHECKPOINTER: u64 = 200;
 const H_BEGUN: u64 = 208;
 const H_DONE: u64 = 216;
-const H_BELL: u64 = 224;
+const H_WAKEUP: u64 = 224;
 const H_FAILED: u64 = 232;
 const H_CHECKPOINTED: u64 = 240;
 const H_BACKING_TIME: u64 = 248;
@@ -45,7 +45,7 @@ pub struct ControlBlock<'a> {
     pub begun: &'a AtomicU64,
     pub done: &'a AtomicU64,
     /// Changes when a commit is done or has failed.
-    pub bell: &'a AtomicU32,
+    pub wakeup: &'a AtomicU32,
     /// Not 0: nothing more can be made durable.
     pub failed: &'a AtomicU64,
     /// The commit that the image is of.
@@ -126,7 +126,7 @@ impl Runtime {
             checkpointer: self.header(H_CHECKPOINTER),
             begun: self.header(H_BEGUN),
             done: self.header(H_DONE),
-            bell: self.half(H_BELL),
+            wakeup: self.half(H_WAKEUP),
             failed: self.header(H_FAILED),
             checkpointed: self.header(H_CHECKPOINTED),
             time: self.header(H_BACKING_TIME),

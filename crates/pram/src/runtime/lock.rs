@@ -18,7 +18,7 @@ pub struct KeyLock<'a> {
 }
 
 const WAITERS: u32 = 1 << 31;
-/// How long whoever waits without a bell sleeps before it looks again.
+/// How long whoever waits without a wake-up sleeps before it looks again.
 const GLANCE: Duration = Duration::from_micros(20);
 
 /// A key lock as it was when it was looked at: its sequence counter, and its holder.
@@ -113,7 +113,7 @@ pub fn wait(word: &AtomicU32, value: u32, nanos: i64) -> bool {
     futex::wait(word, futex::Flags::empty(), value, Some(&timeout)) == Err(Errno::TIMEDOUT)
 }
 
-/// Gives way to whoever is waited for without a bell: for a moment awake, then asleep, since a thread of high priority
+/// Gives way to whoever is waited for without a wake-up: for a moment awake, then asleep, since a thread of high priority
 /// that gives way does so for none of a lower one.
 pub fn pause(round: u32) {
     match round {

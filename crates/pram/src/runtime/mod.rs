@@ -42,7 +42,7 @@ pub use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
 pub use numbering::NUMBERS;
 pub use sessions::{SessionInfo, COUNTS, LABEL, SESSIONS};
-pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_BELL, S_LEFT};
+pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_WAKEUP, S_LEFT};
 
 use crate::error::{Error, Result};
 use crate::heap::{Tag, CLASSES, TAGS};
@@ -75,7 +75,7 @@ const H_CROWDED: u64 = 80;
 /// The session that saves the memory, + 1.
 const H_SAVER: u64 = 88;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
-pub(crate) const H_EVENT_BELL: u64 = 136;
+pub(crate) const H_EVENT_WAKEUP: u64 = 136;
 // From 192 on: what is agreed on about the backing, see `backing::control`.
 // From 384 on: what is agreed on about memory; changed often, so apart from what every operation reads.
 const H_FIRST_FREE: u64 = 384;
@@ -94,7 +94,7 @@ const H_NO_RUN: u64 = 432;
 /// The host has no memory: it is asked again from this instant of the monotonic clock on, nanoseconds.
 const H_HOST_FULL: u64 = 440;
 /// The maintenance thread is to take memory: changes when somebody has asked.
-const H_SUPPLY_BELL: u64 = 448;
+const H_SUPPLY_WAKEUP: u64 = 448;
 /// It is called when fewer chunks are free than this; 0: it has been.
 const H_RING: u64 = 456;
 // From 512 on: blocks.

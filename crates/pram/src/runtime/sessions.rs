@@ -16,7 +16,7 @@ const S_ROLE: u64 = 16;
 const S_UNFINISHED: u64 = 24;
 const S_KEEPS: u64 = 28;
 pub(crate) const S_CURSOR: u64 = 32;
-pub(crate) const S_CURSOR_BELL: u64 = 40;
+pub(crate) const S_CURSOR_WAKEUP: u64 = 40;
 /// What the layer above says that the process keeps to, and what it is asked to.
 const S_TERMS: u64 = 48;
 const S_ASKED: u64 = 56;

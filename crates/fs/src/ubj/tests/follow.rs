@@ -35,11 +35,11 @@ fn set(rig: &Rig, ino: Ino, value: &str) {
 
 /// All that can go to disk goes.
 fn demote_all(rig: &Rig) -> u64 {
-    let (mut all, mut vain) = (0, 0);
-    while vain < 2 {
+    let (mut all, mut idle) = (0, 0);
+    while idle < 2 {
         let pages = rig.union().demote(&rig.fs, 1000).expect("it works");
         all += pages;
-        vain = if pages == 0 { vain + 1 } else { 0 };
+        idle = if pages == 0 { idle + 1 } else { 0 };
     }
     all
 }

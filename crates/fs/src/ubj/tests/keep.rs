@@ -10,7 +10,7 @@ use rng::Rng;
 use super::super::{Options, Union};
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, Kind};
-use crate::maintenance::tend::Pace;
+use crate::maintenance::disks::Pace;
 use crate::node::{Fs, Policy, WriteFlags};
 use ilfs::Log;
 

@@ -75,7 +75,7 @@ impl Pace {
 
 impl Union {
     /// A piece of what makes content safe: copies that are lacking, regions that leave.
-    pub fn tend(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
+    pub fn maintain(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
         let (rate, _background) = (self.log().tasks(fs.session())?.rate, Background::begin());
         pace.begin();
         let copied = self.copy_next(fs, &mut |bytes| {
@@ -112,7 +112,7 @@ impl Union {
     }
 
     /// A piece of what was asked for: balance, then scrubbing. `wrong` is told what scrubbing finds.
-    pub fn tend_asked(
+    pub fn work_as_asked(
         &self,
         fs: &Fs,
         pace: &mut Pace,

@@ -33,7 +33,7 @@ const WANTED: usize = 2;
 
 /// What is remembered from time to time.
 #[derive(Default)]
-pub struct Tending {
+pub struct Placement {
     looked: Option<Instant>,
     rests: Option<Instant>,
     /// The epoch that others were told.
@@ -54,9 +54,9 @@ fn fail(e: &exraid::Error) -> Error {
     Error::Pool(format!("the pool's backing: {e}"))
 }
 
-impl Tending {
+impl Placement {
     /// Some of it; false where there is nothing to do.
-    pub fn tend(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
+    pub fn maintain(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
         if self.rests.is_some_and(|until| Instant::now() < until) {
             return Ok(false);
         }

@@ -12,7 +12,7 @@ use pram::CHUNK;
 
 use super::{Compressor, Plan, QUIET};
 use crate::error::Result;
-use crate::node::relief::{State, AHEAD, PLANS as COUNT};
+use crate::node::shortage::{State, AHEAD, PLANS as COUNT};
 use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
@@ -26,7 +26,7 @@ const LACKING: u64 = 2 * AHEAD;
 const WRITTEN: Duration = Duration::from_millis(100);
 /// By so much files may seem younger than they are, at most: the kernel's coarse clock gives their times.
 const TICK: Duration = Duration::from_millis(10);
-/// How long nothing is tried by a plan after a round in vain: so many times as long as that took, and at least until what was being written
+/// How long nothing is tried by a plan after a round that freed too little: so many times as long as that took, and at least until what was being written
 /// then is not.
 const REST: u32 = 20;
 
@@ -44,85 +44,85 @@ const PLANS: [Plan; COUNT] = [
 /// EAGAIN if this thread may not wait for it: nothing has changed yet, and somebody else calls again.
 #[cold]
 #[inline(never)]
-pub(crate) fn relieve_ahead(fs: &Fs) -> Result<()> {
-    let relief = &fs.relief;
-    if fs.union().is_some() || relief.forbidden.load(Ordering::Relaxed) {
+pub(crate) fn free_memory_ahead(fs: &Fs) -> Result<()> {
+    let shortage = &fs.shortage;
+    if fs.union().is_some() || shortage.forbidden.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let mut state = match relief.state.try_lock() {
+    let mut state = match shortage.state.try_lock() {
         Ok(state) => state,
         Err(_) if !fs.is_down_to(AHEAD / 2) => return Ok(()),
         Err(_) => {
             fs.before_waiting()?;
-            relief.lock()
+            shortage.lock()
         }
     };
     let worth = if fs.is_down_to(AHEAD / 2) { PROGRESS } else { u64::MAX };
-    let all_in_vain = (0..COUNT).all(|n| state.is_in_vain(n)) && state.young < worth;
-    if !fs.is_nearly_full() || all_in_vain {
+    let all_paused = (0..COUNT).all(|n| state.is_paused(n)) && state.young < worth;
+    if !fs.is_nearly_full() || all_paused {
         return Ok(());
     }
     fs.before_waiting()?;
-    if let Err(e) = relieve_by(fs, &mut state, worth) {
+    if let Err(e) = free_by(fs, &mut state, worth) {
         tracing::debug!("compressing in a pool that is nearly full: {e}");
     }
     Ok(())
 }
 
 /// Makes memory free for who has failed, by compressing; false if there is nothing that could be. `freed` is what
-/// [`Relief::freed`](crate::node::relief::Relief::freed) was before he tried. Not inside an operation.
+/// [`Shortage::freed`](crate::node::shortage::Shortage::freed) was before he tried. Not inside an operation.
 #[cold]
 #[inline(never)]
-pub(crate) fn relieve(fs: &Fs, freed: u64) -> Result<bool> {
-    let relief = &fs.relief;
-    if relief.forbidden.load(Ordering::Relaxed) || (relief.freed() == freed && !fs.is_down_to(LACKING)) {
+pub(crate) fn free_memory(fs: &Fs, freed: u64) -> Result<bool> {
+    let shortage = &fs.shortage;
+    if shortage.forbidden.load(Ordering::Relaxed) || (shortage.freed() == freed && !fs.is_down_to(LACKING)) {
         return Ok(false);
     }
     fs.before_waiting()?;
-    let mut state = relief.lock();
+    let mut state = shortage.lock();
     // Or somebody did since. However little is young: it may be what he lacks.
-    Ok(relief.freed() > freed || relieve_by(fs, &mut state, 1)?)
+    Ok(shortage.freed() > freed || free_by(fs, &mut state, 1)?)
 }
 
 /// Where so many bytes of what could be compressed are just being written, and nothing else was, waits until they are not.
-fn relieve_by(fs: &Fs, state: &mut State, worth: u64) -> Result<bool> {
-    let mut saved = relieve_by_plans(fs, state)?;
+fn free_by(fs: &Fs, state: &mut State, worth: u64) -> Result<bool> {
+    let mut saved = free_by_plans(fs, state)?;
     // Who has got a little tries with that first.
     let worth = if saved == 0 { worth } else { worth.max(ENOUGH) };
     if saved < ENOUGH && state.young >= worth {
         std::thread::sleep(WRITTEN + TICK);
-        state.vain = Default::default();
-        saved += relieve_by_plans(fs, state)?;
+        state.paused_until = Default::default();
+        saved += free_by_plans(fs, state)?;
         if saved < PROGRESS {
-            *state = State { vain: [Some(Instant::now() + WRITTEN * REST); COUNT], young: 0, ..*state };
+            *state = State { paused_until: [Some(Instant::now() + WRITTEN * REST); COUNT], young: 0, ..*state };
         }
     }
     if saved >= PROGRESS {
         // It may be full of what is young before the plans have rested.
         state.young += saved;
     }
-    fs.relief.freed.fetch_add(saved, Ordering::Relaxed);
+    fs.shortage.freed.fetch_add(saved, Ordering::Relaxed);
     Ok(saved > 0)
 }
 
-fn relieve_by_plans(fs: &Fs, state: &mut State) -> Result<u64> {
+fn free_by_plans(fs: &Fs, state: &mut State) -> Result<u64> {
     let mut saved = 0;
     for (n, plan) in PLANS.iter().enumerate() {
-        if state.is_in_vain(n) {
+        if state.is_paused(n) {
             continue;
         }
         let begun = Instant::now();
-        saved += relieve_round(fs, *plan, state, ENOUGH - saved)?;
+        saved += free_round(fs, *plan, state, ENOUGH - saved)?;
         if saved >= ENOUGH {
             break;
         }
-        state.vain[n] = Some(Instant::now() + (begun.elapsed() * REST).max(WRITTEN));
+        state.paused_until[n] = Some(Instant::now() + (begun.elapsed() * REST).max(WRITTEN));
     }
     Ok(saved)
 }
 
 /// Bytes that were made free in one round over all inodes, until there are `enough`.
-fn relieve_round(fs: &Fs, plan: Plan, state: &mut State, enough: u64) -> Result<u64> {
+fn free_round(fs: &Fs, plan: Plan, state: &mut State, enough: u64) -> Result<u64> {
     let mut compressor = Compressor::new(fs, plan)?;
     let (begun, mut wrapped) = (state.next, false);
     loop {

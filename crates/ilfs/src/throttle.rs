@@ -15,7 +15,7 @@ use super::Log;
 /// How often it is looked whether files are used.
 const GLANCE: Duration = Duration::from_millis(200);
 /// So long nobody gives way when room is waited for.
-const HURRY: Duration = Duration::from_millis(1500);
+const UNTHROTTLED: Duration = Duration::from_millis(1500);
 
 /// What was seen of others.
 pub struct Beside {
@@ -49,8 +49,8 @@ impl Log {
     }
 
     /// What is done in the background is waited for: whoever does it gives way no more for a moment.
-    pub fn hurry(&self) {
-        self.regions().iter().for_each(|region| region.hurry(HURRY));
+    pub fn unthrottle(&self) {
+        self.regions().iter().for_each(|region| region.unthrottle(UNTHROTTLED));
     }
 
     /// Tells this thread whether files are used.

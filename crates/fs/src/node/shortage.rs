@@ -23,15 +23,15 @@ pub(crate) trait MakesRoom: Sync {
     /// Makes room in memory or on disks for who has found too little.
     fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()>;
 
-    /// Compresses files for who has found too little memory; false if there is nothing that could be. `freed` is what [`Relief::freed`]
+    /// Compresses files for who has found too little memory; false if there is nothing that could be. `freed` is what [`Shortage::freed`]
     /// was before he tried.
-    fn relieve(&self, fs: &Fs, freed: u64) -> Result<bool>;
+    fn free_memory(&self, fs: &Fs, freed: u64) -> Result<bool>;
 
     /// Compresses files before a change in a pool that is nearly full.
     ///
     /// # Errors
     /// EAGAIN if this thread may not wait for it: nothing has changed yet, and somebody else calls again.
-    fn relieve_ahead(&self, fs: &Fs) -> Result<()>;
+    fn free_memory_ahead(&self, fs: &Fs) -> Result<()>;
 
     /// Has who has written to a large file wait while a disk is far behind.
     fn wait_behind(&self, fs: &Fs) -> Result<()>;
@@ -42,7 +42,7 @@ pub(crate) trait MakesRoom: Sync {
 
 /// Where the next caller goes on.
 #[derive(Default)]
-pub(crate) struct Relief {
+pub(crate) struct Shortage {
     pub state: Mutex<State>,
     /// Bytes that were made free, in all.
     pub freed: AtomicU64,
@@ -54,18 +54,18 @@ pub(crate) struct Relief {
 pub(crate) struct State {
     pub next: Ino,
     /// By plan: until then nothing is tried.
-    pub vain: [Option<Instant>; PLANS],
+    pub paused_until: [Option<Instant>; PLANS],
     /// Bytes of content that the last round left alone since it was just being written, and that it made room for.
     pub young: u64,
 }
 
 impl State {
-    pub fn is_in_vain(&self, plan: usize) -> bool {
-        self.vain[plan].is_some_and(|until| Instant::now() < until)
+    pub fn is_paused(&self, plan: usize) -> bool {
+        self.paused_until[plan].is_some_and(|until| Instant::now() < until)
     }
 }
 
-impl Relief {
+impl Shortage {
     pub fn forbid(&self) {
         self.forbidden.store(true, Ordering::Relaxed);
     }
@@ -82,8 +82,8 @@ impl Relief {
 
 impl Fs {
     /// Whoever needs memory compresses nothing from now on.
-    pub fn forbid_relief(&self) {
-        self.relief.forbid();
+    pub fn forbid_on_demand(&self) {
+        self.shortage.forbid();
     }
 
     /// Is there so little memory left that a change is to make some free?
