@@ -42,9 +42,9 @@ impl Piece<'_, '_> {
         self.shortage.fs
     }
 
-    /// Ends the operation, calls `between`, begins it anew and reads the file as it is now.
-    fn go_on(&mut self, between: impl FnOnce(&mut Op) -> Result<()>) -> Result<()> {
-        self.shortage.fs.go_on(self.op, self.node, between)
+    /// Ends the operation, calls `outside`, begins it anew and reads the file as it is now.
+    fn go_on(&mut self, outside: impl FnOnce(&mut Op) -> Result<()>) -> Result<()> {
+        self.shortage.fs.go_on(self.op, self.node, outside)
     }
 }
 
@@ -106,9 +106,9 @@ impl Fs {
         })
     }
 
-    fn go_on(&self, op: &mut Op, node: &mut Node, between: impl FnOnce(&mut Op) -> Result<()>) -> Result<()> {
+    fn go_on(&self, op: &mut Op, node: &mut Node, outside: impl FnOnce(&mut Op) -> Result<()>) -> Result<()> {
         let at = At::seen(node.ino, &node.raw);
-        between(op)?;
+        outside(op)?;
         self.lock_node(op, at, node)?;
         node.touch(self.stamp([&*node]));
         Ok(())

@@ -77,7 +77,7 @@ impl DiskWork {
             }
         }
         if fs.session().try_maintenance() && !run.is_stopped() {
-            if let Err(e) = self.tend_backing(run) {
+            if let Err(e) = self.maintain_backing(run) {
                 tracing::error!("{e}");
                 run.note_failure("the backing on disks", &e);
             }
@@ -88,7 +88,7 @@ impl DiskWork {
         }
     }
 
-    fn tend_backing(&mut self, run: &Run) -> Result<()> {
+    fn maintain_backing(&mut self, run: &Run) -> Result<()> {
         let (fs, union, dir) = (&*self.fs, &*self.union, &*self.dir);
         match self.duplex.as_deref() {
             Some(duplex) => {
