@@ -335,7 +335,8 @@ fn nonsense() -> Outcome {
     lab.refused(2, &["format", &new, "--medium", "battery", "--backing", "none", "--commit", "9"], &["--backing none"]);
     lab.refused(2, &["format", &new, "--rate", "0"], &["64 KiB to 1 TiB"]);
     lab.refused(2, &["format", &new, "--rate", "fast"], &["`fast`", "64M"]);
-    for place in [["--backing", "none"], ["--mirror", &new]] {
+    // `--copy` is what `--backing` was called.
+    for place in [["--backing", "none"], ["--copy", "none"], ["--mirror", &new]] {
         let args = ["format", &new, "--medium", "battery", "--rate", "1M", place[0], place[1]];
         lab.refused(2, &args, &["--rate", "nobody waits"]);
     }
