@@ -1387,7 +1387,8 @@ fn a_scrub_puts_right_a_backing_that_lies_in_files() {
     }
     let found = scrub();
     assert!(!found.is_empty() && found.iter().all(|one| one.repaired && one.beside), "{found:?}");
-    assert_eq!(pool.session().runtime().backing_anew().0, 1);
+    // Not at all where the image has had all that the logs held.
+    assert!(pool.session().runtime().backing_anew().0 <= 1, "once for all that is damaged");
     assert!(scrub().is_empty());
 }
 
