@@ -73,8 +73,8 @@ pub fn work_after_repair(fs: &Fs) -> Result<(), String> {
 pub type Damage = fn(&mut Rng, &mut [u8], &[(u64, u64)]) -> String;
 
 pub fn flip_bit(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
-    let at = pick(rng, places);
-    bytes[at] ^= 1 << rng.below(8);
+    let (bit, at) = (rng.below(8), pick(rng, places));
+    bytes[at] ^= 1 << bit;
     format!("bit of {at:#x}")
 }
 
