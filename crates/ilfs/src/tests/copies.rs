@@ -249,7 +249,7 @@ fn nobody_waits_long_for_a_copy_that_does_not_answer() {
     assert!(before.max(after) < Some(Duration::from_secs(1)), "{before:?}, {after:?}");
 }
 
-/// Two copies take twice the room that was there for one: what finds it is written, not all in vain.
+/// Mirrored blocks take twice the room of others. Those that find room get places, though the rest finds none.
 #[test]
 fn what_finds_room_is_written_where_not_all_does() {
     let rig = Rig::on(2, 14);
