@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conquest::{Caller, FormatOptions, Kind, OpenOptions, Pool, Result};
-use conquest_fs::path::{DirEntry, Open, View};
+use conquest_fs::path::{DirEntry, View};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -78,11 +78,7 @@ pub fn put(view: &View, path: &str, content: &[u8]) -> Result<()> {
 }
 
 pub fn get(view: &View, path: &str) -> Result<Vec<u8>> {
-    let file = view.open(path.as_bytes(), Open::new().read(true))?;
-    let mut buf = vec![0; file.attr()?.size as usize];
-    let n = file.read_at(&mut buf, 0)?;
-    buf.truncate(n);
-    Ok(buf)
+    view.read(path)
 }
 
 /// Every path below `dir` and its kind; reads files to their end.
