@@ -39,7 +39,7 @@ pub mod tag {
     pub const PACKING: Tag = Tag(14);
 
     /// Names, by number, for reports. 0 stands for blocks, which are no objects; those without a name are not used.
-    pub const NAMES: [&str; pram::heap::TAGS] = [
+    pub const NAMES: [&str; pram::memory::TAGS] = [
         "block",
         "superblock",
         "inode table",

@@ -5,7 +5,7 @@ use std::path::Path;
 use backing::save;
 use backing::save::snapshot::Snapshot;
 use backing::save::write::Writer;
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use pram::Session;
 use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
 

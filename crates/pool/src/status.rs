@@ -5,8 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use exraid::duplex::{MemberStatus, State};
-use pram::blocks::BLOCK;
-use pram::heap::{Meta, CLASSES};
+use pram::memory::{Meta, BLOCK, CLASSES};
 use pram::CHUNK;
 use serde::Serialize;
 

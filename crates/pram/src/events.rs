@@ -8,13 +8,10 @@
 use std::sync::atomic::{fence, Ordering};
 
 use crate::error::{Error, Result};
-use crate::runtime::{wait, wake, H_EVENT_HEAD, H_EVENT_WAKEUP, S_CURSOR, S_CURSOR_WAKEUP, S_LEFT};
+use crate::runtime::{wait, wake, EVENT, H_EVENT_HEAD, H_EVENT_WAKEUP, RING, S_CURSOR, S_CURSOR_WAKEUP, S_LEFT};
 use crate::session::Session;
 
-/// Events in the ring.
-pub(crate) const RING: u64 = 1024;
-/// Bytes per event: sequence, two words, length, payload.
-pub(crate) const EVENT: u64 = 320;
+/// Bytes of an event before its payload: sequence, two words, length.
 const HEAD: u64 = 32;
 /// Longest payload of an event, bytes.
 pub const PAYLOAD: usize = (EVENT - HEAD) as usize;

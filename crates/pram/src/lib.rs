@@ -3,26 +3,27 @@
 //! This crate knows nothing of files. It offers typed memory that survives, transactions over it, and
 //! process-shared locks; all of its `unsafe` is in [`mem`].
 //!
+//! Each module knows only those above it in this table:
+//!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`off`] | typed offsets: the only references inside a memory |
 //! | [`error`] | what can fail |
-//! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
-//! | [`medium`] | what keeps the memory: when a store is durable |
-//! | [`dax`] | the medium for persistent memory behind the processor's caches |
-//! | [`memory`] | geometry, header, typed access; the one place that stores to persistent RAM |
-//! | [`heap`] | 64 KiB chunks, size classes, whole-chunk runs; typed objects |
-//! | [`blocks`] | blocks of 4 KiB beside the objects, whose content no backing holds; transfers between them and devices |
-//! | [`tx`] | transactions: undo log in persistent slots |
-//! | [`runtime`] | the shared file that does not persist: sessions, slots, locks, references |
-//! | [`reserve`] | room for a memory's file, all of it at once |
-//! | [`session`] | an attached process: operations, optimistic reads, death of others |
-//! | [`attached`] | who is attached, for those who are not |
-//! | [`events`] | what one process tells the others that cache |
+//! | [`off`] | typed offsets: the only references inside a memory |
 //! | [`clock`] | the time of day |
 //! | [`sip`] | the keyed hash of the format |
 //! | [`random`] | numbers that nobody can guess |
+//! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
+//! | [`medium`] | what keeps the memory: when a store is durable |
+//! | [`reserve`] | room for a memory's file, all of it at once |
 //! | [`marks`] | which lines of a memory have changed since the last commit |
+//! | [`memory`] | geometry, header, chunk table, typed access; the one place that stores to persistent RAM |
+//! | [`dax`] | the medium for persistent memory behind the processor's caches |
+//! | [`runtime`] | the shared file that does not persist: sessions, slots, locks, references |
+//! | [`heap`] | the allocator: objects in size classes, runs of whole chunks, blocks of 4 KiB whose content no backing holds |
+//! | [`tx`] | transactions: undo log in persistent slots |
+//! | [`session`] | an attached process: operations, optimistic reads, transfers between blocks and devices, death of others |
+//! | [`attached`] | who is attached, for those who are not |
+//! | [`events`] | what one process tells the others that cache |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
@@ -38,7 +39,6 @@
 compile_error!("the memory is little-endian and used in place");
 
 pub mod attached;
-pub mod blocks;
 pub mod clock;
 pub mod dax;
 pub mod error;
@@ -57,10 +57,10 @@ pub mod sip;
 pub mod tx;
 
 pub use error::{Error, Result};
-pub use heap::{Block, Tag};
+pub use heap::Block;
 pub use medium::{Medium, MediumKind, Needs};
 pub use mem::{Mapping, Pod};
-pub use memory::{Memory, CHUNK};
+pub use memory::{Memory, Tag, CHUNK};
 pub use off::Off;
 pub use runtime::Sequence;
 pub use session::{Backing, Op, Session};

@@ -24,17 +24,17 @@
 //!
 //! Objects that a crash leaves allocated between 1 and 4, or not yet freed after 4, are leaks: see `heap`.
 
+use std::cell::Cell;
+
 use smallvec::SmallVec;
 
-use crate::blocks::{Descriptor, BLOCK};
 use crate::error::{Error, Result};
-use crate::heap::{Block, Heap, Tag, BLOCKS};
+use crate::heap::{Block, Heap};
 use crate::mem::Pod;
-use crate::memory::{Memory, CHUNK, SLOT};
+use crate::memory::{Descriptor, Memory, Tag, BLOCK, BLOCKS, CHUNK, SLOT};
 use crate::off::Off;
 use crate::random;
 use crate::runtime::Runtime;
-use crate::session::Outcome;
 
 /// Where records begin in a slot.
 const LOG: u64 = 64;
@@ -48,6 +48,21 @@ pub const RECORD: u64 = 16;
 const _: () = assert!(LOG_CAPACITY <= u16::MAX as u64);
 /// Bytes that are saved word by word.
 const FEW: u64 = 64;
+
+/// What the committed transactions of an operation leave to whoever began it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub(crate) changed: Cell<bool>,
+    pub(crate) urgent: Cell<bool>,
+}
+
+impl Outcome {
+    /// A transaction that changed something was committed.
+    fn note(&self, urgent: bool) {
+        self.changed.set(true);
+        self.urgent.set(self.urgent.get() | urgent);
+    }
+}
 
 /// An open transaction. Dropping it without [`commit`](Tx::commit) undoes everything.
 #[must_use = "a transaction that is not committed is undone"]
@@ -218,7 +233,7 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
-    // Blocks: see [`blocks`](crate::blocks).
+    // Blocks: see [`Descriptor`].
 
     /// Allocates a block of [`BLOCK`] bytes for `owner`, without a place, as written in `epoch`; returns its offset. Its content
     /// is undefined. Undone with the transaction.

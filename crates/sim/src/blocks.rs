@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use pram::blocks::{Descriptor, BLOCK, TABLE};
-use pram::heap::CLASSES;
+use pram::memory::{Descriptor, BLOCK, BLOCK_TABLE, CLASSES};
 use pram::{Mapping, Medium, MediumKind, Memory, Session};
 
 use crate::crash::{each_point, points, Choice};
@@ -147,12 +146,14 @@ fn sweep(session: &Session) -> Result<(), String> {
             }
             if off != linked && !in_use.contains(&off) {
                 let op = session.begin_in(0).map_err(text)?;
-                session.heap().sweep_object(&op, off).map_err(text)?;
+                op.sweep_object(off).map_err(text)?;
             }
         }
     }
     for table in tables() {
-        if !region.resolve(table, TABLE).is_ok_and(|cap| cap == 512) || !region.is_allocated(table).map_err(text)? {
+        if !region.resolve(table, BLOCK_TABLE).is_ok_and(|cap| cap == 512)
+            || !region.is_allocated(table).map_err(text)?
+        {
             return Err(format!("table {table:#x} is free, or none"));
         }
         expected += 512;

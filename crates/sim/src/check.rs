@@ -2,7 +2,7 @@
 
 use conquest_fs::node::Rename;
 use conquest_fs::{fsck, Fs, Kind};
-use pram::heap::TAGS;
+use pram::memory::TAGS;
 
 use crate::op::{create, Op, Runner};
 use crate::tree::{difference, look, Snapshot};

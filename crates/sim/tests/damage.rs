@@ -7,7 +7,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use conquest_fs::layout::{tag, RawInode, INODE, PER_BLOCK};
 use conquest_fs::{Caller, Fs, Ino, Kind, ROOT};
-use pram::heap::TAGS;
+use pram::memory::TAGS;
 use rng::Rng;
 use sim::explore::damage::{cross_word, flip_bit, set_byte, zero_line, zero_lines, Damage};
 use sim::explore::{damaged_base, damaged_base_packed, open_bytes, work_after_repair};

@@ -2,7 +2,7 @@
 //! before is lost by the way.
 
 use conquest_fs::layout::tag;
-use pram::heap::TAGS;
+use pram::memory::TAGS;
 use pram::Tag;
 use rng::Rng;
 use sim::crash::KEPT;

@@ -9,7 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use conquest_fs::layout::{form, RawInode, Root, PAGE};
 use conquest_fs::Kind;
-use pram::heap::{capacity_of, class_of, CLASSES, MAX_SMALL};
+use pram::memory::{capacity_of, class_of, CLASSES, MAX_SMALL};
 
 use crate::quietly;
 

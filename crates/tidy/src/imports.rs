@@ -8,17 +8,7 @@ use syn::{Attribute, ItemMod, ItemUse, Path, UseTree};
 use crate::{crates, expect_only, sources, Source};
 
 /// Those that still do.
-const EXCEPTIONS: &[&str] = &[
-    "pram: blocks, heap",
-    "pram: blocks, memory",
-    "pram: blocks, runtime",
-    "pram: blocks, session",
-    "pram: events, runtime",
-    "pram: heap, memory",
-    "pram: heap, runtime",
-    "pram: heap, session",
-    "pram: session, tx",
-];
+const EXCEPTIONS: &[&str] = &[];
 
 /// The modules right below the root of a crate that a file names, but for tests.
 struct Named<'s> {

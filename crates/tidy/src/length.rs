@@ -22,9 +22,7 @@ const FILES: &[&str] = &[
     "crates/fs/src/inode.rs",
     "crates/backing/src/commit.rs",
     "crates/backing/src/log/mod.rs",
-    "crates/pram/src/heap/mod.rs",
     "crates/pram/src/mem.rs",
-    "crates/pram/src/memory/mod.rs",
     "crates/pram/src/session/mod.rs",
 ];
 

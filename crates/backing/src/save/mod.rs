@@ -41,7 +41,6 @@ use std::path::Path;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use pram::blocks;
 use pram::error::{Error, Result};
 use pram::medium::{Medium, MediumKind};
 use pram::mem::Mapping;
@@ -189,7 +188,7 @@ fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress
     memory::begin_life(&map)?;
     let mut header = [0; HEADERS];
     map.copy_out(0, &mut header)?;
-    blocks::note_restored(&map, &memory::header_in(&header)?, reader.info.unplaced)?;
+    memory::note_restored(&map, &memory::header_in(&header)?, reader.info.unplaced)?;
     adopt_memory(&map, &reader, medium)?;
     memory::settle_memory(map, medium)?;
     Ok((target, reader.content()))
@@ -227,7 +226,7 @@ pub fn restore_into(
         map.write(offset + within as u64, &bytes[within..])?;
     }
     memory::begin_life(map)?;
-    blocks::note_restored(map, &memory::header_in(&header)?, reader.info.unplaced)?;
+    memory::note_restored(map, &memory::header_in(&header)?, reader.info.unplaced)?;
     persist(size);
     map.write(0, &header)?;
     adopt_memory(map, &reader, medium.kind())?;

@@ -10,10 +10,8 @@ use super::{
     chunk_crc, crc_of, Fail, Progress, RawChunk, RawSave, RawSaveEnd, SaveInfo, Target, CONTENT, END_MAGIC, GRAIN,
     IMAGE_CHUNK, MAGIC, UNPLACED, VERSION, WITH_CONTENT,
 };
-use pram::blocks::BLOCK;
 use pram::error::Result;
-use pram::heap::{ChunkEntry, Meta};
-use pram::memory::{fingerprint, Memory, CHUNK, GROUP, OPEN_ROOT, TABLE, TABLE_AT};
+use pram::memory::{fingerprint, ChunkEntry, Memory, Meta, BLOCK, CHUNK, GROUP, OPEN_ROOT, TABLE, TABLE_AT};
 
 /// An image that is being written: first the memory, then content, if it is to have any. Dropped, it leaves nothing.
 pub struct Writer {

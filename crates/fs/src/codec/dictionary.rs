@@ -8,7 +8,7 @@ use zstd::zstd_safe::{CDict, DDict};
 use crate::layout::RawDictionary;
 
 /// The longest: one object of the heap has it.
-pub(crate) const LONGEST: usize = pram::heap::MAX_SMALL as usize - size_of::<RawDictionary>();
+pub(crate) const LONGEST: usize = pram::memory::MAX_SMALL as usize - size_of::<RawDictionary>();
 
 pub(crate) struct Dictionary {
     /// What content names that was compressed with it; not 0.

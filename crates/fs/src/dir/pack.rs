@@ -12,7 +12,7 @@ use super::{form, readout, shrink, Dir, Entry, Placed};
 use crate::error::Result;
 use crate::layout::{tag, Root, PACKED};
 use crate::packed::Profile;
-use pram::heap::capacity_of;
+use pram::memory::capacity_of;
 
 /// What came of a look at one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //! - C2. What is linked has been decoded, and was what the file's plain content still was under the lock.
 //! - C3. A dictionary is there as long as content names it (see [`dictionaries`](crate::node)).
 
-use pram::heap::{capacity_of, class_within, CLASSES};
+use pram::memory::{capacity_of, class_within, CLASSES};
 use pram::{Memory, Off, Tx};
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, IntoBytes};

@@ -3,7 +3,7 @@
 //! The first write takes the block that fits; a file that then grows gets twice its block, so that appends
 //! cost constant time, and gives the slack back at its last close.
 
-use pram::heap::MAX_SMALL;
+use pram::memory::MAX_SMALL;
 use pram::{Memory, Tx};
 use rustix::io::Errno;
 

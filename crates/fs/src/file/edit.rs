@@ -5,7 +5,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use pram::blocks::Descriptor;
+use pram::memory::Descriptor;
 use pram::{Session, Tx};
 use smallvec::SmallVec;
 
@@ -197,4 +197,4 @@ fn no_log() -> Error {
 }
 
 /// Bytes of a block are those of a page.
-const _: () = assert!(pram::blocks::BLOCK == PAGE && ilfs::place::BLOCK == PAGE);
+const _: () = assert!(pram::memory::BLOCK == PAGE && ilfs::place::BLOCK == PAGE);

@@ -57,7 +57,7 @@ mod tests;
 pub(crate) use tests::disk as testing;
 mod tree;
 
-use pram::heap::{capacity_of, MAX_SMALL};
+use pram::memory::{capacity_of, MAX_SMALL};
 use pram::{Memory, Tag, Tx};
 use rustix::io::Errno;
 
@@ -439,7 +439,7 @@ pub(crate) fn tally(r: &Memory, c: &Content, from: u64, see: &mut dyn FnMut(Part
     }
 }
 
-/// Calls `object` with every heap object of the file, for mark-and-sweep; blocks have the tag [`BLOCKS`](pram::heap::BLOCKS). Fails
+/// Calls `object` with every heap object of the file, for mark-and-sweep; blocks have the tag [`BLOCKS`](pram::memory::BLOCKS). Fails
 /// at the first reference that is damaged: then not all objects have been named.
 pub(crate) fn visit(r: &Memory, c: &Content, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
     match form(r, c)? {

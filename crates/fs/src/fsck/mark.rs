@@ -8,9 +8,7 @@
 //! 3. Before sweeping, operations under way are waited for again: what they unlinked they have freed.
 //! 4. What is then allocated, neither marked nor new, is a leak.
 
-use pram::blocks::{BLOCK, TABLE};
-use pram::heap::{Meta, BLOCKS, CLASSES};
-use pram::memory::PER_GROUP;
+use pram::memory::{Meta, BLOCK, BLOCKS, BLOCK_TABLE, CLASSES, PER_GROUP};
 use pram::{Memory, Op, Session, Tag, CHUNK};
 
 use crate::error::Result;
@@ -51,7 +49,7 @@ impl<'a> Marks<'a> {
         for segment in memory.chunks() {
             // What is no table, `check_segments` tells.
             let Ok(table) = memory.block_table(segment) else { continue };
-            if let Err(why) = self.mark(table, TABLE) {
+            if let Err(why) = self.mark(table, BLOCK_TABLE) {
                 // Others may have emptied the segment meanwhile.
                 if memory.block_table(segment).is_ok_and(|now| now == table) {
                     problems.push(format!("segment {segment} of blocks: {why}"));
@@ -128,7 +126,7 @@ impl<'a> Marks<'a> {
             objects += 1;
             bytes += cap;
             if let Some(begin) = begin {
-                self.session.heap().sweep_object(&begin()?, off)?;
+                begin()?.sweep_object(off)?;
             }
             Ok(())
         })?;

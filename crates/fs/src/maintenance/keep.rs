@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use exraid::{Aligned, Buffers};
-use pram::blocks::{Cursor, Which, BLOCK};
+use pram::heap::{Cursor, Which};
+use pram::memory::BLOCK;
 
 use crate::attr::Kind;
 use crate::error::Result;

@@ -18,7 +18,7 @@
 
 use std::sync::PoisonError;
 
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use rustix::io::Errno;
 
 use super::residence::Brought;

@@ -27,7 +27,7 @@
 use std::sync::{Arc, PoisonError};
 
 use exraid::{Aligned, Buffers};
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use pram::session::assert_may_wait;
 use pram::Session;
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use exraid::Background;
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use pram::session::assert_may_wait;
 
 use crate::error::{Lack, Result};

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use pram::Session;
 
 use super::inodes::{regular, Inodes};

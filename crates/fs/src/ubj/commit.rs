@@ -9,7 +9,8 @@
 use std::sync::{Arc, Weak};
 
 use exraid::{Layout, Region};
-use pram::blocks::{Cursor, Which, BLOCK};
+use pram::heap::{Cursor, Which};
+use pram::memory::BLOCK;
 use pram::session::{Frozen, Participant};
 use pram::Session;
 

@@ -6,7 +6,8 @@
 
 use std::sync::PoisonError;
 
-use pram::blocks::{Cursor, Which, PER_CHUNK};
+use pram::heap::{Cursor, Which};
+use pram::memory::PER_CHUNK;
 
 use super::inodes::{regular, Inodes};
 use super::{count, Count, Union};
@@ -54,7 +55,7 @@ impl Union {
     fn evict_next(&self, fs: &dyn Inodes, only: Option<u64>, own: &mut Cursor) -> Result<(u64, bool)> {
         let heap = fs.session().heap();
         let mut found = Vec::new();
-        let mut see = |block, descriptor: pram::blocks::Descriptor| {
+        let mut see = |block, descriptor: pram::memory::Descriptor| {
             let [ino, page] = descriptor.owner;
             let is_wanted = match only {
                 Some(only) => only == ino,

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use pram::Session;
 
 use super::{count, Count};

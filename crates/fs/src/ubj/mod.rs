@@ -1,6 +1,6 @@
 //! The union cache: one space of persistent RAM that is both the cache and the journal of the content of large files (UBJ).
 //!
-//! What is written to a [large](crate::file) file lies in *blocks* ([`pram::blocks`]), and stays where it is: a commit copies nothing.
+//! What is written to a [large](crate::file) file lies in *blocks* ([`pram::memory::Descriptor`]), and stays where it is: a commit copies nothing.
 //! What becomes of a block its descriptor tells, by the place and the epoch that it has:
 //!
 //! | state (UBJ 3.2, Figure 3) | place | epoch |
@@ -59,7 +59,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use exraid::Region;
-use pram::blocks::{Cursor, Usage, Which, BLOCK};
+use pram::heap::{Cursor, Usage, Which};
+use pram::memory::BLOCK;
 use pram::Session;
 
 use crate::attr::Ino;
@@ -384,7 +385,7 @@ struct Dirty {
 /// Counted one by one: the time is that of those that there are.
 fn count_dirty(session: &Session) -> Result<Dirty> {
     let (epoch, mut count, mut cursor) = (session.epoch()?, Dirty::default(), Cursor::default());
-    let mut see = |_, descriptor: pram::blocks::Descriptor| {
+    let mut see = |_, descriptor: pram::memory::Descriptor| {
         count.blocks += 1;
         count.frozen += u64::from(descriptor.epoch < epoch || backing::of(session).is_none());
     };

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use pram::Session;
 
 use super::{all_memory, free_memory, Inodes, Union};

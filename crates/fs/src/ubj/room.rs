@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use pram::{Session, CHUNK};
 
 use super::{all_memory, count, dirty, free_memory, part, usage, Count, Inodes, Union};

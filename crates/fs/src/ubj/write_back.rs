@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::PoisonError;
 
 use exraid::Buffers;
-use pram::blocks::{Cursor, BLOCK};
+use pram::heap::Cursor;
+use pram::memory::BLOCK;
 use pram::session::assert_may_wait;
 use pram::CHUNK;
 
@@ -239,10 +240,10 @@ impl Union {
     }
 
     fn find_dirty(&self, fs: &dyn Inodes, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
-        let (heap, mut found) = (fs.session().heap(), Vec::new());
+        let mut found = Vec::new();
         let step = |cursor: &mut Cursor, found: &mut Vec<Found>| {
             let op = fs.session().begin()?;
-            heap.walk_unplaced(&op, cursor, STEP, &mut |block, descriptor| {
+            op.walk_unplaced(cursor, STEP, &mut |block, descriptor| {
                 let [ino, page] = descriptor.owner;
                 if only.is_none_or(|only| only == ino) {
                     found.push(Found { ino, page, block });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conquest::{Caller, Kind, OpenOptions, Pool};
 use conquest_fs::node::SetXattr;
 use conquest_fs::path::Open;
-use pram::heap::Meta;
+use pram::memory::Meta;
 use rng::Rng;
 
 use crate::rig::*;

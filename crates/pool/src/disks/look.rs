@@ -9,7 +9,7 @@ use exraid::meter::stutter::Stutter;
 use exraid::meter::{Flow, LONG, SHORT};
 use exraid::space::addresses;
 use exraid::{Class, Disk, Label, Layout, Options, Performance, Region, Uuid};
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 use pram::Session;
 use serde::Serialize;
 

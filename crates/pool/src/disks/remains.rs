@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use exraid::{Device, Disk, Label, Options, Region, Uuid};
-use pram::blocks::BLOCK;
+use pram::memory::BLOCK;
 
 use conquest_fs::error::{Error, Result};
 pub use ilfs::salvage::Inode;

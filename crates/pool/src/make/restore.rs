@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use backing::save::Progress;
-use pram::blocks::BLOCK;
 use pram::medium::Ram;
+use pram::memory::BLOCK;
 use pram::{Mapping, Memory, Session};
 
 use super::format::{refuse_foreign_backing, refuse_other_files};

@@ -12,9 +12,7 @@ use conquest_fs::layout::{
 use ilfs::carry::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegment};
 use ilfs::part::{RawOwner, RawPart};
 use ilfs::table::{RawSegment, RawTable, RawTableRegion};
-use pram::blocks::Descriptor;
-use pram::heap::{ChunkEntry, Class, CLASSES};
-use pram::memory::{Geometry, RawHeader};
+use pram::memory::{ChunkEntry, Class, Descriptor, Geometry, RawHeader, CLASSES};
 
 use crate::reader::name_hash;
 use crate::tables::{number, Page};
@@ -117,7 +115,7 @@ const TRIED: [&str; 40] = [
 #[test]
 fn constants_are_as_told() {
     let page = Page::open("FORMAT.md");
-    assert_eq!(page.constant("BLOCK"), pram::blocks::BLOCK, "in memory as on disk");
+    assert_eq!(page.constant("BLOCK"), pram::memory::BLOCK, "in memory as on disk");
     let code = [
         ("LAYOUT_VERSION", u64::from(layout::VERSION)),
         ("MIN_SIZE", pram::memory::MIN_SIZE),
@@ -151,7 +149,7 @@ fn constants_are_as_told() {
         ("ROOT_OPEN", pram::session::USER_ROOTS + 6),
         ("LOG_CAPACITY", pram::tx::LOG_CAPACITY),
         ("RECORD", pram::tx::RECORD),
-        ("TABLE", layout::TABLE),
+        ("BLOCK_TABLE", layout::TABLE),
         ("PER_BLOCK", layout::PER_BLOCK),
         ("MAX_INODES", layout::MAX_INODES),
         ("PERM_CHUNK", layout::PERM_CHUNK),
@@ -253,7 +251,7 @@ fn size_classes_are_as_told() {
         let told: Vec<u64> = row.iter().map(|c| number(c)).collect();
         assert_eq!(told, [i as u64, size.into(), count.into(), base.into()]);
     }
-    assert_eq!(CLASSES[CLASSES.len() - 1].size as u64, pram::heap::MAX_SMALL);
+    assert_eq!(CLASSES[CLASSES.len() - 1].size as u64, pram::memory::MAX_SMALL);
 }
 
 #[test]
@@ -263,7 +261,7 @@ fn tags_are_as_told() {
     let told: Vec<(u64, &str)> = rows.iter().map(|r| (number(&r[0]), r[1].as_str())).collect();
     let names = layout::tag::NAMES.iter().enumerate().map(|(i, n)| (i as u64, *n)).skip(1);
     let code: Vec<(u64, &str)> = names.filter(|(_, name)| !name.is_empty()).collect();
-    assert!(code.contains(&(u64::from(pram::blocks::TABLE.0), "block table")));
+    assert!(code.contains(&(u64::from(pram::memory::BLOCK_TABLE.0), "block table")));
     assert_eq!(told, code);
 }
 

@@ -1,9 +1,7 @@
 //! The heap of a memory: chunks of 64 KiB, size classes from 16 bytes, runs of whole chunks above.
 //!
-//! Each chunk holds objects of one class and one type ([`Tag`]), so a reference can be checked for its
-//! type before it is followed (Conquest, 3.5: typed memory). A bitmap says which slots are taken: in the
-//! chunk table for classes of 1 KiB and more, at the start of the chunk for smaller ones. Chunks of
-//! [`blocks`](crate::blocks) are handed out the same way.
+//! A bitmap says which slots of a chunk are taken: in the chunk table for classes of 1 KiB and more, at the
+//! start of the chunk for smaller ones. Chunks of blocks are handed out the same way.
 //!
 //! A chunk is owned by one transaction slot at a time (in the runtime file); only the owner sets
 //! bits, anybody clears them. So the fast path takes no lock.
@@ -21,44 +19,25 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | the allocator |
-//! | `class` | how objects divide a chunk |
-//! | `chunk` | what is in which chunk |
-//! | `supply` | memory for chunks: taken ahead of use, given back |
+//! | `blocks` | chunks of blocks: handed out, under transfer |
+//! | `walk` | going over the descriptors of blocks, piece by piece; how many blocks there are |
+//! | `supply` | memory for chunks: taken ahead of use |
 
-mod chunk;
-mod class;
+mod blocks;
 mod supply;
+mod walk;
 
-pub use chunk::{ChunkEntry, Meta};
-pub use class::{capacity_of, class_of, class_within, Class, CLASSES, MAX_SMALL};
-pub use supply::Supply;
+pub(crate) use supply::{bytes, is_full, STEP};
+pub use walk::{Cursor, Usage, Which};
 
-use class::valid_bits;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use crate::blocks::{BLOCK, PER_CHUNK};
 use crate::error::{Error, Result};
-use crate::memory::{Memory, CHUNK};
+use crate::memory::{class_of, valid_bits, Memory, Meta, Tag, BLOCKS, CHUNK, CLASSES, MAX_SMALL, TAGS};
 use crate::off::Off;
-use crate::runtime::Runtime;
-use crate::session::Op;
-
-/// The type of an object, 1 to 15; the layer above gives the numbers their meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tag(pub u8);
-
-/// Number of tags, 0 included, which objects do not have.
-pub const TAGS: usize = 16;
-
-/// In the place of a tag: blocks, which take memory as objects of [`BLOCK_CLASS`] do.
-pub const BLOCKS: Tag = Tag(0);
-pub(crate) const BLOCK_CLASS: usize = class_of(BLOCK);
-const _: () = {
-    let class = &CLASSES[BLOCK_CLASS];
-    assert!(class.size as u64 == BLOCK && class.count as u64 == PER_CHUNK && class.base == 0);
-};
+use crate::runtime::{Current, Runtime};
 
 /// By how much larger an object may be than its class where chunks are scarce, a part of it; and where there are none.
 const CLOSE: u32 = 2;
@@ -180,7 +159,7 @@ impl Heap<'_> {
 
     /// Takes a free object of a chunk that this slot owns.
     #[inline(always)]
-    fn take(&self, chunk: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
+    fn take(&self, chunk: u64, class: usize, current: &Current) -> Result<Option<u64>> {
         match self.take_in(chunk, class, current.hint())? {
             Some(off) => Ok(Some(off)),
             None => self.take_elsewhere(chunk, class, current),
@@ -189,7 +168,7 @@ impl Heap<'_> {
 
     /// [`take`](Self::take) where there is nothing free any more where the last one was found.
     #[inline(never)]
-    fn take_elsewhere(&self, chunk: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
+    fn take_elsewhere(&self, chunk: u64, class: usize, current: &Current) -> Result<Option<u64>> {
         let words = CLASSES[class].count.div_ceil(64);
         let start = current.hint().min(words);
         for w in (start..words).chain(0..start) {
@@ -283,7 +262,7 @@ impl Heap<'_> {
     }
 
     /// Makes `slot` the owner of a free chunk and takes it off the free list; false if it is not free.
-    fn claim(&self, chunk: u64, slot: u32) -> Result<bool> {
+    pub(crate) fn claim(&self, chunk: u64, slot: u32) -> Result<bool> {
         if !self.rt.own(chunk, slot) {
             return Ok(false);
         }
@@ -374,7 +353,7 @@ impl Heap<'_> {
     }
 
     /// Makes this slot and all idle ones give up their chunks; empty ones are free then.
-    fn drop_idle(&self, mine: u32) -> Result<()> {
+    pub(crate) fn drop_idle(&self, mine: u32) -> Result<()> {
         self.drop_chunks(mine)?;
         for slot in (0..self.memory.geo.slots as u32).filter(|s| *s != mine) {
             if self.rt.try_slot(slot) {
@@ -533,12 +512,6 @@ impl Heap<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Frees a leaked object, one that nothing refers to and that no operation under way knows, in an operation of the
-    /// caller's: a commit must not look at the memory between the mark for this and the store.
-    pub fn sweep_object(&self, op: &Op, off: u64) -> Result<()> {
-        self.free(op.slot(), off)
     }
 
     /// Marks an object as taken that is in use but counts as free. For repairs, while nobody works.

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use super::chunk::ChunkEntry;
 use crate::error::{Error, Result};
-use crate::heap::ChunkEntry;
 use crate::off::Off;
 
 /// Bytes per chunk, the unit in which the heap divides memory.

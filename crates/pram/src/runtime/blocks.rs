@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
 use super::chunks::{BITS, BLOCK_MAPS};
 use super::{Runtime, H_BLOCKS, H_BLOCK_CHUNKS, H_BLOCK_HINT, H_UNPLACED};
-use crate::blocks::{Pinned, BLOCK, PER_CHUNK};
 use crate::error::{Error, Result};
-use crate::memory::{CHUNK, PER_GROUP};
+use crate::mem::Stretch;
+use crate::memory::{BLOCK, CHUNK, PER_CHUNK, PER_GROUP};
 
 // Where the maps and pins are in a group's part.
 const OF_BLOCKS: u64 = BLOCK_MAPS;
@@ -32,6 +32,24 @@ pub(super) const PINS: u64 = PER_GROUP * PER_CHUNK;
 /// In a block's pin: it is to be free.
 pub(crate) const FREED: u8 = 0x80;
 const _: () = assert!(super::SESSIONS < FREED as u32);
+
+/// What says that blocks are under transfer.
+pub(crate) struct Pinned {
+    pub pins: Stretch,
+    /// The byte of the map that says that blocks of this chunk were freed meanwhile, and its bit.
+    pub ended: Stretch,
+    pub bit: u8,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let freed = |pin: &AtomicU8| pin.fetch_and(FREED, Ordering::SeqCst) & FREED != 0;
+        // All of them: no `any`, which would stop.
+        if self.pins.as_ref().iter().filter(|pin| freed(pin)).count() > 0 {
+            self.ended.as_ref().iter().for_each(|byte| _ = byte.fetch_or(self.bit, Ordering::SeqCst));
+        }
+    }
+}
 
 impl Runtime {
     // Which chunks.

@@ -7,8 +7,7 @@ use super::{
     H_SUPPLIER, H_SUPPLY_WAKEUP, H_SWEEPING, H_WANTED, NEW,
 };
 use crate::error::Result;
-use crate::heap::{Tag, BLOCKS, CLASSES, TAGS};
-use crate::memory::PER_GROUP;
+use crate::memory::{Tag, BLOCKS, CLASSES, PER_GROUP, TAGS};
 
 /// Bytes of the bits of a group's chunks.
 pub(super) const BITS: u64 = PER_GROUP / 8;

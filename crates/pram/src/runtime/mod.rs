@@ -36,7 +36,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) use blocks::FREED;
+pub(crate) use blocks::{Pinned, FREED};
 pub(crate) use chunks::LOW;
 pub use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
@@ -45,9 +45,8 @@ pub use sessions::{SessionInfo, COUNTS, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_WAKEUP, S_LEFT};
 
 use crate::error::{Error, Result};
-use crate::heap::{Tag, CLASSES, TAGS};
 use crate::mem::Mapping;
-use crate::memory::{Geometry, Memory, GROUP};
+use crate::memory::{Geometry, Memory, Tag, CLASSES, GROUP, TAGS};
 
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
@@ -111,6 +110,10 @@ const H_UNPLACED: u64 = 536;
 const H_LATEST: u64 = 576;
 const HEADER: u64 = 4096;
 
+/// Events in the ring, and bytes of each.
+pub(crate) const RING: u64 = 1024;
+pub(crate) const EVENT: u64 = 320;
+
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
 /// Bytes per slot: its word, its tally, its blocks, zeros, then the current chunk of each (tag, class).
 const SLOT_REC: u64 = 64 + CURRENTS * 8;
@@ -157,7 +160,7 @@ impl At {
         let long_locks = page(locks + LOCKS * 8);
         let looks = page(long_locks + long_locks::BYTES);
         let events = page(looks + looks::BYTES);
-        let noted = page(events + crate::events::RING * crate::events::EVENT);
+        let noted = page(events + RING * EVENT);
         let groups = page(noted + NUMBERS / 8);
         let new = groups + limit.div_ceil(GROUP) * chunks::PART;
         let held = page(new + limit.div_ceil(GROUP) * NEW) + 4096;

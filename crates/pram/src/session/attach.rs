@@ -8,8 +8,7 @@ use rustix::io::Errno;
 
 use super::recover::{end_transfers, reap_one, recover};
 use super::Attach;
-use super::Backing;
-use crate::blocks::transfer;
+use super::{transfer, Backing};
 use crate::error::{Error, Result};
 use crate::mem::{byte_lock, Mapping};
 use crate::memory::{Memory, EPOCH_ROOT, OPEN_ROOT};

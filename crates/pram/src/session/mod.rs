@@ -13,6 +13,8 @@
 //! | [`attach`] | coming to a memory, and the locks that say who is there |
 //! | [`long_lock`] | locks that outlive operations |
 //! | [`no_sweep`] | keeping what is built beside the old from sweeps |
+//! | `supply` | memory of the host's: taken ahead of use, given back |
+//! | [`transfer`] | what a device reads or writes |
 //! | [`waiting`] | who may not wait for a device |
 //! | [`recover`] | putting in order what the dead have left |
 
@@ -23,6 +25,8 @@ mod long_lock;
 mod no_sweep;
 mod op;
 mod recover;
+mod supply;
+pub mod transfer;
 mod waiting;
 
 use std::os::fd::OwnedFd;
@@ -31,12 +35,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::blocks::BLOCK;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::medium::BATTERY;
 use crate::mem::{byte_lock, thread_hint, Mapping};
-use crate::memory::{Memory, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
+use crate::memory::{Memory, BLOCK, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::off::Off;
 use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
@@ -49,7 +52,9 @@ pub use backing::Backing;
 pub use epoch::{Epochs, Participant};
 pub use long_lock::LongLock;
 pub use no_sweep::NoSweep;
-pub use op::{Op, Outcome};
+pub use op::Op;
+pub use supply::Supply;
+pub use transfer::Transfer;
 pub use waiting::assert_may_wait;
 
 /// How long whoever waits for a thaw sleeps before it looks again.

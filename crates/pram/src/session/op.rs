@@ -1,14 +1,14 @@
 //! An operation: what is between taking a transaction slot and giving it back.
 
-use std::cell::Cell;
-
 use smallvec::SmallVec;
 
 use super::waiting::Inside;
 use super::Session;
 use crate::error::{Error, Result};
+use crate::heap::Cursor;
+use crate::memory::Descriptor;
 use crate::runtime::{self, Runtime, Sequence};
-use crate::tx::Tx;
+use crate::tx::{Outcome, Tx};
 
 /// An operation under way: a transaction slot, and the locks it takes.
 pub struct Op<'s> {
@@ -18,21 +18,6 @@ pub struct Op<'s> {
     outcome: Outcome,
     /// `None` between its end and its new beginning: it has no slot then.
     inside: Option<Inside>,
-}
-
-/// What the committed transactions of an operation leave to whoever began it.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    changed: Cell<bool>,
-    urgent: Cell<bool>,
-}
-
-impl Outcome {
-    /// A transaction that changed something was committed.
-    pub(crate) fn note(&self, urgent: bool) {
-        self.changed.set(true);
-        self.urgent.set(self.urgent.get() | urgent);
-    }
 }
 
 impl<'s> Op<'s> {
@@ -193,6 +178,19 @@ impl<'s> Op<'s> {
     #[inline]
     pub fn is_urgent(&self) -> bool {
         self.outcome.urgent.get()
+    }
+
+    /// Frees a leaked object, one that nothing refers to and that no operation under way knows. In an operation: a commit must
+    /// not look at the memory between the mark for this and the store.
+    pub fn sweep_object(&self, off: u64) -> Result<()> {
+        self.session.heap().free(self.slot, off)
+    }
+
+    /// [`Heap::walk_blocks`](crate::heap::Heap::walk_blocks) for blocks without a place, by whoever gives them one: chunks in which
+    /// there are none are passed over from then on. In an operation, so that nobody who holds everything up
+    /// ([`Session::freeze`](crate::Session::freeze)) comes between its steps, and misses a chunk.
+    pub fn walk_unplaced(&self, cursor: &mut Cursor, most: usize, f: &mut dyn FnMut(u64, Descriptor)) -> Result<bool> {
+        self.session.heap().walk_unplaced(cursor, most, f)
     }
 
     pub fn slot(&self) -> u32 {

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::blocks::transfer;
+use super::transfer;
 use crate::error::Result;
 use crate::heap::Heap;
 use crate::memory::{Memory, OPEN_ROOT};
@@ -27,7 +27,7 @@ pub(super) fn recover(memory: &Memory, rt: &Runtime) -> Result<()> {
     Heap { memory, rt }.index()
 }
 
-/// Ends the transfers of processes that died, where the kernel has: see [`blocks::transfer`](crate::blocks::transfer). While
+/// Ends the transfers of processes that died, where the kernel has: see [`transfer`]. While
 /// the memory's file is locked.
 pub(super) fn end_transfers(rt: &Runtime, file: impl AsFd) -> Result<()> {
     for n in (0..SESSIONS).filter(|n| !rt.session_taken(*n) && rt.has_pinned(*n)) {

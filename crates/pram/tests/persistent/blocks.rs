@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Mutex;
 
 use backing::save::{restore, restore_into, save};
-use pram::blocks::{Cursor, Descriptor, Usage, Which, BLOCK, PER_CHUNK, TABLE, TABLE_BYTES};
-use pram::heap::Meta;
+use pram::heap::{Cursor, Usage, Which};
 use pram::marks::Marks;
 use pram::medium::{MediumKind, BATTERY, LOGGED};
+use pram::memory::{Descriptor, Meta, BLOCK, BLOCK_TABLE, BLOCK_TABLE_BYTES, PER_CHUNK};
 use pram::{Error, Mapping, Memory, Session, Tag, CHUNK};
 use rng::Rng;
 
@@ -74,7 +74,7 @@ fn a_block_is_aligned_has_a_descriptor_and_follows_its_transaction() {
     assert_eq!(memory.descriptor(block).unwrap(), Descriptor { place: 0, epoch: 5, owner: OWNER });
     assert_eq!(memory.meta(block / CHUNK).unwrap(), Meta::Blocks);
     let table = memory.block_table(block / CHUNK).unwrap();
-    assert_eq!((memory.resolve(table, TABLE).unwrap(), TABLE_BYTES), (512, 512));
+    assert_eq!((memory.resolve(table, BLOCK_TABLE).unwrap(), BLOCK_TABLE_BYTES), (512, 512));
     assert!(matches!(memory.resolve(block, Tag(1)), Err(Error::WrongType { found: 0, .. })));
 
     // Places and owners are logged; that it has changed is not.
@@ -225,7 +225,7 @@ fn threads_never_share_a_block() {
     for (off, tag) in all {
         match tag {
             None => free(&session, off),
-            Some(_) => session.heap().sweep_object(&session.begin().unwrap(), off).unwrap(),
+            Some(_) => session.begin().unwrap().sweep_object(off).unwrap(),
         }
     }
     assert_all_returned(&session);
@@ -236,7 +236,7 @@ fn a_double_free_is_noticed_and_harmless() {
     let session = rig::private(MIB);
     let [keep, block] = [(); 2].map(|()| alloc(&session, 1, OWNER).unwrap());
     free(&session, block);
-    let again = session.heap().sweep_object(&session.begin().unwrap(), block);
+    let again = session.begin().unwrap().sweep_object(block);
     assert!(matches!(again, Err(Error::NotAllocated { .. })));
     free(&session, block);
     assert_eq!(session.heap().block_usage().used, 1);
@@ -456,7 +456,7 @@ fn a_block_that_is_freed_under_transfer_is_nobodys_until_that_ends() {
     blocks.iter().for_each(|block| free(&session, *block));
     assert!(session.heap().is_put_off(blocks[0]) && session.memory().is_allocated(blocks[1]).unwrap());
     // Freed once is enough, and a sweep has to leave it alone.
-    let again = session.heap().sweep_object(&session.begin().unwrap(), blocks[0]);
+    let again = session.begin().unwrap().sweep_object(blocks[0]);
     assert!(matches!(again, Err(Error::NotAllocated { .. })), "{again:?}");
     assert_eq!((session.free_ended().unwrap(), session.heap().block_usage().used), (0, 2));
     let mut taken = BTreeMap::new();
@@ -498,7 +498,7 @@ fn who_leaves_with_a_block_put_off_leaves_a_leak() {
         drop(transfer);
         let session = rig::attach(&path).unwrap();
         assert!(session.runtime().leaks_pending() && session.memory().is_allocated(block).unwrap());
-        session.heap().sweep_object(&session.begin().unwrap(), block).unwrap();
+        session.begin().unwrap().sweep_object(block).unwrap();
         assert_all_returned(&session);
     }
 }

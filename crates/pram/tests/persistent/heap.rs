@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use pram::heap::{capacity_of, CLASSES, MAX_SMALL};
+use pram::memory::{capacity_of, CLASSES, MAX_SMALL};
 use pram::{Error, Session, Tag, CHUNK};
 use rng::Rng;
 
@@ -155,7 +155,7 @@ fn a_full_region_is_used_to_the_last_object() {
             }
         };
         assert!(matches!(err, Error::NoSpace));
-        let per_chunk = if size >= CHUNK { 1 } else { u64::from(CLASSES[pram::heap::class_of(size)].count) };
+        let per_chunk = if size >= CHUNK { 1 } else { u64::from(CLASSES[pram::memory::class_of(size)].count) };
         assert_eq!(offs.len() as u64, session.memory().chunks().count() as u64 * per_chunk, "objects of {size}");
         // One freed object is one more allocation.
         free(&session, offs[offs.len() / 2], Tag(2));
@@ -181,10 +181,7 @@ fn a_double_free_is_noticed_and_harmless() {
     let keep = alloc(&session, Tag(1), 64).unwrap();
     let block = alloc(&session, Tag(1), 64).unwrap();
     free(&session, block.off, Tag(1));
-    assert!(matches!(
-        session.heap().sweep_object(&session.begin().unwrap(), block.off),
-        Err(Error::NotAllocated { .. })
-    ));
+    assert!(matches!(session.begin().unwrap().sweep_object(block.off), Err(Error::NotAllocated { .. })));
     assert!(!session.memory().is_allocated(block.off).unwrap());
     free(&session, keep.off, Tag(1));
     assert_all_returned(&session);
@@ -241,10 +238,10 @@ fn a_sweep_spares_what_is_new() {
     session.drain().unwrap();
     let new = [alloc(&session, Tag(1), 100).unwrap().off, alloc(&session, Tag(1), 100_000).unwrap().off];
     assert!(new.iter().all(|off| rt.is_new(*off)) && !rt.is_new(leaked) && !rt.is_new(u64::MAX));
-    session.heap().sweep_object(&session.begin().unwrap(), leaked).unwrap();
+    session.begin().unwrap().sweep_object(leaked).unwrap();
     rt.end_sweep();
     assert!(rt.start_sweep().unwrap() && !rt.is_new(new[0]), "the next sweep begins afresh");
     rt.end_sweep();
-    new.iter().for_each(|off| session.heap().sweep_object(&session.begin().unwrap(), *off).unwrap());
+    new.iter().for_each(|off| session.begin().unwrap().sweep_object(*off).unwrap());
     assert_all_returned(&session);
 }

@@ -589,7 +589,7 @@ fn blocks_under_transfer_of_the_dead_are_in_quarantine() {
     }
     assert!(session.may_others_transfer().unwrap() && session.may_the_gone_transfer().unwrap());
     // Swept, and nobody is given it, nor the number of the dead.
-    session.heap().sweep_object(&session.begin().unwrap(), block).unwrap();
+    session.begin().unwrap().sweep_object(block).unwrap();
     assert_eq!(session.free_ended().unwrap(), 0);
     let alloc = |session: &Session| -> pram::Result<u64> {
         let mut op = session.begin()?;
@@ -631,7 +631,7 @@ fn who_comes_when_all_have_died_waits_for_their_transfers() {
         });
         let session = rig::attach(&path).unwrap();
         assert!(ended.load(Ordering::SeqCst), "it has not waited");
-        session.heap().sweep_object(&session.begin().unwrap(), block).unwrap();
+        session.begin().unwrap().sweep_object(block).unwrap();
         assert!(!session.memory().is_allocated(block).unwrap_or(false));
     });
 }
@@ -641,7 +641,7 @@ fn every_chunk_is_usable_again(session: &Session) {
     let memory = session.memory();
     for off in (memory.geo.heap()..memory.geo.chunk(memory.chunks_end())).step_by(16) {
         if memory.is_allocated(off).unwrap_or(false) {
-            session.heap().sweep_object(&session.begin().unwrap(), off).unwrap();
+            session.begin().unwrap().sweep_object(off).unwrap();
         }
     }
     assert_eq!(memory.allocated_bytes().unwrap(), 0);

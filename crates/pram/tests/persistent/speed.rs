@@ -1,7 +1,8 @@
 //! Not a test of anything: `cargo test -p conquest-pram --test persistent -- speed --ignored --nocapture` prints what blocks
 //! cost, beside objects of the same size and beside a bare copy of the same bytes to the same memory.
 
-use pram::blocks::{Cursor, Which, BLOCK};
+use pram::heap::{Cursor, Which};
+use pram::memory::BLOCK;
 use pram::{Session, Tag};
 use rustix::time::{clock_gettime, ClockId};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use conquest_fs::layout::tag;
 use conquest_fs::node::Policy;
 use conquest_fs::Fs;
-use pram::heap::TAGS;
+use pram::memory::TAGS;
 use pram::{MediumKind, Tag};
 use rng::Rng;
 

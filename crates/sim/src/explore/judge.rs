@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use conquest_fs::layout::tag;
 use conquest_fs::Fs;
-use pram::heap::TAGS;
+use pram::memory::TAGS;
 use pram::{Mapping, MediumKind};
 
 use crate::check::{check, empty_and_use, sweep, work_with};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pram::heap::capacity_of;
+use pram::memory::capacity_of;
 use pram::{Off, Tag};
 
 use super::*;

@@ -8,7 +8,7 @@ mod union;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pram::heap::{Meta, CLASSES};
+use pram::memory::{Meta, CLASSES};
 use pram::{Memory, Session};
 use rng::Rng;
 

@@ -1,6 +1,6 @@
 //! Every heap object of a tree, and what is wrong with it.
 
-use pram::heap::BLOCKS;
+use pram::memory::BLOCKS;
 use pram::{Memory, Tag};
 
 use super::entry::Entry;

@@ -26,7 +26,7 @@ pub(in crate::file) enum Entry {
     /// The same, and nothing has been written to it yet: zeros, whatever its bytes are. At 0: without memory, of a file whose
     /// content goes to disk.
     Reserved(u64),
-    /// A block of the union cache; where its [descriptor](pram::blocks::Descriptor) is void, content that is at its place alone.
+    /// A block of the union cache; where its [descriptor](pram::memory::Descriptor) is void, content that is at its place alone.
     Block(u64),
     /// A page that is not in memory.
     Disk(Place),

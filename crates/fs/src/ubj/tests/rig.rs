@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use exraid::fault::{Content as Bytes, Cut, RamDisk};
 use exraid::region::{make, open};
 use exraid::{Answer, Device, Done, Layout, Op, Pending, Properties, Request, Uuid};
-use pram::blocks::{Cursor, Which, BLOCK};
+use pram::heap::{Cursor, Which};
+use pram::memory::BLOCK;
 use pram::session::USER_ROOTS;
 use pram::Session;
 
@@ -126,7 +127,7 @@ impl Rig {
         let (heap, mut placed) = (rig.fs.session().heap(), Vec::new());
         let mut cursor = Cursor::default();
         let mut see =
-            |block, descriptor: pram::blocks::Descriptor| placed.extend((descriptor.place != 0).then_some(block));
+            |block, descriptor: pram::memory::Descriptor| placed.extend((descriptor.place != 0).then_some(block));
         while heap.walk_blocks(Which::All, &mut cursor, 64, &mut see).expect("it is mapped") {}
         let mut memory = copy.memory.clone();
         placed.iter().for_each(|block| memory[*block as usize..][..BLOCK as usize].fill(0xbd));
@@ -195,7 +196,7 @@ impl Rig {
     /// Pages of a file that are in blocks.
     pub fn blocks_of(&self, ino: Ino) -> u64 {
         let (mut count, mut cursor) = (0, Cursor::default());
-        let mut see = |_, descriptor: pram::blocks::Descriptor| count += u64::from(descriptor.owner[0] == ino);
+        let mut see = |_, descriptor: pram::memory::Descriptor| count += u64::from(descriptor.owner[0] == ino);
         while self.fs.session().heap().walk_blocks(Which::All, &mut cursor, 64, &mut see).expect("it is mapped") {}
         count
     }

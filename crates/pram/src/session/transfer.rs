@@ -22,19 +22,17 @@
 //! longer, and is not wrong.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{BLOCK, PER_CHUNK};
+use super::Session;
 use crate::error::{Error, Result};
-use crate::heap::Heap;
 use crate::mem::{byte_lock, Stretch};
-use crate::memory::CHUNK;
-use crate::runtime::{FREED, SESSIONS};
-use crate::session::Session;
+use crate::memory::{BLOCK, CHUNK, PER_CHUNK};
+use crate::runtime::{Pinned, SESSIONS};
 
 /// The byte of the memory's file that says that the first session has transfers under way; after those of the sessions
 /// themselves and of the one with the background work.
@@ -43,24 +41,6 @@ const FIRST: u32 = SESSIONS + 1;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it looks.
 const GLANCE: Duration = Duration::from_millis(10);
-
-/// What says that blocks are under transfer.
-pub(crate) struct Pinned {
-    pub pins: Stretch,
-    /// The byte of the map that says that blocks of this chunk were freed meanwhile, and its bit.
-    pub ended: Stretch,
-    pub bit: u8,
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        let freed = |pin: &AtomicU8| pin.fetch_and(FREED, Ordering::SeqCst) & FREED != 0;
-        // All of them: no `any`, which would stop.
-        if self.pins.as_ref().iter().filter(|pin| freed(pin)).count() > 0 {
-            self.ended.as_ref().iter().for_each(|byte| _ = byte.fetch_or(self.bit, Ordering::SeqCst));
-        }
-    }
-}
 
 /// The memory of blocks that lie one behind the other, for a device to read or write. It has ended when this is dropped.
 pub struct Transfer {
@@ -163,28 +143,6 @@ impl Session {
         }
         let op = self.begin_unsupplied()?;
         self.heap().free_ended(op.slot())
-    }
-}
-
-impl Heap<'_> {
-    /// In an operation in `slot`.
-    pub(crate) fn free_ended(&self, slot: u32) -> Result<u64> {
-        let mut freed = 0;
-        while let Some(chunk) = self.rt.take_ended() {
-            for block in (0..PER_CHUNK).map(|n| chunk * CHUNK + n * BLOCK) {
-                let pin = self.rt.pin(block);
-                if pin.compare_exchange(FREED, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                    self.free(slot, block)?;
-                    freed += 1;
-                }
-            }
-        }
-        Ok(freed)
-    }
-
-    /// Has the block been freed while under transfer, and is not free yet?
-    pub fn is_put_off(&self, block: u64) -> bool {
-        self.rt.pin(block).load(Ordering::SeqCst) & FREED != 0
     }
 }
 

@@ -8,16 +8,6 @@
 //! ```text
 //! chunk's entry: Blocks, which of the 16 are taken, table → table: 16 descriptors, one for each block
 //! ```
-//! A chunk of the heap becomes one of blocks, and is free again when its last block is: memory goes to whom it is needed
-//! by. Blocks are handed out as objects are: each transaction slot has a chunk of its own, so that neither allocating nor freeing
-//! takes a lock or searches.
-//!
-//! | part | responsibility |
-//! | --- | --- |
-//! | this | descriptors, chunks of blocks |
-//! | [`walk`] | going over descriptors, piece by piece; how many blocks there are |
-//! | [`transfer`] | what a device reads or writes |
-//!
 //! Changes are methods of [`Tx`](crate::Tx) (`alloc_block`, `free_block`, `set_place`, `unset_place`, `set_owner`, `begin_change`, `store_content`,
 //! `zero_content`, `copy_content`). Content is read with [`Memory::read_bytes`].
 //!
@@ -25,42 +15,39 @@
 //! bits (inode and page) in use, too many for 16; and two descriptors to a cache line, which is what a redo log holds, are
 //! not worth packing them into 24. It is 0.8 % of the content.
 //!
-//! Ordered steps of a chunk's life:
-//! 1. A table is allocated, and zeroed. 2. The entry leads to it, durably. 3. The entry says that the chunk is of blocks.
-//!    (Else a block could be without a descriptor. A crash before 3 leaves a table that nothing leads to: a leak.)
-//! 4. It is empty: the entry says that it is free, durably. 5. The table is freed. (Else the table would be another's.)
-//!
 //! A memory made anew from its backing has descriptors, and of what they describe only the content of blocks without a place, which
 //! goes with a commit where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The
 //! others are *void*. Nobody has to go over them; who meets one sees it by its epoch ([`Descriptor::is_void`]).
 
-pub mod transfer;
-pub mod walk;
-
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::chunk::{Meta, Tag};
+use super::class::{class_of, CLASSES};
+use super::geometry::{CHUNK, RECOVERED_ROOT};
+use super::header::{survey, RawHeader};
+use super::Memory;
 use crate::error::{Error, Result};
-use crate::heap::{Heap, Meta, Tag, BLOCKS, BLOCK_CLASS};
 use crate::medium::MediumKind;
 use crate::mem::Mapping;
-use crate::memory::{self, Memory, RawHeader, CHUNK, RECOVERED_ROOT};
 use crate::off::Off;
-
-pub(crate) use transfer::Pinned;
-pub use transfer::Transfer;
-pub use walk::{Cursor, Usage, Which};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
 /// Blocks of a chunk.
 pub const PER_CHUNK: u64 = CHUNK / BLOCK;
 /// The tag of tables of descriptors: no other object has it.
-pub const TABLE: Tag = Tag(15);
-/// Bytes of a table.
-pub const TABLE_BYTES: u64 = PER_CHUNK * size_of::<Descriptor>() as u64;
+pub const BLOCK_TABLE: Tag = Tag(15);
+/// Bytes of such a table.
+pub const BLOCK_TABLE_BYTES: u64 = PER_CHUNK * size_of::<Descriptor>() as u64;
+/// What of objects a block is like.
+pub(crate) const BLOCK_CLASS: usize = class_of(BLOCK);
+const _: () = {
+    let class = &CLASSES[BLOCK_CLASS];
+    assert!(class.size as u64 == BLOCK && class.count as u64 == PER_CHUNK && class.base == 0);
+};
 /// In a chunk's entry, the bits of the second word that say which blocks are taken; the rest of it is the table's offset.
-const TAKEN_BITS: u32 = PER_CHUNK as u32;
+pub(crate) const TAKEN_BITS: u32 = PER_CHUNK as u32;
 
 /// What is known of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -130,7 +117,7 @@ impl Memory {
             return Err(Error::BadAddress { off: self.geo.chunk(chunk), len: BLOCK });
         }
         let table = self.table_word(chunk)? >> TAKEN_BITS;
-        self.resolve(table, TABLE).map(|_| table)
+        self.resolve(table, BLOCK_TABLE).map(|_| table)
     }
 
     /// The epoch that was running in what the memory was made from; 0: that was never lost.
@@ -151,7 +138,7 @@ impl Memory {
     }
 
     #[inline]
-    fn table_word(&self, chunk: u64) -> Result<u64> {
+    pub(crate) fn table_word(&self, chunk: u64) -> Result<u64> {
         self.load(self.geo.entry(chunk).field(8))
     }
 }
@@ -161,7 +148,7 @@ impl Memory {
 /// flushed.
 pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
     let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;
-    let (geo, end, epoch) = memory::survey(map, raw)?;
+    let (geo, end, epoch) = survey(map, raw)?;
     for chunk in (0..end).filter(|n| geo.is_heap(*n)) {
         let [meta, bits] = map.read::<[u64; 2]>(geo.entry(chunk).raw())?;
         if Meta::decode(meta) != Meta::Blocks {
@@ -176,72 +163,4 @@ pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<(
         }
     }
     Ok(())
-}
-
-impl Heap<'_> {
-    /// Is the block under transfer? Whoever holds its owner's lock is told right: nobody else begins one.
-    pub fn is_under_transfer(&self, block: u64) -> bool {
-        self.rt.pin(block).load(std::sync::atomic::Ordering::SeqCst) != 0
-    }
-
-    /// Notes that the block is of use: whoever makes room passes it by once. Costs a load where that is noted already.
-    #[inline]
-    pub fn note_use(&self, block: u64) {
-        self.rt.note_block_use(block);
-    }
-
-    /// Was its use noted since this was asked last?
-    pub fn take_use(&self, block: u64) -> bool {
-        self.rt.take_block_use(block)
-    }
-
-    /// A chunk with room for a block, now owned by `slot`: a partly used one, or a free one.
-    pub(crate) fn find_block_chunk(&self, slot: u32) -> Result<Option<u64>> {
-        let hint = self.rt.block_hint();
-        let partial = self.find_partial(slot, BLOCKS, BLOCK_CLASS, hint)?;
-        self.rt.raise_block_hint(hint, partial.unwrap_or(u64::MAX));
-        if partial.is_some() {
-            return Ok(partial);
-        }
-        // 1.
-        let table = self.alloc(slot, TABLE, TABLE_BYTES)?.off;
-        let Some(chunk) = self.claim_free(slot)? else { return self.free(slot, table).map(|()| None) };
-        self.memory.zero(table, TABLE_BYTES)?;
-        self.memory.flush(table, TABLE_BYTES);
-        // 2.
-        let word = self.memory.geo.entry(chunk).field::<u64>(8).raw();
-        self.memory.store_word(word, table << TAKEN_BITS)?;
-        self.memory.persist(word, 8);
-        self.rt.add_block_chunk(chunk);
-        // 3.
-        self.memory.set_meta(chunk, Meta::Blocks)?;
-        Ok(Some(chunk))
-    }
-
-    /// Steps 4 and 5, of a chunk that `slot` owns.
-    pub(crate) fn free_block_chunk(&self, slot: u32, chunk: u64) -> Result<()> {
-        let table = self.memory.table_word(chunk)? >> TAKEN_BITS;
-        self.memory.set_meta(chunk, Meta::Free)?;
-        self.rt.drop_block_chunk(chunk);
-        self.rt.add_free(chunk);
-        self.free(slot, table)
-    }
-
-    /// Fills the runtime's maps from a chunk of blocks; with nobody else attached.
-    pub(crate) fn index_blocks(&self, chunk: u64) -> Result<()> {
-        // Never handed out from; fsck reports it.
-        if self.memory.block_table(chunk).is_err() {
-            return Ok(());
-        }
-        let taken = u64::from(self.memory.taken(chunk, BLOCK_CLASS as u8, 0)?.count_ones());
-        self.rt.add_block_chunk(chunk);
-        self.rt.add_unplaced(chunk);
-        self.rt.found_blocks(taken);
-        let unplaced = self.memory.blocks_of(chunk)?.iter().filter(|(_, descriptor)| descriptor.place == 0).count();
-        self.rt.count_unplaced(unplaced as i64);
-        if taken < PER_CHUNK {
-            self.rt.add_partial(BLOCKS, BLOCK_CLASS, chunk);
-        }
-        Ok(())
-    }
 }

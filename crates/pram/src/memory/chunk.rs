@@ -2,11 +2,22 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::blocks::BLOCK_CLASS;
 use super::class::{valid_bits, CLASSES};
-use super::{Tag, BLOCKS, BLOCK_CLASS, TAGS};
+use super::geometry::{CHUNK, PER_GROUP};
+use super::Memory;
 use crate::error::{Error, Result};
-use crate::memory::{Memory, CHUNK, PER_GROUP};
 use crate::off::Off;
+
+/// The type of an object, 1 to 15; the layer above gives the numbers their meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tag(pub u8);
+
+/// Number of tags, 0 included, which objects do not have.
+pub const TAGS: usize = 16;
+
+/// In the place of a tag: blocks, which take memory as objects of [`BLOCK_CLASS`] do.
+pub const BLOCKS: Tag = Tag(0);
 
 /// An entry of the chunk table.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -15,7 +26,7 @@ pub struct ChunkEntry {
     /// State (8 bits), tag (8), class (16), length (32): see [`Meta`].
     meta: u64,
     /// Taken objects, for classes with at most 64 objects to a chunk. Of blocks: which are taken, and where their table
-    /// is, see [`blocks`](crate::blocks). Else unused.
+    /// is, see `blocks`. Else unused.
     bits: u64,
 }
 const _: () = assert!(size_of::<ChunkEntry>() == 16);
@@ -33,7 +44,7 @@ pub enum Meta {
     RunHead { tag: Tag, len: u32 },
     /// Follows its head at `dist` chunks' distance.
     RunBody { dist: u32 },
-    /// Sixteen blocks, see [`blocks`](crate::blocks).
+    /// Sixteen blocks, see `blocks`.
     Blocks,
     /// Not a state this version writes: damage.
     Bad,
@@ -58,7 +69,7 @@ impl Meta {
         }
     }
 
-    pub(super) fn encode(self) -> u64 {
+    pub(crate) fn encode(self) -> u64 {
         match self {
             Meta::Absent => 0,
             Meta::Free => 4,
@@ -71,7 +82,7 @@ impl Meta {
     }
 
     /// The state of a chunk that is shared by objects of this tag and class, or by [`BLOCKS`].
-    pub(super) fn shared(tag: Tag, class: usize) -> Meta {
+    pub(crate) fn shared(tag: Tag, class: usize) -> Meta {
         match tag {
             BLOCKS => Meta::Blocks,
             tag => Meta::Small { tag, class: class as u8 },
@@ -91,7 +102,7 @@ impl Meta {
 
 /// What is known of one allocated object's place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub chunk: u64,
     pub tag: Tag,
     /// Class and index, or `None` for a run.
@@ -106,7 +117,7 @@ impl Memory {
     }
 
     #[inline(always)]
-    pub(super) fn place(&self, off: u64) -> Result<Place> {
+    pub(crate) fn place(&self, off: u64) -> Result<Place> {
         match self.small(off) {
             Some((chunk, tag, class, index)) => {
                 let cap = u64::from(CLASSES[usize::from(class)].size);

@@ -1,6 +1,6 @@
 //! Size classes: how objects divide a chunk.
 
-use crate::memory::CHUNK;
+use super::geometry::CHUNK;
 
 /// A size class.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +116,7 @@ pub fn capacity_of(size: u64) -> u64 {
 
 /// The bits of bitmap word `w` that stand for objects.
 #[inline(always)]
-pub(super) fn valid_bits(count: u32, w: u32) -> u64 {
+pub(crate) fn valid_bits(count: u32, w: u32) -> u64 {
     match count.saturating_sub(w.saturating_mul(64)) {
         0 => 0,
         n if n >= 64 => u64::MAX,

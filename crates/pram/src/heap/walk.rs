@@ -1,10 +1,9 @@
 //! Going over the descriptors of all blocks, piece by piece, for those who write content elsewhere and for those who make
 //! room: the hand of a clock.
 
-use super::{Descriptor, PER_CHUNK};
+use super::Heap;
 use crate::error::Result;
-use crate::heap::Heap;
-use crate::session::Op;
+use crate::memory::{Descriptor, PER_CHUNK};
 
 /// Where a walk goes on. The default begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +13,7 @@ pub struct Cursor(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     All,
-    /// Those without a place. Chunks in which there were none when [`Heap::walk_unplaced`] came by are passed over, whatever they
+    /// Those without a place. Chunks in which there were none when [`Op::walk_unplaced`](crate::Op::walk_unplaced) came by are passed over, whatever they
     /// have.
     Unplaced,
     /// Those without a place that no commit to the backing holds yet.
@@ -93,12 +92,9 @@ impl Heap<'_> {
         Ok(true)
     }
 
-    /// The same for blocks without a place, by whoever gives them one: chunks in which there are none are passed over from then on.
-    /// In an operation, so that nobody who holds everything up ([`Session::freeze`](crate::Session::freeze)) comes between its steps, and
-    /// misses a chunk.
-    pub fn walk_unplaced(
+    /// [`Op::walk_unplaced`](crate::Op::walk_unplaced), which is in an operation.
+    pub(crate) fn walk_unplaced(
         &self,
-        _op: &Op,
         cursor: &mut Cursor,
         most: usize,
         f: &mut dyn FnMut(u64, Descriptor),

@@ -1,0 +1,99 @@
+//! Where a memory has memory of the host's: what its chunk table says, taken and given back.
+
+use std::ops::Range;
+
+use super::{Memory, Meta, BLOCK, CHUNK, GROUP, TABLE_AT};
+use crate::error::{Error, Result};
+use crate::medium::{MediumKind, Ram};
+use crate::mem::Mapping;
+use crate::reserve;
+
+/// Blocks that a file may have beside what is in it.
+const SLACK: u64 = 1 << 20;
+
+/// Takes the memory that the memory in `map` says it has, and no more.
+pub fn settle_memory(map: Mapping, kind: MediumKind) -> Result<()> {
+    Memory::open(map, Box::new(Ram::like(kind)))?.settle_memory()
+}
+
+impl Memory {
+    /// Where the memory has anything that counts: all but undo logs, and chunks that have no memory.
+    pub fn held(&self) -> Result<Vec<Range<u64>>> {
+        self.held_but(&[Meta::Absent])
+    }
+
+    /// Of that what a backing has too: of the content of blocks only that of those without a place.
+    pub fn copied(&self) -> Result<Vec<Range<u64>>> {
+        let mut copied = self.held_but(&[Meta::Absent, Meta::Blocks])?;
+        for chunk in self.chunks() {
+            // What is damaged fsck reports.
+            let Ok(blocks) = self.blocks_of(chunk) else { continue };
+            let unplaced = blocks.iter().filter(|(_, descriptor)| descriptor.place == 0);
+            copied.extend(unplaced.map(|(block, _)| *block..*block + BLOCK));
+        }
+        Ok(copied)
+    }
+
+    /// All but undo logs, and chunks of these states.
+    fn held_but(&self, states: &[Meta]) -> Result<Vec<Range<u64>>> {
+        let (undo, geo) = (self.geo.undo_logs(), self.geo);
+        let mut held = vec![0..undo.start, undo.end..geo.heap()];
+        for group in 0..self.groups() {
+            if group > 0 {
+                held.push(group * GROUP + TABLE_AT..geo.head(group).end);
+            }
+            for n in self.chunks_of(group) {
+                let at = n * CHUNK..(n + 1) * CHUNK;
+                match self.meta(n)? {
+                    meta if states.contains(&meta) => {}
+                    _ => match held.last_mut().filter(|last| last.end == at.start) {
+                        Some(last) => last.end = at.end,
+                        None => held.push(at),
+                    },
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// Makes sure that there is memory for a range, that nobody uses yet.
+    pub(crate) fn take(&self, range: Range<u64>) -> Result<()> {
+        match self.map.growing_file() {
+            Some(file) => reserve::take(file, range, self.info.medium).map_err(Error::host("taking memory")),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the memory of a range back, that nobody uses any more.
+    pub(crate) fn give_back(&self, range: Range<u64>) -> Result<()> {
+        match self.map.growing_file() {
+            Some(file) => reserve::give_back(file, range).map_err(Error::host("giving memory back")),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes sure that the memory's file has memory exactly where the entries say: holes are made and lost where a file is
+    /// copied, and a crash may have come between an entry and its memory. With nobody attached.
+    pub(crate) fn settle_memory(&self) -> Result<()> {
+        let Some(file) = self.map().growing_file() else { return Ok(()) };
+        let mut kept: Vec<_> = (0..self.groups()).map(|n| self.geo.head(n)).chain(self.held()?).collect();
+        kept.sort_unstable_by_key(|range| range.start);
+        kept.dedup_by(|next, range| {
+            let joins = next.start <= range.end;
+            range.end = if joins { range.end.max(next.end) } else { range.end };
+            joins
+        });
+        let expected: u64 = kept.iter().map(|range| range.end - range.start).sum();
+        let stat = rustix::fs::fstat(file).map_err(Error::host("looking at the memory's file"))?;
+        if (expected..=expected + SLACK).contains(&(stat.st_blocks as u64 * 512)) {
+            return Ok(());
+        }
+        let mut at = 0;
+        for range in kept {
+            self.give_back(at..range.start)?;
+            at = range.end;
+            reserve::keep(file, range).map_err(Error::host("taking the memory that the pool uses"))?;
+        }
+        self.give_back(at..self.size().max(at))
+    }
+}
