@@ -23,7 +23,6 @@ const FILES: &[&str] = &[
     "crates/backing/src/commit.rs",
     "crates/backing/src/log/mod.rs",
     "crates/pram/src/mem.rs",
-    "crates/pram/src/session/mod.rs",
 ];
 
 struct Long<'s> {

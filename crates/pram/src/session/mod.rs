@@ -6,11 +6,13 @@
 //!
 //! | part | responsibility |
 //! | --- | --- |
-//! | this | a session: beginning operations, reading without locks, references, freezing, leaving |
+//! | this | a session: beginning operations, reading without locks, leaving |
 //! | [`backing`] | what keeps the memory's content elsewhere, as a session knows it |
 //! | [`op`] | an operation |
 //! | [`epoch`] | how changes are divided by the instants of commits, and who has a part in those |
 //! | [`attach`] | coming to a memory, and the locks that say who is there |
+//! | `freeze` | everything stands still |
+//! | `references` | what a process holds open |
 //! | [`long_lock`] | locks that outlive operations |
 //! | [`no_sweep`] | keeping what is built beside the old from sweeps |
 //! | `supply` | memory of the host's: taken ahead of use, given back |
@@ -21,10 +23,12 @@
 mod attach;
 mod backing;
 pub mod epoch;
+mod freeze;
 mod long_lock;
 mod no_sweep;
 mod op;
 mod recover;
+mod references;
 mod supply;
 pub mod transfer;
 mod waiting;
@@ -33,13 +37,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::medium::BATTERY;
 use crate::mem::{byte_lock, thread_hint, Mapping};
-use crate::memory::{Memory, BLOCK, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
+use crate::memory::{Memory, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::off::Off;
 use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
@@ -50,9 +54,11 @@ use waiting::Inside;
 pub use attach::{has_transfers, in_use, shared_name, shared_prefix, Exclusive};
 pub use backing::Backing;
 pub use epoch::{Epochs, Participant};
+pub use freeze::Frozen;
 pub use long_lock::LongLock;
 pub use no_sweep::NoSweep;
 pub use op::Op;
+pub use references::Unfinished;
 pub use supply::Supply;
 pub use transfer::Transfer;
 pub use waiting::assert_may_wait;
@@ -407,66 +413,6 @@ impl Session {
         Ok(())
     }
 
-    // References.
-
-    /// Takes `n` references to `key`.
-    ///
-    /// # Errors
-    /// The host has no memory for them.
-    #[inline]
-    pub fn retain(&self, key: u64, n: u32) -> Result<()> {
-        self.rt.take_reference(key)?.fetch_add(n, Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// Makes sure that there is memory for references to `key`: [`retain`](Self::retain) does not fail then.
-    pub fn prepare_retain(&self, key: u64) -> Result<()> {
-        self.rt.take_reference(key).map(drop)
-    }
-
-    /// Has this process references to `key`?
-    pub fn holds(&self, key: u64) -> bool {
-        self.rt.refs(self.rt.me(), key).is_some_and(|refs| refs.load(Ordering::Acquire) > 0)
-    }
-
-    /// Gives back `n` references; returns how many this process has left.
-    #[inline]
-    pub fn release(&self, key: u64, n: u32) -> u32 {
-        let Some(refs) = self.rt.refs(self.rt.me(), key) else { return 0 };
-        let mut now = refs.load(Ordering::Relaxed);
-        loop {
-            let left = now.saturating_sub(n);
-            match refs.compare_exchange_weak(now, left, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return left,
-                Err(seen) => now = seen,
-            }
-        }
-    }
-
-    /// Does any attached process hold a reference to `key`, which nothing else keeps? Its death is then followed by a sweep.
-    pub fn is_referenced(&self, key: u64) -> bool {
-        let holds = |s: u32| self.rt.refs(s, key).is_some_and(|refs| refs.load(Ordering::SeqCst) > 0);
-        let mut referenced = false;
-        for s in self.rt.live().filter(|s| holds(*s)) {
-            self.rt.set_keeps(s);
-            // It may be dead, and whoever cleans up after it have looked already: then its references are gone by now.
-            referenced |= holds(s);
-        }
-        referenced
-    }
-
-    /// This process holds a reference that alone keeps something, or is about to.
-    pub fn keeps_alone(&self) {
-        self.rt.set_keeps(self.rt.me());
-    }
-
-    /// Until it is dropped, the death of this process is followed by a sweep: for what is ended piece by piece, each in
-    /// an operation of its own.
-    pub fn unfinished(&self) -> Unfinished<'_> {
-        self.rt.begin_unfinished();
-        Unfinished(&self.rt)
-    }
-
     // The death of others.
 
     /// Is the process of session `n` alive?
@@ -536,102 +482,6 @@ impl Session {
                 Ok(false)
             }
         }
-    }
-
-    // Freezing.
-
-    /// Waits until no operation is under way and keeps new ones waiting: everything stands still.
-    pub fn freeze(&self) -> Result<Frozen<'_>> {
-        while !self.rt.try_freeze() {
-            self.wait_thaw()?;
-        }
-        let frozen = Frozen { session: self, since: Instant::now() };
-        std::sync::atomic::fence(Ordering::SeqCst);
-        self.memory.step();
-        self.drain()?;
-        Ok(frozen)
-    }
-
-    /// Waits until every operation that is under way now has ended.
-    pub fn drain(&self) -> Result<()> {
-        for slot in 0..self.rt.slots() {
-            let (before, Some(_)) = self.rt.slot_state(slot) else { continue };
-            let mut rounds = 0u32;
-            while let (now, Some(session)) = self.rt.slot_state(slot) {
-                if now != before {
-                    break;
-                }
-                self.memory.wait_by(|| runtime::pause(rounds));
-                rounds += 1;
-                if rounds % 100 == 0 && !self.is_alive(session) {
-                    self.reap()?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What a sweep would have to end is under way.
-pub struct Unfinished<'a>(&'a Runtime);
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        self.0.end_unfinished();
-    }
-}
-
-/// The pool stands still while this lives.
-pub struct Frozen<'a> {
-    session: &'a Session,
-    since: Instant,
-}
-
-impl<'a> Frozen<'a> {
-    /// Of which process.
-    pub fn session(&self) -> &'a Session {
-        self.session
-    }
-
-    /// Begins an operation in spite of the freeze: for whoever froze the pool.
-    pub fn begin(&self) -> Result<Op<'a>> {
-        let session = self.session;
-        (0..session.rt.slots())
-            .find(|slot| session.rt.try_slot(*slot))
-            .map(|slot| session.operation(slot))
-            .ok_or_else(|| Error::Unusable("all transaction slots are taken while the pool is frozen".into()))
-    }
-}
-
-impl Frozen<'_> {
-    /// The content of blocks that have no place, and that no commit holds, goes with the commit whose instant this is, and lies in the
-    /// backing as an object does. Does nothing where there is no backing.
-    ///
-    /// Ordered steps for each chunk that may have any: 1. They are marked. 2. It is looked at no more. (Else whoever leads the next
-    /// commit, after a death in between, would leave them out.)
-    pub fn mark_fresh(&self) -> Result<()> {
-        let Session { memory, rt, .. } = self.session;
-        let (Some(marks), durable) = (memory.marks(), rt.durable()) else { return Ok(()) };
-        let mut from = 0;
-        while let Some(chunk) = rt.next_fresh(from) {
-            // Damage, if it fails: fsck reports it.
-            let blocks = memory.blocks_of(chunk).unwrap_or_default();
-            // 1.
-            for (block, _) in blocks.iter().filter(|(_, descriptor)| descriptor.is_fresh(durable)) {
-                marks.mark(*block, BLOCK)?;
-            }
-            // 2.
-            rt.drop_fresh(chunk);
-            from = chunk + 1;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        self.session.rt.thaw();
-        self.session.rt.note_standstill(self.since.elapsed());
     }
 }
 

@@ -1,0 +1,76 @@
+//! References: what a process holds open, and what its death would leave.
+
+use std::sync::atomic::Ordering;
+
+use super::Session;
+use crate::error::Result;
+use crate::runtime::Runtime;
+
+/// What a sweep would have to end is under way.
+pub struct Unfinished<'a>(&'a Runtime);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.0.end_unfinished();
+    }
+}
+
+impl Session {
+    /// Takes `n` references to `key`.
+    ///
+    /// # Errors
+    /// The host has no memory for them.
+    #[inline]
+    pub fn retain(&self, key: u64, n: u32) -> Result<()> {
+        self.rt.take_reference(key)?.fetch_add(n, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Makes sure that there is memory for references to `key`: [`retain`](Self::retain) does not fail then.
+    pub fn prepare_retain(&self, key: u64) -> Result<()> {
+        self.rt.take_reference(key).map(drop)
+    }
+
+    /// Has this process references to `key`?
+    pub fn holds(&self, key: u64) -> bool {
+        self.rt.refs(self.rt.me(), key).is_some_and(|refs| refs.load(Ordering::Acquire) > 0)
+    }
+
+    /// Gives back `n` references; returns how many this process has left.
+    #[inline]
+    pub fn release(&self, key: u64, n: u32) -> u32 {
+        let Some(refs) = self.rt.refs(self.rt.me(), key) else { return 0 };
+        let mut now = refs.load(Ordering::Relaxed);
+        loop {
+            let left = now.saturating_sub(n);
+            match refs.compare_exchange_weak(now, left, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return left,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// Does any attached process hold a reference to `key`, which nothing else keeps? Its death is then followed by a sweep.
+    pub fn is_referenced(&self, key: u64) -> bool {
+        let holds = |s: u32| self.rt.refs(s, key).is_some_and(|refs| refs.load(Ordering::SeqCst) > 0);
+        let mut referenced = false;
+        for s in self.rt.live().filter(|s| holds(*s)) {
+            self.rt.set_keeps(s);
+            // It may be dead, and whoever cleans up after it have looked already: then its references are gone by now.
+            referenced |= holds(s);
+        }
+        referenced
+    }
+
+    /// This process holds a reference that alone keeps something, or is about to.
+    pub fn keeps_alone(&self) {
+        self.rt.set_keeps(self.rt.me());
+    }
+
+    /// Until it is dropped, the death of this process is followed by a sweep: for what is ended piece by piece, each in
+    /// an operation of its own.
+    pub fn unfinished(&self) -> Unfinished<'_> {
+        self.rt.begin_unfinished();
+        Unfinished(&self.rt)
+    }
+}
