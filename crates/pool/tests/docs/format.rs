@@ -149,7 +149,7 @@ fn constants_are_as_told() {
         ("ROOT_OPEN", pram::session::USER_ROOTS + 6),
         ("LOG_CAPACITY", pram::tx::LOG_CAPACITY),
         ("RECORD", pram::tx::RECORD),
-        ("BLOCK_TABLE", layout::TABLE),
+        ("TABLE", layout::TABLE),
         ("PER_BLOCK", layout::PER_BLOCK),
         ("MAX_INODES", layout::MAX_INODES),
         ("PERM_CHUNK", layout::PERM_CHUNK),
