@@ -336,7 +336,7 @@ mod tests {
         written(SMALL_FILES, &report(BTRFS));
         let tables = || tables(&reports(dir.path()).expect("reports"));
         assert!(!tables().expect("one is enough").contains("ubj"));
-        let mut section = Section { plot: plot::Plot::bars(), ..Section::rates("ubj-2", "t", "B") };
+        let mut section = Section { plot: report::section::Plot::bars(), ..Section::rates("ubj-2", "t", "B") };
         section.add("a", "x", 1.0);
         let outcome = Outcome { sections: vec![section], findings: Vec::new() };
         written("ubj", &Report { outcome, ..Report::begin(false) });

@@ -2,7 +2,7 @@
 
 pub use conquest::MediumKind;
 pub use report::goals::{Finding, Goal};
-pub use report::plot::Plot;
+pub use report::section::Plot;
 pub use report::{Outcome, Section};
 pub use rng::Rng;
 

@@ -2,7 +2,6 @@
 //!
 //! Text is drawn by whoever shows the file; none of this machine's fonts are asked for.
 
-use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
@@ -10,9 +9,8 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use serde::{Deserialize, Serialize};
 
-use crate::{Outcome, Section};
+use crate::section::{Outcome, Plot, Section, Shape};
 
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 440;
@@ -35,32 +33,6 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0xe3, 0x77, 0xc2),
     RGBColor(0x7f, 0x7f, 0x7f),
 ];
-
-/// How a section is drawn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plot {
-    pub shape: Shape,
-    /// What the measures are, below the axis.
-    pub axis: Cow<'static, str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shape {
-    /// Each measure begins with a number.
-    Lines,
-    Bars,
-}
-
-impl Plot {
-    pub const fn lines(axis: &'static str) -> Option<Plot> {
-        Some(Plot { shape: Shape::Lines, axis: Cow::Borrowed(axis) })
-    }
-
-    pub const fn bars() -> Option<Plot> {
-        Some(Plot { shape: Shape::Bars, axis: Cow::Borrowed("") })
-    }
-}
 
 /// Sections that have a plot, with something to show on it, and the names of its file.
 pub fn of(outcome: &Outcome) -> impl Iterator<Item = (String, &Section, &Plot)> {

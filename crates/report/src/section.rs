@@ -10,7 +10,6 @@ use conquest::MediumKind;
 use serde::{Deserialize, Serialize};
 
 use crate::goals::{Finding, Goal};
-use crate::plot::Plot;
 use crate::stats::{median, median_ratio};
 
 /// One workload's figures: subjects × measures, each with all its rounds.
@@ -30,6 +29,32 @@ pub struct Section {
     /// How it is drawn, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plot: Option<Plot>,
+}
+
+/// How a section is drawn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plot {
+    pub shape: Shape,
+    /// What the measures are, below the axis.
+    pub axis: Cow<'static, str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// Each measure begins with a number.
+    Lines,
+    Bars,
+}
+
+impl Plot {
+    pub const fn lines(axis: &'static str) -> Option<Plot> {
+        Some(Plot { shape: Shape::Lines, axis: Cow::Borrowed(axis) })
+    }
+
+    pub const fn bars() -> Option<Plot> {
+        Some(Plot { shape: Shape::Bars, axis: Cow::Borrowed("") })
+    }
 }
 
 /// A file system that was not measured, and why.

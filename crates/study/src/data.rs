@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 
 use lz4::block::{compress_to_buffer, decompress_to_buffer, CompressionMode};
-use report::plot::Plot;
+use report::section::Plot;
 use report::Section;
 
 use crate::clock::Busy;

@@ -6,7 +6,7 @@ use conquest_fs::packed::fields::Field;
 use conquest_fs::packed::profile::{Codec, Seen};
 use conquest_fs::packed::{builtin, pack, unpack, Profile};
 use conquest_fs::setting::{Times, TIMES_AT};
-use report::plot::Plot;
+use report::section::Plot;
 use report::Section;
 use zerocopy::IntoBytes;
 
