@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::context::{Common, Workload};
+use crate::disk::dir_on_disk;
 use crate::error::Error;
-use crate::options::disk;
 use crate::workload::{
     bigdir, compression, databases, disks, durable, filebench, large, largefile, memory, mixed, mramfs, open, packed,
     places, postmark, scale, smallfile, stalls, sustained, ubj,
@@ -140,8 +140,8 @@ impl What {
     /// The disk that is written to, if one is.
     pub fn disk(&self) -> Option<PathBuf> {
         match self {
-            What::Publish(publish) => Some(disk(publish.dir.as_ref())),
-            What::All => Some(disk(None)),
+            What::Publish(publish) => Some(dir_on_disk(publish.dir.as_ref())),
+            What::All => Some(dir_on_disk(None)),
             what => what.workload()?.disk(),
         }
     }

@@ -15,6 +15,12 @@ const PIECE: usize = 4 << 20;
 /// Bytes of a sector in the kernel's statistics, whatever the device has.
 const SECTOR: u64 = 512;
 
+/// Where the disk is: at `named`, or where temporary files go.
+pub fn dir_on_disk(named: Option<&PathBuf>) -> PathBuf {
+    let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
+    named.cloned().or_else(temporary).unwrap_or_else(|| "/var/tmp".into())
+}
+
 /// A directory on a disk.
 #[derive(Clone, Debug)]
 pub struct Disk {

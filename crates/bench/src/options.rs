@@ -1,7 +1,5 @@
 //! How workloads name their options: a line for each, of which [`options`] makes what the command line reads.
 
-use std::path::PathBuf;
-
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
 /// A part of a workload: its name for `--only`, what it measures, and how.
@@ -71,12 +69,6 @@ pub fn names<T>(parts: &[Part<T>]) -> PossibleValuesParser {
 /// The parts that are asked for; all, where none is named.
 pub fn wanted<'a, T>(parts: &'a [Part<T>], only: &'a [String]) -> impl Iterator<Item = &'a Part<T>> {
     parts.iter().filter(move |(name, ..)| only.is_empty() || only.iter().any(|only| only == name))
-}
-
-/// Where the disk is: at `named`, or where temporary files go.
-pub fn disk(named: Option<&PathBuf>) -> PathBuf {
-    let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
-    named.cloned().or_else(temporary).unwrap_or_else(|| "/var/tmp".into())
 }
 
 #[cfg(test)]

@@ -13,10 +13,9 @@ use conquest::{FormatOptions, InRegions, MediumKind, NewDisk, Threshold};
 use report::{Outcome, Section};
 
 use crate::context::Context;
-use crate::disk::{require_room, Disk};
+use crate::disk::{dir_on_disk, require_room, Disk};
 use crate::error::Error;
 use crate::hosts::{Host, Journal};
-use crate::options::disk;
 use crate::peer::{Peer, Who, TMPFS};
 use crate::program::Own;
 
@@ -50,7 +49,7 @@ pub struct Grounds {
 
 impl Grounds {
     pub fn disk(&self) -> Option<PathBuf> {
-        self.setting.contains(&Ground::OwnDisk).then(|| disk(self.dir.as_ref()))
+        self.setting.contains(&Ground::OwnDisk).then(|| dir_on_disk(self.dir.as_ref()))
     }
 
     /// What `work` finds in each of the settings. One that cannot be had is told in a section `id`, as the reason for

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::options::disk;
+use crate::disk::dir_on_disk;
 use crate::prelude::*;
 use crate::setting::Ground;
 
@@ -48,7 +48,7 @@ options! { Options {
 
 impl Workload for Options {
     fn disk(&self) -> Option<PathBuf> {
-        Some(disk(self.dir.as_ref()))
+        Some(dir_on_disk(self.dir.as_ref()))
     }
 
     fn run(&self, context: &Context) -> Result<Outcome, Error> {

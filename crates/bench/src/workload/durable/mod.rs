@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 
 use conquest::{CommitInterval, FormatOptions};
 
+use crate::disk::dir_on_disk;
 use crate::disk::Disk;
 use crate::hosts::Host;
-use crate::options::disk;
 use crate::prelude::*;
 use crate::program::{Mount, Own};
 
@@ -61,7 +61,7 @@ options! { Options {
 
 impl Workload for Options {
     fn disk(&self) -> Option<PathBuf> {
-        Some(disk(self.dir.as_ref()))
+        Some(dir_on_disk(self.dir.as_ref()))
     }
 
     fn run(&self, context: &Context) -> Result<Outcome, Error> {
