@@ -6,7 +6,8 @@ use std::sync::Arc;
 use pram::memory::{Descriptor, BLOCK, BLOCK_TABLE, CLASSES};
 use pram::{Mapping, Medium, MediumKind, Memory, Session};
 
-use crate::crash::{each_point, points, Choice};
+use crate::choice::Choice;
+use crate::crash::{each_point, points};
 use crate::explore::Depth;
 use crate::tape::{Tape, TapeMedium};
 use crate::world::UUID;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use pram::{Mapping, MediumKind};
 use rng::Rng;
 
+use crate::choice::Choice;
 use crate::tape::{Event, Moment, Point, Thread};
 
 /// Media whose memory survives a crash: stores are durable at once, in program order; or when they have been flushed and fenced,
@@ -16,39 +17,6 @@ pub const KEPT: [MediumKind; 2] = [MediumKind::Battery, MediumKind::Dax];
 const WORD: u64 = 8;
 const LINE: u64 = 64;
 const PAGE: usize = 4096;
-
-/// What becomes of the words, or the sectors, in doubt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// All lost.
-    None,
-    /// All kept.
-    All,
-    /// The one with this number of all that can become of them, from [`Medium::subsets`].
-    Subset(u64),
-    /// Each one by this seed.
-    Seed(u64),
-}
-
-impl Choice {
-    pub fn name(self) -> String {
-        match self {
-            Choice::None => "none".into(),
-            Choice::All => "all".into(),
-            Choice::Subset(n) => format!("of{n}"),
-            Choice::Seed(n) => n.to_string(),
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Choice> {
-        Some(match (name, name.strip_prefix("of")) {
-            ("none", _) => Choice::None,
-            ("all", _) => Choice::All,
-            (_, Some(n)) => Choice::Subset(n.parse().ok()?),
-            (name, None) => Choice::Seed(name.parse().ok()?),
-        })
-    }
-}
 
 /// A word that has been stored since it was last durable.
 #[derive(Debug)]

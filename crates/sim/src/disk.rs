@@ -15,7 +15,7 @@ use backing::log::SECTOR;
 use backing::{Disks, SharedDisk};
 use rng::Rng;
 
-use crate::crash::Choice;
+use crate::choice::Choice;
 
 /// The files of a copy: the image, then the two redo logs; and what a participant writes.
 pub const FILES: usize = 4;

@@ -11,6 +11,7 @@
 //! | [`tree`] | everything that can be seen of a file system |
 //! | [`check`] | is a file system sound, and can it be worked with? |
 //! | `stage` | whose turn it is, of several threads and processes; deaths |
+//! | [`choice`] | what becomes of what is in doubt at a crash |
 //! | [`disk`], [`fault`] | disks: what is durable, what a cut can leave; and those that fail at one call |
 //! | [`tape`] | what reached memory and disks, in one order |
 //! | [`crash`] | from that to the states of memory that a crash could leave |
@@ -40,6 +41,7 @@
 
 pub mod blocks;
 pub mod check;
+pub mod choice;
 pub mod copy;
 pub mod crash;
 pub mod disk;

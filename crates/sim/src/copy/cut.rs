@@ -5,7 +5,7 @@ use rng::Rng;
 use super::later::{cut_later, live};
 use super::Depth;
 use crate::check::{check, work_with};
-use crate::crash::Choice;
+use crate::choice::Choice;
 use crate::disk::Files;
 use crate::history::{Boundary, History};
 use crate::tape::{Event, Still};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::cut::same_again;
-use crate::crash::Choice;
+use crate::choice::Choice;
 use crate::disk::Files;
 use crate::fault::{Call, Calls, Fault, Faults};
 use crate::history::{Boundary, History};

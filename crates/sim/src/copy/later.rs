@@ -5,7 +5,7 @@ use rng::Rng;
 use super::cut::{judge, same_again};
 use super::Depth;
 use crate::check::sweep;
-use crate::crash::Choice;
+use crate::choice::Choice;
 use crate::history::{Boundary, History};
 use crate::op::{append, create, mkdir};
 use crate::story::Step::{Checkpoint, Wait};

@@ -13,7 +13,7 @@ use conquest_fs::node::Rename;
 use rng::Rng;
 
 use crate::check::{check, sweep};
-use crate::crash::Choice;
+use crate::choice::Choice;
 use crate::disk::{Files, NAMES, PARTS};
 use crate::fault::Faults;
 use crate::history::History;

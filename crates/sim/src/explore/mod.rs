@@ -17,7 +17,8 @@ mod together;
 
 use pram::MediumKind;
 
-use crate::crash::{each_point, points, Choice, Medium, KEPT};
+use crate::choice::Choice;
+use crate::crash::{each_point, points, Medium, KEPT};
 use crate::medium::Sabotage;
 use crate::scenario::Scenario;
 use crate::tape::{Moment, Point};

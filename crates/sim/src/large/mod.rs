@@ -21,7 +21,7 @@ use pram::MediumKind;
 use rng::Rng;
 
 use crate::check::check;
-use crate::crash::Choice;
+use crate::choice::Choice;
 use crate::disk::Files;
 use crate::history::History;
 use crate::op::{Op, Runner};

@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard};
 use rng::Rng;
 
 use crate::check::{check, work_with};
-use crate::crash::Choice;
+use crate::choice::Choice;
 use crate::history::History;
 use crate::stage::{At, Counts, How, Mishap};
 use crate::tree::look;
