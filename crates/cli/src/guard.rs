@@ -8,14 +8,13 @@ use std::process::{Child, Command};
 
 use crate::failure::{Context, Result};
 use crate::proc::numbered;
-use crate::request::Request;
 
 /// A guard over this process. Dropped, it is there no more: a server that ends by itself needs none.
 pub struct Guard(Child);
 
 /// Starts it. A mount works without, too.
-pub fn start(mount: &fuse::Mount, request: &Request) -> Option<Guard> {
-    match mount.guarded().context(|| "no duty".into()).and_then(|duty| spawn(request, duty)) {
+pub fn start(mount: &fuse::Mount, pool: &Path, dir: &Path) -> Option<Guard> {
+    match mount.guarded().context(|| "no duty".into()).and_then(|duty| spawn(pool, dir, duty)) {
         Ok(guard) => Some(Guard(guard)),
         Err(e) => {
             tracing::warn!("without a guard, a server that is killed at the wrong moment may hang: {e}");
@@ -25,11 +24,11 @@ pub fn start(mount: &fuse::Mount, request: &Request) -> Option<Guard> {
 }
 
 /// In a process group of its own, so that what is sent to ours, as from a terminal, does not reach it.
-fn spawn(request: &Request, duty: fuse::Duty) -> Result<Child> {
+fn spawn(pool: &Path, dir: &Path, duty: fuse::Duty) -> Result<Child> {
     let program = std::env::current_exe().context(|| "cannot find this program".into())?;
     let mut command = Command::new(program);
     command.arg0("conquest").args(["mount", "--guard", &std::process::id().to_string()]);
-    command.arg(&request.pool).arg(&request.dir).current_dir("/").process_group(0);
+    command.arg(pool).arg(dir).current_dir("/").process_group(0);
     command.stdin(duty.device).stdout(duty.server);
     command.spawn().context(|| "cannot start the guard".into())
 }

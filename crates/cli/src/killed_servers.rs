@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::failure::{Failure, Result};
 use crate::mounts::Mounted;
-use crate::{places, stopped_processes};
+use crate::{mounts, servers, stopped_processes};
 
 /// The end of a process takes as long as giving back its memory does.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const LENIENCE: Duration = Duration::from_secs(1);
 /// its mount hangs, is helped to. Fails if one is stopped.
 pub fn wait(pool: &Path) -> Result<()> {
     let mut asked = HashSet::new();
-    for mounted in places::of(pool)?.into_iter().filter(|place| asked.insert(place.number.clone())) {
+    for mounted in mounts::of(pool)?.into_iter().filter(|place| asked.insert(place.number.clone())) {
         stopped_processes::refuse(&mounted)?;
         let has_died = || !is_dying(&mounted);
         if poll_until(LENIENCE, has_died) {
@@ -77,5 +77,5 @@ fn answer_of(dir: &Path) -> Option<Result<(), Errno>> {
 
 /// The process that serves the mount, as long as it holds on to the pool.
 fn server_of(mounted: &Mounted) -> Option<u32> {
-    places::server(&mounted.source).and_then(|_| places::servers_of(mounted).first().copied())
+    servers::of_pool(&mounted.source).and_then(|_| servers::of(mounted).first().copied())
 }

@@ -14,6 +14,7 @@
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
 //! | [`killed_servers`] | waiting for servers that are being killed |
+//! | [`servers`] | which processes serve a pool |
 //! | [`places`] | the directories at which a pool's one mount is |
 //! | [`other_mounts`] | other mounts of a file system, in other mount namespaces too |
 //! | [`stopped_processes`] | telling that a server is stopped, instead of waiting for it |
@@ -61,6 +62,7 @@ mod remount;
 mod request;
 mod save_option;
 mod serve;
+mod servers;
 mod size;
 mod stall;
 mod stopped_processes;

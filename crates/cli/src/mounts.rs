@@ -31,6 +31,19 @@ pub fn conquest() -> Result<Vec<Mounted>> {
     Ok(all()?.into_iter().filter(Mounted::is_conquest).collect())
 }
 
+/// Where the pool is mounted as far as we see, the oldest place first; also where its server is gone, but for what another
+/// server has taken the place of.
+pub fn of(pool: &Path) -> Result<Vec<Mounted>> {
+    let all: Vec<Mounted> = conquest()?.into_iter().filter(|m| m.source == pool).collect();
+    let replaces = |over: &Mounted, m: &Mounted| over.parent == m.id && over.dir == m.dir && over.number != m.number;
+    Ok(all.iter().filter(|m| !all.iter().any(|over| replaces(over, m))).cloned().collect())
+}
+
+/// Those that answer.
+pub fn alive(pool: &Path) -> Result<Vec<Mounted>> {
+    Ok(of(pool)?.into_iter().filter(Mounted::is_alive).collect())
+}
+
 /// Fails if the pool is mounted.
 pub fn refuse_mounted(pool: &Path) -> Result<()> {
     let Some(mounted) = conquest()?.into_iter().find(|m| m.source == pool) else { return Ok(()) };

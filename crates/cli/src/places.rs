@@ -14,30 +14,17 @@ use std::time::{Duration, Instant};
 
 use conquest::config::Config;
 use conquest::SessionStatus;
-use conquest::{Durability, MediumKind, Pool};
+use conquest::{Durability, MediumKind};
 use fuse::{MountOptions, Transport, TransportChoice};
 
 use crate::failure::{Context, Failure, Result};
 use crate::mounts::{self, Mounted};
 use crate::request::Request;
-use crate::{guard, in_effect, locate, other_mounts};
+use crate::{in_effect, locate, other_mounts, servers};
 
 /// How long a server that starts or ends is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// Where the pool is mounted as far as we see, the oldest place first; also where its server is gone, but for what another
-/// server has taken the place of.
-pub fn of(pool: &Path) -> Result<Vec<Mounted>> {
-    let all: Vec<Mounted> = mounts::conquest()?.into_iter().filter(|m| m.source == pool).collect();
-    let replaces = |over: &Mounted, m: &Mounted| over.parent == m.id && over.dir == m.dir && over.number != m.number;
-    Ok(all.iter().filter(|m| !all.iter().any(|over| replaces(over, m))).cloned().collect())
-}
-
-/// Those that answer.
-pub fn alive(pool: &Path) -> Result<Vec<Mounted>> {
-    Ok(of(pool)?.into_iter().filter(Mounted::is_alive).collect())
-}
 
 /// Fails where a disk would lie in the pool itself, as a file or behind a loop device: its server would wait for what only it can do.
 pub fn refuse_within(pool: &Path, disk: &Path) -> Result<()> {
@@ -68,11 +55,6 @@ fn backing_file(disk: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(told.trim_end_matches('\n')))
 }
 
-/// The process that serves the pool to a kernel.
-pub fn server(pool: &Path) -> Option<SessionStatus> {
-    Pool::users(pool).ok()?.into_iter().find(SessionStatus::is_mount)
-}
-
 /// Directories as people read them.
 pub fn list(places: &[Mounted]) -> String {
     places.iter().map(|place| place.dir.display().to_string()).collect::<Vec<_>>().join(", ")
@@ -82,14 +64,14 @@ pub fn list(places: &[Mounted]) -> String {
 pub fn mount(request: &Request, start: impl Fn(&Request) -> Result<()>) -> Result<Vec<String>> {
     let begun = Instant::now();
     loop {
-        let (server, places) = (server(&request.pool), of(&request.pool)?);
+        let (server, places) = (servers::of_pool(&request.pool), mounts::of(&request.pool)?);
         let place = places.iter().find(|place| is_whole(place) && place.is_alive());
         match (server, place) {
             (Some(server), Some(place)) => return further(request, &server, place),
             (None, _) => match start(request) {
                 Ok(()) => return Ok(revive(request, &places)),
                 // Another one was faster.
-                Err(e) => _ = self::server(&request.pool).ok_or(e)?,
+                Err(e) => _ = servers::of_pool(&request.pool).ok_or(e)?,
             },
             (Some(server), None) if begun.elapsed() > PATIENCE => return Err(unseen(request, &server)),
             (Some(_), None) => std::thread::sleep(PAUSE),
@@ -110,7 +92,7 @@ fn further(request: &Request, server: &SessionStatus, place: &Mounted) -> Result
     let (pool, dir) = (request.pool.display(), request.dir.display());
     refuse_others(request, server, place)?;
     if !locate::is_root() {
-        let places = list(&of(&request.pool)?);
+        let places = list(&mounts::of(&request.pool)?);
         return Err(Failure::new(format!(
             "{pool} is mounted already, at {places}, by process {}; only root can show it at a further directory: `sudo \
              mount --bind {} {dir}`",
@@ -174,7 +156,8 @@ fn refuse_others(request: &Request, server: &SessionStatus, place: &Mounted) -> 
 /// There is a server, but no place that could be had in a second directory.
 fn unseen(request: &Request, server: &SessionStatus) -> Failure {
     let (pool, pid) = (request.pool.display(), server.pid);
-    let part = of(&request.pool).unwrap_or_default().into_iter().find(|place| !is_whole(place) && place.is_alive());
+    let part =
+        mounts::of(&request.pool).unwrap_or_default().into_iter().find(|place| !is_whole(place) && place.is_alive());
     if let Some(part) = part {
         let dir = part.dir.display();
         return Failure::new(format!(
@@ -219,16 +202,4 @@ fn revive_one(request: &Request, place: &Mounted) -> Result<()> {
     let options = MountOptions::parse(&in_effect::stays(&place.options)).context(|| "the mount table".into())?;
     let part = request.dir.join(place.root.strip_prefix("/").unwrap_or(&place.root));
     fuse::mount_again(&request.pool, &part, &place.dir, &options).context(|| "its place stays as it is".into())
-}
-
-/// The servers of the mount that is there, wherever else it is mounted: as the pool tells, or else their guards.
-pub fn servers_of(mounted: &Mounted) -> Vec<u32> {
-    let places = of(&mounted.source).unwrap_or_default();
-    let number = |dir: &Path| places.iter().rev().find(|place| place.dir == dir).map(|place| &place.number);
-    let is_its = |dir: &Path| number(dir).is_none_or(|number| *number == mounted.number);
-    match server(&mounted.source) {
-        Some(server) if server.mountpoint.as_deref().is_none_or(is_its) => vec![server.pid],
-        Some(_) => Vec::new(),
-        None => guard::guarded(&mounted.source),
-    }
 }

@@ -22,7 +22,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::in_effect::{atime_by, has, is_known, maps_users, save_of, stays};
 use crate::options::Options;
 use crate::request::Request;
-use crate::{locate, mounts, places, save_option};
+use crate::{locate, mounts, save_option, servers};
 
 /// How often the server looks whether it is asked, should the mount table not tell: the mount may be in another
 /// namespace.
@@ -91,7 +91,7 @@ impl Remount {
     pub fn run(&self) -> Result<()> {
         let what = || format!("cannot remount {}", self.dir.display());
         let flags = || fuse::remount(&self.dir, &self.options.mount).context(what);
-        match places::server(&self.pool) {
+        match servers::of_pool(&self.pool) {
             Some(server) => self.refuse_fixed(&server)?,
             None if self.options.terms != Terms::default() => return Err(self.no_server()),
             None => {}

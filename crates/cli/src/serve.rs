@@ -26,7 +26,7 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     tracing::info!("mounted {pool} at {dir}");
     opened.set_transport(mount.transport() == Transport::Uring);
     remount::follow(&opened, mount.number(), request.options.mount.strictatime);
-    let guard = guard::start(&mount, request);
+    let guard = guard::start(&mount, &request.pool, &request.dir);
     let served = mount.run(ready).context(|| format!("the mount of {pool} at {dir} ended"));
     drop(guard);
     let failures: Vec<String> = [served, commit(request, &opened), save(request, &opened)]

@@ -11,15 +11,15 @@ use conquest_fs::poll::poll_until;
 
 use crate::failure::{Failure, Result};
 use crate::mounts::Mounted;
-use crate::places::servers_of;
 use crate::proc::numbered;
+use crate::servers;
 
 /// Who is stopped for so long is not merely traced, which stops a thread for a moment with each call.
 pub const LENIENCE: Duration = Duration::from_secs(1);
 
 /// Fails if the server of the mount is stopped.
 pub fn refuse(mounted: &Mounted) -> Result<()> {
-    let stopped = Stopped::among(&servers_of(mounted));
+    let stopped = Stopped::among(&servers::of(mounted));
     stopped.map_or(Ok(()), |stopped| Err(Failure::new(stopped.as_server_of(&mounted.dir))))
 }
 
@@ -31,7 +31,7 @@ pub struct Watch {
 impl Watch {
     pub fn over(mounted: &Mounted) -> Watch {
         let (alive, ended) = mpsc::channel();
-        let (servers, dir) = (servers_of(mounted), mounted.dir.clone());
+        let (servers, dir) = (servers::of(mounted), mounted.dir.clone());
         let watch = move || {
             while ended.recv_timeout(LENIENCE) == Err(RecvTimeoutError::Timeout) {
                 if let Some(stopped) = Stopped::among(&servers) {

@@ -9,7 +9,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::remount::Remount;
 use crate::request::Request;
 use crate::serve;
-use crate::{background, guard, killed_servers, locate, places, save_option, say};
+use crate::{background, guard, killed_servers, locate, mounts, places, save_option, say, servers};
 
 /// Mount a pool at a directory; returns once it can be used. One that is mounted already gets a further place.
 #[derive(clap::Args)]
@@ -77,14 +77,14 @@ pub fn begin(request: &Request) -> Result<()> {
 
 /// Serves from this process, if nobody else does.
 fn stay(request: &Request) -> Result<()> {
-    if let (Some(server), Some(place)) = (places::server(&request.pool), places::alive(&request.pool)?.first()) {
+    if let (Some(server), Some(place)) = (servers::of_pool(&request.pool), mounts::alive(&request.pool)?.first()) {
         let (pool, dir, at) = (request.pool.display(), request.dir.display(), place.dir.display());
         return Err(Failure::new(format!(
             "{pool} is mounted already, at {at}, by process {}; without --foreground {dir} becomes a further place of it",
             server.pid
         )));
     }
-    let before = places::of(&request.pool)?;
+    let before = mounts::of(&request.pool)?;
     serve::serve(request, || {
         // Nobody else is there to do so. What it says it says to a terminal.
         for note in places::revive(request, &before) {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::failure::{Context, Result};
 use crate::mounts::Mounted;
 use crate::stopped_processes::Stopped;
-use crate::{disks, locate, places, say, size, stall};
+use crate::{disks, locate, mounts, say, servers, size, stall};
 
 /// Show what a pool holds and which processes use it.
 #[derive(clap::Args)]
@@ -59,9 +59,9 @@ struct Place {
 fn places_of(pool: &Path, sessions: &[SessionStatus]) -> Result<Vec<Place>> {
     // No mount is asked: its server may be stopped.
     let served = sessions.iter().any(SessionStatus::is_mount);
-    let places = places::of(pool)?.into_iter();
+    let places = mounts::of(pool)?.into_iter();
     let place = |m: Mounted| {
-        let alive = served && !places::servers_of(&m).is_empty();
+        let alive = served && !servers::of(&m).is_empty();
         Place { dir: m.dir.display().to_string(), options: m.options, alive }
     };
     Ok(places.map(place).collect())

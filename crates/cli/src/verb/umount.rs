@@ -16,7 +16,7 @@ use crate::other_mounts::OtherMount;
 use crate::outcome::Awaited;
 use crate::stopped_processes::Watch;
 use crate::verb::export;
-use crate::{killed_servers, locate, mounts, places, say, serve};
+use crate::{killed_servers, locate, mounts, places, say, serve, servers};
 
 /// Unmount a pool at a directory, or at all. After the last place, wait until the server has closed the pool and let go of its files.
 #[derive(clap::Args)]
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
     let _watches: Vec<Watch> = going.iter().map(Watch::over).collect();
     killed_servers::wait(&pool)?;
     let staying = |place: &Mounted| going.iter().all(|gone| gone.id != place.id);
-    let stay: Vec<Mounted> = places::of(&pool)?.into_iter().filter(staying).collect();
+    let stay: Vec<Mounted> = mounts::of(&pool)?.into_iter().filter(staying).collect();
     if args.release && !stay.is_empty() {
         let (shown, at) = (pool.display(), places::list(&stay));
         return Err(Failure::new(format!(
@@ -91,7 +91,7 @@ fn named(args: &Args) -> Result<(PathBuf, Vec<Mounted>)> {
         None if all => locate::absolute(&locate::default_pool()?)?,
         None => path,
     };
-    let places = places::of(&pool)?;
+    let places = mounts::of(&pool)?;
     if places.is_empty() {
         let (shown, one, other) = (pool.display(), mounts::TYPE, mounts::BLOCK_TYPE);
         return Err(Failure::new(match Pool::exists(&pool) {
@@ -111,7 +111,7 @@ struct Server {
 impl Server {
     /// If it still runs. Found without opening the pool, whose backing may be out of order.
     fn of(mounted: &Mounted) -> Option<Server> {
-        let pid = places::servers_of(mounted).into_iter().next()?;
+        let pid = servers::of(mounted).into_iter().next()?;
         let process = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
         Some(Server { process, outcome: Awaited::of(pid) })
     }

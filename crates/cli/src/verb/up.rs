@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
         return tell_of(&mounted);
     }
     // Where its server is gone it is mounted again as it was.
-    let gone = places::of(&pool)?.into_iter().find(|place| dir.as_ref().is_none_or(|dir| *dir == place.dir));
+    let gone = mounts::of(&pool)?.into_iter().find(|place| dir.as_ref().is_none_or(|dir| *dir == place.dir));
     let was = gone.as_ref().filter(|_| args.options.is_empty()).map(|gone| in_effect::stays(&gone.options));
     let dir = match (dir, gone) {
         (Some(dir), _) => dir,
@@ -68,7 +68,7 @@ fn tell_of(mounted: &Mounted) -> Result<()> {
 
 /// The working mount of the pool: at `dir`, or anywhere if that does not matter.
 fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
-    Ok(places::alive(pool)?.into_iter().find(|m| dir.is_none_or(|dir| dir == m.dir)))
+    Ok(mounts::alive(pool)?.into_iter().find(|m| dir.is_none_or(|dir| dir == m.dir)))
 }
 
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {
