@@ -7,7 +7,7 @@
 //! 1. Every page that a backing holds is marked. (Else one that did not change since would be missing. Whoever dies leaves marks that are
 //!    too many.) The logs' state says that one is being begun anew. (Else whoever comes after a death behind 4 would append to a log
 //!    that does not count; now he looks whether the image has gone ahead.)
-//!    Headers of logs that cannot be read are written as memory knows them. (Else nothing could be told of the logs in 4, nor any be
+//!    Headers of logs that cannot be read are written as memory knows them. (Else nothing could be known of the logs in 4, nor any be
 //!    begun in 7. Without them there is no backing.)
 //! 2. All that is marked goes to slots that the image does not use, until little is left, and that as everything stands still. There the
 //!    epoch ends. (The backing stays as it was: what of it can be read holds until 4.)
@@ -15,7 +15,7 @@
 //! 4. The image's header, as in [`image`](super::image). It says that the logs do not count. (Else recovery would take them for those of
 //!    another copy: they end before the image.) From here on all is durable.
 //! 5. The logs' state in memory: both are spent. (Before 6: else the next commit would have this one's number.)
-//! 6. The marks are cleared, participants are told.
+//! 6. The marks are cleared, participants run.
 //! 7. The other log takes over, as always. (If it cannot be begun nothing more can be made durable.)
 
 use std::sync::atomic::Ordering;

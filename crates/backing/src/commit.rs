@@ -11,7 +11,7 @@
 //!    [`rounds`].) There the epoch ends. (See [`pram::session::epoch`].)
 //! 3. What participants have to write. The last record, flush: durable.
 //! 4. The logs' state in memory. (Before 5: else the next commit would overwrite this one and not hold its lines.)
-//! 5. The marks are cleared, participants are told.
+//! 5. The marks are cleared, participants run.
 //! 6. The number of commits done goes up, waiters wake.
 //!
 //! After a failure in 2 to 4 the backing is made anew from memory, which is whole: see [`anew`](super::anew). Where that fails too, or
@@ -393,7 +393,7 @@ impl Backing {
         session.prepare_epoch(served > 0);
         let time = self
             .write_or_make_anew(session, logs, &mut pace, see)
-            .inspect_err(|e| control::told(session.runtime(), e))?;
+            .inspect_err(|e| control::note_failure(session.runtime(), e))?;
         session.runtime().unfill_backing();
         step();
         words.note_time(time, start.elapsed().as_nanos() as u64);
@@ -413,7 +413,7 @@ impl Backing {
         if !words.is_damaged() {
             match self.write(session, logs, pace, see) {
                 Err(Error::DiskFull(what)) => return Err(Error::DiskFull(what)),
-                // If a participant failed everybody has been told already.
+                // If a participant failed all processes know already.
                 Err(e) if words.is_usable() => runtime.damage_backing(&e.to_string()),
                 done => return done,
             }

@@ -41,7 +41,7 @@ pub trait Disk: Send + Sync {
     fn put_away(&self, _copies: &[usize]) -> io::Result<()> {
         Ok(())
     }
-    /// Nothing behind `bytes` is needed: told by the one who writes to it.
+    /// Nothing behind `bytes` is needed: the writer says so.
     fn trim(&self, _bytes: u64) {}
 }
 
@@ -95,7 +95,7 @@ impl Attempts {
     }
 }
 
-/// The two places of a header in each copy, of which one suffices: which place, and what is there. What cannot be read is told.
+/// The two places of a header in each copy, of which one suffices: which place, and what is there. What cannot be read is reported.
 pub(crate) fn read_places<H: FromBytes + IntoBytes>(
     disk: &impl Disk,
     at: [u64; 2],

@@ -66,7 +66,7 @@ pub fn check(disks: &Disks, id: Identity, closed: bool, go_on: &mut dyn FnMut(u6
 }
 
 impl Backing {
-    /// Compares all copies with their checksums, and puts right what another one has right. `go_on` is told how many bytes are about to be
+    /// Compares all copies with their checksums, and puts right what another one has right. `go_on` gets how many bytes are about to be
     /// read, and may sleep; where it says no, the rest is left out.
     pub fn scrub(&self, session: &Session, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
         let all = self.compare(session, true, go_on)?;

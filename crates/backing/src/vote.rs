@@ -2,7 +2,7 @@
 //!
 //! No copy counts for being first. A commit begins when the one before is durable everywhere, so a copy of what was
 //! acknowledged has all commits but the last, and headers that are at most being replaced. A copy that has less is old: it ends
-//! earlier, whole. What is rotten is told from that by what follows it, and put right by a scrub.
+//! earlier, whole. What is rotten differs from that by what follows it, and put right by a scrub.
 
 use super::disk::OneCopy;
 use super::image::Image;

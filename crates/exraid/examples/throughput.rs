@@ -9,7 +9,7 @@
 //! same files, which has no parity.
 //!
 //! The second argument is the size in MiB. Where fio is installed it does the same to the same file, in turns, and the
-//! ratio of medians is told. The file is made anew, and removed in the end.
+//! ratio of medians is printed. The file is made anew, and removed in the end.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -133,9 +133,9 @@ fn fio(path: &Path, load: Load, size: u64) -> Option<f64> {
         "--norandommap",
         "--output-format=terse",
     ]);
-    let told = String::from_utf8(fio.output().ok()?.stdout).ok()?;
+    let report = String::from_utf8(fio.output().ok()?.stdout).ok()?;
     // Terse output, version 3: milliseconds and KiB of reads are fields 9 and 6, of writes 50 and 47.
-    let fields: Vec<&str> = told.lines().find(|line| line.starts_with("3;"))?.split(';').collect();
+    let fields: Vec<&str> = report.lines().find(|line| line.starts_with("3;"))?.split(';').collect();
     let first = if matches!(load, Load::Write) { 46 } else { 5 };
     let (kib, millis): (f64, f64) = (fields.get(first)?.parse().ok()?, fields.get(first + 3)?.parse().ok()?);
     (millis > 0.0).then(|| kib * 1024.0 / (millis / 1000.0))
@@ -159,7 +159,7 @@ fn raid5(count: usize, path: &str, size: u64) -> Result<(), Box<dyn Error>> {
         disks.iter().try_for_each(|disk| disk.reserve(0..size))?;
         Ok(exraid::region::make(Uuid::random()?, 1, layout, disks)?)
     };
-    let (mut told, layouts) = (Vec::new(), [Layout::Stripe { chunk: CHUNK }, Layout::Raid5 { chunk: CHUNK }]);
+    let (mut rates, layouts) = (Vec::new(), [Layout::Stripe { chunk: CHUNK }, Layout::Raid5 { chunk: CHUNK }]);
     for layout in layouts {
         let region = region(layout)?;
         let width = count as u64 - u64::from(layout != layouts[0]);
@@ -186,15 +186,15 @@ fn raid5(count: usize, path: &str, size: u64) -> Result<(), Box<dyn Error>> {
             let rounds = (0..ROUNDS).map(|_| round(op, count)).collect::<Result<Vec<_>, _>>()?;
             Ok((count * bytes) as f64 / median(rounds) / 1e6)
         };
-        told.push((rate(len, &write, count)?, rate(len, &read, count)?, rate(4096, &part, 2000)?));
+        rates.push((rate(len, &write, count)?, rate(len, &read, count)?, rate(4096, &part, 2000)?));
         region.flush()?;
     }
     paths.iter().try_for_each(std::fs::remove_file)?;
     let share = (count as f64 - 1.0) / count as f64;
-    for (name, raw, ours) in [("write", told[0].0, told[1].0), ("read", told[0].1, told[1].1)] {
+    for (name, raw, ours) in [("write", rates[0].0, rates[1].0), ("read", rates[0].1, rates[1].1)] {
         println!("{name:>8}: {ours:7.0} MB/s, striped {raw:7.0} MB/s: {:.2} of {share:.2} of it", ours / raw / share);
     }
-    println!("{:>8}: {:7.0} MB/s, striped {:7.0} MB/s", "4 KiB", told[1].2, told[0].2);
+    println!("{:>8}: {:7.0} MB/s, striped {:7.0} MB/s", "4 KiB", rates[1].2, rates[0].2);
     Ok(())
 }
 

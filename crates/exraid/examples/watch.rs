@@ -49,7 +49,7 @@ fn work(region: &dyn Region, ended: &AtomicBool) {
     }
 }
 
-fn told(flow: &Flow) -> String {
+fn summary(flow: &Flow) -> String {
     let (lately, usually) = (flow.speed / 1e6, flow.usual_speed / 1e6);
     format!("{lately:4.0} MB/s ({usually:.0} usually), {:.1?}, {} under way", flow.median, flow.queue)
 }
@@ -64,8 +64,8 @@ fn snapshot(region: &dyn Region) {
         println!(
             "             {name}: {:?}; read {}; write {}; {failed} failed",
             member.state,
-            told(&read),
-            told(&write)
+            summary(&read),
+            summary(&write)
         );
         if let Some(stutter) = stutter {
             println!("             {name} STUTTERS: {stutter}");

@@ -159,17 +159,17 @@ pub const LATE: Duration = Duration::from_secs(1);
 /// Who has answered nothing for so long, and is one of several that can do without it, is done without for good: until it is put back.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Who is told, once, when a device is late with a request: by the thread that answers, like [`Done`].
+/// Runs once when a device is late with a request, on the thread that answers, like [`Done`].
 #[derive(Clone)]
 pub struct Late {
     /// When the device has answered nothing for so long.
     pub after: Duration,
-    tell: Arc<dyn Fn() + Send + Sync>,
+    report: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Late {
-    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Late {
-        Late { after: LATE, tell: Arc::new(tell) }
+    pub fn new(report: impl Fn() + Send + Sync + 'static) -> Late {
+        Late { after: LATE, report: Arc::new(report) }
     }
 
     #[must_use]
@@ -177,8 +177,8 @@ impl Late {
         Late { after: time, ..self }
     }
 
-    pub fn tell(&self) {
-        (self.tell)();
+    pub fn report(&self) {
+        (self.report)();
     }
 }
 
@@ -192,12 +192,12 @@ impl std::fmt::Debug for Late {
 #[derive(Clone, Debug)]
 pub struct Request {
     pub op: Op,
-    /// Anything: it is told by [`Device::pending`], so that an owner of memory or of segments knows what still happens
+    /// Anything: [`Device::pending`] shows it, so that an owner of memory or of segments knows what still happens
     /// there.
     pub tag: u64,
     /// The time after which it is answered by [`Class::Timeout`] where the device has not answered before.
     pub within: Option<Duration>,
-    /// Who is told when the device is late with it.
+    /// What runs when the device is late with it.
     pub late: Option<Late>,
 }
 
@@ -228,7 +228,7 @@ impl Request {
         Request { within: Some(time), ..self }
     }
 
-    pub fn told_late(self, late: Late) -> Request {
+    pub fn with_late(self, late: Late) -> Request {
         Request { late: Some(late), ..self }
     }
 }
@@ -279,7 +279,7 @@ pub trait Device: Send + Sync {
     /// Takes a request. Never waits for the device.
     fn submit(&self, request: Request, done: Done);
 
-    /// Requests under way. After the death of a process its transfers go on and are not told here: the host ends them
+    /// Requests under way. After the death of a process its transfers go on and this does not show them: the host ends them
     /// in its own time.
     fn pending(&self) -> Vec<Pending>;
 
@@ -310,7 +310,7 @@ pub trait Device: Send + Sync {
     /// Takes a request; the answer can be waited for.
     fn start(&self, request: Request) -> Ticket {
         let (done, ticket) = Ticket::new();
-        self.submit(request.told_late(ticket.late()), done);
+        self.submit(request.with_late(ticket.late()), done);
         ticket
     }
 
@@ -319,7 +319,7 @@ pub trait Device: Send + Sync {
     fn ask(&self, request: Request, patience: Duration) -> Answer {
         let op = request.op.to_string();
         let (done, ticket) = Ticket::new();
-        self.submit(request.told_late(Late { after: patience, ..ticket.late() }), done);
+        self.submit(request.with_late(Late { after: patience, ..ticket.late() }), done);
         ticket.wait_unless_late().unwrap_or_else(|_| late(self.name(), &op))
     }
 

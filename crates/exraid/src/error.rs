@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn error_numbers_have_the_class_that_decides_what_is_done() {
-        let told = [
+        let classes = [
             (Errno::AGAIN, Class::Transient),
             (Errno::IO, Class::Media),
             (Errno::NODATA, Class::Media),
@@ -128,7 +128,7 @@ mod tests {
             (Errno::ROFS, Class::ReadOnly),
             (Errno::INVAL, Class::Invalid),
         ];
-        for (errno, class) in told {
+        for (errno, class) in classes {
             assert_eq!(Class::of(errno), class, "{errno}");
         }
     }

@@ -28,7 +28,7 @@ pub enum What {
     Stutters { member: usize, stutter: Stutter },
     /// It delivers what it did again.
     Recovers { member: usize },
-    /// So many events were not told before this one, since they were not taken.
+    /// So many events are left out before this one, since the listener did not take them.
     Missed(u64),
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_listen_is_told_how_much_was_missed() {
+    fn a_slow_listener_gets_the_number_of_missed_events() {
         let events = Events::default();
         let listener = events.listen();
         drop(events.listen());
@@ -96,7 +96,7 @@ mod tests {
         (0..WAITING as u64 + 5).for_each(|left| events.tell(&event(left)));
         assert_eq!(listener.try_iter().count(), WAITING);
         events.tell(&event(7));
-        let told: Vec<What> = listener.try_iter().map(|event| event.what).collect();
-        assert!(matches!(told[..], [What::Missed(5), What::Rebuilding { left: 7, .. }]), "{told:?}");
+        let events: Vec<What> = listener.try_iter().map(|event| event.what).collect();
+        assert!(matches!(events[..], [What::Missed(5), What::Rebuilding { left: 7, .. }]), "{events:?}");
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Flights {
 struct Table {
     flights: Vec<Option<Flight>>,
     free: Vec<Number>,
-    /// No request's time is over before this, and nobody is to be told before that the device is late.
+    /// No request's time is over before this, and the device is not reported as late before.
     next: Option<Instant>,
     /// When something was answered last.
     last: Option<Instant>,
@@ -36,7 +36,7 @@ struct Flight {
     until: Option<Instant>,
     /// Gone once it was answered.
     done: Option<Done>,
-    /// Who is told that the device is late, gone once he was.
+    /// What to run when the device is late; none once it ran.
     late: Option<Late>,
     /// Which of all requests it is.
     turn: u64,
@@ -92,7 +92,7 @@ impl Flights {
         let flight = table.flights.get_mut(which.number).and_then(Option::as_mut);
         let late = flight.filter(|flight| flight.turn == which.turn).and_then(|flight| flight.late.take());
         drop(table);
-        late.into_iter().for_each(|late| late.tell());
+        late.into_iter().for_each(|late| late.report());
     }
 
     /// The device is done with it: answers, unless that has happened.
@@ -141,11 +141,11 @@ impl Flights {
         if next > now {
             return Some(next);
         }
-        let (mut over, mut told, mut next, last) = (Vec::new(), Vec::new(), None, table.last);
+        let (mut over, mut late_ones, mut next, last) = (Vec::new(), Vec::new(), None, table.last);
         for flight in table.flights.iter_mut().flatten().filter(|flight| flight.done.is_some()) {
             let quiet = flight.since.max(last.unwrap_or(flight.since));
             match flight.late.as_ref().map(|late| quiet + late.after) {
-                Some(due) if due <= now => told.extend(flight.late.take()),
+                Some(due) if due <= now => late_ones.extend(flight.late.take()),
                 due => next = earlier(next, due),
             }
             let Some(until) = flight.until else { continue };
@@ -159,7 +159,7 @@ impl Flights {
         }
         table.next = next;
         drop(table);
-        told.into_iter().for_each(|late| late.tell());
+        late_ones.into_iter().for_each(|late| late.report());
         over.into_iter().for_each(|(done, e)| done(Answer { result: Err(e), buffers: None }));
         next
     }
@@ -176,7 +176,7 @@ impl Flights {
         is_quiet && table.flights.iter().flatten().any(|flight| flight.since.elapsed() >= LATE)
     }
 
-    /// Answers all of them: nothing will come of them any more, or nobody will be told.
+    /// Answers all of them: nothing will come of them any more, or nobody will learn of it.
     pub fn give_up(&self, error: &Error) {
         let all: Vec<Done> = self.lock().flights.iter_mut().flatten().filter_map(|flight| flight.done.take()).collect();
         all.into_iter().for_each(|done| done(Answer { result: Err(error.clone()), buffers: None }));

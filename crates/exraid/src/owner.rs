@@ -206,8 +206,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let mine = fs::metadata(dir.path()).expect("it is there");
         if mine.uid() == 0 && std::os::unix::fs::chown(dir.path(), Some(1234), Some(1234)).is_ok() {
-            let told = refuse_foreign_dir(dir.path()).expect_err("another's").to_string();
-            assert!(told.contains("user 1234"), "{told}");
+            let refusal = refuse_foreign_dir(dir.path()).expect_err("another's").to_string();
+            assert!(refusal.contains("user 1234"), "{refusal}");
             chmod(dir.path(), 0o770);
             assert!(refuse_foreign_file(&dir.path().join("sub")).is_err());
             // Of the owner's own group, for the owner.

@@ -102,9 +102,9 @@ fn fio(path: &Path, rw: &str, bytes: u64) -> Option<f64> {
     fio.arg("--name=x").arg(format!("--filename={}", path.display())).arg(format!("--rw={rw}"));
     fio.arg(format!("--size={bytes}")).arg(format!("--offset={MIB}"));
     fio.args(["--bs=1M", "--iodepth=8", "--ioengine=io_uring", "--direct=1", "--end_fsync=1", "--overwrite=1"]);
-    let told = String::from_utf8(fio.arg("--output-format=terse").output().ok()?.stdout).ok()?;
+    let text = String::from_utf8(fio.arg("--output-format=terse").output().ok()?.stdout).ok()?;
     // Terse output, version 3: milliseconds and KiB of reads are fields 9 and 6, of writes 50 and 47.
-    let fields: Vec<&str> = told.lines().find(|line| line.starts_with("3;"))?.split(';').collect();
+    let fields: Vec<&str> = text.lines().find(|line| line.starts_with("3;"))?.split(';').collect();
     let first = if rw == "write" { 46 } else { 5 };
     let (kib, millis): (f64, f64) = (fields.get(first)?.parse().ok()?, fields.get(first + 3)?.parse().ok()?);
     (millis > 0.0).then(|| kib * 1024.0 / (millis / 1000.0))

@@ -396,7 +396,7 @@ impl Log {
                 change.put(slot, &Segment { state: State::Full, ..now })?;
                 return Ok(false);
             }
-            // What still counts was never linked: whoever wrote it is gone, or will be told to write it again.
+            // What still counts was never linked: its writer is gone, or has to write it again.
             change.free(slot, &now, files.epoch())?;
             Ok(true)
         })?;

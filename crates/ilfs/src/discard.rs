@@ -1,6 +1,6 @@
 //! Slots that are being given back to their disk, and by whom.
 //!
-//! A slot is in no list while its disk is told that its content is not needed: so that nobody writes there meanwhile. The table says which
+//! A slot is in no list while its disk discards its content: so that nobody writes there meanwhile. The table says which
 //! process does it. Where that has died the slot is an *orphan*, and whoever finds it begins anew: the first who gives back anything after
 //! the pool was opened or a process has died, who removes its region, and a repair. A check tells how many there are: they are what a crash
 //! leaves, and no damage.

@@ -14,7 +14,7 @@ pub enum Fate {
     Dead,
     Live,
     /// Something does, and memory has a newer version that is committed and has no place yet: that is written instead. The
-    /// number is told again when it has been, so that what was written since is told from it.
+    /// number comes again when it has been, which distinguishes it from what was written since.
     Newer(Buffers, u64),
 }
 
@@ -24,7 +24,7 @@ pub struct Move {
     pub owner: Owner,
     pub from: Place,
     pub to: Place,
-    /// The number that was told with a newer version; none: what lies at `from`.
+    /// The number that came with a newer version; none: what lies at `from`.
     pub newer: Option<u64>,
 }
 

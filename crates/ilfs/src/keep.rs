@@ -40,7 +40,7 @@ fn slots_of<'s>(segments: &'s [Range<u32>], area: &Area) -> impl Iterator<Item =
     segments.iter().flat_map(move |span| span.start.min(most)..span.end.min(most)).map(move |n| first + n)
 }
 
-/// Told what notes name.
+/// Gets what notes name.
 type With<'a> = &'a mut dyn FnMut(&[Range<u32>]) -> Result<()>;
 
 impl Log {

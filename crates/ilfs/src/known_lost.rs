@@ -35,7 +35,7 @@ struct Looked {
     used: u32,
     times: u32,
     /// Of which no summary was found to tell, in ascending order.
-    untold: Vec<Range<u32>>,
+    unnamed: Vec<Range<u32>>,
 }
 
 impl KnownLost {
@@ -61,27 +61,27 @@ impl KnownLost {
     }
 
     /// The stretch of blocks around `place`, in a slot, of which no summary tells.
-    pub fn untold(&self, place: Place, slot: u32, used: u32) -> Option<Range<u32>> {
+    pub fn unnamed(&self, place: Place, slot: u32, used: u32) -> Option<Range<u32>> {
         let known = self.looked.get(&(place.sequence(), slot)).filter(|known| known.counts(used))?;
-        let mut all = known.untold.iter().filter(|_| known.times >= LOOKS);
-        all.find(|untold| untold.contains(&place.block())).cloned()
+        let mut all = known.unnamed.iter().filter(|_| known.times >= LOOKS);
+        all.find(|unnamed| unnamed.contains(&place.block())).cloned()
     }
 
     /// All summaries of a segment were looked for that these blocks hold, and these parts of it found, in ascending order.
-    pub fn looked(&mut self, (sequence, slot): (u64, u32), used: u32, told: &[Range<u32>]) {
+    pub fn looked(&mut self, (sequence, slot): (u64, u32), used: u32, named: &[Range<u32>]) {
         if self.looked.len() >= MOST {
             self.looked.clear();
         }
-        let ends = std::iter::once(0).chain(told.iter().map(|part| part.end));
-        let begins = told.iter().map(|part| part.start).chain(std::iter::once(used));
+        let ends = std::iter::once(0).chain(named.iter().map(|part| part.end));
+        let begins = named.iter().map(|part| part.start).chain(std::iter::once(used));
         let now: Vec<_> = ends.zip(begins).map(|(from, to)| from..to).collect();
         let before = self.looked.get(&(sequence, slot)).filter(|known| known.counts(used));
         let (times, before) =
-            before.map_or((0, std::iter::once(0..used).collect()), |known| (known.times, known.untold.clone()));
+            before.map_or((0, std::iter::once(0..used).collect()), |known| (known.times, known.unnamed.clone()));
         // What any of the looks found is there.
         let both = now.iter().flat_map(|a| before.iter().map(|b| a.start.max(b.start)..a.end.min(b.end)));
-        let untold = both.filter(|range| !range.is_empty()).collect();
-        self.looked.insert((sequence, slot), Looked { since: Instant::now(), used, times: times + 1, untold });
+        let unnamed = both.filter(|range| !range.is_empty()).collect();
+        self.looked.insert((sequence, slot), Looked { since: Instant::now(), used, times: times + 1, unnamed });
     }
 }
 

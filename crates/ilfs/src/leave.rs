@@ -97,13 +97,13 @@ impl Log {
         let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;
         let leaves = |region: &RawTableRegion| numbers.contains(&region.number);
         let stays = |region: &RawTableRegion| !leaves(region) && region.standing() == Standing::Taking;
-        let (mut told, mut seen) = (Leaving::default(), HashSet::new());
+        let (mut leaving, mut seen) = (Leaving::default(), HashSet::new());
         let mut room = Room::default();
         for (_, region) in regions.iter().filter(|(_, region)| stays(region)) {
             let grows = self.areas().list.iter().any(|area| area.number == region.number && area.grows);
             room.add(region, grows);
         }
-        told.domains = room.slots.len() as u32;
+        leaving.domains = room.slots.len() as u32;
         // What lies only where nothing is written takes no room of the others, unless it is moved there.
         let mut out_of_reach = self.out_of_reach.load(Ordering::Relaxed);
         let domains = |homes: &[Home], counts: &dyn Fn(&Home) -> bool| {
@@ -120,20 +120,20 @@ impl Log {
                 let staying = domains(&homes, &|home| regions.iter().any(|(n, region)| *n == home.n && stays(region)));
                 let now = domains(&homes, &|home| matches!(home.standing, Standing::Taking | Standing::Leaving));
                 let (live, wanted) = (u64::from(segment.live), segment.wanted());
-                let then = wanted.min(told.domains.max(1));
-                told.segments += 1;
-                told.live += live * BLOCK * u64::from(then.saturating_sub(staying));
-                told.alone += if staying == 0 { live * BLOCK } else { 0 };
-                told.fewer += if then < now.min(wanted) { live * BLOCK } else { 0 };
+                let then = wanted.min(leaving.domains.max(1));
+                leaving.segments += 1;
+                leaving.live += live * BLOCK * u64::from(then.saturating_sub(staying));
+                leaving.alone += if staying == 0 { live * BLOCK } else { 0 };
+                leaving.fewer += if then < now.min(wanted) { live * BLOCK } else { 0 };
                 out_of_reach -= if now == 0 { live.min(out_of_reach) } else { 0 };
             }
         }
         // Hosts of the others may not have what these may yet take.
         room.lacking = room.lacking.saturating_sub(self.left_on_hosts().unwrap_or(u64::MAX));
-        let needed = self.needed(session, &all, told.domains, out_of_reach);
+        let needed = self.needed(session, &all, leaving.domains, out_of_reach);
         let left = room.left(&needed, &|slots| self.content_of(slots));
-        told.room = told.live.saturating_add_signed(left.saturating_mul(BLOCK as i64));
-        Ok(told)
+        leaving.room = leaving.live.saturating_add_signed(left.saturating_mul(BLOCK as i64));
+        Ok(leaving)
     }
 
     /// Blocks that are to lie on disk, by how many copies there are to be, and can be in so many domains: of one, two ...
@@ -181,14 +181,14 @@ impl Log {
     pub fn set_leaving(&self, session: &Session, numbers: &[u32], course: Course) -> Result<()> {
         let (leaves, mut keeps) = (course != Course::Stay, 0);
         if leaves {
-            let told = self.leaving(session, numbers)?;
-            if told.fewer > 0 && course == Course::Leave {
-                return Err(Error::TooFewDomains { bytes: told.fewer, domains: told.domains });
+            let leaving = self.leaving(session, numbers)?;
+            if leaving.fewer > 0 && course == Course::Leave {
+                return Err(Error::TooFewDomains { bytes: leaving.fewer, domains: leaving.domains });
             }
-            if !told.fits() {
+            if !leaving.fits() {
                 return Err(Error::NoSpace);
             }
-            keeps = if told.fewer > 0 { told.domains } else { 0 };
+            keeps = if leaving.fewer > 0 { leaving.domains } else { 0 };
         }
         self.change(session, |change| {
             let regions = change.table().regions()?;

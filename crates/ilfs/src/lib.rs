@@ -187,7 +187,7 @@ pub struct Log {
     out_of_reach: AtomicU64,
     /// Regions that are used as if they were missing.
     ignored: Mutex<HashSet<u32>>,
-    /// Regions that came back and were refused, which is told once.
+    /// Regions that came back and were refused, which is reported once.
     refused: Mutex<HashSet<u32>>,
     /// Regions that are older than the memory, and nobody knows yet.
     old: Mutex<Vec<old::Old>>,
@@ -212,7 +212,7 @@ pub struct Log {
     full: Mutex<HashMap<u32, (Instant, Duration)>>,
     /// Which segments took no more parts, at several times.
     closed: Mutex<VecDeque<aside::Closed>>,
-    /// Regions that did not answer when it was looked last, which is told once.
+    /// Regions that did not answer when it was looked last, which is reported once.
     waits: Mutex<HashSet<u32>>,
     /// Slots that may be written to yet by requests that nobody waits for.
     late: Mutex<Vec<late::LateSlot>>,

@@ -63,7 +63,7 @@ impl Log {
     /// 4. The table says which labels have it. (Else: as in 2, after the next time.)
     /// 5. Numbers below it are issued.
     ///
-    /// The mark has something random in it: two memories that have raised it apart are told from each other by it ([`Log::readmit`]).
+    /// The mark has something random in it: which distinguishes two memories that have raised it apart ([`Log::readmit`]).
     fn reserve(&self, session: &Session) -> Result<()> {
         self.refresh(session)?;
         let (regions, table) = (self.regions(), self.at.table(session.memory()));

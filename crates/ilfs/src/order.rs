@@ -55,14 +55,23 @@ impl Log {
         for home in homes.iter().filter(|home| !home.partial) {
             let area = self.known_area_of(session, home.slot)?;
             let Some(region) = &area.region else { continue };
-            let told = region.performance();
-            let speed = if told.read.speed > 0.0 { told.read.speed } else { told.read.usual_speed.max(1e6) };
-            let takes = told.read.median.as_secs_f64() + (told.read.queued_bytes + bytes) as f64 / speed;
+            let performance = region.performance();
+            let speed = if performance.read.speed > 0.0 {
+                performance.read.speed
+            } else {
+                performance.read.usual_speed.max(1e6)
+            };
+            let takes = performance.read.median.as_secs_f64() + (performance.read.queued_bytes + bytes) as f64 / speed;
             // One that does not answer is not asked while another does.
-            let stuck = if told.is_stuck() { told.oldest.as_secs_f64() } else { 0.0 };
+            let stuck = if performance.is_stuck() { performance.oldest.as_secs_f64() } else { 0.0 };
             // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
-            let stutters = told.stutter.is_some() && region.layout() != Layout::Mirror;
-            timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot, told.is_stuck()));
+            let stutters = performance.stutter.is_some() && region.layout() != Layout::Mirror;
+            timed.push((
+                (home.standing == Standing::Failed, stutters),
+                takes + stuck,
+                home.slot,
+                performance.is_stuck(),
+            ));
         }
         timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let may_try = timed.get(1).is_some_and(|(key, _, _, is_stuck)| !key.0 && !is_stuck);

@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn runs_end_where_places_do_not_follow() {
         let places = [(5, 1), (5, 2), (5, 3), (5, 5), (6, 6), (6, 7)].map(|(s, b)| Place::new(s, b));
-        let told = |most| Run::of(places, most).iter().map(|run| run.blocks).collect::<Vec<_>>();
-        assert_eq!(told(100), [3, 1, 2]);
-        assert_eq!(told(2), [2, 1, 1, 2]);
+        let lengths = |most| Run::of(places, most).iter().map(|run| run.blocks).collect::<Vec<_>>();
+        assert_eq!(lengths(100), [3, 1, 2]);
+        assert_eq!(lengths(2), [2, 1, 1, 2]);
     }
 }

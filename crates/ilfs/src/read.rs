@@ -27,8 +27,8 @@ use super::walk::Walk;
 use super::Log;
 
 /// What is wrong with a block of which no summary tells.
-const UNTOLD: &str = "no summary tells its checksum";
-/// What that means, or a segment of another number, as it is told.
+const UNNAMED: &str = "no summary tells its checksum";
+/// What that means, or a segment of another number, as it is shown.
 const USED_AGAIN: &str = "its segment was used again, or never written";
 
 /// A read under way.
@@ -124,21 +124,21 @@ impl Log {
         }
         let (lies, sequence) = (self.lies(session, slot)?, run.first.sequence());
         let (_, segment) = self.find(session, run.first)?;
-        let none = || Err(self.damaged(&lies, run.first, UNTOLD));
+        let none = || Err(self.damaged(&lies, run.first, UNNAMED));
         let walk = || Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
-        let known = self.known_lost().untold(run.first, slot, segment.used);
-        if let Some(untold) = known {
+        let known = self.known_lost().unnamed(run.first, slot, segment.used);
+        if let Some(unnamed) = known {
             // A part that was being written meanwhile begins there.
             let mut glance = walk().narrow();
-            if glance.part_of(sequence, untold.start).is_none() {
+            if glance.part_of(sequence, unnamed.start).is_none() {
                 return glance.failed.take().map_or_else(none, |e| Err(e.into()));
             }
         }
         let (mut walk, mut at) = (walk(), self.sums().walked(sequence));
-        let mut told: Vec<_> = std::iter::once(0..at).collect();
+        let mut named: Vec<_> = std::iter::once(0..at).collect();
         while let Some(part) = walk.next_of(sequence, at) {
             at = part.end();
-            told.push(part.block..at);
+            named.push(part.block..at);
             let mut sums = self.sums();
             sums.add(&part);
             if let Some(known) = sums.of(run) {
@@ -148,7 +148,7 @@ impl Log {
         match walk.failed.take() {
             Some(e) => Err(e.into()),
             None => {
-                self.known_lost().looked((sequence, slot), segment.used, &told);
+                self.known_lost().looked((sequence, slot), segment.used, &named);
                 none()
             }
         }
@@ -296,7 +296,7 @@ impl Log {
             // In memory of its own: a disk that does not answer in time may write there yet.
             let memory = Buffers::whole(&Aligned::zeroed(into.len() as usize));
             let (done, ticket) = Ticket::new();
-            let request = Request::read(at, memory.clone()).told_late(ticket.late());
+            let request = Request::read(at, memory.clone()).with_late(ticket.late());
             lies.region.read_copy(copy, request, done);
             let Ok(answer) = ticket.wait_unless_late() else { continue };
             if answer.result.is_ok() {
@@ -345,7 +345,7 @@ impl Log {
             Err(e) => e,
         };
         let why = match &e {
-            Error::Lost(_) | Error::Damaged { what: UNTOLD, .. } => USED_AGAIN.into(),
+            Error::Lost(_) | Error::Damaged { what: UNNAMED, .. } => USED_AGAIN.into(),
             Error::Damaged { what, .. } => (*what).into(),
             Error::Missing(number) => format!("no disk has region {number}"),
             Error::Device(e) => e.to_string(),
@@ -408,7 +408,7 @@ fn take(into: &Buffers, came: Option<Buffers>) {
     }
 }
 
-/// The first block whose checksum is not the one that is told.
+/// The first block whose checksum is not the recorded one.
 fn first_wrong(memory: &Buffers, sums: &[u32]) -> Option<u32> {
     let (mut n, mut wrong) = (0, None);
     memory.pieces(BLOCK as usize, |block| {

@@ -34,7 +34,7 @@ const SOME: usize = 32;
 /// Slots whose first summary is read at a time, each by a thread, and slots that a thread takes on in one go.
 const READERS: usize = 32;
 const TURN: usize = 64;
-/// Seconds after which it is told how far that has come.
+/// Seconds between reports of how far that has come.
 const TELL: u64 = 5;
 
 impl Log {
@@ -131,13 +131,15 @@ impl Log {
     /// Those of these slots whose first summary has a number not below `from`. Many are read at a time: a disk is asked for a block in each.
     fn newer_slots(&self, session: &Session, slots: &[u32], from: u64) -> Vec<u32> {
         let (next, newer, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
-        let told = AtomicU64::new(0);
+        let reported = AtomicU64::new(0);
         let look = || {
             while let Some(some) = slots.chunks(TURN).nth(next.fetch_add(1, Ordering::Relaxed)) {
                 let found = some.iter().copied().filter(|slot| self.first_number(session, *slot) >= Some(from));
                 newer.lock().unwrap_or_else(PoisonError::into_inner).extend(found.collect::<Vec<_>>());
                 let (done, seconds) = (next.load(Ordering::Relaxed) * TURN, began.elapsed().as_secs());
-                if seconds >= told.load(Ordering::Relaxed) + TELL && told.swap(seconds, Ordering::Relaxed) < seconds {
+                if seconds >= reported.load(Ordering::Relaxed) + TELL
+                    && reported.swap(seconds, Ordering::Relaxed) < seconds
+                {
                     tracing::info!(
                         "looked for content that the memory does not know in {done} of {} places",
                         slots.len()

@@ -1,7 +1,7 @@
 //! What is on the disks, as they tell by themselves: without the memory that knew.
 //!
 //! Of each page of each inode the newest version that a summary names. What was removed, or cut off, before the memory was
-//! lost is among it: disks are told of no removal.
+//! lost is among it: disks do not record removals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

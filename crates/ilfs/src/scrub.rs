@@ -3,7 +3,7 @@
 //! A copy of a segment that has something wrong is one no more, and another is made of those that are right ([`super::copies`]); where each
 //! copy has another block wrong, these blocks are written anew, and the copies stay. A region of several disks has what it keeps more than
 //! once written anew. What no copy has right and memory holds is written anew from there, in another place; what memory does not hold either
-//! stays as it is, and is told: reading it fails, and the cleaner keeps its segment.
+//! stays as it is, and is reported: reading it fails, and the cleaner keeps its segment.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -116,19 +116,19 @@ impl Log {
         assert_may_wait();
         let table = self.at.table(session.memory());
         let segment = session.read(KEY, || table.get(slot))?;
-        let mut told = Scrubbed::default();
+        let mut found = Scrubbed::default();
         if !matches!(segment.state, State::Open | State::Full) || segment.live == 0 {
-            return Ok(told);
+            return Ok(found);
         }
         let contents = match self.contents(session, slot, &segment) {
-            // Nothing of it is there: that is no damage, and told elsewhere.
-            Err(Error::Missing(_)) => return Ok(told),
+            // Nothing of it is there: that is no damage, and reported elsewhere.
+            Err(Error::Missing(_)) => return Ok(found),
             contents => contents?,
         };
-        let told_of = |one: Result<Live>| one.map(|live| (live.place, live.entry.owner, live.entry.crc));
-        let live: Vec<_> = contents.live(files).map(told_of).collect::<Result<_>>()?;
+        let location = |one: Result<Live>| one.map(|live| (live.place, live.entry.owner, live.entry.crc));
+        let live: Vec<_> = contents.live(files).map(location).collect::<Result<_>>()?;
         if !contents.is_whole && (live.len() as u64) < u64::from(segment.live) {
-            told.unknown = gaps(&contents.parts, segment.used);
+            found.unknown = gaps(&contents.parts, segment.used);
         }
         let homes = session.read(KEY, || table.homes(slot, &segment))?;
         let (mut wrong, mut looked): (Vec<(u32, Wrong)>, Vec<u32>) = Default::default();
@@ -138,16 +138,16 @@ impl Log {
                 continue;
             }
             let look = Look { slot: home.slot, region: area.number, live: &live };
-            told.bytes += live.len() as u64 * BLOCK;
+            found.bytes += live.len() as u64 * BLOCK;
             looked.push(home.slot);
-            told.wrong.extend(self.mend_summaries(session, home.slot, area.number, &contents.parts)?);
+            found.wrong.extend(self.mend_summaries(session, home.slot, area.number, &contents.parts)?);
             wrong.extend(self.look(session, &look)?.into_iter().map(|one| (home.slot, one)));
         }
-        told.wrong.extend(self.put_right(session, files, &segment, looked, wrong)?);
-        if told.wrong.iter().any(|one| one.repaired) {
+        found.wrong.extend(self.put_right(session, files, &segment, looked, wrong)?);
+        if found.wrong.iter().any(|one| one.repaired) {
             self.forget_known_lost();
         }
-        Ok(told)
+        Ok(found)
     }
 
     /// Summaries that one copy in a slot has wrong, or lacks, and another has right, are written anew.
@@ -156,7 +156,7 @@ impl Log {
         for copy in 0..lies.region.copies() {
             let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).of_copy(copy);
             for part in parts {
-                // One that is out is no copy, and one that cannot be read is told with its content.
+                // One that is out is no copy, and one that cannot be read is reported with its content.
                 if walk.part_at(part.block).as_ref() == Some(part) || walk.failed.take().is_some() {
                     continue;
                 }
@@ -245,7 +245,7 @@ impl Log {
         let request = Request::read(at, memory.clone());
         self.give_way(session, region, memory.len());
         let (done, ticket) = Ticket::new();
-        let request = request.told_late(ticket.late());
+        let request = request.with_late(ticket.late());
         match copy {
             None => region.submit(request, done),
             Some(copy) => region.read_copy(copy, request, done),

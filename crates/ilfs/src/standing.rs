@@ -101,13 +101,13 @@ impl Log {
         let areas = self.areas();
         let is_there = |number| areas.list.iter().any(|area| area.number == number && area.region.is_some());
         let failed = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Failed);
-        let told = |(_, r): (usize, RawTableRegion)| Fenced {
+        let fenced = |(_, r): (usize, RawTableRegion)| Fenced {
             number: r.number,
             since: r.since,
             cause: r.cause(),
             is_there: is_there(r.number),
         };
-        Ok(failed.map(told).collect())
+        Ok(failed.map(fenced).collect())
     }
 
     /// The numbers of those whose content may not be there: that are fenced, or that this process does not have.

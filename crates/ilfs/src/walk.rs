@@ -112,7 +112,7 @@ impl<'r> Walk<'r> {
                 None => self.region.ask(request, LATE),
                 Some(copy) => {
                     let (done, ticket) = exraid::Ticket::new();
-                    self.region.read_copy(copy, request.told_late(ticket.late()), done);
+                    self.region.read_copy(copy, request.with_late(ticket.late()), done);
                     let Ok(answer) = ticket.wait_unless_late() else { continue };
                     answer
                 }

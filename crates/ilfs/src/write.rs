@@ -6,7 +6,7 @@
 //! | 2 | summary and content are written to all copies of the segment, by requests in any order | |
 //! | 3 | all of them are complete, or late where another region takes content ([`late`](super::late)), which is like a failure; a copy that failed is one no more, by a transaction; what failed in all is written elsewhere, and its segment used no more | a flush does not cover what is not complete; a copy is believed that lacks it |
 //! | 4 | a flush of each region: durable. A region whose flush failed takes nothing more, and what was written is written anew | a mapping leads to what is not there |
-//! | 5 | the places are told, and linked by their owners | |
+//! | 5 | the owners get the places, and link them | |
 //!
 //! What is written must not change until it has been written: content and checksum would not agree.
 //!
@@ -290,7 +290,7 @@ impl<'l> Writer<'l> {
                     progress.late += len;
                 }
             });
-            lies.region.submit(Request::write(at, piece).tagged(room.sequence).told_late(late), Box::new(done));
+            lies.region.submit(Request::write(at, piece).tagged(room.sequence).with_late(late), Box::new(done));
             at += len;
         }
         Copy { slot, region: lies.region, progress }

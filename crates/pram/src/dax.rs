@@ -111,8 +111,8 @@ pub fn device(file: impl AsFd) -> Result<Option<Device>> {
 pub fn map(file: impl AsFd, len: u64) -> Result<Mapping> {
     // A device has no file system whose records MAP_SYNC would make durable, and older ones refuse it.
     let mapped = match device(&file)? {
-        Some(_) => Mapping::device(file, len, Memory::told_len),
-        None => Mapping::growing(file, len, Sync::Dax, Memory::told_len),
+        Some(_) => Mapping::device(file, len, Memory::recorded_len),
+        None => Mapping::growing(file, len, Sync::Dax, Memory::recorded_len),
     };
     mapped.map_err(|errno| match errno {
         Errno::OPNOTSUPP => Error::Unusable(
@@ -146,15 +146,15 @@ fn parse(text: &str) -> Option<u64> {
 }
 
 /// Does the platform say that its caches survive a power cut (eADR)? The memory region that the device, or
-/// the device below the file, belongs to tells; whatever is not told is not assumed.
+/// the device below the file, belongs to tells; what the kernel does not say is not assumed.
 fn caches_survive(sys: &Path, stat: &Stat) -> bool {
     let (kind, dev) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice => ("char", stat.st_rdev),
         _ => ("block", stat.st_dev),
     };
     let Ok(place) = canonicalize(sys.join(format!("dev/{kind}/{}:{}", major(dev), minor(dev)))) else { return false };
-    let told = place.ancestors().find_map(|dir| read_to_string(dir.join("persistence_domain")).ok());
-    told.is_some_and(|domain| domain.trim() == "cpu_cache")
+    let text = place.ancestors().find_map(|dir| read_to_string(dir.join("persistence_domain")).ok());
+    text.is_some_and(|domain| domain.trim() == "cpu_cache")
 }
 
 #[cfg(test)]

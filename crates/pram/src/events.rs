@@ -73,7 +73,7 @@ impl Session {
     }
 
     /// Announces a change of what has this key, before anybody can see it: until [`end_change`](Self::end_change), which
-    /// is to follow when the watcher has been told, who sees it may see what its cache does not know of.
+    /// is to follow when the watcher has the notification, who sees it may see what its cache does not know of.
     pub fn begin_change(&self, key: u64) {
         self.runtime().changing(self.runtime().me(), key).fetch_add(1, Ordering::SeqCst);
     }
@@ -82,7 +82,7 @@ impl Session {
         self.runtime().changing(self.runtime().me(), key).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Does another process change what has this key, and has not told us yet? Perhaps what has another one.
+    /// Does another process change what has this key, and has not notified us yet? Perhaps what has another one.
     #[inline(always)]
     pub fn is_changing(&self, key: u64) -> bool {
         let rt = self.runtime();
@@ -136,7 +136,7 @@ impl Session {
         Ok(())
     }
 
-    /// From now on this process is told, if it is not already. Fails while another one is.
+    /// From now on this process gets notifications, if it does not already. Fails while another one is.
     pub fn start_watching(&self) -> Result<()> {
         let rt = self.runtime();
         if rt.watcher() == Some(rt.me()) {
@@ -149,7 +149,7 @@ impl Session {
         }
         match rt.begin_watch(rt.me()) {
             true => Ok(()),
-            false => Err(Error::Unusable("another process is told of changes already".into())),
+            false => Err(Error::Unusable("another process gets notifications of changes already".into())),
         }
     }
 

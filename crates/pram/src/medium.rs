@@ -1,4 +1,4 @@
-//! What keeps a memory: when a store is durable, and what the medium wants to be told.
+//! What keeps a memory: when a store is durable, and which calls the medium needs.
 
 use crate::error::{Error, Result};
 use crate::mem::Mapping;
@@ -42,7 +42,7 @@ impl MediumKind {
     }
 }
 
-/// What a medium wants to be told; what it does not want costs a predictable branch.
+/// The calls that a medium needs; one that it does not need costs a predictable branch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
     /// `flush` and `fence`: stores are durable only after them, and unordered between fences. Undo records

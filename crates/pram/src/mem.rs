@@ -87,7 +87,7 @@ struct Growth {
     /// Its memory is taken step by step; else it is there, as a device's.
     is_taken: bool,
     /// How long it is, as the memory itself says.
-    told: fn(&Mapping) -> u64,
+    recorded: fn(&Mapping) -> u64,
 }
 
 /// Address space set aside for what a file may become: so many times its length, between two bounds.
@@ -124,8 +124,8 @@ impl Mapping {
     }
 
     /// Maps the first `len` bytes of a file whose memory is yet to be taken, and sets address space aside for what it may
-    /// become. `told` says how much of it can be used, from words in the memory itself.
-    pub fn growing(fd: impl AsFd, len: u64, sync: Sync, told: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
+    /// become. `recorded` says how much of it can be used, from words in the memory itself.
+    pub fn growing(fd: impl AsFd, len: u64, sync: Sync, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
         let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
         let flags = match sync {
             Sync::No => MapFlags::SHARED | MapFlags::NORESERVE,
@@ -136,7 +136,7 @@ impl Mapping {
             match Mapping::file_by(&fd, reserved, flags) {
                 Ok(mut map) => {
                     map.set_len(len);
-                    map.growth = Some(Growth { file, is_taken: true, told });
+                    map.growth = Some(Growth { file, is_taken: true, recorded });
                     return Ok(map);
                 }
                 // A limit of the process or machine.
@@ -148,10 +148,10 @@ impl Mapping {
 
     /// Maps all `len` bytes of a device, of which others may use more than this process knows, see
     /// [`growing`](Self::growing).
-    pub fn device(fd: impl AsFd, len: u64, told: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
+    pub fn device(fd: impl AsFd, len: u64, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
         let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
         let mut map = Mapping::file(fd, len)?;
-        map.growth = Some(Growth { file, is_taken: false, told });
+        map.growth = Some(Growth { file, is_taken: false, recorded });
         Ok(map)
     }
 
@@ -205,11 +205,12 @@ impl Mapping {
     #[inline(never)]
     pub(crate) fn catch_up(&self) -> bool {
         let Some(growth) = &self.growth else { return false };
-        let (now, told) = (self.len(), (growth.told)(self).min(self.reserved));
-        let is_there = || !growth.is_taken || rustix::fs::fstat(&growth.file).is_ok_and(|s| s.st_size as u64 >= told);
-        let more = told > now && is_there();
+        let (now, recorded) = (self.len(), (growth.recorded)(self).min(self.reserved));
+        let is_there =
+            || !growth.is_taken || rustix::fs::fstat(&growth.file).is_ok_and(|s| s.st_size as u64 >= recorded);
+        let more = recorded > now && is_there();
         if more {
-            self.extend(told);
+            self.extend(recorded);
         }
         more
     }

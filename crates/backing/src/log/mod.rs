@@ -289,7 +289,7 @@ impl<D: Disk> Log<D> {
         Ok(Log { disk, id, at, found: start..end, prior, attempts: Attempts::default() })
     }
 
-    /// Goes once through the commits that follow `from`, until `until`: `see(offset, bytes)` is told what they change, in
+    /// Goes once through the commits that follow `from`, until `until`: `see(offset, bytes)` gets what they change, in
     /// order. The last commit that is there, and where the records lie, to be read again by [`Survey::apply`].
     pub fn survey(
         disk: D,

@@ -142,7 +142,7 @@ impl Target {
         let read = self.file.read_at(&mut head, 0).map_err(|e| self.failed(Fail::Io(e)))?;
         let size = Memory::probe(&head[..read])?.0;
         self.file.set_len(size).map_err(|e| self.failed(Fail::Io(e)))?;
-        Mapping::growing(&self.file, size, pram::mem::Sync::No, Memory::told_len)
+        Mapping::growing(&self.file, size, pram::mem::Sync::No, Memory::recorded_len)
             .map_err(Error::host("mapping the memory"))
     }
 

@@ -16,7 +16,7 @@ use crate::error::OpenError;
 /// Beyond this no host's files are sure to reach.
 const LARGEST_FILE: u64 = 8 << 40;
 /// What a transfer is aligned to where the host does not say.
-const UNTOLD: u32 = 4096;
+const USUAL_ALIGNMENT: u32 = 4096;
 
 /// Milliseconds after which a disk that somebody has is tried again.
 const PAUSES: [u64; 5] = [1, 10, 100, 500, 0];
@@ -118,15 +118,15 @@ fn open_past(path: &Path, options: &Options, flags: OFlags) -> io::Result<File> 
 /// Some take the flag and read through their cache all the same.
 fn takes_direct(file: &File) -> bool {
     match statx_of(file) {
-        Some(told) => told.stx_dio_offset_align != 0,
+        Some(layout) => layout.stx_dio_offset_align != 0,
         None => rustix::fs::fstatfs(file).is_ok_and(|host| host.f_type != 0x0102_1994),
     }
 }
 
 /// Where the kernel tells how direct transfers are aligned (Linux 6.1).
 fn statx_of(file: &File) -> Option<rustix::fs::Statx> {
-    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-    (told.stx_mask & StatxFlags::DIOALIGN.bits() != 0).then_some(told)
+    let layout = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    (layout.stx_mask & StatxFlags::DIOALIGN.bits() != 0).then_some(layout)
 }
 
 /// Opens what a disk is to be made of; was it made just now?
@@ -207,14 +207,14 @@ pub fn size_for(path: &Path, file: &File, is_new: bool, making: &Making) -> Resu
 
 /// All that a host could ever hold: how much of it there is at a time is another question.
 fn all_of_host(path: &Path, file: &File) -> Result<u64, OpenError> {
-    let told = rustix::fs::fstatvfs(file).map_err(host(path, "asking how large its host is"))?;
-    Ok(told.f_blocks.saturating_mul(told.f_frsize).clamp(MIN_SIZE, LARGEST_FILE))
+    let statfs = rustix::fs::fstatvfs(file).map_err(host(path, "asking how large its host is"))?;
+    Ok(statfs.f_blocks.saturating_mul(statfs.f_frsize).clamp(MIN_SIZE, LARGEST_FILE))
 }
 
 /// As the kernel tells without asking the device: a seek waits for a discard that the device does not answer.
 fn size_of_device(path: &Path, file: &File, rdev: u64) -> Result<u64, OpenError> {
-    let told = format!("/sys/dev/block/{}:{}/size", rustix::fs::major(rdev), rustix::fs::minor(rdev));
-    let sectors = std::fs::read_to_string(told).ok().and_then(|told| told.trim().parse::<u64>().ok());
+    let sectors_file = format!("/sys/dev/block/{}:{}/size", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let sectors = std::fs::read_to_string(sectors_file).ok().and_then(|text| text.trim().parse::<u64>().ok());
     if let Some(sectors) = sectors {
         return Ok(sectors * 512);
     }
@@ -223,8 +223,8 @@ fn size_of_device(path: &Path, file: &File, rdev: u64) -> Result<u64, OpenError>
 
 /// Was the device set to be read only? Some can be opened for writing all the same.
 fn is_read_only(rdev: u64) -> bool {
-    let told = format!("/sys/dev/block/{}:{}/ro", rustix::fs::major(rdev), rustix::fs::minor(rdev));
-    std::fs::read_to_string(told).is_ok_and(|told| told.trim() == "1")
+    let path = format!("/sys/dev/block/{}:{}/ro", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
 }
 
 /// A number that the kernel tells of a block device's queue; a partition has its disk's.
@@ -243,10 +243,10 @@ pub fn properties(path: &Path, file: &File, options: &Options) -> Result<(Proper
     }
     let flags = rustix::fs::fcntl_getfl(file).map_err(host(path, "asking how it was opened"))?;
     let direct = flags.contains(OFlags::DIRECT);
-    let aligned = statx_of(file).map(|told| (told.stx_dio_offset_align, told.stx_dio_mem_align));
+    let aligned = statx_of(file).map(|layout| (layout.stx_dio_offset_align, layout.stx_dio_mem_align));
     let (block, memory) = match (direct, aligned) {
-        (true, Some((block, memory))) => (block.max(512), memory.clamp(1, UNTOLD)),
-        (true, None) => (UNTOLD, UNTOLD),
+        (true, Some((block, memory))) => (block.max(512), memory.clamp(1, USUAL_ALIGNMENT)),
+        (true, None) => (USUAL_ALIGNMENT, USUAL_ALIGNMENT),
         (false, _) => (512, 1),
     };
     let size = if is_block { size_of_device(path, file, found.rdev())? } else { found.len() };

@@ -112,7 +112,7 @@ impl Job {
         }
     }
 
-    /// Nobody waits for it any more, and the device has not been told of it: it never happens.
+    /// Nobody waits for it any more, and the device has not got it: it never happens.
     pub fn unwanted(self, shared: &Shared) {
         self.answer(shared, Ok(()));
     }

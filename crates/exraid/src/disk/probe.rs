@@ -1,6 +1,6 @@
 //! Does a disk answer? Whoever opens one asks it first, so that nothing else waits for one that hangs.
 //!
-//! A process asks a disk once: while that is not answered, who opens it again is told at once that it does not answer.
+//! A process asks a disk once: while that is not answered, another open fails at once since it does not answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

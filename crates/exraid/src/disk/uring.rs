@@ -24,7 +24,7 @@ const CALLS: usize = 256;
 /// How long whoever lets go of a disk waits until it is closed.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// The thread, and what it is told.
+/// The thread, and its orders.
 pub struct Uring {
     queue: Arc<Queue>,
     thread: Thread,

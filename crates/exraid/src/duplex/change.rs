@@ -70,8 +70,8 @@ impl Duplex {
         let handles: Vec<Arc<dyn Region>> = self.handles().into_iter().collect();
         let mut notes = notes_of(&handles, without);
         // A member that another process has found.
-        let told: Vec<u32> = notes.iter().flat_map(|(_, said)| said.members).flatten().map(|m| m.region).collect();
-        for number in told {
+        let listed: Vec<u32> = notes.iter().flat_map(|(_, said)| said.members).flatten().map(|m| m.region).collect();
+        for number in listed {
             if self.region(number).is_none() {
                 if let Some(region) = self.find(number) {
                     notes.extend(notes_of(std::slice::from_ref(&region), without));
@@ -237,7 +237,7 @@ impl Duplex {
     /// These of the [copies](Duplex::copies) lack what another one has: a member none of whose copies has it is out, and a disk of a
     /// mirror is out of that. The disks, or regions, that are.
     pub fn put_away_copies(&self, old: &[usize]) -> Result<Vec<String>> {
-        let (all, mut told) = (self.copies(), Vec::new());
+        let (all, mut added) = (self.copies(), Vec::new());
         let of = |region: u32| all.iter().enumerate().filter(move |(_, place)| place.region == region);
         for number in all.iter().map(|place| place.region).collect::<std::collections::BTreeSet<_>>() {
             let Some(region) = self.region(number) else { continue };
@@ -245,22 +245,22 @@ impl Duplex {
             if behind.is_empty() {
                 continue;
             }
-            told.push(format!("region {number} ({})", region.name()));
+            added.push(format!("region {number} ({})", region.name()));
             if self.read_only {
                 continue;
             }
             if behind.len() == of(number).count() {
                 self.put_away(number)?;
             } else if region.layout() == Layout::Mirror {
-                told.pop();
+                added.pop();
                 for disk in behind {
                     let name = region.members().get(disk).and_then(|member| member.name.clone());
-                    told.push(format!("region {number}, disk {}", name.unwrap_or_else(|| region.name().clone())));
+                    added.push(format!("region {number}, disk {}", name.unwrap_or_else(|| region.name().clone())));
                     region.put_out(disk, "it is older than the others: it was put back, or has lost writes")?;
                 }
             }
         }
-        Ok(told)
+        Ok(added)
     }
 
     /// A stream has room for `bytes`; steps above.
@@ -467,7 +467,7 @@ impl Duplex {
         Ok(Some(before))
     }
 
-    /// Fills the members that are to be filled: steps 2 and 3 above. `used` tells how much of a stream is in use. `go_on` is told
+    /// Fills the members that are to be filled: steps 2 and 3 above. `used` tells how much of a stream is in use. `go_on` gets
     /// the bytes that are left, and may sleep; where it says no, or another process has changed members meanwhile, or has filled this
     /// one, this returns false: who calls looks again how they stand.
     pub fn fill(&self, used: &dyn Fn(usize) -> u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {

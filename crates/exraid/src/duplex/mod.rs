@@ -6,7 +6,7 @@
 //! | [`raw`] | what members keep as the notes of their regions |
 //! | [`found`] | which members count, by what the notes say that are there |
 //! | `change` | who is a member, how it stands, where its streams lie |
-//! | [`presence`] | who works with it, told by the disks themselves |
+//! | [`presence`] | which clients work with it, by locks on the disks |
 //! | `view` | how members stand, as a process knows it |
 //! | `stream_lock` | who may do what, among threads and processes |
 //! | `workers` | threads that ask all members at once |
@@ -270,14 +270,14 @@ impl Duplex {
 
     pub fn members(&self) -> Vec<MemberStatus> {
         let view = self.current().unwrap_or_else(|_| self.view());
-        let told = |(_, place): (usize, &Place)| MemberStatus {
+        let status = |(_, place): (usize, &Place)| MemberStatus {
             region: place.region,
             state: place.state,
             since: place.since,
             is_there: place.handle.is_some(),
             bytes: place.spans.iter().map(|spans| raw::count(spans)).sum::<u64>() * view.segment,
         };
-        view.places().map(told).collect()
+        view.places().map(status).collect()
     }
 
     /// How it stands by now, for a region that is no member to remember.
@@ -358,7 +358,7 @@ impl Duplex {
         for (from, within) in self.pieces(view, place, stream, start..end)? {
             let memory = Aligned::zeroed((within.end - within.start) as usize);
             let (done, ticket) = Ticket::new();
-            let request = Request::read(from, Buffers::whole(&memory)).told_late(ticket.late());
+            let request = Request::read(from, Buffers::whole(&memory)).with_late(ticket.late());
             match copy {
                 None => region.submit(request, done),
                 Some(copy) => region.read_copy(copy, request, done),

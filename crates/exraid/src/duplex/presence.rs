@@ -1,4 +1,4 @@
-//! Who works with a duplex, told by a lock on the disks themselves: a client that was copied, with its own idea of who else is there,
+//! Which clients work with a duplex, by a lock on the disks themselves: a client that was copied, with its own idea of who else is there,
 //! finds the same disks.
 
 use std::fs::File;

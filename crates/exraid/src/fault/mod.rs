@@ -2,7 +2,7 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`ram`] | a disk in memory that records what it is told; the states that a power cut leaves |
+//! | [`ram`] | a disk in memory that records its requests; the states that a power cut leaves |
 //! | [`disk`] | a disk over any other that fails as a seed says |
 //! | [`timer`] | what happens later |
 //!

@@ -1,4 +1,4 @@
-//! A disk in memory that records what it is told, and what a power cut leaves of it.
+//! A disk in memory that records its requests, and what a power cut leaves of it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use rng::Rng;
 
 use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
 
-/// Counts what disks are told, all of them together.
+/// Counts the requests of all disks together.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
 /// What a disk writes at once or not at all.
 pub const SECTOR: u64 = 512;
 
-/// One thing that the disk was told.
+/// One request to the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Write { at: u64, bytes: Vec<u8> },
@@ -32,9 +32,9 @@ pub struct RamDisk {
 
 struct State {
     content: Content,
-    /// What it was told since it records.
+    /// Its requests since it records.
     tape: Option<Vec<Event>>,
-    /// When it was told each, among all disks.
+    /// The number of each among the requests of all disks.
     instants: Vec<u64>,
     /// The content when recording began.
     before: Content,
@@ -167,7 +167,7 @@ impl RamDisk {
         self.lock().content.write(bytes, at);
     }
 
-    /// How many things all disks were told so far: an instant for [`RamDisk::at`].
+    /// How many requests all disks have had so far: an instant for [`RamDisk::at`].
     pub fn now() -> u64 {
         TURN.load(Ordering::SeqCst)
     }
@@ -180,12 +180,12 @@ impl RamDisk {
     /// The content after a power cut: what was flushed is there, and of the rest each sector, or not.
     pub fn after(&self, cut: Cut) -> Content {
         let state = self.lock();
-        let told = &state.tape.as_deref().unwrap_or_default()[..cut.event];
+        let seen = &state.tape.as_deref().unwrap_or_default()[..cut.event];
         let mut content = state.before.clone();
-        let durable = told.iter().rposition(|event| *event == Event::Flush).map_or(0, |last| last + 1);
-        told[..durable].iter().for_each(|event| apply(&mut content, event));
+        let durable = seen.iter().rposition(|event| *event == Event::Flush).map_or(0, |last| last + 1);
+        seen[..durable].iter().for_each(|event| apply(&mut content, event));
         let mut rng = Rng::new(cut.seed);
-        for event in &told[durable..] {
+        for event in &seen[durable..] {
             keep_some(&mut content, event, &mut rng);
         }
         content

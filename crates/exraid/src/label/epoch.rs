@@ -1,7 +1,7 @@
 //! The epoch of a set of disks: how often its membership has changed, and which way.
 //!
 //! A number alone does not tell two halves apart that were used without each other: both have counted on. So each epoch
-//! has a stamp, drawn when it begins, and a label remembers the last ones. Then a disk that stayed behind is told from
+//! has a stamp, drawn when it begins, and a label remembers the last ones. Then a disk that stayed behind differs from
 //! one that went another way.
 
 use super::raw::STAMPS;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_that_were_used_without_each_other_are_told_apart() {
+    fn halves_that_were_used_without_each_other_are_distinguished() {
         let both = (2..40).fold(Epoch::first(1), Epoch::next);
         let (one, other) = (both.next(1000), both.next(2000));
         assert_eq!(one.relation(&one), Relation::Same);

@@ -209,7 +209,7 @@ pub struct Label {
     pub sequence: u64,
     /// Nanoseconds since 1970.
     pub created: u64,
-    /// A random number of the region, for its client: content that programs write is told by it from what the client
+    /// A random number of the region, for its client: it distinguishes content that programs write from what the client
     /// writes.
     pub secret: u64,
     /// By whom the disk is used: what the client wrote there.
@@ -496,7 +496,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// What of a disk is used, at most: sizes are told in whole blocks of what any disk has.
+/// What of a disk is used, at most: sizes are in whole blocks of what any disk has.
 pub fn whole(size: u64) -> std::ops::Range<u64> {
     0..size / 4096 * 4096
 }

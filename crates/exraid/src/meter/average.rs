@@ -27,7 +27,7 @@ impl Average {
         }
     }
 
-    /// While nothing happens both sides lose weight alike, until nothing can be told.
+    /// While nothing happens both sides lose weight alike, until nothing can be said.
     pub fn speed(&self) -> Option<f64> {
         (self.worked > 1e-9).then(|| self.bytes / self.worked)
     }

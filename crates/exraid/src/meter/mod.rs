@@ -5,7 +5,7 @@
 //! | `store` | the words in which all of that is kept, for one process or for all that share a region |
 //! | [`shared`] | those that all processes have of a region |
 //! | `average` | averages, and how long requests took |
-//! | [`stutter`] | a disk that slows down, told apart from one of which much is asked |
+//! | [`stutter`] | a disk that slows down, distinguished from one with many requests |
 //!
 //! *Speed* is bytes for each second in which something was under way, so that a disk that idles is not a slow disk, and
 //! one that does not answer is. *Load* is bytes for each second. Both are weighted by age: what is a horizon old counts
@@ -116,8 +116,8 @@ fn clock() -> u64 {
 /// Measures one device; where processes share it, for all of them.
 pub struct Meter {
     store: Store,
-    /// The change of the verdict that was told last, here.
-    told: AtomicU64,
+    /// The change of the verdict that this process reported last.
+    reported: AtomicU64,
     asked: AtomicU64,
     /// A window was closed here since the last request that ended.
     closed: AtomicBool,
@@ -149,8 +149,8 @@ fn way(kind: Kind) -> Option<usize> {
 
 impl Meter {
     fn of(store: Store) -> Meter {
-        let told = AtomicU64::new(Judge(&store).changes());
-        Meter { store, told, asked: AtomicU64::new(0), closed: AtomicBool::new(false) }
+        let reported = AtomicU64::new(Judge(&store).changes());
+        Meter { store, reported, asked: AtomicU64::new(0), closed: AtomicBool::new(false) }
     }
 
     /// Of a device that processes share: the region itself (0), or a member of it (1 and more). Where they cannot, it measures for
@@ -163,7 +163,7 @@ impl Meter {
             Ok(Some(store)) => Meter::of(store),
             Ok(None) => Meter::default(),
             Err(e) => {
-                tracing::warn!("what is measured of {device} is not told to other processes: {e}");
+                tracing::warn!("what is measured of {device} is not shared with other processes: {e}");
                 Meter::default()
             }
         }
@@ -369,7 +369,7 @@ impl Meter {
         Judge(&self.store).stutter()
     }
 
-    /// How many times as long as it used to it takes for what it is asked lately; none where that cannot be told.
+    /// How many times as long as it used to it takes for what it is asked lately; none where that is unknown.
     pub fn times(&self) -> Option<f64> {
         Judge(&self.store).times(now())
     }
@@ -385,11 +385,11 @@ impl Meter {
         }
     }
 
-    /// A change of the verdict that was not told here yet: it stutters, or has recovered.
+    /// A change of the verdict that this process has not reported yet: it stutters, or has recovered.
     pub fn news(&self) -> Option<Option<Stutter>> {
         let changes = Judge(&self.store).changes();
-        let told = self.told.swap(changes, Ordering::SeqCst);
-        // One that was over before anybody was told of it is not told.
-        ((changes ^ told) % 2 == 1).then(|| self.stutter())
+        let reported = self.reported.swap(changes, Ordering::SeqCst);
+        // A stutter that was over before any report is not reported.
+        ((changes ^ reported) % 2 == 1).then(|| self.stutter())
     }
 }

@@ -24,7 +24,7 @@ use crate::sys::shared::Words;
 
 /// Words of a meter: two pages. The last one of each page is nobody's ([`Words::of`]).
 pub const WORDS: usize = 1024;
-/// Processes that are told apart: bits of the mask of who has requests under way.
+/// Processes that have a bit of their own: those of the mask of who has requests under way.
 pub const PROCESSES: usize = 16;
 
 /// Changes whenever words mean something else.

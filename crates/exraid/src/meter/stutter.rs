@@ -1,4 +1,4 @@
-//! A disk that slows down (*fail-stutter*), told apart from one of which much is asked.
+//! A disk that slows down (*fail-stutter*), distinguished from one with many requests.
 //!
 //! What a disk takes for a request is the time since the answer before it, or since the request came where that is later: so what it
 //! waited behind others is theirs, and the times of all requests together are those in which the disk worked. What requests of a kind
@@ -18,7 +18,7 @@
 //! - the first [`LEARNING`] of work, and kinds of requests of which fewer than [`KNOWN`] were seen: nothing is known;
 //! - what comes after a [`REST`]: a disk that sleeps wakes up;
 //! - [`SLACK`] of each request: that is the machine, which has other things to do than to take answers;
-//! - a window in which nothing ended: what does not answer is told by its age.
+//! - a window in which nothing ended: the age of its requests shows a disk that does not answer.
 //!
 //! So a machine that stands still for a second makes one window slow, and five are asked for. What is slow is hardly learned; after
 //! [`SLOW_MEMORY`] of work it counts as what the disk is. A kind of requests that is seen for the first time while it stutters

@@ -40,7 +40,7 @@ struct Machine {
     passes: u64,
     /// Ends of requests, and what began.
     under_way: Vec<(u64, Begun)>,
-    /// What judges have been told.
+    /// The reports of the verdict.
     news: Vec<(u64, bool)>,
     /// Nothing happens in the machine: neither answers are taken nor requests made.
     stall: Option<(u64, u64)>,
@@ -95,8 +95,8 @@ impl Machine {
                 let peers = self.peers.clone();
                 self.meter.judge_at(self.now, || peers);
             }
-            if let Some(told) = self.meter.news() {
-                self.news.push((self.now, told.is_some()));
+            if let Some(news) = self.meter.news() {
+                self.news.push((self.now, news.is_some()));
             }
             self.now += load.pause;
         }
@@ -115,10 +115,10 @@ fn a_disk_that_delivers_a_fifth_stutters_until_it_is_well_again() {
     let slowed = disk.now;
     disk.model.rate = 12e6;
     disk.run(SEGMENTS, 12);
-    let told = disk.stutters().expect("it stutters");
-    assert!((11e6..14e6).contains(&told.delivers) && (55e6..65e6).contains(&told.used_to), "{told:?}");
-    let told = Stutter { used_to: 60e6, ..told };
-    assert_eq!(told.to_string(), "12 MB/s where it used to deliver 60, at 4 requests under way");
+    let stutter = disk.stutters().expect("it stutters");
+    assert!((11e6..14e6).contains(&stutter.delivers) && (55e6..65e6).contains(&stutter.used_to), "{stutter:?}");
+    let stutter = Stutter { used_to: 60e6, ..stutter };
+    assert_eq!(stutter.to_string(), "12 MB/s where it used to deliver 60, at 4 requests under way");
     let (when, _) = disk.news[0];
     assert!((3 * SECOND..7 * SECOND).contains(&(when - slowed)), "after {} s", (when - slowed) as f64 / 1e9);
     disk.run(SEGMENTS, 3600);
@@ -126,8 +126,8 @@ fn a_disk_that_delivers_a_fifth_stutters_until_it_is_well_again() {
     disk.model.rate = 60e6;
     disk.run(SEGMENTS, 10);
     assert_eq!(disk.stutters(), None);
-    let told: Vec<bool> = disk.news.iter().map(|(_, stutters)| *stutters).collect();
-    assert_eq!(told, [true, false], "each once");
+    let changes: Vec<bool> = disk.news.iter().map(|(_, stutters)| *stutters).collect();
+    assert_eq!(changes, [true, false], "each once");
 }
 
 /// As a log writes that has the choice: few large requests, at another depth as soon as it is slow.

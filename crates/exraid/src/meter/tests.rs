@@ -20,7 +20,7 @@ fn end(meter: &Meter, now: Duration, begun: Begun, failed: Option<Class>) {
     meter.end_at(nanos(now), begun, failed);
 }
 
-fn told(meter: &Meter, now: Duration, oldest: Duration) -> Performance {
+fn performance(meter: &Meter, now: Duration, oldest: Duration) -> Performance {
     meter.performance_at(nanos(now), oldest)
 }
 
@@ -39,7 +39,7 @@ fn near(found: f64, wanted: f64) -> bool {
 }
 
 fn speed(meter: &Meter, now: Duration) -> (f64, f64) {
-    let write = told(meter, now, Duration::ZERO).write;
+    let write = performance(meter, now, Duration::ZERO).write;
     (write.speed / MIB as f64, write.usual_speed / MIB as f64)
 }
 
@@ -53,7 +53,7 @@ fn a_disk_that_idles_is_not_slow() {
         let (short, long) = speed(&meter, idle);
         assert!(near(short, 100.0) && near(long, 100.0), "{short}, {long} after {idle:?}");
     }
-    let load = told(&meter, ms(60_000), Duration::ZERO).write.load;
+    let load = performance(&meter, ms(60_000), Duration::ZERO).write.load;
     assert!(load < 1.0, "nothing was written lately: {load}");
 }
 
@@ -75,7 +75,7 @@ fn a_disk_that_does_not_answer_becomes_slow_without_ever_answering() {
     begin(&meter, ms(5000), Kind::Write, MIB);
     let (short, _) = speed(&meter, ms(6000));
     assert!(short < 20.0, "{short}");
-    let flow = told(&meter, ms(6000), ms(1000)).write;
+    let flow = performance(&meter, ms(6000), ms(1000)).write;
     assert_eq!((flow.queue, flow.queued_bytes), (1, MIB));
 }
 
@@ -87,20 +87,20 @@ fn requests_beside_one_another_share_their_time() {
         let begun: Vec<Begun> = (0..8).map(|_| begin(&meter, ms(n * 10), Kind::Read, MIB)).collect();
         begun.into_iter().for_each(|begun| end(&meter, ms(n * 10 + 10), begun, None));
     }
-    let read = told(&meter, ms(2000), Duration::ZERO).read;
+    let read = performance(&meter, ms(2000), Duration::ZERO).read;
     assert!(near(read.speed / MIB as f64, 800.0), "{}", read.speed);
     assert!(near(read.load / MIB as f64, 800.0 * (1.0 - (-4.0f64).exp())), "{}", read.load);
 }
 
 #[test]
-fn latency_is_told_to_a_fifth() {
+fn latency_is_exact_to_a_fifth() {
     let meter = Meter::default();
     for n in 0..1000u64 {
         let begun = begin(&meter, ms(n * 100), Kind::Read, 4096);
         let takes = Duration::from_micros(if n % 50 == 0 { 20_000 } else { 100 });
         end(&meter, ms(n * 100) + takes, begun, None);
     }
-    let read = told(&meter, ms(100_000), Duration::ZERO).read;
+    let read = performance(&meter, ms(100_000), Duration::ZERO).read;
     assert!((100..120).contains(&read.median.as_micros()), "{:?}", read.median);
     assert!((20_000..24_000).contains(&read.p99.as_micros()), "{:?}", read.p99);
 }
@@ -110,9 +110,9 @@ fn failures_are_counted_by_class_and_are_no_speed() {
     let meter = Meter::default();
     let begun = begin(&meter, ms(0), Kind::Write, MIB);
     end(&meter, ms(1), begun, Some(Class::Media));
-    let told = self::told(&meter, ms(2), Duration::ZERO);
-    assert_eq!((told.errors_of(Class::Media), told.errors_of(Class::Gone)), (1, 0));
-    assert_eq!((told.write.requests, told.write.speed), (0, 0.0));
+    let performance = performance(&meter, ms(2), Duration::ZERO);
+    assert_eq!((performance.errors_of(Class::Media), performance.errors_of(Class::Gone)), (1, 0));
+    assert_eq!((performance.write.requests, performance.write.speed), (0, 0.0));
 }
 
 /// What ended last is not all that counts.

@@ -175,7 +175,7 @@ fn open_or_begin(
     Ok(Arc::new(volume))
 }
 
-/// Where what is measured is told to others, and read.
+/// Where processes share what they measure.
 fn meters(
     joined: &Option<(Arc<SharedState>, Opening)>,
     common: Option<&Common>,
@@ -199,10 +199,10 @@ pub fn state_of(role: usize, label: &Label, newest: &Label) -> MemberState {
             MemberState::Rebuilding { rebuilt: own } => MemberState::Rebuilding { rebuilt: rebuilt.min(own) },
             _ => MemberState::Rebuilding { rebuilt: 0 },
         },
-        // Where it lags, the change that made the new epoch was cut short; nobody was told anything by then.
+        // Where it lags, the change that made the new epoch was cut short; no report was made by then.
         MemberState::Whole => match label.members[role].state {
             MemberState::Whole => MemberState::Whole,
-            // It had been told that it was whole again last of all.
+            // The record that it is whole again was written to it last of all.
             state => state,
         },
     }

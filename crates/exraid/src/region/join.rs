@@ -35,7 +35,7 @@ pub struct Without {
     pub name: Arc<str>,
     /// Without these parts, which failed or are late?
     pub can: Can,
-    /// Told when it cannot, and waits.
+    /// Runs when it cannot, and waits.
     pub late: Late,
 }
 
@@ -98,7 +98,7 @@ impl Join {
             }
             let waits = state.left.len() == state.late.len();
             if let Some(late) = join.go_on(state).and_then(|without| waits.then_some(&without.late)) {
-                late.tell();
+                late.report();
             }
         };
         Late::new(tell).after(PATIENCE)

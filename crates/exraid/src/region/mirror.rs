@@ -127,7 +127,7 @@ impl Inner {
             }
         });
         for role in targets {
-            set.send_told(role, op.clone(), manner, join.part(role, moves), join.late(role));
+            set.send_with_late(role, op.clone(), manner, join.part(role, moves), join.late(role));
         }
     }
 }

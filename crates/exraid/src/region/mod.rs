@@ -154,7 +154,7 @@ pub trait Region: Device {
 
     /// Puts a member back, or `spare` (a disk without a label, and the name that it gets) in its place: copies what
     /// `live` says, giving way as a thread of the [background](throttle::Background) does. `live` is asked when the member has begun to take part in writes, and names everything that was
-    /// written, or was being written, by then. `go_on` is told the bytes that are left, between pieces, and may sleep;
+    /// written, or was being written, by then. `go_on` gets the bytes that are left, between pieces, and may sleep;
     /// where it says no, this returns false and can be called again, also after the region was opened anew. Waits for
     /// disks.
     fn rebuild(
@@ -255,7 +255,7 @@ impl Volume {
         Volume { set: Arc::new(set), map, properties, meter, throttle }
     }
 
-    /// Refuses what cannot be, else notes that the request is under way; who is to be told when it ends.
+    /// Refuses what cannot be, else notes that the request is under way; returns what runs when it ends.
     fn begin(&self, request: Request, done: Done) -> Option<(Op, Manner, Done)> {
         if let Err(e) = check(&self.set.name, &self.properties, &request.op) {
             done(Answer { result: Err(e), buffers: request.op.into_buffers() });

@@ -92,7 +92,7 @@ pub fn reached(set: &Set, role: usize, end: u64) -> Result<()> {
     }
 }
 
-/// It has everything: durable before anybody is told.
+/// It has everything: durable before the report.
 pub fn finish(set: &Arc<Set>, role: usize) -> Result<()> {
     run(set, role, Op::Flush).result?;
     set.change(role, MemberState::Whole)?;

@@ -25,7 +25,7 @@ use crate::note;
 pub struct Manner {
     pub tag: u64,
     pub within: Option<Duration>,
-    /// The request of the region for which it is: who asked is told when it comes late.
+    /// The request of the region for which it is: it is reported to its client when it is late.
     pub of: Option<Which>,
 }
 
@@ -107,7 +107,7 @@ pub struct Set {
     /// Those of the members that are there. Held during an update.
     labels: Mutex<BTreeMap<usize, Label>>,
     others: Option<Others>,
-    /// Where what is measured is told to other processes.
+    /// Where processes share what they measure.
     meters: Option<Arc<Meters>>,
     /// The version of the labels that is known here.
     seen: AtomicU64,
@@ -186,7 +186,7 @@ impl Set {
         self.layout.tolerates(states.len()).checked_sub(missing)
     }
 
-    /// A member that the region cannot do without is gone. No label is told: with it, the region could be opened again.
+    /// A member that the region cannot do without is gone. No label records that: with it, the region could be opened again.
     pub fn lose(&self, role: usize) {
         self.lost.fetch_or(1 << role, Ordering::SeqCst);
     }
@@ -215,11 +215,11 @@ impl Set {
 
     /// Sends a request to a member; where it works counts from the start of the member's share.
     pub fn send(self: &Arc<Set>, role: usize, op: Op, manner: Manner, done: Done) {
-        self.send_told(role, op, manner, done, self.late(manner));
+        self.send_with_late(role, op, manner, done, self.late(manner));
     }
 
-    /// The same; `late` is told when the member is late.
-    pub fn send_told(self: &Arc<Set>, role: usize, op: Op, manner: Manner, done: Done, late: Late) {
+    /// The same; `late` runs when the member is late.
+    pub fn send_with_late(self: &Arc<Set>, role: usize, op: Op, manner: Manner, done: Done, late: Late) {
         let Some(part) = self.part(role) else {
             let e = Error::new(Class::Gone, &self.name, format!("{op}: disk {} is missing", role + 1));
             return done(Answer { result: Err(e), buffers: op.into_buffers() });
@@ -369,18 +369,18 @@ impl Set {
         let lags = found.iter().any(|(role, label)| {
             newest.members[*role].state != MemberState::Out && label.epoch.number() < newest.epoch.number()
         });
-        let told = |(role, member): (usize, &crate::label::Member)| match found.get(&role) {
+        let recorded_of = |(role, member): (usize, &crate::label::Member)| match found.get(&role) {
             Some(label) => state_of(role, label, &newest),
             None => member.state,
         };
-        let told: Vec<MemberState> = newest.members.iter().enumerate().map(told).collect();
+        let recorded: Vec<MemberState> = newest.members.iter().enumerate().map(recorded_of).collect();
         {
             let mut states = self.states();
             let leaving = self.leaving.load(Ordering::SeqCst);
             for (role, state) in states.iter_mut().enumerate() {
                 let before = *state;
                 *state = match leaving & 1 << role {
-                    0 => told[role],
+                    0 => recorded[role],
                     _ => MemberState::Out,
                 };
                 // Another process has begun to rebuild it, or is done.
@@ -418,7 +418,7 @@ impl Set {
     }
 
     /// How members stand is changed in all labels, with an epoch of its own; durable when it returns. Those that are out
-    /// are not told: their epoch is what they are known by when they come back.
+    /// do not get it: their epoch is what they are known by when they come back.
     pub fn change(&self, role: usize, state: MemberState) -> Result<()> {
         let stamp = self.stamp()?;
         let _alone = self.alone()?;
@@ -445,8 +445,8 @@ impl Set {
     fn exclude_alone(&self, role: usize) -> Result<()> {
         let stamp = self.stamp()?;
         let _alone = self.alone()?;
-        let told = newest_of(self.labels().values()).map(|label| label.members[role].state);
-        if self.others.is_some() && told == Some(MemberState::Out) {
+        let recorded = newest_of(self.labels().values()).map(|label| label.members[role].state);
+        if self.others.is_some() && recorded == Some(MemberState::Out) {
             return Ok(());
         }
         if !self.can_miss(&self.states(), &[role]) {
@@ -552,7 +552,7 @@ impl Set {
         };
         self.bump();
         // First the others: they must not take it for whole, whatever its label says by then. Who has been in its place
-        // is told nothing: it stays behind, and is known by that.
+        // gets nothing: it stays behind, and is known by that.
         self.states()[role] = MemberState::Out;
         self.update(next)?;
         device.begin_anew();

@@ -59,7 +59,7 @@ const SMALL: u64 = 128 << 10;
 const FOLLOWS: u64 = 64;
 /// Waiting is looked at this often.
 const GLANCE: Duration = Duration::from_millis(20);
-/// Nobody is told to wait longer: a word that says so is none of ours.
+/// No other process makes one wait longer: a word that says so is none of ours.
 const LONGEST: u64 = 2_000_000;
 
 /// Words: when something in the foreground was asked or answered last; when the background may go on; its rate; when somebody was slowed

@@ -12,7 +12,7 @@ const BLKDISCARD: libc::c_ulong = 0x1277;
 /// Parts that a system call takes.
 pub const MOST_PARTS: usize = libc::UIO_MAXIOV as usize;
 
-fn told(returned: libc::ssize_t) -> Result<u32, Errno> {
+fn count_of(returned: libc::ssize_t) -> Result<u32, Errno> {
     u32::try_from(returned).map_err(|_| last())
 }
 
@@ -25,14 +25,14 @@ pub fn read(file: &File, at: u64, into: &Buffers) -> Result<u32, Errno> {
     let parts = into.parts();
     // SAFETY: the parts are mapped as long as `into` is borrowed (invariant 1); the kernel stores there as another
     // process would (invariant 2); `Part` is a `repr(transparent)` iovec.
-    told(unsafe { libc::preadv(file.as_raw_fd(), parts.as_ptr().cast(), parts.len() as i32, at as libc::off_t) })
+    count_of(unsafe { libc::preadv(file.as_raw_fd(), parts.as_ptr().cast(), parts.len() as i32, at as libc::off_t) })
 }
 
 /// Writes from memory; how many bytes.
 pub fn write(file: &File, at: u64, from: &Buffers) -> Result<u32, Errno> {
     let parts = from.parts();
     // SAFETY: as in `read`.
-    told(unsafe { libc::pwritev(file.as_raw_fd(), parts.as_ptr().cast(), parts.len() as i32, at as libc::off_t) })
+    count_of(unsafe { libc::pwritev(file.as_raw_fd(), parts.as_ptr().cast(), parts.len() as i32, at as libc::off_t) })
 }
 
 /// Tells a block device that a range is needed no more.

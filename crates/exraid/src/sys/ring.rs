@@ -117,14 +117,14 @@ impl<J> Ring<J> {
 
     /// Sends what is new, and waits until something has come back, at most so long.
     pub fn wait(&mut self, at_least: usize, time: Option<Duration>) -> io::Result<()> {
-        let told = match time {
+        let entered = match time {
             None => self.io.submit_and_wait(at_least),
             Some(time) => {
                 let time = Timespec::from(time);
                 self.io.submitter().submit_with_args(at_least, &SubmitArgs::new().timespec(&time))
             }
         };
-        match told.map_err(|e| e.raw_os_error()) {
+        match entered.map_err(|e| e.raw_os_error()) {
             Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Ok(()),
             Err(errno) => Err(io::Error::from_raw_os_error(errno.unwrap_or(libc::EIO))),
         }
@@ -134,7 +134,7 @@ impl<J> Ring<J> {
     pub fn next(&mut self) -> Option<Event<J>> {
         let completion: cqueue::Entry = self.io.completion().next()?;
         if completion.user_data() == WATCH {
-            // Nobody would hear of what is new: it ends here, and with it the program that cannot be told.
+            // Nobody would hear of what is new: it ends here, and with it the program that nothing can inform.
             self.watch().expect("the queue has an entry for what is watched");
             return Some(Event::Woken);
         }

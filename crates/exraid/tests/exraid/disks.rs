@@ -40,7 +40,7 @@ fn the_ways_differ_where_the_host_allows_it() {
     let disk = make(&dir.path().join("slow"), 16 * MIB, &threads);
     assert!(!disk.has_ring() && !disk.properties().direct);
     let disk = make(&dir.path().join("tmpfs"), 16 * MIB, &Options::default());
-    // Refused or not, that is told.
+    // Refused or not, the disk reports it.
     let properties = disk.properties();
     assert!(properties.block.is_power_of_two() && properties.memory.is_power_of_two());
     assert!(properties.sparse && properties.discards && !properties.read_only);
@@ -59,7 +59,7 @@ fn a_file_leaves_its_host_a_reserve() {
         disk.flush().expect("a flush");
         disk.share();
         let greedy = Disk::open(&path, &Options { reserve: Some(u64::MAX / 2), ..way.clone() }).expect("opened");
-        assert_eq!(greedy.room().expect("told").expect("of a file").free, 0);
+        assert_eq!(greedy.room().expect("an answer").expect("of a file").free, 0);
         assert_eq!(greedy.reserve(32 * MIB..33 * MIB).map_err(|e| e.class), Err(Class::NoSpace));
         assert_eq!(greedy.reserve(4 * MIB..6 * MIB).map_err(|e| e.class), Err(Class::NoSpace), "a part is not there");
         greedy.reserve(4 * MIB..5 * MIB).expect("it is there");
@@ -239,10 +239,10 @@ fn many_requests_at_a_time_are_all_answered() {
 #[test]
 fn room_is_reserved_and_given_back() {
     on_each(64 * MIB, |disk| {
-        let before = disk.room().expect("told").expect("a file").backed;
+        let before = disk.room().expect("an answer").expect("a file").backed;
         assert!(before < 8 * MIB, "it is sparse: {before}");
         disk.reserve(8 * MIB..24 * MIB).expect("room");
-        let reserved = disk.room().expect("told").expect("a file").backed;
+        let reserved = disk.room().expect("an answer").expect("a file").backed;
         assert!(reserved >= before + 16 * MIB, "{before} to {reserved}");
         disk.write_at(&[1; 4096], 8 * MIB).expect("a write");
         disk.reserve(8 * MIB..24 * MIB).expect("again");
@@ -251,7 +251,7 @@ fn room_is_reserved_and_given_back() {
         assert_eq!(found, [1; 4096], "what is there stays");
         disk.discard(8 * MIB..24 * MIB).expect("a discard");
         disk.flush().expect("a flush");
-        let given = disk.room().expect("told").expect("a file").backed;
+        let given = disk.room().expect("an answer").expect("a file").backed;
         assert!(given < before + MIB, "{reserved} to {given}");
     });
 }
@@ -266,19 +266,19 @@ fn a_full_host_refuses_a_reservation() {
     if !run("mount", &["-t", "tmpfs", "-o", "size=24m", "none"]) {
         return eprintln!("nothing can be mounted here");
     }
-    let told = std::panic::catch_unwind(|| {
+    let results = std::panic::catch_unwind(|| {
         ways()
             .iter()
             .map(|options| {
                 let disk = make(&dir.path().join("disk"), 256 * MIB, options);
-                assert!(disk.room().expect("told").expect("a file").free < 24 * MIB);
+                assert!(disk.room().expect("an answer").expect("a file").free < 24 * MIB);
                 disk.reserve(8 * MIB..16 * MIB).expect("room for some");
                 disk.reserve(16 * MIB..64 * MIB).map_err(|e| e.class)
             })
             .collect::<Vec<_>>()
     });
     assert!(run("umount", &[]));
-    assert_eq!(told.expect("told"), vec![Err(Class::NoSpace); 4]);
+    assert_eq!(results.expect("an answer"), vec![Err(Class::NoSpace); 4]);
 }
 
 #[test]

@@ -149,10 +149,10 @@ fn what_was_given_back_before_it_was_named_is_not_named() {
     assert_eq!((refused.class, duplex.len(1)), (Class::Transient, SEGMENT));
     duplex.know(&rig.regions[2]);
     assert_eq!(duplex.begin_member(2).expect_err("the same").class, Class::Transient);
-    assert_eq!(duplex.with_named(0, |named| named.len()).expect("told"), 4);
+    assert_eq!(duplex.with_named(0, |named| named.len()).expect("an answer"), 4);
     duplex.set_supply(Some(Arc::new(Segments::default())));
     duplex.write(1, &[5; 4096], 3 * SEGMENT).expect("it gets longer");
-    assert!(duplex.with_named(0, |named| named.iter().any(|span| span.contains(&8))).expect("told"));
+    assert!(duplex.with_named(0, |named| named.iter().any(|span| span.contains(&8))).expect("an answer"));
 }
 
 #[test]

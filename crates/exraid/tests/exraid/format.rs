@@ -14,7 +14,7 @@ fn page() -> String {
 }
 
 /// Offset, bytes and name of each row of the table with this caption.
-fn told(page: &str, name: &str) -> (usize, Vec<(usize, usize, String)>) {
+fn documented(page: &str, name: &str) -> (usize, Vec<(usize, usize, String)>) {
     let caption = format!("**`{name}`**, ");
     let mut lines = page.lines().skip_while(|line| !line.starts_with(&caption));
     let size = lines.next().and_then(|line| line[caption.len()..].split(' ').next()?.parse().ok()).expect("a caption");
@@ -28,7 +28,7 @@ fn told(page: &str, name: &str) -> (usize, Vec<(usize, usize, String)>) {
 
 macro_rules! same {
     ($type:ident: $($field:ident)+) => {{
-        let (size, rows) = told(&page(), stringify!($type));
+        let (size, rows) = documented(&page(), stringify!($type));
         assert_eq!(size, size_of::<$type>());
         let code = [$((offset_of!($type, $field), stringify!($field))),+];
         let mut ends = code.iter().map(|(offset, _)| *offset).skip(1).chain([size]);
@@ -38,20 +38,20 @@ macro_rules! same {
 }
 
 #[test]
-fn labels_lie_as_told() {
+fn labels_lie_as_documented() {
     same!(RawLabel: magic version kind pool device region role members chunk place size data generation epoch sequence
         created written stamps table secret lease_len lease reserved high_water unused crc);
     same!(RawMember: uuid state reserved rebuilt);
 }
 
 #[test]
-fn intents_lie_as_told() {
+fn intents_lie_as_documented() {
     same!(RawIntent: magic version crc secret sequence stripe start end at len role roles reserved);
     same!(RawFloors: magic version crc secret floors reserved);
 }
 
 #[test]
-fn notes_lie_as_told() {
+fn notes_lie_as_documented() {
     same!(RawNote: magic version len generation device place reserved crc);
     same!(RawDuplex: magic version me id created segment epoch stamps members spans extra);
     same!(RawPlace: region state since);
@@ -61,7 +61,7 @@ fn notes_lie_as_told() {
 }
 
 #[test]
-fn constants_are_as_told() {
+fn constants_are_as_documented() {
     let page = page();
     for (name, value) in [
         ("LABEL_VERSION", u64::from(VERSION)),

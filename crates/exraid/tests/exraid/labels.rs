@@ -120,7 +120,7 @@ fn no_flipped_bit_is_believed() {
 #[test]
 fn what_cannot_be_is_refused() {
     let (disk, _) = labelled();
-    let told = |disk: &RamDisk| Label::read(disk).expect_err("refused").to_string();
+    let refusal = |disk: &RamDisk| Label::read(disk).expect_err("refused").to_string();
     let (other, _) = {
         let disk = RamDisk::new("other", SIZE);
         let mut label = label_of(6);
@@ -129,10 +129,10 @@ fn what_cannot_be_is_refused() {
     };
     let last = other.content().bytes(SIZE - END..SIZE);
     disk.overwrite(SIZE - END, &last);
-    assert!(told(&disk).contains("two ends are of different disks"));
+    assert!(refusal(&disk).contains("two ends are of different disks"));
     let (disk, _) = labelled();
     let short = RamDisk::with("disk", disk.content().resized(8 * MIB));
-    assert!(told(&short).contains("it has 8388608 bytes, and had 16777216"));
+    assert!(refusal(&short).contains("it has 8388608 bytes, and had 16777216"));
     let longer = RamDisk::with("disk", disk.content().resized(SIZE + 4 * MIB));
     assert_eq!(Label::read(&*longer).expect("it has grown").size, SIZE);
     assert!(matches!(Label::read(&*RamDisk::new("empty", SIZE)), Err(OpenError::Unlabelled { .. })));
@@ -183,7 +183,7 @@ fn an_update_that_fails_leaves_a_label() {
         let found = Label::read(&*disk).unwrap_or_else(|e| panic!("seed {failing}: {e}"));
         match done {
             Ok(()) => assert_eq!((&found, found.sequence), (&label, 9)),
-            Err(_) => assert_eq!(label, before, "what is not known is not told"),
+            Err(_) => assert_eq!(label, before, "no label is made up"),
         }
     }
 }

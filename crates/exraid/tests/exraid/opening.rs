@@ -77,7 +77,7 @@ fn what_may_not_be_used_is_refused() {
 #[test]
 fn what_is_on_it_is_named_and_kept() {
     let dir = Dir::new();
-    for (maker, args, told) in [
+    for (maker, args, expected) in [
         ("mkfs.ext4", &["-q", "-F"][..], "an ext file system"),
         ("mkfs.xfs", &["-q", "-f"], "an XFS file system"),
         ("mkfs.btrfs", &["-q", "-f"], "a btrfs file system"),
@@ -96,11 +96,11 @@ fn what_is_on_it_is_named_and_kept() {
             continue;
         }
         let e = refusal(&path, &making(400 * MIB, false));
-        assert!(matches!(&e, OpenError::Foreign { what, .. } if what.contains(told)), "{maker}: {e}");
+        assert!(matches!(&e, OpenError::Foreign { what, .. } if what.contains(expected)), "{maker}: {e}");
     }
     let mut gpt = [0; 1024];
     gpt[510..520].copy_from_slice(b"\x55\xaaEFI PART");
-    for (name, at, bytes, told) in [
+    for (name, at, bytes, expected) in [
         ("ext", 0x438, &b"\x53\xef"[..], "an ext file system"),
         ("btrfs", 0x10040, b"_BHRfS_M", "a btrfs file system"),
         ("gpt", 0, &gpt, "a GPT partition table"),
@@ -114,7 +114,7 @@ fn what_is_on_it_is_named_and_kept() {
         let path = dir.file(name, 32 * MIB, at, bytes);
         let before = std::fs::read(&path).expect("it is there");
         let e = refusal(&path, &making(32 * MIB, false));
-        assert!(matches!(&e, OpenError::Foreign { what, .. } if what == told), "{name}: {e}");
+        assert!(matches!(&e, OpenError::Foreign { what, .. } if what == expected), "{name}: {e}");
         assert!(std::fs::read(&path).expect("still there") == before, "{name} is as it was");
         drop(Disk::make(&path, &making(32 * MIB, true)).unwrap_or_else(|e| panic!("{name}: {e}")));
         let after = std::fs::read(&path).expect("still there");
@@ -139,11 +139,11 @@ fn a_disk_of_another_pool_is_named() {
     let path = dir.path("disk");
     drop(labelled(&path));
     let e = refusal(&path, &making(32 * MIB, false));
-    let told = "disk 1 of region 3 of the pool 07070707-0707-0707-0707-070707070707";
-    assert!(e.to_string().contains(told), "{e}");
+    let expected = "disk 1 of region 3 of the pool 07070707-0707-0707-0707-070707070707";
+    assert!(e.to_string().contains(expected), "{e}");
     // Either end alone tells.
     File::options().write(true).open(&path).expect("there").write_all_at(&[0; 4096], 0).expect("a write");
-    assert!(refusal(&path, &making(32 * MIB, false)).to_string().contains(told));
+    assert!(refusal(&path, &making(32 * MIB, false)).to_string().contains(expected));
 }
 
 #[test]
@@ -173,15 +173,15 @@ fn the_same_file_by_another_name_is_the_same_disk() {
 }
 
 #[test]
-fn a_size_that_is_not_told_is_what_the_host_could_hold() {
+fn a_size_that_is_not_given_is_what_the_host_could_hold() {
     let dir = Dir::new();
     let disk = Disk::make(&dir.path("disk"), &Making::default()).expect("a disk");
-    let room = disk.room().expect("told").expect("a file");
+    let room = disk.room().expect("an answer").expect("a file");
     assert!(disk.properties().size > room.free, "{} of {}", disk.properties().size, room.free);
     assert!(room.backed < 8 * MIB);
 }
 
-/// A loop device is a block device: that it is held, mounted, read-only or gone is told by the kernel. Needs root.
+/// A loop device is a block device: the kernel says when it is held, mounted, read-only or gone. Needs root.
 mod block {
     use super::*;
     use exraid::{Aligned, Buffers, Request};

@@ -1,6 +1,6 @@
 //! RAID-5 regions: what one disk less, a power cut, or both leave of them.
 //!
-//! Sectors say which write they are of and where they lie, so that what is found is told apart from anything else.
+//! Sectors say which write they are of and where they lie, so that what is found differs from anything else.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -60,7 +60,7 @@ fn without(disks: &[Arc<RamDisk>], lost: usize) -> Arc<dyn Region> {
     open(devices(&left)).expect("it can do without one")
 }
 
-/// A region over disks that fail as they are told.
+/// A region over disks that fail on demand.
 struct Faulty {
     ram: Vec<Arc<RamDisk>>,
     disks: Vec<Arc<FaultDisk>>,
@@ -479,7 +479,7 @@ fn a_computed_read_never_sees_half_a_write() {
     }
 }
 
-/// Parts of stripes that nobody wrote before are written during a rebuild, which is not told of them.
+/// Parts of stripes that nobody wrote before are written during a rebuild, which does not learn of them.
 #[test]
 fn what_begins_to_live_during_a_rebuild_is_even_in_the_end() {
     for away in 0..3 {
@@ -555,8 +555,8 @@ fn a_disk_that_fails_a_write_is_out_before_the_answer() {
                 }
             }
         }
-        let told: Vec<What> = it.events.try_iter().map(|event| event.what).collect();
-        assert!(told
+        let events: Vec<What> = it.events.try_iter().map(|event| event.what).collect();
+        assert!(events
             .iter()
             .any(|what| matches!(what, What::Out { member, tolerated: Some(0), .. } if *member == failing)));
     }
@@ -964,8 +964,8 @@ fn a_write_without_room_harms_nothing() {
 fn disks_that_are_too_small_are_refused() {
     let all: Vec<Arc<RamDisk>> = (0..3).map(|n| RamDisk::new(&format!("small{n}"), SIZE)).collect();
     let refused = make(POOL, 1, Layout::Raid5 { chunk: 1 << 20 }, devices(&all));
-    let told = refused.err().expect("there is no room for the log").to_string();
-    assert!(told.contains("this raid5 takes at least"), "{told}");
+    let refusal = refused.err().expect("there is no room for the log").to_string();
+    assert!(refusal.contains("this raid5 takes at least"), "{refusal}");
     assert!(make(POOL, 1, Layout::Raid5 { chunk: 32 << 20 }, devices(&all)).is_err());
     assert!(make(POOL, 1, Layout::Raid5 { chunk: 4096 }, devices(&all[..2])).is_err());
     assert!(open(devices(&all)).is_err(), "nothing was written");

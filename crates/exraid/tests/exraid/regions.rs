@@ -131,8 +131,8 @@ fn a_stripe_uses_all_disks_at_once() {
     region.run(Request::write(0, Buffers::whole(&Aligned::zeroed(8 << 20)))).result.expect("a write");
     let took = start.elapsed().as_secs_f64();
     assert!((0.045..0.15).contains(&took), "8 MiB at four times 40 MiB/s took {took}");
-    let told = region.members();
-    assert!(told.iter().all(|member| member.performance.write.bytes >= 2 * MIB), "{told:?}");
+    let members = region.members();
+    assert!(members.iter().all(|member| member.performance.write.bytes >= 2 * MIB), "{members:?}");
     assert!(region.performance().write.speed > 60.0 * MIB as f64, "{:?}", region.performance().write);
 }
 
@@ -142,14 +142,14 @@ fn what_does_not_belong_together_is_refused() {
     drop(make(POOL, 1, Layout::Mirror, devices(&one)).expect("a region"));
     drop(make(Uuid([4; 16]), 1, Layout::Mirror, devices(&other)).expect("a region"));
     let mixed = vec![one[0].clone() as Arc<dyn Device>, other[1].clone()];
-    let told = refusal(mixed);
-    assert!(told.contains("of the pool 04040404") && told.contains("of the pool 03030303"), "{told}");
+    let text = refusal(mixed);
+    assert!(text.contains("of the pool 04040404") && text.contains("of the pool 03030303"), "{text}");
     let twice = vec![one[0].clone() as Arc<dyn Device>, one[0].clone()];
     assert!(refusal(twice).contains("it is the same disk as disk0: disk 1"));
     let striped = disks(3);
     drop(make(POOL, 1, Layout::Stripe { chunk: 4096 }, devices(&striped)).expect("a region"));
-    let told = refusal(devices(&striped[..2]));
-    assert!(told.contains("region 1 cannot do without its disk 3"), "{told}");
+    let text = refusal(devices(&striped[..2]));
+    assert!(text.contains("region 1 cannot do without its disk 3"), "{text}");
     assert!(matches!(make(POOL, 1, Layout::Mirror, devices(&disks(1))), Err(OpenError::Unusable { .. })));
     assert!(matches!(open(devices(&disks(1))), Err(OpenError::Unlabelled { .. })));
 }
@@ -220,7 +220,7 @@ fn addresses_are_those_of_the_region() {
     assert!(space.find(0).is_none() && space.find(5 << SHIFT).is_some(), "no address moves");
 }
 
-/// A mirror over disks that fail as they are told.
+/// A mirror over disks that fail on demand.
 struct Faulty {
     ram: Vec<Arc<RamDisk>>,
     disks: Vec<Arc<FaultDisk>>,
@@ -254,9 +254,9 @@ fn a_mirror_goes_on_without_a_disk_and_says_so() {
     assert_eq!(mirror.states(), [MemberState::Whole, MemberState::Out, MemberState::Whole]);
     assert_eq!(mirror.region.tolerated(), Some(1));
     assert_eq!(mirror.region.epoch().expect("an epoch").number(), before + 1);
-    let told: Vec<What> = mirror.events.try_iter().map(|event| event.what).collect();
-    assert!(told.iter().any(|what| matches!(what, What::Failed { member: 1, error } if error.class == Class::Gone)));
-    assert!(told.iter().any(|what| matches!(what, What::Out { member: 1, tolerated: Some(1), .. })), "{told:?}");
+    let events: Vec<What> = mirror.events.try_iter().map(|event| event.what).collect();
+    assert!(events.iter().any(|what| matches!(what, What::Failed { member: 1, error } if error.class == Class::Gone)));
+    assert!(events.iter().any(|what| matches!(what, What::Out { member: 1, tolerated: Some(1), .. })), "{events:?}");
     mirror.disks[0].set(|faults| faults.gone = true);
     assert_eq!(at(&*mirror.region, 0).expect("one has it"), 5);
     fill(&*mirror.region, 4096, 6).expect("one is enough");
@@ -425,8 +425,8 @@ fn halves_that_were_used_apart_are_refused() {
         assert_eq!(region.tolerated(), Some(0));
         fill(&*region, 0, n as u8 + 1).expect("a write");
     }
-    let told = refusal(devices(&all));
-    assert!(told.contains("written while it was apart") && told.contains("epoch 2 here, 2 on"), "{told}");
+    let text = refusal(devices(&all));
+    assert!(text.contains("written while it was apart") && text.contains("epoch 2 here, 2 on"), "{text}");
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn processes_raise_the_mark_of_sequence_numbers() {
 
 /// What one has measured others see, those too who only look; and it is still there when the one has gone.
 #[test]
-fn what_is_measured_is_told_to_all() {
+fn measurements_are_shared_with_all() {
     let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
     let slow = FaultDisk::over(ram[1].clone(), 1, Faults { hang: 1, ..Faults::default() });
     slow.set(|faults| faults.hang = 0);
@@ -266,18 +266,18 @@ fn what_is_measured_is_told_to_all() {
         one.write_at(&[1; 8192], n * 8192).expect("written");
     }
     other.write_at(&[1; 8192], 0).expect("written");
-    let told: Vec<_> = [&one, &other, &looker].map(|region| region.performance().write).into();
-    assert!(told.iter().all(|write| (write.requests, write.bytes) == (21, 21 * 8192)), "{told:?}");
-    assert!(told.iter().all(|write| write.speed > 0.0 && write.usual_speed > 0.0 && write.queue == 0), "{told:?}");
+    let writes: Vec<_> = [&one, &other, &looker].map(|region| region.performance().write).into();
+    assert!(writes.iter().all(|write| (write.requests, write.bytes) == (21, 21 * 8192)), "{writes:?}");
+    assert!(writes.iter().all(|write| write.speed > 0.0 && write.usual_speed > 0.0 && write.queue == 0), "{writes:?}");
     assert!(looker.members().iter().all(|member| member.performance.write.requests == 21));
 
     slow.set(|faults| faults.hang = 1);
     let ticket = one.start(Request::write(0, exraid::Buffers::whole(&exraid::Aligned::zeroed(8192))));
     std::thread::sleep(Duration::from_millis(30));
     for region in [&one, &other, &looker] {
-        let told = region.members()[1].performance.clone();
-        assert_eq!((told.write.queue, told.write.queued_bytes), (1, 8192));
-        assert!(told.oldest >= Duration::from_millis(25), "{told:?}");
+        let performance = region.members()[1].performance.clone();
+        assert_eq!((performance.write.queue, performance.write.queued_bytes), (1, 8192));
+        assert!(performance.oldest >= Duration::from_millis(25), "{performance:?}");
     }
     slow.release();
     ticket.wait().result.expect("written");
@@ -295,7 +295,7 @@ fn what_is_measured_is_told_to_all() {
     assert_eq!(again.members()[0].performance.write.requests, 22);
 }
 
-/// More processes than can be told apart: the others measure for themselves.
+/// More processes than have a slot: the others measure for themselves.
 #[test]
 fn as_many_as_like_can_use_a_region() {
     let (shared, ram) = (Shared::new(), made(Layout::Single, 1));
@@ -307,9 +307,9 @@ fn as_many_as_like_can_use_a_region() {
     assert_eq!(all[19].performance().write.requests, 1);
 }
 
-/// A disk that becomes slow is told as an event, to every process that looks, and so is that it is well again.
+/// A disk that becomes slow is an event in every process that looks, and its recovery another.
 #[test]
-fn a_disk_that_stutters_is_told_by_events_and_its_mirror_is_read() {
+fn events_report_a_disk_that_stutters_and_its_mirror_is_read() {
     let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
     let slow = FaultDisk::over(ram[0].clone(), 1, Faults { delay: Duration::from_millis(6), ..Faults::default() });
     let fast = FaultDisk::over(ram[1].clone(), 1, Faults { delay: Duration::from_millis(6), ..Faults::default() });
@@ -327,14 +327,14 @@ fn a_disk_that_stutters_is_told_by_events_and_its_mirror_is_read() {
             slow.set(|faults| faults.delay = Duration::from_millis(60));
         }
     }
-    let told = stutters(&*one).expect("it stutters");
-    assert!(slowed.expect("it was slowed down").elapsed() > Duration::from_secs(3), "{told:?}");
-    assert!(told.used_to > 5.0 * told.delivers, "{told:?}");
+    let stutter = stutters(&*one).expect("it stutters");
+    assert!(slowed.expect("it was slowed down").elapsed() > Duration::from_secs(3), "{stutter:?}");
+    assert!(stutter.used_to > 5.0 * stutter.delivers, "{stutter:?}");
     assert_eq!(one.members()[1].performance.stutter, None);
     assert!(other.performance().stutter.is_some());
     for events in &events {
-        let told: Vec<What> = events.try_iter().map(|event| event.what).collect();
-        assert!(matches!(told[..], [What::Stutters { member: 0, .. }]), "{told:?}");
+        let events: Vec<What> = events.try_iter().map(|event| event.what).collect();
+        assert!(matches!(events[..], [What::Stutters { member: 0, .. }]), "{events:?}");
     }
     // However short its queue is.
     let before = one.members()[0].performance.read.requests;
@@ -350,8 +350,8 @@ fn a_disk_that_stutters_is_told_by_events_and_its_mirror_is_read() {
     }
     assert_eq!(other.performance().stutter, None);
     for events in &events {
-        let told: Vec<What> = events.try_iter().map(|event| event.what).collect();
-        assert!(matches!(told[..], [What::Recovers { member: 0 }]), "{told:?}");
+        let events: Vec<What> = events.try_iter().map(|event| event.what).collect();
+        assert!(matches!(events[..], [What::Recovers { member: 0 }]), "{events:?}");
     }
 }
 
@@ -452,9 +452,13 @@ fn what_a_killed_process_was_writing_is_finished_by_others() {
     assert!(killed > 5, "{killed} kills");
     // What they had under way is counted no more, and what they did is.
     std::thread::sleep(Duration::from_millis(100));
-    for told in region.members().into_iter().map(|member| member.performance).chain([region.performance()]) {
-        assert_eq!((told.write.queue, told.write.queued_bytes, told.read.queue), (0, 0, 0), "{told:?}");
-        assert!(told.write.requests > killed * 32 && told.oldest == Duration::ZERO, "{told:?}");
+    for performance in region.members().into_iter().map(|member| member.performance).chain([region.performance()]) {
+        assert_eq!(
+            (performance.write.queue, performance.write.queued_bytes, performance.read.queue),
+            (0, 0, 0),
+            "{performance:?}"
+        );
+        assert!(performance.write.requests > killed * 32 && performance.oldest == Duration::ZERO, "{performance:?}");
     }
     for (at, content) in mine {
         let mut bytes = vec![0; SECTOR as usize];

@@ -71,7 +71,7 @@ impl<'s> Source<'s> {
         (slot, segment): (u32, &'s Segment),
         moves: bool,
     ) -> Result<Source<'s>> {
-        // Before the summaries are read: what was on its way then is told by none, or not yet.
+        // Before the summaries are read: no summary says what was on its way then, or not yet.
         let is_finished = log.is_finished_by_now(session, segment.sequence);
         let contents = log.contents(session, slot, segment)?;
         let mut places: Vec<Place> = contents.live(files).map(|live| Ok(live?.place)).collect::<Result<_>>()?;

@@ -67,22 +67,22 @@ impl Log {
 
     /// What lacks copies.
     pub fn lacking(&self, session: &Session) -> Result<Lacking> {
-        let (mut told, now) = (Lacking::default(), seconds());
+        let (mut lacking, now) = (Lacking::default(), seconds());
         let (table, areas) = (self.at.table(session.memory()), self.areas());
         let there: Vec<usize> = areas.list.iter().filter(|area| area.region.is_some()).map(|area| area.n).collect();
         self.each_used(session, &mut |slot, segment| {
             let Ok(homes) = session.read(KEY, || table.homes(slot, &segment)) else { return };
             let bytes = u64::from(segment.live) * BLOCK;
             if !homes.iter().any(|home| !home.partial && there.contains(&home.n)) {
-                told.lost += bytes;
+                lacking.lost += bytes;
             }
             if homes.iter().filter(|home| counts(home)).count() < segment.wanted() as usize && segment.live > 0 {
-                told.segments += 1;
-                told.bytes += bytes;
-                told.lazy += if segment.due > now { bytes } else { 0 };
+                lacking.segments += 1;
+                lacking.bytes += bytes;
+                lacking.lazy += if segment.due > now { bytes } else { 0 };
             }
         })?;
-        Ok(told)
+        Ok(lacking)
     }
 
     pub(super) fn each_used(&self, session: &Session, each: &mut dyn FnMut(u32, Segment)) -> Result<()> {

@@ -95,7 +95,7 @@ pub(crate) enum Task {
 
 impl Log {
     /// Makes one copy, of those that are lacking and can be made, the most urgent; or drops one that is too many. `go_on` is asked
-    /// between pieces, told the bytes that are next, and may sleep.
+    /// between pieces, with the bytes that are next, and may sleep.
     pub fn copy_next(
         &self,
         session: &Session,
@@ -310,7 +310,7 @@ impl Log {
                 }
                 Err(e.into())
             }
-            // It cannot be read: that is told, and others have their turn.
+            // It cannot be read: that is reported, and other segments follow.
             Err(e @ (Error::Missing(_) | Error::Damaged { .. } | Error::Device(_) | Error::Lost(_))) => {
                 tracing::error!("segment {sequence} cannot be copied: {e}");
                 self.set_aside(sequence, LATER);

@@ -52,7 +52,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_marks(number, Some(mark), mark)
     }
 
-    /// The labels of the region with this number are about to be raised to `raising`; `mark`: what they have now, where that is told.
+    /// The labels of the region with this number are about to be raised to `raising`; `mark`: what they have now, where that is known.
     pub fn set_raising(&mut self, number: u32, mark: Option<u64>, raising: u64) -> Result<()> {
         self.set_marks(number, mark, raising)
     }

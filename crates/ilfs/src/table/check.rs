@@ -121,10 +121,10 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
         Ok(())
     })?;
     while from < slots.len() {
-        let mut told = Vec::new();
+        let mut changes = Vec::new();
         let mut sum = Live::default();
         change(&mut |tx| {
-            (told, sum) = (Vec::new(), Live::default());
+            (changes, sum) = (Vec::new(), Live::default());
             let Some((at, _)) = Where::find(tx.memory())? else { return Ok(()) };
             for slot in slots[from..].iter().copied().take(SOME) {
                 let segment = at.table(tx.memory()).get(slot)?;
@@ -134,13 +134,14 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
                 let counted = needs.segments.get(&segment.sequence).map_or(0, |(blocks, _)| *blocks).min(segment.used);
                 sum.add(segment.class, counted);
                 if counted != segment.live {
-                    told.push(format!("segment {}: {} live blocks become {counted}", segment.sequence, segment.live));
+                    changes
+                        .push(format!("segment {}: {} live blocks become {counted}", segment.sequence, segment.live));
                     Change::new(tx, at).set_live(slot, &Segment { live: counted, ..segment })?;
                 }
             }
             Ok(())
         })?;
-        mended.extend(told);
+        mended.extend(changes);
         live.add_all(&sum);
         from += SOME;
     }
@@ -200,9 +201,10 @@ impl Checked<'_> {
             let unused = u64::from(region.range().end).saturating_sub(region.fresh);
             let free = reserved + self.walk(region.free, State::Free, &mut |_| ())? + unused;
             if (free, reserved) != (region.spare, region.held) {
-                let told = (region.spare, region.held);
-                miscounted
-                    .push(format!("region {n} of the log: {free} slots are free, {reserved} reserved, not {told:?}"));
+                let recorded = (region.spare, region.held);
+                miscounted.push(format!(
+                    "region {n} of the log: {free} slots are free, {reserved} reserved, not {recorded:?}"
+                ));
             }
             if region.standing() == Standing::Taking {
                 (spare, held) = (spare + free, held + reserved);
@@ -212,10 +214,10 @@ impl Checked<'_> {
         let freed = self.walk(self.raw.freed, State::Freed, &mut |_| ())?;
         self.problems.append(&mut miscounted);
         let raw = &self.raw;
-        let (counted, told) =
+        let (counted, recorded) =
             ((spare, freed, held, bad, slots), (raw.spare, raw.waiting, raw.held, raw.bad, raw.slots));
-        if counted != told {
-            self.problems.push(format!("(free, waiting, reserved, bad, all) slots are {counted:?}, not {told:?}"));
+        if counted != recorded {
+            self.problems.push(format!("(free, waiting, reserved, bad, all) slots are {counted:?}, not {recorded:?}"));
         }
         Ok(())
     }
@@ -245,10 +247,10 @@ impl Checked<'_> {
             let odd: Vec<_> = copies.symmetric_difference(&linked).collect();
             self.problems.push(format!("slots {odd:?} are copies of nothing, or no copies"));
         }
-        let told = (self.raw.live, self.raw.mirrored);
-        if (live.all, live.mirrored) != told {
+        let recorded = (self.raw.live, self.raw.mirrored);
+        if (live.all, live.mirrored) != recorded {
             let live = format!("{} blocks are live, of these by class {:?}", live.all, live.mirrored);
-            self.problems.push(format!("{live}, not {told:?}"));
+            self.problems.push(format!("{live}, not {recorded:?}"));
         }
         Ok(())
     }

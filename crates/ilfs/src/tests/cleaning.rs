@@ -90,7 +90,7 @@ fn it_gives_way_and_goes_on() {
 }
 
 #[test]
-fn what_was_written_and_not_yet_linked_is_told_to_be_written_again() {
+fn what_was_written_and_not_yet_linked_is_to_be_written_again() {
     let world = World::new(Rig::new(20));
     let blocks: Vec<_> = (0..MOST).map(|page| super::rig::block(1, page, page)).collect();
     let places = world.rig.write(super::super::Head::Hot, &blocks).expect("there is room");
@@ -108,7 +108,7 @@ fn what_was_written_and_not_yet_linked_is_told_to_be_written_again() {
 
 /// A block that is live and cannot be read keeps its segment, and nothing else is harmed.
 #[test]
-fn what_cannot_be_read_is_kept_and_told() {
+fn unreadable_content_is_kept_and_reported() {
     for in_summary in [false, true] {
         let world = World::new(Rig::new(20));
         world.write(&file(1, 0..MOST)).expect("there is room");
@@ -211,7 +211,7 @@ fn the_disk_alone_tells_the_newest_version_of_each_page() {
     for (page, (_, seed)) in world.pages.lock().expect("not poisoned").iter() {
         assert!(pages[page] == content(*seed), "page {page:?}");
     }
-    // Damage is told, of that page alone.
+    // Damage is reported, of that page alone.
     let place = world.pages.lock().expect("not poisoned")[&(2, 7)].0;
     let slot = world.rig.log.find(&world.rig.session, place).expect("it is there").0;
     world.rig.disk.overwrite(MIB + u64::from(slot) * SEGMENT + u64::from(place.block()) * BLOCK, &[1; 64]);

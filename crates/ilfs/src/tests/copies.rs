@@ -108,7 +108,7 @@ fn a_lazy_copy_is_made_when_it_is_due_and_of_what_is_live() {
     }
     assert_eq!([1, 2, 3].map(|ino| copies(&world, ino)), [1, 1, 1]);
     world.remove(&file(1, 0..200));
-    let lacking = world.rig.log.lacking(&world.rig.session).expect("told");
+    let lacking = world.rig.log.lacking(&world.rig.session).expect("an answer");
     assert_eq!((lacking.bytes, lacking.lost), ((53 + MOST) * 4096, 0));
     // Two files of one class share a segment, which is due when the first of them is.
     let (_, copied) = make_copies(&world);
@@ -164,7 +164,7 @@ fn a_disk_that_was_written_with_another_memory_is_refused() {
     let back = world.rig.log.regions().into_iter().find(|region| region.number() == 1).expect("it is there");
     let e = world.rig.log.readmit(&world.rig.session, &*back).expect_err("it is another's");
     assert!(e.to_string().contains(&format!("its epoch is {}", mark + 5000)), "{e}");
-    assert_eq!(world.rig.log.out_of_use(&world.rig.session).expect("told").len(), 1);
+    assert_eq!(world.rig.log.out_of_use(&world.rig.session).expect("an answer").len(), 1);
     assert_eq!(world.verify(), 0);
 }
 
@@ -181,7 +181,7 @@ fn what_lies_on_a_lost_disk_takes_no_room_of_the_others() {
     let pages = world.pages.lock().expect("not poisoned").clone();
     let there = pages.values().filter(|(place, _)| on_the_other(place)).count() as u64;
     // Of its twenty segments four are never filled.
-    assert_eq!(log.available_about(session).expect("told"), (16 * MOST).saturating_sub(there));
+    assert_eq!(log.available_about(session).expect("an answer"), (16 * MOST).saturating_sub(there));
 }
 
 /// What was due yesterday is not due in an hour for having been cleaned.
@@ -215,14 +215,14 @@ fn a_region_that_leaves_and_was_missed_goes_on_leaving() {
     };
     log.set_leaving(session, &[1], Course::Leave).expect("there is room elsewhere");
     away_and_back();
-    assert_eq!((log.leavers(session).expect("told"), log.taking()), (vec![1], vec![0, 2]));
+    assert_eq!((log.leavers(session).expect("an answer"), log.taking()), (vec![1], vec![0, 2]));
     away_and_back();
-    assert_eq!(log.leavers(session).expect("told"), [1], "and again");
+    assert_eq!(log.leavers(session).expect("an answer"), [1], "and again");
     // Called off while it is away.
     assert!(log.fence(session, 1, Cause::Missing, &"it is away").expect("it is fenced"));
     log.set_leaving(session, &[1], Course::Stay).expect("it stays");
     away_and_back();
-    assert_eq!((log.leavers(session).expect("told"), log.taking()), (vec![], vec![0, 1, 2]));
+    assert_eq!((log.leavers(session).expect("an answer"), log.taking()), (vec![], vec![0, 1, 2]));
     assert_eq!(world.verify(), 0);
     world.rig.check();
 }
@@ -294,18 +294,18 @@ fn a_slot_to_which_something_is_under_way_is_not_used_again() {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(Duration::from_millis(100));
-        let sequence = log.head(session).expect("told").sequence - 1;
+        let sequence = log.head(session).expect("an answer").sequence - 1;
         let (slot, _) = log.find(session, Place::new(sequence, 0)).expect("it is there");
         log.closed(session, slot, sequence).expect("it is closed").expect("it is there");
         let done = world.clean(1000).expect("it works");
         assert_eq!(done, Cleaned::Kept { sequence, why: Kept::UnderWay });
         // And where somebody takes that copy from the segment all the same.
         let (slot, segment) = log.find(session, Place::new(sequence, 0)).expect("it is there");
-        let homes = log.at.table(session.memory()).homes(slot, &segment).expect("told");
+        let homes = log.at.table(session.memory()).homes(slot, &segment).expect("an answer");
         let there = homes.iter().find(|home| home.domain == 1).expect("it has a copy there").slot;
         assert!(log.change(session, |change| change.drop_copy(sequence, there, false, 1)).expect("it is dropped"));
         world.commit();
-        assert_eq!((world.reclaim().expect("it works"), log.counts(session).expect("told").freed), (0, 1));
+        assert_eq!((world.reclaim().expect("it works"), log.counts(session).expect("an answer").freed), (0, 1));
         world.rig.others[0].set(|faults| faults.hang = 0);
         world.rig.others[0].release();
         writer.join().expect("it ends").expect("it is written");
@@ -344,7 +344,7 @@ fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
         world.rig.others[0] = FaultDisk::over(world.rig.rams[0].clone(), seed, Faults::default());
         world.rig = world.rig.reopened();
         let (log, session) = (&world.rig.log, &world.rig.session);
-        let regions = log.at.table(session.memory()).regions().expect("told");
+        let regions = log.at.table(session.memory()).regions().expect("an answer");
         let (_, known) = regions.iter().find(|(_, raw)| raw.number == 1).expect("it is known");
         let back = log.regions().into_iter().find(|region| region.number() == 1).expect("it is there");
         in_doubt += u32::from(back.sequence() != known.mark);
@@ -352,7 +352,7 @@ fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
         world.write(&[(5, 0)]).expect("there is room");
         assert_eq!((log.taking(), world.verify()), (vec![0, 1, 2], 0), "seed {seed}");
     }
-    assert!(in_doubt > 0, "some label has another mark than was told to be there");
+    assert!(in_doubt > 0, "some label has another mark than the table has");
 }
 
 /// The disk with the first copy of a block does not give the block that lies `before` that one. Its region, and the disk.

@@ -13,7 +13,7 @@ use super::super::class::Class;
 use super::super::copies::Copied;
 use super::super::place::Run;
 use super::super::Log;
-use super::crash::Told;
+use super::crash::Probed;
 use super::rig::{content, options, session_of, snapshot, Rig, MIB, POOL, SEGMENT};
 use super::world::{Pages, World};
 
@@ -49,10 +49,10 @@ fn copy_all(world: &World) {
 fn play() -> Played {
     let disks: Vec<Arc<RamDisk>> =
         (0..DISKS).map(|n| RamDisk::new(&format!("disk{n}"), 2 * MIB + SEGMENTS * SEGMENT)).collect();
-    let told: Vec<Arc<Told>> =
-        disks.iter().map(|disk| Arc::new(Told { disk: disk.clone(), before: Mutex::default() })).collect();
+    let probed: Vec<Arc<Probed>> =
+        disks.iter().map(|disk| Arc::new(Probed { disk: disk.clone(), before: Mutex::default() })).collect();
     let regions: Vec<Arc<dyn Region>> = (0..)
-        .zip(&told)
+        .zip(&probed)
         .map(|(n, disk)| make(POOL, n, Layout::Single, vec![disk.clone() as Arc<dyn Device>]).expect("a region"))
         .collect();
     let session = Arc::new(pram::Session::in_memory(MIB).unwrap());
@@ -70,7 +70,7 @@ fn play() -> Played {
     *world.classes.lock().expect("not poisoned") = classes();
     let instants = Arc::new(Mutex::new(Vec::<Instant>::new()));
     disks.iter().for_each(|disk| disk.record());
-    for disk in &told {
+    for disk in &probed {
         let (all, theirs, pages) = (instants.clone(), session.clone(), world.pages.clone());
         *disk.before.lock().expect("not poisoned") = Some(Box::new(move || {
             let memory = Arc::new(snapshot(&theirs));
@@ -113,7 +113,7 @@ fn play() -> Played {
     copy_all(&world);
     assert_eq!(world.verify(), 0);
     world.rig.check();
-    told.iter().for_each(|disk| drop(disk.before.lock().expect("not poisoned").take()));
+    probed.iter().for_each(|disk| drop(disk.before.lock().expect("not poisoned").take()));
     let before = instants.lock().expect("not poisoned").clone();
     Played { disks, before, commits }
 }

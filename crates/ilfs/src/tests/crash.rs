@@ -15,13 +15,13 @@ use super::world::{Pages, World};
 
 pub(super) type Before = Box<dyn FnMut() + Send>;
 
-/// A disk that says when it is about to be told something.
-pub(super) struct Told {
+/// A disk that runs something before each request.
+pub(super) struct Probed {
     pub disk: Arc<RamDisk>,
     pub before: Mutex<Option<Before>>,
 }
 
-impl Device for Told {
+impl Device for Probed {
     fn name(&self) -> &Arc<str> {
         self.disk.name()
     }
@@ -66,8 +66,8 @@ const SEGMENTS: u64 = 14;
 /// Writes, overwrites, removals, commits, cleaning and reuse on a small log.
 fn play() -> Played {
     let disk = RamDisk::new("disk", 2 * MIB + SEGMENTS * SEGMENT);
-    let told = Arc::new(Told { disk: disk.clone(), before: Mutex::default() });
-    let region = make(POOL, 0, Layout::Single, vec![told.clone()]).expect("a region");
+    let probed = Arc::new(Probed { disk: disk.clone(), before: Mutex::default() });
+    let region = make(POOL, 0, Layout::Single, vec![probed.clone()]).expect("a region");
     let session = Arc::new(pram::Session::in_memory(MIB).unwrap());
     Log::format(&session, std::slice::from_ref(&region), SEGMENT).expect("a log");
     let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
@@ -83,7 +83,7 @@ fn play() -> Played {
     let instants = Instants::default();
     let (all, theirs, pages) = (instants.clone(), session.clone(), world.pages.clone());
     disk.record();
-    *told.before.lock().expect("not poisoned") = Some(Box::new(move || {
+    *probed.before.lock().expect("not poisoned") = Some(Box::new(move || {
         let memory = Arc::new(snapshot(&theirs));
         // Who relocates has the lock, and tells the disk nothing meanwhile.
         let pages = pages.lock().expect("not poisoned").clone();
@@ -122,7 +122,7 @@ fn play() -> Played {
     world.write(&file(9, 0..400)).expect("what was freed is used again");
     assert_eq!(world.verify(), 0);
     drop(world);
-    drop(told.before.lock().expect("not poisoned").take());
+    drop(probed.before.lock().expect("not poisoned").take());
     let before = instants.lock().expect("not poisoned").clone();
     assert_eq!(before.len(), disk.tape().len());
     Played { disk, before, commits }
@@ -185,9 +185,9 @@ fn what_was_written_after_the_last_commit_is_found() {
     assert!(found > 30, "{found}");
 }
 
-/// Any older memory than the last commit's: what it names is there, or is told to be lost.
+/// Any older memory than the last commit's: what it names is there, or is reported as lost.
 #[test]
-fn older_memory_reads_what_it_names_or_is_told_that_it_is_lost() {
+fn older_memory_reads_what_it_names_or_reports_it_as_lost() {
     let played = play();
     let mut lost = 0;
     for (_, _, instant) in &played.commits {
@@ -217,7 +217,7 @@ fn older_memory_reads_what_it_names_or_is_told_that_it_is_lost() {
     assert!(lost > 0);
 }
 
-/// The same instants with an old disk beneath: what it has not got is told.
+/// The same instants with an old disk beneath: what it has not got is reported.
 #[test]
 fn an_old_disk_under_new_memory_gives_nothing_wrong() {
     let played = play();

@@ -26,11 +26,14 @@ fn a_slot_that_was_being_discarded_by_the_dead_is_free_again() {
     let world = world(1, &[]);
     let (log, session) = (&world.rig.log, &world.rig.session);
     let slot = with_orphan(&world);
-    assert_eq!(log.orphans(session).expect("told"), [(slot, DEAD)]);
-    let free = log.counts(session).expect("told").free;
+    assert_eq!(log.orphans(session).expect("an answer"), [(slot, DEAD)]);
+    let free = log.counts(session).expect("an answer").free;
     // As the first does that gives anything back.
     world.rig.log.reclaim(session, 0, 1).expect("it works");
-    assert_eq!((log.orphans(session).expect("told").len(), log.counts(session).expect("told").free), (0, free + 1));
+    assert_eq!(
+        (log.orphans(session).expect("an answer").len(), log.counts(session).expect("an answer").free),
+        (0, free + 1)
+    );
     world.rig.check();
 }
 
@@ -41,10 +44,10 @@ fn whoever_dies_later_leaves_nothing_either() {
     log.reclaim(session, 0, 1).expect("it works");
     let slot = with_orphan(&world);
     log.reclaim(session, 0, 1).expect("it works");
-    assert_eq!(log.orphans(session).expect("told"), [(slot, DEAD)], "nobody has said that somebody died");
+    assert_eq!(log.orphans(session).expect("an answer"), [(slot, DEAD)], "nobody has said that somebody died");
     log.look_for_orphans();
     log.reclaim(session, 0, 1).expect("it works");
-    assert_eq!(log.orphans(session).expect("told"), []);
+    assert_eq!(log.orphans(session).expect("an answer"), []);
     world.rig.check();
 }
 

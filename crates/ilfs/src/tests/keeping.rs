@@ -34,10 +34,13 @@ fn what_is_kept_takes_no_content_and_is_none_of_the_room() {
     let before = log.counts(session).expect("counts");
     let kept = log.keep(session, 0, 7).expect("there is room");
     rig.check();
-    assert!(log.are_kept(session, 0, &spans(&kept)).expect("told"));
+    assert!(log.are_kept(session, 0, &spans(&kept)).expect("an answer"));
     let after = log.counts(session).expect("counts");
     assert!(after.capacity < before.capacity && after.free == before.free - 7 && after.used() == 0);
-    assert_eq!((log.kept_segments(session).expect("told"), log.kept_in_region(session, 0).expect("told")), (7, 7));
+    assert_eq!(
+        (log.kept_segments(session).expect("an answer"), log.kept_in_region(session, 0).expect("an answer")),
+        (7, 7)
+    );
     // All that there is room for is written, and none of it there.
     let duplex = name(&rig, &kept);
     duplex.write(0, &[5; 7 << 20], 0).expect("written");
@@ -59,7 +62,7 @@ fn what_is_kept_takes_no_content_and_is_none_of_the_room() {
     rig.unlink(&written.iter().map(|(place, _)| *place).collect::<Vec<_>>()[..200]);
     log.release_kept(session, 0, &spans(&kept)).expect("given back");
     rig.check();
-    assert_eq!(log.kept_segments(session).expect("told"), 0);
+    assert_eq!(log.kept_segments(session).expect("an answer"), 0);
 }
 
 #[test]
@@ -82,8 +85,8 @@ fn what_no_note_names_is_given_back_and_what_one_names_is_kept_when_the_memory_i
     let rig = Rig::of(Arc::new(session_of(&old)), disk, faults);
     rig.log.recover(&rig.session, true).expect("in order");
     rig.check();
-    assert!(rig.log.are_kept(&rig.session, 0, &spans(&kept[..2])).expect("told"));
-    assert_eq!(rig.log.kept_segments(&rig.session).expect("told"), 2);
+    assert!(rig.log.are_kept(&rig.session, 0, &spans(&kept[..2])).expect("an answer"));
+    assert_eq!(rig.log.kept_segments(&rig.session).expect("an answer"), 2);
     // And the memory of before they were given back.
     drop(named);
     exraid::duplex::forget(&*rig.log.regions()[0]).expect("forgotten");
@@ -92,7 +95,7 @@ fn what_no_note_names_is_given_back_and_what_one_names_is_kept_when_the_memory_i
     let rig = Rig::of(Arc::new(session_of(&newer)), disk, faults);
     rig.log.recover(&rig.session, true).expect("in order");
     rig.check();
-    assert_eq!(rig.log.kept_segments(&rig.session).expect("told"), 0);
+    assert_eq!(rig.log.kept_segments(&rig.session).expect("an answer"), 0);
     assert!(rig.log.keep(&rig.session, 0, 3).is_ok());
 }
 

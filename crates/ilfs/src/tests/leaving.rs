@@ -31,16 +31,16 @@ fn copies_are_given_up_only_when_that_is_allowed() {
     let world = world(6, &[(1, Class::Mirror(3))]);
     let (log, session) = (&world.rig.log, &world.rig.session);
     world.write(&file(1, 0..25 * MOST)).expect("there is room");
-    let told = log.leaving(session, &[1, 2, 3, 4, 5]).expect("told");
-    assert_eq!((told.domains, told.fewer > 0), (1, true));
-    assert!(!told.fits(), "a copy of all of it has no room: {told:?}");
+    let leaving = log.leaving(session, &[1, 2, 3, 4, 5]).expect("an answer");
+    assert_eq!((leaving.domains, leaving.fewer > 0), (1, true));
+    assert!(!leaving.fits(), "a copy of all of it has no room: {leaving:?}");
     let refused = log.set_leaving(session, &[1, 2, 3, 4, 5], Course::Leave);
     assert!(matches!(refused, Err(Error::TooFewDomains { domains: 1, .. })), "{refused:?}");
     let refused = log.set_leaving(session, &[1, 2, 3, 4, 5], Course::LeaveFewer);
     assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
     // Three domains are enough, and have room for all.
-    let told = log.leaving(session, &[5]).expect("told");
-    assert!(told.fits() && told.fewer == 0, "{told:?}");
+    let leaving = log.leaving(session, &[5]).expect("an answer");
+    assert!(leaving.fits() && leaving.fewer == 0, "{leaving:?}");
     log.set_leaving(session, &[5], Course::Leave).expect("there is room elsewhere");
     move_all(&world);
     assert!(log.remove_region(session, 5).expect("looked"), "it is empty");
@@ -59,7 +59,7 @@ fn copies_are_given_up_when_all_else_is_in_place() {
     make_copies(&world);
     let held = |place: Place| {
         let (slot, segment) = log.find(session, place).expect("it is there");
-        log.at.table(session.memory()).homes(slot, &segment).expect("told").len()
+        log.at.table(session.memory()).homes(slot, &segment).expect("an answer").len()
     };
     let places: Vec<Place> =
         world.pages.lock().expect("not poisoned").range((1, 0)..(2, 0)).map(|(_, (place, _))| *place).collect();
@@ -82,12 +82,12 @@ fn the_plan_counts_the_room_of_each_domain() {
     log.set_domain(session, &[0, 1], 1).expect("set");
     log.set_domain(session, &[2, 3], 2).expect("set");
     world.write(&file(1, 0..22 * MOST)).expect("there is room");
-    let told = log.leaving(session, &[3]).expect("told");
-    assert!(!told.fits() && told.fewer == 0, "{told:?}");
-    assert!(log.leaving(session, &[2, 3]).expect("told").fewer > 0);
+    let leaving = log.leaving(session, &[3]).expect("an answer");
+    assert!(!leaving.fits() && leaving.fewer == 0, "{leaving:?}");
+    assert!(log.leaving(session, &[2, 3]).expect("an answer").fewer > 0);
     world.remove(&file(1, 10 * MOST..22 * MOST));
-    let told = log.leaving(session, &[3]).expect("told");
-    assert!(told.fits() && told.fewer == 0, "{told:?}");
+    let leaving = log.leaving(session, &[3]).expect("an answer");
+    assert!(leaving.fits() && leaving.fewer == 0, "{leaving:?}");
 }
 
 /// What lies in regions that leave in two copies is not cleaned to one where there is hardly room.

@@ -182,9 +182,9 @@ fn what_was_written_is_there_whatever_is_done() {
 #[test]
 fn on_a_disk_that_fails_what_was_acknowledged_is_there() {
     let faults = Faults { error: 500, torn: 100, flipped: 300, ..Faults::default() };
-    let told: Vec<_> = (100..112).map(|seed| run(seed, &faults)).collect();
+    let results: Vec<_> = (100..112).map(|seed| run(seed, &faults)).collect();
     assert!(
-        told.iter().any(|(failures, _)| *failures > 0) && told.iter().any(|(_, unreadable)| *unreadable > 0),
-        "{told:?}"
+        results.iter().any(|(failures, _)| *failures > 0) && results.iter().any(|(_, unreadable)| *unreadable > 0),
+        "{results:?}"
     );
 }

@@ -60,7 +60,7 @@ fn is_linear(what: &str, pass: fn(&Session, &Log) -> u32) {
 fn a_pass_of_scrubbing_is_linear() {
     is_linear("scrubbing", |session, log| {
         let mut taken = 0;
-        while let Some((sequence, _)) = log.next_to_scrub(session).expect("told") {
+        while let Some((sequence, _)) = log.next_to_scrub(session).expect("an answer") {
             log.set_scrubbed(session, sequence + 1, 0).expect("noted");
             taken += 1;
         }
@@ -72,7 +72,7 @@ fn a_pass_of_scrubbing_is_linear() {
 fn a_pass_of_copying_is_linear() {
     is_linear("copying", |session, log| {
         let (mut taken, first) = (0, log.at.table(session.memory()).region(1).expect("it is there").first);
-        while let Some(task) = log.next_task(session).expect("told") {
+        while let Some(task) = log.next_task(session).expect("an answer") {
             let Task::Copy { slot, .. } = task else { panic!("there is nothing too much") };
             log.change(session, |change| change.adopt_copy(slot, first + taken, false)).expect("it is copied");
             taken += 1;
@@ -85,7 +85,7 @@ fn a_pass_of_copying_is_linear() {
 fn a_pass_of_balancing_is_linear() {
     is_linear("balancing", |session, log| {
         let (mut taken, mut last) = (0, u32::MAX);
-        while let Some((slot, segment)) = log.movable(session, 0, &[1]).expect("told") {
+        while let Some((slot, segment)) = log.movable(session, 0, &[1]).expect("an answer") {
             assert!(segment.live <= last, "the fullest come first");
             last = segment.live;
             log.change(session, |change| change.put(slot, &Segment { state: State::Cleaning, ..segment }))
@@ -100,7 +100,7 @@ fn a_pass_of_balancing_is_linear() {
 fn a_pass_of_cleaning_is_linear() {
     is_linear("cleaning", |session, log| {
         let mut taken = 0;
-        while let Some((slot, segment)) = log.choose(session).expect("told") {
+        while let Some((slot, segment)) = log.choose(session).expect("an answer") {
             log.change(session, |change| change.free(slot, &segment, 1)).expect("it is freed");
             taken += 1;
         }
@@ -114,7 +114,7 @@ fn a_pass_over_what_leaves_is_linear() {
         log.change(session, |change| change.set_standing(0, super::super::table::Standing::Leaving))
             .expect("it leaves");
         let (mut taken, table) = (0, log.at.table(session.memory()));
-        while let Some((slot, segment)) = log.next_to_leave(session).expect("told") {
+        while let Some((slot, segment)) = log.next_to_leave(session).expect("an answer") {
             log.change(session, |change| change.free(slot, &segment, 1)).expect("it is freed");
             assert!(session.read(KEY, || table.get(slot)).expect("read").state == State::Freed);
             taken += 1;

@@ -130,8 +130,8 @@ fn flipped_bits_are_damage_with_place_and_byte() {
         let good = rig.disk.content().bytes(at..at + 1);
         rig.disk.overwrite(at, &[good[0] ^ 1 << rng.below(8)]);
         let e = rig.read(Run { first: places[0], blocks: 5 }).expect_err("it is damaged");
-        let told = format!("{place} (disk, byte {}): its checksum is wrong", u64::from(place.block()) * BLOCK);
-        assert_eq!((e.to_string(), e.errno()), (told, rustix::io::Errno::IO), "block {n}");
+        let text = format!("{place} (disk, byte {}): its checksum is wrong", u64::from(place.block()) * BLOCK);
+        assert_eq!((e.to_string(), e.errno()), (text, rustix::io::Errno::IO), "block {n}");
         rig.disk.overwrite(at, &good);
     }
     let rig = rig.reopened();

@@ -38,7 +38,7 @@ pub fn device(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Option
 pub fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> Result<Mapping> {
     match medium {
         MediumKind::Battery | MediumKind::Logged => {
-            Mapping::growing(file, len, Sync::No, Memory::told_len).map_err(mapping_failed)
+            Mapping::growing(file, len, Sync::No, Memory::recorded_len).map_err(mapping_failed)
         }
         MediumKind::Dax => dax::map(file, len).map_err(named(path)),
     }

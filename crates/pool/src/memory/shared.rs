@@ -92,7 +92,7 @@ pub struct NewRegion<R> {
     pub file: fs::File,
 }
 
-/// The same for a memory, which `fill` fills by writing: what finds no room there is told, and what is not written takes no
+/// The same for a memory, which `fill` fills by writing: what finds no room there is reported, and what is not written takes no
 /// memory.
 pub fn make_region<R>(
     path: &Path,
@@ -131,7 +131,7 @@ pub fn total_at(path: &Path) -> Option<u64> {
 
 /// Maps a memory in shared memory, which may become larger than the `len` bytes that it has.
 pub fn map_memory(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
-    let mapped = Mapping::growing(file, len, Sync::No, Memory::told_len);
+    let mapped = Mapping::growing(file, len, Sync::No, Memory::recorded_len);
     mapped.map_err(|errno| Error::Host { what: format!("mapping {}", path.display()), errno })
 }
 
@@ -200,13 +200,13 @@ pub fn remove_named_after(file: &fs::Metadata) {
 mod tests {
     use super::*;
 
-    /// Who mounts a pool was told to give it less memory.
+    /// The error of a mount said to give the pool less memory.
     #[test]
     fn who_finds_no_room_learns_how_much_there_is() {
         let path = Path::new(RUNTIME_DIR).join(format!("conquest-test{}full-0-0-region", std::process::id()));
         let lock = tempfile::tempfile().expect("a file");
-        let told = make_region(&path, &lock, 1 << 50, |_| Ok(())).err().expect("too much").to_string();
-        assert!(told.contains("1073741824 MiB") && told.contains("MiB left; make room"), "{told}");
-        assert!(!told.contains("--nvram") && !path.exists());
+        let refusal = make_region(&path, &lock, 1 << 50, |_| Ok(())).err().expect("too much").to_string();
+        assert!(refusal.contains("1073741824 MiB") && refusal.contains("MiB left; make room"), "{refusal}");
+        assert!(!refusal.contains("--nvram") && !path.exists());
     }
 }

@@ -149,7 +149,7 @@ impl Memory {
     }
 
     /// How long the memory in `map` is that others may have added to; for [`Mapping::growing`].
-    pub fn told_len(map: &Mapping) -> u64 {
+    pub fn recorded_len(map: &Mapping) -> u64 {
         let word = |at| map.word(at / 8).map_or(0, |word| word.load(Ordering::Acquire));
         let groups = groups_in(word(ROOTS_AT + GROUPS_ROOT * 8)).unwrap_or(0);
         word(HEADER_AT[0] + SIZE_AT).min(groups * GROUP)

@@ -101,7 +101,7 @@ impl ControlBlock<'_> {
 }
 
 /// Tells every process why a commit has failed.
-pub fn told(rt: &Runtime, e: &Error) {
+pub fn note_failure(rt: &Runtime, e: &Error) {
     match e {
         Error::DiskFull(_) => rt.fill_backing(&e.to_string()),
         e => rt.fail_backing(&e.to_string()),

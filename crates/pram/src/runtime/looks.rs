@@ -1,11 +1,11 @@
-//! Times that were looked at, for the layer above: of each key the latest that somebody was told. And the latest time that was
+//! Times that were looked at, for the layer above: of each key the latest that a caller got. And the latest time that was
 //! given out ahead of a coarse clock, which no later one is to be behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Runtime, H_LATEST};
 
-/// Keys are told apart modulo this.
+/// Keys are equal modulo this.
 const LOOKS: u64 = 1 << 12;
 pub(super) const BYTES: u64 = LOOKS * 8;
 
@@ -14,7 +14,7 @@ impl Runtime {
         self.word(self.at.looks + key % LOOKS * 8)
     }
 
-    /// Somebody is told `time` of `key`. True if nobody was before: then read again what else is told. It was perhaps changed
+    /// A caller gets `time` of `key`. True if none got it before: then read again what else it gets. It was perhaps changed
     /// by somebody who did not know.
     #[inline(always)]
     pub fn note_look(&self, key: u64, time: u64) -> bool {
@@ -22,7 +22,7 @@ impl Runtime {
         look.load(Ordering::SeqCst) < time && look.fetch_max(time, Ordering::SeqCst) < time
     }
 
-    /// Was `time`, or a later one, told of `key`, or of another one by chance? For whoever holds the lock of `key`.
+    /// Did a caller get `time`, or a later one, of `key`, or of another one by chance? For whoever holds the lock of `key`.
     #[inline(always)]
     pub fn was_looked_at(&self, key: u64, time: u64) -> bool {
         self.look(key).load(Ordering::SeqCst) >= time

@@ -24,7 +24,7 @@ const S_ASKED: u64 = 56;
 pub(crate) const S_LEFT: u64 = 64;
 /// It has begun transfers; perhaps some are still under way.
 const S_PINNED: u64 = 72;
-/// How many changes are under way that the watcher has not been told of, by key modulo [`CHANGING`]: 4 bytes each.
+/// How many changes are under way that the watcher has no notification of, by key modulo [`CHANGING`]: 4 bytes each.
 const S_CHANGING: u64 = 80;
 const CHANGING: u64 = 256;
 /// What the process counts for whoever asks: the layer above says what each word is.
@@ -152,7 +152,7 @@ impl Runtime {
         self.session(n, S_PINNED)
     }
 
-    /// Changes of what has this key, or one like it, that session `n` makes and has not told of yet.
+    /// Changes of what has this key, or one like it, that session `n` makes and has not notified of yet.
     #[inline(always)]
     pub(crate) fn changing(&self, n: u32, key: u64) -> &AtomicU32 {
         self.session_half(n, S_CHANGING + key % CHANGING * 4)

@@ -26,7 +26,7 @@ use super::{Frozen, Session};
 use crate::clock::precise as now;
 use crate::error::Result;
 use crate::memory::{EPOCH_ROOT, RECOVERED_ROOT};
-use crate::runtime::control::{refuse_failed, told};
+use crate::runtime::control::{note_failure, refuse_failed};
 
 /// Something that commits hold beside the memory. A failure of any of these is one of the commit: nothing can be
 /// made durable any more; after [`DiskFull`](crate::Error::DiskFull) once a later commit has found room. Nothing is tried again: what it
@@ -120,14 +120,18 @@ impl Session {
     /// Steps 1 and 2; the epoch that has ended.
     pub fn end_epoch(&self, still: &Frozen) -> Result<u64> {
         let epoch = self.epoch()?;
-        self.participants.all().iter().try_for_each(|p| p.at_rest(still, epoch)).inspect_err(|e| told(&self.rt, e))?;
+        self.participants
+            .all()
+            .iter()
+            .try_for_each(|p| p.at_rest(still, epoch))
+            .inspect_err(|e| note_failure(&self.rt, e))?;
         self.memory.commit_word(self.memory.root(EPOCH_ROOT), epoch + 1)?;
         Ok(epoch)
     }
 
     /// Step 3.
     pub fn write_epoch(&self, epoch: u64) -> Result<()> {
-        self.participants.all().iter().try_for_each(|p| p.write(self, epoch)).inspect_err(|e| told(&self.rt, e))
+        self.participants.all().iter().try_for_each(|p| p.write(self, epoch)).inspect_err(|e| note_failure(&self.rt, e))
     }
 
     /// Step 5, and what all processes know.
@@ -163,7 +167,7 @@ impl Session {
             self.memory.step();
             self.write_epoch(epoch).map(|()| epoch)
         };
-        let epoch = moved().inspect_err(|e| told(&self.rt, e))?;
+        let epoch = moved().inspect_err(|e| note_failure(&self.rt, e))?;
         self.memory.step();
         self.note_durable(epoch);
         drop(role);

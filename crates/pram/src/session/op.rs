@@ -127,7 +127,7 @@ impl<'s> Op<'s> {
         result
     }
 
-    /// Calls `f` until it has seen one state of what `key` protects. That state, if it can be told from later ones:
+    /// Calls `f` until it has seen one state of what `key` protects. That state, if it differs from later ones:
     /// see [`is_as_seen`](Self::is_as_seen).
     #[inline(always)]
     pub fn look(&mut self, key: u64, mut f: impl FnMut()) -> Result<Option<Sequence>> {
@@ -174,7 +174,7 @@ impl<'s> Op<'s> {
         result
     }
 
-    /// Has it changed anything that [was to be durable](Tx::urge) when it is told done?
+    /// Has it changed anything that [was to be durable](Tx::urge) when the operation ends?
     #[inline]
     pub fn is_urgent(&self) -> bool {
         self.outcome.urgent.get()

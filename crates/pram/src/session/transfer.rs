@@ -58,7 +58,7 @@ impl AsRef<[AtomicU8]> for Transfer {
 
 impl Session {
     /// Begins a transfer of `count` blocks from `block` on, all of one chunk; `None` where one of them is under transfer
-    /// already. The caller has the lock of their owner, in an operation, or has just allocated them and told nobody; the device
+    /// already. The caller has the lock of their owner, in an operation, or has just allocated them and linked them nowhere; the device
     /// is called when the operation has ended. Who allocates a block in one operation and links it in a later one, as for a
     /// fetch, is [`unfinished`](Session::unfinished) in between. What a device has stored counts on `dax` after
     /// [`Memory::keep_content`](crate::Memory::keep_content).

@@ -365,7 +365,7 @@ fn what_a_commit_leads_to_is_durable() {
     }
 }
 
-/// A table that leads nowhere: nothing is handed out there, and whoever looks is told.
+/// A table that leads nowhere: nothing is handed out there, and a look returns an error.
 #[test]
 fn a_damaged_entry_is_an_error_and_not_used() {
     let session = rig::private(4 * MIB);

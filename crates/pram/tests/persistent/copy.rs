@@ -341,8 +341,8 @@ fn a_copy_that_is_damaged_is_made_anew_from_memory() {
             backing::of(&session).unwrap().checkpoint_if_due(&session).unwrap_or_else(|e| panic!("{why}: {e}"));
         }
         assert!(!session.runtime().backing_failed() && !session.runtime().backing_damaged(), "{why}");
-        let (times, told) = session.runtime().backing_anew();
-        assert!((1..=2).contains(&times) && told.is_some(), "{why}: {times} times, {told:?}");
+        let (times, last) = session.runtime().backing_anew();
+        assert!((1..=2).contains(&times) && last.is_some(), "{why}: {times} times, {last:?}");
         commit(&session, 2);
         holds_all(&session, &tapes, why);
     }
@@ -358,6 +358,6 @@ fn a_copy_that_no_disk_can_take_has_failed() {
     tapes.iter().for_each(|tape| tape.with(|s| s.fuse = Some((0, Errno::IO))));
     change(&session);
     backing::of(&session).unwrap().wait(&session).expect_err("nothing can be written");
-    let why = session.runtime().backing_failure().expect("everybody is told");
+    let why = session.runtime().backing_failure().expect("it is recorded for all");
     assert!(why.contains("cannot be made anew"), "{why}");
 }

@@ -133,7 +133,7 @@ fn a_participant_that_fails_fails_the_commit_for_good() {
                 None => session.move_on().map(drop),
             };
             commit().expect_err("it fails");
-            let why = session.runtime().backing_failure().expect("everybody is told");
+            let why = session.runtime().backing_failure().expect("it is recorded for all");
             assert!(why.contains(&format!("the witness fails: {what}")), "{why}");
             assert!(!session.runtime().held(), "operations go on");
             *witness.fails.lock().unwrap() = None;

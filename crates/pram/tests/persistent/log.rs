@@ -266,7 +266,7 @@ fn what_programs_write_is_never_a_record() {
 }
 
 #[test]
-fn memory_that_the_log_has_left_behind_is_told() {
+fn memory_that_the_log_has_left_behind_is_reported() {
     let (tape, mut model) = (blank(), Model::new(7));
     let mut here = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     let resume = |at| Log::resume(tape.clone(), ID, at);
@@ -282,8 +282,8 @@ fn memory_that_the_log_has_left_behind_is_told() {
         model.commit(&mut elsewhere, 1).unwrap();
         assert!(resume(known).check().is_ok(), "its own last commit is there");
         for at in [known, left] {
-            let told = resume(at).check_end().expect_err("another's commit follows").to_string();
-            assert!(told.contains("without this memory"), "{told}");
+            let refusal = resume(at).check_end().expect_err("another's commit follows").to_string();
+            assert!(refusal.contains("without this memory"), "{refusal}");
         }
         here = elsewhere;
     }

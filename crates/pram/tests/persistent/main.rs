@@ -16,7 +16,7 @@
 //! | [`copy`] | what is read back is made durable before anything follows it |
 //! | [`epoch`] | epochs, who has a part in their end, and commits that end |
 //! | [`image`] | the incremental image: every crash, damage, and images that must be refused |
-//! | [`tape`] | a disk that remembers what it was told, loses power, and fails |
+//! | [`tape`] | a disk that remembers its requests, loses power, and fails |
 //! | [`marks`] | marks of changed lines, against a model |
 //! | [`fuzz`] | arbitrary bytes in a memory: errors, never panics |
 //! | [`speed`] | what blocks cost; run by hand |

@@ -61,7 +61,7 @@ fn marks_are_the_lines_that_were_touched() {
     }
 }
 
-/// Whoever is told that lines are marked does not mark them.
+/// A caller that knows of marked lines does not mark them.
 #[test]
 fn lines_are_said_to_be_marked_only_if_all_are() {
     let (marks, mut rng) = (marks(), Rng::new(8));

@@ -1,6 +1,6 @@
 //! Several processes on one memory, some of them killed with SIGKILL.
 //!
-//! A child is this test binary again, told by an environment variable which part it plays; each test
+//! A child is this test binary again, with its part in an environment variable; each test
 //! function plays both parts.
 
 use std::io::{BufRead, BufReader, Lines};
@@ -290,7 +290,7 @@ fn only_one_freezes_at_a_time() {
 }
 
 #[test]
-fn watchers_are_told_before_publish_returns_and_may_die() {
+fn publish_notifies_watchers_before_it_returns_and_they_may_die() {
     if let Some((_, path)) = part() {
         let session = rig::attach(&path).unwrap();
         session.start_watching().unwrap();
@@ -307,7 +307,7 @@ fn watchers_are_told_before_publish_returns_and_may_die() {
         }
     }
     let (_dir, path, session) = attached(MIB);
-    let mut watcher = Player::start("watchers_are_told_before_publish_returns_and_may_die", "watcher", &path);
+    let mut watcher = Player::start("publish_notifies_watchers_before_it_returns_and_they_may_die", "watcher", &path);
     watcher.hear("watching");
     assert!(session.is_watched());
     // Far more than the ring holds.
@@ -324,7 +324,7 @@ fn watchers_are_told_before_publish_returns_and_may_die() {
     assert!(!session.is_watched());
 }
 
-/// One kernel caches: a second watcher would have to be told too, and could not be waited for.
+/// One kernel caches: a second watcher would need notifications too, and could not be waited for.
 #[test]
 fn one_watches_at_a_time() {
     let (_dir, path, watcher) = attached(MIB);
@@ -364,9 +364,9 @@ fn a_slow_watcher_is_waited_for() {
         });
         for key in 1..20 {
             publisher.publish(&Event { kind: 1, key, payload: vec![] }).unwrap();
-            let told = seen.load(Ordering::Acquire) >= key;
-            done.store(!told || key == 19, Ordering::Release);
-            assert!(told, "{key} was not waited for");
+            let was_seen = seen.load(Ordering::Acquire) >= key;
+            done.store(!was_seen || key == 19, Ordering::Release);
+            assert!(was_seen, "{key} was not waited for");
         }
     });
 }
@@ -399,8 +399,8 @@ fn a_stopped_watcher_is_waited_for_once_and_catches_up() {
     assert!(started.elapsed() < Duration::from_secs(20), "waited for {:?}", started.elapsed());
     watcher.signal("CONT");
     // It may have seen some before it heard the signal.
-    let told = std::iter::from_fn(|| Some(watcher.hear("seen "))).take_while(|seen| seen != "5001").count();
-    assert!(told < 1000, "not all at once: {told}");
+    let steps = std::iter::from_fn(|| Some(watcher.hear("seen "))).take_while(|seen| seen != "5001").count();
+    assert!(steps < 1000, "not all at once: {steps}");
     publish();
     assert_eq!(watcher.hear("seen "), "5002", "and it is waited for again");
     watcher.kill();
@@ -503,7 +503,10 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
     let mut op = session.begin().unwrap();
     op.lock(&(0..64).map(|w| 1000 + w).chain((0..PAIRS).map(|n| n * 7)).collect::<Vec<_>>()).unwrap();
     for (worker, acknowledged) in acknowledged.iter().enumerate() {
-        assert!(word(&session, 300 + worker as u64) >= *acknowledged, "worker {worker} lost what it was told");
+        assert!(
+            word(&session, 300 + worker as u64) >= *acknowledged,
+            "worker {worker} lost what was acknowledged to it"
+        );
     }
     let pairs: u64 = (0..PAIRS).map(|n| word(&session, pair(n).0)).sum();
     assert_eq!(pairs, (0..PAIRS).map(|n| word(&session, pair(n).1)).sum::<u64>());

@@ -270,7 +270,7 @@ fn a_restore_in_place_checks_first_and_writes_the_header_last() {
         assert!(map.is_zero(0, 8192).unwrap(), "there is a header before the content is complete");
     })
     .unwrap();
-    assert!(seen, "progress is told");
+    assert!(seen, "progress is reported");
     assert!(!map.is_zero(0, 8192).unwrap());
 }
 
@@ -281,8 +281,8 @@ fn only_regular_files_are_replaced() {
     let session = rig::private(MIB);
     let (pipe, link, file) = (dir.path().join("pipe"), dir.path().join("link"), dir.path().join("file"));
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let told = save(&session, &pipe, &mut quiet()).unwrap_err().to_string();
-    assert!(told.contains("no regular file"), "{told}");
+    let refusal = save(&session, &pipe, &mut quiet()).unwrap_err().to_string();
+    assert!(refusal.contains("no regular file"), "{refusal}");
     assert!(!fs::metadata(&pipe).unwrap().is_file());
 
     fs::write(&file, "old").unwrap();

@@ -1,4 +1,4 @@
-//! A disk that remembers what it was told, and can be told to fail.
+//! A disk that remembers its requests, and fails on demand.
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 1 | a record in the same slot of each member that is whole and will be touched: what is to be written there, and which members have records; durable | |
 //! | 2 | one that has not taken its record is out, and the labels say so, durably | the others' records count as not complete, and step 3 is not undone and not done |
-//! | 3 | the members are written | content and parity do not belong together, and what was on the lost disk cannot be told |
+//! | 3 | the members are written | content and parity do not belong together, and what was on the lost disk cannot be known |
 //! | 4 | the slot is used again when the intent was [retired](super::retire) | |
 //!
 //! An intent is *complete* when all members have it that should, as far as they are whole. When the region is opened, those

@@ -288,7 +288,7 @@ impl Array {
         let roles = ops.iter().map(|(role, _)| *role).collect();
         let join = Join::without_late(roles, without, None, move |failures, _| then(failures));
         for (role, op) in ops {
-            self.set.send_told(role, op, manner, join.part(role, false), join.late(role));
+            self.set.send_with_late(role, op, manner, join.part(role, false), join.late(role));
         }
     }
 

@@ -14,7 +14,7 @@ pub const LEAST_SLOTS: usize = 16;
 pub const SLOTS: usize = 256;
 /// Bytes that the slots of a log have together, where that is neither too few nor too many of them.
 pub const LOG: u64 = 4 << 20;
-/// Bytes of a chunk, at most: those of a stripe of all members are told in 32 bits.
+/// Bytes of a chunk, at most: those of a stripe of all members are counted in 32 bits.
 pub const MOST_CHUNK: u64 = 16 << 20;
 
 /// What comes first in a slot; what is to be written to the member follows it.

@@ -106,7 +106,7 @@ impl Reading {
         set.send(piece.role, Op::Read { at: piece.range.start, into }, manner, Box::new(done));
     }
 
-    /// `why`: what came of reading it straight. That is told if nothing else has it.
+    /// `why`: what came of reading it straight. The error if nothing else has the content.
     fn compute(self: &Arc<Reading>, number: usize, why: Option<Error>) {
         let (reading, piece) = (self.clone(), &self.pieces[number]);
         let stripes = self.array.geometry().stripes_of(&piece.range);

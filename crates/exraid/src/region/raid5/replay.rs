@@ -65,7 +65,7 @@ impl Array {
             intents.into_iter().filter(|(found, roles)| self.is_complete(found, roles)).collect();
         if self.is_read_only() {
             // Whoever writes next finishes them. Until then what a missing disk had of these stripes may read as anything: the client
-            // verifies what it reads, and a pool whose disks nobody may write can be told, and read, all the same.
+            // verifies what it reads, and a pool whose disks nobody may write can be inspected, and read, all the same.
             return Ok(());
         }
         for (found, roles) in complete {

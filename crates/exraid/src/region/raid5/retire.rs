@@ -69,7 +69,7 @@ impl Array {
     /// When no other process does.
     fn retire_next(&self) {
         let Some(shared_state) = self.set.shared_state().cloned() else { return self.retire_alone() };
-        // Where it cannot be told whether another one does, that is tried again.
+        // Where it is unknown whether another one does, that is tried again.
         match shared_state.try_log() {
             Ok(true) => self.retire_alone(),
             _ => {

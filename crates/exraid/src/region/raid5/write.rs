@@ -122,7 +122,7 @@ impl Array {
         let at = self.geometry().chunks(stripes.clone()).start;
         for role in roles {
             let from = memory[role].clone();
-            self.set.send_told(role, Op::Write { at, from }, manner, join.part(role, true), join.late(role));
+            self.set.send_with_late(role, Op::Write { at, from }, manner, join.part(role, true), join.late(role));
         }
     }
 
