@@ -26,8 +26,8 @@ const SOCKET: &str = "control";
 const LONGEST: u64 = 64 << 10;
 /// How long who asks has for the question itself.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often progress is told.
-const TOLD: Duration = Duration::from_millis(100);
+/// How often a process reports progress.
+const REPORTING: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -61,7 +61,7 @@ fn address(dir: &std::fs::File) -> PathBuf {
 }
 
 impl Control {
-    /// Where `volume` is mounted is told with its status.
+    /// Where `volume` is mounted is part of its status.
     pub fn serve(volume: Arc<Volume>, mounted: Option<PathBuf>) -> Result<Control> {
         let socket = volume.dir().join(SOCKET);
         // Whoever left it is gone: we have the volume's lock.
@@ -89,7 +89,7 @@ impl Control {
                     Ok(asker) => _ = std::thread::Builder::new().spawn(move || answer(asker)),
                     Err(e) => {
                         tracing::warn!("a question was not heard: {e}");
-                        std::thread::sleep(TOLD);
+                        std::thread::sleep(REPORTING);
                     }
                 }
             }
@@ -122,11 +122,11 @@ fn answer(volume: &Volume, mounted: Option<PathBuf>, mut asker: UnixStream) -> s
         Ok(Question::Status) => Answer::Status(Box::new(Status { mounted, ..volume.status() })),
         Ok(Question::Replace { old, new, size, force }) => {
             let how = Replacement { old, new: NewDisk { path: new, size }, force };
-            let mut told = std::time::Instant::now();
+            let mut reported = std::time::Instant::now();
             // It goes on when nobody listens any more.
             let mut tell = |left: u64| {
-                if told.elapsed() >= TOLD {
-                    told = std::time::Instant::now();
+                if reported.elapsed() >= REPORTING {
+                    reported = std::time::Instant::now();
                     let _ = say(&mut asker, &Answer::Left(left));
                 }
                 true
@@ -180,7 +180,7 @@ pub fn status(dir: &Path) -> Result<Status> {
     }
 }
 
-/// Has a disk replaced by who has the volume open, or does it itself. `left` is told bytes. True: it is whole.
+/// Has a disk replaced by who has the volume open, or does it itself. `left` gets bytes. True: it is whole.
 pub fn replace(dir: &Path, how: &Replacement, left: &mut dyn FnMut(u64)) -> Result<bool> {
     crate::volume::config_of(dir)?;
     let (old, new) = (how.old.clone(), how.new.path.clone());

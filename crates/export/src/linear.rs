@@ -16,7 +16,7 @@ use crate::range_locks::RangeLocks;
 
 /// Bytes of zeros that are written at a time.
 const ZEROS: u64 = 1 << 20;
-/// Sizes are told in whole blocks of what any disk has.
+/// Sizes are in whole blocks of what any disk has.
 const WHOLE: u64 = 4096;
 
 /// A region in the line.

@@ -18,7 +18,7 @@ pub fn can_differ(region: &dyn Region) -> bool {
     is_redundant && region.tolerated().is_some_and(|more| more > 0)
 }
 
-/// Makes a stretch of a region the same on all members; durable when this returns. `go_on` is told the bytes that are
+/// Makes a stretch of a region the same on all members; durable when this returns. `go_on` gets the bytes that are
 /// done.
 pub fn resync(region: &dyn Region, range: Range<u64>, go_on: &mut dyn FnMut(u64)) -> Result<()> {
     let size = region.properties().size;

@@ -1,4 +1,4 @@
-//! How a volume does, as it is told to people and programs.
+//! The status of a volume, for people and programs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -190,7 +190,7 @@ fn region_status(region: &dyn Region) -> RegionStatus {
 
 impl Volume {
     pub fn status(&self) -> Status {
-        let told = |problem: crate::volume::Problem| ProblemStatus {
+        let status = |problem: crate::volume::Problem| ProblemStatus {
             region: problem.region,
             path: problem.path,
             why: problem.why,
@@ -201,7 +201,7 @@ impl Volume {
             size: Some(self.line().size()),
             discards: Some(self.line().discards()),
             regions: self.line().regions().iter().map(|region| region_status(&**region)).collect(),
-            problems: self.problems().into_iter().map(told).collect(),
+            problems: self.problems().into_iter().map(status).collect(),
             pid: Some(std::process::id()),
             mounted: None,
             rebuild_left: self.rebuilds.left(),

@@ -192,8 +192,8 @@ fn own_groups() -> &'static [u32] {
 /// The umask of this process, which the system tells without changing it only as text; 022 where it does not.
 fn own_umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let told = status.lines().find_map(|l| l.strip_prefix("Umask:"));
-    told.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+    let mask = status.lines().find_map(|l| l.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
 }
 
 #[cfg(test)]
@@ -201,15 +201,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_calling_process_is_told_as_the_system_knows_it() {
-        let told = |option: &str| {
+    fn the_calling_process_is_shown_as_the_system_knows_it() {
+        let ids = |option: &str| {
             let out = std::process::Command::new("id").arg(option).output().expect("coreutils are there").stdout;
             let text = String::from_utf8(out).expect("numbers");
             text.split_whitespace().map(|n| n.parse().expect("a number")).collect::<std::collections::BTreeSet<u32>>()
         };
         let caller = Caller::current();
         let groups = caller.groups.iter().copied().chain([caller.gid]).collect();
-        assert_eq!((told("-u"), told("-G")), ([caller.uid].into(), groups));
+        assert_eq!((ids("-u"), ids("-G")), ([caller.uid].into(), groups));
         let umask = std::process::Command::new("sh").args(["-c", "umask"]).output().expect("a shell").stdout;
         let umask = String::from_utf8(umask).expect("a number");
         assert_eq!(u32::from_str_radix(umask.trim(), 8), Ok(caller.umask));

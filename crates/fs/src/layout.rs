@@ -285,7 +285,7 @@ impl Root {
 
 /// The value of a constant that FORMAT.md tells, for tests beside constants that only their module sees.
 #[cfg(test)]
-pub(crate) fn told(name: &str) -> u64 {
+pub(crate) fn documented(name: &str) -> u64 {
     let page = include_str!("../../../docs/FORMAT.md");
     let row = page.lines().find_map(|l| l.strip_prefix(&format!("| `{name}` | "))).expect("FORMAT.md tells it");
     row.split(' ').next().and_then(|n| n.parse().ok()).expect("a number")
@@ -294,8 +294,8 @@ pub(crate) fn told(name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn reservations_are_as_told() {
-        assert_eq!(u64::from(crate::inode::reserved_by(0)), super::told("RESERVED_INODE"));
-        assert_eq!(u64::from(crate::inode::reserved_by(5)), super::told("RESERVED_INODE") + 5);
+    fn reservations_are_as_documented() {
+        assert_eq!(u64::from(crate::inode::reserved_by(0)), super::documented("RESERVED_INODE"));
+        assert_eq!(u64::from(crate::inode::reserved_by(5)), super::documented("RESERVED_INODE") + 5);
     }
 }

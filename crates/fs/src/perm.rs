@@ -1,7 +1,7 @@
 //! The shared table of (uid, gid, mode) triples (mramfs, 3.3.1): an inode holds an index into it.
 //!
 //! Triples never change while an inode names them, so what a process has read of the table stays true until a sweep begins
-//! ([`free_unused`](crate::node::Fs::free_unused_triples)). Before one everybody is told by a new
+//! ([`free_unused`](crate::node::Fs::free_unused_triples)). Before one all processes get a new
 //! [numbering](pram::runtime::Runtime::numbering). The first free place is taken first, so that whoever knows the table up
 //! to there looks at what follows and knows it all.
 

@@ -3,7 +3,7 @@
 //!
 //! A path up to its last name leads through directories that have a lock each. What it led to, it leads to as long as
 //! none of these locks has been taken since: whoever changes names, permissions or ACLs of a directory does so under
-//! its lock, in whatever process, as every reader without locks relies on. So nothing has to be told of a change.
+//! its lock, in whatever process, as every reader without locks relies on. So a change needs no notification.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 //!
 //! Each has a name among the extended attributes, `user.conquest.NAME`, by which it is set, read back as set, and
 //! unset, so that setfattr, `cp -a` and `rsync -X` carry it; and `user.conquest.effective.NAME`, which says what
-//! is in effect and cannot be set. None takes room beside the inode. Some facts are told in the same way: [`Fact`].
+//! is in effect and cannot be set. None takes room beside the inode. Some facts are shown in the same way: [`Fact`].
 //!
 //! | setting | values |
 //! | --- | --- |
@@ -147,7 +147,7 @@ impl Threshold {
     }
 }
 
-/// How a threshold is told: in bytes.
+/// How a threshold is written: in bytes.
 pub(crate) fn threshold_text(bytes: u64) -> Vec<u8> {
     match bytes {
         u64::MAX => b"none".into(),
@@ -230,7 +230,7 @@ impl Setting {
     }
 
     /// Of which one this attribute tells what is in effect.
-    pub fn told_by(name: &[u8]) -> Option<Setting> {
+    pub fn of_name(name: &[u8]) -> Option<Setting> {
         Setting::ALL.into_iter().find(|setting| setting.effective() == name)
     }
 
@@ -307,14 +307,14 @@ impl Fact {
     }
 
     /// Which one this attribute tells.
-    pub fn told_by(name: &[u8]) -> Option<Fact> {
+    pub fn of_name(name: &[u8]) -> Option<Fact> {
         Fact::ALL.into_iter().find(|fact| fact.attribute() == name)
     }
 }
 
 /// Is `name` one that only tells, and cannot be set?
-pub(crate) fn is_only_told(name: &[u8]) -> bool {
-    name.starts_with(EFFECTIVE) || Fact::told_by(name).is_some()
+pub(crate) fn is_read_only_name(name: &[u8]) -> bool {
+    name.starts_with(EFFECTIVE) || Fact::of_name(name).is_some()
 }
 
 /// Inodes of which attributes in `user.` can be seen.
@@ -407,7 +407,7 @@ impl RawInode {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Option<String> {
+    fn shown(text: &str) -> Option<String> {
         let threshold = Threshold::from_text(text.as_bytes())?;
         String::from_utf8(threshold_text(threshold.bytes())).ok()
     }
@@ -424,9 +424,9 @@ mod tests {
             ("1T", 1 << 40),
             ("1099511627776", 1 << 40),
         ] {
-            assert_eq!(told(text), Some(bytes.to_string()), "{text}");
+            assert_eq!(shown(text), Some(bytes.to_string()), "{text}");
         }
-        assert_eq!(told("none").as_deref(), Some("none"));
+        assert_eq!(shown("none").as_deref(), Some("none"));
         for wrong in [
             "",
             "0",
@@ -444,13 +444,13 @@ mod tests {
             "1MB",
             "99999999999999T",
         ] {
-            assert_eq!(told(wrong), None, "{wrong}");
+            assert_eq!(shown(wrong), None, "{wrong}");
         }
     }
 
     /// For what each field can say, its values: those that are known, and whether they are.
     #[test]
-    fn all_bits_are_told_apart() {
+    fn all_bits_are_distinguished() {
         use zerocopy::FromZeros;
         let mut raw = RawInode::new_zeroed();
         for (bits, delay) in
@@ -467,7 +467,7 @@ mod tests {
             assert_eq!(raw.settings_are_known(), known, "{bits:#x}, {delay}");
             for setting in Setting::ALL.into_iter().filter(|_| known) {
                 let mut other = raw;
-                let value = setting.value(&raw).map(|value| setting.parse(&value).expect("what is told can be set"));
+                let value = setting.value(&raw).map(|value| setting.parse(&value).expect("what is shown can be set"));
                 assert_eq!(value.is_some(), setting.is_set(&raw));
                 setting.set(&mut other, Set::NOTHING);
                 assert!(!setting.is_set(&other) && other.settings_are_known());

@@ -262,7 +262,7 @@ pub mod fattr {
 }
 
 /// Users and groups of requests that make nothing, once [`init::ALLOW_IDMAP`] is agreed: the kernel does not say who asks.
-pub const UNTOLD: u32 = u32::MAX;
+pub const NO_CALLER: u32 = u32::MAX;
 
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;

@@ -26,7 +26,7 @@ const SINCE: kernel::Version = (6, 18, 0);
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Would it help here?
-pub fn is_told_of_sync() -> bool {
+pub fn receives_sync() -> bool {
     kernel::version().is_some_and(|version| version >= SINCE)
 }
 
@@ -35,7 +35,7 @@ pub fn is_told_of_sync() -> bool {
 pub fn forget(number: &str, name: u128) {
     let minor = number.strip_prefix("7:").and_then(|minor| minor.parse().ok());
     if let (Some(minor), Ok(devices)) = (minor, LoopControl::open()) {
-        // The kernel lets go of it a moment after it has told us of the end.
+        // The kernel lets go of it a moment after it has announced the end.
         poll_until(PATIENCE, || devices.remove(minor).is_ok());
         devices.remove_all(name);
     }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::abi::{fattr, AttrOut, EntryOut, InHeader, Opcode, SetattrIn, StatxOut, SxTime, WireAttr, WireStatx};
 
-/// How long the kernel may keep what it is told: until it is told otherwise.
+/// How long the kernel may keep a reply: until a notification says otherwise.
 pub const FOREVER: u64 = u32::MAX as u64;
 
 /// `st_blksize`: what programs take as the size of their buffers. Each write is a message, so larger than
@@ -153,7 +153,7 @@ thread_local! {
     static SERVED: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// This thread serves a request: what fails of it is told with that.
+/// This thread serves a request: what fails of it is its reply.
 pub fn serving(head: &InHeader) {
     SERVED.set((head.opcode, head.nodeid));
 }

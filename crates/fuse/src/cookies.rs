@@ -23,9 +23,9 @@ struct Given {
 }
 
 impl Cookies {
-    /// What `thread` is told for `cookie`.
+    /// The cookie that `thread` gets for `cookie`.
     #[inline(always)]
-    pub fn told(&self, cookie: u64, thread: u32) -> u64 {
+    pub fn shown(&self, cookie: u64, thread: u32) -> u64 {
         match cookie <= SHORT_COOKIES || !is_32_bit(thread) {
             true => cookie,
             false => self.give(cookie),
@@ -43,15 +43,15 @@ impl Cookies {
         FIRST + n
     }
 
-    /// The cookie that somebody was told. EINVAL: not by this server.
+    /// The cookie that was given for this one. EINVAL: not by this server.
     #[inline(always)]
-    pub fn meant(&self, told: u64) -> Result<u64, Errno> {
-        match told.checked_sub(FIRST) {
+    pub fn meant(&self, given: u64) -> Result<u64, Errno> {
+        match given.checked_sub(FIRST) {
             Some(n) if n < COUNT => {
                 let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 given.cookies.get(n as usize).copied().ok_or(Errno::INVAL)
             }
-            _ => Ok(told),
+            _ => Ok(given),
         }
     }
 }
@@ -74,10 +74,10 @@ mod tests {
     fn a_number_stands_for_a_long_cookie() {
         let cookies = Cookies::default();
         assert_eq!(cookies.meant(FIRST), Err(Errno::INVAL));
-        let told: Vec<u64> = (0..COUNT).map(|n| cookies.give(LONG + n)).collect();
-        assert!(told.iter().all(|told| (FIRST..=i32::MAX as u64).contains(told)));
-        assert!(told.iter().enumerate().all(|(n, told)| cookies.meant(*told) == Ok(LONG + n as u64)));
-        assert_eq!((cookies.give(7 * LONG), cookies.meant(told[0])), (told[0], Ok(7 * LONG)));
+        let given: Vec<u64> = (0..COUNT).map(|n| cookies.give(LONG + n)).collect();
+        assert!(given.iter().all(|given| (FIRST..=i32::MAX as u64).contains(given)));
+        assert!(given.iter().enumerate().all(|(n, given)| cookies.meant(*given) == Ok(LONG + n as u64)));
+        assert_eq!((cookies.give(7 * LONG), cookies.meant(given[0])), (given[0], Ok(7 * LONG)));
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         let me = std::process::id();
         assert!(!is_32_bit(me) || cfg!(target_pointer_width = "32"));
         for cookie in [0, 3, SHORT_COOKIES, LONG] {
-            assert_eq!((cookies.told(cookie, u32::MAX), cookies.meant(cookie)), (cookie, Ok(cookie)));
+            assert_eq!((cookies.shown(cookie, u32::MAX), cookies.meant(cookie)), (cookie, Ok(cookie)));
         }
     }
 }

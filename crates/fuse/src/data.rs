@@ -143,14 +143,14 @@ impl Server {
     pub(crate) fn may_hide_stores(&self, req: &Request) -> bool {
         Opcode::from_code(req.head.opcode) == Some(Opcode::Lseek)
             && self.seeks.was_read(req.head.nodeid)
-            && self.hole_told_of(req).is_ok_and(|hole| !hole.is_empty())
+            && self.hole_after(req).is_ok_and(|hole| !hole.is_empty())
     }
 
     /// Has the kernel write back what it has of the holes that the answer to this request depends on. Not for a thread that serves.
     pub(crate) fn write_back_holes(&self, req: &Request) -> Result<(), Errno> {
         let mut written = 0;
         loop {
-            let hole = self.hole_told_of(req)?;
+            let hole = self.hole_after(req)?;
             // Where data has come into the first hole, the answer is another.
             if hole.end <= written {
                 return Ok(());
@@ -161,7 +161,7 @@ impl Server {
     }
 
     /// The hole by which the file system, as it is, answers: the one that SEEK_DATA passes over, or SEEK_HOLE finds. Empty: none.
-    fn hole_told_of(&self, req: &Request) -> Result<Range<u64>, Errno> {
+    fn hole_after(&self, req: &Request) -> Result<Range<u64>, Errno> {
         let (args, ino): (LseekIn, _) = (req.args()?, req.head.nodeid);
         let start = match args.whence {
             SEEK_HOLE => self.fs().seek(ino, args.offset, Seek::Hole).map_err(errno)?,

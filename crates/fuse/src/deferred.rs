@@ -94,7 +94,7 @@ mod tests {
     use conquest::{OpenOptions, Pool};
 
     use super::*;
-    use crate::parked::tests::Told;
+    use crate::parked::tests::Answering;
 
     /// Whoever waited for the thread that had panicked waited for ever.
     #[test]
@@ -106,10 +106,10 @@ mod tests {
         let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
         let ticket = backing::of(pool.session()).unwrap().ticket(pool.session());
         let deferred = Deferred::default();
-        let (told, answers) = mpsc::channel();
+        let (sender, answers) = mpsc::channel();
         let mut rounds = 0;
         for _ in 0..2 {
-            deferred.add(ticket, Ok(0), Parked::new(Told { data: Vec::new(), told: told.clone() }));
+            deferred.add(ticket, Ok(0), Parked::new(Answering { data: Vec::new(), sender: sender.clone() }));
         }
         deferred.stop();
         deferred.send_by(|_| {

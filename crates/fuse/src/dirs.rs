@@ -2,7 +2,7 @@
 //!
 //! The kernel is not to keep listings. It fills what it keeps while somebody reads the directory, and where others change it
 //! meanwhile it may take what was read before a change for what is there after it, for good; and who goes on in a listing
-//! that was made anew may be told that it has ended where a page of it is full.
+//! that was made anew may see it end where a page of it is full.
 
 use conquest_fs::node::DirEntry;
 use conquest_fs::Kind;
@@ -74,7 +74,7 @@ impl Server {
             full = !records.fits(&entry, prefix);
             if !full {
                 before(&mut records, &entry);
-                records.put_entry(&DirEntry { cookie: self.cookies.told(entry.cookie, thread), ..entry });
+                records.put_entry(&DirEntry { cookie: self.cookies.shown(entry.cookie, thread), ..entry });
             }
             !full
         });

@@ -33,7 +33,7 @@
 //! | `process` | what the process behind a request may do beyond what its numbers say |
 //! | `volume` | a linear device shown as one file |
 //! | `request` | one request: header, argument, payload, reply in place |
-//! | `notify` | what other processes changed, told to the kernel's caches |
+//! | `notify` | notifications to the kernel's caches of what other processes changed |
 //! | `convert` | attributes between `fs` and the protocol |
 //! | `kernel` | which Linux this is |
 //! | `abi` | the protocol's messages |
@@ -43,7 +43,7 @@
 //! allocation of ours or a lock that many share; the reply goes back the same way. What takes long or has to wait is
 //! `parked`, and served or answered by other threads: those of the transports never wait.
 //!
-//! Caching: the kernel may keep names, attributes and pages until told otherwise; `notify` tells it. There
+//! Caching: the kernel may keep names, attributes and pages until a notification of `notify`. There
 //! is no write-back cache: what `write(2)` returned for is in the pool.
 
 #![deny(unsafe_code)]

@@ -148,7 +148,7 @@ pub(crate) fn open_device() -> Result<Device> {
 
 /// A mount that is nowhere yet, and who serves it.
 fn made_by_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<(OwnedFd, Device)> {
-    if block::is_told_of_sync() {
+    if block::receives_sync() {
         let name = u128::from_be_bytes(pool.uuid()?);
         let device = open_device()?;
         match block::fresh(source, name, options.flags, &words(&device, mounts::SUBTYPE, Some(BLOCK_SIZE))) {

@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Names that are not there may be remembered for good if the kernel can be told to forget them all.
+    /// Names that are not there may be remembered for good if a notification makes the kernel forget them all.
     fn negative_valid(&self) -> u64 {
         if self.notifier.knows_epochs() {
             FOREVER

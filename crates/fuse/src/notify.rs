@@ -1,4 +1,4 @@
-//! What other processes changed, told to the kernel's caches; what the kernel may keep without it is all.
+//! Notifications to the kernel's caches of what other processes changed; what the kernel may keep without it is all.
 //!
 //! A notification that drops pages or names may wait in the kernel for a request that holds the page or the directory,
 //! so it is never sent from a thread that serves requests; nor, where there is a [guard](crate::guard), from this
@@ -24,7 +24,7 @@ use crate::stale_attrs::StaleAttrs;
 use crate::sys::Device;
 use crate::wait_policy;
 
-/// How long, and how often, the kernel is told of a change again that does not have the inode and is about to: what it asked
+/// How long, and how often, the kernel gets a notification again that does not have the inode and is about to: what it asked
 /// for is done at once, as a rule, or waits for a commit.
 const KNOWN: (Duration, u32) = (Duration::from_micros(200), 250);
 /// Longest notification: that of a name.
@@ -43,12 +43,12 @@ pub struct Notifier {
     pub stale: Arc<StaleAttrs>,
 }
 
-/// Files whose content is not where the kernel believes, and of which it is yet to be told.
+/// Files whose content is not where the kernel believes, and which it has no notification of yet.
 #[derive(Default)]
 struct Moved {
     files: BTreeSet<Ino>,
     /// A thread tells it.
-    is_told: bool,
+    is_notified: bool,
 }
 
 impl Notifier {
@@ -61,7 +61,7 @@ impl Notifier {
         *lock(&self.guard) = Some(guard);
     }
 
-    /// Can the kernel be told to look all names up again?
+    /// Can a notification make the kernel look all names up again?
     pub fn knows_epochs(&self) -> bool {
         self.minor >= INC_EPOCH_MINOR
     }
@@ -93,12 +93,12 @@ impl Notifier {
     pub fn content_moved(&self, ino: Ino) {
         let mut moved = lock(&self.moved);
         moved.files.insert(ino);
-        if moved.is_told {
+        if moved.is_notified {
             return;
         }
         let this = self.clone();
         match std::thread::Builder::new().name("fuse-moved".into()).spawn(move || this.tell_moved()) {
-            Ok(_) => moved.is_told = true,
+            Ok(_) => moved.is_notified = true,
             Err(e) => tracing::warn!(ino, "the kernel may show what the file held before: {e}"),
         }
     }
@@ -108,7 +108,7 @@ impl Notifier {
         loop {
             let mut moved = lock(&self.moved);
             let Some(ino) = moved.files.pop_first() else {
-                moved.is_told = false;
+                moved.is_notified = false;
                 return;
             };
             drop(moved);
@@ -236,7 +236,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn last_byte(fs: &Fs, ino: Ino) -> Option<(u64, u8)> {
     let attr = fs.getattr(ino).ok().filter(|attr| attr.kind == Kind::Regular)?;
     let (offset, mut last) = (attr.size.checked_sub(1)?, [0]);
-    // Cut off meanwhile, what is to be told of next.
+    // Cut off meanwhile, what the next notification is of.
     let read = fs.read_as(ino, offset, &mut last, ReadFlags { unnoted: true, kept: true }).ok()?;
     (read == 1).then_some((offset, last[0]))
 }
@@ -300,7 +300,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(count(), 1);
         let reads = std::thread::spawn(move || std::io::copy(&mut kernel, &mut std::io::sink()));
-        while lock(&notifier.moved).is_told {
+        while lock(&notifier.moved).is_notified {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(lock(&notifier.moved).files.is_empty());

@@ -134,7 +134,7 @@ const KERNEL_FLAGS: &[(&str, MountFlags, bool)] = &[
     ("noatime", MountFlags::STRICTATIME, false),
     ("relatime", MountFlags::NOATIME, false),
     ("relatime", MountFlags::STRICTATIME, false),
-    // A remount keeps noatime unless it is told otherwise.
+    // A remount keeps noatime unless its options say otherwise.
     ("relatime", MountFlags::RELATIME, true),
     ("norelatime", MountFlags::RELATIME, false),
     ("strictatime", MountFlags::NOATIME, false),

@@ -46,27 +46,27 @@ pub mod tests {
     use super::*;
     use crate::abi::InHeader;
 
-    /// One whose answer is told.
-    pub struct Told {
+    /// One whose answer goes to a channel.
+    pub struct Answering {
         pub data: Vec<u8>,
-        pub told: mpsc::Sender<Answer>,
+        pub sender: mpsc::Sender<Answer>,
     }
 
-    impl Carrier for Told {
+    impl Carrier for Answering {
         fn request(&mut self) -> Request<'_> {
             let len = self.data.len();
             Request { head: InHeader::default(), args: &[], data: &mut self.data, len }
         }
 
         fn send(self: Box<Self>, answer: Answer) {
-            self.told.send(answer).expect("somebody listens");
+            self.sender.send(answer).expect("somebody listens");
         }
     }
 
     #[test]
     fn a_request_is_answered_once_and_in_any_case() {
-        let (told, answers) = mpsc::channel();
-        let park = || Parked::new(Told { data: vec![7], told: told.clone() });
+        let (sender, answers) = mpsc::channel();
+        let park = || Parked::new(Answering { data: vec![7], sender: sender.clone() });
         assert_eq!(park().request().data, [7]);
         park().reply(Ok(1));
         drop(park());

@@ -117,29 +117,31 @@ mod tests {
 
     #[test]
     fn what_a_thread_asked_before_tells_for_whom_it_is() {
-        let told = Privileges::default();
+        let privileges = Privileges::default();
         let now = request(7, 1, 100);
-        told.mode_set(&request(7, 1, 1));
+        privileges.mode_set(&request(7, 1, 1));
         assert!(
-            told.is_kernels(&now) && !told.is_kernels(&request(7, 2, 100)) && !told.is_kernels(&request(8, 1, 100))
+            privileges.is_kernels(&now)
+                && !privileges.is_kernels(&request(7, 2, 100))
+                && !privileges.is_kernels(&request(8, 1, 100))
         );
-        told.asked(&request(7, 1, 2), false);
-        assert!(!told.is_kernels(&now), "chown(2) asks first");
-        told.mode_set(&request(7, 1, 3));
-        (0..2).for_each(|_| told.asked(&request(7, 1, 4), true));
-        assert!(!told.is_kernels(&now) && !told.is_before_write(&now), "one request, served twice");
-        told.asked(&request(7, 1, 5), true);
-        assert!(told.is_before_write(&now));
-        told.forget(&request(7, 1, 6));
-        told.asked(&request(7, 1, 7), true);
-        told.asked(&request(7, 2, 8), true);
-        assert!(!told.is_before_write(&now), "each thread for itself");
+        privileges.asked(&request(7, 1, 2), false);
+        assert!(!privileges.is_kernels(&now), "chown(2) asks first");
+        privileges.mode_set(&request(7, 1, 3));
+        (0..2).for_each(|_| privileges.asked(&request(7, 1, 4), true));
+        assert!(!privileges.is_kernels(&now) && !privileges.is_before_write(&now), "one request, served twice");
+        privileges.asked(&request(7, 1, 5), true);
+        assert!(privileges.is_before_write(&now));
+        privileges.forget(&request(7, 1, 6));
+        privileges.asked(&request(7, 1, 7), true);
+        privileges.asked(&request(7, 2, 8), true);
+        assert!(!privileges.is_before_write(&now), "each thread for itself");
     }
 
     #[test]
     fn forgetting_takes_the_bits() {
-        let told = Privileges::default();
-        (0..=LIMIT as u64).for_each(|ino| told.mode_set(&request(ino, 1, ino)));
-        assert!(!told.is_kernels(&request(0, 1, 9999)) && told.is_kernels(&request(LIMIT as u64, 1, 9999)));
+        let privileges = Privileges::default();
+        (0..=LIMIT as u64).for_each(|ino| privileges.mode_set(&request(ino, 1, ino)));
+        assert!(!privileges.is_kernels(&request(0, 1, 9999)) && privileges.is_kernels(&request(LIMIT as u64, 1, 9999)));
     }
 }

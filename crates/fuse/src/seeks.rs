@@ -1,7 +1,7 @@
 //! SEEK_DATA and SEEK_HOLE where the kernel may have data that the pool has not: what a program stores through a mapping comes
 //! when the kernel writes it back, up to half a minute later, and `cp` would pass over it as over a hole.
 //!
-//! So whoever is to be told of a hole waits until the kernel has written back what it has there. It drops these pages, which are of
+//! So an answer with a hole waits until the kernel has written back what it has there. It drops these pages, which are of
 //! no use to it where the hole is one. It has pages of a hole only of files that it has read: nobody else waits.
 //!
 //! These writes may have to be served by [`workers`](crate::workers), which therefore must not wait for them: a thread of its own does.
@@ -99,10 +99,10 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::parked::tests::Told;
+    use crate::parked::tests::Answering;
 
     #[test]
-    fn files_are_told_apart_and_none_is_forgotten() {
+    fn files_are_distinguished_and_none_is_forgotten() {
         let seeks = Seeks::default();
         let noted = [1, 64, 65, SLOTS - 1];
         noted.iter().for_each(|ino| seeks.note_read(*ino));
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn what_has_not_been_begun_is_answered_at_the_end() {
-        let (told, answers) = mpsc::channel();
-        let parked = || Parked::new(Told { data: Vec::new(), told: told.clone() });
+        let (sender, answers) = mpsc::channel();
+        let parked = || Parked::new(Answering { data: Vec::new(), sender: sender.clone() });
         let seeks = Seeks::default();
         seeks.add(parked());
         seeks.add(parked());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use conquest::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
-use crate::abi::{Opcode, UNTOLD};
+use crate::abi::{Opcode, NO_CALLER};
 use crate::convert::{errno, serving, FOREVER};
 use crate::cookies::Cookies;
 use crate::deferred::Deferred;
@@ -170,12 +170,12 @@ impl Server {
     }
 
     /// How many seconds the kernel may keep attributes that come with an entry that was looked up. What another process
-    /// changes before the kernel has the inode, it cannot be told of.
+    /// changes before the kernel has the inode, no notification reaches.
     pub(crate) fn found_valid(&self) -> u64 {
         self.valid(1)
     }
 
-    /// The same of attributes that come with what it asked to be made or changed: it takes them for new whatever it was told
+    /// The same of attributes that come with what it asked to be made or changed: it takes them for new whatever notifications it got
     /// meanwhile, and the reply may have to wait for a disk.
     pub(crate) fn made_valid(&self) -> u64 {
         self.valid(0)
@@ -293,13 +293,13 @@ pub(crate) fn creator<'a>(req: &Request, groups: &'a Groups, umask: u32) -> Call
 /// The caller of any other request: the kernel has checked what it may, by what it knows. Where it does not say who that is,
 /// that check has to do.
 pub(crate) fn caller(req: &Request) -> Caller<'static> {
-    if req.head.uid == UNTOLD {
+    if req.head.uid == NO_CALLER {
         return Caller { checked: true, ..Caller::root() };
     }
     Caller { uid: req.head.uid, gid: req.head.gid, groups: &[], umask: 0, checked: true, owns: &[] }
 }
 
-/// Is that what who is not the owner is told?
+/// Is that the refusal of a caller that is not the owner?
 pub(crate) fn is_refused(e: Errno) -> bool {
     matches!(e, Errno::PERM | Errno::ACCESS)
 }

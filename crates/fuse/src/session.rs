@@ -114,7 +114,7 @@ impl Mount {
                 Ok(())
             })?;
         }
-        // Before the first request: what the kernel is told of a name it keeps until it is told otherwise.
+        // Before the first request: the kernel keeps what a reply says of a name until a notification.
         self.pool.begin_watching()?;
         match self.transport {
             Transport::Uring => self.start_queues(),

@@ -5,7 +5,7 @@
 //! zeros then, and a store to it is lost. So attributes must come with the size that the kernel knows, but for what it
 //! cannot learn otherwise: that the file was cut by another process. Who makes a file longer tells the kernel otherwise:
 //! - *Writes and allocations through the page cache* by themselves: it ignores all attributes until they have returned.
-//! - *Other processes' changes* are told by [`notify`](crate::notify), and announced before they can be seen.
+//! - *Other processes' changes* are notified by [`notify`](crate::notify), and announced before they can be seen.
 //! - *Writes past the page cache* (O_DIRECT), but only when they return, and nobody tells us when they have. They have when the same
 //!   thread asks for something else. (Only one at a time makes a file longer.) Else that is believed after a while.
 //!

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_fails_is_told_from_one_that_ends() {
+    fn a_thread_that_fails_is_distinguished_from_one_that_ends() {
         for (how, fails) in [("ends", false), ("has an error", true), ("panics", true)] {
             let serve = move || match how {
                 "ends" => Ok(()),

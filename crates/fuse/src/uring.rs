@@ -34,7 +34,7 @@ pub fn queues() -> io::Result<u16> {
     last.and_then(|n| n.checked_add(1)).ok_or_else(|| io::Error::other(format!("{POSSIBLE} says {list:?}")))
 }
 
-/// Serves one queue until the connection ends. Whether it could be registered is told to `ready`.
+/// Serves one queue until the connection ends. `ready` gets whether it could be registered.
 pub fn serve(
     device: &Device,
     number: u16,

@@ -137,22 +137,22 @@ mod tests {
 
     use super::*;
     use crate::enospc::Removals;
-    use crate::parked::tests::Told;
+    use crate::parked::tests::Answering;
     use crate::request::Answer;
 
-    fn parked(told: &mpsc::Sender<Answer>) -> Parked {
-        Parked::new(Told { data: Vec::new(), told: told.clone() })
+    fn parked(sender: &mpsc::Sender<Answer>) -> Parked {
+        Parked::new(Answering { data: Vec::new(), sender: sender.clone() })
     }
 
     #[test]
     fn jobs_come_in_the_order_in_which_they_are_due() {
-        let (told, _answers) = mpsc::channel();
+        let (sender, _answers) = mpsc::channel();
         let (workers, removals, start) = (Workers::default(), Removals::default(), Instant::now());
         for pause in [40, 15].map(Duration::from_millis) {
-            workers.add_after(pause, removals.retry(false), parked(&told));
+            workers.add_after(pause, removals.retry(false), parked(&sender));
         }
-        workers.add(parked(&told));
-        workers.add(parked(&told));
+        workers.add(parked(&sender));
+        workers.add(parked(&sender));
         let pauses = [0, 0, 15, 40];
         for pause in pauses {
             let job = workers.next().expect("a job");
@@ -163,14 +163,14 @@ mod tests {
 
     #[test]
     fn what_is_too_much_or_too_late_is_answered_at_once() {
-        let (told, answers) = mpsc::channel();
+        let (sender, answers) = mpsc::channel();
         let (workers, removals) = (Workers::default(), Removals::default());
         for _ in 0..=RETRIES {
-            workers.add_after(Duration::from_secs(60), removals.retry(false), parked(&told));
+            workers.add_after(Duration::from_secs(60), removals.retry(false), parked(&sender));
         }
         assert_eq!(answers.try_iter().collect::<Vec<_>>(), [Err(Errno::NOSPC)]);
         workers.stop();
-        workers.add(parked(&told));
+        workers.add(parked(&sender));
         assert!(workers.next().is_none());
         assert_eq!(answers.try_iter().filter(|answer| *answer == Err(Errno::IO)).count(), RETRIES + 1);
     }

@@ -102,7 +102,7 @@ pub enum Step<'a> {
     Measure(&'a str),
 }
 
-/// Studies a tree, and up to `sample` bytes of its small files; `tell` is told how far it is.
+/// Studies a tree, and up to `sample` bytes of its small files; `tell` gets how far it is.
 pub fn study(name: &str, tree: &Tree, sample: u64, tell: &mut dyn FnMut(Step)) -> Study {
     tell(Step::Measure("inodes"));
     let coded = Coded::of(&tree.inodes, &tree.directories);
@@ -166,7 +166,7 @@ fn shape_of(name: &str, tree: &Tree) -> Table {
     table
 }
 
-/// Of a pool as it is unless it is told otherwise. Files beyond those that were measured are taken to be compressed as
+/// Of a pool as it is unless the options say otherwise. Files beyond those that were measured are taken to be compressed as
 /// well as these.
 fn estimate(tree: &Tree, inode: f64, (plain_entry, packed_entry): (f64, f64), measured: &[Measured]) -> Estimate {
     let threshold = conquest_fs::ubj::THRESHOLD;

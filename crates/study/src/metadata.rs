@@ -152,18 +152,18 @@ impl<'a> Coded<'a> {
         let mut table = Table::new(
             "profile-granted",
             "The all-or-nothing codec: what has a prefix of one bit in each field (mramfs, Table 3.2)",
-            &["field", "type", "values", "share of those told", "told in", "bits otherwise"],
+            &["field", "type", "values", "share of those stored", "stored in", "bits otherwise"],
         );
         for field in Field::ALL.into_iter().filter(|field| self.seen.field(*field).total > 0) {
             let (tally, code) = (self.seen.field(field), self.own(Codec::AllOrNothing).code(field));
-            let told = tally.total as f64 / self.inodes.len().max(1) as f64;
+            let stored = tally.total as f64 / self.inodes.len().max(1) as f64;
             let [usual, other] = code.buckets() else { continue };
             let (kind, values) = match usual.extra {
                 0 => ("A", usual.base.to_string()),
                 bits => ("B", format!("of {bits} bits")),
             };
-            let [share, told] = [tally.share(usual), told].map(percent);
-            table.row([field.name().into(), kind.into(), values, share, told, other.bits(0).to_string()]);
+            let [share, stored] = [tally.share(usual), stored].map(percent);
+            table.row([field.name().into(), kind.into(), values, share, stored, other.bits(0).to_string()]);
         }
         table
     }
@@ -249,7 +249,7 @@ pub(crate) fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    /// What the setting saves, told by the section that names it, is most of the noise below a second.
+    /// What the setting saves, reported in the section that names it, is most of the noise below a second.
     #[test]
     fn coarser_times_save_and_the_setting_is_named() {
         let section = coarser_times(&home::inodes(6000, 3));

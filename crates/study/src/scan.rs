@@ -51,8 +51,8 @@ pub struct Name {
     pub kind: u8,
 }
 
-/// Failures that are told.
-const TOLD: usize = 20;
+/// Failures that are listed.
+const LISTED: usize = 20;
 
 /// Where a walk goes.
 #[derive(Clone, Copy, Default)]
@@ -61,7 +61,7 @@ pub struct Options {
     pub one_file_system: bool,
 }
 
-/// Walks over the tree in `dir`; `seen` is told of how many inodes there are, now and then.
+/// Walks over the tree in `dir`; `seen` gets how many inodes there are, now and then.
 pub fn scan(dir: &Path, options: Options, seen: &mut dyn FnMut(u64)) -> io::Result<Tree> {
     let top = std::fs::metadata(dir)?;
     if !top.is_dir() {
@@ -73,13 +73,13 @@ pub fn scan(dir: &Path, options: Options, seen: &mut dyn FnMut(u64)) -> io::Resu
         Walk { tree: Tree::default(), device, known: HashMap::new(), perms: HashMap::new(), heap: Heap::new() };
     walk.add(dir, &top, 0);
     let mut waiting = vec![(dir.to_owned(), 1)];
-    let mut told = 0;
+    let mut reported = 0;
     while let Some((dir, number)) = waiting.pop() {
         let below = walk.directory(&dir, number);
         waiting.extend(below.into_iter().rev());
-        if walk.tree.inodes.len() >= told + 1000 {
-            told = walk.tree.inodes.len();
-            seen(told as u64);
+        if walk.tree.inodes.len() >= reported + 1000 {
+            reported = walk.tree.inodes.len();
+            seen(reported as u64);
         }
     }
     Ok(walk.tree)
@@ -148,7 +148,7 @@ impl Walk {
 
     fn fail(&mut self, path: &Path, e: &io::Error) {
         self.tree.failed += 1;
-        if self.tree.failures.len() < TOLD {
+        if self.tree.failures.len() < LISTED {
             self.tree.failures.push(format!("{}: {e}", path.display()));
         }
     }

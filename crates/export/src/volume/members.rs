@@ -102,7 +102,7 @@ impl Volume {
         region: &dyn Region,
         role: usize,
         spare: Option<(Arc<dyn Device>, Uuid)>,
-        told: &mut dyn FnMut(u64) -> bool,
+        go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<bool> {
         let _one = self.rebuilds.one.lock().unwrap_or_else(PoisonError::into_inner);
         let size = region.properties().size;
@@ -111,16 +111,16 @@ impl Volume {
             if self.line().busy() > 0 {
                 std::thread::sleep(GIVE_WAY);
             }
-            told(left) && !self.is_stopping()
+            go_on(left) && !self.is_stopping()
         };
         let done = region.rebuild(role, spare, &mut || std::iter::once(0..size).collect(), &mut go_on);
         self.rebuilds.left.store(0, Ordering::Relaxed);
         Ok(done?)
     }
 
-    /// Puts a disk in another's place, or one back that has failed, and rebuilds it. `told`: bytes that are left; where it
+    /// Puts a disk in another's place, or one back that has failed, and rebuilds it. `go_on` gets the bytes that are left; where it
     /// says no, the rebuild goes on when the volume is opened again.
-    pub fn replace(&self, how: &Replacement, told: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+    pub fn replace(&self, how: &Replacement, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let (region, role) = self.member(&how.old)?;
         let shown = how.old.display();
         let state = region.members()[role].state;
@@ -135,7 +135,7 @@ impl Volume {
         if how.old == how.new.path && is_there {
             return match state {
                 MemberState::Whole => Err(Error::Volume(format!("{shown} is whole, there is nothing to rebuild"))),
-                _ => self.rebuild(&*region, role, None, told),
+                _ => self.rebuild(&*region, role, None, go_on),
             };
         }
         let disk = self.make_spare(&*region, role, how)?;
@@ -145,7 +145,7 @@ impl Volume {
                 disks.push(how.new.path.clone());
             }
         })?;
-        let done = self.rebuild(&*region, role, Some((Arc::new(disk), uuid)), told);
+        let done = self.rebuild(&*region, role, Some((Arc::new(disk), uuid)), go_on);
         // Where the labels name it, the other has lost its place, whether this one is whole yet or not.
         let (number, has_place) = (region.number(), region.members()[role].device == uuid);
         let goes = if has_place { &how.old } else { &how.new.path };

@@ -67,7 +67,7 @@ pub struct Volume {
     _lock: File,
 }
 
-/// Told of bytes that are done, and of all.
+/// Gets the bytes that are done, and all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 impl Volume {
@@ -429,16 +429,16 @@ fn open_region(
     }
     let punches = |disk: &Arc<dyn Device>| disk.properties().sparse && disk.properties().discards;
     let all_punch = disks.iter().all(punches);
-    let told = |e: &dyn std::fmt::Display| match why.is_empty() {
+    let failure = |e: &dyn std::fmt::Display| match why.is_empty() {
         true => Error::Volume(format!("{e}")),
         false => Error::Volume(format!("{e}; {}", why.join("; "))),
     };
     if disks.is_empty() {
-        return Err(told(&format!("region {number} has no disk")));
+        return Err(failure(&format!("region {number} has no disk")));
     }
-    let region = exraid::region::open(disks).map_err(|e| told(&e))?;
+    let region = exraid::region::open(disks).map_err(|e| failure(&e))?;
     match region.properties().read_only {
-        true => Err(told(&format!("region {number} cannot be written"))),
+        true => Err(failure(&format!("region {number} cannot be written"))),
         false => Ok((region, all_punch)),
     }
 }

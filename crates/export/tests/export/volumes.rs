@@ -148,8 +148,8 @@ fn without_a_disk_it_goes_on_and_catches_up_when_it_is_back() {
         close(&volume);
         drop(volume);
         fs::rename(place.path("b"), place.path("away")).expect("renamed");
-        let told = Status::look(&place.path("vol")).expect("told");
-        assert!(!told.is_well() && told.problems[0].why.contains("is not there"), "{told:?}");
+        let status = Status::look(&place.path("vol")).expect("an answer");
+        assert!(!status.is_well() && status.problems[0].why.contains("is not there"), "{status:?}");
         let volume = place.open();
         assert_eq!(states(&volume)[1], "out");
         assert_eq!(volume.status().regions[0].tolerates, Some(0));
@@ -279,12 +279,15 @@ fn who_serves_it_is_asked() {
     let place = Place::new();
     place.make(&[place.region(Kind::Mirror, &["a", "b"])]).expect("made");
     let dir = place.path("vol");
-    assert_eq!(control::status(&dir).expect("told").pid, None, "nobody has it");
+    assert_eq!(control::status(&dir).expect("an answer").pid, None, "nobody has it");
     let volume = place.open();
     let at: PathBuf = Path::new("/mnt/x").into();
     let server = control::Control::serve(volume.clone(), Some(at.clone())).expect("a server");
-    let told = control::status(&dir).expect("told");
-    assert_eq!((told.pid, told.mounted, told.size), (Some(std::process::id()), Some(at), Some(volume.line().size())));
+    let status = control::status(&dir).expect("an answer");
+    assert_eq!(
+        (status.pid, status.mounted, status.size),
+        (Some(std::process::id()), Some(at), Some(volume.line().size()))
+    );
     let how = Replacement { old: place.path("a"), new: NewDisk { path: place.path("c"), size: None }, force: false };
     assert!(control::replace(&dir, &how, &mut |_| {}).expect("replaced"));
     let e = control::replace(&dir, &how, &mut |_| {}).expect_err("no more").to_string();
@@ -294,8 +297,8 @@ fn who_serves_it_is_asked() {
     // And by whoever asks where nobody does.
     let how = Replacement { old: place.path("b"), new: NewDisk { path: place.path("d"), size: None }, force: false };
     assert!(control::replace(&dir, &how, &mut |_| {}).expect("replaced"));
-    let told = control::status(&dir).expect("told");
-    let disks: Vec<_> = told.regions[0].disks.iter().filter_map(|disk| disk.path.clone()).collect();
+    let status = control::status(&dir).expect("an answer");
+    let disks: Vec<_> = status.regions[0].disks.iter().filter_map(|disk| disk.path.clone()).collect();
     assert_eq!(disks, [place.path("c"), place.path("d")]);
-    assert!(told.is_well());
+    assert!(status.is_well());
 }

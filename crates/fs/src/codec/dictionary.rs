@@ -1,4 +1,4 @@
-//! A dictionary: what files of a pool have in common, which zstd is told before each. That gives single small files what they would
+//! A dictionary: what files of a pool have in common, which zstd gets before each. That gives single small files what they would
 //! gain from being compressed together.
 
 use std::sync::OnceLock;

@@ -5,7 +5,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | a file in chunks, each compressed by itself; and back |
-//! | [`dictionary`] | what zstd is told beforehand of files like these |
+//! | [`dictionary`] | what files have in common, for zstd |
 //! | [`worth`] | content that is not worth trying |
 //!
 //! A file is cut into chunks, so that whoever reads a part decodes no more than the chunks that it is in. A chunk that would not become

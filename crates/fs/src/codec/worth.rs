@@ -1,4 +1,4 @@
-//! Content that is not worth trying to compress, told from a few of its bytes.
+//! Content that is not worth trying to compress, judged by a few of its bytes.
 
 /// How files begin that are compressed already: where, and with what.
 const COMPRESSED: [(usize, &[u8]); 27] = [

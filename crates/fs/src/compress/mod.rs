@@ -247,7 +247,7 @@ impl<'f> Compressor<'f> {
 }
 
 impl Fs {
-    /// Compresses what is due in the whole pool. `go_on` is told how many inodes were looked at, of how many about, and what was done;
+    /// Compresses what is due in the whole pool. `go_on` gets how many inodes were looked at, of how many about, and what was done;
     /// where it says no, that is all.
     pub fn compress_due(&self, plan: Plan, go_on: &mut dyn FnMut(u64, u64, &Walked) -> bool) -> Result<Walked> {
         if plan.cold < Duration::MAX {

@@ -166,7 +166,7 @@ impl<'a, 'o> Edit<'a, 'o> {
     #[inline(never)]
     fn tell_log(mut self) -> Result<()> {
         let Some(Disks { log, .. }) = self.disks else {
-            // In tests of this crate a map stands in for a log, and needs not be told.
+            // In tests of this crate a map stands in for a log, and needs no note.
             return if cfg!(test) { Ok(()) } else { Err(no_log()) };
         };
         self.unlinked.sort_unstable();

@@ -468,7 +468,7 @@ pub(crate) fn check(r: &Memory, c: &Content, problem: &mut dyn FnMut(String)) {
 }
 
 /// Rebuilds damaged content from what can be read; the rest becomes a hole. Returns the bytes that were
-/// lost, as far as they can be told. Everything is copied, since what the old form refers to may belong to
+/// lost, as far as they are known. Everything is copied, since what the old form refers to may belong to
 /// others too; that is left for mark-and-sweep.
 pub(crate) fn salvage(tx: &mut Edit, c: &mut Content) -> Result<u64> {
     let old = *c;

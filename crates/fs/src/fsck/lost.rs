@@ -52,7 +52,7 @@ impl LostPage {
     }
 }
 
-/// What was told of segments that were asked for, by number.
+/// What the log said of segments, by number.
 type Asked = HashMap<u64, Reach>;
 
 /// Blocks that are read at a time, and how many such reads are under way.
@@ -70,7 +70,7 @@ pub enum Look {
 
 impl Fs {
     /// The content that is lost, in the order of inodes and bytes, by what segments tell of themselves. Others may be at work: what
-    /// changes meanwhile may be told, or not.
+    /// changes meanwhile may be reported, or not.
     pub fn lost(&self) -> Result<Vec<Lost>> {
         self.lost_telling(Look::Segments, &mut |_, _| {})
     }
@@ -133,7 +133,7 @@ impl Fs {
             }
             Ok(())
         };
-        // What cannot be read at all is told as damage.
+        // What cannot be read at all is reported as damage.
         if self.session().read(ino, see).is_err() {
             return Ok(());
         }
@@ -207,7 +207,7 @@ impl Fs {
         let (mut paths, mut below) = (HashMap::new(), vec![(crate::ROOT, String::new())]);
         let mut seen = HashSet::from([crate::ROOT]);
         while let Some((dir, path)) = below.pop().filter(|_| !wanted.is_empty()) {
-            // What cannot be read is told as damage.
+            // What cannot be read is reported as damage.
             let _ = self.readdir(dir, 2, &mut |entry| {
                 let path = format!("{path}/{}", String::from_utf8_lossy(entry.name));
                 if wanted.remove(&entry.ino) {

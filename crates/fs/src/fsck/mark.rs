@@ -255,15 +255,18 @@ mod tests {
     }
 
     #[test]
-    fn segments_without_their_table_are_told_and_given_up() {
+    fn segments_without_their_table_are_reported_and_given_up() {
         let session = session();
         let block = alloc(&session);
         let (memory, segment) = (session.memory(), block / CHUNK);
         assert!(check_segments(memory).unwrap().is_empty());
         let table = memory.block_table(segment).unwrap();
         memory.commit_word(memory.geo.entry(segment).field(8), 1).unwrap();
-        let told = check_segments(memory).unwrap();
-        assert!(told.len() == 1 && told[0].0 == Some(segment) && told[0].1.contains("no table"), "{told:?}");
+        let problems = check_segments(memory).unwrap();
+        assert!(
+            problems.len() == 1 && problems[0].0 == Some(segment) && problems[0].1.contains("no table"),
+            "{problems:?}"
+        );
         session.heap().reset_chunk(segment).unwrap();
         assert!(check_segments(memory).unwrap().is_empty());
         let mut marks = Marks::begin(&session).unwrap();

@@ -62,16 +62,16 @@ pub struct Report {
     pub repaired: Vec<String>,
 }
 
-/// Problems told in full; the rest are counted.
-const TOLD: usize = 1000;
+/// Problems reported in full; the rest are counted.
+const REPORTED: usize = 1000;
 
 /// What one pass over the pool collects.
 struct Pass<'a> {
     fs: &'a Fs,
     marks: Marks<'a>,
     report: Report,
-    untold: u64,
-    untold_losses: u64,
+    unreported: u64,
+    unreported_losses: u64,
     /// By inode number: names found, `kind` in the names, what the inode itself says.
     names: Vec<u32>,
     named_kind: Vec<u8>,
@@ -181,7 +181,7 @@ impl Fs {
         marks.reset();
         let pass = self.check_pass(marks, progress)?;
         if !repair || pass.report.problems.is_empty() {
-            return Ok(packed::told(pass.report, &named));
+            return Ok(packed::with_names(pass.report, &named));
         }
         let mut gone = Vec::new();
         let repaired = repair::repair(self, pass, &frozen, &mut gone);
@@ -190,7 +190,7 @@ impl Fs {
         self.tell_repaired(&gone);
         let report = repaired?;
         self.adopt_slots()?;
-        Ok(packed::told(report, &named))
+        Ok(packed::with_names(report, &named))
     }
 
     /// Discards the disk slots that a dead process was discarding.
@@ -263,8 +263,8 @@ impl<'a> Pass<'a> {
             fs,
             marks,
             report: Report::default(),
-            untold: 0,
-            untold_losses: 0,
+            unreported: 0,
+            unreported_losses: 0,
             names: Vec::new(),
             named_kind: Vec::new(),
             disputed: Vec::new(),
@@ -282,18 +282,18 @@ impl<'a> Pass<'a> {
     }
 
     fn problem(&mut self, text: String) {
-        if self.report.problems.len() < TOLD {
+        if self.report.problems.len() < REPORTED {
             self.report.problems.push(text);
         } else {
-            self.untold += 1;
+            self.unreported += 1;
         }
     }
 
     /// A problem about which nothing can be done.
     fn loss(&mut self, text: String) {
-        match self.report.problems.len() < TOLD {
+        match self.report.problems.len() < REPORTED {
             true => self.report.losses += 1,
-            false => self.untold_losses += 1,
+            false => self.unreported_losses += 1,
         }
         self.problem(text);
     }
@@ -387,7 +387,7 @@ impl<'a> Pass<'a> {
         let table = self.fs.table();
         let top = inode::max_inodes(memory.size());
         for n in 0..top.div_ceil(TABLE * PER_BLOCK) {
-            // What leads nowhere, `mark_tables` has told.
+            // What leads nowhere, `mark_tables` has reported.
             if !matches!(table.block_word(n * TABLE), Ok(Some(_))) {
                 continue;
             }
@@ -620,7 +620,7 @@ impl<'a> Pass<'a> {
 
     /// Directories that lead to themselves and not to the root: each would otherwise look right.
     fn cycles(&mut self) {
-        // On the way up now; known to lead to the root, or told.
+        // On the way up now; known to lead to the root, or reported.
         const WALKING: u8 = 1;
         const DONE: u8 = 2;
         let mut state = vec![0u8; self.inodes.len()];
@@ -672,10 +672,10 @@ impl<'a> Pass<'a> {
         self.report.leaked_objects = objects;
         self.report.leaked_bytes = bytes;
         self.report.bytes = self.marks.bytes();
-        if self.untold > 0 {
-            let more = format!("and {} more", self.untold);
+        if self.unreported > 0 {
+            let more = format!("and {} more", self.unreported);
             self.report.problems.push(more);
-            self.report.losses += usize::from(self.untold == self.untold_losses);
+            self.report.losses += usize::from(self.unreported == self.unreported_losses);
         }
         Ok(())
     }
@@ -759,7 +759,7 @@ impl Findings {
                 if names {
                     file::check(memory, &c, &mut |p| problems.push((Damage::Content, p)));
                     if c.is_large() {
-                        // What cannot be read has been told.
+                        // What cannot be read has been reported.
                         let _ = file::places(memory, &c, &mut |_, place| self.needs.add(place));
                     }
                 }

@@ -110,7 +110,7 @@ impl Fs {
 }
 
 /// The report, which says also what was in damaged blocks.
-pub(super) fn told(mut report: Report, named: &Named) -> Report {
+pub(super) fn with_names(mut report: Report, named: &Named) -> Report {
     if report.problems.is_empty() {
         return report;
     }

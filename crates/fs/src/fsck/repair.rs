@@ -29,7 +29,7 @@ const ROUNDS: usize = 16;
 
 /// What the names and the other fields tell of an inode to be mended.
 #[derive(Clone, Copy)]
-struct Told {
+struct Names {
     names: u32,
     /// The type in the names; 0 without any.
     kind: u8,
@@ -58,7 +58,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
         if pass.report.problems.len() == pass.lost_segments.len() {
             for segment in std::mem::take(&mut pass.lost_segments) {
                 fs.session().heap().reset_chunk(segment)?;
-                repaired.push(format!("segment {segment}: what it held could not be told, freed"));
+                repaired.push(format!("segment {segment}: what it held is unknown, freed"));
             }
         }
         let mut damaged = std::mem::take(&mut pass.damaged);
@@ -79,13 +79,13 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
         let mut marks = pass.marks;
         for (ino, damage) in damaged {
             let brief = briefs.get(ino as usize).copied().unwrap_or_default();
-            let told = Told {
+            let names = Names {
                 names: pass_names.get(ino as usize).copied().unwrap_or(0),
                 kind: kinds.get(ino as usize).copied().unwrap_or(0),
                 subdirs: brief.subdirs,
                 named_in: u64::from(brief.named_in),
             };
-            match mend_plain(fs, frozen, ino, damage, told, gone) {
+            match mend_plain(fs, frozen, ino, damage, names, gone) {
                 Ok(text) => repaired.push(text),
                 Err(e) => {
                     failed.insert((ino, damage));
@@ -182,9 +182,9 @@ fn order(ino: Ino, damage: Damage) -> u8 {
     }
 }
 
-/// [`mend`], again where an inode had to be unpacked for it, which it is told before anything has changed.
-fn mend_plain(fs: &Fs, frozen: &Frozen, ino: Ino, damage: Damage, told: Told, gone: &mut Gone) -> Result<String> {
-    retry::run(&mut Held { fs, frozen }, |_| mend(fs, &mut frozen.begin()?, ino, damage, told, gone))
+/// [`mend`], again where an inode had to be unpacked for it, which it learns before anything has changed.
+fn mend_plain(fs: &Fs, frozen: &Frozen, ino: Ino, damage: Damage, names: Names, gone: &mut Gone) -> Result<String> {
+    retry::run(&mut Held { fs, frozen }, |_| mend(fs, &mut frozen.begin()?, ino, damage, names, gone))
 }
 
 /// Provides a repair, while all other processes are held up, with plain inodes alone.
@@ -207,7 +207,7 @@ impl Provides for Held<'_> {
     }
 }
 
-fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut Gone) -> Result<String> {
+fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: Names, gone: &mut Gone) -> Result<String> {
     if damage == Damage::Table {
         fs.table().forget(ino)?;
         return Ok(format!("inodes {ino} to {}: could not be found, removed", ino + PER_BLOCK - 1));
@@ -226,7 +226,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut G
         return mend_root(fs, op);
     }
     if damage == Damage::Inode {
-        return mend_inode(fs, op, ino, told);
+        return mend_inode(fs, op, ino, names);
     }
     let mut node = fs.node(ino)?;
     // Nobody else changes anything, but there are readers: the lock tells them that their look is torn.
@@ -256,14 +256,14 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut G
         Damage::Entries => drop_entries(fs, op, node, gone),
         Damage::Names => drop_names(fs, op, ino, Some(node.raw.extra).filter(|_| ino != ROOT), gone),
         Damage::Cycle => drop_names(fs, op, ino, None, gone),
-        Damage::Unnamed => to_lost_found(fs, op, node, told),
+        Damage::Unnamed => to_lost_found(fs, op, node, names),
         Damage::Parent => {
-            node.raw.extra = if ino == ROOT { ROOT } else { told.named_in };
+            node.raw.extra = if ino == ROOT { ROOT } else { names.named_in };
             save(op, &node)?;
             Ok(format!("directory {ino}: parent corrected"))
         }
         _ => {
-            node.raw.nlink = if node.is_dir() { 2 + told.subdirs } else { told.names };
+            node.raw.nlink = if node.is_dir() { 2 + names.subdirs } else { names.names };
             save(op, &node)?;
             Ok(format!("inode {ino}: link count corrected"))
         }
@@ -300,11 +300,11 @@ fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
 }
 
 /// Settles which type an inode has, and that it is one.
-fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, told: Told) -> Result<String> {
+fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, names: Names) -> Result<String> {
     let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
     if fs.memory().read(place.length)? != INODE as u8 {
         let raw: RawInode = fs.memory().read(place.inode)?;
-        let known = told.names > 0 && told.kind == raw.kind;
+        let known = names.names > 0 && names.kind == raw.kind;
         op.lock(&[ino])?;
         fs.memory().commit_byte(place.length, if known { INODE as u8 } else { 0 })?;
         let done = if known { "its length was lost, taken for an inode" } else { "could not be read, removed" };
@@ -312,7 +312,7 @@ fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, told: Told) -> Result<String> {
     }
     let mut node = fs.node(ino)?;
     let perm = fs.perms().get(fs.session(), node.raw.perm).ok();
-    let kind = most_likely([node.raw.kind, told.kind, perm.map_or(0, |p| (p.mode >> 12) as u8)]);
+    let kind = most_likely([node.raw.kind, names.kind, perm.map_or(0, |p| (p.mode >> 12) as u8)]);
     node.raw.kind = kind as u8;
     match perm.filter(|p| p.mode >> 12 != kind as u32) {
         // Whose mode that was, nobody knows: it gives nobody another's rights.
@@ -327,8 +327,8 @@ fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, told: Told) -> Result<String> {
 
 /// The type that an inode has by what it says itself, what its names say, and what its mode says: two of
 /// these, or else the first that is one.
-fn most_likely(told: [u8; 3]) -> Kind {
-    let [own, named, mode] = told.map(Kind::from_type);
+fn most_likely(hints: [u8; 3]) -> Kind {
+    let [own, named, mode] = hints.map(Kind::from_type);
     let agreed = named.filter(|n| Some(*n) == mode);
     agreed.or(own).or(named).or(mode).unwrap_or(Kind::Regular)
 }
@@ -497,22 +497,22 @@ fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>, gone: &mut Gone
 
 /// Clears words of tables that lead nowhere; what they led to is lost.
 fn clear_dead(fs: &Fs, dead: Vec<DeadWord>) -> Result<Vec<String>> {
-    let mut told = Vec::new();
+    let mut repaired = Vec::new();
     for DeadWord { at, perms } in dead {
         fs.memory().commit_word(at, 0)?;
         if perms {
             fs.session().runtime().renumber();
         }
-        told.push(format!(
+        repaired.push(format!(
             "{}: a reference that led nowhere is cleared",
             if perms { "permission table" } else { "inode table" }
         ));
     }
-    Ok(told)
+    Ok(repaired)
 }
 
 /// Gives an inode without name the name `#number` in `lost+found`.
-fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node, told: Told) -> Result<String> {
+fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node, names: Names) -> Result<String> {
     let (mut home, home_name) = lost_found(fs, op)?;
     let (name, _) = first_name(fs, &home, format!("#{}", node.ino), |found| found.is_none())?;
     op.lock(&[home.ino, node.ino])?;
@@ -523,7 +523,7 @@ fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node, told: Told) -> Result<Str
     home.set_dir(&d);
     if node.is_dir() {
         node.raw.extra = home.ino;
-        node.raw.nlink = 2 + told.subdirs;
+        node.raw.nlink = 2 + names.subdirs;
         home.raw.nlink = home.raw.nlink.saturating_add(1);
     } else {
         node.raw.nlink = 1;

@@ -144,7 +144,7 @@ impl Table<'_> {
         Ok(self.packed_head(off, end)?.lengths)
     }
 
-    /// Everything in the packed block at `off`, as far as it can be told; `None` if that is nothing.
+    /// Everything in the packed block at `off`, as far as it can be read; `None` if that is nothing.
     pub fn whole(&self, off: u64) -> Result<Option<Whole>> {
         let cap = self.memory.resolve(off, tag::PACKED)?;
         let mut bytes = vec![0; cap as usize];

@@ -282,7 +282,7 @@ impl Union {
         Ok(copied)
     }
 
-    /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and while it rests, and told how many were moved, said no,
+    /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and while it rests, and gets how many were moved, said no,
     /// or segments are left that cannot be moved: for want of room, or because they cannot be read.
     pub fn move_leaving(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<bool> {
         let (session, mut moved, mut without_gain) = (fs.session(), 0, 0);

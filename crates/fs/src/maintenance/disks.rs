@@ -111,7 +111,7 @@ impl Union {
         })
     }
 
-    /// A piece of what was asked for: balance, then scrubbing. `wrong` is told what scrubbing finds.
+    /// A piece of what was asked for: balance, then scrubbing. `wrong` gets what scrubbing finds.
     pub fn work_as_asked(
         &self,
         fs: &Fs,

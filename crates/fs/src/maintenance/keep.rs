@@ -62,7 +62,7 @@ impl Union {
         Ok(kept)
     }
 
-    /// What files have in blocks of a segment of which no summary tells: memory keeps what it holds; the rest is read, and told if it
+    /// What files have in blocks of a segment of which no summary tells: memory keeps what it holds; the rest is read, and reported if it
     /// cannot be.
     pub(super) fn look_at_unknown(&self, fs: &Fs, sequence: u64, gaps: &[Range<u32>]) -> Result<Vec<Wrong>> {
         let is_there =

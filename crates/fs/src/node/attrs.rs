@@ -33,7 +33,7 @@ impl Fs {
                 if let Some(union) = self.union().filter(|_| set.size.is_some()) {
                     union.note_use(at.ino, &raw);
                 }
-                return self.told(at.ino, &raw);
+                return self.note_attr(at.ino, &raw);
             }
         }
     }

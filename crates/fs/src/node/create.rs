@@ -41,7 +41,7 @@ impl Fs {
     pub fn create(&self, parent: Ino, name: &[u8], kind: Kind, mode: u32, rdev: u64, caller: &Caller) -> Result<Attr> {
         let mut made = Node::blank();
         self.create_at(parent.into(), name, (kind, mode, rdev), caller, false, &mut made)?;
-        self.told(made.ino, &made.raw)
+        self.note_attr(made.ino, &made.raw)
     }
 
     /// [`create`](Self::create), and a reference for the caller.
@@ -56,7 +56,7 @@ impl Fs {
     ) -> Result<Attr> {
         let mut made = Node::blank();
         self.create_at(parent.into(), name, (kind, mode, rdev), caller, true, &mut made)?;
-        self.told(made.ino, &made.raw).inspect_err(|_| self.give_up(Some(made.ino)))
+        self.note_attr(made.ino, &made.raw).inspect_err(|_| self.give_up(Some(made.ino)))
     }
 
     /// The new inode goes to `made`.
@@ -94,7 +94,7 @@ impl Fs {
         let new = New { kind: Kind::Symlink, mode: 0o777, rdev: 0, target };
         let mut made = Node::blank();
         self.add(parent, name, new, caller, false, &mut made)?;
-        self.told(made.ino, &made.raw)
+        self.note_attr(made.ino, &made.raw)
     }
 
     #[inline(always)]
@@ -136,7 +136,7 @@ impl Fs {
         };
         let at = self.permit_new_entry(&dir, name, caller)?;
         (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
-        // Whoever makes it, or is told of it next, refers to it: that does not fail once it is there.
+        // Whoever makes it, or learns of it next, refers to it: that does not fail once it is there.
         let linked = match self.session().prepare_retain(made.ino) {
             Ok(()) => self.link_new(op, &mut dir, (name, at), made, perm, &inherited, new),
             Err(e) => Err(e.into()),
@@ -328,7 +328,7 @@ impl Fs {
             Ok(made)
         });
         let made = made.inspect_err(|_| self.give_up(held))?;
-        self.told(made.ino, &made.raw)
+        self.note_attr(made.ino, &made.raw)
     }
 
     /// Gives back the reference of a caller who gets an error.
@@ -402,7 +402,7 @@ impl Fs {
             op.tell_inode(at.ino, Part::Attributes);
             Ok(raw)
         })?;
-        self.told(at.ino, &raw)
+        self.note_attr(at.ino, &raw)
     }
 
     fn link_in(&self, op: &mut pram::Op, at: At, parent: At, name: &[u8], caller: &Caller) -> Result<RawInode> {

@@ -273,7 +273,7 @@ impl Fs {
         Ok(tx.commit()?)
     }
 
-    /// Makes both lists what is left whole of them, of which nobody has to be told; for repair. How many there are.
+    /// Makes both lists what is left whole of them, without a notification; for repair. How many there are.
     pub(crate) fn mend_dictionaries(&self, op: &mut Op) -> Result<usize> {
         op.lock(&[KEY])?;
         let r = self.memory();

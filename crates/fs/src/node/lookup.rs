@@ -169,12 +169,12 @@ impl Fs {
     #[inline]
     pub fn lookup(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
         let (ino, raw) = self.lookup_raw(parent, name, caller)?;
-        self.told(ino, &raw)
+        self.note_attr(ino, &raw)
     }
 
     /// Attributes for somebody to see: of the inode as it was found, or as it is now if it may have been changed by who did not
     /// know that its times are seen.
-    pub(crate) fn told(&self, ino: Ino, found: &RawInode) -> Result<Attr> {
+    pub(crate) fn note_attr(&self, ino: Ino, found: &RawInode) -> Result<Attr> {
         let mut raw = *found;
         while self.note_look(ino, raw.ctime) {
             match self.snapshot(At::seen(ino, found)) {
@@ -278,7 +278,7 @@ impl Fs {
     /// [`lookup`](Self::lookup), and a reference to what was found, which is of the same instant.
     pub fn lookup_retain(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
         let (ino, raw) = self.lookup_raw_retain(parent, name, caller)?;
-        self.told(ino, &raw).inspect_err(|_| self.release(ino, 1))
+        self.note_attr(ino, &raw).inspect_err(|_| self.release(ino, 1))
     }
 
     /// Takes the reference before the parent's section ends: while the name is there the inode cannot end,

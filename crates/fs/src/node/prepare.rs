@@ -191,7 +191,7 @@ impl Fs {
 
     /// Says which bytes of a range could not be read, if disks are why.
     fn tell_unreadable(&self, ino: Ino, (offset, len): (u64, u64), content: &Content, fetched: &Fetched) {
-        // What has changed meanwhile needs not be told.
+        // What has changed meanwhile needs no notification.
         let look = || file::unfetched(self.memory(), content, offset, len, fetched);
         for (at, place) in self.session().read(ino, look).unwrap_or_default() {
             self.tell_unfetched(ino, at, place, fetched);

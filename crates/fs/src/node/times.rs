@@ -2,7 +2,7 @@
 //! at the inode since the tick began, so that he finds out that it was changed again (as Linux does since 6.13).
 //!
 //! 1. Who tells an inode's times notes the latest in the runtime file and reads the inode again: a change that did not
-//!    know of it is told then.
+//!    know of it learns of it then.
 //! 2. Who changes it again within the tick finds that there, holding its lock, and takes the exact time.
 //! 3. From then on no change has an earlier time, of whatever inode: what was changed later is never older.
 
@@ -41,7 +41,7 @@ impl Fs {
         Time(self.session().runtime().give_out(bits(exact.0), AHEAD) as i64)
     }
 
-    /// Somebody is told the times of an inode that was last changed at `ctime`; true if they are to be read again.
+    /// Somebody reads the times of an inode that was last changed at `ctime`; true if they are to be read again.
     #[inline(always)]
     pub(super) fn note_look(&self, ino: Ino, ctime: i64) -> bool {
         self.session().runtime().note_look(ino, bits(ctime))

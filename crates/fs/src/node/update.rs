@@ -3,9 +3,9 @@
 //! Ordered steps of an update:
 //! 1. It is refused where nothing may change.
 //! 2. The work, in an operation. Where content changes, and with it perhaps a size, that is announced before it can be
-//!    seen, and until 4 is done: a mount must not have its kernel believe a size that it has not been told of.
+//!    seen, and until 4 is done: a mount must not have its kernel believe a size that it has not got.
 //! 3. The operation ends, with all its locks. (Before 5: a commit waits until no operation is under way.)
-//! 4. The process that caches is told, whatever comes of 5: the change is there for all to see.
+//! 4. The process that caches gets a notification, whatever comes of 5: the change is there for all to see.
 //! 5. If the change is to be durable when the call returns, the wait for a commit.
 //!
 //! Whether 5 is called for, an inode's setting says, which [`Node::save`](super::Node) passes on to the operation

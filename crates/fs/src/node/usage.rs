@@ -1,6 +1,6 @@
 //! What an inode occupies, and where; and how many copies there are of what is on disks.
 //!
-//! A file may have millions of pages. So they are looked at a few thousand at a time, with others at work between: what is told of a
+//! A file may have millions of pages. So they are looked at a few thousand at a time, with others at work between: what this says of a
 //! file that changes meanwhile is of no one instant.
 
 use std::collections::HashMap;
@@ -205,12 +205,12 @@ impl Fs {
         if raw.kind != Kind::Regular as u8 {
             return Ok(raw.redundancy().to_string());
         }
-        Ok(told(raw.redundancy(), &self.usage(ino)?))
+        Ok(summary(raw.redundancy(), &self.usage(ino)?))
     }
 }
 
 /// What there is of a file that is to have `wanted`.
-fn told(wanted: Redundancy, usage: &Usage) -> String {
+fn summary(wanted: Redundancy, usage: &Usage) -> String {
     let placed = match (usage.placed, usage.copies_least) {
         (0, _) => return "memory".into(),
         (_, 0) => "missing".into(),
@@ -220,12 +220,12 @@ fn told(wanted: Redundancy, usage: &Usage) -> String {
     };
     match usage.content + usage.waiting {
         0 => placed,
-        bytes => format!("{placed}, {} in memory", bytes_told(bytes)),
+        bytes => format!("{placed}, {} in memory", bytes_text(bytes)),
     }
 }
 
 /// Bytes, as somebody reads them.
-fn bytes_told(bytes: u64) -> String {
+fn bytes_text(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
         0x10_0000..0x4000_0000 => format!("{} MiB", bytes.div_ceil(1 << 20)),
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_is_read_as_it_is_told() {
+    fn usage_is_read_as_it_is_written() {
         let usage = Usage {
             metadata: 1,
             content: 2,
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_of_a_file_is_told() {
+    fn the_whole_state_of_a_file_is_shown() {
         let on = |copies, regions| Usage { placed: 1 << 20, copies_least: copies, regions, ..Usage::default() };
         for (wanted, usage, is) in [
             (Redundancy::Mirror(2), Usage::default(), "memory"),
@@ -275,7 +275,7 @@ mod tests {
             (Redundancy::None, on(0, 1), "missing"),
             (Redundancy::Lazy(1), Usage { waiting: 12 << 20, ..on(2, 2) }, "mirror:2, 12 MiB in memory"),
         ] {
-            assert_eq!(told(wanted, &usage), is);
+            assert_eq!(summary(wanted, &usage), is);
         }
     }
 }

@@ -16,8 +16,8 @@ const GROWTH: u64 = Part::Growth as u64;
 /// Whatever a repair has changed.
 const REPAIR: u64 = 5;
 
-/// Names that a repair removed are told one by one up to so many: each waits for who watches.
-const REMOVED_TOLD: usize = 1024;
+/// A repair notifies of so many removed names one by one: each waits for who watches.
+const REMOVED_NOTIFIED: usize = 1024;
 
 /// What of an inode has changed.
 #[derive(Clone, Copy)]
@@ -66,11 +66,11 @@ impl Fs {
         if !self.session().is_watched() {
             return;
         }
-        gone.iter().take(REMOVED_TOLD).for_each(|(parent, name)| self.tell_entry(*parent, name));
+        gone.iter().take(REMOVED_NOTIFIED).for_each(|(parent, name)| self.tell_entry(*parent, name));
         self.tell(Event { kind: REPAIR, key: 0, payload: Vec::new() });
     }
 
-    /// Does another process change this inode's content, or another's, and has not told the one that watches? What is
+    /// Does another process change this inode's content, or another's, and has not notified the watcher? What is
     /// seen of it meanwhile may be newer than what that knows.
     pub fn is_changing(&self, ino: Ino) -> bool {
         self.session().is_changing(ino)
@@ -84,7 +84,7 @@ impl Fs {
     }
 
     /// Declares that this process caches what it looks up from now on: others wait until [`watch`](Self::watch), which is
-    /// to follow, has told of what they change. Only one process of a pool at a time may.
+    /// to follow, has notified of their changes. Only one process of a pool at a time may.
     pub fn begin_watching(&self) -> Result<()> {
         Ok(self.session().start_watching()?)
     }

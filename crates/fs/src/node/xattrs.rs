@@ -19,10 +19,10 @@ impl Fs {
     /// The value of an extended attribute, ENODATA if there is none. POSIX ACLs are
     /// `system.posix_acl_access` and `system.posix_acl_default` in the kernel's xattr encoding.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        if let Some(setting) = Setting::told_by(name) {
+        if let Some(setting) = Setting::of_name(name) {
             return self.in_effect(ino, setting);
         }
-        if let Some(fact) = Fact::told_by(name) {
+        if let Some(fact) = Fact::of_name(name) {
             return self.fact(ino, fact);
         }
         self.session().read(ino, || {
@@ -254,7 +254,7 @@ impl Fs {
     fn permit_xattr(&self, ino: Ino, name: &[u8], caller: &Caller) -> Result<()> {
         let raw = self.snapshot(ino)?;
         let is_user = name.starts_with(b"user.");
-        if (is_user && !setting::has_names(&raw)) || setting::is_only_told(name) {
+        if (is_user && !setting::has_names(&raw)) || setting::is_read_only_name(name) {
             return Err(Errno::PERM.into());
         }
         if caller.uid == 0 {

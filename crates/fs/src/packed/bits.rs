@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_told() {
+    fn what_has_no_room_is_reported() {
         let mut out = [0; 9];
         for bits in [72, 73, 200] {
             let mut w = Writer::new(&mut out);

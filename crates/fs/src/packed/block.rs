@@ -26,7 +26,7 @@ const SOME: usize = 5;
 pub const PROFILE_AT: usize = 0;
 /// Bytes before the lengths.
 const FIXED: usize = 3 + 4;
-/// Lengths are told in two halves, of eight inodes each: they take as many bytes as one of them has bits.
+/// Lengths are stored in two halves, of eight inodes each: they take as many bytes as one of them has bits.
 const HALF: usize = PER_BLOCK / 2;
 /// Bits of a length, at most.
 const MAX_BITS: u32 = 7;
@@ -75,7 +75,7 @@ impl<'a> Prepared<'a> {
     /// Bits of a few of them by `profile`: enough to tell which of several profiles is for them.
     pub fn bits_of_some(&self, profile: &Profile) -> u32 {
         let some = self.inodes.iter().zip(&self.values).filter(|(inode, _)| inode.is_some()).step_by(SOME);
-        some.flat_map(|(_, values)| values.told()).map(|(field, value)| profile.code(field).bits(value)).sum()
+        some.flat_map(|(_, values)| values.stored()).map(|(field, value)| profile.code(field).bits(value)).sum()
     }
 
     /// Packs them into `out`; how many bytes they take.
@@ -99,7 +99,7 @@ impl<'a> Prepared<'a> {
 
 fn put_inode(profile: &Profile, values: &Values, inode: &RawInode, coded: &mut [u8; LONGEST]) -> usize {
     let mut w = Writer::new(coded);
-    for (field, value) in values.told() {
+    for (field, value) in values.stored() {
         profile.code(field).put(&mut w, value);
     }
     match w.finish() {
@@ -207,8 +207,8 @@ fn put_head(profile: u8, base: &Base, lengths: &[u8; PER_BLOCK], out: &mut [u8; 
     let bits = (there().max().unwrap_or(0) + 1).saturating_sub(shortest).checked_ilog2().map_or(0, |n| n + 1);
     let mut at = FIXED;
     for half in lengths.chunks(HALF) {
-        let told = half.iter().map(|len| u64::from((len + 1).saturating_sub(shortest)));
-        let word = told.enumerate().fold(0, |word, (n, len)| word | len << (n as u32 * bits));
+        let lengths = half.iter().map(|len| u64::from((len + 1).saturating_sub(shortest)));
+        let word = lengths.enumerate().fold(0, |word, (n, len)| word | len << (n as u32 * bits));
         out[at..at + 8].copy_from_slice(&word.to_le_bytes());
         at += bits as usize;
     }
@@ -231,10 +231,10 @@ fn take_lengths(shortest: u8, bits: u32, low: u64, high: u64) -> Option<[u8; PER
     let mut lengths = [0; PER_BLOCK];
     let mut longest = 0;
     for (part, half) in lengths.chunks_exact_mut(HALF).zip([low, high]) {
-        let told = spread(half & mask(bits as usize), bits);
+        let report = spread(half & mask(bits as usize), bits);
         // Bytes below 128: those that are not 0 carry into their highest bit.
-        let there = (told + EACH * 0x7f) >> 7 & EACH;
-        let lens = told + there * less;
+        let there = (report + EACH * 0x7f) >> 7 & EACH;
+        let lens = report + there * less;
         longest |= lens + EACH * (0x7f - PLAIN as u64);
         part.copy_from_slice(&lens.to_le_bytes());
     }
@@ -266,14 +266,14 @@ fn before(lengths: &[u8; PER_BLOCK], n: usize) -> usize {
     (sums.wrapping_mul(0x0001_0001_0001_0001) >> 48) as usize
 }
 
-/// Seconds from which whole ones of the base are told.
+/// Seconds from which whole ones of the base are stored.
 const YEAR_2023: i64 = 1_700_000_000;
 const SECOND: i64 = 1_000_000_000;
 
 /// Writes the numbers of the base; their widths, and where they end.
 fn put_base(base: &Base, mut at: usize, out: &mut [u8; MAX]) -> (u32, usize) {
     let Base { off, mtime, btime, generation, perm, settings, parent, references: _ } = *base;
-    // Whole seconds are told as such: the lowest bit says which.
+    // Whole seconds are stored as such: the lowest bit says which.
     let time = |t: i64| match t % SECOND {
         0 => zigzag(t / SECOND - YEAR_2023) << 1,
         _ => zigzag(t) << 1 | 1,

@@ -11,8 +11,8 @@ use super::bits::{Reader, Writer};
 pub const DEPTH: u32 = 10;
 /// Most buckets of a code.
 pub const BUCKETS: usize = 255;
-/// A bucket that is none, for prefixes that no bucket has: longer than nearly all streams, so that whoever reads it is
-/// told.
+/// A bucket that is none, for prefixes that no bucket has: longer than nearly all streams, so that a reader
+/// fails on it.
 const NONE: Bucket = Bucket { base: 0, extra: 0, len: u8::MAX, prefix: 0 };
 
 /// Instead of a number of extra bits, of OTHER: behind the prefix [`LENGTH`] bits tell how many there are, less one. So

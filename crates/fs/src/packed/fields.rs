@@ -1,7 +1,7 @@
 //! An inode as numbers that are small if it is like its neighbours, and back.
 //!
-//! What an inode has in common with the others of its block is told once, by the block's [`Base`] (mramfs: times coded
-//! against a common point). What can be told from other fields of the inode itself is not told either: which fields are
+//! What an inode has in common with the others of its block is stored once, in the block's [`Base`] (mramfs: times coded
+//! against a common point). What follows from other fields of the inode itself is not stored either: which fields are
 //! as expected says its *shape*, one number, with its type and the form of its content. So an inode of no surprises is
 //! its shape, size and place.
 
@@ -189,7 +189,7 @@ fn settings(inode: &RawInode) -> u32 {
     u32::from(inode.settings) | u32::from(inode.delay) << 16
 }
 
-/// The number of links that is not told.
+/// The number of links that is not stored.
 fn usual_links(kind: u8) -> u32 {
     1 + u32::from(kind == DIR)
 }
@@ -300,15 +300,15 @@ fn reference(of: Against, base: &Base, times: &[i64; 4]) -> i64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Values {
     pub values: [u64; Field::COUNT],
-    /// Bit `n`: field `n` is told.
-    pub told: u32,
+    /// Bit `n`: field `n` is stored.
+    pub stored: u32,
 }
 
 impl Values {
     #[inline(always)]
     fn set(&mut self, field: usize, value: u64) {
         self.values[field] = value;
-        self.told |= 1 << field;
+        self.stored |= 1 << field;
     }
 
     /// As [`set`](Self::set), unless it is what is expected.
@@ -319,10 +319,10 @@ impl Values {
         }
     }
 
-    /// Those that are told, in the order of [`Field`].
+    /// Those that are stored, in the order of [`Field`].
     #[inline(always)]
-    pub fn told(&self) -> impl Iterator<Item = (Field, u64)> + '_ {
-        let mut left = self.told;
+    pub fn stored(&self) -> impl Iterator<Item = (Field, u64)> + '_ {
+        let mut left = self.stored;
         std::iter::from_fn(move || {
             let n = left.trailing_zeros() as usize;
             left &= left.wrapping_sub(1);
@@ -362,7 +362,7 @@ impl Values {
                 v.set(NANOS + n, nanos);
             }
         }
-        let shape = u64::from(v.told >> FIRST_OPTIONAL & ((1 << OPTIONAL) - 1));
+        let shape = u64::from(v.stored >> FIRST_OPTIONAL & ((1 << OPTIONAL) - 1));
         v.set(Field::Shape as usize, shape | kind_and_form(inode.kind, root.form, root.depth) << OPTIONAL);
         v
     }
@@ -373,22 +373,22 @@ impl Values {
         let shape = profile.code(Field::Shape).take(r);
         let (kind, form, depth) = apart(shape >> OPTIONAL);
         let size = profile.code(Field::Size).take(r);
-        let mut told = Told { shape, profile, r };
-        let off = match told.take(Field::Location) {
+        let mut stored = Stored { shape, profile, r };
+        let off = match stored.take(Field::Location) {
             Some(v) => v.rotate_left(UNIT_BITS).wrapping_add(base.off) & OFFSETS,
             None => 0,
         };
-        let perm = told.take(Field::Perm).map_or(base.perm, |v| base.perm.wrapping_add(unzigzag(v) as u32));
-        let nlink = told.take(Field::Links).map_or(usual_links(kind), |v| v as u32);
-        let settings = told.take(Field::Settings).map_or(base.settings, |v| v as u32);
-        let extra = usual_extra(kind, form, size, base).wrapping_add(unzigzag(told.or_zero(Field::Extra)) as u64);
-        let xattr = told.take(Field::Xattr).map_or(0, |place| unplace(place, base.off));
-        let generation = base.generation.wrapping_add(unzigzag(told.or_zero(Field::Generation)) as u32);
+        let perm = stored.take(Field::Perm).map_or(base.perm, |v| base.perm.wrapping_add(unzigzag(v) as u32));
+        let nlink = stored.take(Field::Links).map_or(usual_links(kind), |v| v as u32);
+        let settings = stored.take(Field::Settings).map_or(base.settings, |v| v as u32);
+        let extra = usual_extra(kind, form, size, base).wrapping_add(unzigzag(stored.or_zero(Field::Extra)) as u64);
+        let xattr = stored.take(Field::Xattr).map_or(0, |place| unplace(place, base.off));
+        let generation = base.generation.wrapping_add(unzigzag(stored.or_zero(Field::Generation)) as u32);
         let near = [
-            told.or_zero(Field::Mtime),
-            told.or_zero(Field::Btime),
-            told.or_zero(Field::Ctime),
-            told.or_zero(Field::Atime),
+            stored.or_zero(Field::Mtime),
+            stored.or_zero(Field::Btime),
+            stored.or_zero(Field::Ctime),
+            stored.or_zero(Field::Atime),
         ];
         // By the numbers of [`Against`], as they become known.
         let mut known = [base.mtime, base.btime, 0, 0, 0, 0, 0, 0];
@@ -396,7 +396,7 @@ impl Values {
             let of = known[base.references.0[n] as usize];
             known[Against::Mtime as usize + n] = match near[n] {
                 near if near < FAR => of.wrapping_add(unzigzag(near)),
-                far => far_time(far, of, profile.code(Field::ALL[NANOS + n]).take(told.r)),
+                far => far_time(far, of, profile.code(Field::ALL[NANOS + n]).take(stored.r)),
             };
         }
         let [_, _, mtime, btime, ctime, atime, ..] = known;
@@ -421,18 +421,18 @@ impl Values {
     }
 }
 
-/// Fields that the shape says are told.
-struct Told<'a, 'b> {
+/// Fields that the shape says are stored.
+struct Stored<'a, 'b> {
     shape: u64,
     profile: &'a Profile,
     r: &'a mut Reader<'b>,
 }
 
-impl Told<'_, '_> {
+impl Stored<'_, '_> {
     #[inline(always)]
     fn take(&mut self, field: Field) -> Option<u64> {
-        let is_told = self.shape >> (field as usize - FIRST_OPTIONAL) & 1 == 1;
-        is_told.then(|| self.profile.code(field).take(self.r))
+        let is_stored = self.shape >> (field as usize - FIRST_OPTIONAL) & 1 == 1;
+        is_stored.then(|| self.profile.code(field).take(self.r))
     }
 
     #[inline(always)]
@@ -458,7 +458,7 @@ fn apart(v: u64) -> (u8, u8, u8) {
 
 const OFFSETS: u64 = (1 << 48) - 1;
 
-/// Differences below this many nanoseconds, either way, are told as such.
+/// Differences below this many nanoseconds, either way, are stored as such.
 const NEAR: i64 = 1 << 30;
 /// From here on a time's number tells the difference in seconds, and another one the rest.
 const FAR: u64 = 2 * NEAR as u64;

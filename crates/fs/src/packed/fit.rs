@@ -24,7 +24,7 @@ const PRICE: f64 = 40.0;
 const LONG: u8 = 32;
 
 /// Of how many values one counts as if it had been OTHER, in a hybrid code: so much is given for trees that a profile
-/// was not made of. Few of the values of a short field are told, the noise below a second, and all of them are alike.
+/// was not made of. Few of the values of a short field are stored, the noise below a second, and all of them are alike.
 fn unseen(width: u8) -> u64 {
     if width < LONG {
         8

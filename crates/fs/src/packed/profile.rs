@@ -72,7 +72,7 @@ impl Seen {
     pub fn add(&mut self, inodes: &[RawInode]) {
         let base = Base::of(inodes);
         for inode in inodes {
-            for (field, value) in Values::of(inode, &base).told() {
+            for (field, value) in Values::of(inode, &base).stored() {
                 self.fields[field as usize].add(value);
             }
         }

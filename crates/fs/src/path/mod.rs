@@ -71,7 +71,7 @@ impl<'a> View<'a> {
     pub fn resolve(&self, path: impl AsPath) -> Result<Attr> {
         let path = path.bytes();
         let found = self.walk(path, true)?;
-        self.fs.told(found.ino, &found.raw)
+        self.fs.note_attr(found.ino, &found.raw)
     }
 
     pub fn stat(&self, path: impl AsPath) -> Result<Attr> {
@@ -82,7 +82,7 @@ impl<'a> View<'a> {
     pub fn lstat(&self, path: impl AsPath) -> Result<Attr> {
         let path = path.bytes();
         let found = self.walk(path, false)?;
-        self.fs.told(found.ino, &found.raw)
+        self.fs.note_attr(found.ino, &found.raw)
     }
 
     #[inline]
@@ -290,7 +290,7 @@ impl<'a> View<'a> {
         let (dir, name) = self.parent(path)?;
         let mut made = Node::blank();
         self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false, &mut made)?;
-        self.fs.told(made.ino, &made.raw)
+        self.fs.note_attr(made.ino, &made.raw)
     }
 
     pub fn symlink(&self, target: impl AsPath, path: impl AsPath) -> Result<Attr> {

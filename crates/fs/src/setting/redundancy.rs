@@ -169,12 +169,12 @@ impl Priority {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Option<String> {
+    fn shown(text: &str) -> Option<String> {
         Redundancy::from_text(text.as_bytes()).map(|redundancy| redundancy.to_string())
     }
 
     #[test]
-    fn what_is_told_is_what_was_said() {
+    fn messages_are_read_as_they_were_written() {
         for (text, is) in [
             ("none", "none"),
             ("whole", "whole"),
@@ -192,7 +192,7 @@ mod tests {
             ("lazy:3600", "lazy:1h"),
             ("lazy:24h", "lazy:24h"),
         ] {
-            assert_eq!(told(text).as_deref(), Some(is), "{text}");
+            assert_eq!(shown(text).as_deref(), Some(is), "{text}");
         }
         for wrong in [
             "",
@@ -222,7 +222,7 @@ mod tests {
             "lazy:2m:3",
             "lazy:\u{e9}",
         ] {
-            assert_eq!(told(wrong), None, "{wrong}");
+            assert_eq!(shown(wrong), None, "{wrong}");
         }
     }
 

@@ -53,7 +53,7 @@ impl Times {
         }
     }
 
-    /// Was the last change, of which `ctime` tells, before `since`, so that it can be told from all that come?
+    /// Was the last change, at `ctime`, before `since`, so that it differs from all that come?
     pub(crate) fn is_before(self, ctime: i64, since: i64) -> bool {
         match self {
             Times::Exact => ctime < since,

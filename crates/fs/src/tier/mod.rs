@@ -8,7 +8,7 @@
 //! | [`follow`] | files whose threshold says that they lie on the wrong side |
 //! | [`sort`] | files whose content lies otherwise on disks than their setting says |
 //!
-//! What a process knows for it, and what can be told without moving a file, is part of the [cache](crate::ubj).
+//! What a process knows for it, and what can be known without moving a file, is part of the [cache](crate::ubj).
 
 use pram::Session;
 

@@ -133,7 +133,7 @@ impl Union {
     pub fn work(&self, fs: &Fs, written: &mut Instant, cleans: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
         let (session, _round) = (fs.session(), self.room.begin_round());
         session.free_ended()?;
-        self.tell_untold();
+        self.report_unreported();
         if cleans {
             // A commit is worth it only where few segments are free.
             let (counts, wanted) = (self.log().counts(session)?, self.wanted(session)?);

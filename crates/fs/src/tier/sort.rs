@@ -110,7 +110,7 @@ impl Union {
         Ok((owned.collect(), next))
     }
 
-    /// [`sort`](Union::sort), of which a failure is told and leaves the file as it is.
+    /// [`sort`](Union::sort), of which a failure is reported and leaves the file as it is.
     pub(super) fn sort_some(&self, fs: &Fs, ino: Ino) -> bool {
         self.sort(fs, ino).unwrap_or_else(|e: Error| {
             tracing::warn!("inode {ino}: moving its content to where it is to lie: {e}");

@@ -1,8 +1,8 @@
 //! What lies on disk alone: fetching it for readers and changes, and ahead of who reads in order.
 //!
-//! Fetched content is kept for a while in memory of this process, by its place, where it does not change: so it needs to be told of
+//! Fetched content is kept for a while in memory of this process, by its place, where it does not change: so it needs to learn of
 //! nothing. It is little, and goes in the order in which it came. What was read of it is remembered for longer ([`super::ghosts`]), so
-//! that what is read again is told from what a scan reads, and comes into the union cache ([`super::admit`]).
+//! that what is read again is distinguished from what a scan reads, and comes into the union cache ([`super::admit`]).
 //!
 //! What could not be read is not kept: whoever wants it next tries again.
 
@@ -32,28 +32,28 @@ const MOST: u32 = 256;
 /// Files whose readers are watched.
 const STREAMS: usize = 256;
 
-/// How long it is not told again that a file cannot be read, and of how many files that is known.
+/// How long no second report says that a file cannot be read, and how many files are remembered for that.
 const SILENCE: Duration = Duration::from_secs(60);
-const TOLD: usize = 1024;
+const REPORTED: usize = 1024;
 
 /// What was fetched lately, and who reads in order.
 #[derive(Default)]
 pub(super) struct Reads {
     kept: Mutex<Kept>,
     streams: Mutex<HashMap<u64, Ahead>>,
-    /// Files of which it was told that they cannot be read.
-    told: Mutex<HashMap<u64, Untold>>,
+    /// Files that were reported as unreadable.
+    reported: Mutex<HashMap<u64, Unreported>>,
 }
 
-/// What of a file could not be read since that was told last.
-struct Untold {
+/// What of a file could not be read since the last report.
+struct Unreported {
     last: Instant,
     /// Pages, and the first bytes of the first and the last of them.
     pages: u64,
     range: std::ops::RangeInclusive<u64>,
 }
 
-impl Untold {
+impl Unreported {
     /// In words, if there is anything.
     fn text(&self, ino: u64) -> Option<String> {
         let (first, last) = (self.range.start(), self.range.end() + BLOCK - 1);
@@ -210,12 +210,12 @@ impl Reads {
         Reads { kept: Mutex::new(kept), ..Reads::default() }
     }
 
-    /// What is told of a file of which the page at `at` cannot be read: at once where nothing was told for a while, else it is
+    /// The report of a file of which the page at `at` cannot be read: at once where there was none for a while, else it is
     /// counted.
     fn note_unreadable(&self, ino: u64, at: u64, now: Instant) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let page = at / BLOCK * BLOCK;
-        if let Some(known) = told.get_mut(&ino) {
+        if let Some(known) = reported.get_mut(&ino) {
             known.range = match known.pages {
                 0 => page..=page,
                 _ => *known.range.start().min(&page)..=*known.range.end().max(&page),
@@ -224,26 +224,26 @@ impl Reads {
             return false;
         }
         // Of so many files nobody reads each.
-        if told.len() >= TOLD {
+        if reported.len() >= REPORTED {
             return false;
         }
-        told.insert(ino, Untold { last: now, pages: 0, range: 0..=0 });
+        reported.insert(ino, Unreported { last: now, pages: 0, range: 0..=0 });
         true
     }
 
-    /// What there is to be told of files that could not be read, some time after that was told last.
-    fn take_untold(&self, now: Instant) -> Vec<String> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Reports of files that could not be read, some time after the last report of each.
+    fn take_unreported(&self, now: Instant) -> Vec<String> {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut texts = Vec::new();
-        told.retain(|ino, untold| {
-            if now.saturating_duration_since(untold.last) < SILENCE {
+        reported.retain(|ino, unreported| {
+            if now.saturating_duration_since(unreported.last) < SILENCE {
                 return true;
             }
-            let text = untold.text(*ino);
-            *untold = Untold { last: now, pages: 0, range: 0..=0 };
-            let is_told = text.is_some();
+            let text = unreported.text(*ino);
+            *unreported = Unreported { last: now, pages: 0, range: 0..=0 };
+            let is_reported = text.is_some();
             texts.extend(text);
-            is_told
+            is_reported
         });
         texts
     }
@@ -306,7 +306,7 @@ impl Union {
         (chunks, begun)
     }
 
-    /// This page of a file could not be read: said once of a file; what follows, once a minute ([`Union::tell_untold`]).
+    /// This page of a file could not be read: said once of a file; what follows, once a minute ([`Union::report_unreported`]).
     pub(crate) fn tell_unreadable(&self, ino: u64, at: u64, e: &Error) {
         if self.reads.note_unreadable(ino, at, Instant::now()) {
             tracing::error!(
@@ -316,8 +316,8 @@ impl Union {
     }
 
     /// Says how much more of files could not be read, now and then.
-    pub(crate) fn tell_untold(&self) {
-        self.reads.take_untold(Instant::now()).iter().for_each(|text| tracing::error!("{text}"));
+    pub(crate) fn report_unreported(&self) {
+        self.reads.take_unreported(Instant::now()).iter().for_each(|text| tracing::error!("{text}"));
     }
 
     /// A file is being read: these pages. Which to fetch besides.
@@ -341,21 +341,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn that_a_file_cannot_be_read_is_told_once_and_the_rest_once_a_minute() {
+    fn that_a_file_cannot_be_read_is_logged_once_and_the_rest_once_a_minute() {
         let (reads, now) = (Reads::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
         assert!(reads.note_unreadable(7, 5000, now) && reads.note_unreadable(8, 0, now));
         for page in [9, 3, 5] {
             assert!(!reads.note_unreadable(7, page * BLOCK + 1, at(page)));
         }
-        assert!(reads.take_untold(at(59)).is_empty());
-        let told = reads.take_untold(at(60));
-        assert_eq!(told, ["inode 7: 3 more pages between bytes 12288 and 40959 could not be read"]);
-        // The other one is forgotten, and told anew.
+        assert!(reads.take_unreported(at(59)).is_empty());
+        let reports = reads.take_unreported(at(60));
+        assert_eq!(reports, ["inode 7: 3 more pages between bytes 12288 and 40959 could not be read"]);
+        // The other one is forgotten, and reported anew.
         assert!(reads.note_unreadable(8, 0, at(61)) && !reads.note_unreadable(7, 0, at(61)));
-        assert_eq!(reads.take_untold(at(119)), Vec::<String>::new());
-        assert_eq!(reads.take_untold(at(130)).len(), 1);
-        (0..2 * TOLD as u64).for_each(|ino| _ = reads.note_unreadable(100 + ino, 0, at(131)));
-        assert!(reads.told.lock().unwrap().len() <= TOLD);
+        assert_eq!(reads.take_unreported(at(119)), Vec::<String>::new());
+        assert_eq!(reads.take_unreported(at(130)).len(), 1);
+        (0..2 * REPORTED as u64).for_each(|ino| _ = reads.note_unreadable(100 + ino, 0, at(131)));
+        assert!(reads.reported.lock().unwrap().len() <= REPORTED);
     }
 }

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | dirty blocks are looked for, and put in the order of their files | |
 //! | 2 | each that its page still leads to is pinned, under the lock of its file | it is freed and becomes another's while a disk reads it |
-//! | 3 | they are written, those of each class as far as there is room for it; durable | a place is told where nothing is; blocks that found room are written in vain, again and again, because another block of the batch found none |
+//! | 3 | they are written, those of each class as far as there is room for it; durable | a place is given where nothing is; blocks that found room are written in vain, again and again, because another block of the batch found none |
 //! | 4 | under the locks of file and log each gets its place, if its page still leads to it and the segment takes links; until then it is pinned | what was given up meanwhile would count as live, or what is being cleaned as linked; what was appended to it since, or another version of the page in the same block, as what was written |
 //! | 5 | places that nothing got are given up | they count as live until their segment is cleaned |
 //!

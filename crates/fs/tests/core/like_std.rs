@@ -107,6 +107,6 @@ fn an_error_is_one_of_std() {
     assert_eq!((missing.kind(), missing.raw_os_error()), (ErrorKind::NotFound, Some(Errno::NOENT.raw_os_error())));
     let full = std::io::Error::from(Error::DisksFull);
     assert_eq!(full.kind(), ErrorKind::StorageFull);
-    let told = std::io::Error::from(Error::Pool("it is elsewhere".into()));
-    assert_eq!((told.kind(), told.to_string().as_str()), (ErrorKind::InvalidInput, "it is elsewhere"));
+    let error = std::io::Error::from(Error::Pool("it is elsewhere".into()));
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::InvalidInput, "it is elsewhere"));
 }

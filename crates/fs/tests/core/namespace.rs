@@ -122,7 +122,7 @@ fn directories_moved_into_each_other_tie_no_cycle() {
 /// What is wrong in several ways fails with what Linux looks at first; what lies beyond a file's end overlaps nothing.
 /// (The model of the crash explorer, compared with Linux, found these.)
 #[test]
-fn the_first_of_several_errors_is_told() {
+fn the_first_of_several_errors_is_reported() {
     let (_dir, pool) = pool(8 * MIB);
     let v = root(&pool);
     v.mkdir(b"d", 0o755).unwrap();

@@ -385,7 +385,7 @@ fn readers_and_writers_beside_a_packer() {
 }
 
 #[test]
-fn a_damaged_block_costs_what_is_in_it_and_is_told_by_name() {
+fn a_damaged_block_costs_what_is_in_it_and_is_reported_by_name() {
     for at in [0u64, 16, 17, 40, 60, 90] {
         let (dir, pool) = sample();
         // No directory is in that block.
@@ -399,11 +399,11 @@ fn a_damaged_block_costs_what_is_in_it_and_is_told_by_name() {
         flip(dir.path(), off + at);
         let pool = open(&dir);
         let report = pool.fsck(false, &mut |_, _| {}).unwrap();
-        let told = report.problems.join("\n");
-        assert!(told.contains(&format!("packed inode block {}", first / 16)), "byte {at}: {told}");
-        // What can be reached has its name told.
+        let problems = report.problems.join("\n");
+        assert!(problems.contains(&format!("packed inode block {}", first / 16)), "byte {at}: {problems}");
+        // What can be reached is reported by name.
         if at != 0 && at != 16 {
-            assert!(told.contains("/d1/file"), "byte {at}: {told}");
+            assert!(problems.contains("/d1/file"), "byte {at}: {problems}");
         }
         let report = pool.fsck(true, &mut |_, _| {}).unwrap();
         assert!(report.problems.iter().all(|p| !p.starts_with("still")), "byte {at}: {:?}", report.problems);
@@ -523,11 +523,11 @@ fn coarse() -> (tempfile::TempDir, Pool) {
 #[test]
 fn times_are_in_seconds_from_packing_on_where_that_is_set() {
     let (dir, pool) = coarse();
-    let told = |path: &str, name: &str| pool.getxattr(v_ino(&pool, path), name.as_bytes()).ok();
+    let output = |path: &str, name: &str| pool.getxattr(v_ino(&pool, path), name.as_bytes()).ok();
     for (path, is) in [("exact/f1", false), ("early/before", false), ("early", true), ("early/below/f1", true)] {
-        assert_eq!(told(path, "user.conquest.times"), is.then(|| b"seconds".to_vec()), "{path}");
+        assert_eq!(output(path, "user.conquest.times"), is.then(|| b"seconds".to_vec()), "{path}");
         let effective = if is { &b"seconds"[..] } else { b"exact" };
-        assert_eq!(told(path, "user.conquest.effective.times").as_deref(), Some(effective), "{path}");
+        assert_eq!(output(path, "user.conquest.effective.times").as_deref(), Some(effective), "{path}");
     }
     let before = all(&pool);
     let is_set = |path: &str| path == "/early" || path.starts_with("/early/below");

@@ -31,15 +31,15 @@ fn what_only_the_references_of_a_process_keep_ends_with_it() {
     assert_tidy(&pool);
 }
 
-/// A mount looks names up before the thread runs that is told of changes: what it was told of them stayed.
+/// A mount looks names up before the thread runs that gets notifications of changes: what they were about stayed.
 #[test]
-fn changes_before_the_first_look_are_told() {
+fn changes_before_the_first_look_are_reported() {
     let (dir, pool) = pool(8 * MIB);
     let other = open(&dir);
     let seen = root(&pool).mkdir(b"dir", 0o755).unwrap().ino;
     other.begin_watching().unwrap();
     other.retain(seen, 1).unwrap();
-    let (mut told, done) = (Vec::new(), std::sync::atomic::AtomicBool::new(false));
+    let (mut changes, done) = (Vec::new(), std::sync::atomic::AtomicBool::new(false));
     std::thread::scope(|s| {
         s.spawn(|| {
             put(&root(&pool), "dir/new", b"x").unwrap();
@@ -48,34 +48,34 @@ fn changes_before_the_first_look_are_told() {
         });
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert!(!done.load(std::sync::atomic::Ordering::Acquire), "it waits for who watches");
-        other.watch(&mut |change| told.push(change)).unwrap();
+        other.watch(&mut |change| changes.push(change)).unwrap();
     });
     let is_it =
         |change: &Change| matches!(change, Change::Entry { parent, name } if (*parent, &name[..]) == (seen, b"new"));
-    assert!(told.iter().any(is_it), "{told:?}");
+    assert!(changes.iter().any(is_it), "{changes:?}");
 }
 
-/// What was allocated before memory ran out was there, and nobody was told.
+/// What was allocated before memory ran out was there, without a notification.
 #[test]
-fn what_a_failed_allocation_did_is_told() {
+fn what_a_failed_allocation_did_is_reported() {
     let (dir, pool) = pool(8 * MIB);
     let other = open(&dir);
     let ino = root(&pool).create(b"file", 0o600).unwrap().ino();
     other.begin_watching().unwrap();
     other.retain(ino, 1).unwrap();
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     std::thread::scope(|s| {
         s.spawn(|| {
             let all = Fallocate::Allocate { keep_size: false };
             assert_errno(pool.fallocate(ino, all, 0, 100 * MIB), Errno::NOSPC);
             other.stop_watching();
         });
-        other.watch(&mut |change| told.push(change)).unwrap();
+        other.watch(&mut |change| changes.push(change)).unwrap();
     });
     assert!(pool.getattr(ino).unwrap().size > 0, "pieces of it are there");
     let is_it =
         |change: &Change| matches!(change, Change::Inode { ino: of, attr_only: false, grown: true } if *of == ino);
-    assert!(told.iter().any(is_it), "{told:?}");
+    assert!(changes.iter().any(is_it), "{changes:?}");
 }
 
 #[test]

@@ -41,9 +41,9 @@ fn what_a_repair_takes_out_of_the_inode_table_is_gone_for_others() {
     assert_tidy(&other);
 }
 
-/// A mount went on serving names that a repair had removed: nobody told it.
+/// A mount went on serving names that a repair had removed for want of a notification.
 #[test]
-fn a_repair_is_told_to_who_watches() {
+fn a_repair_notifies_watchers() {
     let (dir, pool) = pool(8 * MIB);
     let other = open(&dir);
     put(&root(&pool), "lost", b"x").unwrap();
@@ -56,17 +56,17 @@ fn a_repair_is_told_to_who_watches() {
     assert_eq!(u64::from(pool.session().memory().read(length).unwrap()), INODE);
     pool.session().memory().commit_byte(length, 0).unwrap();
 
-    let (mut told, done) = (Vec::new(), AtomicBool::new(false));
+    let (mut changes, done) = (Vec::new(), AtomicBool::new(false));
     std::thread::scope(|s| {
         s.spawn(|| {
             assert!(!pool.fsck(true, &mut |_, _| {}).unwrap().repaired.is_empty());
             done.store(true, Ordering::Release);
             other.stop_watching();
         });
-        other.watch(&mut |change| told.push((change, done.load(Ordering::Acquire)))).unwrap();
+        other.watch(&mut |change| changes.push((change, done.load(Ordering::Acquire)))).unwrap();
     });
     let removed = Change::Entry { parent: ROOT, name: b"lost".to_vec() };
-    assert!(told.contains(&(removed, false)), "{told:?}");
-    assert!(told.contains(&(Change::All, false)), "{told:?}");
+    assert!(changes.contains(&(removed, false)), "{changes:?}");
+    assert!(changes.contains(&(Change::All, false)), "{changes:?}");
     assert_errno(root(&other).stat(b"lost"), Errno::NOENT);
 }

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_answers_is_told() {
+    fn its_answers_are_reported() {
         assert_eq!(in_child(|| Ok(())), Ok(()));
         assert_eq!(in_child(|| Err(Errno::BUSY)), Err(Errno::BUSY));
     }

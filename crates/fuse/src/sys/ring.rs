@@ -105,7 +105,7 @@ impl Queue {
         Ok(Queue { ring, queue, memory, kernels, watching: false, early: Vec::new() })
     }
 
-    /// Hands all entries to the kernel. A refusal is told here.
+    /// Hands all entries to the kernel. A refusal is returned.
     pub fn register(&mut self) -> io::Result<()> {
         for index in 0..self.kernels.len() {
             let entry = Entry { memory: self.memory.clone(), index };

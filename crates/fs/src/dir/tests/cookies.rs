@@ -87,7 +87,7 @@ fn what_is_there_throughout_is_read_once() {
 }
 
 #[test]
-fn colliding_names_are_told_apart() {
+fn colliding_names_are_distinguished() {
     for (i, hash) in WEAK.into_iter().enumerate() {
         let mut rng = Rng::new(i as u64);
         let mut b = Bench::new(64 << 20, Weak(hash));
@@ -198,7 +198,7 @@ fn readers_need_no_lock() {
 
 /// 32-bit programs failed with EOVERFLOW, and those with offsets of 64 bits went on elsewhere after a seekdir.
 #[test]
-fn cookies_fit_31_bits_where_hashes_are_told_apart_by_these() {
+fn cookies_fit_31_bits_where_these_distinguish_hashes() {
     let (mut rng, mut b) = (Rng::new(1), Bench::new(64 << 20, Sip::new(3)));
     for i in 0..5000 {
         b.insert(format!("name{i}").as_bytes(), entry(&mut rng)).unwrap();

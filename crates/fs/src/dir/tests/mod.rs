@@ -162,11 +162,11 @@ pub fn name(rng: &mut Rng, longest: u64) -> Vec<u8> {
 }
 
 #[test]
-fn constants_are_as_told() {
-    use crate::layout::told;
-    assert_eq!(told("SPLIT"), super::bucket::SPLIT);
-    assert_eq!(told("DIR_PACKED"), u64::from(form::PACKED));
-    assert_eq!(told("MAX_DEPTH"), u64::from(super::table::MAX_DEPTH));
+fn constants_are_as_documented() {
+    use crate::layout::documented;
+    assert_eq!(documented("SPLIT"), super::bucket::SPLIT);
+    assert_eq!(documented("DIR_PACKED"), u64::from(form::PACKED));
+    assert_eq!(documented("MAX_DEPTH"), u64::from(super::table::MAX_DEPTH));
     let sizes: Vec<String> = super::bucket::SIZES.iter().map(u64::to_string).collect();
     let (last, others) = sizes.split_last().unwrap();
     let listed = format!("A bucket is an object of {} or {last} bytes", others.join(", "));

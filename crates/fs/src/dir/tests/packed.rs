@@ -70,7 +70,7 @@ fn entries_lead_elsewhere() {
     }
 }
 
-/// Any bit that is not as it was is told, and costs nobody more than the entries of the bucket.
+/// Any bit that is not as it was is reported, and costs nobody more than the entries of the bucket.
 #[test]
 fn damage_is_found() {
     let mut b = filled(300);
@@ -152,9 +152,9 @@ fn any_bytes_are_read() {
     }
 }
 
-/// A profile that is not there costs the names that were packed with it, and is told.
+/// A profile that is not there costs the names that were packed with it, and is reported.
 #[test]
-fn a_profile_that_is_gone_is_told() {
+fn a_profile_that_is_gone_is_reported() {
     let mut b = filled(20);
     b.pack();
     let off = Root::unpack(b.d.root).off;

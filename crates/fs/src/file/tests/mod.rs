@@ -157,7 +157,7 @@ impl Model {
         }
     }
 
-    /// Data and holes are told apart so that no content is in a hole.
+    /// Data and holes are distinguished so that no content is in a hole.
     fn compare_seek(&self, r: &Memory, c: &Content, from: u64, what: &str) {
         let data = data_at(r, c, from);
         let hole = hole_at(r, c, from);
@@ -212,12 +212,15 @@ impl Dice {
 }
 
 #[test]
-fn constants_are_as_told() {
-    use crate::layout::told;
-    assert_eq!(told("FANOUT"), super::tree::FANOUT);
-    assert_eq!(told("MAX_HEIGHT"), u64::from(super::tree::MAX_HEIGHT));
-    assert_eq!(told("PAGE"), super::PAGE);
-    assert_eq!(told("FILE_CUT"), u64::from(super::CUT));
-    assert_eq!((told("FILE_LARGE"), told("FILE_MOVED")), (u64::from(super::LARGE), u64::from(super::MOVED)));
-    assert_eq!(told("MAX_FILE"), super::MAX_SIZE);
+fn constants_are_as_documented() {
+    use crate::layout::documented;
+    assert_eq!(documented("FANOUT"), super::tree::FANOUT);
+    assert_eq!(documented("MAX_HEIGHT"), u64::from(super::tree::MAX_HEIGHT));
+    assert_eq!(documented("PAGE"), super::PAGE);
+    assert_eq!(documented("FILE_CUT"), u64::from(super::CUT));
+    assert_eq!(
+        (documented("FILE_LARGE"), documented("FILE_MOVED")),
+        (u64::from(super::LARGE), u64::from(super::MOVED))
+    );
+    assert_eq!(documented("MAX_FILE"), super::MAX_SIZE);
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::file::Part;
 
-/// Everything that is told of a file, and in how many parts.
+/// Everything that a tally says of a file, and in how many parts.
 fn all(r: &Memory, c: &Content) -> (Vec<Part>, u32) {
     let (mut found, mut from, mut parts) = (Vec::new(), 0, 0);
     loop {

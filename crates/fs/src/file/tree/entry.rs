@@ -211,10 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_as_told() {
-        use crate::layout::told;
-        assert_eq!((told("ENTRY_NODE"), told("ENTRY_PAGE"), told("ENTRY_RESERVED")), (NODE, PAGE, RESERVED));
-        assert_eq!((told("ENTRY_BLOCK"), told("ENTRY_DISK"), told("ENTRY_COMPACT")), (BLOCK, DISK, COMPACT));
-        assert_eq!((told("ENTRY_KIND_AT"), told("ENTRY_CODE_AT")), (OFFSET_BITS.into(), CODE_AT.into()));
+    fn entries_are_as_documented() {
+        use crate::layout::documented;
+        assert_eq!(
+            (documented("ENTRY_NODE"), documented("ENTRY_PAGE"), documented("ENTRY_RESERVED")),
+            (NODE, PAGE, RESERVED)
+        );
+        assert_eq!(
+            (documented("ENTRY_BLOCK"), documented("ENTRY_DISK"), documented("ENTRY_COMPACT")),
+            (BLOCK, DISK, COMPACT)
+        );
+        assert_eq!((documented("ENTRY_KIND_AT"), documented("ENTRY_CODE_AT")), (OFFSET_BITS.into(), CODE_AT.into()));
     }
 }

@@ -252,13 +252,13 @@ fn often_read_content_is_plain_again_and_cools_down() {
     rig.compress(&Method::Zstd(None));
     (0..20).for_each(|_| _ = read(&rig.fs, rig.ino).unwrap());
     assert_eq!(rig.fs.expand_hot().unwrap(), 0);
-    let told = rig.fs.getxattr(rig.ino, b"user.conquest.effective.compression").unwrap();
-    assert_eq!(told, b"zstd");
+    let value = rig.fs.getxattr(rig.ino, b"user.conquest.effective.compression").unwrap();
+    assert_eq!(value, b"zstd");
 }
 
 /// A flipped byte anywhere in compressed content is an error of that file, in whatever is asked of it; repair costs that file alone.
 #[test]
-fn damage_is_told_and_costs_one_file() {
+fn damage_is_reported_and_costs_one_file() {
     let mut rng = Rng::new(7);
     for len in [2000usize, 120_000] {
         for round in 0..60 {

@@ -127,12 +127,12 @@ fn the_coldest_go_first() {
 /// At its first write to a disk from now on `act` is done.
 fn at_next_write(rig: &Rig, act: impl FnOnce() + Send + 'static) -> Arc<AtomicBool> {
     let (done, mut act) = (Arc::new(AtomicBool::new(false)), Some(act));
-    let told = done.clone();
-    rig.told.before(move |op| {
+    let changed = done.clone();
+    rig.disk.before(move |op| {
         if matches!(op, Op::Write { .. }) {
             if let Some(act) = act.take() {
                 act();
-                told.store(true, Ordering::SeqCst);
+                changed.store(true, Ordering::SeqCst);
             }
         }
     });
@@ -213,7 +213,7 @@ fn a_file_whose_copy_cannot_be_read_stays_as_it_is() {
     rig.union().write_back(&*rig.fs, usize::MAX, None).expect("it works");
     rig.evict_all();
     // Other bytes where its content was.
-    rig.told.spoil(4 * MIB);
+    rig.disk.spoil(4 * MIB);
     cut(&rig, ino, MIB);
     follow(&rig);
     assert!(is_large(&rig, ino));

@@ -47,7 +47,7 @@ fn write_and_evict(fs: &Fs, union: &Union) {
 fn scrubbing_saves_what_memory_holds() {
     let (rig, file, content) = with_clean_file();
     // Behind the first summary.
-    rig.told.disk.overwrite(MIB + MIB / 2, &vec![0xd5; MIB as usize / 4]);
+    rig.disk.disk.overwrite(MIB + MIB / 2, &vec![0xd5; MIB as usize / 4]);
     let wrong = scrub(&rig.fs, rig.union());
     assert!(wrong.len() > 10 && wrong.iter().all(|one| one.repaired && one.from_memory), "{wrong:?}");
     rig.check(&[file], true, "after scrubbing");
@@ -64,7 +64,7 @@ fn scrubbing_saves_what_memory_holds() {
 #[test]
 fn scrubbing_saves_what_no_summary_tells_of() {
     let (rig, file, content) = with_clean_file();
-    rig.told.disk.overwrite(MIB, &vec![0xd5; 2 * MIB as usize]);
+    rig.disk.disk.overwrite(MIB, &vec![0xd5; 2 * MIB as usize]);
     // Blocks that this process has read lately are known to it.
     let rig = rig.reopened();
     let wrong = scrub(&rig.fs, rig.union());
@@ -74,14 +74,14 @@ fn scrubbing_saves_what_no_summary_tells_of() {
     rig.check(&[file], true, "after it was written anew");
 }
 
-/// What memory does not hold is lost, and told so, also where no summary tells whose it is.
+/// What memory does not hold is lost, and reported so, also where no summary tells whose it is.
 #[test]
-fn what_memory_does_not_hold_is_told_as_lost() {
+fn what_memory_does_not_hold_is_reported_as_lost() {
     for at in [MIB, MIB + MIB / 2] {
         let (rig, file, _) = with_clean_file();
         rig.evict_all();
         assert_eq!(rig.blocks_of(file), 0);
-        rig.told.disk.overwrite(at, &vec![0xd5; MIB as usize / 4]);
+        rig.disk.disk.overwrite(at, &vec![0xd5; MIB as usize / 4]);
         let rig = rig.reopened();
         let wrong = scrub(&rig.fs, rig.union());
         assert!(wrong.iter().any(|one| one.owner.ino == file && !one.repaired), "at {at}: {wrong:?}");

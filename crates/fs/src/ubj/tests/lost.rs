@@ -1,4 +1,4 @@
-//! What is told of content whose place on disk is gone.
+//! What is reported of content whose place on disk is gone.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ const LEN: u64 = 4 * MIB + 100;
 /// A pool with a file of 4 MiB and 100 bytes, `/dir/file`, on segments that were used again since, and that file.
 fn with_older_memory(keeps: bool, others: u64) -> (Rig, Ino) {
     let rig = Rig::new(64 * MIB, 24, MIB);
-    rig.told.keeps.store(keeps, Ordering::Relaxed);
+    rig.disk.keeps.store(keeps, Ordering::Relaxed);
     let caller = Caller::root();
     let dir = rig.fs.create(crate::ROOT, b"dir", Kind::Directory, 0o755, 0, &caller).expect("a directory").ino;
     let file = rig.fs.create(dir, b"file", Kind::Regular, 0o644, 0, &caller).expect("a file").ino;
@@ -46,8 +46,8 @@ fn with_older_memory(keeps: bool, others: u64) -> (Rig, Ino) {
     (rig.put_back(&older), file)
 }
 
-/// What is told of the file is what of it cannot be read.
-fn is_told_rightly(rig: &Rig, file: Ino) -> Vec<Lost> {
+/// What is reported of the file is what of it cannot be read.
+fn is_reported_rightly(rig: &Rig, file: Ino) -> Vec<Lost> {
     let lost = rig.fs.lost().expect("it runs");
     assert!(!lost.is_empty());
     let mut buf = [0; PAGE as usize];
@@ -65,16 +65,16 @@ fn is_told_rightly(rig: &Rig, file: Ino) -> Vec<Lost> {
 
 /// Memory that is put back leads to segments that were used again since.
 #[test]
-fn what_older_memory_leads_to_is_told_by_path_and_range() {
+fn content_of_older_memory_is_reported_by_path_and_range() {
     let (rig, file) = with_older_memory(false, 9);
-    is_told_rightly(&rig, file);
+    is_reported_rightly(&rig, file);
 }
 
 /// On a disk that gives nothing back, behind what was written to a segment since lies what was there before.
 #[test]
-fn what_was_not_overwritten_yet_is_not_told_as_lost() {
+fn what_was_not_overwritten_yet_is_not_reported_as_lost() {
     let (rig, file) = with_older_memory(true, 1);
-    let lost = is_told_rightly(&rig, file);
+    let lost = is_reported_rightly(&rig, file);
     let ends_within = |lost: &Lost| lost.last + 1 < LEN;
     assert!(lost.iter().any(ends_within), "something is there yet: {lost:?}");
 }
@@ -83,7 +83,7 @@ fn what_was_not_overwritten_yet_is_not_told_as_lost() {
 #[test]
 fn what_is_lost_for_good_becomes_zeros() {
     let (rig, file) = with_older_memory(false, 9);
-    let lost = is_told_rightly(&rig, file);
+    let lost = is_reported_rightly(&rig, file);
     assert!(lost.iter().all(|lost| lost.for_good), "{lost:?}");
     // One page of it has been written since.
     let at = lost[0].first;
@@ -110,7 +110,7 @@ fn what_is_lost_for_good_becomes_zeros() {
 /// A slot that is in no list, since who was giving it back to the disk has died: a check tells that a crash has
 /// left it, which is no problem, and repair makes it free.
 #[test]
-fn a_slot_that_nobody_gives_back_is_told_and_mended() {
+fn a_slot_that_nobody_gives_back_is_reported_and_mended() {
     let rig = Rig::new(64 * MIB, 24, MIB);
     let file = rig.create("file");
     rig.write(file, 0, &Rng::new(1).bytes(LEN as usize));
@@ -130,7 +130,7 @@ fn a_slot_that_nobody_gives_back_is_told_and_mended() {
         let report = rig.fs.fsck(repair, &mut |_, _| {}).expect("it runs");
         (report.problems, report.leaked_slots)
     };
-    let free = || rig.union().log().counts(session).expect("told").free;
+    let free = || rig.union().log().counts(session).expect("an answer").free;
     let before = free();
     assert_eq!((check(false), free()), ((Vec::new(), 1), before), "looking changes nothing");
     assert_eq!((check(true), free()), ((Vec::new(), 1), before + 1));

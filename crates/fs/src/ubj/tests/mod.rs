@@ -5,7 +5,7 @@
 //! | `rig` | a file system whose large files go to a disk in memory; what leads where, against what is counted |
 //! | `follow` | files between memory and disk: demoted, and on the side of their threshold |
 //! | `leaves` | what is written in order, and takes little memory |
-//! | `lost` | what is told of content whose place is gone |
+//! | `lost` | what is reported of content whose place is gone |
 //! | `policies` | what comparisons with other caches see and set |
 //! | `races` | changes at the instants of a write-back at which somebody else may come |
 //! | `reads` | what is read again comes into memory, and what fails is tried again |

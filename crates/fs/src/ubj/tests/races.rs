@@ -1,4 +1,4 @@
-//! Changes while a disk is told to write: between what was written and what is then said to be there.
+//! Changes while a disk gets a write: between what was written and what is then said to be there.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ fn two_files() -> (Rig, u64, Vec<u8>) {
     (rig, first, bytes)
 }
 
-/// Calls `change` when the disk is told to flush what a write-back has written, before anything leads there; then nothing is in
+/// Calls `change` when the disk is about to flush what a write-back has written, before anything leads there; then nothing is in
 /// memory that need not be.
 fn during_write_back(rig: &Rig, change: impl Fn(&crate::Fs) + Send + 'static) {
     let (fs, done) = (Arc::downgrade(&rig.fs), Arc::new(AtomicBool::new(false)));
     let was_called = done.clone();
-    rig.told.before(move |op| {
+    rig.disk.before(move |op| {
         if matches!(op, Op::Flush) && !done.swap(true, Ordering::SeqCst) {
             change(&fs.upgrade().expect("it is alive"));
         }
@@ -72,7 +72,7 @@ fn what_is_written_over_twice_while_it_is_written_is_there() {
     }
 }
 
-/// Found with fsx on a mount with 16 MiB: who found no memory while all that was dirty was being written by others was told that the
+/// Found with fsx on a mount with 16 MiB: who found no memory while all that was dirty was being written by others was refused since the
 /// disk is full, and so was everybody for a moment.
 #[test]
 fn who_finds_no_memory_waits_for_others_who_are_making_some() {

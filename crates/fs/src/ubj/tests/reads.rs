@@ -126,12 +126,12 @@ fn what_could_not_be_read_is_tried_again() {
     let file = on_disk(&rig, "file", 2 * MIB, 8);
     let bytes = Rng::new(8).bytes(2 * MIB as usize);
     let page = &bytes[70 * PAGE as usize..][..PAGE as usize];
-    let disk = rig.told.disk.content().bytes(0..42 * MIB);
+    let disk = rig.disk.disk.content().bytes(0..42 * MIB);
     let at = disk.chunks(PAGE as usize).position(|there| there == page).expect("it is there") as u64 * PAGE;
     let put = |content: &[u8]| {
         let mut memory = Aligned::zeroed(PAGE as usize);
         Arc::get_mut(&mut memory).expect("nobody else has it").bytes_mut().copy_from_slice(content);
-        rig.told.disk.run(Request::write(at, Buffers::whole(&memory))).result.expect("it is written");
+        rig.disk.disk.run(Request::write(at, Buffers::whole(&memory))).result.expect("it is written");
     };
     put(&[0xee; PAGE as usize]);
     let mut buf = vec![0; MIB as usize];

@@ -25,15 +25,15 @@ const POOL: Uuid = Uuid([7; 16]);
 
 type Before = Box<dyn FnMut(&Op) + Send>;
 
-/// A disk that says when it is about to be told something. What it says that to may use the disk.
-pub struct Told {
+/// A disk that runs something before a request. That may use the disk.
+pub struct Probed {
     pub disk: Arc<RamDisk>,
     before: Mutex<Option<Before>>,
     /// It gives nothing back: what is discarded stays.
     pub keeps: AtomicBool,
 }
 
-impl Told {
+impl Probed {
     pub fn before(&self, each: impl FnMut(&Op) + Send + 'static) {
         *self.before.lock().expect("not poisoned") = Some(Box::new(each));
     }
@@ -44,7 +44,7 @@ impl Told {
     }
 }
 
-impl Device for Told {
+impl Device for Probed {
     fn name(&self) -> &Arc<str> {
         self.disk.name()
     }
@@ -72,7 +72,7 @@ impl Device for Told {
 
 pub struct Rig {
     pub fs: Arc<Fs>,
-    pub told: Arc<Told>,
+    pub disk: Arc<Probed>,
     threshold: u64,
 }
 
@@ -95,19 +95,19 @@ impl Rig {
 
     /// As somebody who comes to this memory and this disk has it.
     pub fn over(session: Session, disk: Arc<RamDisk>, threshold: u64) -> Rig {
-        let told = Arc::new(Told { disk: disk.clone(), before: Mutex::default(), keeps: AtomicBool::default() });
-        let region = open(vec![told.clone()]).expect("the disk is opened");
+        let probed = Arc::new(Probed { disk: disk.clone(), before: Mutex::default(), keeps: AtomicBool::default() });
+        let region = open(vec![probed.clone()]).expect("the disk is opened");
         let options = Options { threshold, ..Options::default() };
         let union = Union::open(&session, &[region], options).expect("the log is opened");
         assert!(union.is_some(), "there is a log");
         let fs = Fs::over(session, Policy::default()).expect("a file system").with_union(union);
         disk.record();
-        Rig { fs: Arc::new(fs), told, threshold }
+        Rig { fs: Arc::new(fs), disk: probed, threshold }
     }
 
     /// All processes have gone, and left memory and disk.
     pub fn reopened(self) -> Rig {
-        let (bytes, disk) = (self.memory(), self.told.disk.content());
+        let (bytes, disk) = (self.memory(), self.disk.disk.content());
         self.again(&bytes, disk)
     }
 
@@ -117,12 +117,12 @@ impl Rig {
         self.reopened()
     }
 
-    /// The power was cut, the disk has what it was told to keep and some of the rest, and the memory is made of a backing: the content
+    /// The power was cut, the disk has what it was to keep and some of the rest, and the memory is made of a backing: the content
     /// of blocks with a place was not in that.
     pub fn lost(self, copy: &Copy, seed: u64) -> Rig {
         let epochs = self.fs.session().epochs().expect("it is mapped");
         assert!(epochs.durable <= copy.epoch, "nothing after the last commit is durable");
-        let disk = self.told.disk.after(Cut { event: self.told.disk.tape().len(), seed });
+        let disk = self.disk.disk.after(Cut { event: self.disk.disk.tape().len(), seed });
         let mut rig = self.again(&copy.memory, disk.clone());
         let (heap, mut placed) = (rig.fs.session().heap(), Vec::new());
         let mut cursor = Cursor::default();
@@ -145,7 +145,7 @@ impl Rig {
 
     /// Somebody puts older memory back over the disk as it is.
     pub fn put_back(self, copy: &Copy) -> Rig {
-        let disk = self.told.disk.content();
+        let disk = self.disk.disk.content();
         self.again(&copy.memory, disk)
     }
 

@@ -13,7 +13,7 @@ fn set(rig: &Rig, ino: Ino, value: &str) {
     rig.fs.setxattr(ino, SET, value.as_bytes(), SetXattr::Any, &Caller::root()).expect("it can be set");
 }
 
-fn told(rig: &Rig, ino: Ino, name: &[u8]) -> Option<String> {
+fn xattr(rig: &Rig, ino: Ino, name: &[u8]) -> Option<String> {
     rig.fs.getxattr(ino, name).ok().map(|value| String::from_utf8(value).expect("text"))
 }
 
@@ -33,13 +33,13 @@ fn pattern(from: u64, end: u64) -> Vec<u8> {
 fn a_file_goes_to_disk_beyond_its_own_threshold() {
     let rig = Rig::new(64 * MIB, 64, MIB);
     let usual = rig.create("usual");
-    assert_eq!((told(&rig, usual, SET), told(&rig, usual, EFFECTIVE)), (None, Some(MIB.to_string())));
+    assert_eq!((xattr(&rig, usual, SET), xattr(&rig, usual, EFFECTIVE)), (None, Some(MIB.to_string())));
     assert!(!grows(&rig, usual, MIB));
     assert!(grows(&rig, usual, MIB + 1));
 
     let low = rig.create("low");
     set(&rig, low, "64K");
-    assert_eq!((told(&rig, low, SET), told(&rig, low, EFFECTIVE)), (Some("65536".into()), Some("65536".into())));
+    assert_eq!((xattr(&rig, low, SET), xattr(&rig, low, EFFECTIVE)), (Some("65536".into()), Some("65536".into())));
     assert!(!grows(&rig, low, 65536));
     assert!(grows(&rig, low, 65537));
 
@@ -50,7 +50,7 @@ fn a_file_goes_to_disk_beyond_its_own_threshold() {
 
     let kept = rig.create("kept");
     set(&rig, kept, "none");
-    assert_eq!(told(&rig, kept, EFFECTIVE).as_deref(), Some("none"));
+    assert_eq!(xattr(&rig, kept, EFFECTIVE).as_deref(), Some("none"));
     assert!(!grows(&rig, kept, 9 * MIB));
     rig.fs.fallocate(kept, Fallocate::Allocate { keep_size: false }, 9 * MIB, MIB).expect("there is room");
     assert!(!rig.content(kept).is_large());
@@ -93,13 +93,13 @@ fn a_threshold_is_inherited() {
     set(&rig, dir, "128k");
     let (old, new) = (view.mkdir(b"dir/below/old", 0o755), view.mkdir(b"dir/new", 0o755));
     for (ino, value) in [(below, "none"), (old.expect("made").ino, "none"), (new.expect("made").ino, "131072")] {
-        assert_eq!(told(&rig, ino, SET).as_deref(), Some(value));
-        assert_eq!(told(&rig, ino, b"user.conquest.durability").as_deref(), Some("strict"), "both are inherited");
+        assert_eq!(xattr(&rig, ino, SET).as_deref(), Some(value));
+        assert_eq!(xattr(&rig, ino, b"user.conquest.durability").as_deref(), Some("strict"), "both are inherited");
         let names = rig.fs.listxattr(ino).expect("names");
         assert_eq!(names, b"user.conquest.durability\0user.conquest.threshold\0");
     }
     rig.fs.removexattr(below, b"user.conquest.durability", &Caller::root()).expect("it is set");
-    assert_eq!(told(&rig, below, SET).as_deref(), Some("none"), "each by itself");
+    assert_eq!(xattr(&rig, below, SET).as_deref(), Some("none"), "each by itself");
 }
 
 /// The same bytes, as a program begins.

@@ -28,15 +28,15 @@ fn write_back(rig: &Rig) -> u64 {
     rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room")
 }
 
-/// Requests that the disk has been told.
-fn told(rig: &Rig) -> usize {
-    rig.told.disk.tape().len()
+/// Requests that the disk has got.
+fn requests(rig: &Rig) -> usize {
+    rig.disk.disk.tape().len()
 }
 
 #[test]
 fn what_is_written_is_dirty() {
     let (rig, ino) = rig();
-    assert_eq!((state(&rig, ino), rig.blocks_of(ino), told(&rig)), (Some(State::Frozen), 16, 0));
+    assert_eq!((state(&rig, ino), rig.blocks_of(ino), requests(&rig)), (Some(State::Frozen), 16, 0));
 }
 
 /// Normal to frozen, in place: no data is written, nothing moves.
@@ -45,7 +45,7 @@ fn a_commit_freezes_blocks_where_they_are() {
     let (rig, ino) = rig();
     let before = block(&rig, ino);
     rig.commit();
-    assert_eq!((state(&rig, ino), block(&rig, ino), told(&rig)), (Some(State::Frozen), before, 0));
+    assert_eq!((state(&rig, ino), block(&rig, ino), requests(&rig)), (Some(State::Frozen), before, 0));
 }
 
 /// Frozen and up to date to frozen and out of date: the new content is in a copy. The old commit is released with the new one.
