@@ -54,7 +54,7 @@ fn deliver(pool: &Pool, text: &[u8]) -> conquest::Result<String> {
     view.create(&draft, 0o600)?.write_all_at(text, 0)?;
     for number in 1u64.. {
         let name = format!("{number:06}");
-        // Another process may take the same number at the same time: one of the two is told so.
+        // Another process may take the same number at the same time: one of the two gets an error.
         match view.rename(&draft, format!("new/{name}"), Rename::NoReplace) {
             Err(e) if e.errno() == rustix::io::Errno::EXIST => {}
             done => return done.map(|()| name),

@@ -324,7 +324,7 @@ impl Pool {
         }
     }
 
-    /// Takes regions from the pool at `dir`, which may be in use: what they hold is moved to the others, as one plan. `go_on` is told the bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
+    /// Takes regions from the pool at `dir`, which may be in use: what they hold is moved to the others, as one plan. `go_on` gets the bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
     pub fn remove_regions(
         dir: &Path,
         which: &[WhichRegion],
@@ -348,8 +348,8 @@ impl Pool {
         let config = read_config(dir)?;
         // Who may not look at the pool learns nothing wrong of its disks.
         locks::are_attached(&config.lock_path(dir))?;
-        let told = disks::look::of_closed(dir, &config)?;
-        Ok((told.regions, told.disks))
+        let status = disks::look::of_closed(dir, &config)?;
+        Ok((status.regions, status.disks))
     }
 
     /// Where the memory of a pool at `dir` on `medium` is taken from: the file or device, or where shared memory is.

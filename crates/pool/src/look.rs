@@ -237,7 +237,7 @@ fn backing_of(dir: &Path, config: &Config, region: &Path) -> Option<BackingFound
 }
 
 fn released(dir: &Path, config: &Config) -> Result<Released> {
-    let told = look::of_closed(dir, config)?;
+    let disks = look::of_closed(dir, config)?;
     let backing = regions::open_to_look(dir, config).and_then(|disks| {
         let found = backing::identify(&disks)?;
         match config.uuid_bytes()? == found.uuid {
@@ -251,7 +251,7 @@ fn released(dir: &Path, config: &Config) -> Result<Released> {
         medium: config.medium,
         backing_dir: config.backing_dir(dir).filter(|_| !config.backing_in_regions),
         failure: backing.err().map(|e: Error| e.to_string()),
-        regions: told.regions,
-        disks: told.disks,
+        regions: disks.regions,
+        disks: disks.disks,
     })
 }

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_are_told_in_a_word() {
+    fn terms_are_shown_in_a_word() {
         for durability in [None, Some(Durability::Fsync), Some(Durability::Strict)] {
             for seconds in ["0.01", "0.5", "30", "86400"] {
                 for commit_interval in [None, Some(seconds.parse().unwrap())] {

@@ -37,18 +37,18 @@ impl Pool {
     /// Verifies every replica of the content on disks, then labels, then the backing, and mends what it can. Calls `go_on`
     /// with the number of segments verified and the number of all. What is found is kept until [`forget_damage`](Pool::forget_damage).
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
-        let mut told = Scrub::default();
+        let mut found = Scrub::default();
         if let Some(union) = self.fs.union() {
-            self.scrub_content(union, &mut told, go_on)?;
+            self.scrub_content(union, &mut found, go_on)?;
         }
         let beside = scrub::scrub(&self.fs, self.fs.union().map(|union| &**union), self.duplex.as_deref(), &|| true)?;
         damage::add(&self.dir, beside.damage.clone())?;
-        told.bytes += beside.bytes;
-        told.damage.extend(beside.damage);
-        Ok(told)
+        found.bytes += beside.bytes;
+        found.damage.extend(beside.damage);
+        Ok(found)
     }
 
-    fn scrub_content(&self, union: &Union, told: &mut Scrub, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+    fn scrub_content(&self, union: &Union, found: &mut Scrub, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         let slots = union.log().segments_to_scrub(self.fs.session())?;
         let (all, mut pace) = (slots.len() as u64, Pace::default());
         for (n, (sequence, _)) in slots.into_iter().enumerate() {
@@ -59,11 +59,11 @@ impl Pool {
             let Some(slot) = union.log().slot_of(self.fs.session(), sequence)? else { continue };
             let rate = union.log().tasks(self.fs.session())?.rate;
             let one = union.scrub_one(&self.fs, sequence, slot, &mut pace, rate, &|| false)?;
-            (told.segments, told.bytes) = (told.segments + 1, told.bytes + one.bytes);
+            (found.segments, found.bytes) = (found.segments + 1, found.bytes + one.bytes);
             if !one.wrong.is_empty() {
                 let damage = damage::ranges(&self.fs, union, &one.wrong);
                 damage::add(&self.dir, damage.clone())?;
-                told.damage.extend(damage);
+                found.damage.extend(damage);
             }
         }
         go_on(all, all);
@@ -79,8 +79,8 @@ impl Pool {
         }
         let failed = |why: String| CheckedBacking { failure: Some(why), ..CheckedBacking::default() };
         match self.backing_status() {
-            Ok(told) => {
-                if let Some(why) = told?.failure {
+            Ok(checked) => {
+                if let Some(why) = checked?.failure {
                     return Some(failed(why));
                 }
             }
@@ -93,7 +93,7 @@ impl Pool {
         };
         Some(match checked {
             Ok(compared) => {
-                CheckedBacking { bytes: compared.bytes, damage: scrub::told(&compared, &places), failure: None }
+                CheckedBacking { bytes: compared.bytes, damage: scrub::damage_of(&compared, &places), failure: None }
             }
             Err(e) => failed(e.to_string()),
         })

@@ -216,7 +216,7 @@ pub struct BackingStatus {
     /// Bytes that have changed since.
     pub pending: u64,
     /// Seconds from commit to commit where nobody waits for one: the shortest of what the attached processes keep to;
-    /// and what those do who are not told otherwise.
+    /// and what those do which have no other.
     pub interval: f64,
     pub pool_interval: f64,
     /// Bytes in a second that go there at most where nobody waits for it; none: as fast as the disk is.
@@ -353,7 +353,7 @@ impl Pool {
         let session = self.fs.session();
         let (size, used) = (session.memory().size(), segments * CHUNK);
         let epochs = session.epochs()?;
-        let look::Told { disks, regions } = self.disks_status();
+        let look::DisksStatus { disks, regions } = self.disks_status();
         let mut status = Status {
             pool: self.dir.clone(),
             uuid: self.config.uuid.clone(),
@@ -393,17 +393,17 @@ impl Pool {
         duplex.members().iter().map(|member| member.bytes).sum::<u64>() / duplex.segment()
     }
 
-    pub(super) fn disks_status(&self) -> look::Told {
+    pub(super) fn disks_status(&self) -> look::DisksStatus {
         // Other disks may have come since the pool was opened.
         let config = read_config(&self.dir).unwrap_or_else(|_| self.config.clone());
         let logged = self.fs.union().map_or(Vec::new(), |union| union.regions());
-        let mut told = look::tell(&self.dir, &config, &self.disks, &logged);
+        let mut status = look::tell(&self.dir, &config, &self.disks, &logged);
         let domains = self.domains().unwrap_or_default();
-        for region in &mut told.regions {
+        for region in &mut status.regions {
             let found = domains.iter().find(|(number, _)| *number == region.number);
             region.domain = found.map(|(_, name)| name.clone());
         }
-        told
+        status
     }
 
     fn cache_status(&self) -> Result<Option<CacheStatus>> {

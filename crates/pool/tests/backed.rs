@@ -54,7 +54,7 @@ fn forget(dir: &Path) {
     }
 }
 
-/// A pool with a backing that nothing reaches unless it is told to.
+/// A pool with a backing that nothing reaches unless it is asked to.
 fn with_backing(backing: &Path) -> FormatOptions {
     let day = CommitInterval::try_from(86_400.0).unwrap();
     FormatOptions {
@@ -489,13 +489,13 @@ fn an_old_region_does_not_replace_what_its_mirror_has() {
     std::fs::copy(&region, &old).unwrap();
     write(&home.open(), "late", "both");
     std::fs::write(&region, std::fs::read(&old).unwrap()).unwrap();
-    // It was told that the region is the newer one.
-    for told in [home.refused(), import(&home.pool(), false).unwrap_err().to_string()] {
-        assert!(told.contains("an old one") && told.contains("conquest import"), "{told}");
+    // The error was that the region is the newer one.
+    for refusal in [home.refused(), import(&home.pool(), false).unwrap_err().to_string()] {
+        assert!(refusal.contains("an old one") && refusal.contains("conquest import"), "{refusal}");
     }
     import(&home.pool(), true).unwrap();
-    let told = import(&home.pool(), false).unwrap_err().to_string();
-    assert!(told.contains("may hold more"), "{told}");
+    let refusal = import(&home.pool(), false).unwrap_err().to_string();
+    assert!(refusal.contains("may hold more"), "{refusal}");
     let pool = home.open();
     clean(&pool);
     assert_eq!((read(&pool, "early").as_deref(), read(&pool, "late").as_deref()), (Some("both"), Some("both")));
@@ -509,14 +509,14 @@ fn a_region_that_cannot_be_used_can_be_made_from_its_backing() {
     let harms = [region[..region.len() / 2].to_vec(), [vec![0xff; 16 << 10], region[16 << 10..].to_vec()].concat()];
     for harm in harms {
         std::fs::write(home.pool().join("nvram"), harm).unwrap();
-        let told = home.refused();
-        assert!(told.contains("conquest import --force"), "{told}");
+        let refusal = home.refused();
+        assert!(refusal.contains("conquest import --force"), "{refusal}");
         import(&home.pool(), true).unwrap();
         assert_eq!(read(&home.open(), "early").as_deref(), Some("in the backing"));
     }
 }
 
-/// Without `pool.toml` a backing was no pool, and whoever did as he was told then formatted over it.
+/// Without `pool.toml` a backing was no pool, and an operator who followed the message then formatted over it.
 #[test]
 fn a_backing_that_is_all_that_is_left_becomes_a_pool() {
     let away = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -524,16 +524,16 @@ fn a_backing_that_is_all_that_is_left_becomes_a_pool() {
     let home = Home::new(FormatOptions { mirror: true, ..with_backing(&backing) });
     let pool = home.open();
     write(&pool, "early", "both");
-    let told = import(&backing, true).unwrap_err().to_string();
-    assert!(told.contains("unmount it first"), "{told}");
+    let refusal = import(&backing, true).unwrap_err().to_string();
+    assert!(refusal.contains("unmount it first"), "{refusal}");
     drop(pool);
     std::fs::remove_dir_all(home.pool()).unwrap();
 
-    let told = Pool::open(&backing, &OpenOptions::default()).err().expect("no pool").to_string();
-    assert!(told.contains("conquest import"), "{told}");
+    let refusal = Pool::open(&backing, &OpenOptions::default()).err().expect("no pool").to_string();
+    assert!(refusal.contains("conquest import"), "{refusal}");
     let how = FormatOptions::on(MediumKind::Logged, 8 << 20);
-    let told = Pool::format(&backing, &how).unwrap_err().to_string();
-    assert!(told.contains("conquest import") && told.contains("--force"), "{told}");
+    let refusal = Pool::format(&backing, &how).unwrap_err().to_string();
+    assert!(refusal.contains("conquest import") && refusal.contains("--force"), "{refusal}");
     import(&backing, false).unwrap();
     for text in ["both", "again"] {
         let pool = Pool::open(&backing, &OpenOptions::default()).unwrap();
@@ -570,8 +570,8 @@ fn newer_memory_is_not_lost_to_a_backing_alone() {
     memory.iter().zip(&killed).for_each(|(part, bytes)| std::fs::write(part, bytes).unwrap());
     BACKING.iter().zip(&backing).for_each(|(name, bytes)| std::fs::write(home.pool().join(name), bytes).unwrap());
     std::fs::rename(&toml, &aside).unwrap();
-    let told = import(&home.pool(), false).unwrap_err().to_string();
-    assert!(told.contains("newer") && told.contains("pool.toml") && told.contains("--force"), "{told}");
+    let refusal = import(&home.pool(), false).unwrap_err().to_string();
+    assert!(refusal.contains("newer") && refusal.contains("pool.toml") && refusal.contains("--force"), "{refusal}");
     std::fs::rename(&aside, &toml).unwrap();
     assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
 
@@ -591,11 +591,14 @@ fn memory_whose_backing_is_lost_is_saved_alone() {
         let pool = home.open();
         write(&pool, lost, text);
         std::fs::remove_file(home.pool().join(lost)).unwrap();
-        let told = save(&image).unwrap_err().to_string();
-        assert!(told.contains(&format!("process {}", std::process::id())) && told.contains("unmount"), "{told}");
+        let refusal = save(&image).unwrap_err().to_string();
+        assert!(
+            refusal.contains(&format!("process {}", std::process::id())) && refusal.contains("unmount"),
+            "{refusal}"
+        );
         drop(pool);
-        for told in [home.refused(), import(&home.pool(), false).unwrap_err().to_string()] {
-            assert!(told.contains(&format!("{lost} is missing")) && told.contains("conquest save"), "{told}");
+        for refusal in [home.refused(), import(&home.pool(), false).unwrap_err().to_string()] {
+            assert!(refusal.contains(&format!("{lost} is missing")) && refusal.contains("conquest save"), "{refusal}");
         }
         let memory: Vec<PathBuf> = regions(&home.pool());
         let before = std::fs::read(&memory[0]).unwrap();
@@ -609,8 +612,8 @@ fn memory_whose_backing_is_lost_is_saved_alone() {
         if lost == "image" {
             BACKING.iter().for_each(|name| _ = std::fs::remove_file(home.pool().join(name)));
         }
-        let told = Pool::restore(&home.pool(), &image, None, false, &mut |_, _| {}).unwrap_err().to_string();
-        assert!(told.contains("--force"), "{told}");
+        let refusal = Pool::restore(&home.pool(), &image, None, false, &mut |_, _| {}).unwrap_err().to_string();
+        assert!(refusal.contains("--force"), "{refusal}");
         assert!(std::fs::read(&memory[0]).unwrap() == before, "it is as it was");
         Pool::restore(&home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
         assert!(!memory[0].exists() || lost != "image", "nobody would find it any more");
@@ -641,8 +644,8 @@ fn memory_of_which_nothing_else_is_left_is_saved() {
         assert!(has_memory(&pool) && !has_memory(home.0.path()), "{what}");
         mark(&regions(&pool)[0]);
         harm(&pool);
-        let told = home.refused();
-        assert!(has_memory(&pool) && told.contains("conquest save"), "{what}: {told}");
+        let refusal = home.refused();
+        assert!(has_memory(&pool) && refusal.contains("conquest save"), "{what}: {refusal}");
         Pool::of_memory(&pool).unwrap().save(&image, &mut |_, _| {}).unwrap();
         let other = home.0.path().join("other");
         Pool::restore(&other, &image, None, false, &mut |_, _| {}).unwrap();
@@ -726,8 +729,8 @@ fn memory_of_a_pool_of_the_same_uuid_is_not_taken() {
         }
         let other = if renamed { moved } else { other };
         let memory = Pool::memory(&other).unwrap();
-        let told = Pool::of_memory(&one).err().expect("there is none").to_string();
-        assert!(told.contains("no memory"), "{told}");
+        let refusal = Pool::of_memory(&one).err().expect("there is none").to_string();
+        assert!(refusal.contains("no memory"), "{refusal}");
         Pool::restore(&one, &home.0.path().join("saved"), None, true, &mut |_, _| {}).unwrap();
         // Where the directory is gone that it notes, whoever makes a pool just now may give it back: the backing holds it all.
         assert!(renamed || memory.iter().all(|part| part.exists()));
@@ -748,8 +751,8 @@ fn memory_is_found_beside_that_of_a_pool_of_the_same_uuid() {
         }
         let one = if renamed { moved } else { one };
         std::fs::remove_file(one.join("image")).unwrap();
-        let told = Pool::open(&one, &OpenOptions::default()).err().expect("refused").to_string();
-        assert!(told.contains("conquest save"), "{told}");
+        let refusal = Pool::open(&one, &OpenOptions::default()).err().expect("refused").to_string();
+        assert!(refusal.contains("conquest save"), "{refusal}");
         let alone = Pool::of_memory(&one).unwrap();
         assert_eq!(read(&alone, "ours").as_deref(), Some("in memory"));
     }
@@ -757,7 +760,7 @@ fn memory_is_found_beside_that_of_a_pool_of_the_same_uuid() {
 
 /// Nothing tells whose memory it is: both were noted at one place, and no log is left there.
 #[test]
-fn memory_that_cannot_be_told_apart_is_named() {
+fn memory_that_cannot_be_distinguished_is_named() {
     let home = Home::new(logged());
     drop(home.open());
     let regions = Pool::memory(&home.pool()).unwrap();
@@ -766,8 +769,8 @@ fn memory_that_cannot_be_told_apart_is_named() {
         std::fs::copy(part, again).unwrap();
     }
     BACKING.iter().for_each(|name| std::fs::remove_file(home.pool().join(name)).unwrap());
-    let told = home.refused();
-    assert!(told.contains("may both be") && told.contains("move the one away"), "{told}");
+    let refusal = home.refused();
+    assert!(refusal.contains("may both be") && refusal.contains("move the one away"), "{refusal}");
 }
 
 /// Whoever made another pool lost what was left of one whose `image` was gone, and memory of pools that were restored.
@@ -870,7 +873,7 @@ fn mirrored() -> FormatOptions {
 
 /// The files of a backing that had been away were taken for the ones that took their place: both had as many commits.
 #[test]
-fn a_backing_that_was_away_meanwhile_is_told_apart() {
+fn a_backing_that_was_away_meanwhile_is_distinguished() {
     for how in [with_backing("backing".as_ref()), mirrored()] {
         let home = Home::new(how.clone());
         let (backing, away) = (home.pool().join("backing"), home.pool().join("away"));
@@ -885,8 +888,8 @@ fn a_backing_that_was_away_meanwhile_is_told_apart() {
         for _ in 0..2 {
             match how.mirror {
                 true => {
-                    let told = home.refused();
-                    assert!(told.contains("another backing") && told.contains("Move image"), "{told}");
+                    let refusal = home.refused();
+                    assert!(refusal.contains("another backing") && refusal.contains("Move image"), "{refusal}");
                 }
                 false => {
                     let pool = home.open();
@@ -932,8 +935,8 @@ fn an_older_region_never_replaces_what_the_backing_has() {
         std::fs::copy(&old, &region).unwrap();
         for _ in 0..3 {
             if how.mirror {
-                let told = home.refused();
-                assert!(told.contains("an old one") && told.contains("conquest import --force"), "{told}");
+                let refusal = home.refused();
+                assert!(refusal.contains("an old one") && refusal.contains("conquest import --force"), "{refusal}");
             } else {
                 let pool = home.open();
                 assert!(pool.status().unwrap().backing.unwrap().failure.is_some(), "in use: {in_use}");
@@ -955,8 +958,8 @@ fn a_region_in_use_is_not_made_a_second_time() {
     let pool = home.open();
     write(&pool, "before", "1");
     std::fs::remove_file(home.pool().join("nvram")).unwrap();
-    let told = home.refused();
-    assert!(told.contains("works on the pool") && told.contains("unmount"), "{told}");
+    let refusal = home.refused();
+    assert!(refusal.contains("works on the pool") && refusal.contains("unmount"), "{refusal}");
     assert!(import(&home.pool(), true).unwrap_err().to_string().contains("works on the pool"));
     write(&pool, "after", "2");
     drop(pool);
@@ -980,8 +983,8 @@ fn a_copied_pool_does_not_work_with_the_backing_of_the_first() {
         let pool = home.open();
         match mirror {
             true => {
-                let told = other.refused();
-                assert!(told.contains("in use by a process that has another region open"), "{told}");
+                let refusal = other.refused();
+                assert!(refusal.contains("in use by a process that has another region open"), "{refusal}");
             }
             false => assert!(other.open().status().unwrap().backing.unwrap().failure.is_some()),
         }
@@ -1024,9 +1027,9 @@ fn older_memory_without_marks_does_not_replace_what_the_backing_has() {
         std::fs::write(&region, &old).unwrap();
         if !closed {
             for _ in 0..2 {
-                let told = home.refused();
-                assert!(told.contains("gone on"), "{told}");
-                assert!(told.contains("conquest save"), "{told}");
+                let refusal = home.refused();
+                assert!(refusal.contains("gone on"), "{refusal}");
+                assert!(refusal.contains("conquest save"), "{refusal}");
             }
             let alone = Pool::of_memory(&home.pool()).unwrap();
             assert_eq!(read(&alone, "early").as_deref(), Some("in both"));
@@ -1115,8 +1118,8 @@ fn files_that_are_nobodys_backing_are_not_formatted_over() {
     for name in BACKING {
         std::fs::write(dir.path().join(name), "mine").unwrap();
         for force in [false, true] {
-            let told = Pool::format(dir.path(), &FormatOptions { force, ..how.clone() }).unwrap_err().to_string();
-            assert!(told.contains(name) && told.contains("no pool's memory"), "{told}");
+            let refusal = Pool::format(dir.path(), &FormatOptions { force, ..how.clone() }).unwrap_err().to_string();
+            assert!(refusal.contains(name) && refusal.contains("no pool's memory"), "{refusal}");
         }
         let restored = Pool::restore(dir.path(), &image, Some(MediumKind::Logged), true, &mut |_, _| {});
         assert!(restored.is_err_and(|e| e.to_string().contains("no pool's memory")));
@@ -1139,8 +1142,8 @@ fn memory_is_made_over_that_of_pools_and_over_no_other_file() {
         ..FormatOptions::on(MediumKind::Battery, 8 << 20)
     };
     for force in [false, true] {
-        let told = Pool::format(&pool, &on(&thesis, force)).unwrap_err().to_string();
-        assert!(told.contains("no pool's memory") && told.contains("remove it"), "{told}");
+        let refusal = Pool::format(&pool, &on(&thesis, force)).unwrap_err().to_string();
+        assert!(refusal.contains("no pool's memory") && refusal.contains("remove it"), "{refusal}");
     }
     assert_eq!(std::fs::read(&thesis).unwrap(), b"text");
     // Room that somebody has made for it; a pool's; and the own one's, whatever it is by now.
@@ -1241,9 +1244,9 @@ fn a_backing_that_another_pool_works_with_stays() {
         Pool::format(beside.path(), &FormatOptions { force: true, ..logged }),
         Pool::restore(beside.path(), &image, None, true, &mut |_, _| {}),
     ];
-    for told in refused.map(|made| made.unwrap_err().to_string()) {
-        let is_another = told.contains("in use") || told.contains("of another pool");
-        assert!(is_another && told.contains(&*beside.path().to_string_lossy()), "{told}");
+    for refusal in refused.map(|made| made.unwrap_err().to_string()) {
+        let is_another = refusal.contains("in use") || refusal.contains("of another pool");
+        assert!(is_another && refusal.contains(&*beside.path().to_string_lossy()), "{refusal}");
     }
     assert!(!new.exists());
     write(&pool, "more", "in the mirror");
@@ -1259,21 +1262,21 @@ fn opened_meanwhile(
     replace: impl FnOnce(&Path, &mut dyn FnMut(u64, u64)) -> conquest_fs::Result<()>,
 ) -> String {
     let mut during = None;
-    let told = replace(&home.pool(), &mut |_, _| {
+    let refusal = replace(&home.pool(), &mut |_, _| {
         during.get_or_insert_with(|| {
             let pool = home.open();
             write(&pool, "acked", "promised");
             pool
         });
     });
-    let told = told.unwrap_err().to_string();
+    let refusal = refusal.unwrap_err().to_string();
     write(&home.open(), "later", "promised too");
     drop(during.expect("there was time"));
     let pool = home.open();
     clean(&pool);
     assert_eq!(read(&pool, "acked").as_deref(), Some("promised"));
     assert_eq!(read(&pool, "later").as_deref(), Some("promised too"));
-    told
+    refusal
 }
 
 #[test]
@@ -1281,12 +1284,12 @@ fn a_pool_that_is_opened_while_it_is_replaced_stays() {
     let home = Home::new(with_backing(".".as_ref()));
     let image = home.0.path().join("saved");
     home.open().save(&image, &mut |_, _| {}).unwrap();
-    let told = opened_meanwhile(&home, |dir, progress| Pool::restore(dir, &image, None, true, progress));
-    assert!(told.contains("in use"), "{told}");
+    let refusal = opened_meanwhile(&home, |dir, progress| Pool::restore(dir, &image, None, true, progress));
+    assert!(refusal.contains("in use"), "{refusal}");
     let home = Home::new(with_backing(".".as_ref()));
     drop(home.open());
-    let told = opened_meanwhile(&home, |dir, progress| Pool::import(dir, true, progress).map(drop));
-    assert!(told.contains("in use"), "{told}");
+    let refusal = opened_meanwhile(&home, |dir, progress| Pool::import(dir, true, progress).map(drop));
+    assert!(refusal.contains("in use"), "{refusal}");
 }
 
 #[test]
@@ -1294,12 +1297,12 @@ fn a_pool_that_was_used_while_it_was_imported_stays() {
     let home = Home::new(with_backing(".".as_ref()));
     drop(home.open());
     let mut used = false;
-    let told = Pool::import(&home.pool(), true, &mut |_, _| {
+    let refusal = Pool::import(&home.pool(), true, &mut |_, _| {
         if !std::mem::replace(&mut used, true) {
             write(&home.open(), "acked", "and in the backing when it was closed");
         }
     });
-    assert!(told.unwrap_err().to_string().contains("try again"));
+    assert!(refusal.unwrap_err().to_string().contains("try again"));
     assert!(read(&home.open(), "acked").is_some());
     import(&home.pool(), true).unwrap();
     assert!(read(&home.open(), "acked").is_some());

@@ -73,7 +73,7 @@ fn a_full_mirrored_pool_has_all_that_it_took() {
     for n in 0..4u64 {
         let name = format!("file{n}");
         let file = View::new(&pool, Caller::root()).create(name.as_bytes(), 0o644).expect("room");
-        let ino = file.attr().expect("told").ino;
+        let ino = file.attr().expect("an answer").ino;
         if n > 0 {
             let (name, how) = (b"user.conquest.redundancy", SetXattr::Any);
             pool.setxattr(ino, name, b"mirror:2", how, &Caller::root()).expect("it is set");

@@ -169,7 +169,7 @@ fn a_pool_grows_while_others_work_on_it() {
             stop.store(true, Ordering::SeqCst);
             assert!(worker.join().unwrap() > 0);
         });
-        // Through the mapping of the one that was not told.
+        // Through the mapping of the one that did not learn of it.
         holds(&second, "grown", 500 * MIB);
         holds(&second, "before", 20 * MIB);
         fill(&second, "other", 20 * MIB);

@@ -85,7 +85,7 @@ fn set(pool: &Pool, path: &str, value: &[u8]) -> conquest_fs::Result<()> {
     pool.setxattr(ino(pool, path), SET, value, SetXattr::Any, &Caller::root())
 }
 
-fn told(pool: &Pool, path: &str, name: &[u8]) -> Option<String> {
+fn xattr(pool: &Pool, path: &str, name: &[u8]) -> Option<String> {
     match pool.getxattr(ino(pool, path), name) {
         Ok(value) => Some(String::from_utf8(value).unwrap()),
         Err(e) => {
@@ -198,12 +198,12 @@ const CASES: [Case; 20] = [
     Case {
         name: "setxattr",
         change: |p| p.setxattr(ino(p, "d/named"), b"user.new", b"2", SetXattr::Any, &Caller::root()).unwrap(),
-        shows: |p| told(p, "d/named", b"user.new").is_some(),
+        shows: |p| xattr(p, "d/named", b"user.new").is_some(),
     },
     Case {
         name: "removexattr",
         change: |p| p.removexattr(ino(p, "d/named"), b"user.old", &Caller::root()).unwrap(),
-        shows: |p| told(p, "d/named", b"user.old").is_none(),
+        shows: |p| xattr(p, "d/named", b"user.old").is_none(),
     },
     Case {
         name: "an ACL",
@@ -245,11 +245,11 @@ fn a_strict_process_finds_everything_durable_at_return() {
     let pool = home.open(Durability::Strict);
     root(&pool).mkdir(b"d", 0o700).unwrap();
     prepare(&pool);
-    assert_eq!(told(&pool, "d", EFFECTIVE).as_deref(), Some("strict"));
-    assert_eq!(told(&pool, "d", SET), None);
+    assert_eq!(xattr(&pool, "d", EFFECTIVE).as_deref(), Some("strict"));
+    assert_eq!(xattr(&pool, "d", SET), None);
     // What others say does not count against it.
     set(&pool, "d/written", b"fsync").unwrap();
-    assert_eq!(told(&pool, "d/written", EFFECTIVE).as_deref(), Some("strict"));
+    assert_eq!(xattr(&pool, "d/written", EFFECTIVE).as_deref(), Some("strict"));
     all_are_durable_at_return(&home, &pool);
 }
 
@@ -288,7 +288,7 @@ fn a_strict_file_in_another_directory() {
     root(&pool).mkdir(b"d", 0o700).unwrap();
     prepare(&pool);
     set(&pool, "d/written", b"strict").unwrap();
-    assert_eq!(home.after_power_cut(|p| told(p, "d/written", SET)).as_deref(), Some("strict"));
+    assert_eq!(home.after_power_cut(|p| xattr(p, "d/written", SET)).as_deref(), Some("strict"));
     opened(&pool, "d/appended").append(b"later").unwrap();
     assert_eq!(home.after_power_cut(|p| content(p, "d/appended").len()), 9000);
     opened(&pool, "d/written").write_all_at(b"now", 0).unwrap();
@@ -304,7 +304,7 @@ fn a_strict_file_in_another_directory() {
     assert_eq!(home.after_power_cut(|p| content(p, "d/appended").len()), 9005, "a read waits for a commit");
     // The last thing that it is strict about is that it is not any more.
     pool.removexattr(ino(&pool, "d/moved"), SET, &Caller::root()).unwrap();
-    assert_eq!(home.after_power_cut(|p| told(p, "d/moved", SET)), None);
+    assert_eq!(home.after_power_cut(|p| xattr(p, "d/moved", SET)), None);
     opened(&pool, "d/moved").set_len(1).unwrap();
     assert_eq!(home.after_power_cut(|p| content(p, "d/moved").len()), 9000);
 }
@@ -331,8 +331,8 @@ fn settings_are_inherited_read_back_and_unset() {
         ("d/e", Some("strict"), "strict"),
         ("d/e/f", Some("strict"), "strict"),
     ] {
-        assert_eq!(told(&pool, path, SET).as_deref(), is, "{path}");
-        assert_eq!(told(&pool, path, EFFECTIVE).as_deref(), Some(effect), "{path}");
+        assert_eq!(xattr(&pool, path, SET).as_deref(), is, "{path}");
+        assert_eq!(xattr(&pool, path, EFFECTIVE).as_deref(), Some(effect), "{path}");
         let listed = pool.listxattr(ino(&pool, path)).unwrap();
         let names: Vec<&[u8]> = listed.split(|b| *b == 0).filter(|n| !n.is_empty()).collect();
         assert_eq!(names, is.map_or(vec![], |_| vec![SET]), "{path}: what is in effect is not listed");
@@ -341,16 +341,16 @@ fn settings_are_inherited_read_back_and_unset() {
     // `fsync` ends the inheritance further down.
     set(&pool, "d/e", b"fsync").unwrap();
     v.create(b"d/e/g", 0o600).unwrap();
-    assert_eq!(told(&pool, "d/e/g", SET).as_deref(), Some("fsync"));
-    assert_eq!(told(&pool, "d/e/g", EFFECTIVE).as_deref(), Some("fsync"));
+    assert_eq!(xattr(&pool, "d/e/g", SET).as_deref(), Some("fsync"));
+    assert_eq!(xattr(&pool, "d/e/g", EFFECTIVE).as_deref(), Some("fsync"));
     // So does unsetting; who has it keeps it.
     pool.removexattr(ino(&pool, "d"), SET, &Caller::root()).unwrap();
     v.create(b"d/late", 0o600).unwrap();
-    assert_eq!(told(&pool, "d/late", SET), None);
-    assert_eq!(told(&pool, "d/e/f", SET).as_deref(), Some("strict"));
+    assert_eq!(xattr(&pool, "d/late", SET), None);
+    assert_eq!(xattr(&pool, "d/e/f", SET).as_deref(), Some("strict"));
     drop(pool);
     let pool = home.open(Durability::Fsync);
-    assert_eq!(told(&pool, "d/e/f", SET).as_deref(), Some("strict"), "after opening it again");
+    assert_eq!(xattr(&pool, "d/e/f", SET).as_deref(), Some("strict"), "after opening it again");
     assert!(pool.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
 }
 
@@ -377,7 +377,7 @@ fn what_makes_no_sense_is_refused() {
     pool.setxattr(at, SET, b"fsync", SetXattr::Replace, &owner).unwrap();
     // On this medium nothing is waited for, and everything is durable.
     assert_eq!(
-        (told(&pool, "f", SET).as_deref(), told(&pool, "f", EFFECTIVE).as_deref()),
+        (xattr(&pool, "f", SET).as_deref(), xattr(&pool, "f", EFFECTIVE).as_deref()),
         (Some("fsync"), Some("strict"))
     );
     let stranger = Caller { uid: 1000, gid: 1000, groups: &[], umask: 0o022, checked: false, owns: &[] };
@@ -461,7 +461,7 @@ fn a_pool_has_one_mount_at_a_time() {
 
 /// Where there is nothing to wait for, or always something, nothing else is in effect.
 #[test]
-fn terms_that_have_no_effect_are_not_told() {
+fn terms_that_have_no_effect_are_not_reported() {
     let alone = FormatOptions::on(MediumKind::Battery, 8 << 20);
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
     let mirrored = FormatOptions { backing: Some(mirror.path().join("m")), mirror: true, ..alone.clone() };

@@ -60,7 +60,7 @@ fn record(n: u64) -> Vec<u8> {
     n.to_le_bytes().repeat(RECORD as usize / 8)
 }
 
-/// Writes records in their order until it is told to stop: the number of the first that it has not written.
+/// Writes records in their order until `stop` is set: the number of the first that it has not written.
 fn write_records(pool: &Pool, stop: &AtomicBool) -> u64 {
     let view = View::new(pool, Caller::root());
     let files: Vec<_> = (0..FILES).map(|n| view.create(format!("records{n}").as_bytes(), 0o600).unwrap()).collect();
@@ -187,8 +187,8 @@ fn content_goes_to_disks_of_another_kind_and_size() {
         NewDisk { path: homes.path(name), size: None }
     };
     let small = [given("small", 64 * MIB).into()];
-    let told = homes.restore("no", &small).unwrap_err().to_string();
-    assert!(told.contains("62 MiB") && told.contains("94 MiB"), "{told}");
+    let refusal = homes.restore("no", &small).unwrap_err().to_string();
+    assert!(refusal.contains("62 MiB") && refusal.contains("94 MiB"), "{refusal}");
     assert!(!homes.path("no").exists(), "nothing is left of it");
     let disks = vec![given("one", 130 * MIB), given("two", 130 * MIB)];
     let mirror = [NewRegion { layout: Layout::Mirror, disks }];
@@ -218,8 +218,8 @@ fn neither_takes_the_place_of_what_is_not_its_own() {
     fill(&pool);
     let notes = homes.path("notes");
     std::fs::write(&notes, "notes of mine").unwrap();
-    let told = pool.save(&notes, &mut |_, _| {}).unwrap_err().to_string();
-    assert!(told.contains("no image") && told.contains("--force"), "{told}");
+    let refusal = pool.save(&notes, &mut |_, _| {}).unwrap_err().to_string();
+    assert!(refusal.contains("no image") && refusal.contains("--force"), "{refusal}");
     assert_eq!(std::fs::read(&notes).unwrap(), b"notes of mine");
     // An image it does, and an empty file.
     std::fs::write(homes.path("image"), "").unwrap();
@@ -228,8 +228,8 @@ fn neither_takes_the_place_of_what_is_not_its_own() {
     drop(pool);
     std::fs::create_dir(homes.path("mine")).unwrap();
     std::fs::write(homes.path("mine/letter"), "a letter").unwrap();
-    let told = homes.restore("mine", &[]).unwrap_err().to_string();
-    assert!(told.contains("other files") && told.contains("letter"), "{told}");
+    let refusal = homes.restore("mine", &[]).unwrap_err().to_string();
+    assert!(refusal.contains("other files") && refusal.contains("letter"), "{refusal}");
     assert_eq!(std::fs::read_dir(homes.path("mine")).unwrap().count(), 1);
 }
 

@@ -155,9 +155,9 @@ mod tests {
             assert_eq!(past.bytes()[1..], cached[1..], "{name}");
             assert_eq!((past.bytes()[0], past.bytes()[515]), (0, 9));
             let beyond = disk.read_exact_at(past.resized(2 * LARGE), 2 * LARGE as u64);
-            let told = beyond.expect_err("the end");
-            assert_eq!(told.kind(), io::ErrorKind::UnexpectedEof);
-            assert!(told.to_string().contains(&format!("{name} is truncated")), "{told}");
+            let refusal = beyond.expect_err("the end");
+            assert_eq!(refusal.kind(), io::ErrorKind::UnexpectedEof);
+            assert!(refusal.to_string().contains(&format!("{name} is truncated")), "{refusal}");
         }
     }
 

@@ -365,12 +365,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_cannot_be_read_is_told_as_that_and_nothing_is_to_be_given_up() {
+    fn a_disk_that_cannot_be_read_is_reported_as_that_and_nothing_is_to_be_given_up() {
         let (memory, dir) = (Path::new("/dev/shm/memory"), Path::new("/srv/pool"));
         let unread = Error::Host { what: "reading the log at byte 8192".into(), errno: Errno::IO };
-        for told in [not_its_backing(memory, dir, &unread), damaged(memory, dir, &unread)] {
-            assert!(matches!(&told, Error::Host { errno: Errno::IO, .. }), "{told}");
-            let text = told.to_string();
+        for error in [not_its_backing(memory, dir, &unread), damaged(memory, dir, &unread)] {
+            assert!(matches!(&error, Error::Host { errno: Errno::IO, .. }), "{error}");
+            let text = error.to_string();
             assert!(text.contains("reading the log at byte 8192") && text.contains("kernel's log"), "{text}");
             assert!(["belong together", "damaged", "move", "emove"].iter().all(|word| !text.contains(word)), "{text}");
         }

@@ -36,8 +36,8 @@ const WANTED: usize = 2;
 pub struct Placement {
     looked: Option<Instant>,
     rests: Option<Instant>,
-    /// The epoch that others were told.
-    told: Option<u64>,
+    /// The epoch that this process announced.
+    announced: Option<u64>,
     /// When the scrub began, seconds since 1970, with which all of this was looked at last.
     scrubbed: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl Placement {
         if pool.improve(&[], go_on)? {
             return Ok(true);
         }
-        self.tell(pool)?;
+        self.announce(pool)?;
         self.scrub(pool, go_on)
     }
 
@@ -100,13 +100,13 @@ impl Placement {
     }
 
     /// Regions that are no members remember how members stand; what is kept and named nowhere is given back.
-    fn tell(&mut self, pool: &Pool) -> Result<()> {
+    fn announce(&mut self, pool: &Pool) -> Result<()> {
         let said = pool.duplex.for_witness().map_err(|e| fail(&e))?;
         let is_due = self.looked.is_none_or(|looked| looked.elapsed() > SELDOM);
-        if self.told == Some(said.epoch.number()) && !is_due {
+        if self.announced == Some(said.epoch.number()) && !is_due {
             return Ok(());
         }
-        (self.looked, self.told) = (Some(Instant::now()), Some(said.epoch.number()));
+        (self.looked, self.announced) = (Some(Instant::now()), Some(said.epoch.number()));
         pool.make_room();
         let members = pool.duplex.members();
         for region in pool.union.regions() {
@@ -190,7 +190,7 @@ impl Pool<'_> {
         Ok(false)
     }
 
-    /// Are the segments that its note names kept? Where it cannot be told they are.
+    /// Are the segments that its note names kept? Where that is unknown they are.
     fn has_segments(&self, number: u32) -> bool {
         let Ok(named) = self.duplex.segments_in(number) else { return true };
         self.union.log().are_kept(self.fs.session(), number, &named).unwrap_or(true)

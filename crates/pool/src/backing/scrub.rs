@@ -1,4 +1,4 @@
-//! Scrubbing what a pool keeps on its disks beside content: the backing, labels, notes. What is wrong is told as damage of
+//! Scrubbing what a pool keeps on its disks beside content: the backing, labels, notes. What is wrong is reported as damage of
 //! files is.
 
 use backing::scrub::{Compared, Odd};
@@ -40,12 +40,12 @@ pub fn scrub(fs: &Fs, union: Option<&Union>, duplex: Option<&Duplex>, go_on: &dy
     })?;
     let _ = duplex.map(Duplex::take_wrong);
     all.bytes = compared.bytes;
-    all.damage.extend(told(&compared, &places));
+    all.damage.extend(damage_of(&compared, &places));
     Ok(all)
 }
 
 /// By the regions in which the copies lie.
-pub fn told(compared: &Compared, places: &[CopyPlace]) -> Vec<Damage> {
+pub fn damage_of(compared: &Compared, places: &[CopyPlace]) -> Vec<Damage> {
     let mut all = Vec::new();
     for odd in &compared.odd {
         let region = odd.copy.and_then(|n| places.get(n)).or(places.first()).map(|of| of.region);

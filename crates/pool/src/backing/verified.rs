@@ -1,7 +1,7 @@
 //! The files of a backing as they must stay while the pool is in use: there, and as long as they were.
 //!
 //! A file that was deleted takes writes and flushes as before, and nobody would find them after a power cut. So before
-//! each write, and after each flush before anybody is told that it is durable, the files are asked whether they still are
+//! each write, and after each flush before anybody learns that it is durable, the files are asked whether they still are
 //! what they were.
 //! Moving them, or their directory, harms nobody who has them open.
 
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_do_not_stay_are_told_of() {
+    fn notifications_of_files_that_do_not_stay() {
         type Harm = (&'static str, fn(&Path));
         let harms: [Harm; 4] = [
             ("a was deleted", |dir| fs::remove_file(dir.join("a")).expect("it was there")),
@@ -223,14 +223,14 @@ mod tests {
             ("a was cut short", |dir| fs::write(dir.join("a"), [0; 150]).expect("write")),
             ("b was cut short", |dir| fs::write(dir.join("b"), []).expect("write")),
         ];
-        for (told, harm) in harms {
+        for (reason, harm) in harms {
             let dir = tempfile::tempdir_in(".").expect("a directory");
             let disk = verified(dir.path());
             disk.write_all_at(&[2; 100], 100).expect("a write");
             disk.flush().expect("they are there");
             harm(dir.path());
-            let e = disk.flush().expect_err(told).to_string();
-            assert!(e.contains(told), "{e}");
+            let e = disk.flush().expect_err(reason).to_string();
+            assert!(e.contains(reason), "{e}");
         }
     }
 }

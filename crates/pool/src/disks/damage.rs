@@ -242,8 +242,8 @@ mod tests {
         fs::write(&theirs, "theirs").expect("written");
         for name in [DAMAGE_LOCK, DAMAGE] {
             symlink(&theirs, dir.join(name)).expect("a link");
-            let told = add(dir, vec![damage(1)]).expect_err(name).to_string();
-            assert!(told.contains("symbolic link"), "{told}");
+            let refusal = add(dir, vec![damage(1)]).expect_err(name).to_string();
+            assert!(refusal.contains("symbolic link"), "{refusal}");
             fs::remove_file(dir.join(name)).expect("removed");
         }
         for new in ["damage.json.new", ".damage.json.new"] {

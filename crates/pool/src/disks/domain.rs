@@ -67,7 +67,7 @@ impl Pool {
         Ok(named.into_iter().map(|(region, of)| (region, name(of).unwrap_or_else(|| of.to_string()))).collect())
     }
 
-    /// Have domains of the pool at `dir` been named, as far as can be told without its memory?
+    /// Have domains of the pool at `dir` been named, as far as is known without its memory?
     pub fn may_have_domains(dir: &Path) -> Result<bool> {
         Ok(!read_config(dir)?.domains.is_empty())
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_are_told_from_what_is_neither() {
+    fn names_and_numbers_are_distinguished_from_what_is_neither() {
         for name in ["0", "7", "999999", "shelf", "shelf-2", "room_1.rack:3", "gehäuse"] {
             assert!(check(name).is_ok(), "{name}");
         }

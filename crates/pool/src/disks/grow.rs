@@ -164,15 +164,15 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener
     let failure = Mutex::new((None::<Instant>, HashSet::new()));
     Box::new(move |number| {
         let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-        let (failure, told) = &mut *failure;
+        let (failure, reported) = &mut *failure;
         if failure.is_some_and(|since| since.elapsed() < RETRY_AFTER) {
             return None;
         }
         let opened = open_region(&dir, uuid, &agreement, &agreement.options(), number);
         match &opened {
-            Ok(Some(_)) => _ = told.remove(&number),
+            Ok(Some(_)) => _ = reported.remove(&number),
             // Once: it is tried again and again.
-            Err(e) if told.insert(number) => tracing::warn!("region {number} cannot be opened: {e}"),
+            Err(e) if reported.insert(number) => tracing::warn!("region {number} cannot be opened: {e}"),
             _ => {}
         }
         let region = opened.ok().flatten();

@@ -110,15 +110,15 @@ fn a_pool_on_logged_grows_while_it_is_written_to() {
 #[test]
 fn a_disk_that_cannot_be_added_is_refused_and_nothing_changes() {
     let home = Home::format(MediumKind::Battery);
-    let told = home.add("first", 32 * MIB).expect_err("the pool has it");
-    assert!(told.contains("a disk of the pool already") && told.contains("region list"), "{told}");
-    let told = home.add("small", MIB).expect_err("it is too small");
-    assert!(told.contains("too little"), "{told}");
+    let refusal = home.add("first", 32 * MIB).expect_err("the pool has it");
+    assert!(refusal.contains("a disk of the pool already") && refusal.contains("region list"), "{refusal}");
+    let refusal = home.add("small", MIB).expect_err("it is too small");
+    assert!(refusal.contains("too little"), "{refusal}");
     let other = Home::format(MediumKind::Battery);
     let theirs = other.0.path().join("first");
     let disk = NewDisk { path: theirs, size: None };
-    let told = Pool::add_disk(&home.pool(), &disk.into(), false).expect_err("another pool has it").to_string();
-    assert!(told.contains("of the pool") && told.contains("--force"), "{told}");
+    let refusal = Pool::add_disk(&home.pool(), &disk.into(), false).expect_err("another pool has it").to_string();
+    assert!(refusal.contains("of the pool") && refusal.contains("--force"), "{refusal}");
     assert_eq!(Config::read(&home.pool()).expect("read").expect("there").disks.len(), 1);
     assert_eq!(write(&home.open(), 0, 4), 4);
 }
@@ -170,8 +170,8 @@ impl Home {
 
 fn leaves(medium: MediumKind) {
     let (home, pool, mib) = Home::with_two(medium, 96 * MIB);
-    let Ok(Left::Looked(told)) = home.remove("first", HowToLeave::Look, u64::MAX) else { panic!("it is told") };
-    assert!(told.fits() && told.live > 0 && told.segments > 0, "{told:?}");
+    let Ok(Left::Looked(refusal)) = home.remove("first", HowToLeave::Look, u64::MAX) else { panic!("it only looks") };
+    assert!(refusal.fits() && refusal.live > 0 && refusal.segments > 0, "{refusal:?}");
     assert_eq!(
         home.remove("first", HowToLeave::Leave { fewer: false }, u64::MAX),
         Ok(Left::Gone(vec![home.0.path().join("first")]))
@@ -182,8 +182,8 @@ fn leaves(medium: MediumKind) {
     let all = mib + write(&pool, mib, 10);
     assert_eq!(all, mib + 10);
     holds(&pool, all);
-    let told = home.remove("second", HowToLeave::Leave { fewer: false }, u64::MAX).expect_err("it is the last");
-    assert!(told.contains("last disk") || told.contains("room for"), "{told}");
+    let refusal = home.remove("second", HowToLeave::Leave { fewer: false }, u64::MAX).expect_err("it is the last");
+    assert!(refusal.contains("last disk") || refusal.contains("room for"), "{refusal}");
     drop(pool);
     home.add("third", 64 * MIB).expect("it is added");
     let pool = home.open();
@@ -206,8 +206,8 @@ fn what_does_not_fit_elsewhere_stays() {
     let (home, pool, _) = Home::with_two(MediumKind::Battery, 96 * MIB);
     let more = write(&pool, 20, 60);
     assert!(more > 30, "{more} MiB more");
-    let Ok(Left::Looked(told)) = home.remove("second", HowToLeave::Look, u64::MAX) else { panic!("it is told") };
-    assert!(!told.fits(), "{told:?}");
+    let Ok(Left::Looked(leaving)) = home.remove("second", HowToLeave::Look, u64::MAX) else { panic!("it only looks") };
+    assert!(!leaving.fits(), "{leaving:?}");
     let why = home.remove("second", HowToLeave::Leave { fewer: false }, u64::MAX).expect_err("it does not fit");
     assert!(why.contains("room for") && why.contains("region add"), "{why}");
     assert_eq!(home.disks(), 2);
@@ -297,6 +297,6 @@ fn several_are_added_all_or_none() {
         assert!(home.disks() == 2 && !at("third").exists(), "{bad}");
     }
     Pool::add_disks(&home.pool(), &[disk("third"), disk("fourth")], false).expect("added");
-    assert_eq!((home.disks(), Pool::disks(&home.pool()).expect("told").0.len()), (4, 4));
+    assert_eq!((home.disks(), Pool::disks(&home.pool()).expect("an answer").0.len()), (4, 4));
     holds(&pool, mib);
 }

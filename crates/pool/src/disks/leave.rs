@@ -12,7 +12,7 @@
 //! Who is interrupted before step 3 goes on later, or has the regions take content again; so does whoever sees to background work. What is
 //! left of steps 4 and 5 whoever opens the pool does: the table remembers the numbers of regions that are gone.
 //!
-//! By force step 2 is left out: what has no copy elsewhere is lost, and told before.
+//! By force step 2 is left out: what has no copy elsewhere is lost, and reported before.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ const CLOSED: Duration = Duration::from_secs(4);
 /// What is to become of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// It is only told what that takes.
+    /// Only report what that takes.
     Look,
     /// `fewer`: also where content has fewer copies then than it is to have.
     Leave { fewer: bool },
@@ -49,7 +49,7 @@ pub enum How {
     Begin { fewer: bool },
     /// They stay after all.
     Cancel,
-    /// It is only told what would be lost by force.
+    /// Only report what would be lost by force.
     LookForced,
     /// They are given up with what they alone have.
     Force,
@@ -82,7 +82,7 @@ struct Chosen {
     entries: Vec<DiskEntry>,
 }
 
-/// Takes regions from the pool at `dir`. `go_on` is told the bytes that are left, after each segment.
+/// Takes regions from the pool at `dir`. `go_on` gets the bytes that are left, after each segment.
 pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Left> {
     let is_forced = matches!(how, How::LookForced | How::Force);
     let pool = Pool::open(dir, &OpenOptions { without_disks: is_forced, ..OpenOptions::default() })?;
@@ -99,9 +99,9 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
         return Ok(Left::Gone(Vec::new()));
     }
     let numbers: Vec<u32> = chosen.iter().map(|one| one.number).collect();
-    let told = union.log().leaving(session, &numbers)?;
+    let leaving = union.log().leaving(session, &numbers)?;
     match how {
-        How::Look => return Ok(Left::Looked(told)),
+        How::Look => return Ok(Left::Looked(leaving)),
         How::Cancel => {
             union.log().set_leaving(session, &numbers, Course::Stay)?;
             return Ok(Left::Stays);
@@ -122,16 +122,16 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
         How::Leave { fewer: true } | How::Begin { fewer: true } => Course::LeaveFewer,
         _ => Course::Leave,
     };
-    union.log().set_leaving(session, &numbers, course).map_err(|e| cannot(&names(dir, &chosen), told, &e))?;
+    union.log().set_leaving(session, &numbers, course).map_err(|e| cannot(&names(dir, &chosen), leaving, &e))?;
     if matches!(how, How::Begin { .. }) {
-        return Ok(Left::Interrupted(told));
+        return Ok(Left::Interrupted(leaving));
     }
     // 2.
     let left = |union: &Union| union.log().leaving(session, &numbers);
     let segment = union.log().segment();
     let is_empty = union.move_leaving(&pool, &mut |moved| {
-        let all = told.segments.max(1);
-        go_on(told.live.min((all - moved.min(all)) * segment))
+        let all = leaving.segments.max(1);
+        go_on(leaving.live.min((all - moved.min(all)) * segment))
     })?;
     if !is_empty {
         return Ok(Left::Interrupted(left(union)?));
@@ -314,10 +314,10 @@ pub(super) fn number_of(dir: &Path, config: &Config, log: &Log, entry: &DiskEntr
     if let Some(number) = label(dir, entry).map(|label| label.region).or(entry.region) {
         return Some(number);
     }
-    let told: Vec<u32> = config.disks.iter().filter_map(|other| label(dir, other)).map(|label| label.region).collect();
+    let known: Vec<u32> = config.disks.iter().filter_map(|other| label(dir, other)).map(|label| label.region).collect();
     let there: Vec<u32> = log.regions().iter().map(|region| region.number()).collect();
     let missing: Vec<u32> = log.numbers().into_iter().filter(|number| !there.contains(number)).collect();
-    match missing.iter().filter(|number| !told.contains(number)).collect::<Vec<_>>()[..] {
+    match missing.iter().filter(|number| !known.contains(number)).collect::<Vec<_>>()[..] {
         [number] => Some(*number),
         _ => None,
     }
@@ -360,13 +360,13 @@ fn names(dir: &Path, chosen: &[Chosen]) -> String {
     chosen.iter().map(name).collect::<Vec<_>>().join(" and ")
 }
 
-fn cannot(names: &str, told: Leaving, e: &ilfs::Error) -> Error {
+fn cannot(names: &str, leaving: Leaving, e: &ilfs::Error) -> Error {
     match e {
         ilfs::Error::NoSpace => Error::Pool(format!(
             "{names}: {} MiB are to be moved, and the other disks have room for {} MiB: remove files, or give the pool another disk first \
              (`conquest region add`)",
-            told.live >> 20,
-            told.room >> 20
+            leaving.live >> 20,
+            leaving.room >> 20
         )),
         ilfs::Error::TooFewDomains { bytes, domains } => Error::Pool(format!(
             "{names}: {} MiB of content would have fewer copies than it is to have, {domains} at most: give the pool another disk first \

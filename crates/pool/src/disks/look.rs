@@ -75,7 +75,7 @@ pub struct RegionStatus {
 /// How a member of a region stands.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemberStatus {
-    /// Where it is, or should be as far as can be told.
+    /// Where it is, or should be as far as is known.
     #[serde(serialize_with = "as_text_if_any")]
     pub path: Option<PathBuf>,
     /// Of the disk, as the labels of the others name it.
@@ -344,25 +344,25 @@ impl RegionStatus {
             return None;
         }
         let unnamed = |role: usize, member: &MemberStatus| {
-            let is_told = member.path.is_some() || member.is_whole();
-            (!is_told).then(|| {
+            let is_named = member.path.is_some() || member.is_whole();
+            (!is_named).then(|| {
                 format!("region {} ({}) lacks its disk {} ({})", self.number, self.layout, role + 1, member.uuid)
             })
         };
         let each = self.members.iter().enumerate();
-        let told = each.filter_map(|(role, member)| self.is_without(member, dir).or_else(|| unnamed(role, member)));
-        Some(told.collect::<Vec<_>>().join("\n"))
+        let problems = each.filter_map(|(role, member)| self.is_without(member, dir).or_else(|| unnamed(role, member)));
+        Some(problems.collect::<Vec<_>>().join("\n"))
     }
 }
 
-/// What is told of disks, and of the regions that they are.
-pub struct Told {
+/// The status of disks, and of the regions that they are.
+pub struct DisksStatus {
     pub disks: Vec<DiskStatus>,
     pub regions: Vec<RegionStatus>,
 }
 
 /// Of the pool at `dir`, as one process has them open: `logged` are the regions that its log has.
-pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region>]) -> Told {
+pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region>]) -> DisksStatus {
     let all = || disks.regions.iter().chain(logged);
     let open = all().map(|region| RegionStatus::of(&**region));
     let mut regions: Vec<RegionStatus> = open.chain(disks.broken.iter().map(RegionStatus::of_broken)).collect();
@@ -391,7 +391,7 @@ pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region
         status.performance = measured(&status.path).map(|member| (&member.performance).into()).unwrap_or_default();
         status
     };
-    Told { disks: config.disks.iter().map(tell).collect(), regions }
+    DisksStatus { disks: config.disks.iter().map(tell).collect(), regions }
 }
 
 /// Labels name disks by UUID. Where as many cannot be opened as regions lack, these are those, in the order of `pool.toml`.
@@ -407,7 +407,7 @@ fn name_missing(regions: &mut [RegionStatus], disks: &Disks) {
 }
 
 /// The same without opening the pool.
-pub fn of_closed(dir: &Path, config: &Config) -> Result<Told> {
+pub fn of_closed(dir: &Path, config: &Config) -> Result<DisksStatus> {
     Ok(tell(dir, config, &Disks::open_to_look(dir, config)?, &[]))
 }
 

@@ -116,7 +116,7 @@ fn pages<'l>(lost: impl Iterator<Item = &'l Lost>) -> BTreeSet<(Ino, u64)> {
     lost.flat_map(|one| (one.first / PAGE..=one.last / PAGE).map(|page| (one.ino, page))).collect()
 }
 
-fn is_told_rightly(fault: Fault) {
+fn is_reported_rightly(fault: Fault) {
     let home = Home::new();
     let pool = home.open();
     let early = write(&pool, "early", "none", 1);
@@ -148,7 +148,7 @@ fn is_told_rightly(fault: Fault) {
     let report = pool.fsck(false, &mut |_, _| {}).expect("it runs");
     assert!(pages(report.lost.iter()) == read, "{fault:?}: what a check tells: {:?}", report.lost);
     for (ino, name, _) in files {
-        let usage = pool.usage(ino).expect("told");
+        let usage = pool.usage(ino).expect("an answer");
         let is_lost = read.iter().any(|(lost, _)| *lost == ino);
         assert_eq!(usage.copies_least == 0, is_lost, "{fault:?}: copies of {name}");
     }
@@ -174,25 +174,25 @@ fn is_told_rightly(fault: Fault) {
 
 #[test]
 fn nothing_is_lost_where_nothing_was_done() {
-    is_told_rightly(Fault::None);
+    is_reported_rightly(Fault::None);
 }
 
 #[test]
-fn flipped_bits_are_told_where_no_copy_is_right() {
-    is_told_rightly(Fault::Flipped);
+fn flipped_bits_are_reported_where_no_copy_is_right() {
+    is_reported_rightly(Fault::Flipped);
 }
 
 #[test]
-fn dropped_writes_are_told_where_no_copy_is_right() {
-    is_told_rightly(Fault::Dropped);
+fn dropped_writes_are_reported_where_no_copy_is_right() {
+    is_reported_rightly(Fault::Dropped);
 }
 
 #[test]
-fn an_old_disk_is_told_where_no_copy_is_right() {
-    is_told_rightly(Fault::Old);
+fn an_old_disk_is_reported_where_no_copy_is_right() {
+    is_reported_rightly(Fault::Old);
 }
 
 #[test]
-fn a_region_that_is_gone_is_told_where_no_copy_is_right() {
-    is_told_rightly(Fault::Gone);
+fn a_region_that_is_gone_is_reported_where_no_copy_is_right() {
+    is_reported_rightly(Fault::Gone);
 }

@@ -146,7 +146,7 @@ impl Disks {
     fn take_leases(&self, dir: &Path, numbers: &[u32]) -> Result<()> {
         let Some(lease) = lease::of(dir)? else { return Ok(()) };
         for region in self.regions.iter().filter(|region| numbers.contains(&region.number())) {
-            // It is told elsewhere if a disk cannot be written.
+            // It is reported elsewhere if a disk cannot be written.
             if let Err(e) = region.set_lease(&lease) {
                 tracing::warn!("noting in the label of {} that {} uses it: {e}", region.name(), dir.display());
             }
@@ -215,10 +215,10 @@ impl Disks {
             }
         }
         self.refuse_behind(dir, session)?;
-        let told = look::tell(dir, config, &self, &[]).regions;
+        let regions = look::tell(dir, config, &self, &[]).regions;
         // Once, by who uses it.
-        let told = told.iter().filter(|_| !self.read_only);
-        told.filter_map(|region| region.trouble(dir)).for_each(|trouble| tracing::warn!("{trouble}"));
+        let regions = regions.iter().filter(|_| !self.read_only);
+        regions.filter_map(|region| region.trouble(dir)).for_each(|trouble| tracing::warn!("{trouble}"));
         Ok(self)
     }
 

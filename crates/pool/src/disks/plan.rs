@@ -181,8 +181,8 @@ impl Wanted<'_> {
             let why = format!("has {} MiB, too little: a disk has {} MiB at least", size >> 20, SMALLEST >> 20);
             return Err(refused(&path, &why));
         }
-        let size_told = claim.as_ref().is_none_or(|claim| !claim.is_block).then_some(size);
-        let entry = DiskEntry { path: self.relative(&path), size: size_told, given: is_given, region: None };
+        let recorded_size = claim.as_ref().is_none_or(|claim| !claim.is_block).then_some(size);
+        let entry = DiskEntry { path: self.relative(&path), size: recorded_size, given: is_given, region: None };
         let yields = new.size.is_none() && !is_given;
         Ok(Planned { entry, path, size, yields, claim })
     }
@@ -198,7 +198,7 @@ impl Wanted<'_> {
         is_file && (in_pool || self.old.is_some_and(of_old))
     }
 
-    /// What is in the pool directory is told without it, so that the directory can be moved.
+    /// What is in the pool directory is named without it, so that the directory can be moved.
     fn relative(&self, path: &Path) -> PathBuf {
         let dir = self.dir.canonicalize().unwrap_or_else(|_| self.dir.into());
         path.strip_prefix(&dir).or_else(|_| path.strip_prefix(self.dir)).unwrap_or(path).into()
@@ -256,9 +256,9 @@ impl Host {
         let place = path.ancestors().skip(1).find(|place| place.is_dir()).unwrap_or(Path::new("/"));
         let fail = |e: std::io::Error| Error::host(place, &e);
         let device = fs::metadata(place).map_err(fail)?.dev();
-        let told = rustix::fs::statvfs(place).map_err(|errno| fail(errno.into()))?;
-        let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
-        Ok(Host { device, total: bytes(told.f_blocks), free: bytes(told.f_bavail) })
+        let statvfs = rustix::fs::statvfs(place).map_err(|errno| fail(errno.into()))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(statvfs.f_frsize);
+        Ok(Host { device, total: bytes(statvfs.f_blocks), free: bytes(statvfs.f_bavail) })
     }
 
     /// What a file may grow to: what is free, with what the disks of the pool that was there give back, less what the new

@@ -59,8 +59,8 @@ mod tests {
         let (home, out) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
         let theirs = out.path().join("file");
         std::os::unix::fs::symlink(&theirs, home.path().join(paths::REBUILD)).expect("a link");
-        let told = Rebuilding::begin(home.path()).err().expect("refused").to_string();
-        assert!(told.contains("symbolic link") && !theirs.exists(), "{told}");
+        let refusal = Rebuilding::begin(home.path()).err().expect("refused").to_string();
+        assert!(refusal.contains("symbolic link") && !theirs.exists(), "{refusal}");
         fs::remove_file(home.path().join(paths::REBUILD)).expect("removed");
         let alone = Rebuilding::begin(home.path()).expect("nobody does");
         assert!(Rebuilding::begin(home.path()).is_err());

@@ -72,7 +72,7 @@ impl Pool {
         let pool = Pool::open(dir, &OpenOptions { without_disks: true, ..OpenOptions::default() })?;
         let job = Job::find(&pool, how)?;
         job.planned(&pool, how)?;
-        job.told(&pool)
+        job.wait(&pool)
     }
 
     /// Puts a member of a region of the pool at `dir`, which may be in use, back into it, or another disk in its place. Interrupted, it is
@@ -82,7 +82,7 @@ impl Pool {
         // 1.
         let _alone = Rebuilding::begin(dir)?;
         let job = Job::find(&pool, how)?;
-        let replaced = job.told(&pool)?;
+        let replaced = job.wait(&pool)?;
         let mut spare = None;
         if let Some(planned) = job.planned(&pool, how)? {
             spare = Some((job.make(&pool, how, planned)?, Uuid::random().map_err(|e| Error::host(dir, &e))?));
@@ -149,7 +149,7 @@ impl Job {
         }
     }
 
-    fn told(&self, pool: &Pool) -> Result<Replaced> {
+    fn wait(&self, pool: &Pool) -> Result<Replaced> {
         let state = self.region.members()[self.role].state;
         let from = match state {
             MemberState::Rebuilding { rebuilt } if self.new.is_none() => rebuilt,
@@ -166,7 +166,7 @@ impl Job {
         })
     }
 
-    /// All of it where that cannot be told.
+    /// All of it where that is unknown.
     fn live(&self, log: &Log, session: &Session) -> Vec<std::ops::Range<u64>> {
         let whole = || std::iter::once(0..self.region.properties().size).collect();
         log.live_ranges(session, self.region.number()).unwrap_or_else(|_| whole())
@@ -291,10 +291,10 @@ fn open_regions(pool: &Pool) -> Vec<Arc<dyn Region>> {
 
 /// The role in which a disk is missing that `pool.toml` names so, before or after it was replaced there.
 fn lacking(pool: &Pool, old: &Path, new: &Path) -> Result<(Arc<dyn Region>, usize)> {
-    let told = pool.disks_status().regions;
+    let regions = pool.disks_status().regions;
     let missing = || {
         let each =
-            told.iter().map(|region| region.members.iter().enumerate().map(move |member| (region.number, member)));
+            regions.iter().map(|region| region.members.iter().enumerate().map(move |member| (region.number, member)));
         each.flatten().filter(|(_, (_, member))| member.is_missing())
     };
     let named = |path: &Path| {
@@ -311,7 +311,7 @@ fn lacking(pool: &Pool, old: &Path, new: &Path) -> Result<(Arc<dyn Region>, usiz
     found.and_then(|(number, role)| Some((open(number)?, role))).ok_or_else(|| {
         let (old, dir) = (old.display(), pool.dir.display());
         Error::Pool(format!(
-            "it cannot be told which region {old} was of: none lacks a disk, or several do; `conquest region list {dir}` tells, and a \
+            "nothing says which region {old} was of: none lacks a disk, or several do; `conquest region list {dir}` shows them, and a \
              disk that is put back where it was is known by its label"
         ))
     })

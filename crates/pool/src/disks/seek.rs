@@ -61,31 +61,31 @@ fn device(path: &Path) -> Option<u64> {
 
 /// Can it hold content? Opening a drive without a medium may move it.
 fn is_disk(device: u64) -> bool {
-    let told = format!("/sys/dev/block/{}:{}/size", rustix::fs::major(device), rustix::fs::minor(device));
-    let sectors = fs::read_to_string(told).ok().and_then(|told| told.trim().parse::<u64>().ok());
+    let file = format!("/sys/dev/block/{}:{}/size", rustix::fs::major(device), rustix::fs::minor(device));
+    let sectors = fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
     sectors.is_none_or(|sectors| sectors >= MIN_SIZE / 512)
 }
 
 /// Those with a label of the pool. What does not answer in time is left out, and a thread behind where opening it hangs.
 fn peek(candidates: VecDeque<PathBuf>, pool: Uuid) -> Vec<(PathBuf, Label)> {
     let threads = candidates.len().min(AT_ONCE);
-    let (candidates, (tell, told)) = (Arc::new(Mutex::new(candidates)), mpsc::channel());
+    let (candidates, (sender, answers)) = (Arc::new(Mutex::new(candidates)), mpsc::channel());
     for _ in 0..threads {
-        let (candidates, tell) = (candidates.clone(), tell.clone());
+        let (candidates, sender) = (candidates.clone(), sender.clone());
         let next = move || candidates.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let look = move || {
             let labelled = std::iter::from_fn(next).filter_map(|path| Some((Disk::peek(&path).ok()?, path)));
             let of_pool = labelled.filter(|(label, _)| label.pool == pool);
             // Where nobody listens any more it was too late.
-            let _ = of_pool.map(|(label, path)| (path, label)).all(|found| tell.send(found).is_ok());
+            let _ = of_pool.map(|(label, path)| (path, label)).all(|found| sender.send(found).is_ok());
         };
         if let Err(e) = Builder::new().name("seek disks".into()).spawn(look) {
             tracing::warn!("no thread to look for disks: {e}");
         }
     }
-    drop(tell);
+    drop(sender);
     let end = Instant::now() + PATIENCE;
-    let next = || told.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+    let next = || answers.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
     std::iter::from_fn(next).collect()
 }
 

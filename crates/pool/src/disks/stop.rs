@@ -45,14 +45,14 @@ impl Pool {
             Some(union) => {
                 let (log, session) = (union.log(), self.fs.session());
                 let held = log.held_in(session, number).map_err(|_| self.no_region(&name))?;
-                let told = log.leaving(session, &[number])?;
-                (held, told.alone)
+                let leaving = log.leaving(session, &[number])?;
+                (held, leaving.alone)
             }
             None if shown.is_some() => (Held::default(), 0),
             None => return Err(self.no_region(&name)),
         };
         if let Some(is) = self.away(number) {
-            return Ok(told_of_missing(&format!("{name} {is}"), held, alone));
+            return Ok(verdict_on_missing(&format!("{name} {is}"), held, alone));
         }
         let backing = self.backing_in(number);
         if let Some((false, why)) = &backing {
@@ -71,7 +71,7 @@ impl Pool {
                 may_stop: true,
                 why: format!("{name} holds no content, and a copy of the pool's backing{why}"),
             },
-            _ => told_of_region(&name, held, alone),
+            _ => verdict_on_region(&name, held, alone),
         })
     }
 
@@ -112,8 +112,8 @@ impl Pool {
             // A region of which no disk is there is known by its number alone.
             return match self.number_of_missing(path) {
                 Some(number) => {
-                    let told = self.may_stop_region(number, regions)?;
-                    Ok(Verdict { why: format!("{shown} cannot be used: {}", told.why), ..told })
+                    let verdict = self.may_stop_region(number, regions)?;
+                    Ok(Verdict { why: format!("{shown} cannot be used: {}", verdict.why), ..verdict })
                 }
                 None => Err(self.no_region(&shown.to_string())),
             };
@@ -145,7 +145,7 @@ impl Pool {
 }
 
 /// Of a region that is there.
-fn told_of_region(name: &str, held: Held, alone: u64) -> Verdict {
+fn verdict_on_region(name: &str, held: Held, alone: u64) -> Verdict {
     match held {
         Held { segments: 0, .. } => {
             Verdict { may_stop: true, why: format!("{name} holds nothing: all content can be read without it") }
@@ -169,7 +169,7 @@ fn told_of_region(name: &str, held: Held, alone: u64) -> Verdict {
 }
 
 /// Of one that is not: what that costs.
-fn told_of_missing(name: &str, held: Held, alone: u64) -> Verdict {
+fn verdict_on_missing(name: &str, held: Held, alone: u64) -> Verdict {
     match (held.live, alone) {
         (0, _) => Verdict { may_stop: true, why: format!("{name}, and held nothing that is in use") },
         (live, 0) => Verdict {

@@ -70,9 +70,9 @@ fn open(dir: &Path) -> Result<Pool, String> {
 
 #[track_caller]
 fn refused<T>(result: Result<T, String>, words: &[&str]) {
-    let told = result.err().expect("it is refused");
+    let refusal = result.err().expect("it is refused");
     for word in words {
-        assert!(told.contains(word), "it should say `{word}`: {told}");
+        assert!(refusal.contains(word), "it should say `{word}`: {refusal}");
     }
 }
 
@@ -94,8 +94,8 @@ fn a_pool_has_the_disks_that_it_was_made_with() {
     let home = Home::new();
     home.file("given", 20 * MIB);
     let dir = home.format("pool", &[("disk", Some(16 * MIB)), ("../given", None), ("../made", Some(20 * MIB))]);
-    let told: Vec<_> = entries(&dir).into_iter().map(|disk| (disk.size, disk.given)).collect();
-    assert_eq!(told, [(Some(16 * MIB), false), (Some(20 * MIB), true), (Some(20 * MIB), false)]);
+    let disks: Vec<_> = entries(&dir).into_iter().map(|disk| (disk.size, disk.given)).collect();
+    assert_eq!(disks, [(Some(16 * MIB), false), (Some(20 * MIB), true), (Some(20 * MIB), false)]);
     assert_eq!(entries(&dir)[0].path, Path::new("disk"));
     let pool = open(&dir).expect("a pool");
     let status = pool.status().expect("facts");
@@ -166,7 +166,7 @@ fn what_can_be_no_disk_is_refused_and_nothing_is_left() {
 }
 
 #[test]
-fn a_disk_that_is_not_what_it_was_is_told_with_what_to_do() {
+fn a_disk_that_is_not_what_it_was_is_reported_with_what_to_do() {
     let home = Home::new();
     let dir = home.format("pool", &[("disk", Some(20 * MIB))]);
     View::new(&open(&dir).expect("a pool"), Caller::root()).create(b"file", 0o600).expect("made");
@@ -175,8 +175,8 @@ fn a_disk_that_is_not_what_it_was_is_told_with_what_to_do() {
     fs::rename(&disk, &away).expect("away");
     refused(open(&dir), &["disk is not there", "attach it", "[[disk]]", "pool.toml"]);
     let looked = Pool::open(&dir, &OpenOptions { without_disks: true, ..Default::default() }).expect("to look");
-    let told = looked.status().expect("facts").disks[0].problem.clone().expect("a problem");
-    assert!(told.contains("is not there"), "{told}");
+    let status = looked.status().expect("facts").disks[0].problem.clone().expect("a problem");
+    assert!(status.contains("is not there"), "{status}");
     drop(looked);
     home.file("pool/disk", 16 * MIB);
     refused(open(&dir), &["has no label", "[[disk]]"]);
@@ -343,7 +343,7 @@ fn an_old_pool_toml_has_no_disks() {
 
 /// How the members of region 0 stand.
 fn states(dir: &Path) -> Vec<&'static str> {
-    let (regions, _) = Pool::disks(dir).expect("told");
+    let (regions, _) = Pool::disks(dir).expect("an answer");
     regions[0].members.iter().map(|member| member.state).collect()
 }
 
@@ -360,9 +360,9 @@ fn regions_have_the_disks_that_they_were_made_with() {
     assert_eq!(sizes, [20, 20, 16, 16, 16, 32], "as large as the smallest of its region");
     let pool = open(&dir).expect("a pool");
     let status = pool.status().expect("facts");
-    let told: Vec<_> =
+    let regions: Vec<_> =
         status.regions.iter().map(|r| (&*r.layout, r.size / MIB, r.members.len(), r.tolerated)).collect();
-    assert_eq!(told, [("mirror", 18, 2, Some(1)), ("stripe", 42, 3, Some(0)), ("single", 30, 1, Some(0))]);
+    assert_eq!(regions, [("mirror", 18, 2, Some(1)), ("stripe", 42, 3, Some(0)), ("single", 30, 1, Some(0))]);
     assert_eq!((status.regions[1].start, status.regions[1].end), (1 << 46, (1 << 46) + 42 * MIB));
     let of: Vec<_> = status.disks.iter().map(|disk| disk.region).collect();
     assert_eq!(of, [0, 0, 1, 1, 1, 2].map(Some));
@@ -423,7 +423,7 @@ fn a_pool_is_opened_without_a_disk_of_a_mirror_and_without_a_stripe() {
     // What lies on the stripe cannot be read without d; the mirror takes what is new.
     let out_of_use = || {
         let pool = open(&dir).expect("without it");
-        let work = pool.disk_work().expect("told").expect("there are disks");
+        let work = pool.disk_work().expect("an answer").expect("there are disks");
         work.out_of_use.iter().map(|out| (out.region, out.why, out.is_there)).collect::<Vec<_>>()
     };
     away("d");
@@ -443,8 +443,8 @@ fn a_pool_is_opened_without_a_disk_of_a_mirror_and_without_a_stripe() {
     let pool = open(&dir).expect("without it");
     let status = pool.status().expect("facts");
     assert_eq!((status.regions[0].tolerated, status.regions[0].is_degraded()), (Some(0), true));
-    let told = status.disks[1].problem.clone().expect("a problem");
-    assert!(told.contains("b is not there") && told.contains("conquest region replace"), "{told}");
+    let problem = status.disks[1].problem.clone().expect("a problem");
+    assert!(problem.contains("b is not there") && problem.contains("conquest region replace"), "{problem}");
     drop((status, pool));
     back("b");
     assert_eq!(states(&dir), ["whole", "out"]);
@@ -453,7 +453,7 @@ fn a_pool_is_opened_without_a_disk_of_a_mirror_and_without_a_stripe() {
     assert!(open(&dir).is_ok());
 }
 
-/// The half that is not there was told as a failure of each segment.
+/// The half that is not there was reported as a failure of each segment.
 #[test]
 fn half_a_mirror_tells_all_that_is_on_it() {
     let home = Home::new();
@@ -505,7 +505,7 @@ fn content_goes_to_the_region_that_can_lose_a_disk() {
         let file = View::new(&pool, Caller::root()).create(name, 0o600).expect("made");
         file.write_all_at(&vec![7; bytes], 0).expect("written");
         pool.union().expect("a log").move_to_disk(&pool, file.ino()).expect("there is room");
-        pool.filled().expect("told").iter().map(|one| one.used / MIB).collect::<Vec<_>>()
+        pool.filled().expect("an answer").iter().map(|one| one.used / MIB).collect::<Vec<_>>()
     };
     let used = written(20 << 20, b"file");
     assert!(used[0] >= 16 && used[1] <= 4, "{used:?}");

@@ -72,7 +72,7 @@ impl Pool {
         let (lacking, tasks) = (log.lacking(session)?, log.tasks(session)?);
         let Found { damage, more } = damage::read(&self.dir)?;
         let leaving = log.leavers(session)?.into_iter().map(|region| {
-            let left = log.leaving(session, &[region]).map_or(0, |told| told.live);
+            let left = log.leaving(session, &[region]).map_or(0, |leaving| leaving.live);
             LeavingStatus { region, left }
         });
         let out_of_use = log.out_of_use(session)?.into_iter().map(|fenced| OutOfUse {
@@ -134,7 +134,7 @@ impl Pool {
         Ok(backing::of(self.fs.session()).map_or(Ok(()), |backing| backing.wait(self.fs.session()))?)
     }
 
-    /// Spreads what is there over all regions. `go_on` is told the bytes that are left, between segments and in rests; false if it said no.
+    /// Spreads what is there over all regions. `go_on` gets the bytes that are left, between segments and in rests; false if it said no.
     pub fn balance(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let union = self.with_log()?;
         loop {
@@ -157,7 +157,7 @@ impl Pool {
         }
     }
 
-    /// Rewrites what a file has on disks, in its order, where it is best now. `go_on` is told the blocks that were moved; how many were.
+    /// Rewrites what a file has on disks, in its order, where it is best now. `go_on` gets the blocks that were moved; how many were.
     pub fn reorganise(&self, ino: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
         self.with_log()?.reorganise(&self.fs, ino, go_on)
     }

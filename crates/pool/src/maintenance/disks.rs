@@ -129,7 +129,7 @@ impl DiskWork {
     }
 }
 
-/// A disk that is older than the pool's memory is told. Where others have what it lacks it is out; else all content is scrubbed.
+/// A disk that is older than the pool's memory is reported. Where others have what it lacks it is out; else all content is scrubbed.
 fn look_for_old(fs: &Fs, union: &Union) -> Result<()> {
     for old in union.log().take_old() {
         let Some(region) = union.regions().into_iter().find(|region| region.number() == old.number) else { continue };

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_to_stop_while_it_pauses_or_works() {
+    fn a_run_stops_while_it_pauses_or_works() {
         for pauses in [false, true] {
             let (begins, begun) = std::sync::mpsc::channel();
             let task = start(&Arc::default(), Duration::ZERO, move |run| {

@@ -249,8 +249,8 @@ mod tests {
             let (dir, uuid) = made(home.path(), &how);
             fs::write(dir.join("notes"), "mine").expect("a file");
             let pool = Pool::open(&dir, &OpenOptions::default()).expect("opened");
-            let told = Pool::destroy(&dir).expect_err("in use").to_string();
-            assert!(told.contains("in use"), "{told}");
+            let refusal = Pool::destroy(&dir).expect_err("in use").to_string();
+            assert!(refusal.contains("in use"), "{refusal}");
             drop(pool);
             Pool::destroy(&dir).expect("destroyed");
             let left: Vec<_> = fs::read_dir(&dir).expect("it stays").flatten().map(|entry| entry.file_name()).collect();
@@ -292,8 +292,8 @@ mod tests {
         // First: whoever makes another pool meanwhile, as other tests do, would give memory back that says that the backing had all.
         fs::remove_file(&memory[1]).expect("the marks");
         fs::remove_dir_all(&dir).expect("removed");
-        let told = Pool::release(&memory[0]).expect_err("nobody knows").to_string();
-        assert!(told.contains("conquest save") && told.contains("conquest destroy"), "{told}");
+        let refusal = Pool::release(&memory[0]).expect_err("nobody knows").to_string();
+        assert!(refusal.contains("conquest save") && refusal.contains("conquest destroy"), "{refusal}");
         Pool::destroy(&memory[0]).expect("given up");
         assert_eq!(in_shared_memory(&uuid), 0);
     }
@@ -304,8 +304,8 @@ mod tests {
             let home = tempfile::tempdir_in(paths::RUNTIME_DIR).expect("a directory");
             fs::create_dir(home.path().join("lost+found")).expect("a directory");
             fs::write(home.path().join("thesis"), "text").expect("a file");
-            let told = Pool::format(home.path(), &how).expect_err("another's directory").to_string();
-            assert!(told.contains("thesis") && told.contains("--force"), "{told}");
+            let refusal = Pool::format(home.path(), &how).expect_err("another's directory").to_string();
+            assert!(refusal.contains("thesis") && refusal.contains("--force"), "{refusal}");
             assert_eq!(fs::read_dir(home.path()).expect("a directory").count(), 2);
             Pool::format(home.path(), &FormatOptions { force: true, ..how }).expect("wanted");
             Pool::destroy(home.path()).expect("destroyed");

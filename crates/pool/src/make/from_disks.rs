@@ -133,8 +133,8 @@ fn configure(dir: &Path, found: &[Found], pool: Uuid) -> Result<Config> {
     config.disks = found.iter().map(entry).collect();
     let options = Options { read_only: true, threads: true, ..Options::default() };
     let disks = Gathered::of(dir, &config, pool.0, &options).assemble(dir, true, With::Nobody);
-    let told = duplex::look(&disks.regions).map_err(|e| no_backing(found, &disks, dir, &e))?;
-    let noted = std::str::from_utf8(&told.said.extra).ok().and_then(Config::from_text);
+    let found_duplex = duplex::look(&disks.regions).map_err(|e| no_backing(found, &disks, dir, &e))?;
+    let noted = std::str::from_utf8(&found_duplex.said.extra).ok().and_then(Config::from_text);
     let Some(noted) = noted.filter(|noted| noted.uuid_bytes().is_ok_and(|uuid| uuid == pool.0)) else {
         config.backing_in_regions = true;
         return Ok(config);

@@ -32,7 +32,7 @@ use conquest_fs::ubj::{Options, Union};
 #[derive(Debug)]
 pub struct Incomplete {
     pub lost: Vec<Lost>,
-    /// Why it cannot be told.
+    /// Why it is unknown.
     pub unknown: Option<String>,
     /// The pool has taken its place already.
     pub is_done: bool,
@@ -44,7 +44,7 @@ pub type Ask<'a> = &'a mut dyn FnMut(&Incomplete) -> Result<()>;
 impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         if let Some(why) = &self.unknown {
-            return write!(f, "it cannot be told whether its disks have all content of large files: {why}");
+            return write!(f, "it is unknown whether its disks have all content of large files: {why}");
         }
         let mut files: Vec<_> = self.lost.iter().map(|lost| lost.ino).collect();
         files.dedup();

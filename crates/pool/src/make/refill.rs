@@ -28,7 +28,7 @@ use ilfs::carry::{Carried, Carries, RawCarriedRegion, Source, Stream};
 /// Sizes of files are multiples of this.
 const GRAIN: u64 = 1 << 20;
 
-/// The content of an image, as a stream, and who is told how far it is.
+/// The content of an image, as a stream, and what gets the progress.
 pub struct OfImage<'c> {
     pub content: Content,
     pub progress: &'c mut dyn FnMut(u64, u64),

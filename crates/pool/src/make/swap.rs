@@ -295,7 +295,7 @@ mod tests {
         cut_before(n, |step| make(&home.dir(), step)).is_err()
     }
 
-    /// With a pool like `how` that has the file "old" and is [`interrupted`] again and again, `check` after each, told
+    /// With a pool like `how` that has the file "old" and is [`interrupted`] again and again, `check` after each, which gets
     /// whether the old pool should be there. How often it was interrupted.
     fn at_each_step(how: &FormatOptions, make: Make, check: impl Fn(&Home, bool)) -> usize {
         for n in 1.. {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_of_another_pool_gives_up_disks_only_when_told_to() {
+    fn a_restore_of_another_pool_gives_up_disks_only_with_force() {
         let away = Home::with("new", &logged());
         let image = away.save();
         let home = Home::with("old", &on_disks(battery()));
@@ -413,8 +413,11 @@ mod tests {
         fs::remove_file(home.dir().join("nvram")).expect("removed");
         let over = Over { medium: None, force: false, disks: &[] };
         let refused = restore::restore(&home.dir(), &image, over, &mut |_, _| {}, &mut lost::refuse, &mut || Ok(()));
-        let told = refused.expect_err("disks of another").to_string();
-        assert!(told.contains("another pool") && told.contains("--force") && told.contains("disk"), "{told}");
+        let refusal = refused.expect_err("disks of another").to_string();
+        assert!(
+            refusal.contains("another pool") && refusal.contains("--force") && refusal.contains("disk"),
+            "{refusal}"
+        );
         assert!(home.dir().join("disk").exists() && label_of(&given(&home.dir())).is_some());
         restore(&home.dir(), &image, &mut || Ok(())).expect("forced");
         assert!(home.has("new"));
@@ -488,14 +491,14 @@ mod tests {
         for dir in [other.path(), made.as_path()] {
             fs::copy(home.dir().join(paths::CONFIG), dir.join(paths::CONFIG)).expect("copied");
         }
-        let told = finish(other.path(), &mut || Ok(())).expect_err("it is in use").to_string();
-        assert!(told.contains("unmount that first"), "{told}");
+        let refusal = finish(other.path(), &mut || Ok(())).expect_err("it is in use").to_string();
+        assert!(refusal.contains("unmount that first"), "{refusal}");
         assert!(paths::has_backing_files(&away.path().join("backing")));
         drop(in_use);
         assert!(home.has("old"));
     }
 
-    /// A backing was deleted that somebody worked with who had come before the restore was done; or he was told that the region
+    /// A backing was deleted that somebody worked with who had come before the restore was done; or got the error that the region
     /// was that of another pool.
     #[test]
     fn who_comes_before_all_is_done_waits() {

@@ -69,7 +69,7 @@ fn median(mut all: Vec<u64>) -> u64 {
 }
 
 #[test]
-fn operations_cost_on_dax_what_is_told() {
+fn operations_cost_on_dax_what_is_documented() {
     let counts = Arc::<Counts>::default();
     let map = Mapping::anonymous(16 << 20).unwrap();
     let region =
@@ -90,7 +90,7 @@ fn operations_cost_on_dax_what_is_told() {
         measured.push((what.to_string(), median(lines), median(fences)));
     }
     let page = Page::open("SEMANTICS.md");
-    let told = page.rows(&["operation", "lines written back", "fences"]);
-    let told: Vec<_> = told.iter().map(|row| (row[0].clone(), number(&row[1]), number(&row[2]))).collect();
-    assert_eq!(measured, told);
+    let rows = page.rows(&["operation", "lines written back", "fences"]);
+    let documented: Vec<_> = rows.iter().map(|row| (row[0].clone(), number(&row[1]), number(&row[2]))).collect();
+    assert_eq!(measured, documented);
 }

@@ -20,12 +20,12 @@ use crate::tables::{number, Page};
 /// The offsets of all fields of a structure, against its table.
 macro_rules! same_fields {
     ($page:expr, $type:ident: $($field:ident)+) => {{
-        let told = $page.structure(stringify!($type));
-        assert_eq!(told.size, size_of::<$type>() as u64, "size of {}", stringify!($type));
-        let names: Vec<&str> = told.fields.iter().map(|f| f.0.as_str()).collect();
+        let page = $page.structure(stringify!($type));
+        assert_eq!(page.size, size_of::<$type>() as u64, "size of {}", stringify!($type));
+        let names: Vec<&str> = page.fields.iter().map(|f| f.0.as_str()).collect();
         assert_eq!(names, [$(stringify!($field)),+], "fields of {}", stringify!($type));
         $(assert_eq!(
-            told.field(stringify!($field)).0,
+            page.field(stringify!($field)).0,
             offset_of!($type, $field) as u64,
             "{}.{}", stringify!($type), stringify!($field)
         );)+
@@ -33,7 +33,7 @@ macro_rules! same_fields {
 }
 
 #[test]
-fn structures_lie_as_told() {
+fn structures_lie_as_documented() {
     let page = Page::open("FORMAT.md");
     same_fields!(page, RawHeader: magic version medium fingerprint uuid size slots created app_version crc);
     same_fields!(page, Super: magic inodes perms hash_key);
@@ -113,7 +113,7 @@ const TRIED: [&str; 40] = [
 ];
 
 #[test]
-fn constants_are_as_told() {
+fn constants_are_as_documented() {
     let page = Page::open("FORMAT.md");
     assert_eq!(page.constant("BLOCK"), pram::memory::BLOCK, "in memory as on disk");
     let code = [
@@ -185,7 +185,7 @@ fn constants_are_as_told() {
 
 /// The words of a segment's entry, and a summary, from the page's tables alone.
 #[test]
-fn segments_are_as_told() {
+fn segments_are_as_documented() {
     use ilfs::part::{Entry, Found, Identity, Owner, Part};
     use ilfs::table::{Segment, State};
     let page = Page::open("FORMAT.md");
@@ -208,8 +208,8 @@ fn segments_are_as_told() {
     let [state, stamp, link, copies] = segment.to_raw();
     let (s, l, c) = (page.structure("SegmentState"), page.structure("SegmentLink"), page.structure("SegmentCopies"));
     let fields = ["sequence", "live", "state", "failed", "head", "class", "partial", "priority", "spare"];
-    let told = fields.map(|field| s.bits(state, field));
-    assert_eq!((told, stamp), ([0x9_8765_4321, 1017, 3, 1, 1, 5, 1, 2, 0], 77));
+    let fields = fields.map(|field| s.bits(state, field));
+    assert_eq!((fields, stamp), ([0x9_8765_4321, 1017, 3, 1, 1, 5, 1, 2, 0], 77));
     assert_eq!(["copy", "due"].map(|field| c.bits(copies, field)), [5, 99]);
     assert_eq!(["next", "used", "parts"].map(|field| l.bits(link, field)), [12345, 2048, 9]);
 
@@ -231,9 +231,9 @@ fn segments_are_as_told() {
     let reader = crate::reader::Reader { page: &page, bytes: &bytes };
     let raw = reader.at("RawPart", 0);
     assert_eq!((raw.bytes("magic"), raw.bytes("pool")), (&b"CQ-PART\n"[..], &[8; 16][..]));
-    let told = ["version", "sequence", "written", "block", "number", "entries", "segment", "head", "class"]
+    let fields = ["version", "sequence", "written", "block", "number", "entries", "segment", "head", "class"]
         .map(|f| raw.get(f));
-    assert_eq!(told, [1, 3, 123, 7, 1, 130, 256, 0, 2]);
+    assert_eq!(fields, [1, 3, 123, 7, 1, 130, 256, 0, 2]);
     assert_eq!(raw.get("nonce"), name_hash(identity.secret, &(3u64 << 16 | 7).to_le_bytes()));
     let (head, each) = (page.structure("RawPart").size, page.structure("RawOwner").size);
     let summed = reader.slice(16, head + 130 * each - 16);
@@ -243,35 +243,35 @@ fn segments_are_as_told() {
 }
 
 #[test]
-fn size_classes_are_as_told() {
+fn size_classes_are_as_documented() {
     let page = Page::open("FORMAT.md");
     let rows = page.rows(&["class", "size", "count", "base"]);
     assert_eq!(rows.len(), CLASSES.len());
     for (i, (row, Class { size, count, base, .. })) in rows.iter().zip(CLASSES).enumerate() {
-        let told: Vec<u64> = row.iter().map(|c| number(c)).collect();
-        assert_eq!(told, [i as u64, size.into(), count.into(), base.into()]);
+        let documented: Vec<u64> = row.iter().map(|c| number(c)).collect();
+        assert_eq!(documented, [i as u64, size.into(), count.into(), base.into()]);
     }
     assert_eq!(CLASSES[CLASSES.len() - 1].size as u64, pram::memory::MAX_SMALL);
 }
 
 #[test]
-fn tags_are_as_told() {
+fn tags_are_as_documented() {
     let page = Page::open("FORMAT.md");
     let rows = page.rows(&["tag", "name", "object"]);
-    let told: Vec<(u64, &str)> = rows.iter().map(|r| (number(&r[0]), r[1].as_str())).collect();
+    let documented: Vec<(u64, &str)> = rows.iter().map(|r| (number(&r[0]), r[1].as_str())).collect();
     let names = layout::tag::NAMES.iter().enumerate().map(|(i, n)| (i as u64, *n)).skip(1);
     let code: Vec<(u64, &str)> = names.filter(|(_, name)| !name.is_empty()).collect();
     assert!(code.contains(&(u64::from(pram::memory::BLOCK_TABLE.0), "block table")));
-    assert_eq!(told, code);
+    assert_eq!(documented, code);
 }
 
 #[test]
-fn geometry_is_as_told() {
+fn geometry_is_as_documented() {
     let page = Page::open("FORMAT.md");
     for row in page.rows(&["size", "slots", "first", "segments with objects"]) {
-        let told: Vec<u64> = row.iter().map(|c| number(c)).collect();
-        let g = Geometry::of(told[0]).unwrap();
-        assert_eq!(told, [told[0], g.slots, g.first, g.heap_chunks(told[0])]);
+        let documented: Vec<u64> = row.iter().map(|c| number(c)).collect();
+        let g = Geometry::of(documented[0]).unwrap();
+        assert_eq!(documented, [documented[0], g.slots, g.first, g.heap_chunks(documented[0])]);
     }
     let reader = crate::reader::Reader { page: &page, bytes: &[] };
     for size in (1..200).map(|i| (1 << 20) + i * 733_184).chain([1 << 33, 1 << 40, 1 << 47]) {
@@ -285,7 +285,7 @@ fn geometry_is_as_told() {
 }
 
 #[test]
-fn the_fingerprint_is_as_told() {
+fn the_fingerprint_is_as_documented() {
     let page = Page::open("FORMAT.md");
     let c = |name| page.constant(name);
     let mut h = 0xcbf2_9ce4_8422_2325u64;
@@ -302,14 +302,14 @@ fn the_fingerprint_is_as_told() {
 
 /// That the program hashes so too is seen where `region` reads directories.
 #[test]
-fn hashes_are_as_told() {
+fn hashes_are_as_documented() {
     for row in Page::open("FORMAT.md").rows(&["key", "name", "hash"]) {
         assert_eq!(name_hash(number(&row[0]), row[1].trim_matches('`').as_bytes()), number(&row[2]), "{}", row[1]);
     }
 }
 
 #[test]
-fn pool_toml_is_as_told() {
+fn pool_toml_is_as_documented() {
     let page = Page::open("FORMAT.md");
     let (_, rest) = page.text.split_once("```toml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();

@@ -49,7 +49,7 @@ impl Reader<'_> {
 }
 
 #[test]
-fn an_image_of_a_region_is_as_told() {
+fn an_image_of_a_region_is_as_documented() {
     let format = Page::open("FORMAT.md");
     let dir = tempfile::tempdir().unwrap();
     for size in [1 << 20, 1 << 30, 1 << 40, 1 << 47] {

@@ -71,15 +71,15 @@ fn compare_inode(pool: &Pool, reader: &Reader, ino: u64, kinds: &mut BTreeMap<u6
 
 fn compare_settings(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
     let durability = ["", "fsync", "strict"][raw.get("settings") as usize & 3];
-    let told = |name: &str| String::from_utf8(pool.getxattr(ino, name.as_bytes()).unwrap_or_default()).unwrap();
-    assert_eq!(told("user.conquest.durability"), durability, "inode {ino}");
+    let text = |name: &str| String::from_utf8(pool.getxattr(ino, name.as_bytes()).unwrap_or_default()).unwrap();
+    assert_eq!(text("user.conquest.durability"), durability, "inode {ino}");
     let c = |name| reader.page.constant(name);
     let threshold = match raw.get("settings") >> c("THRESHOLD_AT") & 31 {
         0 => String::new(),
         none if none == c("THRESHOLD_NONE") => "none".into(),
         code => (1u64 << (code - 1 + c("THRESHOLD_LEAST"))).to_string(),
     };
-    assert_eq!(told("user.conquest.threshold"), threshold, "inode {ino}");
+    assert_eq!(text("user.conquest.threshold"), threshold, "inode {ino}");
     let (minutes, hours) = (c("DELAY_MINUTES"), c("DELAY_HOURS"));
     let delay = match raw.get("delay") {
         0 => String::new(),
@@ -98,14 +98,14 @@ fn compare_settings(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
         6 => format!("lazy:{delay}"),
         n => panic!("inode {ino}: redundancy {n}"),
     };
-    assert_eq!(told("user.conquest.redundancy"), redundancy, "inode {ino}");
+    assert_eq!(text("user.conquest.redundancy"), redundancy, "inode {ino}");
     let priority = ["", "low", "normal", "high"][(raw.get("settings") >> c("PRIORITY_AT") & 3) as usize];
-    assert_eq!(told("user.conquest.priority"), priority, "inode {ino}");
+    assert_eq!(text("user.conquest.priority"), priority, "inode {ino}");
     let compression =
         ["", "auto", "always", "never", "warm", "cold"][(raw.get("settings") >> c("COMPRESSION_AT") & 7) as usize];
-    assert_eq!(told("user.conquest.compression"), compression, "inode {ino}");
+    assert_eq!(text("user.conquest.compression"), compression, "inode {ino}");
     let times = ["", "seconds"][(raw.get("settings") >> c("TIMES_AT")) as usize];
-    assert_eq!(told("user.conquest.times"), times, "inode {ino}");
+    assert_eq!(text("user.conquest.times"), times, "inode {ino}");
     assert_eq!(delay.is_empty(), !redundancy.starts_with("lazy"), "inode {ino}");
 }
 
@@ -172,7 +172,7 @@ fn a_reader_finds_everything_in_a_region() {
 }
 
 #[test]
-fn files_and_directories_take_the_forms_told() {
+fn files_and_directories_take_the_forms_documented() {
     let made = made();
     let page = Page::open("FORMAT.md");
     let bytes = region_bytes(made.dir.path());
@@ -194,7 +194,7 @@ fn files_and_directories_take_the_forms_told() {
 
 /// Compressed content and dictionaries, by the page's tables and the two libraries.
 #[test]
-fn compressed_files_lie_as_told() {
+fn compressed_files_lie_as_documented() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     Pool::format(
         dir.path(),
@@ -267,7 +267,7 @@ fn an_image_holds_the_region() {
 }
 
 #[test]
-fn an_open_transaction_is_in_its_slot_as_told() {
+fn an_open_transaction_is_in_its_slot_as_documented() {
     let page = Page::open("FORMAT.md");
     let session = Session::in_memory(1 << 20).unwrap();
     let mut op = session.begin().unwrap();

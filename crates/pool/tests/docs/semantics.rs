@@ -46,7 +46,7 @@ fn limits_are_those_of_the_code_and_of_the_format() {
 }
 
 #[test]
-fn names_links_and_files_end_where_told() {
+fn names_links_and_files_end_where_documented() {
     let page = Page::open("SEMANTICS.md");
     let (_dir, pool) = pool(16 << 20);
     let v = View::new(&pool, Caller::root());
@@ -77,7 +77,7 @@ fn names_links_and_files_end_where_told() {
 }
 
 #[test]
-fn extended_attributes_end_where_told() {
+fn extended_attributes_end_where_documented() {
     let page = Page::open("SEMANTICS.md");
     let (_dir, pool) = pool(16 << 20);
     let root = Caller::root();

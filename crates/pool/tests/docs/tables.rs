@@ -55,7 +55,7 @@ impl Page {
         let rows = self.tables.iter().filter(|t| t.header == ["constant", "value", "meaning"]).flat_map(|t| &t.rows);
         for row in rows {
             let known = self.constants.insert(bare(&row[0]), number(&row[1]));
-            assert!(known.is_none(), "{} is told twice", row[0]);
+            assert!(known.is_none(), "{} is documented twice", row[0]);
         }
     }
 
