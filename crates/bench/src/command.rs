@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_print_is_told() {
+    fn output_of_programs_is_reported() {
         assert_eq!(fed(&mut Command::new("cat"), "a\n".into()).expect("it ends well"), "a\n");
         let e = output(Command::new("sh").args(["-c", "echo b >&2; exit 1"])).expect_err("it does not");
         assert_eq!(e.to_string(), "sh: b");

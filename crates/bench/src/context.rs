@@ -147,7 +147,7 @@ impl Context {
         made.collect()
     }
 
-    /// Does `work` with each of the subjects, round by round. Who fails is told of at the end; the others go on.
+    /// Does `work` with each of the subjects, round by round. One that fails is reported at the end; the others go on.
     pub fn rounds<T: Named>(
         &self,
         label: &str,
@@ -193,7 +193,7 @@ impl Context {
         false
     }
 
-    /// Notes that a file system failed, to be told at the end; the others go on.
+    /// Notes that a file system failed, to be reported at the end; the others go on.
     pub fn failed(&self, subject: &str, error: &Error) {
         self.failures.borrow_mut().push(format!("{subject}: {error}"));
     }
@@ -215,7 +215,7 @@ fn conquest() -> PathBuf {
     beside.filter(|path| path.is_file()).unwrap_or_else(|| "conquest".into())
 }
 
-/// One line on a terminal, drawn only when told to: a ticking thread would disturb what is measured.
+/// One line on a terminal, drawn only on demand: a ticking thread would disturb what is measured.
 pub struct Progress(ProgressBar);
 
 impl Progress {

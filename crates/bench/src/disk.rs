@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_required_and_its_lack_told_with_what_to_do() {
+    fn room_is_required_and_its_lack_reported_with_what_to_do() {
         let dir = tempfile::tempdir().expect("a directory");
         require_room(dir.path(), 0).expect("half a gigabyte");
         let refused = require_room(dir.path(), 1 << 60).expect_err("an exabyte");

@@ -228,8 +228,8 @@ impl Peer {
         }
         let dir = self.dir()?;
         rustix::fs::syncfs(std::fs::File::open(dir).map_err(Error::file(dir))?)?;
-        let told = rustix::fs::statvfs(dir)?;
-        Ok((told.f_blocks - told.f_bfree) * told.f_frsize)
+        let statvfs = rustix::fs::statvfs(dir)?;
+        Ok((statvfs.f_blocks - statvfs.f_bfree) * statvfs.f_frsize)
     }
 }
 

@@ -63,7 +63,7 @@ fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error>
     Ok(outcome)
 }
 
-/// Everything that is published. A workload that fails is told of at the end; the others go on. `done` is told the name
+/// Everything that is published. A workload that fails is reported at the end; the others go on. `done` gets the name
 /// and the outcome of each that has not failed even in part.
 fn all(context: &Context, done: impl Fn(&str, &Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();

@@ -52,7 +52,7 @@ impl Grounds {
         self.setting.contains(&Ground::OwnDisk).then(|| dir_on_disk(self.dir.as_ref()))
     }
 
-    /// What `work` finds in each of the settings. One that cannot be had is told in a section `id`, as the reason for
+    /// What `work` finds in each of the settings. One that cannot be had is reported in a section `id`, as the reason for
     /// `subject`.
     pub fn each(
         &self,

@@ -105,7 +105,7 @@ fn durability_is_measured_and_leaves_nothing_on_the_disk() {
 }
 
 #[test]
-fn a_disk_that_is_memory_is_told_and_nothing_is_measured() {
+fn a_disk_that_is_memory_is_reported_and_nothing_is_measured() {
     let report = report("memory-disk", &["durable", "--dir", "/dev/shm"]);
     for row in findings(&report) {
         assert_eq!(row["verdict"], "skipped", "{row}");

@@ -6,7 +6,7 @@ use conquest::Damage;
 
 use crate::size;
 
-/// Ranges of a file that are told; more are counted.
+/// Ranges of a file that are listed; more are counted.
 const RANGES: usize = 4;
 
 /// A line for each file, region, and thing that was wrong there.
@@ -43,13 +43,13 @@ fn ranges(of_one: &[&Damage]) -> Vec<(u64, u64)> {
 fn line(of_one: &[&Damage]) -> String {
     let (damage, ranges) = (of_one[0], ranges(of_one));
     let name = damage.path.clone().unwrap_or_else(|| format!("inode {} (without a name)", damage.ino));
-    let mut told: Vec<String> = ranges.iter().take(RANGES).map(|(first, last)| format!("{first} to {last}")).collect();
+    let mut text: Vec<String> = ranges.iter().take(RANGES).map(|(first, last)| format!("{first} to {last}")).collect();
     if ranges.len() > RANGES {
         let bytes: u64 = ranges.iter().map(|(first, last)| last + 1 - first).sum();
-        told.push(format!("{} ranges more ({} in all)", ranges.len() - RANGES, size::show(bytes)));
+        text.push(format!("{} ranges more ({} in all)", ranges.len() - RANGES, size::show(bytes)));
     }
     let place = if damage.beside { "in its file".into() } else { format!("region {}", damage.region) };
-    format!("{name}: bytes {}, {place}: {}", told.join(", "), damage.why)
+    format!("{name}: bytes {}, {place}: {}", text.join(", "), damage.why)
 }
 
 #[cfg(test)]
@@ -74,9 +74,9 @@ mod tests {
         let side_by_side: Vec<Damage> = (0..100).map(page).collect();
         assert_eq!(describe(&side_by_side), ["/f: bytes 0 to 409599, region 1: its checksum is wrong; LOST"]);
         let apart: Vec<Damage> = (0..100).rev().map(|n| page(2 * n)).collect();
-        let told = describe(&apart);
-        assert!(told.len() == 1 && told[0].starts_with("/f: bytes 0 to 4095, 8192 to 12287,"), "{told:?}");
-        assert!(told[0].contains("96 ranges more (400 KiB in all)"), "{told:?}");
+        let lines = describe(&apart);
+        assert!(lines.len() == 1 && lines[0].starts_with("/f: bytes 0 to 4095, 8192 to 12287,"), "{lines:?}");
+        assert!(lines[0].contains("96 ranges more (400 KiB in all)"), "{lines:?}");
         let other = Damage { repaired: true, ..page(7) };
         assert_eq!(describe(&[one.clone(), other]).len(), 2);
     }

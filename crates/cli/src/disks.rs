@@ -9,7 +9,7 @@ use conquest::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionSta
 use crate::failure::{Context, Result};
 use crate::{damage, size};
 
-/// Regions, and the disks that they are, a line each. `row` is told what kind of line it is.
+/// Regions, and the disks that they are, a line each. `row` gets what kind of line it is.
 pub fn describe_all(regions: &[RegionStatus], disks: &[DiskStatus], mut row: impl FnMut(&str, String)) {
     for region in regions.iter().filter(|region| region.members.len() > 1) {
         row("region", describe_region(region));
@@ -103,12 +103,12 @@ fn measured(found: &PerformanceStatus) -> String {
 }
 
 fn speed(flow: &FlowStatus) -> String {
-    let mut told =
+    let mut text =
         format!("{}/s in {} (99 %: {})", size::show(flow.recent_speed as u64), time(flow.median), time(flow.p99));
     if flow.queue > 0 {
-        let _ = write!(told, ", {} with {} under way", flow.queue, size::show(flow.queued_bytes));
+        let _ = write!(text, ", {} with {} under way", flow.queue, size::show(flow.queued_bytes));
     }
-    told
+    text
 }
 
 fn time(seconds: f64) -> String {
@@ -163,15 +163,15 @@ pub fn describe_cache(c: &CacheStatus) -> String {
             size::show(clean)
         ),
     };
-    let mut told = format!("{held}; files beyond {} go to disk", size::show(c.threshold));
+    let mut text = format!("{held}; files beyond {} go to disk", size::show(c.threshold));
     if c.demoted_files > 0 {
         let (files, bytes) = (c.demoted_files, size::show(c.demoted));
-        let _ = write!(told, "; {files} smaller ones with {bytes} did, since memory was short");
+        let _ = write!(text, "; {files} smaller ones with {bytes} did, since memory was short");
     }
     if c.left > 0 {
-        let _ = write!(told, "; {} have to follow a change of threshold or memory yet", size::show(c.left));
+        let _ = write!(text, "; {} have to follow a change of threshold or memory yet", size::show(c.left));
     }
-    told
+    text
 }
 
 /// What was read and written through it, if anything was.
@@ -198,7 +198,7 @@ pub fn describe_work(c: &CacheStatus) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Lines for what there is to do on the disks. `row` is told what kind of line it is.
+/// Lines for what there is to do on the disks. `row` gets what kind of line it is.
 pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) {
     for out in &work.out_of_use {
         let since = since(out.since);

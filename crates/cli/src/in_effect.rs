@@ -17,7 +17,7 @@ pub fn stays(now: &str) -> String {
     now.split(',').filter(|word| is_known(word)).chain(strict).collect::<Vec<_>>().join(",")
 }
 
-/// The file that the server saves to when it is unmounted, as its command line says; `None` if that cannot be told.
+/// The file that the server saves to when it is unmounted, as its command line says; `None` if that is unknown.
 pub fn save_of(pid: u32) -> Option<Option<PathBuf>> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     match saved_by(&String::from_utf8(line).ok()?) {
@@ -28,7 +28,7 @@ pub fn save_of(pid: u32) -> Option<Option<PathBuf>> {
     }
 }
 
-/// May places of the mount map users, as the command line of its server says? `None` if that cannot be told.
+/// May places of the mount map users, as the command line of its server says? `None` if that is unknown.
 pub fn maps_users(pid: u32) -> Option<bool> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     Some(words_in(&String::from_utf8(line).ok()?).contains(&"idmap"))

@@ -154,7 +154,7 @@ pub fn children(dir: &Path, device: u64, fail: &mut dyn FnMut(Failure)) -> Vec<E
     found
 }
 
-/// Failures with which a command goes on. Each is told; if there is only one, at the end, as that of the command.
+/// Failures with which a command goes on. Each is reported; if there is only one, at the end, as that of the command.
 #[derive(Default)]
 pub struct Failures {
     first: Option<Failure>,
@@ -204,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_pool_is_told() {
+    fn what_is_in_no_pool_is_reported() {
         let dir = tempfile::tempdir().expect("a directory");
-        let told = |path: &Path| Inside::find(path).err().expect("no pool is mounted there").to_string();
-        assert!(told(dir.path()).contains("in no mounted pool"), "{}", told(dir.path()));
-        assert!(told(&dir.path().join("x")).starts_with("there is no "));
+        let refusal = |path: &Path| Inside::find(path).err().expect("no pool is mounted there").to_string();
+        assert!(refusal(dir.path()).contains("in no mounted pool"), "{}", refusal(dir.path()));
+        assert!(refusal(&dir.path().join("x")).starts_with("there is no "));
     }
 }

@@ -69,10 +69,10 @@ fn is_dying(mounted: &Mounted) -> bool {
 
 /// What the mount answers, if it does so soon: a thread asks, which may wait as long as the mount is there.
 fn answer_of(dir: &Path) -> Option<Result<(), Errno>> {
-    let (tell, told) = mpsc::channel();
+    let (sender, ended) = mpsc::channel();
     let dir = dir.to_path_buf();
-    Builder::new().spawn(move || tell.send(rustix::fs::statvfs(&dir).map(drop))).ok()?;
-    told.recv_timeout(LENIENCE).ok()
+    Builder::new().spawn(move || sender.send(rustix::fs::statvfs(&dir).map(drop))).ok()?;
+    ended.recv_timeout(LENIENCE).ok()
 }
 
 /// The process that serves the mount, as long as it holds on to the pool.

@@ -25,7 +25,7 @@ pub fn start(is_server: bool) {
     let filter = asked.unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     // Errors of the log itself would go where it goes, by a macro that panics if that fails.
-    let writer = move || Told { repeats, to: Lossy::over(io::stderr(), &LOST) };
+    let writer = move || Unrepeated { repeats, to: Lossy::over(io::stderr(), &LOST) };
     let log = log.log_internal_errors(false).with_writer(writer);
     match is_server {
         true => log.init(),
@@ -43,21 +43,21 @@ static BOUND: AtomicBool = AtomicBool::new(false);
 /// Messages lost since one was written.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Writes what is to be told of each message.
-struct Told {
+/// Writes each message, or what stands for it where it repeats.
+struct Unrepeated {
     repeats: Option<&'static Mutex<Repeats>>,
     to: Lossy<'static>,
 }
 
-impl Write for Told {
+impl Write for Unrepeated {
     /// One message.
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
         match self.repeats {
             Some(repeats) => {
                 let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
-                let told = repeats.said(&String::from_utf8_lossy(message), Instant::now());
-                if !told.is_empty() {
-                    self.to.write_all(told.as_bytes())?;
+                let text = repeats.said(&String::from_utf8_lossy(message), Instant::now());
+                if !text.is_empty() {
+                    self.to.write_all(text.as_bytes())?;
                 }
             }
             None => self.to.write_all(message)?,
@@ -90,11 +90,11 @@ impl<W: Write> Write for Lossy<'_, W> {
     /// One message.
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
         let lost = self.lost.swap(0, Ordering::Relaxed);
-        let told = match lost {
+        let written = match lost {
             0 => Ok(()),
             _ => writeln!(self.to, "({lost} messages before this could not be written)"),
         };
-        if told.is_err() {
+        if written.is_err() {
             self.lost.fetch_add(lost + 1, Ordering::Relaxed);
         } else if self.to.write_all(message).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Content that is lost, as it is told; and going on without it.
+//! Content that is lost, for people; and going on without it.
 
 use std::io::Write;
 
@@ -34,7 +34,7 @@ pub fn warn(lost: &[Lost]) {
     lost.iter().for_each(|lost| _ = writeln!(err, "{}", crate::plain(&describe(lost))));
 }
 
-/// What a pool lacks that is to take the place of another is told, and is a reason not to go on unless that is `accepted`.
+/// What a pool lacks that is to take the place of another is reported, and is a reason not to go on unless that is `accepted`.
 pub fn judge(found: &Incomplete, accepted: bool, beside: &Beside) -> conquest_fs::Result<()> {
     beside.show(|| {
         warn(&found.lost);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_name_is_told_by_its_number() {
+    fn a_file_without_a_name_is_reported_by_its_number() {
         assert_eq!(
             describe(&lost(9, Some("/films/one"))),
             "lost: /films/one: bytes 4096..12287: its segment was used again"
@@ -71,12 +71,12 @@ mod tests {
     fn what_is_lost_is_a_reason_not_to_go_on_unless_it_is_accepted_or_done() {
         let (_, beside) = bytes_beside("making");
         let found = |is_done| Incomplete { lost: vec![lost(9, None), lost(9, None)], unknown: None, is_done };
-        let told = judge(&found(false), false, &beside).expect_err("it is refused").to_string();
-        assert!(told.contains("content of 1 file.") && told.contains("--accept-lost"), "{told}");
+        let refusal = judge(&found(false), false, &beside).expect_err("it is refused").to_string();
+        assert!(refusal.contains("content of 1 file.") && refusal.contains("--accept-lost"), "{refusal}");
         assert!(judge(&found(false), true, &beside).is_ok());
         assert!(judge(&found(true), false, &beside).is_ok());
         let unknown = Incomplete { lost: Vec::new(), unknown: Some("no room".into()), is_done: false };
-        let told = judge(&unknown, false, &beside).expect_err("it is refused").to_string();
-        assert!(told.contains("cannot be told") && told.contains("no room. Nothing was changed"), "{told}");
+        let refusal = judge(&unknown, false, &beside).expect_err("it is refused").to_string();
+        assert!(refusal.contains("is unknown") && refusal.contains("no room. Nothing was changed"), "{refusal}");
     }
 }

@@ -28,7 +28,7 @@
 //! | [`disks`] | disks and regions as they are shown |
 //! | [`damage`] | damage as it is shown |
 //! | [`regions`] | regions as people name them |
-//! | [`lost`] | content that is lost, as it is told; and going on without it |
+//! | [`lost`] | content that is lost, for people; and going on without it |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
 //! | [`failure`] | one error type: the text, and the exit status |

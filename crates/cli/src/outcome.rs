@@ -21,7 +21,9 @@ impl Outcome {
     pub fn begin() -> Outcome {
         let file = memfd_create(NAME, MemfdFlags::CLOEXEC);
         Outcome(
-            file.inspect_err(|e| tracing::warn!("who unmounts will not be told how it ends: {e}")).ok().map(File::from),
+            file.inspect_err(|e| tracing::warn!("the command that unmounts will not learn how it ends: {e}"))
+                .ok()
+                .map(File::from),
         )
     }
 
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_learns_what_was_told_later() {
+    fn a_waiter_gets_a_later_notification() {
         let outcome = Outcome::begin();
         let find = || Awaited::of(std::process::id()).expect("it is there");
         assert!(find().failure().is_none());

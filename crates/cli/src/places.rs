@@ -51,8 +51,8 @@ pub fn refuse_within(pool: &Path, disk: &Path) -> Result<()> {
 fn backing_file(disk: &Path) -> Option<PathBuf> {
     let real = disk.canonicalize().ok()?;
     let name = real.strip_prefix("/dev").ok()?.file_name()?;
-    let told = std::fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file")).ok()?;
-    Some(PathBuf::from(told.trim_end_matches('\n')))
+    let text = std::fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file")).ok()?;
+    Some(PathBuf::from(text.trim_end_matches('\n')))
 }
 
 /// Directories as people read them.

@@ -2,7 +2,7 @@
 //!
 //! | what | who keeps it | how it changes |
 //! | --- | --- | --- |
-//! | `ro`, `nosuid`, `noatime` and the like | the kernel, for each place | by a system call, of which the server is not told; but it wakes those who poll the mount table |
+//! | `ro`, `nosuid`, `noatime` and the like | the kernel, for each place | by a system call, which the server does not see; but it wakes those who poll the mount table |
 //! | `durability=`, `sync`, `dirsync`, `commit=` | the server | it is asked through the pool, and answers |
 //! | `transport=`, `save=` | the server | not while it is mounted: refused |
 //!
@@ -158,7 +158,7 @@ fn watch(pool: &Weak<Pool>, number: &str, strict: bool) -> std::io::Result<()> {
     let table = File::open("/proc/self/mountinfo")?;
     let (mut places, mut changed) = (Vec::new(), true);
     let first = fuse::mounts::of(number)?.into_iter().next();
-    let untold = first.map(|first| first.options).filter(|flags| strict && has(flags, "relatime"));
+    let unapplied = first.map(|first| first.options).filter(|flags| strict && has(flags, "relatime"));
     loop {
         let now = if changed { fuse::mounts::of(number)? } else { places.clone() };
         if now.is_empty() && !places.is_empty() {
@@ -168,7 +168,7 @@ fn watch(pool: &Weak<Pool>, number: &str, strict: bool) -> std::io::Result<()> {
         let Some(pool) = pool.upgrade() else { return Ok(()) };
         if now != places {
             // Nobody says through which place somebody reads: what any of them notes is noted.
-            let strict = |flags: &String| untold.as_ref() == Some(flags);
+            let strict = |flags: &String| unapplied.as_ref() == Some(flags);
             let atime = now.iter().map(|place| atime_by(&place.options, strict(&place.options))).max_by_key(rank);
             let nodiratime = now.iter().all(|place| has(&place.options, "nodiratime"));
             let atime = atime.unwrap_or(pool.policy().atime);

@@ -50,7 +50,7 @@ fn may_open_more() {
     }
 }
 
-/// What the pool does when it is closed, but here it can be told if it fails.
+/// What the pool does when it is closed, but here a failure can be reported.
 fn commit(request: &Request, opened: &Pool) -> Result<()> {
     opened.sync().map_err(|e| Failure::new(lacking(request, opened, &e)))
 }

@@ -22,20 +22,20 @@ fn work_beside<T: Send + 'static>(
     pool: &Path,
     work: impl FnOnce(&Steps) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let (tell, told) = mpsc::channel();
+    let (sender, done) = mpsc::channel();
     let steps = Steps::default();
     let counted = steps.clone();
-    let started = Builder::new().spawn(move || tell.send(work(&counted)));
+    let started = Builder::new().spawn(move || sender.send(work(&counted)));
     started.context(|| "cannot start a thread".into())?;
     loop {
         let before = steps.taken();
-        match told.recv_timeout(LENIENCE) {
+        match done.recv_timeout(LENIENCE) {
             Err(RecvTimeoutError::Timeout) => {}
-            done => return done.unwrap_or_else(|_| Err(Failure::new("a thread has ended before its work"))),
+            result => return result.unwrap_or_else(|_| Err(Failure::new("a thread has ended before its work"))),
         }
         let stopped = Stopped::among(&others());
-        match (told.try_recv(), stopped) {
-            (Ok(done), _) => return done,
+        match (done.try_recv(), stopped) {
+            (Ok(result), _) => return result,
             (_, Some(stopped)) if !steps.are_alone() && steps.taken() == before => {
                 return Err(given_up(pool, &stopped))
             }
@@ -68,7 +68,7 @@ struct Progress {
 }
 
 impl Steps {
-    /// Counts what `progress` is told of.
+    /// Counts the calls of `progress`.
     pub fn count(&self, mut progress: impl FnMut(u64, u64)) -> impl FnMut(u64, u64) {
         let steps = self.clone();
         move |done, total| {
@@ -77,7 +77,7 @@ impl Steps {
         }
     }
 
-    /// For work that waits for nobody from when `progress` is first told of it until that is dropped. It may take any
+    /// For work that waits for nobody from the first call of `progress` until that is dropped. It may take any
     /// time then: a disk may be slow.
     pub fn alone(&self, mut progress: impl FnMut(u64, u64)) -> impl FnMut(u64, u64) {
         let alone = Alone(self.clone());

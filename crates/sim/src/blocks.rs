@@ -83,8 +83,8 @@ impl State {
             return false;
         };
         let mixed = now.iter().zip(old.iter().zip(new)).all(|(now, (old, new))| now == old || now == new);
-        let told = d.place == 0 || now == old && d.place == was.place;
-        mixed && told && (d.epoch == was.epoch || d.epoch == is.epoch) && d.owner == was.owner
+        let is_noted = d.place == 0 || now == old && d.place == was.place;
+        mixed && is_noted && (d.epoch == was.epoch || d.epoch == is.epoch) && d.owner == was.owner
     }
 }
 

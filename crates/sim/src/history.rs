@@ -4,7 +4,7 @@
 //! earlier than the last that was acknowledged. What a death leaves must be the last boundary, or the next one: the operation under
 //! way is undone or done.
 //!
-//! Boundaries are told apart by the bytes of the memory, but for what a copy does not hold of them; or, where content of
+//! Boundaries are distinguished by the bytes of the memory, but for what a copy does not hold of them; or, where content of
 //! large files is elsewhere, by what the model says can be read.
 
 use std::cell::OnceCell;
@@ -89,7 +89,7 @@ impl History {
         &self,
         allowed: RangeInclusive<usize>,
         same: impl Fn(&Boundary) -> bool,
-        told: impl Fn() -> String,
+        describe: impl Fn() -> String,
     ) -> Result<usize, String> {
         if let Some(n) = allowed.clone().rev().find(|n| same(&self.boundaries[*n])) {
             return Ok(n);
@@ -98,7 +98,7 @@ impl History {
             true => format!("it is instant {n}, and what was promised is lost"),
             false => format!("it is instant {n}"),
         });
-        Err(format!("none of the instants {allowed:?}: {}", other.unwrap_or_else(told)))
+        Err(format!("none of the instants {allowed:?}: {}", other.unwrap_or_else(describe)))
     }
 
     /// Which of some boundaries has these bytes, as far as a copy holds them; if none, why.
@@ -120,18 +120,18 @@ impl History {
 
     /// In which of some boundaries this is seen; if in none, why.
     pub fn which_seen(&self, allowed: RangeInclusive<usize>, found: &Snapshot) -> Result<usize, String> {
-        let told = |n: usize| match self.boundaries[n].seen() {
+        let seen = |n: usize| match self.boundaries[n].seen() {
             Ok(seen) => format!("{n}: {}", found.difference(seen).unwrap_or_default()),
             Err(e) => format!("{n}: {e}"),
         };
-        let each = || allowed.clone().map(told).collect::<Vec<_>>().join("; ");
+        let each = || allowed.clone().map(seen).collect::<Vec<_>>().join("; ");
         self.which(allowed.clone(), |b| b.seen().is_ok_and(|seen| seen == found), each)
     }
 
     /// In which of some boundaries the model sees this; if in none, why.
     pub fn which_tree(&self, allowed: RangeInclusive<usize>, found: &Tree) -> Result<usize, String> {
-        let told = |n: usize| format!("{n}: {}", difference(found, &self.boundaries[n].tree).unwrap_or_default());
-        let each = || allowed.clone().map(told).collect::<Vec<_>>().join("; ");
+        let text = |n: usize| format!("{n}: {}", difference(found, &self.boundaries[n].tree).unwrap_or_default());
+        let each = || allowed.clone().map(text).collect::<Vec<_>>().join("; ");
         self.which(allowed.clone(), |b| b.tree == *found, each)
     }
 }

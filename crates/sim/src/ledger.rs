@@ -95,7 +95,7 @@ impl Participant for Ledger {
     }
 
     fn durable(&self, session: &Session, epoch: u64) {
-        assert!(session.epochs().is_ok_and(|epochs| epochs.durable > epoch), "told too early");
+        assert!(session.epochs().is_ok_and(|epochs| epochs.durable > epoch), "acknowledged too early");
         if self.is(Sabotage::Late) {
             let _ = self.put(epoch);
         }

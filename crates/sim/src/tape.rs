@@ -10,7 +10,7 @@ use pram::{Mapping, Medium, MediumKind, Needs};
 use crate::disk::{Files, FILES};
 use crate::stage::player;
 
-/// One thing that memory or a disk was told.
+/// One request to memory or a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Store {
@@ -66,7 +66,7 @@ impl Event {
         }
     }
 
-    /// The event without its content: what is the same when a story is told again.
+    /// The event without its content: what is the same when a story runs again.
     pub fn shape(&self) -> String {
         match self {
             Event::Store { bytes, .. } => format!("store {}", bytes.len()),
@@ -183,7 +183,7 @@ fn rank(n: usize, old: u64, new: u64) -> (u32, i64) {
 }
 
 impl Files {
-    /// Takes an event; what memory is told reaches no disk.
+    /// Takes an event; requests to memory reach no disk.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Write { file, at, bytes } => self.0[*file].write(bytes, *at),
@@ -349,7 +349,7 @@ impl Disk for TapeDisk {
     }
 }
 
-/// Memory that records what it is told.
+/// Memory that records its requests.
 #[derive(Clone)]
 pub struct TapeMedium {
     pub kind: MediumKind,

@@ -78,8 +78,8 @@ impl Verdicts {
     /// Tells what was covered; panics with the ids of what failed.
     fn conclude(self) -> Stats {
         eprintln!("{:?}", self.stats);
-        let told: Vec<String> = self.failures.iter().map(Failure::to_string).collect();
-        assert!(told.is_empty(), "{} states are wrong:\n{}", told.len(), told.join("\n"));
+        let wrong: Vec<String> = self.failures.iter().map(Failure::to_string).collect();
+        assert!(wrong.is_empty(), "{} states are wrong:\n{}", wrong.len(), wrong.join("\n"));
         self.stats
     }
 }

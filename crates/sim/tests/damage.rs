@@ -54,12 +54,12 @@ fn survive(bytes: &[u8], tally: &mut Tally) -> Result<(), String> {
 /// Fails if a kernel would refuse to work with something.
 fn usable(seen: &Snapshot) -> Result<(), String> {
     for (path, attr) in &seen.attrs {
-        let told = || format!("{}: {attr:?}", String::from_utf8_lossy(path));
+        let text = || format!("{}: {attr:?}", String::from_utf8_lossy(path));
         if attr.size > i64::MAX as u64 || attr.uid == u32::MAX || attr.gid == u32::MAX || attr.nlink == 0 {
-            return Err(told());
+            return Err(text());
         }
         if !matches!(attr.kind, Kind::Regular | Kind::Directory | Kind::Symlink) && attr.size > 0 {
-            return Err(told());
+            return Err(text());
         }
     }
     match seen.attrs.get(&b"/"[..]) {
@@ -106,17 +106,17 @@ fn inflict_on((good, places): (Vec<u8>, Vec<(u64, u64)>), damage: Damage, seed: 
     for round in 0..rounds() {
         let mut rng = Rng::new(seed * 1_000_000 + round);
         let mut bytes = good.clone();
-        let told = damage(&mut rng, &mut bytes, &places);
-        try_it(&bytes, told, &mut tally, &mut wrong);
+        let harm = damage(&mut rng, &mut bytes, &places);
+        try_it(&bytes, harm, &mut tally, &mut wrong);
     }
     conclude(tally, &wrong)
 }
 
-fn try_it(bytes: &[u8], told: String, tally: &mut Tally, wrong: &mut Vec<String>) {
+fn try_it(bytes: &[u8], harm: String, tally: &mut Tally, wrong: &mut Vec<String>) {
     match catch_unwind(AssertUnwindSafe(|| survive(bytes, tally))) {
         Ok(Ok(())) => {}
-        Ok(Err(e)) => wrong.push(format!("{told}: {e}")),
-        Err(_) => wrong.push(format!("{told}: panicked")),
+        Ok(Err(e)) => wrong.push(format!("{harm}: {e}")),
+        Err(_) => wrong.push(format!("{harm}: panicked")),
     }
 }
 

@@ -18,7 +18,7 @@ fn random_operations_on_large_files_are_kept_as_promised() {
     explore_all(&random(0..seeds), Depth::from_env());
 }
 
-/// Who is told that a disk has flushed, and it has not, loses what he relies on.
+/// A disk that claims to have flushed, and has not, loses content.
 #[test]
 fn a_disk_that_does_not_flush_is_found() {
     if replays() {

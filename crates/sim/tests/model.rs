@@ -112,7 +112,7 @@ fn the_model_fails_as_linux_does() {
             if done == Err(Errno::OPNOTSUPP) {
                 continue;
             }
-            model.apply(op, &done).unwrap_or_else(|told| panic!("{}: {told}", s.name));
+            model.apply(op, &done).unwrap_or_else(|difference| panic!("{}: {difference}", s.name));
             if let Err(e) = done {
                 *errors.entry(format!("{e:?}")).or_default() += 1;
             }

@@ -29,8 +29,8 @@ fn explore(of: &[Tag], seeds: u64, damage: Damage) {
         }
     }
     eprintln!("{states} states of {repairs} repairs");
-    let told: Vec<String> = failures.iter().map(|f| format!("{}: {}", f.id, f.text)).collect();
-    assert!(failures.is_empty(), "{} repairs are wrong:\n{}", failures.len(), told[..told.len().min(10)].join("\n"));
+    let text: Vec<String> = failures.iter().map(|f| format!("{}: {}", f.id, f.text)).collect();
+    assert!(failures.is_empty(), "{} repairs are wrong:\n{}", failures.len(), text[..text.len().min(10)].join("\n"));
     assert!(repairs > 0 && states > 0, "{states} states of {repairs} repairs");
 }
 

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// A file of a crate's sources.
 pub struct Source {
-    /// As it is told, from the root of the workspace on.
+    /// Its path, from the root of the workspace on.
     pub path: String,
     /// The modules that lead to it: none for `lib.rs` and `main.rs`.
     pub modules: Vec<String>,

@@ -284,7 +284,7 @@ fn foreground(context: &Context, backlog_mib: u64, sample: &[Vec<u8>]) -> Result
     Ok(Outcome { sections: vec![section], findings: findings.into() })
 }
 
-/// Compresses the files from number `next` on until it is told to stop; the number of the next.
+/// Compresses the files from number `next` on until `stop` is set; the number of the next.
 fn compress(pool: &Pool, inos: &[Ino], mut next: usize, stop: &AtomicBool) -> Result<usize, Error> {
     let mut compressor = Compressor::new(pool, Plan::now(Codec::Zstd))?;
     let mut pace = Pace::new(SHARE);

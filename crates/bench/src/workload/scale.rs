@@ -31,7 +31,7 @@ options! { Options {
     dirs: count "N" = 100, "Directories per worker";
 } }
 
-/// One process of `scale`: told what to do on stdin.
+/// One process of `scale`: with its orders on stdin.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Worker {
     pub pool: PathBuf,
@@ -170,7 +170,7 @@ impl Load {
     }
 }
 
-/// A worker process. It is told `PHASE WHEN` a line and answers `START END CPU`; the end of its input ends it.
+/// A worker process. It gets `PHASE WHEN` a line and answers `START END CPU`; the end of its input ends it.
 struct Process {
     child: Child,
     input: Option<ChildStdin>,

@@ -1,25 +1,25 @@
-//! What a module says again and again is told once, then counted, until it says something else: that a disk is lost, back, and lost
-//! again is told each time. And of much at once the rest is counted.
+//! What a module says again and again is written once, then counted, until it says something else: that a disk is lost, back, and lost
+//! again is written each time. And of much at once the rest is counted.
 
 use std::time::{Duration, Instant};
 
-/// After so long it is told again, with how often it was said meanwhile.
+/// After so long it is written again, with how often it was said meanwhile.
 const AGAIN: Duration = Duration::from_secs(60);
 /// So many modules are known.
 const KEPT: usize = 64;
-/// So many messages are told at once, and one more a second.
+/// So many messages are written at once, and one more a second.
 const BURST: u32 = 200;
 
 /// What each module said last.
 pub struct Repeats {
-    told: Vec<Told>,
+    written: Vec<Written>,
     left: u32,
     counted: Instant,
-    /// Messages left out since one was told.
+    /// Messages left out since one was written.
     omitted: u64,
 }
 
-struct Told {
+struct Written {
     /// Level, module and message.
     text: String,
     at: Instant,
@@ -28,26 +28,26 @@ struct Told {
 
 impl Repeats {
     pub fn new(now: Instant) -> Repeats {
-        Repeats { told: Vec::new(), left: BURST, counted: now, omitted: 0 }
+        Repeats { written: Vec::new(), left: BURST, counted: now, omitted: 0 }
     }
 
     /// What is to be written now that `message`, which begins with the time, was said.
     pub fn said(&mut self, message: &str, now: Instant) -> String {
         let (time, text) = message.split_once(' ').unwrap_or(("", message));
         let mut lines = String::new();
-        let old = self.told.iter().take_while(|told| now.duration_since(told.at) >= AGAIN).count();
-        self.told.drain(..old).for_each(|told| told.tell_more(time, &mut lines));
-        let last = self.told.iter().position(|told| module(&told.text) == module(text));
+        let old = self.written.iter().take_while(|written| now.duration_since(written.at) >= AGAIN).count();
+        self.written.drain(..old).for_each(|written| written.write_more(time, &mut lines));
+        let last = self.written.iter().position(|written| module(&written.text) == module(text));
         if let Some(last) = last {
-            match self.told[last].text == text {
+            match self.written[last].text == text {
                 true => {
-                    self.told[last].more += 1;
+                    self.written[last].more += 1;
                     return lines;
                 }
-                false => self.told.remove(last).tell_more(time, &mut lines),
+                false => self.written.remove(last).write_more(time, &mut lines),
             }
         }
-        if !self.may_tell(now) {
+        if !self.may_write(now) {
             self.omitted += 1;
             return lines;
         }
@@ -55,14 +55,14 @@ impl Repeats {
             lines += &format!("{time} ({} other messages were left out)\n", std::mem::take(&mut self.omitted));
         }
         lines += message;
-        self.told.push(Told { text: text.to_owned(), at: now, more: 0 });
-        if self.told.len() > KEPT {
-            self.told.remove(0).tell_more(time, &mut lines);
+        self.written.push(Written { text: text.to_owned(), at: now, more: 0 });
+        if self.written.len() > KEPT {
+            self.written.remove(0).write_more(time, &mut lines);
         }
         lines
     }
 
-    fn may_tell(&mut self, now: Instant) -> bool {
+    fn may_write(&mut self, now: Instant) -> bool {
         let passed = now.duration_since(self.counted).as_secs();
         self.counted += Duration::from_secs(passed);
         self.left = BURST.min(self.left.saturating_add(passed.try_into().unwrap_or(u32::MAX)));
@@ -77,8 +77,8 @@ fn module(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(module, _)| module)
 }
 
-impl Told {
-    fn tell_more(self, time: &str, lines: &mut String) {
+impl Written {
+    fn write_more(self, time: &str, lines: &mut String) {
         if self.more > 0 {
             *lines += &format!("{time} (said {} times more) {}", self.more, self.text);
         }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_is_told_once_and_counted() {
+    fn the_same_is_reported_once_and_counted() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut repeats = Repeats::new(start);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_told_each_time() {
+    fn what_changes_is_reported_each_time() {
         let now = Instant::now();
         let mut repeats = Repeats::new(now);
         let said = [
@@ -113,9 +113,9 @@ mod tests {
             "3 WARN disks: 1 is back\n",
             "4 WARN disks: 1 is lost\n",
         ];
-        let told = said.map(|message| repeats.said(message, now));
+        let lines = said.map(|message| repeats.said(message, now));
         assert_eq!(
-            told,
+            lines,
             [said[0], "", "3 (said 1 times more) WARN disks: 1 is lost\n3 WARN disks: 1 is back\n", said[3]]
         );
     }
@@ -128,6 +128,6 @@ mod tests {
         assert_eq!(lines.lines().count(), BURST as usize);
         let later = repeats.said("2 ERROR last\n", start + Duration::from_secs(1));
         assert_eq!(later, format!("2 ({} other messages were left out)\n2 ERROR last\n", 10_000 - BURST));
-        assert!(repeats.told.len() <= KEPT);
+        assert!(repeats.written.len() <= KEPT);
     }
 }

@@ -300,8 +300,8 @@ fn name_of(passwd: &str, uid: u32) -> Option<String> {
 }
 
 fn table(lines: &[(String, Sum)], human: bool, named: &str) -> String {
-    let told = |bytes: u64| if human { size::show(bytes) } else { bytes.to_string() };
-    let row = |sum: &Sum| [sum.apparent, sum.memory, sum.disk, sum.cached].map(told);
+    let text = |bytes: u64| if human { size::show(bytes) } else { bytes.to_string() };
+    let row = |sum: &Sum| [sum.apparent, sum.memory, sum.disk, sum.cached].map(text);
     let heads = ["apparent", "memory", "disk", "cached"].map(String::from);
     let rows: Vec<(&str, [String; 4])> =
         std::iter::once((named, heads)).chain(lines.iter().map(|(name, sum)| (name.as_str(), row(sum)))).collect();

@@ -194,11 +194,11 @@ fn mount(args: &Mount) -> Result<()> {
     background::launch(&args, &volume)?;
     let file = dir.join(fuse::VOLUME_FILE);
     let status = export::control::status(&volume).context(|| "it is shown, but".into())?;
-    let mut told = format!("{} ({})", file.display(), size::show(status.size.unwrap_or(0)));
+    let mut text = format!("{} ({})", file.display(), size::show(status.size.unwrap_or(0)));
     if !status.is_well() {
-        let _ = write!(told, "; NOT ALL OF ITS DISKS ARE WHOLE: conquest export status {}", volume.display());
+        let _ = write!(text, "; NOT ALL OF ITS DISKS ARE WHOLE: conquest export status {}", volume.display());
     }
-    say(&format!("{told}\n  losetup --direct-io=on -f --show {}", file.display()))
+    say(&format!("{text}\n  losetup --direct-io=on -f --show {}", file.display()))
 }
 
 fn serve(dir: &Path, at: &Path, ready: &dyn Fn()) -> Result<()> {

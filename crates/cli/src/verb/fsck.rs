@@ -170,32 +170,32 @@ fn text(r: &Report, backing: Option<&CheckedBacking>, pool: &Path, repair: bool)
 
 /// What is wrong with the backing, and what mends it.
 fn about_backing(backing: &CheckedBacking, pool: &Path) -> Vec<String> {
-    let mut told = describe_found(&backing.damage);
-    if !told.is_empty() {
-        told.push(format!("the backing is damaged: `conquest scrub {}` puts it right", pool.display()));
+    let mut lines = describe_found(&backing.damage);
+    if !lines.is_empty() {
+        lines.push(format!("the backing is damaged: `conquest scrub {}` puts it right", pool.display()));
     }
-    told.extend(backing.failure.as_ref().map(|why| format!("the backing cannot be used: {}", crate::in_line(why))));
-    told
+    lines.extend(backing.failure.as_ref().map(|why| format!("the backing cannot be used: {}", crate::in_line(why))));
+    lines
 }
 
 /// What can be done about content that is lost: repair has nothing to make it of.
 fn advice(lost: &[Lost], pool: &Path) -> String {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     if lost.iter().any(|lost| lost.for_good) {
-        told.push(format!(
+        lines.push(format!(
             "content is lost for good: restore these files from a backup, or remove them; `conquest fsck {} --zero-lost` has what is lost \
              of them read as zeros instead of failing",
             pool.display()
         ));
     }
     if lost.iter().any(|lost| !lost.for_good) {
-        told.push(format!(
+        lines.push(format!(
             "content cannot be read as things are: attach the disk that has it (`conquest region list {0}`), or give up what only that has \
              (`conquest region remove {0} REGION --force`)",
             pool.display()
         ));
     }
-    told.join("\n")
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -219,10 +219,10 @@ mod tests {
             for_good: true,
         };
         let problems = vec!["2 pages of files lie in segment 5, which is gone: they are lost".into()];
-        let told = text(&Report { lost: vec![lost], problems, losses: 1, ..Report::default() }, None, pool, false);
-        assert!(told.contains("lost: /films/one: bytes 4096..12287: its segment was used again\n"), "{told}");
-        assert!(!told.contains("clean") && !told.contains("--repair"), "{told}");
-        assert!(told.contains("from a backup") && told.contains("`conquest fsck /p --zero-lost`"), "{told}");
+        let shown = text(&Report { lost: vec![lost], problems, losses: 1, ..Report::default() }, None, pool, false);
+        assert!(shown.contains("lost: /films/one: bytes 4096..12287: its segment was used again\n"), "{shown}");
+        assert!(!shown.contains("clean") && !shown.contains("--repair"), "{shown}");
+        assert!(shown.contains("from a backup") && shown.contains("`conquest fsck /p --zero-lost`"), "{shown}");
         let damaged = Report { problems: vec!["inode 7: bad".into()], ..Report::default() };
         assert!(text(&damaged, None, pool, false).contains("1 problems, none repaired"));
         assert!(text(&damaged, None, pool, true).contains("1 problems, 0 repairs"));

@@ -31,8 +31,8 @@ struct Listed {
     #[serde(rename = "pool")]
     dir: String,
     #[serde(flatten)]
-    told: Option<Facts>,
-    /// Why nothing more is told.
+    facts: Option<Facts>,
+    /// Why nothing more is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     /// As text: a path may be any bytes.
@@ -43,7 +43,7 @@ struct Listed {
 struct Answer {
     version: &'static str,
     pools: Vec<Listed>,
-    /// That of no pool that is there, as far as can be told.
+    /// That of no pool that is there, as far as is known.
     memory: Vec<Memory>,
 }
 
@@ -75,14 +75,14 @@ fn pools(with_memory: impl Iterator<Item = PathBuf>) -> Result<Vec<Listed>> {
 
 /// `None` where there is no pool.
 fn listed(pool: &Path, mounts: Vec<String>) -> Option<Listed> {
-    let (told, refused) = match Pool::summary(pool) {
+    let (facts, refused) = match Pool::summary(pool) {
         Ok(summary) => (Some(summary?.into()), None),
         Err(e) => (None, Some(e.to_string())),
     };
-    Some(Listed { dir: pool.display().to_string(), told, refused, mounts })
+    Some(Listed { dir: pool.display().to_string(), facts, refused, mounts })
 }
 
-/// What is told of a pool that may be looked at.
+/// What is shown of a pool that may be looked at.
 #[derive(Serialize)]
 struct Facts {
     uuid: String,
@@ -100,7 +100,7 @@ impl From<Summary> for Facts {
 
 const FSTAB: &str = "/etc/fstab";
 
-/// The pools that it names. Spaces are told by their number, in octal.
+/// The pools that it names. Spaces are written as their number, in octal.
 fn in_fstab(table: &str) -> impl Iterator<Item = PathBuf> + '_ {
     table.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();
@@ -116,20 +116,20 @@ fn text(pools: &[Listed], memory: &[Memory]) -> String {
         out.push_str("no pools; `conquest up` makes one and mounts it\n");
     }
     for listed in pools {
-        let state = match (&listed.mounts[..], listed.told.as_ref().and_then(|told| told.in_use)) {
+        let state = match (&listed.mounts[..], listed.facts.as_ref().and_then(|facts| facts.in_use)) {
             ([], Some(true)) => ", in use".into(),
             ([], Some(false)) => ", not mounted".into(),
             ([], None) => String::new(),
             (mounts, _) => format!(", mounted at {}", mounts.join(", ")),
         };
-        let told = match (&listed.told, &listed.refused) {
+        let facts = match (&listed.facts, &listed.refused) {
             (Some(Facts { medium, taken: Some(taken), .. }), _) => {
                 format!("{medium}, {} of memory", size::show(*taken))
             }
             (Some(Facts { medium, .. }), _) => format!("{medium}; only its owner and root see more"),
             (None, why) => why.clone().unwrap_or_default(),
         };
-        let _ = writeln!(out, "{}  {told}{state}", listed.dir);
+        let _ = writeln!(out, "{}  {facts}{state}", listed.dir);
     }
     for memory in memory {
         let _ = writeln!(out, "{}", of_none(memory));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_no_pool_is_told_with_what_to_do() {
+    fn memory_of_no_pool_is_reported_with_what_to_do() {
         let memory = Memory {
             path: "/dev/shm/m".into(),
             uuid: String::new(),
@@ -186,12 +186,14 @@ mod tests {
             belongs: Belongs::Gone,
             backed: Some(true),
         };
-        let told = of_none(&memory);
-        assert!(told.contains("1 GiB") && told.contains("/srv/p is gone") && told.contains("conquest save /dev/shm/m"));
-        assert!(!told.contains("release"), "{told}");
-        let told = of_none(&Memory { backed: None, ..memory.clone() });
-        assert!(told.contains("conquest save") && told.contains("conquest destroy /dev/shm/m"), "{told}");
-        let told = of_none(&Memory { belongs: Belongs::Unknown, pool: None, ..memory });
-        assert!(told.contains("user 7") && !told.contains("release"), "{told}");
+        let shown = of_none(&memory);
+        assert!(
+            shown.contains("1 GiB") && shown.contains("/srv/p is gone") && shown.contains("conquest save /dev/shm/m")
+        );
+        assert!(!shown.contains("release"), "{shown}");
+        let shown = of_none(&Memory { backed: None, ..memory.clone() });
+        assert!(shown.contains("conquest save") && shown.contains("conquest destroy /dev/shm/m"), "{shown}");
+        let shown = of_none(&Memory { belongs: Belongs::Unknown, pool: None, ..memory });
+        assert!(shown.contains("user 7") && !shown.contains("release"), "{shown}");
     }
 }

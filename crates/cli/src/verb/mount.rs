@@ -95,13 +95,13 @@ fn stay(request: &Request) -> Result<()> {
 
 /// Tells what it is mounted without, disks of regions and whole regions: the server says so to its log alone.
 pub fn warn_of_missing(pool: &Path) -> Result<()> {
-    // It is mounted: what cannot be told now is no failure.
+    // It is mounted: what stays unknown now is no failure.
     let Ok((regions, disks)) = Pool::disks(pool) else { return Ok(()) };
     let trouble = regions.iter().filter_map(|region| region.trouble(pool));
     let broken = regions.iter().filter_map(|region| region.problem.as_ref());
     // Nothing else is there to tell of a region without any of its disks.
-    let is_told = |disk: &DiskStatus| regions.iter().any(|region| Some(region.number) == disk.region);
-    let gone = disks.iter().filter(|disk| !is_told(disk)).filter_map(|disk| disk.problem.as_ref());
+    let has_region_line = |disk: &DiskStatus| regions.iter().any(|region| Some(region.number) == disk.region);
+    let gone = disks.iter().filter(|disk| !has_region_line(disk)).filter_map(|disk| disk.problem.as_ref());
     let lost = broken.chain(gone).map(|why| format!("mounted, but what only this has cannot be read: {why}"));
     trouble.chain(lost).try_for_each(|what| say(&what))
 }

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_told() {
+    fn what_was_done_is_reported() {
         let done = Walked {
             files: 10,
             compressed: 6,
@@ -326,13 +326,15 @@ mod tests {
             after: 1 << 19,
             ..Walked::default()
         };
-        let told = text(&answer(done), false);
-        assert!(told.contains("6 of 10 files") && told.contains("50.0 % saved") && told.contains("3 are not worth it"));
-        assert!(!told.contains("fsck"));
-        let told = text(&answer(Walked { failed: 2, ..done }), false);
-        assert!(told.contains("2 could not be read: run `conquest fsck /p`"));
-        let told =
+        let shown = text(&answer(done), false);
+        assert!(
+            shown.contains("6 of 10 files") && shown.contains("50.0 % saved") && shown.contains("3 are not worth it")
+        );
+        assert!(!shown.contains("fsck"));
+        let shown = text(&answer(Walked { failed: 2, ..done }), false);
+        assert!(shown.contains("2 could not be read: run `conquest fsck /p`"));
+        let shown =
             text(&Answer { interrupted: true, ..answer(Walked { expanded: 4, files: 5, ..Walked::default() }) }, true);
-        assert!(told.starts_with("4 of 5 files are plain again; interrupted"));
+        assert!(shown.starts_with("4 of 5 files are plain again; interrupted"));
     }
 }

@@ -110,7 +110,7 @@ const PRIORITY: &str = "priority";
 
 /// What `get` tells of a path.
 #[derive(Serialize)]
-struct Told {
+struct OfPath {
     /// As text: a path may be any bytes.
     path: String,
     /// What is set, if it is.
@@ -132,32 +132,32 @@ struct Told {
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
-    paths: Vec<Told>,
+    paths: Vec<OfPath>,
 }
 
 fn get(args: &Get) -> Result<()> {
-    let (mut failures, mut told) = (Failures::default(), Vec::new());
+    let (mut failures, mut answers) = (Failures::default(), Vec::new());
     for path in &args.paths {
         match look(path) {
-            Ok(one) => told.push(one),
+            Ok(one) => answers.push(one),
             Err(e) => failures.tell(e),
         }
     }
     if args.json {
-        let answer = Answer { version: env!("CARGO_PKG_VERSION"), paths: told };
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), paths: answers };
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
     } else {
-        told.iter().try_for_each(|one| say(&text(one)))?;
+        answers.iter().try_for_each(|one| say(&text(one)))?;
     }
     failures.end("looked at")
 }
 
-fn look(path: &Path) -> Result<Told> {
+fn look(path: &Path) -> Result<OfPath> {
     let Inside { path, mounted } = Inside::find(path)?;
     let read = |name: &str| inside::attribute(&path, name);
     let redundancy = read(REDUNDANCY)?;
     let usage = usage(&path)?.unwrap_or_default();
-    Ok(Told {
+    Ok(OfPath {
         inherited_from: redundancy.as_ref().and_then(|value| inherited(&path, &mounted.dir, value)),
         redundancy,
         priority: read(PRIORITY)?,
@@ -178,7 +178,7 @@ pub fn usage(path: &Path) -> Result<Option<conquest_fs::node::Usage>> {
     text.parse().map(Some).context(|| format!("cannot read the usage of {}", path.display()))
 }
 
-/// The highest directory from which on, down to the path, everything has the same set: there it was said, as far as can be told.
+/// The highest directory from which on, down to the path, everything has the same set: there it was set, as far as is known.
 fn inherited(path: &Path, mount: &Path, value: &str) -> Option<String> {
     let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(mount));
     let same =
@@ -186,19 +186,19 @@ fn inherited(path: &Path, mount: &Path, value: &str) -> Option<String> {
     same.last().map(|dir| dir.display().to_string())
 }
 
-fn text(told: &Told) -> String {
-    let mut out = format!("{}: ", told.path);
-    match (&told.redundancy, &told.inherited_from) {
+fn text(of: &OfPath) -> String {
+    let mut out = format!("{}: ", of.path);
+    match (&of.redundancy, &of.inherited_from) {
         (None, _) => out.push_str("not set"),
         (Some(value), None) => out.push_str(value),
         (Some(value), Some(dir)) => _ = write!(out, "{value}, as {dir}"),
     }
-    if let Some(priority) = &told.priority {
+    if let Some(priority) = &of.priority {
         let _ = write!(out, ", priority {priority}");
     }
-    let _ = match told.is_directory {
-        true => write!(out, "; files made in it get: {}", told.effective),
-        false => write!(out, "; in effect: {}", told.effective),
+    let _ = match of.is_directory {
+        true => write!(out, "; files made in it get: {}", of.effective),
+        false => write!(out, "; in effect: {}", of.effective),
     };
     out
 }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_regions_are_told() {
+    fn too_few_regions_are_reported() {
         assert!(warning(Redundancy::Mirror(3), 0).contains("no disk"));
         assert!(warning(Redundancy::Mirror(3), 1).contains("takes 3 regions and the pool has 1: there will be 1 copy"));
         assert!(warning(Redundancy::Mirror(3), 2).contains("there will be 2 copies"));

@@ -274,25 +274,25 @@ fn remove(args: &Remove) -> Result<()> {
     drop(show);
     let pool = pool.display();
     match left {
-        Left::Looked(told) if told.fewer > 0 && !args.reduce_copies => Err(Failure::new(format!(
+        Left::Looked(leaving) if leaving.fewer > 0 && !args.reduce_copies => Err(Failure::new(format!(
             "{}{}: give the pool another disk first, or allow that with `--reduce-copies`",
-            described(&told),
-            fewer(&told)
+            described(&leaving),
+            fewer(&leaving)
         ))),
-        Left::Looked(told) if told.fits() => say(&format!("{}; they fit{}", described(&told), fewer(&told))),
-        Left::Looked(told) => Err(Failure::new(format!("{}: they do not fit", described(&told)))),
+        Left::Looked(leaving) if leaving.fits() => say(&format!("{}; they fit{}", described(&leaving), fewer(&leaving))),
+        Left::Looked(leaving) => Err(Failure::new(format!("{}: they do not fit", described(&leaving)))),
         Left::Gone(paths) if paths.is_empty() => say(&format!("{named} is not in {pool} any more: its removal is done")),
         Left::Gone(paths) => say(&format!("{} empty, no longer in {pool}, and may be unplugged", are(&paths))),
         Left::Stays => say(&format!("{named} stays: it takes content again")),
-        Left::Interrupted(told) if matches!(how, HowToLeave::Begin { .. }) => say(&format!(
+        Left::Interrupted(leaving) if matches!(how, HowToLeave::Begin { .. }) => say(&format!(
             "{}, while the pool is mounted; `conquest status {pool}` shows what is left, and `conquest region remove {pool} {named} \
              --cancel` calls it off",
-            described(&told)
+            described(&leaving)
         )),
-        Left::Interrupted(told) => Err(Failure::new(format!(
+        Left::Interrupted(leaving) => Err(Failure::new(format!(
             "{named} is not empty yet: {}, which cannot be moved now. `conquest fsck {pool}` tells of what cannot be read; when the cause is \
              mended, the same command goes on, and `conquest region remove {pool} {named} --cancel` has it stay",
-            described(&told)
+            described(&leaving)
         ))),
         Left::Forced(lost, _) if args.json => say(&serde_json::to_string_pretty(&lost).context(|| "cannot write JSON".into())?),
         Left::Forced(lost, paths) => forced(&lost, &paths, args, &pool.to_string()),
@@ -323,13 +323,13 @@ fn forced(lost: &[Lost], paths: &[PathBuf], args: &Remove, pool: &str) -> Result
 }
 
 /// What has fewer copies afterwards than it is to have.
-fn fewer(told: &Leaving) -> String {
-    match told.fewer {
+fn fewer(leaving: &Leaving) -> String {
+    match leaving.fewer {
         0 => String::new(),
         bytes => format!(
             "; {} of content will have fewer copies than it is to have, {} at most",
             size::show(bytes),
-            told.domains
+            leaving.domains
         ),
     }
 }
@@ -427,9 +427,9 @@ fn are(paths: &[PathBuf]) -> String {
     }
 }
 
-fn described(told: &Leaving) -> String {
-    let (live, room) = (size::show(told.live), size::show(told.room));
-    format!("{live} are written to other disks for {} segments, and these have room for {room}", told.segments)
+fn described(leaving: &Leaving) -> String {
+    let (live, room) = (size::show(leaving.live), size::show(leaving.room));
+    format!("{live} are written to other disks for {} segments, and these have room for {room}", leaving.segments)
 }
 
 /// What `--json` prints.
@@ -476,7 +476,7 @@ fn name_domains(pool: &Path, regions: &mut [RegionStatus]) {
     }
 }
 
-/// Of a region, behind what else is told of it.
+/// Of a region, behind what else is shown of it.
 fn domain(region: &RegionStatus) -> String {
     region.domain.as_ref().map(|name| format!(", in the domain {name}")).unwrap_or_default()
 }
@@ -494,12 +494,12 @@ fn show(pool: &Path) -> Result<()> {
         say(&format!("region {}{}", disks::describe_region(region), domain(region)))?;
         for (role, member) in region.members.iter().enumerate() {
             let disk = disks.iter().find(|disk| Some(&disk.path) == member.path.as_ref());
-            let told = disk.map_or_else(|| format!("MISSING, {}", member.uuid), disks::describe);
-            say(&format!("  disk {}.{}: {told}", region.number, role + 1))?;
+            let text = disk.map_or_else(|| format!("MISSING, {}", member.uuid), disks::describe);
+            say(&format!("  disk {}.{}: {text}", region.number, role + 1))?;
         }
     }
-    let is_told = |disk: &&DiskStatus| !regions.iter().any(|region| is_of_several(region, disk));
-    for disk in disks.iter().filter(is_told) {
+    let has_no_region_line = |disk: &&DiskStatus| !regions.iter().any(|region| is_of_several(region, disk));
+    for disk in disks.iter().filter(has_no_region_line) {
         let region = single.iter().find(|region| Some(region.number) == disk.region);
         let number = disk.region.map_or("?".into(), |number| number.to_string());
         let layout = region.map_or("?", |region| &region.layout);

@@ -40,6 +40,6 @@ pub fn run(args: &Args) -> Result<()> {
     if bytes.is_some() {
         say(&format!("{} may take {} now", pool.display(), size::show(size)))?;
     }
-    let told = |threshold| format!("files of {} beyond {} go to disk now", pool.display(), size::show(threshold));
-    threshold.map_or(Ok(()), |threshold| say(&told(threshold.into())))
+    let text = |threshold| format!("files of {} beyond {} go to disk now", pool.display(), size::show(threshold));
+    threshold.map_or(Ok(()), |threshold| say(&text(threshold.into())))
 }

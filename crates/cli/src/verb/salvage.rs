@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_had_a_number_before_is_told_apart() {
+    fn earlier_owners_of_a_number_are_distinguished() {
         let inode = |ino, generation, written| SalvagedInode { ino, generation, pages: 1, end: 1, written };
         let all = [inode(5, 1, 30), inode(5, 2, 20), inode(6, 9, 1)];
         let names = names(&all);
@@ -157,8 +157,11 @@ mod tests {
     #[test]
     fn few_gaps_are_shown() {
         let gaps: Vec<Gap> = (0..7).map(|n| Gap { range: n * 8192..n * 8192 + 4096, why: None }).collect();
-        let told = missing(&gaps);
-        assert!(told.contains("bytes 8192 to 12288: not on these disks") && told.ends_with("3 ranges more"), "{told}");
+        let shown = missing(&gaps);
+        assert!(
+            shown.contains("bytes 8192 to 12288: not on these disks") && shown.ends_with("3 ranges more"),
+            "{shown}"
+        );
         assert_eq!(missing(&[]), "");
     }
 }

@@ -115,6 +115,6 @@ fn warn_of(lost: conquest_fs::Result<Vec<Lost>>, pool: &dyn Display) {
             lost::warn(&lost);
             writeln!(err, "conquest: warning: {pool} has lost this content before; all else is saved")
         }
-        Err(e) => writeln!(err, "conquest: warning: it cannot be told whether {pool} has lost content: {e}"),
+        Err(e) => writeln!(err, "conquest: warning: it is unknown whether {pool} has lost content: {e}"),
     };
 }

@@ -71,8 +71,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
     let status = match read(&pool)? {
         // This command is attached itself while it asks.
-        Told::Status(status) => status.without(std::process::id()),
-        Told::Released(released) => return tell_released(args, *released),
+        Seen::Status(status) => status.without(std::process::id()),
+        Seen::Released(released) => return tell_released(args, *released),
     };
     let places = places_of(&pool, &status.sessions)?;
     let stopped: Vec<Stopped> = status.sessions.iter().filter_map(|user| Stopped::among(&[user.pid])).collect();
@@ -83,26 +83,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
         return Ok(code);
     }
-    let mut told = text(&status, &places, &stopped);
+    let mut shown = text(&status, &places, &stopped);
     if args.heap {
-        heap(&mut told, &status);
+        heap(&mut shown, &status);
     }
-    say(told.trim_end())?;
+    say(shown.trim_end())?;
     Ok(exit_code(is_well(&status, &places)))
 }
 
-enum Told {
+enum Seen {
     Status(Box<Status>),
     Released(Box<Released>),
 }
 
-fn read(pool: &Path) -> Result<Told> {
+fn read(pool: &Path) -> Result<Seen> {
     let path = pool.to_path_buf();
     stall::watched(pool, move |_| {
         let cannot = || format!("cannot look at the pool at {}", path.display());
         Ok(match Pool::look(&path).context(cannot)? {
-            Looked::Pool(pool) => Told::Status(pool.status().context(cannot)?.into()),
-            Looked::Released(released) => Told::Released(released),
+            Looked::Pool(pool) => Seen::Status(pool.status().context(cannot)?.into()),
+            Looked::Released(released) => Seen::Released(released),
         })
     })
 }
@@ -252,8 +252,8 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
             let _ = writeln!(out, "{:14} {work}", "");
         }
     }
-    if let Some(told) = compressed(&s.compression) {
-        let _ = writeln!(out, "{:14} {told}", "compressed");
+    if let Some(shown) = compressed(&s.compression) {
+        let _ = writeln!(out, "{:14} {shown}", "compressed");
     }
     if s.packed_inodes.inodes > 0 {
         let conquest_fs::node::Packed { inodes, plain_bytes, packed_bytes, .. } = s.packed_inodes;

@@ -18,7 +18,7 @@ pub const TESTS: &[Test] = &[
     ("alone::a_disk_put_back_from_an_earlier_time_does_not_count", put_back_earlier),
     ("alone::a_mirror_of_which_one_disk_is_rotten_opens_right", rotten),
     ("alone::a_scrub_puts_a_rotten_backing_and_labels_right", scrubbed),
-    ("alone::a_disk_with_content_of_an_earlier_time_is_told", old_content),
+    ("alone::a_disk_with_content_of_an_earlier_time_is_reported", old_content),
 ];
 
 const SIZE: usize = 20 << 20;
@@ -104,9 +104,9 @@ fn put_back(lab: &Lab, disks: &[&str]) {
 fn copies(lab: &Lab) -> Vec<(u64, String)> {
     let status = lab.status();
     let regions = status["backing"]["regions"].as_array().expect("regions").clone();
-    let told =
+    let region =
         |of: &serde_json::Value| (of["region"].as_u64().expect("one"), of["state"].as_str().expect("one").into());
-    regions.iter().map(told).collect()
+    regions.iter().map(region).collect()
 }
 
 fn whole(numbers: &[u64]) -> Vec<(u64, String)> {
@@ -175,8 +175,8 @@ fn rotten() -> Outcome {
         lab.mount();
         holds(&lab.mnt(), 1);
         let found = lab.run(&["scrub", &pool]);
-        let told = ["the summary of its segment", "put right"].iter().all(|what| found.out.contains(what));
-        assert!(found.code == 1 && told && !found.out.contains("LOST"), "{}{}", found.out, found.err);
+        let output = ["the summary of its segment", "put right"].iter().all(|what| found.out.contains(what));
+        assert!(found.code == 1 && output && !found.out.contains("LOST"), "{}{}", found.out, found.err);
         let again = lab.run(&["scrub", &pool]);
         assert_eq!(again.code, 0, "{}{}", again.out, again.err);
         lab.umount();
@@ -197,18 +197,18 @@ fn scrubbed() -> Outcome {
     bytes.iter_mut().skip(9000).step_by(16 << 10).for_each(|byte| *byte ^= 0x20);
     bytes[..4096].fill(0);
     fs::write(lab.path("d1"), bytes).expect("written");
-    let is_told = |when: &str| {
+    let is_reported = |when: &str| {
         let checked = lab.run(&["fsck", &lab.pool()]);
-        let told = ["the backing, log", &format!("`conquest scrub {}` puts it right", lab.pool())];
-        let is_told = checked.code == 1 && told.iter().all(|what| checked.out.contains(what));
-        assert!(is_told && !checked.out.contains("clean"), "{when}: {}{}", checked.out, checked.err);
+        let texts = ["the backing, log", &format!("`conquest scrub {}` puts it right", lab.pool())];
+        let is_reported = checked.code == 1 && texts.iter().all(|what| checked.out.contains(what));
+        assert!(is_reported && !checked.out.contains("clean"), "{when}: {}{}", checked.out, checked.err);
     };
-    is_told("at rest");
+    is_reported("at rest");
     lab.mount();
-    is_told("in use");
+    is_reported("in use");
     let found = lab.run(&["scrub", &lab.pool()]);
-    let told = ["the backing", "the label of", "put right"].iter().all(|what| found.out.contains(what));
-    assert!(found.code == 1 && told && !found.out.contains("LOST"), "{}{}", found.out, found.err);
+    let texts = ["the backing", "the label of", "put right"].iter().all(|what| found.out.contains(what));
+    assert!(found.code == 1 && texts && !found.out.contains("LOST"), "{}{}", found.out, found.err);
     let again = lab.run(&["scrub", &lab.pool()]);
     assert_eq!(again.code, 0, "{}{}", again.out, again.err);
     lab.check();
@@ -240,7 +240,7 @@ fn old_content() -> Outcome {
         put_back(&lab, &["d0"]);
         lab.mount();
         let log = || fs::read_to_string(lab.path("pool/server.log")).expect("a log");
-        wait_until(PATIENCE, "it is told", || log().contains("it is older than the pool's memory"));
+        wait_until(PATIENCE, "it is logged", || log().contains("it is older than the pool's memory"));
         match mirror {
             true => {
                 holds(&lab.mnt(), 2);
@@ -298,13 +298,13 @@ fn stayed_behind() -> Outcome {
     fs::rename(lab.path("d1"), lab.path("away")).expect("away");
     let is_out = || copies(&lab).iter().any(|(region, state)| (*region, state.as_str()) == (1, "out"));
     wait_until(PATIENCE, "it is excluded", is_out);
-    assert!(lab.told(&["status", &lab.pool()]).contains("region 1 (OUT"));
+    assert!(lab.output(&["status", &lab.pool()]).contains("region 1 (OUT"));
     fill(&lab, 2);
     lose_all_but_disks(&lab);
     fs::rename(lab.path("away"), lab.path("d1")).expect("back");
     keep(&lab, &["d0", "d1"]);
 
-    // It has been told, and nobody else is there who has more.
+    // It has been logged, and nobody else is there who has more.
     let refused = ["import", &lab.pool(), "--disk", &lab.text("d1")].map(String::from);
     lab.refused(1, &refused.each_ref().map(String::as_str), &["region 1 stayed behind", "region 0"]);
     assert!(!lab.path("pool/pool.toml").exists());
@@ -404,8 +404,8 @@ fn full() -> Outcome {
     lab.mount();
     let is_well = |when: &str| {
         rustix::fs::syncfs(fs::File::open(lab.mnt()).expect("open")).unwrap_or_else(|e| panic!("{when}: {e}"));
-        let told = lab.told(&["status", &lab.pool()]);
-        assert!(!told.contains("FAILED") && !told.contains("full"), "{when}: {told}");
+        let status = lab.output(&["status", &lab.pool()]);
+        assert!(!status.contains("FAILED") && !status.contains("full"), "{when}: {status}");
     };
     let large = until_full(&lab, "large", 8 << 20);
     is_well("with full disks");

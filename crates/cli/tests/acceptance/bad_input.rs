@@ -332,8 +332,8 @@ fn permission() -> Outcome {
     logged.umount();
     for args in [["status", &logged.pool()], ["fsck", &logged.pool()]] {
         let ran = logged.run_as(&NOBODY, &args);
-        let told = ran.err.contains("permission denied") && ran.err.contains("its mount");
-        assert!(told && !ran.err.contains("conquest save"), "what who may not can do: {}", ran.err);
+        let output = ran.err.contains("permission denied") && ran.err.contains("its mount");
+        assert!(output && !ran.err.contains("conquest save"), "what who may not can do: {}", ran.err);
     }
     Ok(())
 }
@@ -550,18 +550,18 @@ fn copy_taken_away() -> Outcome {
             "deleted or replaced",
         ),
     ];
-    for (name, harm, told) in harms {
+    for (name, harm, reason) in harms {
         let lab = Lab::mounted("8M");
         write_new(&lab.mnt().join("before"), b"synced").expect("write");
         File::open(lab.mnt().join("before")).and_then(|f| f.sync_all()).expect("fsync");
         harm(&lab.path("pool").join(name));
         let after = File::create(lab.mnt().join("after")).expect("create");
         let e = after.sync_all().expect_err("nobody would find it after a power cut");
-        assert_eq!(Errno::from_io_error(&e), Some(Errno::IO), "{name} {told}");
-        assert_eq!(write_new(&lab.mnt().join("more"), b""), Err(Errno::ROFS), "{name} {told}");
-        assert_eq!(std::fs::read(lab.mnt().join("before")).expect("read"), b"synced", "{name} {told}");
+        assert_eq!(Errno::from_io_error(&e), Some(Errno::IO), "{name} {reason}");
+        assert_eq!(write_new(&lab.mnt().join("more"), b""), Err(Errno::ROFS), "{name} {reason}");
+        assert_eq!(std::fs::read(lab.mnt().join("before")).expect("read"), b"synced", "{name} {reason}");
         let log = std::fs::read_to_string(lab.path("pool/server.log")).unwrap_or_default();
-        assert!(log.contains(name) && log.contains(told), "{log}");
+        assert!(log.contains(name) && log.contains(reason), "{log}");
     }
     Ok(())
 }
@@ -623,13 +623,18 @@ fn memory_alone() -> Outcome {
     };
     lab.umount();
     bind_read_only();
-    let told = lab.run(&["status", &pool]);
-    assert!(told.code == 1 && told.out.contains("FAILED") && told.out.contains("nobody"), "{}{}", told.out, told.err);
-    assert!(told.out.contains("ead-only"), "{}", told.out);
+    let status = lab.run(&["status", &pool]);
+    assert!(
+        status.code == 1 && status.out.contains("FAILED") && status.out.contains("nobody"),
+        "{}{}",
+        status.out,
+        status.err
+    );
+    assert!(status.out.contains("ead-only"), "{}", status.out);
     let checked = lab.run(&["fsck", &pool, "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&checked.out).expect("JSON");
-    assert!(checked.code == 1 && told["problems"] == serde_json::json!([]), "{}{}", checked.out, checked.err);
-    assert!(told["backing"]["failure"].as_str().is_some_and(|why| why.contains("ead-only")), "{told}");
+    let report: serde_json::Value = serde_json::from_str(&checked.out).expect("JSON");
+    assert!(checked.code == 1 && report["problems"] == serde_json::json!([]), "{}{}", checked.out, checked.err);
+    assert!(report["backing"]["failure"].as_str().is_some_and(|why| why.contains("ead-only")), "{report}");
     lab.refused(2, &["fsck", &pool, "--repair"], &["ead-only"]);
     lab.ok(&["save", &pool, &image]);
     lab::ok(&mut program("umount", &[&pool]));
@@ -653,7 +658,7 @@ fn memory_alone() -> Outcome {
         lab.refused(1, &["mount", &pool, &mnt], &["conquest save"]);
         lab.ok(&["save", &pool, &image]);
         restored(&image);
-        assert!(lab.told(&["status", &pool]).contains("nobody"));
+        assert!(lab.output(&["status", &pool]).contains("nobody"));
         std::fs::write(&toml, &text).expect("write");
     }
     lab.mount();

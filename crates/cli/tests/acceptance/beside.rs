@@ -1,4 +1,4 @@
-//! A program that works on the pool directly, by the API, and the mount see the same files at once: the kernel is told of
+//! A program that works on the pool directly, by the API, and the mount see the same files at once: the kernel gets a notification of
 //! a change before the call that makes it returns.
 
 use std::fs::{File, Permissions};
@@ -82,7 +82,7 @@ fn cut() -> Outcome {
     Ok(())
 }
 
-/// The reply that brings a file to the kernel must not count for more than what it was told of since.
+/// The reply that brings a file to the kernel must not count for more than the notifications since.
 fn just_made() -> Outcome {
     let (lab, pool) = lab();
     for round in 0..1500 {
@@ -232,7 +232,7 @@ fn speed() -> Outcome {
     };
     let (cached, other) = (median("cached"), median("other"));
     println!("note: a write of a program takes {other:?}, of what the mount has cached {cached:?}");
-    assert!(other * 3 < cached, "nobody is told of what nobody has cached: {other:?}, {cached:?}");
+    assert!(other * 3 < cached, "no notification goes out of what nobody has cached: {other:?}, {cached:?}");
     close(&lab, pool);
     Ok(())
 }
@@ -247,7 +247,7 @@ fn acl() -> Vec<u8> {
     [2u32.to_le_bytes().to_vec(), entries.concat()].concat()
 }
 
-/// A kernel may not have been told whose a file is when it checks what its owner may: he could give it rights still.
+/// A kernel may not know whose a file is yet when it checks what its owner may: he could give it rights still.
 fn former_owner() -> Outcome {
     lab::require("setpriv")?;
     let (lab, pool) = lab();
@@ -315,7 +315,7 @@ fn capable_users(file: &Path) {
     assert_eq!(mode(file), 0o640);
 }
 
-/// A kernel that has not been told where a file ends wrote over what a program had appended, and copied no further.
+/// A kernel that does not know yet where a file ends wrote over what a program had appended, and copied no further.
 fn growth() -> Outcome {
     let (lab, pool) = lab();
     let (view, path) = (root(&pool), lab.mnt().join("f"));

@@ -56,14 +56,14 @@ fn commands() -> Outcome {
     fill(&other);
     let named = dir.to_str().expect("text");
     let before = lab.status()["compression"]["plain"]["memory"].as_u64().expect("a number");
-    let told: Value =
+    let report: Value =
         serde_json::from_str(&lab.ok(&["pack", named, "--now", "--tier", "warm", "--json"])).expect("JSON");
-    assert_eq!((told["compressed"].as_u64(), told["failed"].as_u64()), (Some(40), Some(0)), "{told}");
-    assert!(told["saved"].as_i64().expect("a number") > 100_000, "{told}");
+    assert_eq!((report["compressed"].as_u64(), report["failed"].as_u64()), (Some(40), Some(0)), "{report}");
+    assert!(report["saved"].as_i64().expect("a number") > 100_000, "{report}");
     assert_eq!((compression(&lab, "warm"), compression(&lab, "plain")), (40, 40));
     compare(&dir);
-    let told = lab.ok(&["pack", &lab.pool(), "--now"]);
-    assert!(told.contains("80 of 80 files compressed"), "{told}");
+    let report = lab.ok(&["pack", &lab.pool(), "--now"]);
+    assert!(report.contains("80 of 80 files compressed"), "{report}");
     assert_eq!((compression(&lab, "cold"), compression(&lab, "plain")), (80, 0));
     let after = lab.status()["compression"]["cold"]["memory"].as_u64().expect("a number");
     assert!(after * 4 < before, "{before} bytes, then {after}");
@@ -74,8 +74,8 @@ fn commands() -> Outcome {
     compare(&dir);
     lab.umount();
     assert!(lab.ok(&["fsck", &lab.pool()]).contains("clean"));
-    let told = lab.ok(&["pack", &lab.pool(), "--undo"]);
-    assert!(told.contains("79 of 80 files are plain again"), "{told}");
+    let report = lab.ok(&["pack", &lab.pool(), "--undo"]);
+    assert!(report.contains("79 of 80 files are plain again"), "{report}");
     lab.mount();
     compare(&dir);
     compare(&other);
@@ -113,9 +113,9 @@ fn seconds() -> Outcome {
     fs::create_dir(&exact).expect("mkdir");
     let files = || (0..40).flat_map(|n| [set.join(format!("below/f{n}")), exact.join(format!("f{n}"))]);
     files().for_each(|path| fs::write(path, "text").expect("written"));
-    let mut told = [0; 7];
-    let len = rustix::fs::lgetxattr(set.join("below/f1"), "user.conquest.times", &mut told[..]).expect("inherited");
-    assert_eq!(&told[..len], b"seconds");
+    let mut value = [0; 7];
+    let len = rustix::fs::lgetxattr(set.join("below/f1"), "user.conquest.times", &mut value[..]).expect("inherited");
+    assert_eq!(&value[..len], b"seconds");
     let wrong = rustix::fs::lsetxattr(&exact, "user.conquest.times", b"minutes", XattrFlags::empty());
     assert_eq!(wrong, Err(rustix::io::Errno::INVAL));
     let before: Vec<_> = files().map(|path| times(&path)).collect();
@@ -161,10 +161,10 @@ fn names() -> Outcome {
         (0..n).for_each(|n| drop(fs::File::create(dir.join(format!("a name like {n} others.txt"))).expect("created")));
     }
     let before = dirs.each_ref().map(|dir| listed(dir));
-    let told: Value = serde_json::from_str(&lab.ok(&["pack", &lab.pool(), "--now", "--json"])).expect("JSON");
+    let output: Value = serde_json::from_str(&lab.ok(&["pack", &lab.pool(), "--now", "--json"])).expect("JSON");
     let bytes = |of: &Value, what: &str| of[what].as_u64().expect("a number");
     // By the built-in profile, which has seen none of them.
-    assert!(bytes(&told["names"], "packed_bytes") * 3 < 2 * bytes(&told["names"], "plain_bytes"), "{told}");
+    assert!(bytes(&output["names"], "packed_bytes") * 3 < 2 * bytes(&output["names"], "plain_bytes"), "{output}");
     assert!(bytes(&lab.status()["packed_names"], "buckets") > 10, "{}", lab.status()["packed_names"]);
     // In the same order too.
     assert!(dirs.each_ref().map(|dir| listed(dir)) == before);

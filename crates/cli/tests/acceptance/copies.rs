@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::lab::{wait_until, wait_until_told, write_seeded, Lab};
+use crate::lab::{wait_until, wait_until_or_report, write_seeded, Lab};
 use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[
@@ -94,7 +94,7 @@ fn wash_out(lab: &Lab) {
 fn effective(lab: &Lab, name: &str) -> String {
     let path = file(lab, name);
     let mut value = [0; 256];
-    let n = rustix::fs::getxattr(&path, "user.conquest.effective.redundancy", &mut value[..]).expect("told");
+    let n = rustix::fs::getxattr(&path, "user.conquest.effective.redundancy", &mut value[..]).expect("an answer");
     String::from_utf8_lossy(&value[..n]).into()
 }
 
@@ -116,7 +116,7 @@ fn becomes_on_disks(lab: &Lab, name: &str, wanted: &str) {
 
 fn becomes_so(lab: &Lab, name: &str, wanted: &str, is_so: impl Fn(&str) -> bool) {
     let what = || format!("{name} is {wanted}, now {}: {}", effective(lab, name), lab.status());
-    wait_until_told(PATIENCE, what, || is_so(&effective(lab, name)));
+    wait_until_or_report(PATIENCE, what, || is_so(&effective(lab, name)));
 }
 
 fn away(path: &Path) -> PathBuf {
@@ -141,7 +141,7 @@ fn mirrored() -> Outcome {
         let kept = away(&lab.path(lost));
         lab.ok(&["mount", &lab.pool(), &lab.text("mnt")]);
         hold(&lab, &[("safe/one", 1), ("safe/two", 2)]);
-        let status = lab.told(&["status", &lab.pool()]);
+        let status = lab.output(&["status", &lab.pool()]);
         assert!(status.contains("is MISSING, since"), "{status}");
         write(&lab, "safe/new", 4);
         holds(&lab, "safe/new", 4);
@@ -152,7 +152,7 @@ fn mirrored() -> Outcome {
         lab.mount();
         hold(&lab, &[("safe/one", 1), ("safe/two", 2), ("plain", 3), ("safe/new", 4)]);
         fs::remove_file(file(&lab, "safe/new")).expect("removed");
-        let status = lab.told(&["status", &lab.pool()]);
+        let status = lab.output(&["status", &lab.pool()]);
         assert!(!status.contains("MISSING"), "{status}");
         lab.umount();
         lab.check();
@@ -166,13 +166,13 @@ fn lost_while_mounted() -> Outcome {
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "one", 1);
     let kept = away(&lab.path("d1"));
-    wait_until(PATIENCE, "it is noticed", || lab.told(&["status", &lab.pool()]).contains("is MISSING"));
+    wait_until(PATIENCE, "it is noticed", || lab.output(&["status", &lab.pool()]).contains("is MISSING"));
     write(&lab, "two", 2);
     holds(&lab, "one", 1);
     becomes_on_disks(&lab, "one", "mirror:2");
     becomes_on_disks(&lab, "two", "mirror:2");
     fs::rename(kept, lab.path("d1")).expect("back");
-    wait_until(PATIENCE, "it is taken back", || !lab.told(&["status", &lab.pool()]).contains("MISSING"));
+    wait_until(PATIENCE, "it is taken back", || !lab.output(&["status", &lab.pool()]).contains("MISSING"));
     write(&lab, "three", 3);
     hold_anew(&lab, &[("one", 1), ("two", 2), ("three", 3)]);
     lab.umount();
@@ -187,12 +187,12 @@ fn lazy() -> Outcome {
     write(&lab, "kept", 1);
     write(&lab, "deleted", 2);
     assert!(effective(&lab, "kept").starts_with("none"), "{}", effective(&lab, "kept"));
-    let exposed = lab.status()["work"]["lazy"].as_u64().expect("told");
-    assert!(exposed > SIZE as u64, "{exposed} bytes are told");
+    let exposed = lab.status()["work"]["lazy"].as_u64().expect("an answer");
+    assert!(exposed > SIZE as u64, "{exposed} bytes are reported");
     fs::remove_file(file(&lab, "deleted")).expect("removed");
     becomes_on_disks(&lab, "kept", "mirror:2");
     wait_until(PATIENCE, "nothing lacks a copy", || lab.status()["work"]["lacking"] == 0);
-    let copied = lab.status()["work"]["copied"].as_u64().expect("told") * 4096;
+    let copied = lab.status()["work"]["copied"].as_u64().expect("an answer") * 4096;
     // Segments that both share are copied without what was deleted.
     assert!(copied < (SIZE + SIZE / 2) as u64, "{copied} bytes were copied of {SIZE}");
     holds(&lab, "kept", 1);
@@ -244,9 +244,9 @@ fn forced() -> Outcome {
     let lost = lost.as_array().expect("a list").clone();
     assert!(!lost.is_empty() && lost.iter().all(|one| one["path"] == "/plain"), "{lost:?}");
     // Nothing was done: it is still missing.
-    assert!(lab.told(&["status", &lab.pool()]).contains("is MISSING"));
-    let told = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d1"), "--force"]);
-    assert!(told.contains("/plain: bytes ") && told.contains("of 1 files are lost"), "{told}");
+    assert!(lab.output(&["status", &lab.pool()]).contains("is MISSING"));
+    let printed = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d1"), "--force"]);
+    assert!(printed.contains("/plain: bytes ") && printed.contains("of 1 files are lost"), "{printed}");
     holds(&lab, "safe", 2);
     // Exactly these bytes give EIO, the others are there.
     let content = rng::Rng::new(1).bytes(SIZE);
@@ -262,12 +262,12 @@ fn forced() -> Outcome {
         }
     }
     drop(plain);
-    let told = lab.run(&["fsck", &lab.pool()]);
-    assert!(told.code == 1 && told.out.contains("lost: /plain: bytes "), "{}{}", told.out, told.err);
-    assert!(told.out.contains("from a backup") && told.out.contains("--zero-lost"), "{}", told.out);
+    let printed = lab.run(&["fsck", &lab.pool()]);
+    assert!(printed.code == 1 && printed.out.contains("lost: /plain: bytes "), "{}{}", printed.out, printed.err);
+    assert!(printed.out.contains("from a backup") && printed.out.contains("--zero-lost"), "{}", printed.out);
     // It reads as zeros there once that is asked for, and as it was elsewhere.
-    let told = lab.run(&["fsck", &lab.pool(), "--zero-lost"]);
-    assert!(told.code == 1 && told.out.contains("zeroed: /plain: bytes "), "{}{}", told.out, told.err);
+    let printed = lab.run(&["fsck", &lab.pool(), "--zero-lost"]);
+    assert!(printed.code == 1 && printed.out.contains("zeroed: /plain: bytes "), "{}{}", printed.out, printed.err);
     lab.ok(&["fsck", &lab.pool()]);
     let found = fs::read(file(&lab, "plain")).expect("it can be read");
     for (n, (page, was)) in found.chunks(4096).zip(content.chunks(4096)).enumerate() {
@@ -280,7 +280,7 @@ fn forced() -> Outcome {
     holds(&lab, "plain", 3);
     lab.umount();
     lab.mount();
-    assert!(!lab.told(&["status", &lab.pool()]).contains("MISSING"));
+    assert!(!lab.output(&["status", &lab.pool()]).contains("MISSING"));
     holds(&lab, "safe", 2);
     lab.umount();
     lab.check();
@@ -294,10 +294,10 @@ fn leave() -> Outcome {
     write(&lab, "plain", 1);
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "safe", 2);
-    let told = lab.ok(&["region", "remove", &lab.pool(), "0", &lab.text("d1"), "--dry-run"]);
-    assert!(told.contains("they fit"), "{told}");
-    let told = lab.ok(&["region", "remove", &lab.pool(), "0", &lab.text("d1"), "--background"]);
-    assert!(told.contains("--cancel"), "{told}");
+    let printed = lab.ok(&["region", "remove", &lab.pool(), "0", &lab.text("d1"), "--dry-run"]);
+    assert!(printed.contains("they fit"), "{printed}");
+    let printed = lab.ok(&["region", "remove", &lab.pool(), "0", &lab.text("d1"), "--background"]);
+    assert!(printed.contains("--cancel"), "{printed}");
     let listed = || lab.ok(&["region", "list", &lab.pool()]);
     wait_until(PATIENCE, "they are gone", || !listed().contains("/d0") && !listed().contains("/d1"));
     assert!(!lab.path("d0").exists() && !lab.path("d1").exists(), "files that were made for the pool go");
@@ -307,8 +307,8 @@ fn leave() -> Outcome {
     for how in ["--dry-run", "--background"] {
         lab.refused(1, &["region", "remove", &lab.pool(), "3", how], &["fewer copies", "--reduce-copies"]);
     }
-    let told = lab.ok(&["region", "remove", &lab.pool(), "3", "--reduce-copies", "--dry-run"]);
-    assert!(told.contains("will have fewer") && told.contains("they fit"), "{told}");
+    let printed = lab.ok(&["region", "remove", &lab.pool(), "3", "--reduce-copies", "--dry-run"]);
+    assert!(printed.contains("will have fewer") && printed.contains("they fit"), "{printed}");
     lab.ok(&["region", "remove", &lab.pool(), "3", "--reduce-copies"]);
     becomes_on_disks(&lab, "safe", "none");
     hold(&lab, &[("plain", 1), ("safe", 2)]);
@@ -348,9 +348,9 @@ fn whole() -> Outcome {
     assert!(readable.count() >= 2, "other files are whole");
     assert_eq!(partly.count(), 0, "a file is there or not");
     lab.umount();
-    let told = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d2"), "--force"]);
+    let output = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d2"), "--force"]);
     // None, where no file lay there.
-    assert!(told.contains("no longer in"), "{told}");
+    assert!(output.contains("no longer in"), "{output}");
     lab.mount();
     write(&lab, "new", 9);
     holds(&lab, "new", 9);
@@ -366,12 +366,12 @@ fn balance() -> Outcome {
     }
     lab.ok(&["region", "add", &lab.pool(), &format!("{}:256M", lab.text("d1"))]);
     let excess = || {
-        let told = lab.status()["work"].clone();
-        (told["balancing"].as_bool().expect("told"), told["unbalanced"].as_u64().expect("told"))
+        let work = lab.status()["work"].clone();
+        (work["balancing"].as_bool().expect("an answer"), work["unbalanced"].as_u64().expect("an answer"))
     };
     wait_until(PATIENCE, "it is balanced", || excess() == (false, 0));
-    let told = lab.ok(&["region", "balance", &lab.pool(), "--dry-run"]);
-    assert!(told.contains("region 0: ") && told.contains("region 1: "), "{told}");
+    let printed = lab.ok(&["region", "balance", &lab.pool(), "--dry-run"]);
+    assert!(printed.contains("region 0: ") && printed.contains("region 1: "), "{printed}");
     let files = [("f0", 0), ("f1", 1), ("f2", 2)];
     hold(&lab, &files);
     lab.ok(&["region", "balance", &lab.pool(), &file(&lab, "f1").display().to_string()]);
@@ -407,8 +407,8 @@ fn scrub_each() -> Outcome {
     // Each copy has another page wrong.
     spoil(&lab, "d0", page(10));
     spoil(&lab, "d1", page(200));
-    let told = lab.run(&["scrub", &lab.pool()]);
-    assert!(told.code == 1 && !told.out.contains("LOST"), "{}", told.out);
+    let report = lab.run(&["scrub", &lab.pool()]);
+    assert!(report.code == 1 && !report.out.contains("LOST"), "{}", report.out);
     assert!(lab.ok(&["scrub", &lab.pool()]).contains("all of it is right"));
     lab.mount();
     holds(&lab, "safe", 2);
@@ -442,27 +442,27 @@ fn scrub() -> Outcome {
     write(&lab, "safe", 2);
     wash_out(&lab);
     lab.umount();
-    let told = lab.ok(&["scrub", &lab.pool()]);
-    assert!(told.contains("all of it is right"), "{told}");
+    let printed = lab.ok(&["scrub", &lab.pool()]);
+    assert!(printed.contains("all of it is right"), "{printed}");
     // Every fourth MiB of one disk, beyond its labels.
     let disk = fs::OpenOptions::new().write(true).open(lab.path("d0")).expect("opened");
     for mib in (5..200).step_by(4) {
         disk.write_all_at(&[0xa5; 512], mib * MIB as u64 + 8192).expect("written");
     }
     drop(disk);
-    let told = lab.run(&["scrub", &lab.pool(), "--json"]);
-    assert_eq!(told.code, 1, "{}", told.err);
-    let answer: Value = serde_json::from_str(&told.out).expect("JSON");
+    let printed = lab.run(&["scrub", &lab.pool(), "--json"]);
+    assert_eq!(printed.code, 1, "{}", printed.err);
+    let answer: Value = serde_json::from_str(&printed.out).expect("JSON");
     let damage = answer["damage"].as_array().expect("a list").clone();
     assert!(damage.iter().any(|one| one["path"] == "/safe"), "{damage:?}");
     for one in &damage {
         assert_eq!(one["repaired"], one["path"] == "/safe", "{one}");
         assert_eq!(one["region"], 0, "{one}");
     }
-    let told = lab.told(&["status", &lab.pool()]);
-    assert!(!damage.is_empty() && told.contains("damage"), "{told}");
+    let printed = lab.output(&["status", &lab.pool()]);
+    assert!(!damage.is_empty() && printed.contains("damage"), "{printed}");
     lab.ok(&["scrub", &lab.pool(), "--forget"]);
-    assert!(!lab.told(&["status", &lab.pool()]).contains("damage"));
+    assert!(!lab.output(&["status", &lab.pool()]).contains("damage"));
     lab.mount();
     holds(&lab, "safe", 2);
     becomes(&lab, "safe", "mirror:2");
@@ -471,8 +471,8 @@ fn scrub() -> Outcome {
     drop(plain);
     holds(&lab, "plain", 3);
     lab.umount();
-    let told = lab.ok(&["scrub", &lab.pool()]);
-    assert!(told.contains("all of it is right"), "{told}");
+    let printed = lab.ok(&["scrub", &lab.pool()]);
+    assert!(printed.contains("all of it is right"), "{printed}");
     Ok(())
 }
 
@@ -487,8 +487,12 @@ fn saved() -> Outcome {
         disk.write_all_at(&[0xa5; 512], mib * MIB as u64 + 8192).expect("written");
     }
     drop(disk);
-    let told = lab.run(&["scrub", &lab.pool()]);
-    assert!(told.code == 1 && told.out.contains("saved from memory") && !told.out.contains("LOST"), "{}", told.out);
+    let printed = lab.run(&["scrub", &lab.pool()]);
+    assert!(
+        printed.code == 1 && printed.out.contains("saved from memory") && !printed.out.contains("LOST"),
+        "{}",
+        printed.out
+    );
     wash_out(&lab);
     hold_anew(&lab, &[("plain", 1)]);
     lab.ok(&["scrub", &lab.pool()]);
@@ -496,14 +500,14 @@ fn saved() -> Outcome {
     fs::remove_file(file(&lab, "plain")).expect("removed");
     write(&lab, "late", 2);
     let kept = away(&lab.path("d1"));
-    wait_until(PATIENCE, "it is noticed", || lab.told(&["status", &lab.pool()]).contains("is MISSING"));
+    wait_until(PATIENCE, "it is noticed", || lab.output(&["status", &lab.pool()]).contains("is MISSING"));
     holds(&lab, "late", 2);
     wait_until(PATIENCE, "what memory has is written elsewhere", || {
-        let told = lab.run(&["region", "remove", &lab.pool(), "1", "--force", "--dry-run"]);
-        told.code == 0 && !told.out.contains("/late: ")
+        let printed = lab.run(&["region", "remove", &lab.pool(), "1", "--force", "--dry-run"]);
+        printed.code == 0 && !printed.out.contains("/late: ")
     });
-    let told = lab.ok(&["region", "remove", &lab.pool(), "1", "--force"]);
-    assert!(!told.contains("/late: "), "{told}");
+    let printed = lab.ok(&["region", "remove", &lab.pool(), "1", "--force"]);
+    assert!(!printed.contains("/late: "), "{printed}");
     wash_out(&lab);
     hold_anew(&lab, &[("late", 2)]);
     fs::remove_file(kept).expect("removed");
@@ -518,14 +522,14 @@ fn again() -> Outcome {
     lab.mount();
     write(&lab, "plain", 1);
     for number in ["1", "2"] {
-        let told = lab.ok(&["region", "add", &lab.pool(), &lab.text("given")]);
-        assert!(told.contains("/given"), "{told}");
+        let printed = lab.ok(&["region", "add", &lab.pool(), &lab.text("given")]);
+        assert!(printed.contains("/given"), "{printed}");
         write(&lab, "plain", 1);
         lab.ok(&["region", "remove", &lab.pool(), &lab.text("given")]);
         holds(&lab, "plain", 1);
-        // Who asks again is told that it is done.
-        let told = lab.ok(&["region", "remove", &lab.pool(), number]);
-        assert!(told.contains("its removal is done"), "{told}");
+        // A second request answers that it is done.
+        let printed = lab.ok(&["region", "remove", &lab.pool(), number]);
+        assert!(printed.contains("its removal is done"), "{printed}");
     }
     lab.refused(1, &["region", "remove", &lab.pool(), &lab.text("given")], &["that is done by now", "region list"]);
     hold_anew(&lab, &[("plain", 1)]);
@@ -534,7 +538,7 @@ fn again() -> Outcome {
     Ok(())
 }
 
-/// Domains have names, which outlive the mount; and what is missing is told as such.
+/// Domains have names, which outlive the mount; and what is missing is reported as such.
 fn domains() -> Outcome {
     let lab = with(3);
     lab.mount();
@@ -542,23 +546,23 @@ fn domains() -> Outcome {
     lab.ok(&["region", "domain", &lab.pool(), "7", "2"]);
     lab.refused(1, &["region", "domain", &lab.pool(), "a b", "0"], &["no name of a domain"]);
     lab.refused(1, &["region", "domain", &lab.pool(), "shelf", "9"], &["no region 9", "region list"]);
-    let told = lab.ok(&["region", "list", &lab.pool()]);
-    assert_eq!(told.matches("in the domain shelf").count(), 2, "{told}");
-    assert!(told.contains("in the domain 7"), "{told}");
+    let printed = lab.ok(&["region", "list", &lab.pool()]);
+    assert_eq!(printed.matches("in the domain shelf").count(), 2, "{printed}");
+    assert!(printed.contains("in the domain 7"), "{printed}");
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "safe", 1);
     lab.umount();
-    let told = lab.told(&["status", &lab.pool()]);
-    assert!(told.contains("shelf: region 0") && told.contains("shelf: region 1"), "{told}");
+    let printed = lab.output(&["status", &lab.pool()]);
+    assert!(printed.contains("shelf: region 0") && printed.contains("shelf: region 1"), "{printed}");
     // Both of them may go: no two copies were there.
     let kept = away(&lab.path("d2"));
     lab.mount();
     holds(&lab, "safe", 1);
-    let told = lab.run(&["region", "check", &lab.pool(), &lab.text("d2")]);
-    assert!(told.out.contains("missing"), "{}{}", told.out, told.err);
+    let printed = lab.run(&["region", "check", &lab.pool(), &lab.text("d2")]);
+    assert!(printed.out.contains("missing"), "{}{}", printed.out, printed.err);
     lab.ok(&["region", "domain", &lab.pool(), "0", "0", "1", "2"]);
-    let told = lab.ok(&["region", "list", &lab.pool()]);
-    assert!(!told.contains("domain"), "{told}");
+    let printed = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(!printed.contains("domain"), "{printed}");
     lab.umount();
     fs::rename(kept, lab.path("d2")).expect("back");
     lab.mount();

@@ -120,10 +120,10 @@ fn room() -> Outcome {
     const MIB: u64 = 1 << 20;
     let lab = with_disk("64M", "128M");
     let available = || {
-        let told = statvfs(lab.mnt()).expect("statvfs");
-        told.f_bavail * told.f_frsize
+        let statvfs_now = statvfs(lab.mnt()).expect("statvfs");
+        statvfs_now.f_bavail * statvfs_now.f_frsize
     };
-    let told = available();
+    let promised = available();
     let mut file = File::create(lab.mnt().join("large")).expect("create");
     let mut written = 0;
     // At the end there is no room for the large pieces, and some for small ones.
@@ -136,7 +136,7 @@ fn room() -> Outcome {
         };
         assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
     }
-    assert!((told..told + 4 * MIB).contains(&written), "{told} told, {written} written");
+    assert!((promised..promised + 4 * MIB).contains(&written), "{promised} promised, {written} written");
     assert!(available() <= 4 * MIB, "{} left for one more", available());
     drop(file);
     lab.umount();

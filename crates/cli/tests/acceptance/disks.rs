@@ -21,10 +21,10 @@ pub const TESTS: &[Test] = &[
     ("disks::a_device_that_is_mounted_or_holds_something_is_refused", taken_device),
     ("disks::what_can_be_no_disk_is_refused", refused_inputs),
     ("disks::a_disk_that_a_pool_uses_is_nobody_elses", used),
-    ("disks::a_disk_that_is_missing_is_told_and_the_pool_waits_for_it", missing),
+    ("disks::a_disk_that_is_missing_is_reported_and_the_pool_waits_for_it", missing),
     ("disks::mounting_tells_what_it_goes_on_without", without),
-    ("disks::who_may_not_use_a_disk_is_told", not_permitted),
-    ("disks::status_tells_what_is_in_memory_and_on_disk", told),
+    ("disks::a_refusal_names_the_disk", not_permitted),
+    ("disks::status_tells_what_is_in_memory_and_on_disk", status_tells),
     ("disks::thresholds_say_what_goes_to_disk", thresholds),
     ("disks::content_is_recovered_from_disks_alone", salvaged),
     ("disks::an_image_finds_the_disks_of_its_pool_and_fills_others", restored),
@@ -74,8 +74,8 @@ fn copied() -> Outcome {
     program("cp", &["-a", &pool, &copy]).status().expect("copied");
     let other = lab.text("other");
     fs::create_dir(&other).expect("mkdir");
-    let told = ["is a copy of that", &disk, "region take"];
-    lab.refused(1, &["mount", &copy, &other], &told);
+    let texts = ["is a copy of that", &disk, "region take"];
+    lab.refused(1, &["mount", &copy, &other], &texts);
     // One that goes takes nothing of the other's with it.
     let gone = lab.text("gone");
     program("cp", &["-a", &pool, &gone]).status().expect("copied");
@@ -86,7 +86,7 @@ fn copied() -> Outcome {
     lab.umount();
     let said = lab.ok(&["region", "take", &copy]);
     assert!(said.contains(&disk), "{said}");
-    lab.refused(1, &["mount", &pool, &lab.text("mnt")], &told);
+    lab.refused(1, &["mount", &pool, &lab.text("mnt")], &texts);
     lab.ok(&["mount", &copy, &other]);
     assert_eq!(fs::read(Path::new(&other).join("file")).expect("read"), b"text");
     lab.ok(&["umount", &other]);
@@ -112,7 +112,7 @@ fn usual() -> Outcome {
     assert_eq!(status["disks"][0]["path"], lab.text("pool/disk"));
     assert_eq!(status["disks"][0]["given"], false);
     assert_eq!(status["segments"]["size"], 4 << 20);
-    assert!(lab.told(&["status", &lab.pool()]).contains("disk "));
+    assert!(lab.output(&["status", &lab.pool()]).contains("disk "));
     // Made anew it has as much again, not what the one before has left.
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--force"]);
     works(&lab);
@@ -190,10 +190,10 @@ fn grows() -> Outcome {
     lab.refused(1, &["region", "remove", &lab.pool(), &second, "--dry-run"], &["do not fit"]);
     lab.refused(1, &["region", "remove", &lab.pool(), "/nowhere"], &["no disk of the pool", "region list"]);
     (fit..fit + 6).for_each(|n| fs::remove_file(lab.mnt().join(n.to_string())).expect("removed"));
-    let told = lab.ok(&["region", "remove", &lab.pool(), &second, "--dry-run"]);
-    assert!(told.contains("they fit"), "{told}");
-    let told = lab.ok(&["region", "remove", &lab.pool(), &second]);
-    assert!(told.contains("may be unplugged") && !Path::new(&second).exists(), "{told}");
+    let printed = lab.ok(&["region", "remove", &lab.pool(), &second, "--dry-run"]);
+    assert!(printed.contains("they fit"), "{printed}");
+    let printed = lab.ok(&["region", "remove", &lab.pool(), &second]);
+    assert!(printed.contains("may be unplugged") && !Path::new(&second).exists(), "{printed}");
     lab.kill9();
     lab.mount();
     for n in (0..fit).chain(fit + 6..fit + 10) {
@@ -207,12 +207,12 @@ fn grows() -> Outcome {
     Ok(())
 }
 
-fn told() -> Outcome {
+fn status_tells() -> Outcome {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{}:256M", lab.text("disk"))]);
-    let empty = lab.told(&["status", &lab.pool()]);
+    let empty = lab.output(&["status", &lab.pool()]);
     assert!(empty.contains("nothing; files beyond 1 MiB go to disk") && !empty.contains("objects"), "{empty}");
-    let heap = lab.told(&["status", &lab.pool(), "--heap"]);
+    let heap = lab.output(&["status", &lab.pool(), "--heap"]);
     assert!(heap.contains("\nobjects"), "{heap}");
     lab.mount();
     fs::write(lab.mnt().join("file"), vec![1; 8 << 20]).expect("written");
@@ -223,12 +223,12 @@ fn told() -> Outcome {
     assert_eq!(cache("dirty") + cache("clean"), 8 << 20, "{status}");
     assert!(cache("frozen") <= cache("dirty"));
     assert!(!status["heap"].as_array().expect("classes").is_empty());
-    assert!(lab.told(&["status", &lab.pool()]).contains("union cache    8 MiB"));
+    assert!(lab.output(&["status", &lab.pool()]).contains("union cache    8 MiB"));
     lab.umount();
     let status = lab.status();
     assert_eq!(status["segments"]["live"], 8 << 20, "a pool with a backing writes everything when it is closed");
     assert_eq!((&status["cache"]["dirty"], &status["segments"]["promised"]), (&0.into(), &0.into()));
-    assert!(lab.told(&["status", &lab.pool()]).contains("on disk        8 MiB of "));
+    assert!(lab.output(&["status", &lab.pool()]).contains("on disk        8 MiB of "));
     Ok(())
 }
 
@@ -238,7 +238,7 @@ fn thresholds() -> Outcome {
     let disk = format!("{}:256M", lab.text("disk"));
     lab.refused(2, &["format", &lab.pool(), "--threshold", "1K"], &["64 KiB to 1 TiB"]);
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &disk, "--threshold", "256K"]);
-    assert!(lab.told(&["status", &lab.pool()]).contains("files beyond 256 KiB go to disk"));
+    assert!(lab.output(&["status", &lab.pool()]).contains("files beyond 256 KiB go to disk"));
     lab.mount();
     let dir = lab.mnt().join("dir");
     fs::create_dir(&dir).expect("a directory");
@@ -386,9 +386,9 @@ fn device() -> Outcome {
     lab.refused(1, &["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{name}:64M")], &["used whole"]);
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &name]);
     works(&lab);
-    let told = &disks(&lab)[0];
+    let disk = &disks(&lab)[0];
     assert_eq!(
-        (&told["path"], &told["given"], told["size"].as_u64()),
+        (&disk["path"], &disk["given"], disk["size"].as_u64()),
         (&name.clone().into(), &true.into(), Some(96 << 20))
     );
     let other = lab.text("other");
@@ -420,7 +420,7 @@ fn renamed_device() -> Outcome {
         device.also(&at(name));
     }
     let mv = |from: &str, to: &str| fs::rename(at(from), at(to)).expect("renamed");
-    let told =
+    let column =
         |key: &str| disks(&lab).iter().map(|disk| disk[key].as_str().unwrap_or("").into()).collect::<Vec<String>>();
     let toml = || fs::read_to_string(lab.path("pool/pool.toml")).expect("pool.toml");
     let mirror = format!("mirror:{},{}", at("a"), at("b"));
@@ -430,25 +430,25 @@ fn renamed_device() -> Outcome {
     mv("c", "d");
     mv("b", "c");
     let now = ["a", "d", "c"].map(at).to_vec();
-    assert_eq!((told("path"), toml()), (now.clone(), before));
+    assert_eq!((column("path"), toml()), (now.clone(), before));
     works(&lab);
     let of = |name: &str, region: u32| format!("path = \"{}\"\ngiven = true\nregion = {region}\n", at(name));
     assert!([of("a", 0), of("c", 0), of("d", 1)].iter().all(|entry| toml().contains(entry)), "{}", toml());
-    assert_eq!((told("path"), told("state")), (now, vec!["whole".into(); 3]));
+    assert_eq!((column("path"), column("state")), (now, vec!["whole".into(); 3]));
 
     mv("d", "e");
     fs::copy(lab.path("3"), lab.path("copy")).expect("copied");
     let copy = Loop::again(&lab, "copy")?;
     copy.also(&at("f"));
-    let problem = told("problem").concat();
+    let problem = column("problem").concat();
     assert!(problem.contains(&format!("{} and {} have the label of one disk", at("e"), at("f"))), "{problem}");
     fs::remove_file(at("f")).expect("removed");
     std::os::unix::fs::chown(at("e"), Some(1234), Some(0)).expect("given away");
-    let problem = told("problem").concat();
+    let problem = column("problem").concat();
     assert!(problem.contains("its label is on") && problem.contains("user 1234"), "{problem}");
     std::os::unix::fs::chown(at("e"), Some(0), Some(0)).expect("given back");
     works(&lab);
-    assert_eq!(told("path"), ["a", "e", "c"].map(at));
+    assert_eq!(column("path"), ["a", "e", "c"].map(at));
     lab.ok(&["destroy", &lab.pool()]);
     Ok(())
 }
@@ -523,8 +523,8 @@ fn missing() -> Outcome {
     fs::rename(&disk, &away).expect("away");
     let words = ["pool/disk is not there", "[[disk]]", "pool.toml"];
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &words);
-    let told = lab.told(&["status", &lab.pool()]);
-    assert!(told.contains("NOT USED") && told.contains("is not there"), "{told}");
+    let status = lab.output(&["status", &lab.pool()]);
+    assert!(status.contains("NOT USED") && status.contains("is not there"), "{status}");
     assert!(lab.ok(&["region", "list", &lab.pool()]).contains("NOT USED"));
     fs::rename(&away, &disk).expect("back");
     works(&lab);
@@ -587,8 +587,8 @@ fn not_permitted() -> Outcome {
     let made = lab.run_as(&NOBODY, &["format", &pool, "--nvram", "16M", "--disk", &disk]);
     assert_eq!(made.code, 0, "{}", made.err);
     std::os::unix::fs::chown(lab.path("home/disk"), Some(0), Some(0)).expect("chown");
-    let told = lab.run_as(&NOBODY, &["resize", &pool, "--nvram", "32M"]);
-    told.is_refusal(1, &["may not be read and written", "owner"], "a disk of root's");
+    let resized = lab.run_as(&NOBODY, &["resize", &pool, "--nvram", "32M"]);
+    resized.is_refusal(1, &["may not be read and written", "owner"], "a disk of root's");
     std::os::unix::fs::chown(lab.path("home/disk"), Some(65534), Some(65534)).expect("chown");
     let destroyed = lab.run_as(&NOBODY, &["destroy", &pool]);
     assert_eq!(destroyed.code, 0, "{}", destroyed.err);
@@ -614,7 +614,7 @@ fn restored() -> Outcome {
         works(&lab);
     }
     lab.ok(&["destroy", &lab.pool()]);
-    // Away from its disks an image of memory alone has no content of large files, and that is told last.
+    // Away from its disks an image of memory alone has no content of large files, and that is said last.
     let said = lab.ok(&["restore", &away, &memory]);
     assert!(said.trim_end().lines().last().is_some_and(|last| last.contains("LEFT OUT")), "{said}");
     lab.ok(&["destroy", &away]);

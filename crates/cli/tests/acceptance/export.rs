@@ -73,11 +73,11 @@ impl Export {
     }
 
     fn server(&self, volume: &str) -> Pid {
-        let pid = self.told(volume)["pid"].as_i64().expect("a server");
+        let pid = self.status(volume)["pid"].as_i64().expect("a server");
         Pid::from_raw(pid as i32).expect("a server")
     }
 
-    fn told(&self, volume: &str) -> serde_json::Value {
+    fn status(&self, volume: &str) -> serde_json::Value {
         let ran = self.lab.run(&["export", "status", &self.lab.text(volume), "--json"]);
         serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}{}", ran.out, ran.err))
     }
@@ -197,7 +197,7 @@ fn stripe() -> Outcome {
     // A stripe, and after it a disk.
     lab.ok(&["export", "make", &lab.text("vol"), &format!("stripe:{},{}", disk("a"), disk("b")), &disk("c")]);
     it.show();
-    assert_eq!(it.told("vol")["regions"].as_array().map(Vec::len), Some(2));
+    assert_eq!(it.status("vol")["regions"].as_array().map(Vec::len), Some(2));
     // Without a way past the loop device's cache, as losetup does it by default.
     let device = Loop::of(&it.file(), &[])?;
     lab::ok(&mut program("mkfs.ext4", &["-q", &device.0]));
@@ -264,16 +264,20 @@ fn outlives(it: &Export, region: &str, weak: &str, second: &str) -> Outcome {
     });
     writer.expect("the load does not notice");
     load(60, &[&it.fs(), &reference]);
-    let told = lab.run(&["export", "status", &lab.text("vol")]);
-    assert!(told.code == 1 && told.out.contains("OUT") && told.out.contains("can do without no disk"), "{}", told.out);
+    let shown = lab.run(&["export", "status", &lab.text("vol")]);
+    assert!(
+        shown.code == 1 && shown.out.contains("OUT") && shown.out.contains("can do without no disk"),
+        "{}",
+        shown.out
+    );
     it.umount();
     Export::check(&device);
     it.mount(&device);
     is_same(it, &reference);
     // With the file system in use.
     lab.ok(&["export", "replace", &lab.text("vol"), weak, &lab.text("new")]);
-    let told = lab.ok(&["export", "status", &lab.text("shown")]);
-    assert!(told.contains(&lab.text("new")) && !told.contains("OUT"), "{told}");
+    let shown = lab.ok(&["export", "status", &lab.text("shown")]);
+    assert!(shown.contains(&lab.text("new")) && !shown.contains("OUT"), "{shown}");
     load(120, &[&it.fs(), &reference]);
     it.umount();
     drop(device);
@@ -289,8 +293,8 @@ fn outlives(it: &Export, region: &str, weak: &str, second: &str) -> Outcome {
     it.umount();
     drop(device);
     it.hide();
-    let told = lab.run(&["export", "status", &lab.text("vol")]);
-    assert!(told.code == 1 && told.out.contains("MISSING") && told.out.contains(&lab.text(second)), "{}", told.out);
+    let shown = lab.run(&["export", "status", &lab.text("vol")]);
+    assert!(shown.code == 1 && shown.out.contains("MISSING") && shown.out.contains(&lab.text(second)), "{}", shown.out);
     Ok(())
 }
 

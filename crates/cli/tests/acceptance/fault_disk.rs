@@ -79,8 +79,8 @@ impl FaultDisk {
         // In a group of its own: what ends us from the terminal does not end it before it has let go.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut server = command.spawn().expect("this program");
-        let told = BufReader::new(server.stdout.take().expect("a pipe"));
-        let mut disk = FaultDisk { device: None, held: None, pipe: Mutex::new((server, told)), dir };
+        let output = BufReader::new(server.stdout.take().expect("a pipe"));
+        let mut disk = FaultDisk { device: None, held: None, pipe: Mutex::new((server, output)), dir };
         disk.ask("set");
         let attached = program("losetup", &["-f", "--show", "--direct-io=on"]).arg(disk.file()).output();
         let attached = attached.ok().filter(|out| out.status.success());
@@ -145,20 +145,20 @@ impl FaultDisk {
     }
 
     fn ask(&self, line: &str) -> String {
-        let (server, told) = &mut *self.pipe.lock().expect("nobody fails here");
+        let (server, answers) = &mut *self.pipe.lock().expect("nobody fails here");
         let mut answer = String::new();
         let asked = writeln!(server.stdin.as_ref().expect("a pipe"), "{line}");
-        asked.and_then(|()| told.read_line(&mut answer)).expect("the disk's server");
+        asked.and_then(|()| answers.read_line(&mut answer)).expect("the disk's server");
         answer.trim().strip_prefix("ok").unwrap_or_else(|| panic!("{line}: {answer}")).trim().into()
     }
 }
 
 impl Drop for FaultDisk {
     fn drop(&mut self) {
-        let (server, told) = self.pipe.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (server, answers) = self.pipe.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         // It releases what hangs, and ends when nobody has it.
         drop(server.stdin.take());
-        let _ = told.read_line(&mut String::new());
+        let _ = answers.read_line(&mut String::new());
         self.held = None;
     }
 }

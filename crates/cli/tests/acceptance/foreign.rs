@@ -18,7 +18,7 @@ pub const TESTS: &[Test] = &[
 
 const USER: u32 = 65534;
 
-/// All verbs that are told a pool, as they are said.
+/// All verbs that take a pool, as an operator writes them.
 fn verbs(pool: &str, mnt: &str, spare: &str) -> Vec<Vec<String>> {
     let lines = [
         "status POOL",
@@ -145,8 +145,8 @@ fn no_tool() -> Outcome {
             }
         }
     }
-    let told = lab.run(&["status", &pools[4].to_string_lossy()]);
-    told.is_refusal(1, &["belongs to user 65534", "as that user"], "who looks");
+    let status = lab.run(&["status", &pools[4].to_string_lossy()]);
+    status.is_refusal(1, &["belongs to user 65534", "as that user"], "who looks");
     Ok(())
 }
 

@@ -82,12 +82,12 @@ fn stopped() -> Outcome {
 
 /// Waits for it.
 fn first_line(pipe: ChildStderr) -> String {
-    let (tell, told) = mpsc::channel();
+    let (tell, lines) = mpsc::channel();
     std::thread::spawn(move || tell.send(BufReader::new(pipe).lines().next()));
-    told.recv_timeout(PATIENCE).expect("somebody says something").expect("a line").expect("text")
+    lines.recv_timeout(PATIENCE).expect("somebody says something").expect("a line").expect("text")
 }
 
-/// A lab whose pool lies on a file system of its own. It commits when it is told to; some of it is committed.
+/// A lab whose pool lies on a file system of its own. It commits on demand; some of it is committed.
 struct Disk {
     /// Ends the connection of the mount.
     abort: File,

@@ -94,7 +94,7 @@ fn one_of_three() -> Outcome {
     });
     assert!(holds(&one, 1, 24 * MIB) && holds(&twice, 2, 32 * MIB) && holds(&mnt.join("large"), 1, 12 * MIB));
 
-    // It hangs again, and is taken out: who waits for what only it has is told.
+    // It hangs again, and is taken out: whoever waits for what only it has gets an error.
     disks[1].set("hang=1");
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| holds(&one, 1, 24 * MIB));
@@ -106,8 +106,8 @@ fn one_of_three() -> Outcome {
     within("the end of the mount", || lab.umount());
     // What only that disk had is lost, and nothing else.
     let ran = lab.run(&["fsck", &pool, "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
-    let lost = told["lost"].as_array().expect("a list");
+    let output: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let lost = output["lost"].as_array().expect("a list");
     assert!(!lost.is_empty() && lost.iter().all(|one| one["path"] == "/one"), "{}", ran.out);
     Ok(())
 }
@@ -134,8 +134,8 @@ fn redundant(layout: &str, count: u64) -> Outcome {
     within("writing without it", || write(&two, 2, 24 * MIB));
     within("reading without it", || assert!(holds(&one, 1, 24 * MIB) && holds(&two, 2, 24 * MIB)));
     for args in [&["status", &pool][..], &["region", "list", &pool]] {
-        let told = within(args[0], || lab.ok(args));
-        assert!(told.contains(&disks[1].path()) && told.contains("DEGRADED"), "{told}");
+        let output = within(args[0], || lab.ok(args));
+        assert!(output.contains(&disks[1].path()) && output.contains("DEGRADED"), "{output}");
     }
     disks[1].well();
     let is_whole = || !lab.ok(&["region", "list", &pool]).contains("DEGRADED");
@@ -154,7 +154,7 @@ fn only() -> Outcome {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write(&lab.mnt().join("other"), 2, 12 * MIB));
         let log = || fs::read_to_string(lab.path("pool/server.log")).unwrap_or_default();
-        wait_until(Duration::from_secs(60), "it is told once", || log().contains("does not answer"));
+        wait_until(Duration::from_secs(60), "it is logged once", || log().contains("does not answer"));
         within("a small file", || fs::write(lab.mnt().join("small"), "not synced").expect("written"));
         assert!(!writer.is_finished(), "nobody else takes it");
         disks[0].well();

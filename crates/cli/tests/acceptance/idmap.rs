@@ -32,7 +32,7 @@ fn set_map(mount: &OwnedFd, users: &std::fs::File) -> rustix::io::Result<()> {
     let userns_fd = users.as_raw_fd() as u64;
     let attr = libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd };
     let (mount, size) = (mount.as_raw_fd(), std::mem::size_of::<libc::mount_attr>());
-    // SAFETY: the path ends with a zero and `attr` is of the size that is told; both live through the call.
+    // SAFETY: the path ends with a zero and `attr` is of the size that is passed; both live through the call.
     match unsafe { libc::syscall(libc::SYS_mount_setattr, mount, c"".as_ptr(), libc::AT_EMPTY_PATH, &attr, size) } {
         0 => Ok(()),
         _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).expect("an errno")),

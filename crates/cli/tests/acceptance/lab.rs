@@ -162,7 +162,7 @@ impl Lab {
     }
 
     /// What `conquest status` prints, also where something of the pool has failed.
-    pub fn told(&self, args: &[&str]) -> String {
+    pub fn output(&self, args: &[&str]) -> String {
         let ran = self.run(args);
         assert!(ran.code <= 1 && !ran.out.is_empty(), "conquest {args:?} failed: {}{}", ran.out, ran.err);
         ran.out
@@ -419,11 +419,11 @@ impl Process {
 }
 
 pub fn wait_until(limit: Duration, what: &str, done: impl FnMut() -> bool) {
-    wait_until_told(limit, || what.into(), done);
+    wait_until_or_report(limit, || what.into(), done);
 }
 
 /// The same; `what` is asked when the time is over.
-pub fn wait_until_told(limit: Duration, what: impl Fn() -> String, mut done: impl FnMut() -> bool) {
+pub fn wait_until_or_report(limit: Duration, what: impl Fn() -> String, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < limit, "waited {limit:?} until {}", what());

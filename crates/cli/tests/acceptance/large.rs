@@ -34,7 +34,7 @@ fn lab(memory: &str, medium: &str) -> Lab {
 }
 
 /// A number that `status` tells.
-fn told(lab: &Lab, of: &str, what: &str) -> u64 {
+fn figure(lab: &Lab, of: &str, what: &str) -> u64 {
     lab.status()[of][what].as_u64().unwrap_or_else(|| panic!("no {what} of {of}"))
 }
 
@@ -214,7 +214,7 @@ fn downward() -> Outcome {
         let writer = OpenOptions::new().write(true).open(&path).expect("it is there");
         for round in 0..3u64 {
             writer.set_len(500_000).expect("it is cut");
-            wait_until(Duration::from_secs(30), "it is small", || told(&lab, "segments", "live") == 0);
+            wait_until(Duration::from_secs(30), "it is small", || figure(&lab, "segments", "live") == 0);
             let mut grown = &writer;
             grown.seek(SeekFrom::Start(500_000)).expect("it works");
             grown.write_all(&stream(500_000, 3 << 20)).and_then(|()| grown.sync_all()).expect("there is room");
@@ -247,11 +247,11 @@ fn followed() -> Outcome {
     let config = lab.path("pool").join("pool.toml");
     let text = std::fs::read_to_string(&config).expect("a configuration");
     let right = || {
-        wait_until(Duration::from_secs(60), "files have followed", || told(&lab, "cache", "left") == 0);
+        wait_until(Duration::from_secs(60), "files have followed", || figure(&lab, "cache", "left") == 0);
         for (path, len) in &files {
             assert!(std::fs::read(path).expect("it can be read") == stream(0, *len), "{}", path.display());
         }
-        told(&lab, "segments", "live")
+        figure(&lab, "segments", "live")
     };
     assert_eq!(right(), 0);
     let mut on_disk = Vec::new();
@@ -270,7 +270,7 @@ fn followed() -> Outcome {
     for (threshold, bytes, live) in [("64K", 64 << 10, on_disk[0]), ("1M", 1 << 20, 0), ("512K", 512 << 10, on_disk[1])]
     {
         lab.ok(&["resize", &lab.pool(), "--threshold", threshold]);
-        assert_eq!((right(), told(&lab, "cache", "threshold")), (live, bytes));
+        assert_eq!((right(), figure(&lab, "cache", "threshold")), (live, bytes));
     }
     lab.umount();
     lab.ok(&["resize", &lab.pool(), "--threshold", "64K"]);
@@ -301,7 +301,7 @@ fn demoted() -> Outcome {
         }
     };
     all_right();
-    assert!(told(&lab, "cache", "demoted_files") > count / 2, "{:?}", lab.status()["cache"]);
+    assert!(figure(&lab, "cache", "demoted_files") > count / 2, "{:?}", lab.status()["cache"]);
     lab.kill9();
     come_back(&lab, false);
     all_right();
@@ -314,7 +314,7 @@ fn demoted() -> Outcome {
     lab.mount();
     wait_until(Duration::from_secs(60), "they are back", || {
         (0..count / 16).for_each(|n| assert!(std::fs::read(path(n)).is_ok()));
-        told(&lab, "cache", "demoted_files") == 0
+        figure(&lab, "cache", "demoted_files") == 0
     });
     lab.umount();
     lab.check();

@@ -20,7 +20,7 @@ use rustix::fs::{Advice, FallocateFlags};
 use serde_json::Value;
 
 use crate::fault_disk::FaultDisk;
-use crate::lab::{self, wait_until_told, Lab};
+use crate::lab::{self, wait_until_or_report, Lab};
 use crate::settings;
 use crate::{Outcome, Skip, Test};
 
@@ -202,10 +202,10 @@ impl Storm {
 
     /// Does what `region list` advises until nothing is left to be done.
     fn heal(&self) {
-        let told = Mutex::new(String::new());
-        wait_until_told(
+        let seen = Mutex::new(String::new());
+        wait_until_or_report(
             HEALED,
-            || format!("all disks are well: {}", told.lock().expect("told")),
+            || format!("all disks are well: {}", seen.lock().expect("an answer")),
             || {
                 let list = self.lab.ok(&["region", "list", &self.lab.pool(), "--json"]);
                 let list: Value = serde_json::from_str(&list).expect("JSON");
@@ -213,7 +213,7 @@ impl Storm {
                 if self.kind == Kind::Copies {
                     lacking.extend(self.without_copies());
                 }
-                *told.lock().expect("told") = format!("{lacking:?}\n{}\n{}", list["regions"], self.lab.status());
+                *seen.lock().expect("an answer") = format!("{lacking:?}\n{}\n{}", list["regions"], self.lab.status());
                 lacking.is_empty()
             },
         );
@@ -242,12 +242,12 @@ impl Storm {
 
     /// Files that have not the copies that they are to have. What was synced last may wait in memory.
     fn without_copies(&self) -> Vec<String> {
-        let told = self.model().paths().into_iter().map(|path| {
+        let replicas = self.model().paths().into_iter().map(|path| {
             let mut value = [0; 256];
             let n = rustix::fs::getxattr(&path, "user.conquest.effective.redundancy", &mut value[..]).unwrap_or(0);
             format!("{}: {}", path.display(), String::from_utf8_lossy(&value[..n]))
         });
-        told.filter(|is| is.contains(": none") || is.contains("mirror:1")).collect()
+        replicas.filter(|is| is.contains(": none") || is.contains("mirror:1")).collect()
     }
 
     fn load(&self, seed: u64) -> Duration {
@@ -265,7 +265,7 @@ impl Storm {
         longest
     }
 
-    /// The end of what the server has told.
+    /// The end of the server's messages.
     fn server_log(&self) -> String {
         let text = fs::read_to_string(self.lab.path("pool/server.log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();

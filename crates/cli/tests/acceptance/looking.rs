@@ -1,4 +1,4 @@
-//! Looking at a pool: nothing of it changes, and what is told is true, whoever looks.
+//! Looking at a pool: nothing of it changes, and what is shown is true, for every user.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ pub const TESTS: &[Test] = &[
     ("looking::nothing_of_a_pool_that_nobody_uses_changes", unused),
     ("looking::nothing_of_a_pool_whose_memory_was_given_back_is_loaded", released),
     ("looking::what_was_interrupted_is_not_finished", interrupted),
-    ("looking::another_user_is_told_that_he_may_not", another),
+    ("looking::another_user_gets_a_refusal", another),
     ("looking::what_has_failed_is_no_success", failed),
     ("looking::what_would_be_lost_is_never_advised", advice),
     ("looking::texts_say_what_is_so", texts),
@@ -115,8 +115,8 @@ fn released() -> Outcome {
     let before = all_of(&lab.path("pool"), &uuid);
     look(&lab, 0);
     assert!(all_of(&lab.path("pool"), &uuid) == before);
-    let told = lab.ok(&["status", &lab.pool()]);
-    assert!(told.contains("given back") && told.contains("nobody"), "{told}");
+    let status = lab.ok(&["status", &lab.pool()]);
+    assert!(status.contains("given back") && status.contains("nobody"), "{status}");
     let checked = lab.check();
     assert_eq!((&checked["inodes"], &checked["clean"]), (&2.into(), &true.into()));
     fs::write(lab.path("pool/image"), "no image").expect("written");
@@ -147,7 +147,7 @@ fn interrupted() -> Outcome {
     Ok(())
 }
 
-/// He was told of healthy pools that they had no memory and no disk, and of their memory that it was nobody's.
+/// The output said of healthy pools that they had no memory and no disk, and of their memory that it was nobody's.
 fn another() -> Outcome {
     lab::require("setpriv")?;
     let lab = Lab::new();
@@ -194,8 +194,8 @@ fn failed() -> Outcome {
     let ran = lab.run(&["status", &lab.pool()]);
     assert!(ran.code == 1 && ran.out.contains("NOT USED"), "{}", ran.out);
     fs::rename(lab.path("away"), lab.path("disk")).expect("renamed");
-    let told = lab.ok(&["fsck", &lab.pool()]);
-    assert!(told.contains("checked: the memory") && told.ends_with("clean\n"), "{told}");
+    let report = lab.ok(&["fsck", &lab.pool()]);
+    assert!(report.contains("checked: the memory") && report.ends_with("clean\n"), "{report}");
     lab.ok(&["destroy", &lab.pool()]);
     Ok(())
 }

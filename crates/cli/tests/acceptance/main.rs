@@ -27,7 +27,7 @@
 //! | [`like_others`] | what suites expect as it is on other file systems |
 //! | [`details`] | times, cookies, holes, room and the log, as programs expect them |
 //! | [`privileges`] | what takes set-id bits and capabilities from files, as on ext4 |
-//! | [`profile`] | what a tree would gain by packing and compression, told without changing it |
+//! | [`profile`] | what a tree would gain by packing and compression, measured without changing it |
 //! | [`places`] | the directories at which a pool's one mount is |
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
 //! | [`fault_disk`] | a disk beneath a mount that hangs, fails, lies or comes back old on command |

@@ -86,12 +86,12 @@ fn large_tree() -> Outcome {
     compare();
     // The server dies while a second copy is under way. What cp has finished is known: it says so.
     let mut child = copy(&first, &second).arg("-v").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cp");
-    let told = listen(child.stdout.take().expect("a pipe"));
+    let lines = listen(child.stdout.take().expect("a pipe"));
     let complaints = listen(child.stderr.take().expect("a pipe"));
     std::thread::sleep(Duration::from_millis(1500));
     lab.kill9();
     let _ = child.wait();
-    let mut told = told.join().expect("a reader");
+    let mut lines = lines.join().expect("a reader");
     let complaints = complaints.join().expect("a reader");
     // In a directory that it has just made, cp names the files that follow too, and fails at each: what it
     // reads comes from the kernel's cache. A directory that it cannot make it does not name. So only what it named
@@ -100,14 +100,14 @@ fn large_tree() -> Outcome {
     let failed = complaints.iter().filter(|line| !of_times(line));
     let failed: HashSet<&str> = failed.filter_map(|line| line.split('\'').nth(1)).collect();
     let is_failed = |line: &String| line.split('\'').any(|path| failed.contains(path));
-    if let Some(at) = told.iter().position(is_failed) {
-        told.truncate(at + 1);
+    if let Some(at) = lines.iter().position(is_failed) {
+        lines.truncate(at + 1);
     }
     lab.umount();
     lab.check();
     lab.mount();
     compare();
-    check_second(&told, &lab);
+    check_second(&lines, &lab);
     std::fs::remove_dir_all(&second).expect("remove the half copy");
     lab.umount();
     let report = lab.check();
@@ -122,9 +122,9 @@ fn listen(pipe: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<
 }
 
 /// All that cp named before its last two lines is there with the content of the original.
-fn check_second(told: &[String], lab: &Lab) {
-    let done = &told[..told.len().saturating_sub(2)];
-    assert!(done.len() > 10, "the copy had hardly begun: {told:?}");
+fn check_second(lines: &[String], lab: &Lab) {
+    let done = &lines[..lines.len().saturating_sub(2)];
+    assert!(done.len() > 10, "the copy had hardly begun: {lines:?}");
     let mut files = 0;
     for line in done {
         let Some((from, to)) = line.trim_matches('\'').split_once("' -> '") else { continue };

@@ -121,7 +121,7 @@ fn remount() -> Outcome {
         assert!(flags(&lab.mnt()).starts_with("rw,") && flags(&lab.mnt()).contains("noatime"));
         std::fs::write(&file, "again").expect("write to a mount that is writable again");
         wait_until(Duration::from_secs(5), "the server follows", || !updates_atime(&file));
-        // mount(8) alone keeps noatime when told relatime, on any file system.
+        // mount(8) alone keeps noatime with relatime, on any file system.
         remount(if internal { "strictatime" } else { "relatime" });
         assert!(!flags(&lab.mnt()).contains("noatime"), "{}", flags(&lab.mnt()));
         wait_until(Duration::from_secs(5), "the server follows", || updates_atime(&file));
@@ -572,8 +572,8 @@ fn unprivileged() -> Outcome {
     assert_eq!(said, "mine\n65534\n");
     // The server is asked; the kernel would refuse.
     as_nobody(&["mount", &pool, &dir, "-o", "remount,durability=strict,commit=7"]);
-    let told = lab.run_as(&NOBODY, &["status", &dir]).out;
-    assert!(told.contains("durability strict, commits every 7 s"), "{told}");
+    let status = lab.run_as(&NOBODY, &["status", &dir]).out;
+    assert!(status.contains("durability strict, commits every 7 s"), "{status}");
     let refused = lab.run_as(&NOBODY, &["mount", &pool, &dir, "-o", "remount,noatime,commit=8"]);
     assert!(refused.code == 1 && refused.err.contains("not permitted"), "{}{}", refused.out, refused.err);
     as_nobody(&["umount", &dir]);

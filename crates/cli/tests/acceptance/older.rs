@@ -1,4 +1,4 @@
-//! Images and copies that are older than the pool's disks: what they lead to may have been overwritten since. That is told, by path
+//! Images and copies that are older than the pool's disks: what they lead to may have been overwritten since. That is reported, by path
 //! and bytes, before anything is replaced.
 
 use std::fs::{self, File};
@@ -43,7 +43,7 @@ fn write(lab: &Lab, name: &str, seed: u64, len: usize) {
         file.write_all(&rng::Rng::new(seed).bytes(len))?;
         file.sync_all()
     });
-    written.unwrap_or_else(|e| panic!("{name}: {e}\n{}", lab.told(&["status", &lab.pool()])));
+    written.unwrap_or_else(|e| panic!("{name}: {e}\n{}", lab.output(&["status", &lab.pool()])));
 }
 
 /// Removes the file, and uses its segments for others.
@@ -91,13 +91,13 @@ fn ranges(lines: &[String]) -> Vec<std::ops::RangeInclusive<usize>> {
 }
 
 /// The pool of then is there, and lacks exactly what the lines tell of.
-fn lacks_only(lab: &Lab, told: &[String]) {
+fn lacks_only(lab: &Lab, expected: &[String]) {
     let checked = lab.run(&["fsck", &lab.pool()]);
-    assert_eq!((checked.code, &lines(&checked.out)[..]), (1, told), "{}", checked.out);
+    assert_eq!((checked.code, &lines(&checked.out)[..]), (1, expected), "{}", checked.out);
     lab.mount();
     assert!(!lab.mnt().join("later").exists());
     assert!(fs::read(lab.mnt().join("kept")).expect("read") == rng::Rng::new(1).bytes(KEPT));
-    let (path, content, lost) = (lab.mnt().join("films/gone"), rng::Rng::new(2).bytes(GONE), ranges(told));
+    let (path, content, lost) = (lab.mnt().join("films/gone"), rng::Rng::new(2).bytes(GONE), ranges(expected));
     let file = File::options().read(true).write(true).open(&path).expect("it is there");
     let mut page = [0; PAGE];
     // Some of all pages, and those at the ends of ranges.
@@ -139,18 +139,18 @@ fn restore() -> Outcome {
         let memory = memory_of(Path::new(&pool));
         let refused = lab.run(&["restore", &pool, &image, "--force"]);
         refused.is_refusal(1, &["content of 1 file", "Nothing was changed", "--accept-lost"], medium);
-        let told = lines(&refused.err);
-        ranges(&told);
+        let refusal = lines(&refused.err);
+        ranges(&refusal);
         assert_eq!((leftovers(&lab), memory_of(Path::new(&pool))), (vec![], memory), "{medium}");
         is_unchanged(&lab);
         let done = lab.run(&["restore", &pool, &image, "--force", "--accept-lost"]);
-        assert_eq!((done.code, lines(&done.err)), (0, told.clone()), "{medium}: {}", done.err);
+        assert_eq!((done.code, lines(&done.err)), (0, refusal.clone()), "{medium}: {}", done.err);
         assert!(done.out.contains("is restored from") && done.err.contains("made without it"), "{}", done.err);
         // What is saved of it is not whole either.
         let again = lab.run(&["save", "--memory-only", &pool, &lab.text("again")]);
-        assert_eq!((again.code, lines(&again.err)), (0, told.clone()), "{medium}: {}", again.err);
+        assert_eq!((again.code, lines(&again.err)), (0, refusal.clone()), "{medium}: {}", again.err);
         assert!(again.err.contains("warning"), "{}", again.err);
-        lacks_only(&lab, &told);
+        lacks_only(&lab, &refusal);
     }
     Ok(())
 }

@@ -397,7 +397,7 @@ fn listings() -> Outcome {
     Ok(())
 }
 
-/// The kernel counted a link down of which it had been told already, and took the file for one that is gone.
+/// The kernel counted a link down that a notification had named already, and took the file for one that is gone.
 fn links() -> Outcome {
     let lab = Lab::mounted("64M");
     let [stays, goes, other] = ["stays", "goes", "other"].map(|name| lab.mnt().join(name));

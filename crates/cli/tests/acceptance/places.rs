@@ -26,7 +26,7 @@ pub const TESTS: &[Test] = &[
     ("places::a_dead_mount_that_cannot_be_taken_away_is_covered", covered),
     ("places::a_part_that_was_bound_is_mounted_again_too", part),
     ("places::several_that_mount_at_once_get_one_server", at_once),
-    ("places::who_is_not_root_is_told_where_it_is", unprivileged),
+    ("places::a_user_without_root_gets_the_path", unprivileged),
     ("places::what_is_in_another_namespace_is_refused", other_namespace),
     ("places::what_was_taken_away_in_use_is_refused", taken_away),
     ("places::a_signal_ends_all_of_them", sigterm),
@@ -80,7 +80,7 @@ fn second_place() -> Outcome {
     lab.ok(&["mount", &pool, &second, "-o", "ro,nosuid,noexec"]);
     assert_eq!((lab.server(), servers(&lab)), (server, 1), "no server was started");
     assert_eq!(dirs(&lab), [mnt.clone(), second.clone()]);
-    let said = lab.told(&["status", &second]);
+    let said = lab.output(&["status", &second]);
     assert!(said.contains(&mnt) && said.contains(&format!("{second} (ro,nosuid,noexec,")), "{said}");
     assert!(flags_at(&lab, "mnt").starts_with("rw,") && !flags_at(&lab, "mnt").contains("nosuid"));
     assert_eq!(std::fs::read(lab.path("second/f")).expect("read"), b"here");
@@ -221,7 +221,7 @@ fn up_again() -> Outcome {
     lab.mount_with("nosuid");
     lab.ok(&["mount", &pool, &second, "-o", "ro"]);
     lab.kill9();
-    let said = lab.told(&["status", &pool]);
+    let said = lab.output(&["status", &pool]);
     assert_eq!(said.matches("its server is gone").count(), 2, "{said}");
     let said = lab.ok(&["up", "--pool", &pool]);
     assert!(said.contains(&format!("at {mnt}")) && said.contains(&format!("mounted again: {second}")), "{said}");
@@ -232,7 +232,7 @@ fn up_again() -> Outcome {
     Ok(())
 }
 
-/// Makes files at `dir`, one after another, until it is told to stop. Counts those that are safe, which have the numbers
+/// Makes files at `dir`, one after another, until `stop` is set. Counts those that are safe, which have the numbers
 /// before.
 fn make_files(dir: &Path, safe: &AtomicU64, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {

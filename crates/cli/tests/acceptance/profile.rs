@@ -1,4 +1,4 @@
-//! What a tree would gain, told without changing it.
+//! What a tree would gain, measured without changing it.
 
 use std::fs::{self, FileTimes, Permissions};
 use std::os::unix::fs::{symlink, PermissionsExt};
@@ -10,7 +10,7 @@ use crate::{Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
     ("profile::a_tree_is_studied_and_left_alone", studied),
-    ("profile::what_cannot_be_studied_is_told", refused),
+    ("profile::what_cannot_be_studied_is_reported", refused),
     ("profile::what_is_left_out_is_counted", left_out),
 ];
 
@@ -67,7 +67,7 @@ fn studied() -> Outcome {
     lab.refused(1, &["format", &pool, "--nvram", "16M", "--disk", "none", "--profile", "/bin/sh"], &["is no profile"]);
     assert!(!Path::new(&pool).exists(), "nothing is made before its profile is read");
     lab.ok(&["format", &pool, "--nvram", "16M", "--disk", "none", "--profile", &profile]);
-    assert_eq!(lab.open().profiles().expect("told"), 2, "beside the one that comes with the program");
+    assert_eq!(lab.open().profiles().expect("an answer"), 2, "beside the one that comes with the program");
     assert!(conquest_fs::packed::Profile::from_bytes(&bytes).is_some());
     assert!(fs::read_to_string(Path::new(&plots).join("profile-fields.svg")).expect("a plot").contains("<svg"));
     for name in ["directory-3/text-3", "directory-3"] {

@@ -16,7 +16,7 @@ pub const TESTS: &[Test] = &[
     ("redundancy::settings_are_inherited_and_kept", inherited),
     ("redundancy::settings_are_carried_by_copies", carried),
     ("redundancy::commands_set_and_show_it", commands),
-    ("redundancy::who_cannot_is_told_why", refused),
+    ("redundancy::a_refusal_says_why", refused),
     ("redundancy::settings_survive_crashes_and_images", survives),
     ("redundancy::du_counts_what_is_on_disks_and_in_memory", accounting),
     ("redundancy::du_counts_by_owner_and_each_file_once", owners),
@@ -87,8 +87,8 @@ fn inherited() -> Outcome {
         assert_eq!(try_set(&dir, "redundancy", wrong), Err(Errno::INVAL), "{wrong:?}");
         assert_eq!(try_set(&dir, "priority", wrong), Err(Errno::INVAL), "{wrong:?}");
     }
-    for told in ["effective.redundancy", "effective.priority", "usage", "regions"] {
-        assert_eq!(try_set(&dir, told, "none"), Err(Errno::PERM), "{told}");
+    for name in ["effective.redundancy", "effective.priority", "usage", "regions"] {
+        assert_eq!(try_set(&dir, name, "none"), Err(Errno::PERM), "{name}");
     }
     set(&dir, "redundancy", "lazy:7s");
     set(&dir, "priority", "high");
@@ -296,23 +296,23 @@ fn accounting() -> Outcome {
     rustix::fs::fallocate(&sparse, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 2 << 20).expect("there is room");
     drop(sparse);
     settle(&lab);
-    let (status, told) = (lab.status(), du(&lab, &mnt));
-    assert_eq!(number(&told, "placed"), number(&status["segments"], "live"));
-    assert_eq!(number(&told, "promised"), number(&status["segments"], "promised"));
-    assert_eq!(number(&told, "cached"), number(&status["cache"], "clean"));
-    assert_eq!(number(&told, "waiting"), 0);
-    assert_eq!(number(&told, "disk"), number(&told, "placed"), "one copy of each");
-    assert_eq!(number(&told, "inodes"), 3 + sizes.len() as u64);
-    assert_eq!(number(&told, "apparent"), sizes.iter().sum::<u64>() + (1 << 40) + (5 << 20));
-    assert!(number(&told, "placed") >= 61 << 20, "{told}");
-    assert!(number(&told, "content") >= 905_001 && number(&told, "content") < 1 << 20, "{told}");
-    assert!(number(&told, "memory") < number(&status, "used"), "{told}");
+    let (status, usage) = (lab.status(), du(&lab, &mnt));
+    assert_eq!(number(&usage, "placed"), number(&status["segments"], "live"));
+    assert_eq!(number(&usage, "promised"), number(&status["segments"], "promised"));
+    assert_eq!(number(&usage, "cached"), number(&status["cache"], "clean"));
+    assert_eq!(number(&usage, "waiting"), 0);
+    assert_eq!(number(&usage, "disk"), number(&usage, "placed"), "one copy of each");
+    assert_eq!(number(&usage, "inodes"), 3 + sizes.len() as u64);
+    assert_eq!(number(&usage, "apparent"), sizes.iter().sum::<u64>() + (1 << 40) + (5 << 20));
+    assert!(number(&usage, "placed") >= 61 << 20, "{usage}");
+    assert!(number(&usage, "content") >= 905_001 && number(&usage, "content") < 1 << 20, "{usage}");
+    assert!(number(&usage, "memory") < number(&status, "used"), "{usage}");
 
     // A part of the paths, and what they sum up to.
     let dir = du(&lab, &mnt.join("dir"));
     let file = du(&lab, &mnt.join("dir/6"));
     assert!(number(&file, "placed") == 33 << 20 && number(&dir, "placed") > number(&file, "placed"));
-    assert_eq!(number(&told, "placed") - number(&dir, "placed"), 5 << 20);
+    assert_eq!(number(&usage, "placed") - number(&dir, "placed"), 5 << 20);
     assert_eq!(get(&mnt.join("dir/6"), "effective.redundancy").as_deref(), Some("none"));
     assert_eq!(get(&mnt.join("dir/2"), "effective.redundancy").as_deref(), Some("memory"));
 
@@ -354,7 +354,7 @@ fn owners() -> Outcome {
     let said = lab.ok(&["du", "--by-owner", &text(&mnt)]);
     assert!(said.contains("owner") && said.contains("4711") && said.contains("root"), "{said}");
 
-    // Who may not look is told of what could not be counted.
+    // Without permission to look, the output names what could not be counted.
     fs::set_permissions(mnt.join("a/b"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("chmod");
     let ran = lab.run_as(&NOBODY, &["du", "-s", &text(&mnt)]);
     assert_eq!(ran.code, 1);

@@ -17,7 +17,7 @@ pub const TESTS: &[Test] = &[
     ("regions::regions_of_several_disks_come_and_go_while_the_pool_is_used", grows),
     ("regions::a_command_writes_beside_a_mount", beside),
     ("regions::what_makes_no_region_is_refused", refused_inputs),
-    ("regions::who_asks_is_told_whether_a_disk_may_be_stopped", checked),
+    ("regions::a_query_answers_whether_a_disk_may_be_stopped", checked),
 ];
 
 const SIZE: usize = 200 << 20;
@@ -66,8 +66,8 @@ fn stripe() -> Outcome {
     let lab = with("stripe=128K", "256M");
     write(&lab, "file", 1, SIZE);
     holds(&lab, "file", 1, SIZE);
-    let told = list(&lab);
-    let region = &told["regions"][0];
+    let listing = list(&lab);
+    let region = &listing["regions"][0];
     assert_eq!(
         (&region["layout"], &region["chunk"], &region["tolerated"]),
         (&"stripe".into(), &(128 << 10).into(), &0.into())
@@ -86,12 +86,12 @@ fn stripe() -> Outcome {
     );
     let listed = lab.ok(&["region", "list", &lab.pool()]);
     assert!(listed.contains("region 0, stripe of 2 disks, chunks of 128 KiB, 508 MiB, can lose none"), "{listed}");
-    assert!(lab.told(&["status", &lab.pool()]).contains("stripe of 2 disks"));
+    assert!(lab.output(&["status", &lab.pool()]).contains("stripe of 2 disks"));
     // With any of them all is lost: it waits for that one.
     let kept = away(&lab.path("b"));
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["/b is not there", "attach it", "pool.toml"]);
-    let told = lab.ok(&["region", "list", &lab.pool()]);
-    assert!(told.contains("NOT USED"), "{told}");
+    let listing = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(listing.contains("NOT USED"), "{listing}");
     lab.refused(1, &["region", "replace", &lab.pool(), &lab.text("a")], &["cannot"]);
     fs::rename(kept, lab.path("b")).expect("back");
     lab.refused(1, &["region", "replace", &lab.pool(), &lab.text("a")], &["region 0 is a stripe"]);
@@ -109,8 +109,8 @@ fn mirror() -> Outcome {
     assert_eq!(states(&lab), ["whole", "whole"]);
     let stale = away(&lab.path("b"));
     // Who only looks changes nothing: it can come back.
-    let told = lab.told(&["status", &lab.pool()]);
-    assert!(told.contains("DEGRADED") && told.matches("b is not there").count() == 1, "{told}");
+    let shown = lab.output(&["status", &lab.pool()]);
+    assert!(shown.contains("DEGRADED") && shown.matches("b is not there").count() == 1, "{shown}");
     assert_eq!(states(&lab), ["whole", "missing"]);
     fs::rename(&stale, lab.path("b")).expect("back");
     assert_eq!(states(&lab), ["whole", "whole"]);
@@ -120,15 +120,15 @@ fn mirror() -> Outcome {
     assert!(said.contains("b is not there") && said.contains("conquest region replace"), "{said}");
     assert!(fs::read(lab.mnt().join("file")).expect("read") == rng::Rng::new(1).bytes(SIZE));
     write_seeded(&lab.mnt().join("later"), 2, 20 << 20);
-    let told = lab.told(&["status", &lab.text("mnt")]);
-    assert!(told.matches("b is not there").count() == 1 && told.contains("can lose none"), "{told}");
+    let shown = lab.output(&["status", &lab.text("mnt")]);
+    assert!(shown.matches("b is not there").count() == 1 && shown.contains("can lose none"), "{shown}");
     lab.umount();
 
     // What it missed it does not have: it is not read.
     fs::rename(&stale, lab.path("b")).expect("back");
     assert_eq!(states(&lab), ["whole", "out"]);
-    let told = lab.ok(&["region", "list", &lab.pool()]);
-    assert!(told.contains("missed something") && told.contains("conquest region replace"), "{told}");
+    let shown = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(shown.contains("missed something") && shown.contains("conquest region replace"), "{shown}");
     holds(&lab, "later", 2, 20 << 20);
     let kept = away(&lab.path("a"));
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["b stayed behind", "/a"]);
@@ -234,8 +234,11 @@ fn raid5() -> Outcome {
     let size = 64 << 20;
     let lab = with_raid5("96M");
     write(&lab, "file", 1, size);
-    let told = lab.ok(&["region", "list", &lab.pool()]);
-    assert!(told.contains("raid5 of 3 disks") && told.contains("can lose 1") && told.contains("disk 0.3"), "{told}");
+    let listing = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(
+        listing.contains("raid5 of 3 disks") && listing.contains("can lose 1") && listing.contains("disk 0.3"),
+        "{listing}"
+    );
     // What one of them holds is wrong: the others and the parity tell what it should be, also while it is mounted.
     spoil(&lab.path("c"));
     lab.mount();
@@ -302,8 +305,8 @@ fn grows() -> Outcome {
     let said = lab.ok(&["region", "add", &lab.text("mnt"), &raid5]);
     assert!(said.contains("raid5 of") && said.contains("disk 1.3"), "{said}");
     write_seeded(&lab.mnt().join("more"), 2, 96 << 20);
-    let told = lab.ok(&["region", "remove", &lab.text("mnt"), "0", "--dry-run"]);
-    assert!(told.contains("they fit"), "{told}");
+    let output = lab.ok(&["region", "remove", &lab.text("mnt"), "0", "--dry-run"]);
+    assert!(output.contains("they fit"), "{output}");
     let said = lab.ok(&["region", "remove", &lab.text("mnt"), &lab.text("b")]);
     assert!(said.contains("/a and ") && said.contains("/b are empty, no longer in"), "{said}");
     assert!(!lab.path("a").exists() && !lab.path("b").exists());
@@ -363,8 +366,8 @@ fn checked() -> Outcome {
         (ran.code, ran.out + &ran.err)
     };
     let says = |what: &str, code: i32, word: &str| {
-        let (found, told) = check(what);
-        assert!(found == code && told.contains(word), "{what}: {found}: {told}");
+        let (found, shown) = check(what);
+        assert!(found == code && shown.contains(word), "{what}: {found}: {shown}");
     };
     says("0", 0, "holds nothing");
     write(&lab, "file", 1, 30 << 20);

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::lab::{ok, program, Lab};
 use crate::{Outcome, Skip, Test};
 
-pub const TESTS: &[Test] = &[("slow_disk::what_the_server_measures_is_told_by_commands", told_to_all)];
+pub const TESTS: &[Test] = &[("slow_disk::commands_show_what_the_server_measures", every_command_reports_speed)];
 /// What a busy machine delays as much as a slow disk does; with a clock that tests move, the crate `exraid` tests the same.
 pub const LONG: &[Test] = &[("long::a_disk_that_slows_down_is_named_and_sits_out_and_one_under_load_is_not", stutters)];
 
@@ -91,8 +91,8 @@ fn list(lab: &Lab) -> Value {
 
 /// The regions that stutter.
 fn slow_ones(lab: &Lab) -> Vec<u64> {
-    let told = list(lab);
-    let regions = told["regions"].as_array().expect("regions").iter();
+    let listing = list(lab);
+    let regions = listing["regions"].as_array().expect("regions").iter();
     regions
         .filter(|region| !region["stutter"].is_null())
         .map(|region| region["number"].as_u64().expect("one"))
@@ -176,15 +176,15 @@ fn stutters() -> Outcome {
 
         disks[1].hold_to(SLOW)?;
         is_slow(30, &[1]);
-        let told = list(&lab);
-        let region = &told["regions"][1];
+        let listing = list(&lab);
+        let region = &listing["regions"][1];
         let [now, before] = ["delivers", "used_to_deliver"].map(|name| region["stutter"][name].as_f64().expect("one"));
         assert!(now < 16e6 && before > 24e6, "{}", region["stutter"]);
         assert_eq!(region["sits_out"], true);
         let said = lab.ok(&["region", "list", &lab.pool()]);
         assert!(said.contains("STUTTERS since") && said.contains("MB/s where it used to deliver"), "{said}");
         assert!(said.contains("region 1: sitting out new content since"), "{said}");
-        let said = lab.told(&["status", &lab.pool()]);
+        let said = lab.output(&["status", &lab.pool()]);
         assert!(said.contains("sitting out new content since"), "{said}");
 
         // What is written goes elsewhere, but for a segment now and then.
@@ -208,15 +208,15 @@ fn stutters() -> Outcome {
     Ok(())
 }
 
-fn told_to_all() -> Outcome {
+fn every_command_reports_speed() -> Outcome {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{}:200M", lab.text("disk"))]);
     lab.mount();
     let path = lab.mnt().join("file");
     fs::write(&path, rng::Rng::new(1).bytes(100 << 20)).expect("written");
     File::open(&path).expect("there").sync_all().expect("synced");
-    let told = list(&lab);
-    for found in [&told["regions"][0], &told["disks"][0], &lab.status()["regions"][0]] {
+    let listing = list(&lab);
+    for found in [&listing["regions"][0], &listing["disks"][0], &lab.status()["regions"][0]] {
         assert!(found["write"]["bytes"].as_u64().expect("bytes") > 30_000_000, "{found}");
         assert!(found["write"]["speed"].as_f64().expect("a speed") > 0.0, "{found}");
         assert_eq!(
@@ -229,8 +229,8 @@ fn told_to_all() -> Outcome {
     assert!(said.contains("write ") && said.contains("/s in "), "{said}");
     // A server that dies leaves what it knew, and nothing that is under way.
     lab.kill9();
-    let told = list(&lab);
-    let write = &told["regions"][0]["write"];
+    let listing = list(&lab);
+    let write = &listing["regions"][0]["write"];
     assert_eq!((write["queue"].as_u64(), write["queued_bytes"].as_u64()), (Some(0), Some(0)), "{write}");
     lab.mount();
     ok(program("cmp", &[&path.display().to_string(), &path.display().to_string()]).arg("--silent"));

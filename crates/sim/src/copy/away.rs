@@ -103,22 +103,22 @@ impl Search<'_> {
                 files.apply(&trip.away.moments[n].event);
             }
             for choice in files.choices(self.depth.seeds) {
-                let told = format!("{events}/{}", choice.name());
+                let text = format!("{events}/{}", choice.name());
                 let wanted = match self.filter.choice {
                     None => drawn.contains(&events).then_some(None),
-                    Some(wanted) => rest_of(wanted, &format!("{:?}/{told}", trip.stay)),
+                    Some(wanted) => rest_of(wanted, &format!("{:?}/{text}", trip.stay)),
                 };
                 if let (Some(later), false) = (wanted, self.verdicts.enough()) {
                     let back = Still { files: files.cut(choice), ..trip.left.clone() };
-                    self.come_back(trip, back, events, &told, later);
+                    self.come_back(trip, back, events, &text, later);
                 }
             }
         }
     }
 
     /// Takes the first one up again, and, unless it is refused, cuts its power while it goes on.
-    fn come_back(&mut self, trip: &Trip, back: Still, events: usize, told: &str, later: Option<&str>) {
-        let id = |what: &str| format!("{}/{told}{what}", trip.name);
+    fn come_back(&mut self, trip: &Trip, back: Still, events: usize, choice: &str, later: Option<&str>) {
+        let id = |what: &str| format!("{}/{choice}{what}", trip.name);
         match caught(|| come_back(self.history, back, trip, events, &mut self.verdicts.stats)) {
             Err(text) => self.verdicts.take(Err(text), || id("")),
             Ok(None) => {}
@@ -131,9 +131,9 @@ impl Search<'_> {
     }
 }
 
-/// What `wanted` asks for beyond `told`, if it asks for that.
-fn rest_of<'a>(wanted: &'a str, told: &str) -> Option<Option<&'a str>> {
-    let rest = wanted.strip_prefix(told).filter(|rest| !rest.starts_with(char::is_numeric))?;
+/// What `wanted` asks for beyond `name`, if it asks for that.
+fn rest_of<'a>(wanted: &'a str, name: &str) -> Option<Option<&'a str>> {
+    let rest = wanted.strip_prefix(name).filter(|rest| !rest.starts_with(char::is_numeric))?;
     Some(rest.strip_prefix('/'))
 }
 

@@ -17,7 +17,7 @@ use crate::world::{reload, World};
 /// `name:cut:events:choice/events/choice`.
 pub fn explore(name: &str, history: &History, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
     let wanted = places(history, depth.cuts, name);
-    let (choice, later) = match filter.choice.map(|told| told.split_once('/').ok_or(told)) {
+    let (choice, later) = match filter.choice.map(|text| text.split_once('/').ok_or(text)) {
         None => (None, None),
         Some(Err(first)) => (Some(first), None),
         Some(Ok((first, later))) => (Some(first), Some(later)),
@@ -31,13 +31,13 @@ pub fn explore(name: &str, history: &History, depth: Depth, filter: &Filter, ver
         if !here || verdicts.enough() {
             continue;
         }
-        for (drawn, told) in files.choices(depth.seeds).into_iter().map(|choice| (choice, choice.name())) {
-            if choice.is_some_and(|wanted| wanted != told) {
+        for (drawn, name_of) in files.choices(depth.seeds).into_iter().map(|choice| (choice, choice.name())) {
+            if choice.is_some_and(|wanted| wanted != name_of) {
                 continue;
             }
             verdicts.stats.cuts += 1;
             let deep = verdicts.stats.cuts % depth.aftermath == 0 || filter.point.is_some();
-            let id = |what: &str| format!("{name}:cut:{at}:{told}{what}");
+            let id = |what: &str| format!("{name}:cut:{at}:{name_of}{what}");
             match caught(|| judge(history, at, &files.cut(drawn), deep, &mut verdicts.stats)) {
                 Err(text) => verdicts.take(Err(text), || id("")),
                 Ok(None) => {}

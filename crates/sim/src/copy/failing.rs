@@ -1,5 +1,5 @@
 //! A story on a disk that fails: what was promised is kept; the copy is made anew from memory, or nothing more is promised, and
-//! everybody is told. And a disk that fails when its copy is taken up: that is told, and does no harm.
+//! the failure is reported to all. And a disk that fails when its copy is taken up: that is reported, and does no harm.
 
 use std::sync::Arc;
 

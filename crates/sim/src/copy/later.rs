@@ -47,15 +47,15 @@ pub(super) fn cut_later(
     for (at, files) in second.start.files.over(&second.moments) {
         let drawn = rng.below(all) < depth.mixed;
         for choice in files.choices(depth.seeds) {
-            let told = format!("{at}/{}", choice.name());
-            let here = filter.choice.map_or(drawn, |wanted| wanted == told);
+            let text = format!("{at}/{}", choice.name());
+            let here = filter.choice.map_or(drawn, |wanted| wanted == text);
             if !here || verdicts.enough() {
                 continue;
             }
             verdicts.stats.mixed += 1;
             let mut stats = Stats::default();
             let judged = caught(|| judge(second, at, &files.cut(choice), filter.choice.is_some(), &mut stats));
-            verdicts.take(judged.map(drop), || id(&told));
+            verdicts.take(judged.map(drop), || id(&text));
         }
     }
     // The last wait is kept whatever is lost.

@@ -191,8 +191,8 @@ fn name(lost: Lost, (point, marks): Loss) -> String {
     format!("{lost:?}.{marks}.{}", point.name())
 }
 
-fn parse(told: &str) -> Option<(Lost, Loss)> {
-    let parts: Vec<&str> = told.splitn(3, '.').collect();
+fn parse(text: &str) -> Option<(Lost, Loss)> {
+    let parts: Vec<&str> = text.splitn(3, '.').collect();
     let [lost, marks, point] = parts[..] else { return None };
     let lost = Lost::ALL.into_iter().find(|l| format!("{l:?}") == lost)?;
     Some((lost, (Point::parse(point)?, marks.parse().ok()?)))
@@ -297,7 +297,7 @@ fn lose_the_rest(home: &Home, pool: Pool) -> Result<(), String> {
     };
     let same = |pool: &Pool, wanted: &Snapshot, when: &str| -> Result<(), String> {
         check(pool, false)?;
-        look(pool)?.difference(wanted).map_or(Ok(()), |told| Err(format!("{when}: {told}")))
+        look(pool)?.difference(wanted).map_or(Ok(()), |difference| Err(format!("{when}: {difference}")))
     };
     let worked = work(&pool, 1)?;
     // At this very moment, with the pool at work.
@@ -316,8 +316,8 @@ fn lose_the_rest(home: &Home, pool: Pool) -> Result<(), String> {
 /// Explores, or looks at the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
 pub fn explore_all(depth: Depth) -> Stats {
     let explore = |name: &&str, filter: &Filter, verdicts: &mut Verdicts| {
-        let told = verdicts.made(caught(|| tell(Sabotage::Nothing)), || format!("{name}:run::"));
-        told.iter().for_each(|history| explore(history, Sabotage::Nothing, depth, filter, verdicts));
+        let text = verdicts.made(caught(|| tell(Sabotage::Nothing)), || format!("{name}:run::"));
+        text.iter().for_each(|history| explore(history, Sabotage::Nothing, depth, filter, verdicts));
     };
     each(&["mirrored"], |name| name, explore)
 }

@@ -1,7 +1,7 @@
 //! The explorer for the medium `logged`: memory, marks, redo logs and image together.
 //!
-//! A story runs once, on memory and disks that record. Then the power is cut after each thing that the disks were
-//! told, and the copy must load as an instant between two operations ([`history`](crate::history)); and all processes die, at
+//! A story runs once, on memory and disks that record. Then the power is cut after each thing to the
+//! disks, and the copy must load as an instant between two operations ([`history`](crate::history)); and all processes die, at
 //! stores and at writes, the next one goes on from the memory, all or a part of it, and the power is cut while it does.
 //!
 //! | module | responsibility |
@@ -76,8 +76,8 @@ impl Depth {
 
 /// Explores a story.
 pub fn explore(story: &Story, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
-    let told = verdicts.made(caught(|| tell(story)), || format!("{}:run::", story.name));
-    let Some(history) = told else { return };
+    let text = verdicts.made(caught(|| tell(story)), || format!("{}:run::", story.name));
+    let Some(history) = text else { return };
     verdicts.stats.stories += 1;
     verdicts.stats.events += history.moments.len() as u64;
     if filter.wants("cut") {

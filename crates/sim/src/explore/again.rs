@@ -31,11 +31,11 @@ pub(super) fn recover_twice(
     let moments = tape.stop();
     let after = run.judge(s, &world.fs, allowed, false)?;
     let differ = run.changes();
-    each_crash(kind, depth, &bytes, &moments, |left, told| {
-        let told = format!("recovery was cut at {told}");
+    each_crash(kind, depth, &bytes, &moments, |left, text| {
+        let text = format!("recovery was cut at {text}");
         let found = open(left(), kind).and_then(|world| run.judge(s, &world.fs, 0..=1, false));
-        match found.map_err(|e| format!("{told}: {e}"))? {
-            found if differ && found != after => Err(format!("{told}: first it was after: {after}, then: {found}")),
+        match found.map_err(|e| format!("{text}: {e}"))? {
+            found if differ && found != after => Err(format!("{text}: first it was after: {after}, then: {found}")),
             _ => Ok(()),
         }
     })

@@ -24,7 +24,7 @@ pub(super) fn open(map: Mapping, kind: MediumKind) -> Result<World, String> {
     World::recover(kind, map, &Arc::default())
 }
 
-/// A scenario that has been told: its history has two boundaries.
+/// A scenario that has run: its history has two boundaries.
 pub(super) struct Run {
     pub history: History,
     /// Bytes by tag before and after, swept.

@@ -30,7 +30,7 @@ pub fn explore_repair(damaged: &Damaged, depth: Depth, most: usize) -> Result<u6
     let Some((moments, wanted)) = whole.map_err(|text| failure("repair:", text))? else { return Ok(0) };
     let step = (moments.len() / most).max(1);
     let (mut states, mut met) = (0, 0);
-    let looked = each_crash(damaged.kind, depth, &damaged.bytes, &moments, |left, told| {
+    let looked = each_crash(damaged.kind, depth, &damaged.bytes, &moments, |left, moment| {
         met += 1;
         if met % step != 0 {
             return Ok(());
@@ -39,7 +39,7 @@ pub fn explore_repair(damaged: &Damaged, depth: Depth, most: usize) -> Result<u6
         let left = left();
         let found = caught(|| repair(&open(left, damaged.kind)?.fs));
         let differs = found.and_then(|found| difference(&found, &wanted).map_or(Ok(()), Err));
-        differs.map_err(|e| format!("the repair was cut at {told}: {e}"))
+        differs.map_err(|e| format!("the repair was cut at {moment}: {e}"))
     });
     looked.map_err(|text| failure("cut:", text))?;
     Ok(states)

@@ -187,10 +187,10 @@ impl Performance {
         let found = look(&fs)?;
         sweep(&fs)?;
         let trees = self.trees(t, point)?;
-        let told: Vec<String> = trees.iter().filter_map(|tree| difference(&found.tree, tree)).collect();
-        match told.len() < trees.len() {
+        let differences: Vec<String> = trees.iter().filter_map(|tree| difference(&found.tree, tree)).collect();
+        match differences.len() < trees.len() {
             true => Ok(()),
-            false => Err(format!("none of {} allowed states: {}", trees.len(), told.join("; or "))),
+            false => Err(format!("none of {} allowed states: {}", trees.len(), differences.join("; or "))),
         }
     }
 }

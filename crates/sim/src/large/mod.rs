@@ -4,9 +4,9 @@
 //!
 //! | kind | medium | what is lost | what must be found |
 //! | --- | --- | --- | --- |
-//! | `crash` | battery | after any store, and in the midst of it: what the disk was not told to keep, in any part and order | the operations that have returned, and of the one under way all or nothing |
+//! | `crash` | battery | after any store, and in the midst of it: what the disk has not flushed, in any part and order | the operations that have returned, and of the one under way all or nothing |
 //! | `death` | logged | nothing: all processes die after any event | the same |
-//! | `cut` | logged | memory, and what disks were not told to keep, after any event of a disk | an instant not before the last that was acknowledged |
+//! | `cut` | logged | memory, and what disks have not flushed, after any event of a disk | an instant not before the last that was acknowledged |
 //! | `old` | battery | the disk is of an earlier time than the memory | nothing wrong: each page is right, or cannot be read |
 //!
 //! The next process works, writes back, cleans and evicts all that there is: the files that it found are still there, also when
@@ -62,9 +62,9 @@ pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
 /// Explores a story on each medium.
 pub fn explore(story: &Story, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
     for (medium, kinds) in KINDS {
-        let told = caught(|| tell(&Story { setup: Setup::large(medium), ..story.clone() }));
-        let told = verdicts.made(told, || format!("{}:run::", story.name));
-        let Some(history) = told else { continue };
+        let run = caught(|| tell(&Story { setup: Setup::large(medium), ..story.clone() }));
+        let run = verdicts.made(run, || format!("{}:run::", story.name));
+        let Some(history) = run else { continue };
         verdicts.stats.stories += 1;
         verdicts.stats.events += history.moments.len() as u64;
         for kind in kinds.into_iter().filter(|kind| filter.wants(kind)) {
@@ -91,19 +91,19 @@ fn explore_kind(name: &str, kind: &str, history: &History, depth: Depth, filter:
                 _ => left.files.cut(choice),
             };
             let deep = rng.below(depth.aftermath) == 0 || filter.is_replay();
-            let told = (point.name(), choice.name());
-            let wanted = (filter.point.unwrap_or(&told.0), filter.choice.unwrap_or(&told.1));
-            if wanted != (&told.0, &told.1) || verdicts.enough() {
+            let names = (point.name(), choice.name());
+            let wanted = (filter.point.unwrap_or(&names.0), filter.choice.unwrap_or(&names.1));
+            if wanted != (&names.0, &names.1) || verdicts.enough() {
                 continue;
             }
             let left = Still { files, ..left.clone() };
             let judged = caught(|| judge(history, kind, point.events, &left, deep, &mut verdicts.stats));
-            verdicts.take(judged, || format!("{name}:{}:{}", told.0, told.1));
+            verdicts.take(judged, || format!("{name}:{}:{}", names.0, names.1));
         }
     }
 }
 
-/// A few points: half of them right at what disks are told, before and after.
+/// A few points: half of them right at requests to disks, before and after.
 fn points(history: &History, kind: &str, depth: Depth, rng: &mut Rng) -> Vec<Point> {
     let end = history.moments.len();
     let (stores, disks): (Vec<usize>, Vec<usize>) = (0..end).partition(|n| !history.moments[*n].event.reaches_a_disk());
@@ -162,16 +162,16 @@ fn judge(
     Ok(())
 }
 
-/// What cannot be read is told; what can is right. Pages that could not.
+/// What cannot be read is reported; what can is right. Pages that could not.
 fn nothing_wrong(history: &History, events: usize, world: &World) -> Result<u64, String> {
     let mut unreadable = 0;
     let allowed = history.after_death(events);
     let of = |n: usize| &history.boundaries[n].tree;
     let runner = Runner::new(&world.fs);
     for (path, seen) in of(*allowed.start()).iter().filter(|(_, seen)| seen.kind == Kind::Regular) {
-        let told = String::from_utf8_lossy(path).into_owned();
+        let text = String::from_utf8_lossy(path).into_owned();
         // Not there: it was the operation under way.
-        let Ok(ino) = runner.find(&told) else { continue };
+        let Ok(ino) = runner.find(&text) else { continue };
         let size = world.fs.getattr(ino).map_err(|e| e.to_string())?.size;
         for page in 0..size.div_ceil(4096) {
             let mut bytes = vec![0; 4096];
@@ -185,7 +185,7 @@ fn nothing_wrong(history: &History, events: usize, world: &World) -> Result<u64,
                 content[from..(from + 4096).min(content.len())] == bytes[..n]
             });
             if !right {
-                return Err(format!("page {page} of {told} is read, and has other content"));
+                return Err(format!("page {page} of {text} is read, and has other content"));
             }
         }
     }

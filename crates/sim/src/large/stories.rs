@@ -11,7 +11,7 @@ use crate::story::{steps, Story};
 use crate::world::Setup;
 
 fn story(name: impl Into<String>, prologue: Vec<Step>, steps: Vec<Step>) -> Story {
-    // Each is told on every medium.
+    // Each runs on every medium.
     Story { name: name.into(), setup: Setup::large(MediumKind::Battery), prologue, steps, lie: None }
 }
 

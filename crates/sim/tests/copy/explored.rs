@@ -1,4 +1,4 @@
-//! Power cuts after everything that the disks are told, deaths at stores and writes, and both.
+//! Power cuts after each request to the disks, deaths at stores and writes, and both.
 
 use sim::copy::plot::Plot;
 use sim::copy::{explore_all, Depth};

@@ -16,7 +16,7 @@ fn with_teller<R>(tell: impl FnOnce(&World, &mut Teller) -> R) -> R {
     tell(&world, &mut teller)
 }
 
-/// Turns of its logs, told of a file that changes before each step; the copy after each.
+/// Turns of its logs, with a file that changes before each step; the copy after each.
 fn turns<const N: usize>(world: &World, teller: &mut Teller, steps: [Step; N], last: Option<Step>) -> Vec<Files> {
     let mut ages = Vec::new();
     teller.step(&Step::Op(Op::Create("/f".into(), 0o644))).unwrap();
@@ -48,7 +48,7 @@ fn refused(files: &Files, says: &str) {
     }
 }
 
-/// Only by its end can be told that a log is a little older than the rest: within its turn it loads as of an earlier
+/// Only by its end shows that a log is a little older than the rest: within its turn it loads as of an earlier
 /// instant, as after a power cut before the end was written.
 #[test]
 fn a_part_of_another_age_is_refused_or_gives_what_once_was() {

@@ -3,7 +3,7 @@
 //! | module | what it shows |
 //! | --- | --- |
 //! | [`away`] | memory that its copy left behind, taken up again |
-//! | [`explored`] | power cuts after everything that disks are told, deaths at stores and writes, and both |
+//! | [`explored`] | power cuts after each request to disks, deaths at stores and writes, and both |
 //! | [`faults`] | a disk that fails, at every call |
 //! | [`input`] | copies that are put together wrongly are refused, and nothing is written |
 //! | [`many`] | three processes at once, of which one or two die; several threads of a process |

@@ -1,10 +1,10 @@
 //! Three processes at work on one pool, of which one or two die; and several threads of one process or of two.
 //!
 //! All of them wait for commits at the same time: one leads, the others follow, and any may die with all of its threads, or
-//! find that a disk fails, which must be promised to nobody. The power is cut after what the disks are told.
+//! find that a disk fails, which must be promised to nobody. The power is cut after requests to the disks.
 //!
 //! In each run a few orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
-//! explores more orders, with many deaths of each, and a cut after everything that the disks are told: hours.
+//! explores more orders, with many deaths of each, and a cut after each request to the disks: hours.
 
 use sim::copy::several::{explore_all, Company, Depth, Play, Roles, Sabotage, Scene};
 use sim::verdict::{full, replays, Stats};
@@ -43,7 +43,7 @@ fn threads_that_wait_at_the_same_time_are_promised_what_is_kept() {
     let depth = Depth { seeds: if full() { 200 } else { 8 }, ..Depth::of_many() };
     let (stats, roles) = explore_all(&Play::all(Company::Threads), depth);
     assert!(replays() || stats.cuts > 300 && stats.mixed > 50, "{stats:?}");
-    assert!(replays() || of_role(&roles, "told of a failing disk") > 50, "{roles:?}");
+    assert!(replays() || of_role(&roles, "hears of a failing disk") > 50, "{roles:?}");
 }
 
 #[test]

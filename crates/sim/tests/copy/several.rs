@@ -1,7 +1,7 @@
 //! Two processes at work on one pool, of which one dies at a store, a write, a flush, a step, or while it waits.
 //!
 //! In each run some orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
-//! explores more orders, with most deaths of each, and a cut after everything that the disks are told: some minutes.
+//! explores more orders, with most deaths of each, and a cut after each request to the disks: some minutes.
 
 use sim::copy::several::{explore, explore_all, outline, Company, Depth, Play, Roles, Sabotage, Scene};
 use sim::verdict::{failures, replays, Failure, Filter};

@@ -71,12 +71,12 @@ fn a_fault_in_any_weave_is_found() {
 }
 
 #[test]
-fn a_story_is_told_the_same_twice() {
+fn a_seed_gives_the_same_story_twice() {
     for plot in Plot::ALL {
         let shape = || {
-            let told = tell(&story(plot)).unwrap();
-            let events = told.moments.iter().map(|m| (m.event.shape(), m.marks.len()));
-            (events.collect::<Vec<_>>(), told.acknowledged)
+            let history = tell(&story(plot)).unwrap();
+            let events = history.moments.iter().map(|m| (m.event.shape(), m.marks.len()));
+            (events.collect::<Vec<_>>(), history.acknowledged)
         };
         let (first, again) = (shape(), shape());
         assert_eq!(first.0.len(), again.0.len());

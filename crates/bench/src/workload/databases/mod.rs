@@ -8,7 +8,7 @@
 //! | [`redis`] | redis: SET by 20 clients, with appendfsync always |
 //! | [`server`] | servers that run for a round: starting, waiting until they answer, stopping |
 //!
-//! A program that is missing is told, and its part skipped.
+//! A program that is missing is reported, and its part skipped.
 
 mod postgres;
 mod redis;

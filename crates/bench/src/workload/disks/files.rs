@@ -57,7 +57,7 @@ pub fn write(dir: &Path, name: &str, files: usize, each: u64, of: impl Fn(usize)
     Ok(per_second(each.next_multiple_of(PIECE as u64) * files as u64, start))
 }
 
-/// Reads `len` bytes at a time at random of such files, by so many threads, until it is told to end; `see` is told of each, and how long
+/// Reads `len` bytes at a time at random of such files, by so many threads, until `end` is set; `see` gets each, and how long
 /// it took in seconds. What is read leaves the kernel's cache.
 pub fn read_at_random(
     dir: &Path,

@@ -76,7 +76,7 @@ fn lost(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section]) -> Result<(), Er
     quiet(rig, SETTLED)?;
     let moved = (rig.written()? - begun) / MIB;
     rig.set_rates(&[bench.slow(); COUNT])?;
-    // From the loss on nothing else is written: it may be copied without being told to.
+    // From the loss on nothing else is written: it may be copied without a request.
     let (whole, before) = (rig.written()?, copied(&pool)?);
     reads_over_loss(bench, rig, dir, FILES, sections)?;
     let by_itself = (rig.written()? - whole) / MIB;

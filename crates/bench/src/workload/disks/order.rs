@@ -386,7 +386,7 @@ fn grown(
         let mut next = 1;
         let see = move |_: f64, written: u64| {
             while next < COUNT && written >= bytes * next as u64 / 6 {
-                // Where that has failed it is told below.
+                // Where that has failed it is reported below.
                 let _ = due.send(next);
                 next += 1;
             }

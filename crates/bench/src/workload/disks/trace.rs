@@ -16,7 +16,7 @@ pub struct Trace {
     points: Vec<(f64, Vec<u64>)>,
 }
 
-/// Does `work` while it is looked what the disks transfer. `see` is told the seconds and the bytes written by then, of all.
+/// Does `work` while it is looked what the disks transfer. `see` gets the seconds and the bytes written by then, of all.
 pub fn watched<T>(
     rig: &Rig,
     mut see: impl FnMut(f64, u64) -> Result<(), Error> + Send,

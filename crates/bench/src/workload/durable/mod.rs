@@ -100,7 +100,7 @@ impl Setup<'_> {
         bytes(self.context)
     }
 
-    /// Measures a part, if there is a disk. A part that fails is told of at the end; the others go on.
+    /// Measures a part, if there is a disk. A part that fails is reported at the end; the others go on.
     fn attempt(&self, sections: &mut [Section], work: impl FnOnce(&Disk, &mut [Section]) -> Result<(), Error>) {
         let label = format!("durable: {}", sections[0].id);
         self.context.attempt(&label, LOGGED, sections, |sections| {

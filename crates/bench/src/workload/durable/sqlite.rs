@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transactions_are_counted_and_errors_told() {
+    fn transactions_are_counted_and_errors_reported() {
         if let Err(e) = require(PROGRAM) {
             return eprintln!("skipped: {e}");
         }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_thread_ends_the_round_and_is_told() {
+    fn a_failing_thread_ends_the_round_and_is_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = Mounted::new(dir.path()).expect("open");
         let flow = Flow::new(&personality::WEBSERVER.times(1, true));

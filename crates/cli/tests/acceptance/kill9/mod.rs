@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`operation`] | the operations: one system call that changes something, each |
 //! | [`model`] | what the operations should have made; the seeded choice of the next one |
-//! | [`record`] | a writer, what it was told, and the check of what is there afterwards |
+//! | [`record`] | a writer, its acknowledgements, and the check of what is there afterwards |
 //! | [`tally`] | counts that outlive a writer, or its machine |
 
 pub mod model;

@@ -1,4 +1,4 @@
-//! What one writer was told, the writer itself, and the check of what is there afterwards.
+//! The acknowledgements of one writer, the writer itself, and the check of what is there afterwards.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub const WRITER: &str = "--writer";
 
 const WRITERS: u64 = 4;
 
-/// What one writer was told, and where its record is.
+/// The acknowledgements of one writer, and where its record is.
 pub struct Record {
     pub seed: u64,
     pub index: u64,

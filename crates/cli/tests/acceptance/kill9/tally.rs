@@ -1,4 +1,4 @@
-//! How many operations a writer was told are done, kept where its end does not reach: in a file, or, if the
+//! How many operations were acknowledged to a writer, kept where its end does not reach: in a file, or, if the
 //! whole machine is to end, on a device that outlives it.
 
 use std::fs::File;

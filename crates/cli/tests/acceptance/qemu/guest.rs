@@ -1,4 +1,4 @@
-//! What runs in the machine: this program, told by [`super`] what to do. It ends by a panic if a check fails.
+//! What runs in the machine: this program, with orders from [`super`]. It ends by a panic if a check fails.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
@@ -306,15 +306,15 @@ fn records(number: u64, seed: u64) -> Vec<Record> {
 /// What the directories of earlier rounds hold; the oldest goes.
 fn kept(number: u64) -> String {
     let rounds = number.saturating_sub(KEPT)..number;
-    let told = rounds.clone().map(|round| {
+    let digests = rounds.clone().map(|round| {
         let items = tree::describe(&Path::new(MNT).join(dir_of(round)));
         format!("{round}={:x}", tree::checksum(format!("{items:?}").as_bytes()))
     });
-    let told: Vec<String> = told.collect();
+    let digests: Vec<String> = digests.collect();
     if number >= KEPT {
         std::fs::remove_dir_all(Path::new(MNT).join(dir_of(number - KEPT))).expect("remove an old round");
     }
-    told.join(" ")
+    digests.join(" ")
 }
 
 /// Writers at work, until the machine is killed.

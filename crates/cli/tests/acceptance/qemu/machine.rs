@@ -212,10 +212,10 @@ impl Machine {
     pub fn listen_for(&mut self, word: &str) -> Result<String, String> {
         let until = Instant::now() + PATIENCE;
         while let Some(line) = self.line(until) {
-            let Some(told) = line.strip_prefix(MARK) else { continue };
-            return match told.strip_prefix(word) {
+            let Some(said) = line.strip_prefix(MARK) else { continue };
+            return match said.strip_prefix(word) {
                 Some(rest) => Ok(rest.trim().into()),
-                None => Err(self.last_words(&format!("the guest said `{told}` instead of `{word}`"))),
+                None => Err(self.last_words(&format!("the guest said `{said}` instead of `{word}`"))),
             };
         }
         Err(self.last_words(&format!("the guest did not say `{word}`")))
@@ -237,8 +237,8 @@ impl Machine {
         self.stop();
         let until = Instant::now() + PATIENCE;
         while let Some(line) = self.line(until) {
-            if let Some(told) = line.strip_prefix(MARK) {
-                panic!("{}", self.last_words(&format!("the guest said `{told}` before the cut")));
+            if let Some(said) = line.strip_prefix(MARK) {
+                panic!("{}", self.last_words(&format!("the guest said `{said}` before the cut")));
             }
         }
     }

@@ -10,7 +10,7 @@
 //! | [`machine`] | a machine that can be booted, listened to and killed |
 //! | [`initramfs`] | the root that it boots with |
 //!
-//! What a writer was told is counted on persistent memory of its own (/dev/pmem1 of the guest), which is a
+//! The acknowledgements of a writer are counted on persistent memory of its own (/dev/pmem1 of the guest), which is a
 //! file of this machine: each count is there before the next operation begins. Killing QEMU keeps what the
 //! guest had only in its caches, so it cannot show that a line was not written back; the explorer of crash
 //! states (`sim`) does that.
@@ -116,7 +116,7 @@ fn write_back() -> Outcome {
     Ok(())
 }
 
-/// A writer is said to have been told more than it was; the machine must object.
+/// A writer claims more acknowledgements than it got; the machine must object.
 fn canary() -> Outcome {
     let parts = parts()?;
     let mut machine = parts.boot(&["round", Place::File.name(), "0", "load", "1", "0"]);
@@ -124,8 +124,8 @@ fn canary() -> Outcome {
     machine.hear("at work");
     machine.kill();
     let counts = parts.memory(1);
-    let told = Tally::read(counts, 0);
-    Tally::set(counts, 0, told + 20);
+    let report = Tally::read(counts, 0);
+    Tally::set(counts, 0, report + 20);
     let mut machine = parts.boot(&["round", Place::File.name(), "1", "end", "2", "1"]);
     let objection = machine.listen_for("verified").expect_err("20 operations are missing");
     assert!(objection.contains("if it was not done"), "{objection}");
@@ -203,8 +203,8 @@ fn cuts(place: Place, rounds: u64) -> Outcome {
 }
 
 /// The directories of earlier rounds are what they were: `ROUND=DIGEST ...`.
-fn same_as_before(told: &str, kept: &mut BTreeMap<String, String>, round: u64) {
-    for (name, digest) in told.split_whitespace().filter_map(|word| word.split_once('=')) {
+fn same_as_before(digests: &str, kept: &mut BTreeMap<String, String>, round: u64) {
+    for (name, digest) in digests.split_whitespace().filter_map(|word| word.split_once('=')) {
         let before = kept.entry(name.into()).or_insert_with(|| digest.into());
         assert_eq!(before, digest, "round {round} finds the directory of round {name} changed");
     }

@@ -208,11 +208,11 @@ impl Bench {
         self.umount();
         let found = found?;
         let Counts([a, b]) = found.counts;
-        let Counts(told) = cut.acknowledged(entries);
-        let within = |n, told: u64| RangeInclusive::new(told, told + 1).contains(&n);
-        match within(a, told[0]) && within(b, told[1]) && within(a, b) {
+        let Counts(counts) = cut.acknowledged(entries);
+        let within = |n, counts: u64| RangeInclusive::new(counts, counts + 1).contains(&n);
+        match within(a, counts[0]) && within(b, counts[1]) && within(a, b) {
             true => Ok(found),
-            false => Err(format!("the files hold {a} and {b}; {told:?} was acknowledged")),
+            false => Err(format!("the files hold {a} and {b}; {counts:?} was acknowledged")),
         }
     }
 

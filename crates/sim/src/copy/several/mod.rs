@@ -159,11 +159,11 @@ impl Explorer<'_> {
         places.truncate(most);
         for (at, files) in disks() {
             for choice in files.choices(self.depth.choices) {
-                let told = format!("{at}/{}", choice.name());
+                let text = format!("{at}/{}", choice.name());
                 // What has returned is kept, whatever is lost.
                 let last = Some(at) == end && choice == Choice::None;
                 let here = match self.filter.choice {
-                    Some(wanted) => wanted == told,
+                    Some(wanted) => wanted == text,
                     None => self.filter.point.is_none() && (places.contains(&at) || last),
                 };
                 if !here || verdicts.enough() {
@@ -180,7 +180,7 @@ impl Explorer<'_> {
                         Ok(())
                     }
                 });
-                verdicts.take(judged, || id(&told));
+                verdicts.take(judged, || id(&text));
             }
         }
     }
@@ -233,7 +233,7 @@ fn draw(counts: &[Counts], but: Option<usize>, may_die: bool, most: usize, rng: 
 }
 
 fn name(seed: u64, deaths: &[Mishap]) -> String {
-    let told = deaths.iter().map(|Mishap { victim, at, how }| {
+    let names = deaths.iter().map(|Mishap { victim, at, how }| {
         let at = match at {
             At::Event(n) => format!("e{n}"),
             At::Wait(n) => format!("w{n}"),
@@ -241,23 +241,23 @@ fn name(seed: u64, deaths: &[Mishap]) -> String {
         };
         format!("{victim}.{at}.{}", *how as u8)
     });
-    match told.collect::<Vec<_>>().join("+") {
+    match names.collect::<Vec<_>>().join("+") {
         none if none.is_empty() => format!("{seed}.none"),
-        told => format!("{seed}.{told}"),
+        names => format!("{seed}.{names}"),
     }
 }
 
 fn parse(point: &str) -> Option<(u64, Vec<Mishap>)> {
-    let (seed, told) = point.split_once('.')?;
-    let deaths = match told {
+    let (seed, text) = point.split_once('.')?;
+    let deaths = match text {
         "none" => Vec::new(),
-        told => told.split('+').map(parse_death).collect::<Option<Vec<Mishap>>>()?,
+        text => text.split('+').map(parse_death).collect::<Option<Vec<Mishap>>>()?,
     };
     Some((seed.parse().ok()?, deaths))
 }
 
-fn parse_death(told: &str) -> Option<Mishap> {
-    let parts: Vec<&str> = told.split('.').collect();
+fn parse_death(text: &str) -> Option<Mishap> {
+    let parts: Vec<&str> = text.split('.').collect();
     let [victim, at, how] = parts[..] else { return None };
     let n = at.get(1..)?.parse().ok()?;
     let at = match at.get(..1)? {
@@ -270,7 +270,7 @@ fn parse_death(told: &str) -> Option<Mishap> {
     Some(Mishap { victim: victim.parse().ok()?, at, how })
 }
 
-/// What happens, in order, when a play is performed: whether it is a store, and what the disks are told.
+/// What happens, in order, when a play is performed: whether it is a store, and the requests to disks.
 pub fn outline(play: &Play, seed: u64) -> Result<Vec<String>, String> {
     let dir = tempfile::tempdir_in("/dev/shm").map_err(|e| e.to_string())?;
     let performance = perform(play, &play.base()?, seed, &[], dir.path())?;

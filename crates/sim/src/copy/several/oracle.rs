@@ -1,7 +1,7 @@
 //! What a power cut may leave: the region at an instant between operations, whoever's they are.
 //!
 //! Operations of two processes overlap. A state of the region, after so many events, is one *between operations* if no
-//! operation has stored before it and stores after it. That is told from the stores alone, each with the operation that it
+//! operation has stored before it and stores after it. That follows from the stores alone, each with the operation that it
 //! belongs to, and not from what a commit believes. These states are the boundaries of the history.
 
 use std::collections::BTreeMap;

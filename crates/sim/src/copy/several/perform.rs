@@ -82,7 +82,7 @@ pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Mishap], dir: &Pat
     let moments = house.pool.tape.stop();
     let mut promises = finale?;
     promises.extend(house.scripts.iter().flat_map(|script| lock(script).promises.clone()));
-    let failed = house.stage.has_failed().then(|| "told of a failing disk".to_string());
+    let failed = house.stage.has_failed().then(|| "hears of a failing disk".to_string());
     let roles = house.stage.falls().iter().map(|fall| house.role(fall)).chain(failed).collect();
     let history = history(start, moments, &house.stage.stores(), &promises);
     if history.boundaries.len() < 2 {
@@ -136,7 +136,7 @@ impl House<'_> {
             lock(&self.scripts[me]).now = Some(step.clone());
             let done = self.act(me, step);
             let mut script = lock(&self.scripts[me]);
-            // Whoever is told of a failure ends: what comes next would be refused.
+            // A process that hears of a failure ends: what comes next would be refused.
             if self.stage.has_failed() && matches!(done, Err(_) | Ok(Outcome::Did(_, Err(_)))) {
                 return;
             }
@@ -291,16 +291,16 @@ impl House<'_> {
             _ => None,
         };
         let open: Vec<Op> = self.scripts.iter().filter_map(under_way).collect();
-        let mut told = None;
+        let mut first = None;
         for some in 0..1u32 << open.len() {
             let mut with = without.clone();
             let done = open.iter().enumerate().filter(|(n, _)| some >> n & 1 == 1);
             done.map(|(_, op)| op).try_for_each(|op| with.apply(op, &Ok(0)))?;
             match difference(&found.tree, &with.tree()) {
                 None => return Ok(()),
-                differs => told = told.or(differs),
+                differs => first = first.or(differs),
             }
         }
-        Err(format!("after the death: {}", told.unwrap_or_default()))
+        Err(format!("after the death: {}", first.unwrap_or_default()))
     }
 }
