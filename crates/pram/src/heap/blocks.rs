@@ -15,7 +15,7 @@ use crate::memory::{Meta, BLOCK, BLOCKS, BLOCK_CLASS, BLOCK_TABLE, BLOCK_TABLE_B
 use crate::runtime::FREED;
 
 impl Heap<'_> {
-    /// Is the block under transfer? Whoever holds its owner's lock is told right: nobody else begins one.
+    /// Is the block under transfer? The answer is right under the owner's lock: nobody else begins one.
     pub fn is_under_transfer(&self, block: u64) -> bool {
         self.rt.pin(block).load(Ordering::SeqCst) != 0
     }

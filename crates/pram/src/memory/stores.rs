@@ -1,4 +1,4 @@
-//! Stores to the memory, marked for the backing and told to the medium, and when they are durable. Only `tx`, `heap` and this
+//! Stores to the memory, marked for the backing and passed to the medium, and when they are durable. Only `tx`, `heap` and this
 //! module call most of them.
 
 use std::sync::atomic::{compiler_fence, Ordering};
