@@ -12,11 +12,15 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
+pub mod byte_lock;
+mod write_back;
+
+pub use write_back::{store_fence, WriteBack};
+
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -24,6 +28,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
+use write_back::stream_16;
 
 /// What may lie in persistent RAM: plain bytes, no padding, no references, every bit pattern valid.
 pub trait Pod: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {}
@@ -581,198 +586,5 @@ pub fn lines(off: u64, len: u64) -> impl Iterator<Item = u64> {
     (first..off.saturating_add(len)).step_by(LINE as usize)
 }
 
-/// How this processor writes a cache line back to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteBack {
-    /// CLWB: the line stays in the cache.
-    Keep,
-    /// CLFLUSHOPT: the line leaves the cache.
-    Drop,
-    /// CLFLUSH: so too, one line after the other.
-    DropInOrder,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl WriteBack {
-    /// The best that this processor has.
-    pub fn of_this_processor() -> Option<WriteBack> {
-        use std::arch::x86_64::{__cpuid, __cpuid_count};
-        const CLFLUSHOPT: u32 = 1 << 23;
-        const CLWB: u32 = 1 << 24;
-        // SAFETY: every x86-64 has CPUID, and leaf 0 tells which leaves there are. (Newer compilers know.)
-        #[allow(unused_unsafe)]
-        let ebx = unsafe {
-            match __cpuid(0).eax {
-                7.. => __cpuid_count(7, 0).ebx,
-                _ => 0,
-            }
-        };
-        Some(match ebx {
-            b if b & CLWB != 0 => WriteBack::Keep,
-            b if b & CLFLUSHOPT != 0 => WriteBack::Drop,
-            _ => WriteBack::DropInOrder,
-        })
-    }
-
-    #[inline(always)]
-    fn line(self, p: *mut u8) {
-        use std::arch::asm;
-        // SAFETY: the instructions change no content and fault only where a load would; `p` is mapped (1).
-        unsafe {
-            match self {
-                WriteBack::Keep => asm!("clwb [{}]", in(reg) p, options(nostack, preserves_flags)),
-                WriteBack::Drop => asm!("clflushopt [{}]", in(reg) p, options(nostack, preserves_flags)),
-                WriteBack::DropInOrder => asm!("clflush [{}]", in(reg) p, options(nostack, preserves_flags)),
-            }
-        }
-    }
-}
-
-/// Stores 16 bytes past the caches.
-///
-/// # Safety
-/// `to` must be mapped for writing, 16 bytes, and a multiple of 16.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn stream_16(to: *mut u8, from: &[u8]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    debug_assert!(from.len() == 16 && to as usize % 16 == 0);
-    // SAFETY: SSE2 is part of x86-64; `from` has 16 bytes, and for `to` the caller stands.
-    unsafe { _mm_stream_si128(to.cast::<__m128i>(), _mm_loadu_si128(from.as_ptr().cast())) };
-}
-
-/// Orders stores and write-backs before it before those after it.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub fn store_fence() {
-    // SAFETY: SFENCE is part of x86-64.
-    unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };
-}
-
-/// Other processors are not supported: nobody gets a `WriteBack` there, so nothing below is ever called.
-#[cfg(not(target_arch = "x86_64"))]
-impl WriteBack {
-    pub fn of_this_processor() -> Option<WriteBack> {
-        None
-    }
-    fn line(self, _: *mut u8) {}
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn stream_16(to: *mut u8, from: &[u8]) {
-    // SAFETY: for `to` the caller stands; a Rust slice cannot overlap the mapping.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub fn store_fence() {
-    std::sync::atomic::fence(Ordering::SeqCst);
-}
-
-static NEXT_HINT: AtomicUsize = AtomicUsize::new(0);
-thread_local!(static MY_HINT: Cell<usize> = Cell::new(NEXT_HINT.fetch_add(1, Ordering::Relaxed)));
-
-/// A window on the calling thread's number of its own: cheap, stable, dense enough to index by.
-pub fn thread_hint() -> usize {
-    MY_HINT.get()
-}
-
-/// Gives the calling thread another number: for tests that are to run the same way again.
-pub fn set_thread_hint(hint: usize) {
-    MY_HINT.set(hint);
-}
-
-/// An open-file-description lock on one byte of a file: the kernel drops it when the process dies, so it
-/// tells the living from the dead. (rustix has no such call.)
-pub mod byte_lock {
-    use std::os::fd::{AsFd, AsRawFd};
-
-    use rustix::io::Errno;
-
-    /// Far beyond any content.
-    const BASE: i64 = 1 << 62;
-
-    fn call(fd: impl AsFd, command: i32, kind: i32, byte: u32) -> Result<libc::flock, Errno> {
-        // SAFETY: `flock` is plain data, zero is a valid value.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = kind as i16;
-        lock.l_whence = libc::SEEK_SET as i16;
-        lock.l_start = BASE + i64::from(byte);
-        lock.l_len = 1;
-        // SAFETY: a valid descriptor and a pointer to a live `flock`, as the command wants.
-        match unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &mut lock) } {
-            -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
-            _ => Ok(lock),
-        }
-    }
-
-    /// Locks `byte`; false if another open file holds it.
-    pub fn acquire(fd: impl AsFd, byte: u32) -> Result<bool, Errno> {
-        match call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte) {
-            Ok(_) => Ok(true),
-            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
-    pub fn release(fd: impl AsFd, byte: u32) -> Result<(), Errno> {
-        call(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte).map(|_| ())
-    }
-
-    /// Does another open file hold `byte`?
-    pub fn is_held(fd: impl AsFd, byte: u32) -> Result<bool, Errno> {
-        Ok(call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte)?.l_type != libc::F_UNLCK as i16)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LEN: u64 = 4096;
-
-    #[test]
-    fn nothing_is_accessed_beyond_the_end() {
-        let map = Mapping::anonymous(LEN).unwrap();
-        for len in [1, 8, 200, SHORT, SHORT + 1, LEN] {
-            let bytes = vec![7; len as usize];
-            assert!(map.write(LEN - len, &bytes).is_ok() && map.equals(LEN - len, &bytes).unwrap());
-            assert!(map.write(LEN - len + 1, &bytes).is_err() && map.equals(LEN - len + 1, &bytes).is_err());
-            assert!(map.write(u64::MAX - len + 1, &bytes).is_err());
-        }
-        assert!(map.read::<u64>(LEN - 8).is_ok() && map.read::<u64>(LEN).is_err());
-        assert!(map.words(LEN - 16, 2).is_ok() && map.words(LEN - 8, 2).is_err() && map.words(4, 1).is_err());
-        assert!(map.upper_halves(LEN - 64, 7).is_ok() && map.upper_halves(LEN - 60, 7).is_err());
-    }
-
-    #[test]
-    fn a_difference_is_seen_wherever_it_is() {
-        let map = Mapping::anonymous(LEN).unwrap();
-        for len in 0..40 {
-            let bytes: Vec<u8> = (1..=len).collect();
-            map.write(3, &bytes).unwrap();
-            assert!(map.equals(3, &bytes).unwrap());
-            for i in 0..bytes.len() {
-                let mut other = bytes.clone();
-                other[i] ^= 0x80;
-                assert!(!map.equals(3, &other).unwrap(), "{len} {i}");
-            }
-        }
-    }
-
-    #[test]
-    fn upper_halves_are_found_whatever_the_lower_ones_are() {
-        let map = Mapping::anonymous(LEN).unwrap();
-        for wanted in [0u16, 1, 0x7fff, 0x8000, 0xffff] {
-            for at in 0..16u64 {
-                let halves: [u16; 32] = std::array::from_fn(|i| match i as u64 == 2 * at + 1 {
-                    true => wanted,
-                    false if i % 2 == 0 => wanted,
-                    false => wanted ^ 1 << (i % 16),
-                });
-                map.write(12, halves.as_bytes()).unwrap();
-                assert_eq!(map.upper_halves(12, wanted).unwrap(), 1 << at, "{wanted:#x} {at}");
-            }
-        }
-    }
-}
+mod tests;

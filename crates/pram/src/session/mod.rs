@@ -16,6 +16,7 @@
 //! | [`long_lock`] | locks that outlive operations |
 //! | [`no_sweep`] | keeping what is built beside the old from sweeps |
 //! | `supply` | memory of the host's: taken ahead of use, given back |
+//! | `thread` | which slot a thread takes first |
 //! | [`transfer`] | what a device reads or writes |
 //! | [`waiting`] | who may not wait for a device |
 //! | [`recover`] | putting in order what the dead have left |
@@ -30,6 +31,7 @@ mod op;
 mod recover;
 mod references;
 mod supply;
+mod thread;
 pub mod transfer;
 mod waiting;
 
@@ -42,13 +44,14 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::medium::BATTERY;
-use crate::mem::{byte_lock, thread_hint, Mapping};
+use crate::mem::{byte_lock, Mapping};
 use crate::memory::{Memory, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::off::Off;
 use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
 use epoch::Participants;
 use recover::{end_transfers, reap_one, recover};
+use thread::thread_hint;
 use waiting::Inside;
 
 pub use attach::{has_transfers, in_use, shared_name, shared_prefix, Exclusive};
@@ -60,6 +63,7 @@ pub use no_sweep::NoSweep;
 pub use op::Op;
 pub use references::Unfinished;
 pub use supply::Supply;
+pub use thread::set_thread_hint;
 pub use transfer::Transfer;
 pub use waiting::assert_may_wait;
 

@@ -60,7 +60,7 @@ pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Mishap], dir: &Pat
     let (stage, processes) = (Stage::new(seed, deaths, play.cast()), play.processes());
     let pool = Pool::over(&base.still, stage.clone(), processes, play.sabotage)?;
     // Slots are taken by the thread's number.
-    pram::mem::set_thread_hint(0);
+    pram::session::set_thread_hint(0);
     let seats = (0..processes).map(|process| play.is_there(process).then(|| pool.attach(process, dir)).transpose());
     let seats = seats.map(|seat| seat.map(Mutex::new)).collect::<Result<Vec<_>, String>>()?;
     let scripts = play.parts.iter().map(|_| Mutex::default()).collect();
@@ -117,7 +117,7 @@ fn refuses(fs: &Fs) -> Result<(), String> {
 impl House<'_> {
     /// One thread from beginning to end.
     fn play_part(&self, me: usize) {
-        pram::mem::set_thread_hint(me);
+        pram::session::set_thread_hint(me);
         let played = catch_unwind(AssertUnwindSafe(|| {
             self.stage.enter(me);
             self.act_all(me);
