@@ -18,6 +18,8 @@
 //! a participant did, it is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
 //! is known before anything leads to what was to be written, changes fail until a later commit has found room.
 
+mod logs;
+
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,9 +30,9 @@ use super::rate::RateLimit;
 use super::rounds::Put;
 use super::state::State;
 use super::vote::{self, Acknowledged};
-use super::{checkpoint, rounds, Disks, Loaded, SharedDisk};
+use super::{rounds, Disks, Loaded, SharedDisk};
 use crate::image::Image;
-use crate::log::{self, Identity, Log, Position, MIN_CAPACITY, RECORDS};
+use crate::log::{self, Identity, Log, Position, MIN_CAPACITY};
 use pram::error::{Error, Result};
 use pram::marks::Marks;
 use pram::memory::{Memory, Standing, EPOCH_ROOT};
@@ -356,18 +358,6 @@ impl Backing {
         }
     }
 
-    /// Does something while nobody checkpoints. The image is not taken for what this process left.
-    pub(crate) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let mut pages = session.memory().lock_by(&self.pages);
-        *pages = None;
-        let word = session.runtime().backing().checkpointer;
-        while !session.take_role(word)? {
-            session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING));
-        }
-        let _role = Checkpointer(word);
-        work()
-    }
-
     /// The pace of what nobody waits for yet.
     fn pace<'a>(&'a self, words: ControlBlock<'a>, waits: impl Fn() -> bool + 'a) -> RateLimit<'a> {
         match self.rate {
@@ -480,82 +470,6 @@ impl Backing {
         }
     }
 
-    /// The other log takes over early, so that commits need not wait for the image.
-    fn swap_if_due(
-        &self,
-        session: &Session,
-        logs: &mut [Log<SharedDisk>; 2],
-        state: &mut State,
-        pace: &mut RateLimit,
-    ) -> Result<()> {
-        let active = state.logs[state.active];
-        let checkpointed = session.runtime().backing().checkpointed.load(Ordering::SeqCst);
-        let half = logs[state.active].used() > active.capacity / 2;
-        match half && state.logs[1 - state.active].last.commit <= checkpointed {
-            true => self.swap(session, logs, state, 0, pace),
-            false => Ok(()),
-        }
-    }
-
-    /// The other log, with room for `lines` lines, takes over; waits until the image holds what it has. It can be
-    /// repeated by whoever comes after a death in the middle.
-    pub(crate) fn swap(
-        &self,
-        session: &Session,
-        logs: &mut [Log<SharedDisk>; 2],
-        state: &mut State,
-        lines: u64,
-        pace: &mut RateLimit,
-    ) -> Result<()> {
-        self.checkpoint_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last, pace)?;
-        let last = match state.swapping {
-            true => self.end_with_image(state.logs[state.active].last)?,
-            false => state.logs[state.active].last,
-        };
-        let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
-        let (next, marks) = (1 - state.active, marks_of(session.memory())?);
-        // Else commits could go on in the log that the new header says has ended.
-        state.swapping = true;
-        state.write(marks, self.id)?;
-        // One that had to grow once is smaller again: a log is read whole after a power cut.
-        let capacity = state.logs[next].capacity.min(super::log_bytes(session.memory().size()));
-        logs[next].restart(last, needed.max(capacity))?;
-        state.logs[next] = logs[next].position();
-        (state.active, state.swapping) = (next, false);
-        state.write(marks, self.id)
-    }
-
-    /// The last commit: that of the image, if whoever made it anew died, or could not flush it, before memory said so. Then it is durable.
-    fn end_with_image(&self, logged: log::Instant) -> Result<log::Instant> {
-        let (_, at) = Image::peek(&self.disks.image)?;
-        if at.commit <= logged.commit {
-            return Ok(logged);
-        }
-        Image::open(self.disks.image.clone(), Some(self.id))?.settle()?;
-        Ok(at)
-    }
-
-    /// Checkpoints the log that is not active, if the image lacks any of it and nobody else does; true if it did.
-    pub fn checkpoint_if_due(&self, session: &Session) -> Result<bool> {
-        let words = session.runtime().backing();
-        let Some(state) = State::read(marks_of(session.memory())?, self.id)? else { return Ok(false) };
-        let (sealed, last) = (1 - state.active, state.logs[1 - state.active].last);
-        if control::refuse_failed(&words).is_err() {
-            return Ok(false);
-        }
-        if !words.is_damaged() {
-            if last.commit <= words.checkpointed.load(Ordering::SeqCst) {
-                return Ok(false);
-            }
-            let mut pace = self.pace(words, move || words.hasten.load(Ordering::SeqCst) >= last.commit);
-            match self.try_checkpoint(session, &self.disks.logs[sealed], last, &mut pace) {
-                Err(_) if words.is_damaged() => {}
-                done => return done,
-            }
-        }
-        self.mend_if_damaged(session)
-    }
-
     /// Has the backing made anew if something of it is damaged, and nobody commits; true if it was.
     pub fn mend_if_damaged(&self, session: &Session) -> Result<bool> {
         let words = session.runtime().backing();
@@ -564,82 +478,6 @@ impl Backing {
                 self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(())).map(|_| true)
             }
             _ => Ok(false),
-        }
-    }
-
-    /// Brings the image to `last`, the end of `log`, which nobody writes to before that; waits for whoever does it
-    /// already, and lets them know when somebody waits for us.
-    fn checkpoint_to(
-        &self,
-        session: &Session,
-        log: &SharedDisk,
-        last: log::Instant,
-        pace: &mut RateLimit,
-    ) -> Result<()> {
-        let words = session.runtime().backing();
-        while words.checkpointed.load(Ordering::SeqCst) < last.commit {
-            if !self.try_checkpoint(session, log, last, pace)? {
-                if pace.is_lifted() {
-                    words.hasten.fetch_max(last.commit, Ordering::SeqCst);
-                }
-                session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING));
-                control::refuse_failed(&words)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Checkpoints unless somebody else does.
-    fn try_checkpoint(
-        &self,
-        session: &Session,
-        log: &SharedDisk,
-        last: log::Instant,
-        pace: &mut RateLimit,
-    ) -> Result<bool> {
-        let mut pages = match self.pages.try_lock() {
-            Ok(pages) => pages,
-            Err(TryLockError::Poisoned(e)) => e.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(false),
-        };
-        let words = session.runtime().backing();
-        if !session.take_role(words.checkpointer)? {
-            return Ok(false);
-        }
-        let role = Checkpointer(words.checkpointer);
-        let checkpointed = match self.awaited {
-            true => self.checkpoint_image(&mut pages, log, last, &mut RateLimit::free()),
-            false => self.checkpoint_image(&mut pages, log, last, pace),
-        };
-        session.memory().step();
-        match &checkpointed {
-            Ok(()) => _ = words.checkpointed.fetch_max(last.commit, Ordering::SeqCst),
-            // Whoever commits may have room in the logs for long; who has not will say so.
-            Err(Error::DiskFull(_)) => {}
-            // The log is there still, and so is memory.
-            Err(e) => session.runtime().damage_backing(&e.to_string()),
-        }
-        session.memory().step();
-        drop(role);
-        checkpointed.map(|()| true)
-    }
-
-    fn checkpoint_image(
-        &self,
-        pages: &mut Option<Image<SharedDisk>>,
-        log: &SharedDisk,
-        last: log::Instant,
-        pace: &mut RateLimit,
-    ) -> Result<()> {
-        // Another process may have checkpointed meanwhile, and died before its header was durable: the log must not go
-        // before it is.
-        if pages.as_ref().map(Image::instant) != Some(Image::peek(&self.disks.image)?.1) {
-            let opened = pages.insert(Image::open(self.disks.image.clone(), Some(self.id))?);
-            opened.settle()?;
-        }
-        match pages {
-            Some(pages) => checkpoint::checkpoint(pages, log, last, pace),
-            None => Ok(()),
         }
     }
 }
@@ -701,15 +539,6 @@ impl Drop for Lead<'_> {
         self.memory.step();
         self.words.wakeup.fetch_add(1, Ordering::SeqCst);
         runtime::wake(self.words.wakeup);
-    }
-}
-
-/// The right to checkpoint, given up also by a panic: nobody else could take it from a process that lives.
-struct Checkpointer<'a>(&'a AtomicU64);
-
-impl Drop for Checkpointer<'_> {
-    fn drop(&mut self) {
-        resign(self.0);
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! | part | responsibility |
 //! | --- | --- |
-//! | this | what a log looks like; appending to it |
+//! | this | what a log looks like; its beginning and its end |
+//! | `commit` | appending to it |
 //! | `scan` | reading it back, where nothing is trusted |
 //! | `compare` | which records a copy has wrong |
 //!
@@ -43,6 +44,7 @@
 //! A write or flush that failed is not tried again: the kernel may have dropped the pages it could not write
 //! and report success the second time. The log refuses everything after it.
 
+mod commit;
 mod compare;
 mod scan;
 
@@ -58,6 +60,7 @@ use scan::{follows, last_of, newer_header, read_header, Found, Scan, Surveyed};
 
 use crate::disk::{read_places, Attempts, OneCopy};
 pub use crate::disk::{Disk, SECTOR};
+pub use commit::Commit;
 pub use compare::Inventory;
 pub use scan::Survey;
 
@@ -491,13 +494,6 @@ impl<D: Disk> Log<D> {
         again().map_err(|e| Error::of_io("writing the log's header again", &e))
     }
 
-    /// Begins a commit. It is durable when [`Commit::finish`] returns.
-    pub fn begin(&mut self) -> Result<Commit<'_, D>> {
-        self.refuse_failed()?;
-        let number = self.at.last.commit + 1;
-        Ok(Commit { number, part: 0, extents: Vec::new(), lines: Vec::new(), start: self.at, done: false, log: self })
-    }
-
     /// Forgets all commits, since an image holds them, and begins anew after `last`, with room for `capacity`
     /// bytes.
     pub fn restart(&mut self, last: Instant, capacity: u64) -> Result<()> {
@@ -530,101 +526,6 @@ impl<D: Disk> Log<D> {
 
     fn refuse_failed(&self) -> Result<()> {
         self.attempts.refuse_failed("the log could not be written earlier; nothing more can be made durable")
-    }
-}
-
-/// A commit that is being written. Dropping it leaves it out; what was written of it is ignored.
-#[must_use = "a commit that is not finished is not there"]
-pub struct Commit<'l, D: Disk> {
-    log: &'l mut Log<D>,
-    number: u64,
-    part: u32,
-    extents: Vec<u64>,
-    lines: Vec<u8>,
-    /// Where the log ended before.
-    start: Position,
-    done: bool,
-}
-
-impl<D: Disk> Commit<'_, D> {
-    /// Adds the lines at `off`. Both `off` and the length are multiples of [`LINE`].
-    pub fn push(&mut self, off: u64, bytes: &[u8]) -> Result<()> {
-        if off % LINE != 0 || bytes.len() as u64 % LINE != 0 {
-            return Err(Error::BadAddress { off, len: bytes.len() as u64 });
-        }
-        let (mut line, mut rest) = (off / LINE, bytes);
-        while !rest.is_empty() {
-            let used = HEAD + (self.extents.len() + 1) * 8 + self.lines.len();
-            let room = (MAX_RECORD as usize).saturating_sub(used) / LINE as usize;
-            if room == 0 {
-                self.write(0, 0)?;
-                continue;
-            }
-            let n = room.min(rest.len() / LINE as usize).min(MAX_LINES as usize);
-            let (now, later) = rest.split_at(n * LINE as usize);
-            self.extents.push(line | (n as u64 - 1) << 48);
-            self.lines.extend_from_slice(now);
-            (line, rest) = (line + n as u64, later);
-        }
-        Ok(())
-    }
-
-    /// Writes the rest and makes all of it durable; `time` is that of the commit's instant, nanoseconds since the
-    /// epoch.
-    pub fn finish(mut self, time: i64) -> Result<Instant> {
-        self.write(LAST, time)?;
-        self.done = true;
-        self.log.at.last = Instant { commit: self.number, time };
-        Ok(self.log.at.last)
-    }
-
-    fn write(&mut self, flags: u32, time: i64) -> Result<()> {
-        let len = HEAD + self.extents.len() * 8 + self.lines.len();
-        let mut raw = RawRecord {
-            magic: RECORD_MAGIC,
-            crc: 0,
-            generation: self.log.at.generation,
-            commit: self.number,
-            time,
-            len: len as u32,
-            extents: self.extents.len() as u32,
-            before: self.log.at.before,
-            part: self.part,
-            flags,
-            writer: self.log.at.writer,
-            nonce: self.log.at.nonce,
-        };
-        let mut record = Vec::with_capacity(len.next_multiple_of(SECTOR as usize));
-        record.extend_from_slice(raw.as_bytes());
-        record.extend_from_slice(self.extents.as_bytes());
-        record.append(&mut self.lines);
-        self.extents.clear();
-        raw.crc = record_crc(&record);
-        record[..HEAD].copy_from_slice(raw.as_bytes());
-        record.resize(len.next_multiple_of(SECTOR as usize), 0);
-
-        let at = self.log.at.end;
-        if at + record.len() as u64 > self.log.at.capacity {
-            return Err(Error::RedoFull);
-        }
-        let mut flushed = Ok(());
-        let written = match flags & LAST {
-            0 => self.log.disk.write_all_at(&record, at),
-            _ => self.log.disk.write_through(&record, at).map(|done| flushed = done),
-        };
-        self.log.attempts.ended_new("writing the log", written)?;
-        self.log.attempts.ended("flushing the log", flushed)?;
-        (self.log.at.end, self.log.at.tail, self.log.at.before) = (at + record.len() as u64, at, raw.crc);
-        self.part += 1;
-        Ok(())
-    }
-}
-
-impl<D: Disk> Drop for Commit<'_, D> {
-    fn drop(&mut self) {
-        if !self.done {
-            self.log.at = self.start;
-        }
     }
 }
 
