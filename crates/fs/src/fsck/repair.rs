@@ -61,31 +61,15 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
                 repaired.push(format!("segment {segment}: what it held is unknown, freed"));
             }
         }
-        let mut damaged = std::mem::take(&mut pass.damaged);
         if !unallocated.is_empty() {
-            damaged.clear();
+            pass.damaged.clear();
         }
-        // Before inodes are what they were, what names and links look like means nothing.
-        let next = damaged.iter().filter(|d| !failed.contains(*d)).map(|(_, d)| stage(*d)).min();
-        damaged.retain(|(_, d)| next.is_none_or(|next| stage(*d) == next));
-        damaged.sort_by_key(|(ino, d)| (order(*ino, *d), *ino));
-        damaged.dedup();
-        let pass_names = std::mem::take(&mut pass.names);
-        let kinds = std::mem::take(&mut pass.named_kind);
-        let briefs = std::mem::take(&mut pass.inodes);
+        let (damaged, next) = next_of(std::mem::take(&mut pass.damaged), &failed);
         let cleared = clear_dead(fs, std::mem::take(&mut pass.dead))?;
         let torn = !cleared.is_empty() || damaged.iter().any(|(_, d)| *d == Damage::Table);
         repaired.extend(cleared);
-        let mut marks = pass.marks;
         for (ino, damage) in damaged {
-            let brief = briefs.get(ino as usize).copied().unwrap_or_default();
-            let names = Names {
-                names: pass_names.get(ino as usize).copied().unwrap_or(0),
-                kind: kinds.get(ino as usize).copied().unwrap_or(0),
-                subdirs: brief.subdirs,
-                named_in: u64::from(brief.named_in),
-            };
-            match mend_plain(fs, frozen, ino, damage, names, gone) {
+            match mend_plain(fs, frozen, ino, damage, names_of(&pass, ino), gone) {
                 Ok(text) => repaired.push(text),
                 Err(e) => {
                     failed.insert((ino, damage));
@@ -100,6 +84,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
         if next.is_none() {
             repaired.extend(mend_log(&pass.needs, frozen)?);
         }
+        let mut marks = pass.marks;
         marks.reset();
         pass = fs.check_pass(marks, &mut |_, _| {})?;
         if pass.report.problems.is_empty() {
@@ -118,6 +103,28 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
     report.problems.extend(remaining.into_iter().map(|p| format!("still: {p}")));
     report.repaired = repaired;
     Ok(report)
+}
+
+/// What of the damage is mended next, and which stage that is: before inodes are what they were, what names and links look like
+/// means nothing.
+fn next_of(mut damaged: Vec<(Ino, Damage)>, failed: &HashSet<(Ino, Damage)>) -> (Vec<(Ino, Damage)>, Option<u8>) {
+    let next = damaged.iter().filter(|d| !failed.contains(*d)).map(|(_, d)| stage(*d)).min();
+    damaged.retain(|(_, d)| next.is_none_or(|next| stage(*d) == next));
+    damaged.sort_by_key(|(ino, d)| (order(*ino, *d), *ino));
+    damaged.dedup();
+    (damaged, next)
+}
+
+/// What a pass has found of an inode elsewhere.
+fn names_of(pass: &Pass, ino: Ino) -> Names {
+    let ino = ino as usize;
+    let brief = pass.inodes.get(ino).copied().unwrap_or_default();
+    Names {
+        names: pass.names.get(ino).copied().unwrap_or(0),
+        kind: pass.named_kind.get(ino).copied().unwrap_or(0),
+        subdirs: brief.subdirs,
+        named_in: u64::from(brief.named_in),
+    }
 }
 
 /// Makes the log count what files need of it.

@@ -88,25 +88,12 @@ fn play() -> Played {
         world.commit();
         commits.push((world.durable.get(), now()));
     };
-    let file = |ino: u64, pages: std::ops::Range<u64>| pages.map(|page| (ino, page)).collect::<Vec<_>>();
     for ino in 1..=5 {
         world.write(&file(ino, 0..120 + ino * 20)).expect("there is room");
     }
     commit();
     copy_all(&world);
-    let mut rng = Rng::new(7);
-    for round in 0..12u64 {
-        let some: std::collections::BTreeSet<_> = (0..8).map(|n| (1 + n % 5, rng.below(120))).collect();
-        world.write(&some.into_iter().collect::<Vec<_>>()).expect("there is room");
-        match round % 6 {
-            0 => world.remove(&file(5, round * 10..round * 10 + 30)),
-            1 => copy_all(&world),
-            2 => drop(world.clean(100).expect("it works")),
-            3 => commit(),
-            4 => drop(world.reclaim().expect("it works")),
-            _ => drop(world.rig.log.balance_next(&session, &world, &mut |_| true).expect("it works")),
-        }
-    }
+    all_sorts(&world, &mut commit);
     commit();
     while world.reclaim().expect("it works") > 0 {}
     world.write(&file(2, 0..100)).expect("there is room");
@@ -116,6 +103,27 @@ fn play() -> Played {
     probed.iter().for_each(|disk| drop(disk.before.lock().expect("not poisoned").take()));
     let before = instants.lock().expect("not poisoned").clone();
     Played { disks, before, commits }
+}
+
+fn file(ino: u64, pages: std::ops::Range<u64>) -> Vec<(u64, u64)> {
+    pages.map(|page| (ino, page)).collect()
+}
+
+/// Writes, and in turn everything else that there is to do.
+fn all_sorts(world: &World, commit: &mut dyn FnMut()) {
+    let mut rng = Rng::new(7);
+    for round in 0..12u64 {
+        let some: std::collections::BTreeSet<_> = (0..8).map(|n| (1 + n % 5, rng.below(120))).collect();
+        world.write(&some.into_iter().collect::<Vec<_>>()).expect("there is room");
+        match round % 6 {
+            0 => world.remove(&file(5, round * 10..round * 10 + 30)),
+            1 => copy_all(world),
+            2 => drop(world.clean(100).expect("it works")),
+            3 => commit(),
+            4 => drop(world.reclaim().expect("it works")),
+            _ => drop(world.rig.log.balance_next(&world.rig.session, world, &mut |_| true).expect("it works")),
+        }
+    }
 }
 
 /// The disks as a cut at that instant may leave them.

@@ -1,9 +1,11 @@
 //! Tests on real regions, beside a model of what a file is.
 
+mod damage;
 pub(crate) mod disk;
 mod edges;
 mod random;
 mod tally;
+mod trees;
 mod union;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -223,4 +225,40 @@ fn constants_are_as_documented() {
         (u64::from(super::LARGE), u64::from(super::MOVED))
     );
     assert_eq!(documented("MAX_FILE"), super::MAX_SIZE);
+}
+
+fn put(s: &Session, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
+    commit(s, c, |tx, c| write(tx, c, off, data))
+}
+
+fn whole(r: &Memory, c: &Content) -> Vec<u8> {
+    let mut bytes = vec![0; c.size as usize];
+    assert_eq!(read(r, c, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+/// Makes a hole as [`punch`] does; returns where each transaction ended.
+fn punch_all(s: &Session, c: &mut Content, off: u64, end: u64) -> Vec<u64> {
+    let (mut at, mut ends) = (off, Vec::new());
+    while at < end {
+        commit(s, c, |tx, c| {
+            let reached = punch(tx, c, at, end - at)?;
+            assert!(reached > at && tx.room() >= RESERVE);
+            at = reached;
+            Ok(())
+        })
+        .unwrap();
+        ends.push(at);
+    }
+    ends
+}
+
+fn free_all(tx: &mut Edit, c: &mut Content) -> Result<()> {
+    free(tx, c)
+}
+
+fn consistent(s: &Session, c: &Content, m: &Model, what: &str) {
+    m.compare(s.memory(), c, what);
+    check(s.memory(), c, &mut |p| panic!("{what}: {p}"));
+    assert_eq!(heap_objects(s.memory()), file_objects(s.memory(), c), "{what}");
 }

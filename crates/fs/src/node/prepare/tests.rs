@@ -94,76 +94,79 @@ fn what_lies_on_disk_is_read_and_found() {
     Rig::new(900_000).compare("in several rounds");
 }
 
+type Change = fn(&mut Rig) -> Result<()>;
+
+/// What changes a part of a file, and how many pages it fetches at most.
+const CHANGES: [(&str, Change, usize); 14] = [
+    ("a byte", |rig| rig.write(5000, b"x"), 1),
+    ("two edges", |rig| rig.write(5000, &[7; 50_000]), 2),
+    ("whole pages", |rig| rig.write(8192, &[7; 40_960]), 0),
+    ("up to the end", |rig| rig.write(98_304, &[7; 5000]), 0),
+    ("append", |rig| rig.write(LEN, &[7; 5000]), 1),
+    ("beyond the end", |rig| rig.write(LEN + 20_000, &[7; 5000]), 1),
+    ("a long write", |rig| rig.write(50, &Rng::new(1).bytes(3 << 20)), 2),
+    (
+        "growth",
+        |rig| {
+            rig.model.resize(LEN + 5000, 0);
+            rig.set_size(LEN as u64 + 5000)
+        },
+        1,
+    ),
+    (
+        "shrinking",
+        |rig| {
+            rig.model.truncate(5000);
+            rig.set_size(5000)
+        },
+        0,
+    ),
+    (
+        "punch",
+        |rig| {
+            rig.model[5000..50_000].fill(0);
+            rig.fs.fallocate(rig.ino, Fallocate::PunchHole, 5000, 45_000)
+        },
+        2,
+    ),
+    (
+        "zero",
+        |rig| {
+            rig.model.resize(LEN + 50_000, 0);
+            rig.model[5000..].fill(0);
+            rig.fs.fallocate(rig.ino, Fallocate::ZeroRange { keep_size: false }, 5000, LEN as u64 + 45_000)
+        },
+        2,
+    ),
+    (
+        "allocate",
+        |rig| {
+            rig.model.resize(LEN + 5000, 0);
+            rig.fs.fallocate(rig.ino, Fallocate::Allocate { keep_size: false }, 0, LEN as u64 + 5000)
+        },
+        1,
+    ),
+    (
+        "collapse",
+        |rig| {
+            rig.model.drain(4096..12_288);
+            rig.fs.fallocate(rig.ino, Fallocate::CollapseRange, 4096, 8192)
+        },
+        0,
+    ),
+    (
+        "insert",
+        |rig| {
+            rig.model.splice(4096..4096, [0; 8192]);
+            rig.fs.fallocate(rig.ino, Fallocate::InsertRange, 4096, 8192)
+        },
+        0,
+    ),
+];
+
 #[test]
 fn changes_of_a_part_fetch_what_they_need() {
-    type Change = fn(&mut Rig) -> Result<()>;
-    let changes: [(&str, Change, usize); 14] = [
-        ("a byte", |rig| rig.write(5000, b"x"), 1),
-        ("two edges", |rig| rig.write(5000, &[7; 50_000]), 2),
-        ("whole pages", |rig| rig.write(8192, &[7; 40_960]), 0),
-        ("up to the end", |rig| rig.write(98_304, &[7; 5000]), 0),
-        ("append", |rig| rig.write(LEN, &[7; 5000]), 1),
-        ("beyond the end", |rig| rig.write(LEN + 20_000, &[7; 5000]), 1),
-        ("a long write", |rig| rig.write(50, &Rng::new(1).bytes(3 << 20)), 2),
-        (
-            "growth",
-            |rig| {
-                rig.model.resize(LEN + 5000, 0);
-                rig.set_size(LEN as u64 + 5000)
-            },
-            1,
-        ),
-        (
-            "shrinking",
-            |rig| {
-                rig.model.truncate(5000);
-                rig.set_size(5000)
-            },
-            0,
-        ),
-        (
-            "punch",
-            |rig| {
-                rig.model[5000..50_000].fill(0);
-                rig.fs.fallocate(rig.ino, Fallocate::PunchHole, 5000, 45_000)
-            },
-            2,
-        ),
-        (
-            "zero",
-            |rig| {
-                rig.model.resize(LEN + 50_000, 0);
-                rig.model[5000..].fill(0);
-                rig.fs.fallocate(rig.ino, Fallocate::ZeroRange { keep_size: false }, 5000, LEN as u64 + 45_000)
-            },
-            2,
-        ),
-        (
-            "allocate",
-            |rig| {
-                rig.model.resize(LEN + 5000, 0);
-                rig.fs.fallocate(rig.ino, Fallocate::Allocate { keep_size: false }, 0, LEN as u64 + 5000)
-            },
-            1,
-        ),
-        (
-            "collapse",
-            |rig| {
-                rig.model.drain(4096..12_288);
-                rig.fs.fallocate(rig.ino, Fallocate::CollapseRange, 4096, 8192)
-            },
-            0,
-        ),
-        (
-            "insert",
-            |rig| {
-                rig.model.splice(4096..4096, [0; 8192]);
-                rig.fs.fallocate(rig.ino, Fallocate::InsertRange, 4096, 8192)
-            },
-            0,
-        ),
-    ];
-    for (what, change, most) in changes {
+    for (what, change, most) in CHANGES {
         let mut rig = Rig::new(LEN);
         let fetches = count_fetches();
         change(&mut rig).unwrap_or_else(|e| panic!("{what}: {e}"));
