@@ -8,22 +8,8 @@ use crate::{crates, expect_only, sources};
 const FUNCTION: usize = 70;
 const FILE: usize = 600;
 
-/// Longer ones: a table, or a match over all that there is, is no shorter in parts.
-const FUNCTIONS: &[&str] = &[
-    "crates/fs/src/fsck/repair.rs: repair",
-    "crates/fs/src/node/prepare/tests.rs: changes_of_a_part_fetch_what_they_need",
-    "crates/ilfs/src/tests/copies_crash.rs: play",
-    "crates/sim/src/model.rs: call",
-    "crates/sim/src/op.rs: call",
-];
-const FILES: &[&str] = &[
-    "crates/fs/src/file/tests/edges.rs",
-    "crates/fs/src/fsck/mod.rs",
-    "crates/fs/src/inode.rs",
-    "crates/backing/src/commit.rs",
-    "crates/backing/src/log/mod.rs",
-    "crates/pram/src/mem.rs",
-];
+/// Longer ones: a match over all operations that a scenario may have, an arm each, is no shorter in parts.
+const FUNCTIONS: &[&str] = &["crates/sim/src/model.rs: call", "crates/sim/src/op.rs: call"];
 
 struct Long<'s> {
     path: &'s str,
@@ -67,5 +53,5 @@ fn files_are_short() {
     let sources = crates().iter().flat_map(|of| sources(of)).collect::<Vec<_>>();
     let long = sources.iter().filter(|source| source.text.lines().count() > FILE);
     let found: Vec<String> = long.map(|source| source.path.clone()).collect();
-    expect_only("files have more than 600 lines", &found, FILES);
+    expect_only("files have more than 600 lines", &found, &[]);
 }
