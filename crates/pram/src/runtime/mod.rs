@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! header | sessions | slots | key locks | long locks | looks | events | noted numbers | for each group of the memory: owners of chunks, free, absent and
-//!        partial maps, maps of blocks, blocks under transfer | new map | pages of references that are there (per session) |
-//!        references (per session, per key)
+//!        partial maps, maps of blocks, blocks under transfer | new map | reports (per session) | pages of references that are there
+//!        (per session) | references (per session, per key)
 //! ```
 //! It is laid out for the largest memory that its processes have address space for, and sparse: what belongs to a group
 //! takes memory when that is begun, and what belongs to a key when the first reference to it, or to one beside it, is taken.
@@ -18,6 +18,7 @@
 //! | `looks` | times that were looked at |
 //! | `numbering` | numbers that processes remember, and that a sweep frees |
 //! | `refs` | what each process holds open |
+//! | [`reports`] | what each process reports of its background tasks |
 //! | `chunks` | who owns which chunk of the heap, which are free, absent, and have room |
 //! | `sessions` | the attached processes |
 
@@ -29,6 +30,7 @@ mod long_locks;
 mod looks;
 mod numbering;
 mod refs;
+pub mod reports;
 mod sessions;
 
 use std::ops::Range;
@@ -51,7 +53,7 @@ use crate::memory::{Geometry, Memory, Tag, CLASSES, GROUP, TAGS};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0e\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0f\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -146,6 +148,7 @@ struct At {
     noted: u64,
     groups: u64,
     new: u64,
+    reports: u64,
     held: u64,
     refs: u64,
     end: u64,
@@ -163,10 +166,11 @@ impl At {
         let noted = page(events + RING * EVENT);
         let groups = page(noted + NUMBERS / 8);
         let new = groups + limit.div_ceil(GROUP) * chunks::PART;
-        let held = page(new + limit.div_ceil(GROUP) * NEW) + 4096;
+        let reports = page(new + limit.div_ceil(GROUP) * NEW) + 4096;
+        let held = reports + reports::BYTES;
         let refs = held + u64::from(SESSIONS) * refs::held_bytes(keys);
         let end = refs + u64::from(SESSIONS) * page(keys * 4);
-        At { sessions, slots: at_slots, locks, long_locks, looks, events, noted, groups, new, held, refs, end }
+        At { sessions, slots: at_slots, locks, long_locks, looks, events, noted, groups, new, reports, held, refs, end }
     }
 }
 

@@ -93,6 +93,7 @@ impl Runtime {
         self.session_half(n, S_KEEPS).store(0, Ordering::Relaxed);
         self.session(n, S_NEEDS).store(0, Ordering::Relaxed);
         self.clear_changing(n);
+        self.clear_reports(n);
         (0..COUNTS).for_each(|count| self.session(n, S_COUNTS + count as u64 * 8).store(0, Ordering::Relaxed));
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);

@@ -164,6 +164,7 @@ pub(super) fn attach_locked(
     }
     end_transfers(&rt, file)?;
     rt.take_held(me)?;
+    rt.take_reports(me)?;
     if !byte_lock::acquire(file, me).map_err(Error::host("locking the memory"))? {
         return Err(Error::Unusable("the memory's file does not support locks".into()));
     }
