@@ -152,7 +152,9 @@ pub(super) fn attach_locked(
         made?
     };
     let mut me = None;
-    for n in (0..SESSIONS).filter(|n| !alive[*n as usize]) {
+    // The dead are left to those who clean up, for others to see meanwhile; unless there is no other record.
+    let (left, free) = (0..SESSIONS).filter(|n| !alive[*n as usize]).partition::<Vec<_>, _>(|n| rt.session_taken(*n));
+    for n in free.into_iter().chain(left) {
         // Blocks that its last process has begun to transfer say its number.
         if me.is_none() && !transfer::is_under_way(file, n)? {
             me = Some(n);
