@@ -88,7 +88,7 @@ pub use disks::work::{LeavingStatus, OutOfUse, WorkStatus};
 pub use exraid::{owner, Layout};
 pub use ilfs::leave::Leaving;
 pub use look::{Looked, Released};
-pub use maintenance::task::{Doing, TaskState};
+pub use maintenance::report::{Activity, Progress, TaskError, TaskState};
 pub use make::from_disks::FromDisks;
 pub use make::lost::Incomplete;
 pub use make::restore::{Over, Restored};

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::disks::look::{self, DiskStatus, RegionStatus, SegmentStatus};
 use super::disks::work::WorkStatus;
+use super::maintenance::report::{self, TaskState};
 use super::paths::{as_text, as_text_if_any};
 use super::rescue::absent::read_config;
 use super::{role, CompressionConfig, MediumKind, Pool, Terms};
@@ -271,6 +272,10 @@ pub struct SessionStatus {
     pub durability: Option<&'static str>,
     /// Seconds from commit to commit where nobody waits for one, if the pool has a backing.
     pub commit: Option<f64>,
+    /// The process ended without closing the pool, and no other has cleaned up after it yet.
+    pub gone: bool,
+    /// What its background tasks do, as far as who asks has the pool open.
+    pub tasks: Vec<TaskState>,
 }
 
 impl SessionStatus {
@@ -342,8 +347,13 @@ impl Status {
 impl Pool {
     /// The attached processes, with the numbers of their sessions.
     pub(super) fn sessions(&self) -> Vec<(u32, SessionStatus)> {
-        let sessions = self.fs.session().runtime().sessions();
-        sessions.into_iter().map(|session| (session.index, session_status(session))).collect()
+        let session = self.fs.session();
+        let status = |info: pram::runtime::SessionInfo| {
+            let (n, gone) = (info.index, !session.is_alive(info.index));
+            let tasks = if gone { Vec::new() } else { report::of_session(&self.fs, n) };
+            (n, SessionStatus { gone, tasks, ..session_status(info) })
+        };
+        session.runtime().sessions().into_iter().map(status).collect()
     }
 
     pub fn status(&self) -> Result<Status> {
@@ -496,5 +506,7 @@ pub(super) fn session_status(s: pram::runtime::SessionInfo) -> SessionStatus {
         durability: terms.durability.map(|durability| durability.name()),
         commit: terms.commit_interval.map(f64::from),
         mountpoint: transport.map(|_| PathBuf::from(OsStr::from_bytes(&s.label))),
+        gone: false,
+        tasks: Vec::new(),
     }
 }

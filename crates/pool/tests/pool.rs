@@ -1,6 +1,6 @@
 //! Pools as a program that embeds Conquest uses them.
 
-use conquest::{Caller, Doing, FormatOptions, Kind, Layout, NewDisk, NewRegion, OpenOptions, Pool};
+use conquest::{Activity, Caller, FormatOptions, Kind, Layout, NewDisk, NewRegion, OpenOptions, Pool};
 use conquest_fs::node::{Rename, WriteFlags};
 use conquest_fs::path::{Open, View};
 use conquest_fs::poll::poll_until;
@@ -189,12 +189,12 @@ fn background_tasks_tell_what_they_do() {
     Pool::format(dir.path(), &how).unwrap();
     let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
     let names = |pool: &Pool| pool.tasks().iter().map(|task| task.name).collect::<Vec<_>>();
-    let all = ["disk-work", "segments", "compression", "memory", "maintenance", "commits", "checkpoints"];
+    let all = ["rebuild", "write-back", "compression", "preallocate", "reclaim", "commit", "checkpoint"];
     assert_eq!(names(&pool), all);
     let rests_for_another = |pool: &Pool| {
         let tasks = pool.tasks();
-        let task = tasks.iter().find(|task| task.name == "disk-work").unwrap();
-        matches!(task.doing, Doing::Resting(_, why) if why.starts_with("another process")).then_some(task.runs)
+        let task = tasks.iter().find(|task| task.name == "rebuild").unwrap();
+        (task.state == Activity::Waiting && task.why.starts_with("another process")).then_some(task.runs)
     };
     let has = |what: &str, done: &mut dyn FnMut() -> bool| {
         assert!(poll_until(std::time::Duration::from_secs(60), done), "{what}");
@@ -202,10 +202,17 @@ fn background_tasks_tell_what_they_do() {
     has("the first one has the role", &mut || pool.tasks()[0].runs > 0 && rests_for_another(&pool).is_none());
     let other = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
     has("the other one leaves it to the first", &mut || rests_for_another(&other).is_some());
+    // Each sees what both do.
+    for session in other.status().unwrap().sessions {
+        let mut shown: Vec<_> = session.tasks.iter().map(|task| task.name).collect();
+        let mut all = all;
+        (shown.sort(), all.sort());
+        assert!(shown == all && !session.gone, "{session:?}");
+    }
     drop(pool);
     has("the other one has the role", &mut || rests_for_another(&other).is_none());
-    assert!(other.tasks().iter().all(|task| task.failure.is_none()), "{:?}", other.tasks());
+    assert!(other.tasks().iter().all(|task| task.last_error.is_none()), "{:?}", other.tasks());
     drop(other);
     let how = OpenOptions { read_only: true, ..OpenOptions::default() };
-    assert_eq!(names(&Pool::open(dir.path(), &how).unwrap()), ["commits", "checkpoints"]);
+    assert_eq!(names(&Pool::open(dir.path(), &how).unwrap()), ["commit", "checkpoint"]);
 }

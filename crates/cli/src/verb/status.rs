@@ -3,10 +3,12 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use conquest::Pool;
 use conquest::{
-    BackingRegion, BackingStatus, CompressionStatus, DiskStatus, Looked, RegionStatus, Released, SessionStatus, Status,
+    Activity, BackingRegion, BackingStatus, CompressionStatus, DiskStatus, Looked, RegionStatus, Released,
+    SessionStatus, Status, TaskState,
 };
 use serde::Serialize;
 
@@ -58,7 +60,7 @@ struct Place {
 
 fn places_of(pool: &Path, sessions: &[SessionStatus]) -> Result<Vec<Place>> {
     // No mount is asked: its server may be stopped.
-    let served = sessions.iter().any(SessionStatus::is_mount);
+    let served = sessions.iter().any(|session| session.is_mount() && !session.gone);
     let places = mounts::of(pool)?.into_iter();
     let place = |m: Mounted| {
         let alive = served && !servers::of(&m).is_empty();
@@ -75,7 +77,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Seen::Released(released) => return tell_released(args, *released),
     };
     let places = places_of(&pool, &status.sessions)?;
-    let stopped: Vec<Stopped> = status.sessions.iter().filter_map(|user| Stopped::among(&[user.pid])).collect();
+    let live = status.sessions.iter().filter(|session| !session.gone);
+    let stopped: Vec<Stopped> = live.filter_map(|user| Stopped::among(&[user.pid])).collect();
     if args.json {
         let stopped = stopped.iter().map(|stopped| stopped.pid).collect();
         let code = exit_code(is_well(&status, &places));
@@ -324,7 +327,35 @@ fn describe(out: &mut String, s: &SessionStatus) {
     let place = s.mountpoint.as_ref().map(|d| format!(" at {}", d.display())).unwrap_or_default();
     let durability = s.durability.map(|d| format!(", durability {d}")).unwrap_or_default();
     let commit = s.commit.map(|c| format!(", commits every {c} s")).unwrap_or_default();
-    let _ = writeln!(out, "in use by      pid {} ({}{place}{transport}{durability}{commit})", s.pid, s.role);
+    let gone = if s.gone { ": GONE without closing the pool; another process cleans up after it" } else { "" };
+    let _ = writeln!(out, "in use by      pid {} ({}{place}{transport}{durability}{commit}){gone}", s.pid, s.role);
+    for task in &s.tasks {
+        let _ = writeln!(out, "  {:12} {}", task.name, of_task(task, unix_now()));
+    }
+}
+
+/// Seconds since 1970.
+fn unix_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn of_task(task: &TaskState, now: f64) -> String {
+    let ago = |since: f64| Duration::from_secs((now - since).max(0.0) as u64);
+    let state = match task.state {
+        Activity::Running => "running",
+        Activity::Asleep => "asleep",
+        Activity::Waiting => "waiting",
+        Activity::Ended => {
+            return "ENDED by a defect: mount the pool again, and report what its server.log says".into()
+        }
+    };
+    let why = if task.why.is_empty() { String::new() } else { format!(": {}", task.why) };
+    let progress = task.progress.as_ref().map(|p| format!(", {} of {} {}", p.done, p.total, p.of)).unwrap_or_default();
+    let error = task
+        .last_error
+        .as_ref()
+        .map(|error| format!("; last error {} ago: {}", humantime::format_duration(ago(error.at)), error.what));
+    format!("{state} for {}{progress}{why}{}", humantime::format_duration(ago(task.since)), error.unwrap_or_default())
 }
 
 /// Who waits for a process that is stopped: not all have a mount.
@@ -348,6 +379,27 @@ fn heap(out: &mut String, s: &Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use conquest::{Progress, TaskError};
+
+    #[test]
+    fn a_task_tells_what_it_does_and_its_last_error() {
+        let task = TaskState {
+            name: "compression",
+            state: Activity::Running,
+            why: "".into(),
+            since: 1000.5,
+            at_most: None,
+            runs: 3,
+            progress: Some(Progress { done: 256, total: 1000, of: "inodes".into() }),
+            last_error: None,
+        };
+        assert_eq!(of_task(&task, 1062.7), "running for 1m 2s, 256 of 1000 inodes");
+        let last_error = Some(TaskError { what: "compressing: no memory".into(), at: 1055.0 });
+        let task = TaskState { state: Activity::Waiting, why: "its share".into(), progress: None, last_error, ..task };
+        let text = of_task(&task, 1000.0);
+        assert_eq!(text, "waiting for 0s: its share; last error 0s ago: compressing: no memory");
+        assert!(of_task(&TaskState { state: Activity::Ended, ..task }, 1000.0).contains("ENDED"));
+    }
 
     #[test]
     fn only_a_mount_is_waited_for_as_such() {
@@ -358,6 +410,8 @@ mod tests {
             mountpoint: mountpoint.map(PathBuf::from),
             durability: None,
             commit: None,
+            gone: false,
+            tasks: Vec::new(),
         };
         let users = [user(7, None), user(8, Some("/mnt")), user(8, None)];
         assert!(waits_for(8, &users).contains("mount"));

@@ -5,6 +5,9 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{chown, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::lab::{self, program, Lab, NOBODY};
 use crate::{Outcome, Test};
@@ -17,6 +20,7 @@ pub const TESTS: &[Test] = &[
     ("looking::what_has_failed_is_no_success", failed),
     ("looking::what_would_be_lost_is_never_advised", advice),
     ("looking::texts_say_what_is_so", texts),
+    ("looking::background_tasks_tell_what_they_do", tasks),
 ];
 
 const USER: u32 = 65534;
@@ -286,5 +290,51 @@ fn texts() -> Outcome {
     let still = fs::read_dir("/dev/shm").expect("a directory").flatten();
     let still: Vec<_> = still.filter(|entry| entry.file_name().to_string_lossy().contains(&memory)).collect();
     assert!(still.is_empty(), "{still:?}, of {left:?}");
+    Ok(())
+}
+
+/// What the server's tasks do, while it lives; and that it has died, while nobody has cleaned up after it.
+fn tasks() -> Outcome {
+    let lab = Lab::new();
+    lab.ok(&["format", &lab.pool(), "--nvram", "16M", "--disk", &format!("{}:32M", lab.text("disk"))]);
+    lab.mount();
+    let server = |status: &Value| status["sessions"].as_array().expect("sessions")[0].clone();
+    let task = |status: &Value, name: &str| {
+        let tasks = server(status)["tasks"].as_array().expect("tasks").clone();
+        tasks.into_iter().find(|task| task["name"] == name).unwrap_or_else(|| panic!("no {name}: {status}"))
+    };
+    let status = lab.status();
+    assert_eq!(server(&status)["gone"], false);
+    let names = ["commit", "checkpoint", "write-back", "rebuild", "compression", "preallocate", "reclaim"];
+    for name in names {
+        let task = task(&status, name);
+        assert!(["running", "asleep", "waiting"].iter().any(|state| task["state"] == *state), "{task}");
+        assert!(task["state"] == "running" || task["why"].as_str().is_some_and(|why| !why.is_empty()), "{task}");
+        assert!(task["since"].as_f64().is_some_and(|since| since > 1.7e9), "{task}");
+        assert!(task["last_error"].is_null() && task["progress"].is_null(), "{task}");
+    }
+    let runs = |status: &Value| task(status, "commit")["runs"].as_u64().expect("a number");
+    lab::wait_until(Duration::from_secs(30), "commits are looked at", || runs(&lab.status()) > runs(&status));
+    let text = lab.ok(&["status", &lab.pool()]);
+    for name in names {
+        let line = text.lines().find(|line| line.starts_with(&format!("  {name} ")));
+        let line = line.unwrap_or_else(|| panic!("no {name}: {text}"));
+        assert!(["running for", "asleep for", "waiting for"].iter().any(|state| line.contains(state)), "{line}");
+    }
+    // Somebody else has the pool open, who does not clean up: the first who looks sees the dead, and cleans up as he leaves.
+    let interval = conquest::CommitInterval::try_from(3600.0).expect("an interval");
+    let how = conquest::OpenOptions { read_only: true, commit_interval: Some(interval), ..Default::default() };
+    let reader = conquest::Pool::open(Path::new(&lab.pool()), &how).expect("it can be read");
+    lab.kill9();
+    let text = lab.output(&["status", &lab.pool()]);
+    assert!(text.contains("GONE without closing the pool") && text.contains("its server is gone"), "{text}");
+    lab.mount();
+    lab.kill9();
+    let status = lab.status();
+    let sessions = status["sessions"].as_array().expect("sessions");
+    let gone = sessions.iter().find(|session| session["role"] == "mount").expect("a mount");
+    assert!(gone["gone"] == true && gone["tasks"] == serde_json::json!([]), "{gone}");
+    drop(reader);
+    assert_eq!(lab.status()["sessions"], serde_json::json!([]));
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::report::Job;
 use super::task::{Next, Plan, Run, Task};
 use crate::config::CommitInterval;
 use conquest_fs::error::Result;
@@ -43,16 +44,15 @@ impl CommitTimer {
     pub fn start(fs: &Arc<Fs>, interval: CommitInterval) -> Result<CommitTimer> {
         let interval = Arc::new(Interval::new(interval));
         let (of, now) = (fs.clone(), interval.clone());
-        let plan = Plan { name: "commits", first: interval.tick(), nice: 0 };
+        let plan = Plan { job: Job::Commit, first: interval.tick(), nice: 0 };
         let mut disk = Disk::default();
-        let commits = Task::start(plan, Arc::<Wakeup>::default(), move |run| {
-            let why = disk.unless_full(&of, || commit(&of, now.get().into(), run));
-            Next::after(now.tick(), why)
+        let commits = Task::start(fs, plan, Arc::<Wakeup>::default(), move |run| {
+            disk.unless_full(&of, now.tick(), || commit(&of, now.get().into(), now.tick(), run))
         })?;
-        let (of, plan) = (fs.clone(), Plan { name: "checkpoints", first: TICK, nice: 0 });
+        let (of, plan) = (fs.clone(), Plan { job: Job::Checkpoint, first: TICK, nice: 0 });
         let mut disk = Disk::default();
-        let checkpoints = Task::start(plan, Arc::<Wakeup>::default(), move |run| {
-            Next::after(TICK, disk.unless_full(&of, || checkpoint(&of, run)))
+        let checkpoints = Task::start(fs, plan, Arc::<Wakeup>::default(), move |run| {
+            disk.unless_full(&of, TICK, || checkpoint(&of, run))
         })?;
         Ok(CommitTimer { fs: fs.clone(), interval, commits, checkpoints })
     }
@@ -107,12 +107,12 @@ struct Disk {
 }
 
 impl Disk {
-    /// Does `work`, while the disk is full only every [`RETRY`]. Why to rest after it.
-    fn unless_full(&mut self, fs: &Fs, work: impl FnOnce() -> &'static str) -> &'static str {
+    /// Does `work`, while the disk is full only every [`RETRY`].
+    fn unless_full(&mut self, fs: &Fs, tick: Duration, work: impl FnOnce() -> Next) -> Next {
         if !fs.session().runtime().backing_full() {
             self.tried = None;
         } else if self.tried.is_some_and(|tried| tried.elapsed() < RETRY) {
-            return "the disk of the backing is full";
+            return Next::waiting(tick, "the disk of the backing is full");
         } else {
             self.tried = Some(Instant::now());
         }
@@ -120,13 +120,13 @@ impl Disk {
     }
 }
 
-fn commit(fs: &Fs, interval: Duration, run: &Run) -> &'static str {
+fn commit(fs: &Fs, interval: Duration, tick: Duration, run: &Run) -> Next {
     let Some(backing) = backing::of(fs.session()).filter(|_| fs.session().runtime().backing_failure().is_none()) else {
-        return "the backing has failed";
+        return Next::waiting(tick, "the backing has failed");
     };
     let pending = backing.pending(fs.session()).unwrap_or(u64::MAX);
     let wait = match pending {
-        0 => return "nothing has changed",
+        0 => return Next::after(tick, "nothing has changed"),
         // Where much changes all the time, commits must not take more than a share of it.
         bytes if bytes >= much(fs, backing.is_awaited()) => (backing.takes(fs.session()) * SHARE).min(interval),
         _ => interval,
@@ -135,12 +135,12 @@ fn commit(fs: &Fs, interval: Duration, run: &Run) -> &'static str {
     if let Err(e) = backing.commit_if_due(fs.session(), wait.as_nanos() as u64) {
         run.note_failure("a commit", &e);
     }
-    "the next commit is due later"
+    Next::after(tick, "the next commit is due later")
 }
 
-fn checkpoint(fs: &Fs, run: &Run) -> &'static str {
+fn checkpoint(fs: &Fs, run: &Run) -> Next {
     if let Some(Err(e)) = backing::of(fs.session()).map(|backing| backing.checkpoint_if_due(fs.session())) {
         run.note_failure("a checkpoint", &e);
     }
-    "the next checkpoint is due later"
+    Next::after(TICK, "the next checkpoint is due later")
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use pram::CHUNK;
 
+use super::report::Job;
 use super::task::{Next, Plan, Run, Task};
 use super::ELSEWHERE;
 use crate::CompressionConfig;
@@ -26,10 +27,13 @@ const TICK: Duration = Duration::from_secs(1);
 /// Between two rounds it rests for the time after which a file counts as warm, divided by this, within these bounds.
 const ROUNDS: u32 = 8;
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const ROUND: &str = "the next round is due later";
 /// How nice the thread is.
 const NICE: i32 = 10;
 /// Inodes are packed some blocks at a time: for each time operations under way are waited for.
 const BLOCKS: u64 = 1024;
+/// Inodes from one report of progress to the next.
+const REPORTED: u64 = 256;
 /// A walk to see whether a dictionary is due comes so seldom.
 const TRAINING: Duration = Duration::from_secs(600);
 
@@ -38,11 +42,8 @@ pub fn start(fs: &Arc<Fs>, config: CompressionConfig) -> Result<Task> {
         fs.forbid_on_demand();
     }
     let mut work = Work { fs: fs.clone(), config, next: None, trained: None, profiled: None };
-    let plan = Plan { name: "compression", first: TICK, nice: NICE };
-    Task::start(plan, Arc::<Wakeup>::default(), move |run| {
-        let why = work.tick(run);
-        Next::after(TICK, why)
-    })
+    let plan = Plan { job: Job::Compression, first: TICK, nice: NICE };
+    Task::start(fs, plan, Arc::<Wakeup>::default(), move |run| work.tick(run))
 }
 
 struct Work {
@@ -57,20 +58,19 @@ struct Work {
 }
 
 impl Work {
-    /// Why it rests after that.
-    fn tick(&mut self, run: &Run) -> &'static str {
+    fn tick(&mut self, run: &Run) -> Next {
         if let Err(e) = self.fs.expand_hot() {
             tell(run, "making often read content plain", &e);
         }
         if self.config.share() == 0 {
-            return "its share is 0";
+            return Next::after(TICK, "its share is 0");
         }
         if !self.fs.session().try_maintenance() {
-            return ELSEWHERE;
+            return Next::waiting(TICK, ELSEWHERE);
         }
         let is_tight = self.is_tight();
         if !is_tight && self.next.is_some_and(|next| Instant::now() < next) {
-            return "the next round is due later";
+            return Next::after(TICK, ROUND);
         }
         let again = self.round(run, is_tight).unwrap_or_else(|e| {
             tell(run, "compressing what nobody uses", &e);
@@ -78,7 +78,7 @@ impl Work {
         });
         let rest = (self.config.plan().warm / ROUNDS).clamp(REST.0, REST.1);
         self.next = (!again).then(|| Instant::now() + rest);
-        "a round has ended"
+        Next::after(TICK, ROUND)
     }
 
     /// Is so much of the memory in use that young files are compressed too?
@@ -111,12 +111,17 @@ impl Work {
         let mut compressor = Compressor::new(&self.fs, plan)?;
         compressor.puts_off = self.trained.is_none_or(|at| at.elapsed() >= TRAINING);
         let (mut from, mut blocks, mut packed) = (0, 0, Packed::default());
+        let (mut seen, total) = (0, self.fs.count_inodes()?);
         while let Some(ino) = self.fs.next_used(from)? {
             let passed = ino / PER_BLOCK;
             if passed >= blocks + BLOCKS {
                 packed += self.fs.pack_metadata(blocks..passed, quiet, &|| !run.is_stopped())?.1;
                 blocks = passed;
             }
+            if seen % REPORTED == 0 {
+                run.progress(seen, total.max(seen), "inodes");
+            }
+            seen += 1;
             match compressor.see(ino) {
                 // There is not even room for what is smaller: names and inodes behind it can make some.
                 Err(e) if e.is_full() => {}

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use exraid::duplex::Duplex;
 use exraid::Layout;
 
+use super::report::Job;
 use super::task::{Next, Plan, Run, Task};
 use super::ELSEWHERE;
 use crate::backing::placement::{self, Placement};
@@ -40,8 +41,8 @@ pub fn start(fs: &Arc<Fs>, dir: &Path, duplex: Option<&Arc<Duplex>>) -> Result<O
         looked: None,
         counted: Instant::now(),
     };
-    let plan = Plan { name: "disk-work", first: TICK, nice: 0 };
-    Task::start(plan, Arc::<Wakeup>::default(), move |run| work.run(run)).map(Some)
+    let plan = Plan { job: Job::Rebuild, first: TICK, nice: 0 };
+    Task::start(fs, plan, Arc::<Wakeup>::default(), move |run| work.run(run)).map(Some)
 }
 
 struct DiskWork {
@@ -84,7 +85,7 @@ impl DiskWork {
         }
         match self.fs.session().try_maintenance() {
             true => self.one_round(run),
-            false => Next::after(TICK, ELSEWHERE),
+            false => Next::waiting(TICK, ELSEWHERE),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::report::Job;
 use super::task::{Next, Plan, Rest, Task};
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
@@ -31,8 +32,8 @@ impl Rest for UntilWanted {
 
 pub fn start(fs: &Arc<Fs>) -> Result<Task> {
     let (rest, fs) = (UntilWanted { fs: fs.clone(), seen: AtomicU32::new(0) }, fs.clone());
-    let plan = Plan { name: "memory", first: Duration::ZERO, nice: 0 };
-    Task::start(plan, rest, move |run| {
+    let plan = Plan { job: Job::Preallocate, first: Duration::ZERO, nice: 0 };
+    Task::start(&fs.clone(), plan, rest, move |run| {
         if let Err(e) = fs.session().supply_soon() {
             run.failed("taking memory", &e);
         }

@@ -3,7 +3,8 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | all tasks of a process; the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes; moving the epoch on where no commits do |
-//! | [`task`] | how a task runs, rests, is woken, stopped and reported |
+//! | [`task`] | how a task runs, rests, is woken and stopped |
+//! | [`report`] | what each task does, in the shared state, where `status` reads it |
 //! | [`reaper`] | noticing processes that died, and sweeping what they left |
 //! | [`memory`] | memory ahead of need; by every process |
 //! | [`commits`] | commits in time, and checkpoints; by every process |
@@ -18,6 +19,7 @@ mod compression;
 mod disks;
 mod memory;
 mod reaper;
+pub mod report;
 mod segments;
 pub mod task;
 
@@ -34,7 +36,8 @@ use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 use conquest_fs::wakeup::Wakeup;
 use reaper::Reaper;
-use task::{Next, Plan, Run, Task, TaskState};
+use report::{Job, TaskState};
+use task::{Next, Plan, Run, Task};
 
 /// The tasks of a process that has a pool open. They stop in this order when it is dropped.
 #[derive(Default)]
@@ -87,7 +90,7 @@ impl Threads {
     }
 }
 
-/// Why a task rests that another process does.
+/// What a task waits for that another process does.
 const ELSEWHERE: &str = "another process has the role of maintenance";
 /// How often it looks.
 const TICK: Duration = Duration::from_secs(1);
@@ -99,8 +102,8 @@ const IDLE: u32 = 10;
 /// `interval`: from epoch to epoch, where no commits to a backing move it on.
 fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Task> {
     let (fs, mut role) = (fs.clone(), None::<Role>);
-    let plan = Plan { name: "maintenance", first: TICK, nice: 0 };
-    Task::start(plan, Arc::<Wakeup>::default(), move |run| {
+    let plan = Plan { job: Job::Reclaim, first: TICK, nice: 0 };
+    Task::start(&fs.clone(), plan, Arc::<Wakeup>::default(), move |run| {
         if let Err(e) = fs.trim_tails() {
             tracing::warn!("giving back unused tails: {e}");
             run.note_failure("giving back unused tails", &e);
@@ -108,13 +111,13 @@ fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Task> {
         if role.is_none() && fs.session().try_maintenance() {
             role = Some(Role::default());
         }
-        let Some(role) = &mut role else { return Next::after(TICK, ELSEWHERE) };
+        let Some(role) = &mut role else { return Next::waiting(TICK, ELSEWHERE) };
         role.work(&fs, run);
         // Whoever fails tells every process and the log.
         if let Err(e) = fs.session().move_on_if_due(interval) {
             run.note_failure("moving the epoch on", &e);
         }
-        Next::after(TICK, "it looks again then")
+        Next::after(TICK, "the next look is due later")
     })
 }
 

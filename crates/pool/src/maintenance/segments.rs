@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::report::Job;
 use super::task::{Next, Plan, Task};
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
@@ -35,8 +36,8 @@ impl Drop for Attended {
 pub fn start(fs: &Arc<Fs>) -> Result<Option<Task>> {
     let Some(union) = fs.union() else { return Ok(None) };
     let (fs, attended, mut written) = (fs.clone(), Attended::begin(union), Instant::now());
-    let plan = Plan { name: "segments", first: Duration::ZERO, nice: 0 };
-    let task = Task::start(plan, union.wakeup().clone(), move |run| {
+    let plan = Plan { job: Job::WriteBack, first: Duration::ZERO, nice: 0 };
+    let task = Task::start(&fs.clone(), plan, union.wakeup().clone(), move |run| {
         let cleans = fs.session().try_maintenance();
         match attended.0.work(&fs, &mut written, cleans, &|| run.is_stopped()) {
             Ok(true) => Next::NOW,

@@ -10,11 +10,14 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conquest_fs::error::{Error, Result};
+use conquest_fs::node::Fs;
 use conquest_fs::wakeup::Wakeup;
 use rustix::io::Errno;
+
+use super::report::{self, Activity, Job, Progress, TaskError, TaskState};
 
 /// How a task rests, and how it is woken.
 pub trait Rest: Send + Sync {
@@ -33,50 +36,36 @@ impl Rest for Arc<Wakeup> {
     }
 }
 
-/// What a task does after a run: it rests for so long, for this reason.
+/// What a task does after a run: it sleeps or waits for so long.
 #[derive(Clone, Copy, Debug)]
 pub struct Next {
     rest: Duration,
+    state: Activity,
     why: &'static str,
 }
 
 impl Next {
-    pub const NOW: Next = Next { rest: Duration::ZERO, why: "" };
+    pub const NOW: Next = Next { rest: Duration::ZERO, state: Activity::Running, why: "" };
 
+    /// It sleeps, since there is nothing to do until then.
     pub const fn after(rest: Duration, why: &'static str) -> Next {
-        Next { rest, why }
+        Next { rest, state: Activity::Asleep, why }
+    }
+
+    /// It waits for something else, and looks again after so long.
+    pub const fn waiting(rest: Duration, what_for: &'static str) -> Next {
+        Next { rest, state: Activity::Waiting, why: what_for }
     }
 }
 
 /// How a task begins.
 #[derive(Clone, Copy)]
 pub struct Plan {
-    pub name: &'static str,
+    pub job: Job,
     /// How long it rests before its first run.
     pub first: Duration,
     /// How much its thread gives way to others (`nice(2)`).
     pub nice: i32,
-}
-
-/// What a task does, as of now.
-#[derive(Clone, Debug)]
-pub struct TaskState {
-    pub name: &'static str,
-    pub doing: Doing,
-    /// Since when.
-    pub since: Instant,
-    pub runs: u64,
-    /// The last error, and when it came.
-    pub failure: Option<(String, Instant)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
-    Working,
-    /// It rests for at most so long, for this reason.
-    Resting(Duration, &'static str),
-    /// Its thread has ended, after it was stopped or by a defect.
-    Ended,
 }
 
 /// A task that runs; dropping it stops it, after what it is doing.
@@ -90,22 +79,50 @@ struct Shared {
     stopped: AtomicBool,
     rest: Box<dyn Rest>,
     state: Mutex<TaskState>,
+    publish: Box<dyn Fn(Option<&TaskState>) + Send + Sync>,
 }
 
 /// A task as its own runs see it.
 pub struct Run<'t>(&'t Shared);
 
 impl Task {
+    /// Starts a task of the process that has `fs` open, and shows in its shared state what the task does.
     pub fn start(
+        fs: &Arc<Fs>,
         plan: Plan,
         rest: impl Rest + 'static,
+        work: impl FnMut(&Run) -> Next + Send + 'static,
+    ) -> Result<Task> {
+        let fs = fs.clone();
+        Task::start_publishing(plan, rest, move |state| report::publish(&fs, plan.job, state), work)
+    }
+
+    fn start_publishing(
+        plan: Plan,
+        rest: impl Rest + 'static,
+        publish: impl Fn(Option<&TaskState>) + Send + Sync + 'static,
         mut work: impl FnMut(&Run) -> Next + Send + 'static,
     ) -> Result<Task> {
-        let state = TaskState { name: plan.name, doing: Doing::Working, since: Instant::now(), runs: 0, failure: None };
-        let shared =
-            Arc::new(Shared { stopped: AtomicBool::new(false), rest: Box::new(rest), state: Mutex::new(state) });
+        let name = plan.job.name();
+        let state = TaskState {
+            name,
+            state: Activity::Running,
+            why: "".into(),
+            since: report::now(),
+            at_most: None,
+            runs: 0,
+            progress: None,
+            last_error: None,
+        };
+        publish(Some(&state));
+        let shared = Arc::new(Shared {
+            stopped: AtomicBool::new(false),
+            rest: Box::new(rest),
+            state: Mutex::new(state),
+            publish: Box::new(publish),
+        });
         let theirs = shared.clone();
-        let thread = Builder::new().name(plan.name.into()).spawn(move || {
+        let thread = Builder::new().name(name.into()).spawn(move || {
             if plan.nice != 0 {
                 // Not being allowed to is no reason not to work.
                 let _ = rustix::process::nice(plan.nice);
@@ -115,11 +132,11 @@ impl Task {
             let mut next = Next::after(plan.first, "its first run is due later");
             while run.rest_for(next) {
                 next = work(&run);
-                theirs.state().runs += 1;
+                theirs.change(|state| (state.runs, state.progress) = (state.runs + 1, None));
             }
         });
         let thread = thread.map_err(|e| Error::Host {
-            what: format!("starting the thread {}", plan.name),
+            what: format!("starting the thread {name}"),
             errno: e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error),
         })?;
         Ok(Task { shared, thread: Some(thread) })
@@ -137,6 +154,7 @@ impl Drop for Task {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        (self.shared.publish)(None);
     }
 }
 
@@ -145,9 +163,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, doing: Doing) {
+    /// Changes the state, and shows it.
+    fn change(&self, change: impl FnOnce(&mut TaskState)) {
         let mut state = self.state();
-        (state.doing, state.since) = (doing, Instant::now());
+        change(&mut state);
+        (self.publish)(Some(&state));
+    }
+
+    fn set(&self, activity: Activity, why: &'static str, at_most: Option<Duration>) {
+        self.change(|state| {
+            (state.state, state.why, state.since) = (activity, why.into(), report::now());
+            state.at_most = at_most.map(|rest| rest.as_secs_f64());
+        });
     }
 }
 
@@ -156,7 +183,7 @@ struct Ends<'t>(&'t Shared);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        self.0.set(Doing::Ended);
+        self.0.set(Activity::Ended, "", None);
     }
 }
 
@@ -167,7 +194,7 @@ impl Run<'_> {
 
     /// Rests in the midst of a run, to be no burden; false if it is time to stop.
     pub fn pause(&self, rest: Duration) -> bool {
-        self.rest_for(Next::after(rest, "it keeps to its share"))
+        self.rest_for(Next::waiting(rest, "it keeps to its share of a processor"))
     }
 
     /// Tells and remembers an error.
@@ -178,14 +205,20 @@ impl Run<'_> {
 
     /// Remembers an error that is not worth a line in the log.
     pub fn note_failure(&self, what: &str, e: &dyn Display) {
-        self.0.state().failure = Some((format!("{what}: {e}"), Instant::now()));
+        let error = TaskError { what: format!("{what}: {e}"), at: report::now() };
+        self.0.change(|state| state.last_error = Some(error));
+    }
+
+    /// Shows how far this run has come.
+    pub fn progress(&self, done: u64, total: u64, of: &'static str) {
+        self.0.change(|state| state.progress = Some(Progress { done, total, of: of.into() }));
     }
 
     fn rest_for(&self, next: Next) -> bool {
         if !next.rest.is_zero() && !self.is_stopped() {
-            self.0.set(Doing::Resting(next.rest, next.why));
+            self.0.set(next.state, next.why, Some(next.rest));
             self.0.rest.rest(next.rest);
-            self.0.set(Doing::Working);
+            self.0.set(Activity::Running, "", None);
         }
         !self.is_stopped()
     }
@@ -200,7 +233,17 @@ mod tests {
     const LONG: Duration = Duration::from_secs(100_000);
 
     fn start(wakeup: &Arc<Wakeup>, first: Duration, work: impl FnMut(&Run) -> Next + Send + 'static) -> Task {
-        Task::start(Plan { name: "test", first, nice: 0 }, wakeup.clone(), work).expect("a thread")
+        start_publishing(wakeup, first, |_| {}, work)
+    }
+
+    fn start_publishing(
+        wakeup: &Arc<Wakeup>,
+        first: Duration,
+        publish: impl Fn(Option<&TaskState>) + Send + Sync + 'static,
+        work: impl FnMut(&Run) -> Next + Send + 'static,
+    ) -> Task {
+        let plan = Plan { job: Job::Commit, first, nice: 0 };
+        Task::start_publishing(plan, wakeup.clone(), publish, work).expect("a thread")
     }
 
     #[track_caller]
@@ -208,23 +251,27 @@ mod tests {
         assert!(poll_until(Duration::from_secs(60), || state(&task.state())), "{:?}", task.state());
     }
 
-    fn ended(task: Task) -> (Doing, u64) {
+    fn ended(task: Task) -> (Activity, u64) {
         let shared = task.shared.clone();
         drop(task);
         let state = shared.state();
-        (state.doing, state.runs)
+        (state.state, state.runs)
+    }
+
+    fn is_resting(task: &TaskState, why: &str) -> bool {
+        task.state == Activity::Asleep && task.at_most == Some(LONG.as_secs_f64()) && task.why == why
     }
 
     #[test]
     fn it_rests_until_it_is_woken_and_ends_when_it_is_dropped() {
         let wakeup = Arc::<Wakeup>::default();
         let task = start(&wakeup, LONG, |_| Next::after(LONG, "there is nothing to do"));
-        comes_to(&task, |task| matches!(task.doing, Doing::Resting(LONG, _)) && task.runs == 0);
+        comes_to(&task, |task| is_resting(task, "its first run is due later") && task.runs == 0);
         for runs in 1..4 {
             wakeup.wake();
-            comes_to(&task, |task| task.doing == Doing::Resting(LONG, "there is nothing to do") && task.runs == runs);
+            comes_to(&task, |task| is_resting(task, "there is nothing to do") && task.runs == runs);
         }
-        assert_eq!(ended(task), (Doing::Ended, 3));
+        assert_eq!(ended(task), (Activity::Ended, 3));
     }
 
     #[test]
@@ -237,8 +284,8 @@ mod tests {
                 Next::NOW
             });
             begun.recv().expect("a run");
-            comes_to(&task, |task| matches!(task.doing, Doing::Resting(..)) == pauses);
-            assert_eq!(ended(task), (Doing::Ended, 1));
+            comes_to(&task, |task| task.state == if pauses { Activity::Waiting } else { Activity::Running });
+            assert_eq!(ended(task), (Activity::Ended, 1));
         }
     }
 
@@ -252,9 +299,32 @@ mod tests {
             run.failed("writing", &Errno::IO);
             Next::after(LONG, "the last run failed")
         });
-        comes_to(&task, |task| task.failure.as_ref().is_some_and(|(what, _)| what.starts_with("writing: ")));
-        comes_to(&task, |task| task.doing == Doing::Resting(LONG, "the last run failed"));
+        comes_to(&task, |task| task.last_error.as_ref().is_some_and(|error| error.what.starts_with("writing: ")));
+        comes_to(&task, |task| is_resting(task, "the last run failed"));
         wakeup.wake();
-        comes_to(&task, |task| task.doing == Doing::Ended && task.runs == 1);
+        comes_to(&task, |task| task.state == Activity::Ended && task.runs == 1);
+    }
+
+    #[test]
+    fn whatever_it_does_is_published_until_it_is_stopped() {
+        let (shown, published) = (Arc::<Mutex<Vec<Option<TaskState>>>>::default(), Arc::<Wakeup>::default());
+        let show = {
+            let shown = shown.clone();
+            move |state: Option<&TaskState>| shown.lock().expect("a lock").push(state.cloned())
+        };
+        let task = start_publishing(&published, Duration::ZERO, show, |run| {
+            run.progress(1, 2, "inodes");
+            Next::waiting(LONG, "the disk is full")
+        });
+        comes_to(&task, |task| task.state == Activity::Waiting);
+        drop(task);
+        let shown = shown.lock().expect("a lock");
+        let shows = |what: &dyn Fn(&TaskState) -> bool| shown.iter().flatten().any(what);
+        assert!(shows(&|task| task.progress.as_ref().is_some_and(|progress| progress.total == 2)), "{shown:?}");
+        assert!(
+            shows(&|task| task.why == "the disk is full" && task.progress.is_none() && task.runs == 1),
+            "{shown:?}"
+        );
+        assert_eq!(shown.last(), Some(&None));
     }
 }
