@@ -14,7 +14,7 @@
 //! 5. The marks are cleared, participants run.
 //! 6. The number of commits done goes up, waiters wake.
 //!
-//! After a failure in 2 to 4 the backing is made anew from memory, which is whole: see [`anew`](super::anew). Where that fails too, or
+//! After a failure in 2 to 4 the backing is made anew from memory, which is whole: see [`remake`](super::remake). Where that fails too, or
 //! a participant did, it is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
 //! is known before anything leads to what was to be written, changes fail until a later commit has found room.
 

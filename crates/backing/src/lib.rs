@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | this | making a backing, reading it back, comparing memory with it |
 //! | [`commit`] | one commit for all who wait; when the other log takes over |
-//! | [`anew`] | making the backing anew from memory, where something of it is damaged |
+//! | [`remake`] | making the backing anew from memory, where something of it is damaged |
 //! | [`rounds`] | what has changed, handed out while operations go on, as of one instant |
 //! | [`disk`] | where it lies |
 //! | [`log`] | the redo log: changed lines, commit by commit |
@@ -29,7 +29,6 @@
 //! before all has been read.
 
 pub mod aligned;
-mod anew;
 pub mod checkpoint;
 pub mod commit;
 pub mod disk;
@@ -38,6 +37,7 @@ pub mod import;
 pub mod log;
 mod rate;
 pub mod readahead;
+mod remake;
 pub(crate) mod rounds;
 pub mod save;
 pub mod scrub;

@@ -15,7 +15,7 @@ use conquest::LOG;
 use rustix::fs::OFlags;
 
 use crate::failure::{Context, Failure, Result};
-use crate::request::Request;
+use crate::mount_request::Request;
 use crate::say;
 use crate::serve;
 

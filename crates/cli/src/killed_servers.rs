@@ -8,7 +8,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use conquest_fs::poll::poll_until;
-use fuse::killed::is_ending;
+use fuse::killed_process::is_ending;
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Result};
@@ -47,7 +47,7 @@ pub fn wait(pool: &Path) -> Result<()> {
 /// Ends the connection of a mount whose server is gone or past saving, in case that is what everybody waits for.
 fn help(mounted: &Mounted) -> fuse::Result<()> {
     match server_of(mounted) {
-        Some(server) if !fuse::killed::is_doomed(server) => Ok(()),
+        Some(server) if !fuse::killed_process::is_doomed(server) => Ok(()),
         _ => fuse::Connection::at(&mounted.dir)?.abort(),
     }
 }

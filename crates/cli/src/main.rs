@@ -3,32 +3,32 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`verb`] | one file per command: its arguments, its help, what it does |
-//! | [`helper`] | the same program called as `mount.conquest` by mount(8) |
+//! | [`mount_helper`] | the same program called as `mount.conquest` by mount(8) |
 //! | [`serve`] | the server process of a mount; all use of the crate `fuse` |
 //! | [`options`] | what `-o` says |
 //! | [`outcome`] | how a server ended, for who unmounts |
-//! | [`request`] | what is asked of a mount |
-//! | [`in_effect`] | the options that a mount has |
+//! | [`mount_request`] | what is asked of a mount |
+//! | [`effective_options`] | the options that a mount has |
 //! | [`remount`] | `mount -o remount`, and following it |
 //! | [`save_option`] | the file of `-o save=`, as far as it can be judged before |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
 //! | [`killed_servers`] | waiting for servers that are being killed |
 //! | [`servers`] | which processes serve a pool |
-//! | [`places`] | the directories at which a pool's one mount is |
+//! | [`mount_points`] | the directories at which a pool's one mount is |
 //! | [`other_mounts`] | other mounts of a file system, in other mount namespaces too |
 //! | [`stopped_processes`] | telling that a server is stopped, instead of waiting for it |
 //! | [`proc`] | what /proc lists |
 //! | [`stall`] | work that may have to wait for others, but not for those who are stopped |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`log`] | the log, which a full disk beneath it does not hold up |
-//! | [`inside`] | paths in mounted pools, their attributes, and what is below them |
+//! | [`paths_in_pools`] | paths in mounted pools, their attributes, and what is below them |
 //! | [`inspect`] | opening a pool to save or mend it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`disks`] | disks and regions as they are shown |
 //! | [`damage`] | damage as it is shown |
 //! | [`regions`] | regions as people name them |
-//! | [`lost`] | content that is lost, for people; and going on without it |
+//! | [`lost_content`] | content that is lost, for people; and going on without it |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
 //! | [`failure`] | one error type: the text, and the exit status |
@@ -40,26 +40,26 @@
 mod background;
 mod damage;
 mod disks;
+mod effective_options;
 mod failure;
 mod guard;
-mod helper;
-mod in_effect;
-mod inside;
 mod inspect;
 mod killed_servers;
 mod locate;
 mod log;
-mod lost;
+mod lost_content;
+mod mount_helper;
+mod mount_points;
+mod mount_request;
 mod mounts;
 mod options;
 mod other_mounts;
 mod outcome;
-mod places;
+mod paths_in_pools;
 mod proc;
 mod progress;
 mod regions;
 mod remount;
-mod request;
 mod save_option;
 mod serve;
 mod servers;
@@ -101,7 +101,7 @@ const AFTER_HELP: &str = "Examples:\n  \
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     log::start(is_server(&args));
-    let done = match helper::recognise(&args) {
+    let done = match mount_helper::recognise(&args) {
         Some(request) => request.and_then(|r| r.run()),
         None => Cli::parse_from(&args).verb.run(),
     };

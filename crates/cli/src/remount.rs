@@ -18,10 +18,10 @@ use fuse::TransportChoice;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::time::Timespec;
 
+use crate::effective_options::{atime_by, has, is_known, maps_users, save_of, stays};
 use crate::failure::{Context, Failure, Result};
-use crate::in_effect::{atime_by, has, is_known, maps_users, save_of, stays};
+use crate::mount_request::Request;
 use crate::options::Options;
-use crate::request::Request;
 use crate::{locate, mounts, save_option, servers};
 
 /// How often the server looks whether it is asked, should the mount table not tell: the mount may be in another

@@ -9,8 +9,8 @@ use fuse::Transport;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use crate::failure::{Context, Failure, Result};
+use crate::mount_request::Request;
 use crate::outcome::Outcome;
-use crate::request::Request;
 use crate::{guard, remount};
 
 /// Serves until it is unmounted or gets SIGINT or SIGTERM; calls `ready` once the file system can be used.

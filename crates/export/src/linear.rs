@@ -5,10 +5,12 @@
 //! A disk that does not answer is waited for, as a block device's is, unless its region can do without it: the file system above takes an
 //! error of a write or a flush for the end of its disk.
 
+mod discard;
+
 use std::ops::Range;
 use std::sync::Arc;
 
-use exraid::{Aligned, Answer, Buffers, Class, Error, Op, Region, Request, Result, Space, Ticket};
+use exraid::{Aligned, Buffers, Class, Error, Op, Region, Request, Result, Space, Ticket};
 
 use crate::device::BlockDevice;
 use crate::marks::{Marked, Marks};
@@ -247,20 +249,6 @@ impl Linear {
         self.parts.iter().map(of).sum()
     }
 
-    /// The part of a range that a region discards as a whole on all members.
-    fn whole(part: &Part, range: Range<u64>) -> Range<u64> {
-        let grain = part.region.stripe().max(WHOLE);
-        let (start, end) = (range.start.div_ceil(grain) * grain, range.end / grain * grain);
-        start..end.max(start)
-    }
-
-    /// Whoever asks has a lock. True: the members have done it, and so it reads as zeros.
-    fn discard_whole(&self, part: usize, range: Range<u64>) -> bool {
-        let before = self.failures();
-        let Answer { result, .. } = self.start(part, Op::Discard(range)).wait();
-        result.is_ok() && self.failures() == before
-    }
-
     /// Whoever asks has a lock.
     fn write_zeros(&self, range: Range<u64>) -> Result<()> {
         let zeros = Aligned::zeroed(ZEROS.min(range.end - range.start) as usize);
@@ -324,22 +312,7 @@ impl BlockDevice for Linear {
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.check("a discard", &range)?;
-        if !self.discards {
-            return Err(Error::new(Class::Invalid, &self.name, "its disks do not say what discarded bytes read as"));
-        }
-        let _turn = self.range_locks.take(self.around(&range));
-        let _marked = self.mark(&range)?;
-        for Piece { part, at, of } in self.pieces(&range) {
-            let (start, all) = (self.parts[part].start, at..at + (of.end - of.start));
-            let whole = Linear::whole(&self.parts[part], all.clone());
-            let is_done = !whole.is_empty() && self.discard_whole(part, whole.clone());
-            let rest = if is_done { [all.start..whole.start, whole.end..all.end] } else { [all, 0..0] };
-            for range in rest.into_iter().filter(|range| !range.is_empty()) {
-                self.write_zeros(start + range.start..start + range.end)?;
-            }
-        }
-        Ok(())
+        self.discard_range(range)
     }
 
     fn zero(&self, range: Range<u64>) -> Result<()> {

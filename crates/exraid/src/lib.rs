@@ -83,7 +83,7 @@ pub mod error;
 pub mod events;
 #[cfg(feature = "fault")]
 pub mod fault;
-mod flight;
+mod in_flight;
 pub mod label;
 pub mod meter;
 pub mod note;

@@ -16,6 +16,7 @@
 
 mod compression;
 mod redundancy;
+mod threshold;
 mod times;
 
 use rustix::io::Errno;
@@ -27,6 +28,8 @@ use crate::layout::RawInode;
 pub use compression::Compression;
 pub use redundancy::{Priority, Redundancy};
 pub use times::Times;
+
+use threshold::Threshold;
 
 /// The attributes that set what can be set.
 const DURABILITY: &[u8] = b"user.conquest.durability";
@@ -102,48 +105,6 @@ impl Durability {
     /// From its name.
     pub fn from_name(name: &[u8]) -> Option<Durability> {
         [Durability::Fsync, Durability::Strict].into_iter().find(|d| d.name().as_bytes() == name)
-    }
-}
-
-/// How far files may reach whose content stays in memory: what its bits in `RawInode::settings` say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Threshold(u16);
-
-impl Threshold {
-    const NONE: Threshold = Threshold(THRESHOLD_NONE);
-
-    /// From a value like `none`, `1048576`, `64K`, `4M`, `1G`, `1T`.
-    fn from_text(text: &[u8]) -> Option<Threshold> {
-        if text == b"none" {
-            return Some(Threshold::NONE);
-        }
-        let (last, digits) = text.split_last()?;
-        let (digits, shift) = match last.to_ascii_uppercase() {
-            b'K' => (digits, 10),
-            b'M' => (digits, 20),
-            b'G' => (digits, 30),
-            b'T' => (digits, 40),
-            _ => (text, 0),
-        };
-        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
-        let bytes = number.checked_mul(1 << shift)?;
-        let code = bytes.trailing_zeros().checked_sub(THRESHOLD_LEAST)? as u16 + 1;
-        (bytes.is_power_of_two() && code <= THRESHOLD_MOST).then_some(Threshold(code))
-    }
-
-    /// Bytes beyond which content goes to disk.
-    fn bytes(self) -> u64 {
-        match self.0 {
-            THRESHOLD_NONE => u64::MAX,
-            code => 1 << (u32::from(code) - 1 + THRESHOLD_LEAST),
-        }
-    }
-
-    fn is_known(code: u16) -> bool {
-        code <= THRESHOLD_MOST || code == THRESHOLD_NONE
     }
 }
 
@@ -265,7 +226,9 @@ impl Setting {
     pub fn parse(self, value: &[u8]) -> Result<Set> {
         let set = match self {
             Setting::Durability => Durability::from_name(value).map(|durability| Set::bits(durability as u16)),
-            Setting::Threshold => Threshold::from_text(value).map(|threshold| Set::bits(threshold.0 << THRESHOLD_AT)),
+            Setting::Threshold => {
+                Threshold::from_text(value).map(|threshold| Set::bits(threshold.code() << THRESHOLD_AT))
+            }
             Setting::Redundancy => Redundancy::from_text(value)
                 .and_then(Redundancy::codes)
                 .map(|(code, delay)| Set { bits: code << REDUNDANCY_AT, delay }),
@@ -340,8 +303,7 @@ impl RawInode {
     fn set_threshold(&self) -> Option<Threshold> {
         match (self.settings & THRESHOLD_BITS) >> THRESHOLD_AT {
             0 => None,
-            code if Threshold::is_known(code) => Some(Threshold(code)),
-            _ => None,
+            code => Threshold::of(code),
         }
     }
 

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, Opcode, OutHeader};
+use crate::answer_later::{Carrier, Parked};
 use crate::enospc::FORGETS_GATHER;
 use crate::init;
-use crate::parked::{Carrier, Parked};
 use crate::request::{Answer, Request};
 use crate::server::{Served, Server};
 use crate::sys::Device;

@@ -17,7 +17,7 @@ use crate::options::{choose_transport, no_device, MountOptions, Transport, Trans
 use crate::session::Mount;
 use crate::sys::Device;
 use crate::unmount::{c_path, find, is_dead, probe, real_path, release};
-use crate::{block, detached, helper, mounts};
+use crate::{detached_mount, fuseblk, helper, mounts};
 
 /// Bytes of a block, where the kernel takes us for the file system of a block device.
 const BLOCK_SIZE: u32 = 4096;
@@ -47,10 +47,10 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
     }
     let (made, device) = made_by_root(&pool, source, dir, options)?;
     // It serves before anybody can ask.
-    let number = detached::number_of(&made).context("number a mount")?;
+    let number = detached_mount::number_of(&made).context("number a mount")?;
     let mount = Mount::start(pool, device, dir, number, transport, options)
-        .inspect_err(|_| give_up(detached::put_over(&made, dir).map_err(|e| cannot_mount(dir, e)), dir))?;
-    match detached::put(&made, source, dir) {
+        .inspect_err(|_| give_up(detached_mount::put_over(&made, dir).map_err(|e| cannot_mount(dir, e)), dir))?;
+    match detached_mount::put(&made, source, dir) {
         Ok(()) => Ok(mount),
         Err(e) => {
             drop(made);
@@ -148,10 +148,10 @@ pub(crate) fn open_device() -> Result<Device> {
 
 /// A mount that is nowhere yet, and who serves it.
 fn made_by_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<(OwnedFd, Device)> {
-    if block::receives_sync() {
+    if fuseblk::receives_sync() {
         let name = u128::from_be_bytes(pool.uuid()?);
         let device = open_device()?;
-        match block::fresh(source, name, options.flags, &words(&device, mounts::SUBTYPE, Some(BLOCK_SIZE))) {
+        match fuseblk::fresh(source, name, options.flags, &words(&device, mounts::SUBTYPE, Some(BLOCK_SIZE))) {
             Ok(made) => return Ok((made, device)),
             Err(e) => {
                 tracing::warn!("`sync` and `syncfs` will not wait, only `fsync`, and `stat` may tell another device at each mount: no block device to mount as: {e}")
@@ -159,7 +159,7 @@ fn made_by_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) 
         }
     }
     let device = open_device()?;
-    let fresh = detached::fresh("fuse", source, &words(&device, mounts::SUBTYPE, None), options.flags);
+    let fresh = detached_mount::fresh("fuse", source, &words(&device, mounts::SUBTYPE, None), options.flags);
     fresh.map(|made| (made, device)).map_err(|e| cannot_mount(dir, e))
 }
 
@@ -193,8 +193,8 @@ pub(crate) fn words(device: &Device, subtype: &str, block_size: Option<u32>) -> 
 /// Makes `dir` a further place of the mount of `source` that is at `place`, with flags of its own. Its server is not asked.
 pub fn mount_again(source: &Path, place: &Path, dir: &Path, options: &MountOptions) -> Result<()> {
     let target = Target::find(source, dir)?;
-    let copied = detached::copy_of(place, options.flags);
-    copied.and_then(|mount| detached::put(&mount, source, &target.dir)).map_err(|e| cannot_mount(&target.dir, e))
+    let copied = detached_mount::copy_of(place, options.flags);
+    copied.and_then(|mount| detached_mount::put(&mount, source, &target.dir)).map_err(|e| cannot_mount(&target.dir, e))
 }
 
 /// Changes `ro`, `rw`, `noatime` and the like of the mount at `dir`, and `sync` of all places.
@@ -206,7 +206,7 @@ pub fn remount(dir: &Path, options: &MountOptions) -> Result<()> {
     let now = MountOptions::parse(&mounted.options).is_ok_and(|now| syncs(now.flags));
     let is_read_only = mounted.read_only && !options.flags.contains(MountFlags::RDONLY);
     if is_read_only || syncs(options.flags) != now {
-        detached::change_all(&real, options.flags).context(what())?;
+        detached_mount::change_all(&real, options.flags).context(what())?;
     }
-    c_path(&real).and_then(|path| detached::change(&path, options.flags)).context(what())
+    c_path(&real).and_then(|path| detached_mount::change(&path, options.flags)).context(what())
 }

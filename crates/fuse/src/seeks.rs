@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use conquest_fs::Ino;
 
-use crate::parked::Parked;
+use crate::answer_later::Parked;
 
 /// Files are known by their numbers modulo this.
 const SLOTS: u64 = 1 << 16;
@@ -99,7 +99,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::parked::tests::Answering;
+    use crate::answer_later::tests::Answering;
 
     #[test]
     fn files_are_distinguished_and_none_is_forgotten() {

@@ -8,12 +8,12 @@ use conquest::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::{Opcode, NO_CALLER};
+use crate::answer_later::Parked;
 use crate::convert::{errno, serving, FOREVER};
 use crate::cookies::Cookies;
-use crate::deferred::Deferred;
+use crate::deferred_replies::Deferred;
 use crate::enospc::{Removals, Retry};
 use crate::notify::Notifier;
-use crate::parked::Parked;
 use crate::privileges::Privileges;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};

@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::sys::{Device, Signals};
 use crate::threads::Threads;
 use crate::wait_policy::WaitPolicy;
-use crate::{block, dev, init, prime, unmount, uring, wait_policy, workers};
+use crate::{dev, fuseblk, init, no_open, unmount, uring, wait_policy, workers};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -192,7 +192,7 @@ impl Mount {
         let watching = self.start_watcher();
         if watching.is_ok() {
             if !self.read_only {
-                prime::prime(&self.dir);
+                no_open::prime(&self.dir);
             }
             ready();
         }
@@ -221,7 +221,7 @@ impl Mount {
         let (number, name) = (self.number.clone(), self.pool.uuid());
         self.finish();
         if let Ok(name) = name {
-            block::forget(&number, u128::from_be_bytes(name));
+            fuseblk::forget(&number, u128::from_be_bytes(name));
         }
         match end {
             End::Failed => Err(Error::Unavailable("a thread that it needs has failed; the log says why".into())),

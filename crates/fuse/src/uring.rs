@@ -12,8 +12,8 @@ use rustix::thread::{sched_setaffinity, CpuSet};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{InHeader, OutHeader};
+use crate::answer_later::{Carrier, Parked};
 use crate::init;
-use crate::parked::{Carrier, Parked};
 use crate::request::{Answer, Request};
 use crate::server::{Served, Server};
 use crate::sys::{is_passing, Device, Entry, Event, Queue};

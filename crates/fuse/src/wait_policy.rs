@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::host::{Delay, Host};
+use crate::host_cpus::{Delay, Host};
 use crate::sys::{may_come_last, set_priority, Priority};
 
 /// Requests of an epoch; and of one that tries the other way, which may be far worse.

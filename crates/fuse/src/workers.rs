@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::answer_later::Parked;
 use crate::enospc::Retry;
-use crate::parked::Parked;
 
 /// So many.
 pub const WORKERS: usize = 4;
@@ -136,8 +136,8 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::answer_later::tests::Answering;
     use crate::enospc::Removals;
-    use crate::parked::tests::Answering;
     use crate::request::Answer;
 
     fn parked(sender: &mpsc::Sender<Answer>) -> Parked {

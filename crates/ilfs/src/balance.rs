@@ -11,11 +11,11 @@ use std::time::Instant;
 use pram::session::assert_may_wait;
 use pram::Session;
 
-use super::aside::SOON;
-use super::class;
+use super::avoided::SOON;
 use super::copies::Copied;
 use super::error::Result;
 use super::files::Files;
+use super::storage_class;
 use super::table::{Segment, Standing, State, KEY};
 use super::Log;
 
@@ -153,7 +153,7 @@ impl Log {
             .map(|(n, region)| (*n, region.domain()))
             .collect();
         let may = |slot: u32, segment: &Segment| -> Result<bool> {
-            let is_kind = segment.state == State::Full && segment.live > 0 && !class::is_whole(segment.class);
+            let is_kind = segment.state == State::Full && segment.live > 0 && !storage_class::is_whole(segment.class);
             if !is_kind || self.is_aside(segment.sequence) {
                 return Ok(false);
             }

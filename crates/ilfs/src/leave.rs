@@ -19,9 +19,9 @@ use std::sync::PoisonError;
 
 use pram::Session;
 
-use super::class::{wanted_copies, MOST_COPIES};
 use super::error::{Error, Result};
 use super::place::BLOCK;
+use super::storage_class::{wanted_copies, MOST_COPIES};
 use super::table::{Cause, Home, RawTable, RawTableRegion, Segment, Standing, State, Table, KEY};
 use super::Log;
 

@@ -9,7 +9,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`place`] | places, and runs of them |
-//! | [`class`] | in how many copies content is to lie, and where |
+//! | [`storage_class`] | in how many copies content is to lie, and where |
 //! | [`part`] | the bytes of parts |
 //! | [`table`] | the segment table in persistent RAM; its invariants |
 //! | `areas` | the regions, as this process has them open |
@@ -20,15 +20,15 @@
 //! | [`sorted`] | the same, of several classes at once |
 //! | [`read`] | reading runs of blocks, verified |
 //! | `sums` | the checksums that were read, in this process's memory |
-//! | [`ahead`] | what a reader will want next |
+//! | [`read_ahead`] | what a reader will want next |
 //! | [`files`] | what the log asks files |
 //! | [`clean`] | the cleaner; making freed segments free |
-//! | [`keep`] | segments that are kept for the copy of the persistent RAM |
+//! | [`backing_segments`] | segments that are kept for the copy of the persistent RAM |
 //! | `late` | regions that do not answer |
 //! | [`leave`] | regions that leave the log |
-//! | [`old`] | regions that are older than the table |
-//! | [`standing`] | regions that have failed, and those that come back |
-//! | [`discard`] | slots that are being given back to their disk, and by whom |
+//! | [`outdated`] | regions that are older than the table |
+//! | [`failed_regions`] | regions that have failed, and those that come back |
+//! | [`discard`] | freed segments: their slots are given back to their disk, and become free |
 //! | `known_lost` | what was found to be lost a moment ago |
 //! | `order` | which copy of a segment is read |
 //! | `aside` | segments that are left alone for a while |
@@ -37,9 +37,9 @@
 //! | [`balance`] | old content goes to regions that have less |
 //! | [`scrub`] | all content against its checksums |
 //! | `throttle` | giving way to others |
-//! | [`carry`] | all content as a stream of bytes, and a log that is filled from one |
+//! | [`content_stream`] | all content as a stream of bytes, and a log that is filled from one |
 //! | `agenda` | what a pass over all segments has yet to take |
-//! | [`tasks`] | background work that was asked for |
+//! | [`jobs`] | background work that was asked for |
 //! | [`salvage`] | what the disks tell without the memory |
 //! | [`high_water`] | how far slots were ever used, in the labels |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
@@ -58,44 +58,44 @@
 //! Several processes work on one log: all that they share is in persistent RAM. They fill the same segments, each part in
 //! room that one of them has taken.
 
-mod agenda;
-pub mod ahead;
 pub mod areas;
-mod aside;
+mod avoided;
+pub mod backing_segments;
 pub mod balance;
-pub mod carry;
-pub mod class;
+mod checksums;
 pub mod clean;
+pub mod content_stream;
 pub mod copies;
 pub mod discard;
 pub mod error;
+pub mod failed_regions;
 mod failure;
 pub mod files;
+mod give_way;
 mod high_water;
-pub mod keep;
+pub mod jobs;
 mod known_lost;
-mod late;
 pub mod leave;
 pub mod live;
-mod numbers;
-pub mod old;
-mod order;
+pub mod outdated;
 pub mod part;
+mod pass_queue;
 pub mod place;
 mod placement;
 pub mod read;
+pub mod read_ahead;
+mod read_order;
 pub mod recover;
 pub mod room;
 pub mod salvage;
 pub mod scrub;
+mod sequence;
 pub mod sorted;
-pub mod standing;
-mod sums;
+pub mod storage_class;
 pub mod table;
-pub mod tasks;
 #[cfg(test)]
 mod tests;
-mod throttle;
+mod unresponsive;
 mod walk;
 pub mod write;
 
@@ -108,16 +108,16 @@ use exraid::Region;
 use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
-use agenda::Agenda;
 use areas::{Areas, Opener};
+use checksums::Sums;
+use pass_queue::Agenda;
 use place::{BLOCK, MOST_BLOCKS};
-use sums::Sums;
 use table::{Change, RawTable, Standing, Table, Where};
 
-pub use class::Class;
 pub use error::{Error, Result};
 pub use part::Owner;
 pub use place::{Place, Run};
+pub use storage_class::Class;
 pub use table::KEY;
 
 /// Bytes of a segment where nothing else is said. A disk that turns, at 200 MB/s, loses a third of its speed to the way
@@ -190,13 +190,13 @@ pub struct Log {
     /// Regions that came back and were refused, which is reported once.
     refused: Mutex<HashSet<u32>>,
     /// Regions that are older than the memory, and nobody knows yet.
-    old: Mutex<Vec<old::Old>>,
+    old: Mutex<Vec<outdated::Old>>,
     /// Segments that could not be copied, and are left alone for a while.
-    aside: Mutex<aside::Aside>,
+    aside: Mutex<avoided::Aside>,
     /// Of these, the ones of which a disk did not give all.
     unread: Mutex<HashSet<u64>>,
     /// Segments that could not be freed since something may be under way to them, and are left alone for a moment.
-    under_way: Mutex<aside::Aside>,
+    under_way: Mutex<avoided::Aside>,
     /// Copies that are lacking; segments that are moved from one region to others; what is left of scrubbing; how far regions that leave
     /// were looked through.
     lacking: Mutex<Agenda<()>>,
@@ -211,15 +211,15 @@ pub struct Log {
     /// Regions whose hosts had no room for copies: until when they are not asked, and how long that was.
     full: Mutex<HashMap<u32, (Instant, Duration)>>,
     /// Which segments took no more parts, at several times.
-    closed: Mutex<VecDeque<aside::Closed>>,
+    closed: Mutex<VecDeque<avoided::Closed>>,
     /// Regions that did not answer when it was looked last, which is reported once.
     waits: Mutex<HashSet<u32>>,
     /// Slots that may be written to yet by requests that nobody waits for.
-    late: Mutex<Vec<late::LateSlot>>,
+    late: Mutex<Vec<unresponsive::LateSlot>>,
     /// Writers of this process that have not ended.
     writers: AtomicU64,
     /// What is known of others that use files.
-    beside: Mutex<throttle::Beside>,
+    beside: Mutex<give_way::Beside>,
 }
 
 /// Segments by state, and what is in them.
@@ -467,7 +467,7 @@ impl Log {
     fn physical(&self, all: &RawTable) -> u64 {
         let domains = self.areas().domains().max(1);
         let more = (1u8..).zip(all.mirrored).map(|(code, live)| {
-            let copies = u64::from(class::wanted_copies(code).unwrap_or(1)).min(domains);
+            let copies = u64::from(storage_class::wanted_copies(code).unwrap_or(1)).min(domains);
             live * (copies - 1)
         });
         // What lies only where nothing is written takes no room of the others.
@@ -478,7 +478,7 @@ impl Log {
     fn most_wanted(&self, all: &RawTable) -> u64 {
         let domains = self.areas().domains().max(1);
         let wanted = (1u8..).zip(all.mirrored).filter(|(_, live)| *live > 0);
-        wanted.filter_map(|(code, _)| class::wanted_copies(code)).map(u64::from).max().unwrap_or(1).min(domains)
+        wanted.filter_map(|(code, _)| storage_class::wanted_copies(code)).map(u64::from).max().unwrap_or(1).min(domains)
     }
 
     /// Segments that may be open and nearly empty beside those of the class without copies, which are among what is never filled: of each
@@ -489,7 +489,7 @@ impl Log {
         for (code, live) in (1u8..).zip(all.mirrored) {
             let heads = &all.heads[2 * usize::from(code)..][..2];
             if live > 0 || heads.iter().any(|head| *head != 0) {
-                open += 2 * u64::from(class::wanted_copies(code).unwrap_or(1)).min(domains);
+                open += 2 * u64::from(storage_class::wanted_copies(code).unwrap_or(1)).min(domains);
             }
         }
         for n in 0..all.count as usize {

@@ -10,8 +10,8 @@
 use pram::Pod;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::class::CODES;
 use super::place::{Place, BLOCK, MOST_BLOCKS, SEQUENCES};
+use super::storage_class::CODES;
 use pram::sip::{NameHash, Sip};
 
 pub const MAGIC: [u8; 8] = *b"CQ-PART\n";

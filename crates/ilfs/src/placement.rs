@@ -23,7 +23,7 @@ use exraid::label::MemberState;
 use exraid::Region;
 
 use super::areas::Area;
-use super::class::Class;
+use super::storage_class::Class;
 use super::Log;
 
 /// Bytes in a second of a disk of which nothing is known, where nothing is known of any.

@@ -9,12 +9,12 @@ use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
 use super::areas::Area;
-use super::class::{self, Class};
 use super::error::{Error, Result};
 use super::failure::cause_of;
 use super::part::{content_of, summary_blocks};
 use super::place::Place;
 use super::placement::Choice;
+use super::storage_class::{self, Class};
 use super::table::{slot_in, Change, RawTable, RawTableRegion, Segment, State, KEY};
 use super::{Head, Log};
 
@@ -181,9 +181,9 @@ impl Log {
             self.refresh(session)?;
         }
         // Admission has counted them all; what finds less room all the same gets the others later.
-        let wanted = u64::from(class::wanted_copies(want.class.code()).unwrap_or(1));
+        let wanted = u64::from(storage_class::wanted_copies(want.class.code()).unwrap_or(1));
         let want = &Want { least: want.least.min(wanted), ..*want };
-        let copies = if class::is_mirrored(want.class.code()) { wanted } else { want.least.max(1) };
+        let copies = if storage_class::is_mirrored(want.class.code()) { wanted } else { want.least.max(1) };
         let head = want.head;
         let (mut choices, mut is_short) = (self.choices(want.class), false);
         loop {
@@ -380,7 +380,7 @@ impl Log {
             return Err(Error::NoSpace);
         };
         change.set_sequence(all.sequence + 1, all.limit)?;
-        if class::is_whole(want.class.code()) {
+        if storage_class::is_whole(want.class.code()) {
             self.close_whole(change, first)?;
         }
         let segment = change.open(&slots, all.sequence, want.head as u8, want.class.code())?;
@@ -438,7 +438,7 @@ impl Log {
                 change.set_head(n, None)?;
             }
         }
-        if !class::is_whole(segment.class) {
+        if !storage_class::is_whole(segment.class) {
             return Ok(());
         }
         let (n, region) = change.table().region_of(slot)?;

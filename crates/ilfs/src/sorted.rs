@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use pram::Session;
 
-use super::class::Class;
 use super::error::Result;
 use super::place::Place;
+use super::storage_class::Class;
 use super::write::{all_of, Block, Writer};
 use super::{Head, Log};
 

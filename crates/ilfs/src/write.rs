@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | room is taken for a part, by a transaction: its blocks count as live | another part is written there; or the segment is given up meanwhile |
 //! | 2 | summary and content are written to all copies of the segment, by requests in any order | |
-//! | 3 | all of them are complete, or late where another region takes content ([`late`](super::late)), which is like a failure; a copy that failed is one no more, by a transaction; what failed in all is written elsewhere, and its segment used no more | a flush does not cover what is not complete; a copy is believed that lacks it |
+//! | 3 | all of them are complete, or late where another region takes content ([`unresponsive`](super::unresponsive)), which is like a failure; a copy that failed is one no more, by a transaction; what failed in all is written elsewhere, and its segment used no more | a flush does not cover what is not complete; a copy is believed that lacks it |
 //! | 4 | a flush of each region: durable. A region whose flush failed takes nothing more, and what was written is written anew | a mapping leads to what is not there |
 //! | 5 | the owners get the places, and link them | |
 //!
@@ -22,13 +22,13 @@ use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::areas::Lies;
-use super::class::Class;
 use super::error::{Error, Result};
 use super::failure::{cause_of, is_gone, is_of_the_slot};
-use super::late::GLANCE;
 use super::part::{content_of, summary_blocks, Entry, Owner, Part};
 use super::place::{Place, BLOCK};
 use super::room::{Room, Want};
+use super::storage_class::Class;
+use super::unresponsive::GLANCE;
 use super::walk::Walk;
 use super::{Head, Log};
 

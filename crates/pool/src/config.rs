@@ -1,5 +1,8 @@
 //! `pool.toml`: what a pool directory says of itself.
 
+mod cache;
+mod compression;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -10,13 +13,14 @@ use exraid::owner;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use super::cache_config::CacheConfig;
-use super::compression_config::CompressionConfig;
 use super::medium::MediumKind;
 use super::memory::shared;
 use super::paths::{self, DEFAULT_NVRAM, IMAGE};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::ubj;
+
+pub use cache::CacheConfig;
+pub use compression::CompressionConfig;
 
 pub const VERSION: u32 = 1;
 

@@ -15,7 +15,7 @@
 //! | [`rescue`] | memory that has lost its backing, its name or its pool |
 //! | [`disks`] | the disks, for content that is not in memory |
 //! | [`backing`] | what keeps the memory's content on disk: where the backing lies, taking it up, checking it |
-//! | [`look`] | opening a pool to look at it, which changes nothing |
+//! | [`inspect`] | opening a pool to look at it, which changes nothing |
 //! | [`make`] | making a pool: format, restore, import, and the atomic swap |
 //! | [`maintenance`] | background work: deaths, sweeping, commits in time, checkpoints |
 //! | [`remount`] | the settings in effect in a process, and asking another to change them |
@@ -30,11 +30,9 @@
 #![forbid(unsafe_code)]
 
 mod backing;
-mod cache_config;
-mod compression_config;
 pub mod config;
 mod disks;
-mod look;
+mod inspect;
 mod maintenance;
 mod make;
 mod medium;
@@ -61,36 +59,34 @@ use self::backing::{logged, placement, regions, room};
 use config::Config;
 use disks::Disks;
 use maintenance::Threads;
-use make::lost::Ask;
-use make::{destroy, first_disk, format, from_disks, import, lost, relocate, restore, Builder};
+use make::reconcile::Ask;
+use make::{destroy, first_disk, format, from_disks, import, reconcile, relocate, restore, Builder};
 use memory::{file, locks, shared};
 use open::{load, or_save};
 use paths::RUNTIME_DIR;
 use rescue::absent::read_config;
 use rescue::{inventory, orphans, salvage};
 
-pub use cache_config::CacheConfig;
-pub use compression_config::CompressionConfig;
-pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
+pub use config::{CacheConfig, CommitInterval, CompressionConfig, DiskEntry, Rate, Threshold};
 pub use conquest_fs::{
     attr, node, packed_entries, path, Atime, Attr, Caller, Compression, Durability, Error, Fs, Ino, Kind, Lack, Policy,
     Priority, Redundancy, Result, SetAttr, SetTime, Taken, Ticket, Time, Times, ROOT,
 };
 pub use disks::damage::Damage;
+pub use disks::disks_alone::{Gap, Inode as SalvagedInode, Remains};
 pub use disks::leave::{How as HowToLeave, Left, Which as WhichRegion};
-pub use disks::look::{
+pub use disks::removal_check::{Stop, Verdict};
+pub use disks::replace::{Replace, Replaced};
+pub use disks::report::{
     DiskStatus, FlowStatus, MemberStatus, PerformanceStatus, RegionStatus, SegmentStatus, StutterStatus,
 };
-pub use disks::remains::{Gap, Inode as SalvagedInode, Remains};
-pub use disks::replace::{Replace, Replaced};
-pub use disks::stop::{Stop, Verdict};
 pub use disks::work::{LeavingStatus, OutOfUse, WorkStatus};
 pub use exraid::{owner, Layout};
 pub use ilfs::leave::Leaving;
-pub use look::{Looked, Released};
+pub use inspect::{Looked, Released};
 pub use maintenance::report::{Activity, Progress, TaskError, TaskState};
 pub use make::from_disks::FromDisks;
-pub use make::lost::Incomplete;
+pub use make::reconcile::Incomplete;
 pub use make::restore::{Over, Restored};
 pub use medium::MediumKind;
 pub use options::{FormatOptions, InRegions, MountInfo, NewDisk, NewRegion, OpenOptions};
@@ -141,7 +137,7 @@ pub struct Pool {
     dir: PathBuf,
     config: Config,
     /// Of a pool that is looked at alone: how its backing stands; and nobody comes to it meanwhile.
-    found: Option<look::BackingFound>,
+    found: Option<inspect::BackingFound>,
     _held: Option<Exclusive>,
 }
 
@@ -249,7 +245,7 @@ impl Pool {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         let over = Over { medium, force, disks: &[] };
-        Pool::restore_asking(dir, file, over, progress, &mut lost::refuse).map(drop)
+        Pool::restore_asking(dir, file, over, progress, &mut reconcile::refuse).map(drop)
     }
 
     /// The same, but asks about what the disks lack: it goes on if the answer is no error. Where the pool has no disks, and the image has
@@ -263,7 +259,7 @@ impl Pool {
     ) -> Result<Restored> {
         let restored = restore::restore(dir, file, over, progress, ask, &mut || Ok(()))?;
         if restored.content + restored.unread == 0 {
-            lost::ask_afterwards(dir, &read_config(dir)?, ask)?;
+            reconcile::ask_afterwards(dir, &read_config(dir)?, ask)?;
         }
         Ok(restored)
     }
@@ -348,7 +344,7 @@ impl Pool {
         let config = read_config(dir)?;
         // Who may not look at the pool learns nothing wrong of its disks.
         locks::are_attached(&config.lock_path(dir))?;
-        let status = disks::look::of_closed(dir, &config)?;
+        let status = disks::report::of_closed(dir, &config)?;
         Ok((status.regions, status.disks))
     }
 
@@ -411,7 +407,7 @@ impl Pool {
     /// Returns the instant that the pool is as of, nanoseconds since the epoch. Fails if its disks lack content that the backing
     /// leads to.
     pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
-        Pool::import_asking(dir, force, progress, &mut lost::refuse)
+        Pool::import_asking(dir, force, progress, &mut reconcile::refuse)
     }
 
     /// Makes the pool at `dir` of its disks alone, whose regions have the backing, on `logged`. What its disks lack is asked
@@ -445,7 +441,7 @@ impl Pool {
         }
         let as_of = import::import(dir, &config, progress, ask)?;
         drop(alone);
-        lost::ask_afterwards(dir, &config, ask)?;
+        reconcile::ask_afterwards(dir, &config, ask)?;
         Ok(as_of)
     }
 }

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use exraid::Layout;
 
-use super::cache_config::CacheConfig;
-use super::compression_config::CompressionConfig;
+use super::config::{CacheConfig, CompressionConfig};
 use super::config::{CommitInterval, Rate, Threshold};
 use super::medium::MediumKind;
 use conquest_fs::setting::Durability;

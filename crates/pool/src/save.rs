@@ -16,7 +16,7 @@ use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 use conquest_fs::node::{Atime, Fs, Policy};
 use conquest_fs::ubj::{Options, Union};
-use ilfs::carry::Carried;
+use ilfs::content_stream::Carried;
 use ilfs::Log;
 
 /// How a pool is saved.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::redundancy;
 use crate::failure::{Context, Failure, Result};
-use crate::inside::{self, Entry, Failures, Inside};
+use crate::paths_in_pools::{self, Entry, Failures, Inside};
 use crate::{say, size};
 
 /// Show what files, directories and owners occupy, in memory and on disks.
@@ -236,7 +236,7 @@ impl<'a> Walk<'a> {
 
     fn children(&mut self, dir: &Path, device: u64) -> Vec<Entry> {
         let failures = &mut self.failures;
-        inside::children(dir, device, &mut |e| failures.tell(e))
+        paths_in_pools::children(dir, device, &mut |e| failures.tell(e))
     }
 
     /// What one inode occupies; none if it was counted before, or is gone.

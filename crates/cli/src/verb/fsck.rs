@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::damage::describe_found;
 use crate::failure::{Context, Result};
-use crate::{inspect, locate, lost, progress, say, size, stall};
+use crate::{inspect, locate, lost_content, progress, say, size, stall};
 
 /// Check a pool, mounted or not; with --repair, mend what is found.
 #[derive(clap::Args)]
@@ -80,7 +80,7 @@ fn check(args: &Args) -> Result<ExitCode> {
         let answer = Answer { version, pool, clean, zeroed, backing: backing.as_ref(), report };
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
     } else {
-        zeroed.iter().try_for_each(|range| say(&lost::describe_zeroed(range)))?;
+        zeroed.iter().try_for_each(|range| say(&lost_content::describe_zeroed(range)))?;
         say(checked(args.quick, backing.as_ref().is_some_and(|backing| backing.failure.is_none())))?;
         say(text(report, backing.as_ref(), &pool, args.repair).trim_end())?;
     }
@@ -125,7 +125,7 @@ fn text(r: &Report, backing: Option<&CheckedBacking>, pool: &Path, repair: bool)
         let _ = writeln!(out, "problem: {}", crate::in_line(problem));
     }
     for lost in &r.lost {
-        let _ = writeln!(out, "{}", lost::describe(lost));
+        let _ = writeln!(out, "{}", lost_content::describe(lost));
     }
     for repaired in &r.repaired {
         let _ = writeln!(out, "repaired: {repaired}");

@@ -7,7 +7,7 @@ use conquest::Incomplete;
 use conquest::Pool;
 
 use crate::failure::{Context, Result};
-use crate::{disks, locate, lost, mounts, progress, say};
+use crate::{disks, locate, lost_content, mounts, progress, say};
 
 /// Make a pool from its backing alone, after its persistent RAM was lost or on another machine.
 #[derive(clap::Args)]
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     mounts::refuse_mounted(&pool)?;
     let (mut bar, beside) = progress::bytes_beside("importing");
-    let mut ask = |found: &Incomplete| lost::judge(found, args.accept_lost, &beside);
+    let mut ask = |found: &Incomplete| lost_content::judge(found, args.accept_lost, &beside);
     if !args.disk.is_empty() {
         drop(bar);
         return from_disks(args, &pool, &mut ask);

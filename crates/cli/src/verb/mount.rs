@@ -6,10 +6,10 @@ use conquest::DiskStatus;
 use conquest::Pool;
 
 use crate::failure::{Context, Failure, Result};
+use crate::mount_request::Request;
 use crate::remount::Remount;
-use crate::request::Request;
 use crate::serve;
-use crate::{background, guard, killed_servers, locate, mounts, places, save_option, say, servers};
+use crate::{background, guard, killed_servers, locate, mount_points, mounts, save_option, say, servers};
 
 /// Mount a pool at a directory; returns once it can be used. One that is mounted already gets a further place.
 #[derive(clap::Args)]
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// Mounts, and leaves the server in the background.
 pub fn begin(request: &Request) -> Result<()> {
     check(request)?;
-    report(&places::mount(request, background::start)?)
+    report(&mount_points::mount(request, background::start)?)
 }
 
 /// Serves from this process, if nobody else does.
@@ -87,7 +87,7 @@ fn stay(request: &Request) -> Result<()> {
     let before = mounts::of(&request.pool)?;
     serve::serve(request, || {
         // Nobody else is there to do so. What it says it says to a terminal.
-        for note in places::revive(request, &before) {
+        for note in mount_points::revive(request, &before) {
             let _ = say(&note);
         }
     })

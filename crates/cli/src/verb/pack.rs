@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
 use crate::failure::{Context, Failure, Result};
-use crate::inside::{self, Failures, Inside};
+use crate::paths_in_pools::{self, Failures, Inside};
 use crate::{locate, progress, say, size};
 
 /// Compress the content of small files that nobody uses, as maintenance does by and by.
@@ -183,7 +183,7 @@ fn below(
         return Ok((compressor.done, inodes));
     }
     let (mut seen, mut unread) = (0, Vec::new());
-    let walked = inside::below(
+    let walked = paths_in_pools::below(
         top,
         &mut |entry, left| {
             seen += 1;

@@ -8,7 +8,7 @@ use conquest_fs::{Priority, Redundancy};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
-use crate::inside::{self, Failures, Inside};
+use crate::paths_in_pools::{self, Failures, Inside};
 use crate::{progress, say};
 
 /// Show or set how many copies of files there are to be on disks.
@@ -154,7 +154,7 @@ fn get(args: &Get) -> Result<()> {
 
 fn look(path: &Path) -> Result<OfPath> {
     let Inside { path, mounted } = Inside::find(path)?;
-    let read = |name: &str| inside::attribute(&path, name);
+    let read = |name: &str| paths_in_pools::attribute(&path, name);
     let redundancy = read(REDUNDANCY)?;
     let usage = usage(&path)?.unwrap_or_default();
     Ok(OfPath {
@@ -174,15 +174,15 @@ fn look(path: &Path) -> Result<OfPath> {
 
 /// What an inode occupies; none for those that have no attributes.
 pub fn usage(path: &Path) -> Result<Option<conquest_fs::node::Usage>> {
-    let Some(text) = inside::attribute(path, "usage")? else { return Ok(None) };
+    let Some(text) = paths_in_pools::attribute(path, "usage")? else { return Ok(None) };
     text.parse().map(Some).context(|| format!("cannot read the usage of {}", path.display()))
 }
 
 /// The highest directory from which on, down to the path, everything has the same set: there it was set, as far as is known.
 fn inherited(path: &Path, mount: &Path, value: &str) -> Option<String> {
     let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(mount));
-    let same =
-        above.take_while(|dir| inside::attribute(dir, REDUNDANCY).is_ok_and(|set| set.as_deref() == Some(value)));
+    let same = above
+        .take_while(|dir| paths_in_pools::attribute(dir, REDUNDANCY).is_ok_and(|set| set.as_deref() == Some(value)));
     same.last().map(|dir| dir.display().to_string())
 }
 
@@ -209,7 +209,7 @@ fn change(paths: &[PathBuf], recursive: bool, settings: &[(&str, Option<&str>)])
     for path in paths {
         let find = || {
             let inside = Inside::find(path)?;
-            inside::refuse_without_content(path, &inside.path)?;
+            paths_in_pools::refuse_without_content(path, &inside.path)?;
             set(&inside.path, settings).map(|()| inside.path)
         };
         match find() {
@@ -229,7 +229,7 @@ fn change(paths: &[PathBuf], recursive: bool, settings: &[(&str, Option<&str>)])
 fn change_below(top: &Path, settings: &[(&str, Option<&str>)], failures: &mut Failures) -> Result<()> {
     let (mut show, mut done) = (progress::count("files"), 0);
     let mut failed = Vec::new();
-    let mut see = |entry: &inside::Entry, left: u64| {
+    let mut see = |entry: &paths_in_pools::Entry, left: u64| {
         done += 1;
         show(done, done + left);
         if entry.metadata.is_dir() || entry.metadata.is_file() {
@@ -238,19 +238,19 @@ fn change_below(top: &Path, settings: &[(&str, Option<&str>)], failures: &mut Fa
         Ok(())
     };
     let mut unread = Vec::new();
-    inside::below(top, &mut see, &mut |e| unread.push(e))?;
+    paths_in_pools::below(top, &mut see, &mut |e| unread.push(e))?;
     drop(show);
     failed.into_iter().chain(unread).for_each(|e| failures.tell(e));
     Ok(())
 }
 
 fn set(path: &Path, settings: &[(&str, Option<&str>)]) -> Result<()> {
-    settings.iter().try_for_each(|(name, value)| inside::set_attribute(path, name, *value))
+    settings.iter().try_for_each(|(name, value)| paths_in_pools::set_attribute(path, name, *value))
 }
 
 /// Says if the pool has not the regions that it takes.
 fn warn(path: &Path, wanted: Redundancy) -> Result<()> {
-    let Some(regions) = inside::attribute(path, "regions")?.and_then(|text| text.parse::<u32>().ok()) else {
+    let Some(regions) = paths_in_pools::attribute(path, "regions")?.and_then(|text| text.parse::<u32>().ok()) else {
         return Ok(());
     };
     if wanted.copies() > regions.max(1) || (regions == 0 && wanted != Redundancy::None) {

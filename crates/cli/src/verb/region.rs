@@ -14,7 +14,7 @@ use conquest_fs::fsck::Lost;
 use serde::Serialize;
 
 use crate::failure::{Context, Failure, Result};
-use crate::{disks, inside, locate, mounts, places, progress, regions, say, size, stall};
+use crate::{disks, locate, mount_points, mounts, paths_in_pools, progress, regions, say, size, stall};
 
 /// Show the regions and disks of a pool, give it some, take one away, replace a disk.
 #[derive(clap::Args)]
@@ -229,7 +229,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn add(args: &Add) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
     let all = args.disks.iter().map(regions::absolute).collect::<Result<Vec<_>>>()?;
-    all.iter().flat_map(|region| &region.disks).try_for_each(|disk| places::refuse_within(&pool, &disk.path))?;
+    all.iter().flat_map(|region| &region.disks).try_for_each(|disk| mount_points::refuse_within(&pool, &disk.path))?;
     if Pool::disks(&pool).is_ok_and(|(_, disks)| disks.is_empty()) {
         mounts::refuse_mounted(&pool)?;
     }
@@ -394,20 +394,20 @@ fn show_filled(pool: &Pool, cannot: impl Fn() -> String + Copy) -> Result<()> {
 
 /// Rewrites files that are in the mounted pool.
 fn reorganise(pool: &Pool, paths: &[PathBuf]) -> Result<()> {
-    let (mut inodes, mut failures) = (std::collections::BTreeSet::new(), inside::Failures::default());
+    let (mut inodes, mut failures) = (std::collections::BTreeSet::new(), paths_in_pools::Failures::default());
     for path in paths {
-        let top = inside::Inside::find(path)?;
+        let top = paths_in_pools::Inside::find(path)?;
         if locate::pool(&top.mounted.dir)? != pool.dir() {
             return Err(Failure::new(format!("{} is in another pool than {}", path.display(), pool.dir().display())));
         }
         let mut add = |file: &std::fs::Metadata| _ = file.is_file() && inodes.insert(file.ino());
         add(&std::fs::symlink_metadata(path).context(|| format!("cannot look at {}", path.display()))?);
         if path.is_dir() {
-            let mut see = |entry: &inside::Entry, _| {
+            let mut see = |entry: &paths_in_pools::Entry, _| {
                 add(&entry.metadata);
                 Ok(())
             };
-            inside::below(path, &mut see, &mut |failure| failures.tell(failure))?;
+            paths_in_pools::below(path, &mut see, &mut |failure| failures.tell(failure))?;
         }
     }
     let (mut blocks, files) = (0, inodes.len());
@@ -548,7 +548,7 @@ fn named(pool: &Path, text: &Path) -> Result<Named> {
 fn replace(args: &ReplaceArgs) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
     let new = args.new.as_ref().map(regions::absolute_disk).transpose()?;
-    new.iter().try_for_each(|disk| places::refuse_within(&pool, &disk.path))?;
+    new.iter().try_for_each(|disk| mount_points::refuse_within(&pool, &disk.path))?;
     let Named { path, member } = named(&pool, &args.old)?;
     let how = Replace { old: path, member, new, force: args.force };
     let cannot = || format!("cannot replace {}", how.old.display());

@@ -9,7 +9,7 @@ use rustix::event::{poll, PollFd, PollFlags};
 use crate::failure::{Context, Result};
 use crate::regions::{self, parse};
 use crate::verb::format::Medium;
-use crate::{disks, locate, lost, mounts, progress, say, size};
+use crate::{disks, locate, lost_content, mounts, progress, say, size};
 
 /// Make a pool from an image that `conquest save` wrote.
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
     let disks = args.disk.iter().map(regions::absolute).collect::<Result<Vec<_>>>()?;
     let over = Over { medium: args.medium.map(Into::into), force: args.force, disks: &disks };
     let (mut bar, beside) = progress::bytes_beside("restoring");
-    let mut ask = |found: &Incomplete| lost::judge(found, args.accept_lost, &beside);
+    let mut ask = |found: &Incomplete| lost_content::judge(found, args.accept_lost, &beside);
     leave_nothing_when_interrupted(&pool)?;
     let restored = Pool::restore_asking(&pool, &file, over, &mut bar, &mut ask)
         .context(|| format!("cannot restore {} from {}", pool.display(), file.display()))?;

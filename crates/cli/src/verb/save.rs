@@ -10,7 +10,7 @@ use conquest::{HowToSave, Saved};
 use conquest_fs::fsck::Lost;
 
 use crate::failure::{Context, Failure, Result};
-use crate::{inspect, locate, lost, mounts, progress, say, size, stall, stopped_processes};
+use crate::{inspect, locate, lost_content, mounts, progress, say, size, stall, stopped_processes};
 
 /// Write an image of a pool to a file: its memory, and the content of large files on its disks, as of one instant, also while it is in use.
 #[derive(clap::Args)]
@@ -112,7 +112,7 @@ fn warn_of(lost: conquest_fs::Result<Vec<Lost>>, pool: &dyn Display) {
     let _ = match lost {
         Ok(lost) if lost.is_empty() => Ok(()),
         Ok(lost) => {
-            lost::warn(&lost);
+            lost_content::warn(&lost);
             writeln!(err, "conquest: warning: {pool} has lost this content before; all else is saved")
         }
         Err(e) => writeln!(err, "conquest: warning: it is unknown whether {pool} has lost content: {e}"),

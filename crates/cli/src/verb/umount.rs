@@ -16,7 +16,7 @@ use crate::other_mounts::OtherMount;
 use crate::outcome::Awaited;
 use crate::stopped_processes::Watch;
 use crate::verb::export;
-use crate::{killed_servers, locate, mounts, places, say, serve, servers};
+use crate::{killed_servers, locate, mount_points, mounts, say, serve, servers};
 
 /// Unmount a pool at a directory, or at all. After the last place, wait until the server has closed the pool and let go of its files.
 #[derive(clap::Args)]
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
     let staying = |place: &Mounted| going.iter().all(|gone| gone.id != place.id);
     let stay: Vec<Mounted> = mounts::of(&pool)?.into_iter().filter(staying).collect();
     if args.release && !stay.is_empty() {
-        let (shown, at) = (pool.display(), places::list(&stay));
+        let (shown, at) = (pool.display(), mount_points::list(&stay));
         return Err(Failure::new(format!(
             "--release: {shown} is also mounted at {at}; `conquest umount {shown} --release` unmounts it everywhere"
         )));
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
     let last = going.last().filter(|last| stay.iter().any(|place| place.number == last.number));
     match (last, server) {
         (Some(last), _) => {
-            let (dir, at) = (last.dir.display(), places::list(&stay));
+            let (dir, at) = (last.dir.display(), mount_points::list(&stay));
             return say(&format!("unmounted from {dir}; {} stays mounted at {at}", pool.display()));
         }
         (None, Some(server)) => server.wait(&going)?,
@@ -125,7 +125,7 @@ impl Server {
                 return failed.map_or(Ok(()), |why| Err(Failure::new(format!("unmounted, but {why}"))));
             }
             if let Some(elsewhere) = gone.iter().find_map(|place| OtherMount::find(&place.number)) {
-                let dirs = places::list(gone);
+                let dirs = mount_points::list(gone);
                 return Err(Failure::new(format!(
                     "unmounted from {dirs}, but its server goes on: the pool is mounted {elsewhere}"
                 )));

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use conquest::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
+use crate::mount_request::Request;
 use crate::mounts::{self, Mounted};
-use crate::request::Request;
 use crate::verb::{format, mount};
-use crate::{background, in_effect, killed_servers, locate, places, say, size};
+use crate::{background, effective_options, killed_servers, locate, mount_points, say, size};
 
 /// Make the default pool if there is none, and mount it.
 #[derive(clap::Args)]
@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     // Where its server is gone it is mounted again as it was.
     let gone = mounts::of(&pool)?.into_iter().find(|place| dir.as_ref().is_none_or(|dir| *dir == place.dir));
-    let was = gone.as_ref().filter(|_| args.options.is_empty()).map(|gone| in_effect::stays(&gone.options));
+    let was = gone.as_ref().filter(|_| args.options.is_empty()).map(|gone| effective_options::stays(&gone.options));
     let dir = match (dir, gone) {
         (Some(dir), _) => dir,
         (None, Some(gone)) => gone.dir,
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     prepare(&dir)?;
     let request = Request::new(pool.clone(), dir.clone(), &was.unwrap_or_else(|| args.options.join(",")))?;
-    match mount::check(&request).and_then(|()| places::mount(&request, background::start)) {
+    match mount::check(&request).and_then(|()| mount_points::mount(&request, background::start)) {
         Ok(notes) => {
             say(&format!("mounted: {} at {}", pool.display(), dir.display()))?;
             mount::report(&notes)?;

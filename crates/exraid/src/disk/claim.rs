@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::{found, host, Options};
+use super::{host, signatures, Options};
 use crate::error::OpenError;
 
 /// Nobody else makes a disk of it, mounts it or uses it as a disk, as long as this is kept. Nothing of it is changed.
@@ -24,7 +24,7 @@ impl Claim {
         let file = host::open_alone(path, &Options::default())?;
         host::lock(path, &file, true)?;
         if !force {
-            if let Some(what) = found::what_is_on(path, &file)? {
+            if let Some(what) = signatures::what_is_on(path, &file)? {
                 return Err(OpenError::Foreign { path: path.into(), what });
             }
         }

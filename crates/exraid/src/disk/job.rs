@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::reserve;
 use crate::device::{Answer, Op};
 use crate::error::{Class, Error, Result};
-use crate::flight::{Flights, Number};
+use crate::in_flight::{Flights, Number};
 use crate::sys::calls::{self, MOST_PARTS};
 use crate::sys::memory::Buffers;
 use crate::sys::ring::Call;

@@ -20,11 +20,11 @@
 //! that it cannot be mounted or formatted by others.
 
 mod claim;
-mod found;
 mod host;
 mod job;
 mod probe;
 mod reserve;
+mod signatures;
 mod threads;
 mod uring;
 
@@ -40,15 +40,15 @@ use rustix::io::Errno;
 
 use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request, Whereabouts, LATE};
 use crate::error::{Class, Error, OpenError, Result};
-use crate::flight::Flights;
+use crate::in_flight::Flights;
 use crate::label::{Label, Uuid};
 use crate::sys::ring::try_ring;
 
 pub use claim::Claim;
-pub use found::what_is_on;
 pub use host::are_same;
 use job::{Job, Shared};
 pub use reserve::usual as usual_reserve;
+pub use signatures::what_is_on;
 pub use threads::directly;
 use threads::Threads;
 use uring::Uring;

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::found::judge;
+use super::choose_members::judge;
 use super::raw::{append, count};
 use super::{notes_of, said_of, seconds, view_of, Duplex, Place, Refusal, State, View, STREAMS};
 use crate::device::Request;

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | this | opening; reading, writing, flushing |
 //! | [`raw`] | what members keep as the notes of their regions |
-//! | [`found`] | which members count, by what the notes say that are there |
+//! | [`choose_members`] | which members count, by what the notes say that are there |
 //! | `change` | who is a member, how it stands, where its streams lie |
 //! | [`presence`] | which clients work with it, by locks on the disks |
 //! | `view` | how members stand, as a process knows it |
@@ -30,7 +30,7 @@
 //! before he goes on.
 
 mod change;
-pub mod found;
+pub mod choose_members;
 pub mod presence;
 pub mod raw;
 mod stream_lock;
@@ -51,8 +51,8 @@ use crate::region::shared_state::{failed, SharedState};
 use crate::region::{Common, Region};
 use crate::sys::memory::{Aligned, Buffers};
 
-pub use found::Refusal;
-use found::{judge, Found};
+pub use choose_members::Refusal;
+use choose_members::{judge, Found};
 pub use raw::{Said, Spans, State, MEMBERS, STREAMS};
 use stream_lock::StreamLock;
 use view::{copies_of, said_of, view_of, Place, View};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::found::Found;
+use super::choose_members::Found;
 use super::raw::{self, Said, Spans, State, MEMBERS};
 use crate::label::Epoch;
 use crate::region::Region;

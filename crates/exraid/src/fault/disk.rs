@@ -9,7 +9,7 @@ use rng::Rng;
 use super::timer::{Again, Timer};
 use crate::device::{Answer, Device, Done, Kind, Op, Pending, Properties, Request};
 use crate::error::{Class, Error};
-use crate::flight::Flights;
+use crate::in_flight::Flights;
 use crate::sys::memory::{Aligned, Buffers};
 
 /// What goes wrong with a request.

@@ -1,6 +1,6 @@
 //! The disks of a region: where their shares lie, how they do, and their labels.
 
-mod kept;
+mod stored;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::shared_state::{Held, SharedState};
 use crate::device::{Answer, Device, Done, Late, Op, Request};
 use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};
-use crate::flight::{Flights, Which};
+use crate::in_flight::{Flights, Which};
 use crate::label::{stamp, Epoch, Label, Layout, MemberState, Uuid, END};
 use crate::meter::shared::Meters;
 use crate::meter::stutter::Stutter;

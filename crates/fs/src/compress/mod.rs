@@ -6,14 +6,14 @@
 //! | [`pace`] | a share of one processor |
 //! | [`shortage`] | room for a caller that finds none |
 //! | [`survey`] | what there is, compressed and plain |
-//! | [`train`] | dictionaries: when one is made, and of what |
+//! | [`train_dictionary`] | dictionaries: when one is made, and of what |
 //!
 //! How a file is compressed and made plain is the business of [`node`](crate::node).
 
 pub mod pace;
 pub(crate) mod shortage;
 pub mod survey;
-mod train;
+mod train_dictionary;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,23 +5,25 @@
 //! | this | the check, the report |
 //! | [`pass`] | one pass over the pool |
 //! | [`findings`] | what one look at an inode finds |
-//! | [`lost`] | which bytes of which files lie on disks no more |
+//! | [`unreadable`] | which bytes of which files lie on disks no more |
 //! | [`packed`] | blocks of packed inodes |
 //! | [`triples`] | freeing triples that no inode names |
 //! | [`mark`] | which objects something refers to; the sweep of those that nothing does |
 //! | [`repair`] | mending what the check found |
+//! | `lost_found` | names for inodes that have none |
 //!
 //! A check of a live pool first runs beside the others, inode by inode. What it finds wrong may have been
 //! under way, so if it finds anything it holds everybody up and looks again: a second or so for a million
 //! files.
 
 mod findings;
-mod lost;
+mod lost_found;
 pub(crate) mod mark;
 mod packed;
 mod pass;
 mod repair;
 mod triples;
+mod unreadable;
 
 use std::collections::BTreeMap;
 
@@ -33,8 +35,8 @@ use crate::inode;
 use crate::layout::MAX_INODES;
 use crate::node::Fs;
 use ilfs::table::Needs;
-pub use lost::{Look, Lost};
 use mark::Marks;
+pub use unreadable::{Look, Lost};
 
 /// What a check found.
 #[derive(Clone, Debug, Default, Serialize)]

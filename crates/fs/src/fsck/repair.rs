@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use pram::runtime::LOCKS;
 use pram::session::Frozen;
 use pram::{Op, Session, Tx};
-use rustix::io::Errno;
 use zerocopy::FromZeros;
 
+use super::lost_found::to_lost_found;
 use super::{Damage, DeadWord, Pass, Report};
 use crate::attr::{Ino, Kind, SYMLINK_MAX};
 use crate::dir::{self, Dir, Entry};
@@ -21,8 +21,6 @@ use crate::node::{Fs, Node};
 use crate::retry::{self, Provides};
 use crate::ROOT;
 use ilfs::table::{self, Needs};
-
-const LOST_FOUND: &str = "lost+found";
 
 /// Repairs until a pass finds nothing more, at most this often: mending one thing uncovers another.
 const ROUNDS: usize = 16;
@@ -263,7 +261,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: Names, gone: &mut
         Damage::Entries => drop_entries(fs, op, node, gone),
         Damage::Names => drop_names(fs, op, ino, Some(node.raw.extra).filter(|_| ino != ROOT), gone),
         Damage::Cycle => drop_names(fs, op, ino, None, gone),
-        Damage::Unnamed => to_lost_found(fs, op, node, names),
+        Damage::Unnamed => to_lost_found(fs, op, node, names.subdirs),
         Damage::Parent => {
             node.raw.extra = if ino == ROOT { ROOT } else { names.named_in };
             save(op, &node)?;
@@ -516,55 +514,4 @@ fn clear_dead(fs: &Fs, dead: Vec<DeadWord>) -> Result<Vec<String>> {
         ));
     }
     Ok(repaired)
-}
-
-/// Gives an inode without name the name `#number` in `lost+found`.
-fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node, names: Names) -> Result<String> {
-    let (mut home, home_name) = lost_found(fs, op)?;
-    let (name, _) = first_name(fs, &home, format!("#{}", node.ino), |found| found.is_none())?;
-    op.lock(&[home.ino, node.ino])?;
-    let mut tx = op.tx()?;
-    let mut d = home.dir();
-    let entry = Entry { ino: node.ino, kind: node.raw.kind };
-    dir::insert(&mut tx, &fs.names(), &mut d, name.as_bytes(), entry)?;
-    home.set_dir(&d);
-    if node.is_dir() {
-        node.raw.extra = home.ino;
-        node.raw.nlink = 2 + names.subdirs;
-        home.raw.nlink = home.raw.nlink.saturating_add(1);
-    } else {
-        node.raw.nlink = 1;
-    }
-    home.save(&mut tx)?;
-    node.save(&mut tx)?;
-    tx.commit()?;
-    Ok(format!("inode {}: named /{home_name}/{name}", node.ino))
-}
-
-fn lost_found(fs: &Fs, op: &mut Op) -> Result<(Node, String)> {
-    let is_dir = |e: &Entry| e.kind == Kind::Directory as u8;
-    let (name, found) = first_name(fs, &fs.node(ROOT)?, LOST_FOUND.into(), |e| e.as_ref().is_none_or(is_dir))?;
-    let ino = match found {
-        Some(e) => e.ino,
-        None => fs.mkdir_in(op, ROOT, name.as_bytes(), 0o700)?,
-    };
-    Ok((fs.node(ino)?, name))
-}
-
-/// The first of `name`, `name.1`, `name.2` and so on whose entry, or lack of one, will do.
-fn first_name(
-    fs: &Fs,
-    home: &Node,
-    name: String,
-    will_do: impl Fn(&Option<Entry>) -> bool,
-) -> Result<(String, Option<Entry>)> {
-    let mut tried = name.clone();
-    for n in 1u64.. {
-        let found = dir::lookup(fs.memory(), &fs.names(), &home.dir(), tried.as_bytes())?;
-        if will_do(&found) {
-            return Ok((tried, found));
-        }
-        tried = format!("{name}.{n}");
-    }
-    Err(Errno::NOSPC.into())
 }

@@ -341,13 +341,13 @@ impl Union {
         }
     }
 
-    /// Carries all content of files as they are in `fs`, which nobody changes: see [`ilfs::carry`].
+    /// Carries all content of files as they are in `fs`, which nobody changes: see [`ilfs::content_stream`].
     pub fn carry(
         &self,
         fs: &Fs,
-        put: ilfs::carry::Put,
+        put: ilfs::content_stream::Put,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> crate::Result<ilfs::carry::Carried> {
+    ) -> crate::Result<ilfs::content_stream::Carried> {
         Ok(self.log().carry(fs.session(), &Cleaning::of(fs, self), put, progress)?)
     }
 

@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | [`clean`] | what the cleaner asks of files; freeing segments |
 //! | [`disks`] | copies that are lacking, regions that leave or come back, balance, scrubbing |
-//! | [`keep`] | what memory holds of content that is lost on disk is written anew |
+//! | [`rewrite_doubtful`] | what memory holds of content that is lost on disk is written anew |
 
 pub(crate) mod clean;
 pub mod disks;
-mod keep;
+mod rewrite_doubtful;

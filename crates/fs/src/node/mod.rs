@@ -43,12 +43,13 @@ mod allocate;
 mod attrs;
 pub(crate) mod compress;
 mod content;
+mod copy_range;
 mod create;
-mod cut;
 pub(crate) mod dictionaries;
 mod durable;
 mod lookup;
-mod lost;
+mod lost_to_holes;
+pub(crate) mod may_wait;
 mod names;
 mod pack_names;
 pub(crate) mod packing;
@@ -59,11 +60,11 @@ mod remove;
 mod rename;
 mod shift;
 pub(crate) mod shortage;
-mod sizes;
+mod statfs;
 mod times;
+mod truncate;
 mod update;
 mod usage;
-pub(crate) mod waits;
 mod watch;
 mod xattrs;
 
@@ -89,7 +90,7 @@ use shortage::MakesRoom;
 pub use access_time::Atime;
 pub use pack_names::PackedNames;
 pub use packing::Packed;
-pub use sizes::StatFs;
+pub use statfs::StatFs;
 pub(crate) use update::Aside;
 pub use usage::Usage;
 
@@ -105,7 +106,7 @@ pub struct Fs {
     stop_watching: std::sync::atomic::AtomicBool,
     /// Files that this process has appended to and that may have unused tails.
     tails: std::sync::Mutex<Vec<Ino>>,
-    census: sizes::Census,
+    census: statfs::Census,
     dictionaries: dictionaries::Dictionaries,
     heat: compress::Heat,
     pub(crate) shortage: shortage::Shortage,
@@ -331,7 +332,7 @@ impl Fs {
             policy: PolicyCell::default(),
             stop_watching,
             tails: Default::default(),
-            census: sizes::Census::default(),
+            census: statfs::Census::default(),
             dictionaries: Default::default(),
             heat: Default::default(),
             shortage: Default::default(),

@@ -3,7 +3,7 @@
 //! An inode ends when it has neither name nor reference. Who takes the last of either ends it:
 //! 1. With the inode's lock held, a transaction unlinks its content and sets `nlink` to 0. Of a large file it only
 //!    sets the size to 0.
-//! 2. The content of a large file is freed piece by piece, each in an operation of its own ([`cut`](super::cut)).
+//! 2. The content of a large file is freed piece by piece, each in an operation of its own ([`truncate`](super::truncate)).
 //! 3. After the last commit its number becomes free (`inode`, I1). A crash in between leaves an inode without
 //!    name, which mark-and-sweep ends: whoever comes first does the next piece.
 //!

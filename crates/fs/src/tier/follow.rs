@@ -26,7 +26,7 @@ use crate::attr::{Ino, Kind};
 use crate::error::{Error, Result};
 use crate::file::{self, Content, PAGE};
 use crate::node::{content_of, Fs};
-use crate::ubj::side::{set_followed, Followed, Side, UNDER_WAY};
+use crate::ubj::threshold_side::{set_followed, Followed, Side, UNDER_WAY};
 use crate::ubj::Union;
 
 /// Of the files that were noted those that are seen to before the thread does what else is due.

@@ -42,7 +42,7 @@ use crate::node::{content_of, Aside, Fs};
 use crate::retry::{self, if_there_is_room};
 use crate::ubj::inodes::regular;
 use crate::ubj::room::HIGH;
-use crate::ubj::side::Side;
+use crate::ubj::threshold_side::Side;
 use crate::ubj::{all_memory, count, free_memory, usage, Count, Union};
 use ilfs::part::Owner;
 use ilfs::table::ORDERING;

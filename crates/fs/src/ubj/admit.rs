@@ -1,6 +1,6 @@
 //! Admission: what lies on disk alone, and was read again, comes into a block of the union cache.
 //!
-//! What is read the first time is kept for a while by the process that reads ([`super::reads`]); when bytes of a page are read a second time
+//! What is read the first time is kept for a while by the process that reads ([`super::fetch`]); when bytes of a page are read a second time
 //! while it is kept, or lately after it left, it is worth memory that others see too. So a scan, however long, brings nothing in. And only free
 //! memory is taken, or what the hand of the clock takes away from others that were not used since it was there: a page that waits for
 //! that finds it at its next reading, or not.

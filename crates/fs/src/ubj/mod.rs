@@ -21,14 +21,14 @@
 //! | [`write_back`] | the checkpoint: dirty blocks go to segments |
 //! | [`commit`] | the part in commits of a backing |
 //! | [`evict`] | clean blocks give their memory back |
-//! | [`doubt`] | but for those that may be the last copy of a page |
-//! | [`reads`] | what lies on disk alone: fetching it, ahead too |
+//! | [`doubtful`] | but for those that may be the last copy of a page |
+//! | [`fetch`] | what lies on disk alone: fetching it, ahead too |
 //! | [`ghosts`] | which places were read lately |
 //! | [`admit`] | what was read again comes into memory |
 //! | [`hits`] | what readers find in memory: its use, for the clock, and counts |
 //! | [`room`] | how much memory and disk there is for what is about to be written |
-//! | [`class`] | how the content of files is to lie |
-//! | [`side`] | on which side of its threshold a file is to be, and which ones may be on the other |
+//! | [`storage_class`] | how the content of files is to lie |
+//! | [`threshold_side`] | on which side of its threshold a file is to be, and which ones may be on the other |
 //! | [`policy`] | for comparisons with other caches: states of pages, and a cache that is no journal |
 //!
 //! Above it, [`tier`](crate::tier) moves files between memory and disk and makes room, and [`maintenance`](crate::maintenance) looks after
@@ -38,19 +38,19 @@
 //! one.
 
 mod admit;
-mod class;
 mod commit;
-pub(crate) mod doubt;
+pub(crate) mod doubtful;
 mod evict;
+mod fetch;
 mod ghosts;
 mod hits;
 pub(crate) mod inodes;
 pub mod policy;
-mod reads;
 pub(crate) mod room;
-pub(crate) mod side;
+mod storage_class;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod threshold_side;
 pub(crate) mod write_back;
 
 use std::collections::HashSet;
@@ -221,7 +221,7 @@ pub struct Union {
     pub(crate) options: Options,
     /// That of the options, until another one is set.
     threshold: AtomicU64,
-    reads: reads::Reads,
+    reads: fetch::Reads,
     /// Where write-back and eviction go on.
     to_write: Mutex<Cursor>,
     to_evict: Mutex<Cursor>,
@@ -233,7 +233,7 @@ pub struct Union {
     pub(crate) sending: Mutex<HashSet<Ino>>,
     /// Where the clock of small files goes on.
     pub(crate) hand: Mutex<Ino>,
-    pub(crate) follow: side::Follow,
+    pub(crate) follow: threshold_side::Follow,
     /// When cleaning gained nothing.
     pub(crate) gained_nothing: Mutex<Option<Instant>>,
     ahead: room::Ahead,
@@ -266,7 +266,7 @@ impl Union {
             log,
             threshold: AtomicU64::new(options.threshold),
             options,
-            reads: reads::Reads::new(all_memory(session) / BLOCK),
+            reads: fetch::Reads::new(all_memory(session) / BLOCK),
             to_write: Mutex::default(),
             to_evict: Mutex::default(),
             room: room::Room::default(),
@@ -274,7 +274,7 @@ impl Union {
             chosen: policy::Chosen::default(),
             sending: Mutex::default(),
             hand: Mutex::new(0),
-            follow: side::Follow::default(),
+            follow: threshold_side::Follow::default(),
             gained_nothing: Mutex::default(),
             ahead: room::Ahead::default(),
             kept_of: Mutex::default(),

@@ -18,7 +18,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use super::file::OneFile;
 use super::message::Message;
 use crate::abi::init as can;
-use crate::detached;
+use crate::detached_mount;
 use crate::error::{Context, Error, Result};
 use crate::init::{self, Terms};
 use crate::mount::{cannot_mount, give_up, open_device, words, Target};
@@ -78,11 +78,11 @@ pub fn mount_volume(device: Arc<dyn BlockDevice>, source: &Path, dir: &Path) -> 
     let words = words(&kernel, VOLUME_SUBTYPE, None);
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let cannot = |e| cannot_mount(dir, e);
-    let made = detached::fresh("fuse", &source, &words, flags).map_err(cannot)?;
-    let number = detached::number_of(&made).context("number a mount")?;
+    let made = detached_mount::fresh("fuse", &source, &words, flags).map_err(cannot)?;
+    let number = detached_mount::number_of(&made).context("number a mount")?;
     let shown = Shown::start(device, kernel, dir, number)
-        .inspect_err(|_| give_up(detached::put_over(&made, dir).map_err(cannot), dir))?;
-    detached::put(&made, &source, dir).map_err(cannot)?;
+        .inspect_err(|_| give_up(detached_mount::put_over(&made, dir).map_err(cannot), dir))?;
+    detached_mount::put(&made, &source, dir).map_err(cannot)?;
     Ok(shown)
 }
 

@@ -1,4 +1,4 @@
-//! Copies of segments: making those that are lacking. Which of them is read, [`order`](super::order) says.
+//! Copies of segments: making those that are lacking. Which of them is read, [`read_order`](super::read_order) says.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -38,7 +38,7 @@ use std::time::Instant;
 use pram::session::assert_may_wait;
 use pram::Session;
 
-use crate::aside::{ASIDE, LATER, SOON};
+use crate::avoided::{ASIDE, LATER, SOON};
 use crate::error::{Error, Result};
 use crate::failure::{cause_of, is_gone, is_of_the_slot};
 use crate::files::Files;

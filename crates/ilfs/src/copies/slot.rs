@@ -6,7 +6,7 @@ use std::time::Instant;
 use pram::Session;
 
 use super::lacking::counts;
-use crate::aside::{LATER, SOON};
+use crate::avoided::{LATER, SOON};
 use crate::error::{Error, Result};
 use crate::placement::Choice;
 use crate::room::RESERVE;

@@ -7,7 +7,7 @@ use super::{
     field, slot_in, slot_word, Cause, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table,
     Where, CHUNK, CHUNK_BYTES, KEEPS, LEAVES,
 };
-use crate::class::CLASSES;
+use crate::storage_class::CLASSES;
 
 /// Chunks that go in one transaction.
 const CHUNKS_AT_ONCE: u32 = 256;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use pram::{Memory, Tx};
 
 use super::{slot_in, Change, RawTable, RawTableRegion, Result, Segment, Standing, State, Table, Where};
-use crate::class::CLASSES;
+use crate::storage_class::CLASSES;
 use crate::Place;
 
 /// What files were found to need of a log, counted one by one.

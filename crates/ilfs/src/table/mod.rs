@@ -35,8 +35,8 @@ mod raw;
 
 use pram::{Memory, Off, Tag, Tx};
 
-use super::class::CLASSES;
 use super::error::{Error, Result};
+use super::storage_class::CLASSES;
 
 pub use change::Change;
 pub use check::{check, compare, mend, Compared, Needs, Work};

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::class::{wanted_copies, CLASSES};
 use crate::error::{Error, Result};
+use crate::storage_class::{wanted_copies, CLASSES};
 
 /// Slots of a chunk.
 pub const CHUNK: u64 = 1024;
@@ -183,7 +183,7 @@ pub struct RawTable {
     pub mirrored: [u64; CLASSES - 1],
     /// The slots that are written to, plus 1: by class, and of each by head.
     pub heads: [u64; HEADS],
-    /// Background work that was asked for: see [`crate::tasks`].
+    /// Background work that was asked for: see [`crate::jobs`].
     pub tasks: u64,
     /// Bytes in a second that background work copies at most; 0: as many as it can beside others.
     pub rate: u64,
@@ -268,7 +268,7 @@ pub struct Segment {
     pub failed: bool,
     /// Which head filled it.
     pub head: u8,
-    /// The code of its [`Class`](crate::class::Class).
+    /// The code of its [`Class`](crate::storage_class::Class).
     pub class: u8,
     /// Of a copy: it is being made, or was by one who died.
     pub partial: bool,

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use exraid::fault::{FaultDisk, Faults};
 use exraid::{Aligned, Buffers};
 
-use super::super::class::Class;
 use super::super::clean::{Cleaned, Kept};
 use super::super::copies::Copied;
 use super::super::leave::Course;
 use super::super::place::{Place, Run, BLOCK};
+use super::super::storage_class::Class;
 use super::super::table::Cause;
 use super::super::Head;
 use super::rig::{block, Rig};

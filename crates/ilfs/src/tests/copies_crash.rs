@@ -9,9 +9,9 @@ use exraid::region::{make, open};
 use exraid::{Device, Layout, Region};
 use rng::Rng;
 
-use super::super::class::Class;
 use super::super::copies::Copied;
 use super::super::place::Run;
+use super::super::storage_class::Class;
 use super::super::Log;
 use super::crash::Probed;
 use super::rig::{content, options, session_of, snapshot, Rig, MIB, POOL, SEGMENT};

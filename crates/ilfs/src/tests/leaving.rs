@@ -1,10 +1,10 @@
 //! Regions that leave, with content that has copies.
 
-use super::super::class::Class;
 use super::super::clean::{Cleaned, Reason};
 use super::super::error::Error;
 use super::super::leave::Course;
 use super::super::place::Place;
+use super::super::storage_class::Class;
 use super::copies::{copies, file, make_copies, world, MOST};
 use super::world::World;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use exraid::{Aligned, Buffers};
 
+use super::super::checksums::Sums;
 use super::super::place::{Place, Run, BLOCK};
-use super::super::sums::Sums;
 use super::super::table::{Segment, State};
 use super::super::Head;
 use super::copies::{file, world, MOST};

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use exraid::fault::{FaultDisk, Faults};
 use rng::Rng;
 
-use super::super::class::Class;
 use super::super::copies::Copied;
 use super::super::error::Error;
 use super::super::place::Run;
+use super::super::storage_class::Class;
 use super::rig::Rig;
 use super::world::World;
 

@@ -8,8 +8,8 @@ use exraid::region::make;
 use exraid::{Layout, Region};
 use pram::Session;
 
-use super::super::class::Class;
 use super::super::copies::Task;
+use super::super::storage_class::Class;
 use super::super::table::{Segment, State, KEY};
 use super::super::{Log, SEGMENT};
 use super::rig::{options, MIB, POOL};

@@ -282,7 +282,7 @@ fn no_part_counts_behind_a_first_one_that_was_never_written() {
 fn want(content: u32) -> Want {
     Want {
         head: Head::Hot,
-        class: super::super::class::Class::None,
+        class: super::super::storage_class::Class::None,
         content,
         stamp: None,
         priority: 1,

@@ -10,7 +10,7 @@ use exraid::label::MemberState;
 use exraid::region::{Common, Sharing};
 use exraid::{Class, Device, Disk, Label, OpenError, Options, Region, Uuid};
 
-use super::seek::{self, Sought};
+use super::find_moved::{self, Sought};
 use super::{lease, Disks};
 use crate::config::{Config, DiskEntry};
 use crate::paths::CONFIG;
@@ -109,7 +109,7 @@ impl Gathered {
     /// Takes disks from elsewhere for those that are not where they should be.
     fn seek(&mut self, dir: &Path, config: &Config, uuid: [u8; 16], options: &Options) {
         let known: Vec<PathBuf> = self.regions.values().flatten().map(|found| found.path.clone()).collect();
-        for Sought { path, label, refused } in seek::find(dir, config, uuid, &known) {
+        for Sought { path, label, refused } in find_moved::find(dir, config, uuid, &known) {
             let is_of = |region: Option<u32>| region.is_none_or(|region| region == label.region);
             if !config.disks.iter().any(|entry| is_of(entry.region)) || !self.lacks(&label) {
                 continue;

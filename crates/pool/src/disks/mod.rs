@@ -11,15 +11,15 @@
 //! | [`replace`] | a member of a region put back, or another in its place |
 //! | [`lease`] | which directory uses a disk |
 //! | [`rebuild`] | one process at a time does that |
-//! | [`seek`] | finding those that are not where `pool.toml` names them |
+//! | [`find_moved`] | finding those that are not where `pool.toml` names them |
 //! | [`shared`] | what the processes that use the disks agree by |
-//! | [`stop`] | what would be lost with a region, or a disk |
+//! | [`removal_check`] | what would be lost with a region, or a disk |
 //! | [`damage`] | what scrubbing has found wrong |
 //! | [`domain`] | names of what regions have in common |
-//! | [`remains`] | content from the disks alone, where the memory is lost |
+//! | [`disks_alone`] | content from the disks alone, where the memory is lost |
 //! | [`work`] | what there is to do on them, and what somebody asks for |
 //! | `growing`, `losses` | tests: pools that get disks and lose them while in use; which content counts as lost |
-//! | [`look`] | what `status` and `region list` tell of them |
+//! | [`report`] | what `status` and `region list` tell of them |
 //!
 //! `pool.toml` names them, and each carries in its label the pool's UUID, by which it is known. A disk is either the
 //! pool's own, a file that was made with it and goes with it, or *given*: a device, or a file that was there before. That
@@ -33,24 +33,24 @@
 //! that can do without a disk is used without it, and says so; what only looks at a pool changes nothing of how its regions stand.
 
 pub mod damage;
+pub mod disks_alone;
 mod domain;
+mod find_moved;
 pub mod gather;
 pub mod grow;
-#[cfg(test)]
-mod growing;
 pub mod lease;
 pub mod leave;
-pub mod look;
 #[cfg(test)]
 mod losses;
+#[cfg(test)]
+mod membership;
 pub mod place;
 pub mod plan;
 mod rebuild;
-pub mod remains;
+pub mod removal_check;
 pub mod replace;
-mod seek;
+pub mod report;
 pub mod shared;
-pub mod stop;
 #[cfg(test)]
 mod tests;
 pub mod work;
@@ -215,7 +215,7 @@ impl Disks {
             }
         }
         self.refuse_behind(dir, session)?;
-        let regions = look::tell(dir, config, &self, &[]).regions;
+        let regions = report::tell(dir, config, &self, &[]).regions;
         // Once, by who uses it.
         let regions = regions.iter().filter(|_| !self.read_only);
         regions.filter_map(|region| region.trouble(dir)).for_each(|trouble| tracing::warn!("{trouble}"));

@@ -120,7 +120,7 @@ impl Pool {
     }
 
     /// Changes what background work is asked for.
-    pub fn ask_for(&self, change: &dyn Fn(&mut ilfs::tasks::Tasks)) -> Result<()> {
+    pub fn ask_for(&self, change: &dyn Fn(&mut ilfs::jobs::Tasks)) -> Result<()> {
         self.with_log()?.log().set_tasks(self.fs.session(), change)?;
         Ok(backing::of(self.fs.session()).map_or(Ok(()), |backing| backing.wait(self.fs.session()))?)
     }

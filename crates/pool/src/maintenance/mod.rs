@@ -5,20 +5,20 @@
 //! | this | all tasks of a process; the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes; moving the epoch on where no commits do |
 //! | [`task`] | how a task runs, rests, is woken and stopped |
 //! | [`report`] | what each task does, in the shared state, where `status` reads it |
-//! | [`reaper`] | noticing processes that died, and sweeping what they left |
+//! | [`dead_processes`] | noticing processes that died, and sweeping what they left |
 //! | [`memory`] | memory ahead of need; by every process |
-//! | [`commits`] | commits in time, and checkpoints; by every process |
+//! | [`commit_timer`] | commits in time, and checkpoints; by every process |
 //! | [`segments`] | content of large files: write-back, eviction, cleaning; by every process |
 //! | [`disks`] | copies that are lacking, regions that leave, balance, scrubbing; by the one with the role |
 //! | [`compression`] | of small files that nobody uses, and packing inodes; by the one with the role |
 //!
 //! What a process alone knows of, the unused tails of files it appended to, each process's own task sees to.
 
-pub mod commits;
+pub mod commit_timer;
 mod compression;
+mod dead_processes;
 mod disks;
 mod memory;
-mod reaper;
 pub mod report;
 mod segments;
 pub mod task;
@@ -31,11 +31,11 @@ use exraid::duplex::Duplex;
 
 use crate::config::Config;
 use crate::options::OpenOptions;
-use commits::CommitTimer;
+use commit_timer::CommitTimer;
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 use conquest_fs::wakeup::Wakeup;
-use reaper::Reaper;
+use dead_processes::Reaper;
 use report::{Job, TaskState};
 use task::{Next, Plan, Run, Task};
 

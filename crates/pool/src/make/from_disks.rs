@@ -15,7 +15,7 @@ use exraid::duplex;
 use exraid::duplex::presence::Presence;
 use exraid::{Device, Disk, Label, Options, Uuid};
 
-use super::lost::{Ask, Incomplete};
+use super::reconcile::{Ask, Incomplete};
 use super::{import, relocate, Builder};
 use crate::backing::regions;
 use crate::config::{Config, DiskEntry};

@@ -4,7 +4,7 @@ use backing::log::Identity;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::lost::{self, Ask};
+use super::reconcile::{self, Ask};
 use super::Builder;
 use crate::backing::{files, logged, regions};
 use crate::config::Config;
@@ -89,14 +89,14 @@ pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), a
         // Made from the backing when the pool is opened; given up when all of that can be read.
         let loaded = backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&backing_dir, &e.into()))?;
         let _held = locks::hold_unused(&config.lock_path(dir))?;
-        lost::ask_of(|| lost::memory_of(&disks, id, dir), dir, config, ask)?;
+        reconcile::ask_of(|| reconcile::memory_of(&disks, id, dir), dir, config, ask)?;
         logged::forget(dir, &id.uuid);
         return Ok(loaded.as_of.time);
     }
     let path = config.nvram_path(dir);
     let mut refused = None;
     let mut check = |file: &fs::File| {
-        let asked = lost::ask_of(|| map_private(file, &path), dir, config, ask);
+        let asked = reconcile::ask_of(|| map_private(file, &path), dir, config, ask);
         asked.map_err(|e| Error::Pool(refused.insert(e).to_string()))
     };
     let made = file::import(&disks, id, &path, config.medium, &mut check, progress);

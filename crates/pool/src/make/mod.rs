@@ -10,7 +10,7 @@
 //! | [`from_disks`] | a pool from its disks alone |
 //! | [`first_disk`] | the first disk of a pool that has none |
 //! | [`relocate`] | its backing moves into its regions |
-//! | [`lost`] | what a pool in the making lacks of its large files |
+//! | [`reconcile`] | what a pool in the making lacks of its large files |
 //! | [`destroy`] | the opposite: all of a pool goes |
 //! | [`staging`] | where a pool is made, beside what is there |
 //! | [`swap`] | the atomic swap: what was made takes the place of what is there, all of it or nothing |
@@ -20,7 +20,7 @@ pub mod first_disk;
 pub mod format;
 pub mod from_disks;
 pub mod import;
-pub mod lost;
+pub mod reconcile;
 mod refill;
 pub mod relocate;
 pub mod restore;

@@ -23,7 +23,7 @@ use crate::paths::{self, DISK};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 use conquest_fs::ubj::{Options, Union};
-use ilfs::carry::{Carried, Carries, RawCarriedRegion, Source, Stream};
+use ilfs::content_stream::{Carried, Carries, RawCarriedRegion, Source, Stream};
 
 /// Sizes of files are multiples of this.
 const GRAIN: u64 = 1 << 20;

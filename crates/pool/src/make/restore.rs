@@ -8,7 +8,7 @@ use pram::memory::BLOCK;
 use pram::{Mapping, Memory, Session};
 
 use super::format::{refuse_foreign_backing, refuse_other_files};
-use super::lost::{self, Ask};
+use super::reconcile::{self, Ask};
 use super::refill::{OfImage, Refill};
 use super::staging::Staged;
 use super::{refuse_used_backings, relocate, Builder, OnStep};
@@ -24,7 +24,7 @@ use crate::rescue::salvage;
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
-use ilfs::carry::{Carried, Stream};
+use ilfs::content_stream::{Carried, Stream};
 use ilfs::Log;
 
 /// What a restore may do to what is there, and what it gets.
@@ -91,11 +91,11 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     // Its own disks others take the place of, where they lack what the image has.
     let renew = info.with_content && config.disks.iter().all(|entry| !entry.given);
     let mut lacks = false;
-    let mut note = |_: &lost::Incomplete| {
+    let mut note = |_: &reconcile::Incomplete| {
         lacks = true;
         Ok(())
     };
-    lost::ask_of(memory, dir, &config, if renew { &mut note } else { ask })?;
+    reconcile::ask_of(memory, dir, &config, if renew { &mut note } else { ask })?;
     if lacks {
         config.disks.clear();
     }

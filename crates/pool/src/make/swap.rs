@@ -194,7 +194,7 @@ mod tests {
 
     use super::super::cut_before;
     use super::super::format::format;
-    use super::super::lost;
+    use super::super::reconcile;
     use super::super::restore::{self, Over};
     use super::*;
     use crate::memory::shared;
@@ -287,7 +287,7 @@ mod tests {
     const OVER: Over = Over { medium: None, force: true, disks: &[] };
 
     fn restore(dir: &Path, image: &Path, step: OnStep) -> Result<()> {
-        restore::restore(dir, image, OVER, &mut |_, _| {}, &mut lost::refuse, step).map(drop)
+        restore::restore(dir, image, OVER, &mut |_, _| {}, &mut reconcile::refuse, step).map(drop)
     }
 
     /// Makes a pool in the place of another, interrupted before step `n`; false if it has fewer.
@@ -412,7 +412,8 @@ mod tests {
         // Its region is lost: there is no other reason to refuse.
         fs::remove_file(home.dir().join("nvram")).expect("removed");
         let over = Over { medium: None, force: false, disks: &[] };
-        let refused = restore::restore(&home.dir(), &image, over, &mut |_, _| {}, &mut lost::refuse, &mut || Ok(()));
+        let refused =
+            restore::restore(&home.dir(), &image, over, &mut |_, _| {}, &mut reconcile::refuse, &mut || Ok(()));
         let refusal = refused.expect_err("disks of another").to_string();
         assert!(
             refusal.contains("another pool") && refusal.contains("--force") && refusal.contains("disk"),

@@ -9,7 +9,7 @@ use conquest_fs::layout::{
     self, AccessTimes, InodeBlock, RawCompressed, RawDictionary, RawInode, RawPacked, RawPerm, RawProfile,
     RawStreamChunk, Super,
 };
-use ilfs::carry::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegment};
+use ilfs::content_stream::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegment};
 use ilfs::part::{RawOwner, RawPart};
 use ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use pram::memory::{ChunkEntry, Class, Descriptor, Geometry, RawHeader, CLASSES};

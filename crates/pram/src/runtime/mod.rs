@@ -27,8 +27,8 @@ mod chunks;
 pub mod control;
 mod lock;
 mod long_locks;
-mod looks;
 mod numbering;
+mod observed_times;
 mod refs;
 pub mod reports;
 mod sessions;
@@ -162,7 +162,7 @@ impl At {
         let locks = page(at_slots + slots * SLOT_REC);
         let long_locks = page(locks + LOCKS * 8);
         let looks = page(long_locks + long_locks::BYTES);
-        let events = page(looks + looks::BYTES);
+        let events = page(looks + observed_times::BYTES);
         let noted = page(events + RING * EVENT);
         let groups = page(noted + NUMBERS / 8);
         let new = groups + limit.div_ceil(GROUP) * chunks::PART;

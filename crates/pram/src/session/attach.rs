@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
-use super::recover::{end_transfers, reap_one, recover};
+use super::reap::{end_transfers, reap_one, recover};
 use super::Attach;
 use super::{transfer, Backing};
 use crate::error::{Error, Result};

@@ -19,7 +19,7 @@
 //! | `thread` | which slot a thread takes first |
 //! | [`transfer`] | what a device reads or writes |
 //! | [`waiting`] | who may not wait for a device |
-//! | [`recover`] | putting in order what the dead have left |
+//! | [`reap`] | putting in order what the dead have left |
 
 mod attach;
 mod backing;
@@ -28,7 +28,7 @@ mod freeze;
 mod long_lock;
 mod no_sweep;
 mod op;
-mod recover;
+mod reap;
 mod references;
 mod supply;
 mod thread;
@@ -50,7 +50,7 @@ use crate::off::Off;
 use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
 use epoch::Participants;
-use recover::{end_transfers, reap_one, recover};
+use reap::{end_transfers, reap_one, recover};
 use thread::thread_hint;
 use waiting::Inside;
 

@@ -1,6 +1,6 @@
 //! Regions that take nothing more because they have failed or are missing, and those that come back.
 //!
-//! A region is *fenced* when what was written there may be lost, or when it does not answer ([`late`](super::late)): its standing says so to every process, and after any crash. What it
+//! A region is *fenced* when what was written there may be lost, or when it does not answer ([`unresponsive`](super::unresponsive)): its standing says so to every process, and after any crash. What it
 //! has is read as before, where it can be; what is written goes to the others, and what lacks a copy gets one there
 //! ([`super::copies`]). It takes content again when it is whole and open: its segments are those that the table knows, each verified
 //! when it is read, so nothing has to be compared; copies that it missed are no copies since then.

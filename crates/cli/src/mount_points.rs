@@ -18,9 +18,9 @@ use conquest::{Durability, MediumKind};
 use fuse::{MountOptions, Transport, TransportChoice};
 
 use crate::failure::{Context, Failure, Result};
+use crate::mount_request::Request;
 use crate::mounts::{self, Mounted};
-use crate::request::Request;
-use crate::{in_effect, locate, other_mounts, servers};
+use crate::{effective_options, locate, other_mounts, servers};
 
 /// How long a server that starts or ends is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -138,13 +138,13 @@ fn refuse_others(request: &Request, server: &SessionStatus, place: &Mounted) -> 
             return differs(format!("transport={word}"), format!("requests over {now}"), fixed());
         }
     }
-    if let (Some(asked), Some(now)) = (&options.save, in_effect::save_of(server.pid)) {
+    if let (Some(asked), Some(now)) = (&options.save, effective_options::save_of(server.pid)) {
         if now.as_ref() != Some(asked) {
             let now = now.map_or("no save=".into(), |file| format!("save={}", file.display()));
             return differs(format!("save={}", asked.display()), now, fixed());
         }
     }
-    if options.mount.idmap && in_effect::maps_users(server.pid) == Some(false) {
+    if options.mount.idmap && effective_options::maps_users(server.pid) == Some(false) {
         return differs("idmap".into(), "no idmap".into(), fixed());
     }
     if options.mount.allow_other && !place.allow_other {
@@ -199,7 +199,8 @@ fn revive_one(request: &Request, place: &Mounted) -> Result<()> {
     if !locate::is_root() {
         return Err(Failure::new("only root can mount it at a further directory"));
     }
-    let options = MountOptions::parse(&in_effect::stays(&place.options)).context(|| "the mount table".into())?;
+    let options =
+        MountOptions::parse(&effective_options::stays(&place.options)).context(|| "the mount table".into())?;
     let part = request.dir.join(place.root.strip_prefix("/").unwrap_or(&place.root));
     fuse::mount_again(&request.pool, &part, &place.dir, &options).context(|| "its place stays as it is".into())
 }

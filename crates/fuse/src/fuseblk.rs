@@ -17,7 +17,7 @@ use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags,
 use rustix::process::{chroot, fchdir};
 
 use crate::sys::{unshare_root, LoopControl};
-use crate::{detached, kernel};
+use crate::{detached_mount, kernel};
 
 /// The first Linux that tells the servers of block devices.
 const SINCE: kernel::Version = (6, 18, 0);
@@ -63,5 +63,5 @@ fn in_own_root(source: &Path, name: u128, flags: MountFlags, words: &[(&str, Str
     }
     // Ours until the mount has it too.
     let _device = devices.make(source, name)?;
-    detached::fresh("fuseblk", source, words, flags)
+    detached_mount::fresh("fuseblk", source, words, flags)
 }

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 use crate::failure::{Failure, Result};
 use crate::locate;
+use crate::mount_request::Request;
 use crate::remount::Remount;
-use crate::request::Request;
 use crate::verb::install::NAMES;
 use crate::verb::mount;
 

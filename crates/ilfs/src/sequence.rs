@@ -6,10 +6,10 @@ use exraid::{Class as Failure, Region};
 use pram::Session;
 
 use super::error::{Error, Result};
-use super::late::GLANCE;
 use super::place::{BLOCK_BITS, SEQUENCES};
 use super::room::AT_ONCE;
 use super::table::KEY;
+use super::unresponsive::GLANCE;
 use super::Log;
 
 /// Sequence numbers that are reserved at a time, by an update of the disks' labels: 16 GiB of segments of 4 MiB.

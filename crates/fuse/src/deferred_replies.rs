@@ -10,8 +10,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use conquest_fs::{Fs, Ticket};
 use rustix::io::Errno;
 
+use crate::answer_later::Parked;
 use crate::convert::errno;
-use crate::parked::Parked;
 use crate::request::Answer;
 use crate::wait_policy::ThreadPriority;
 
@@ -94,7 +94,7 @@ mod tests {
     use conquest::{OpenOptions, Pool};
 
     use super::*;
-    use crate::parked::tests::Answering;
+    use crate::answer_later::tests::Answering;
 
     /// Whoever waited for the thread that had panicked waited for ever.
     #[test]

@@ -25,10 +25,10 @@ use serde::Serialize;
 
 use super::backing::regions;
 use super::config::Config;
-use super::disks::look::{self, DiskStatus, RegionStatus};
+use super::disks::report::{self, DiskStatus, RegionStatus};
 use super::disks::Disks;
 use super::maintenance::Threads;
-use super::make::lost;
+use super::make::reconcile;
 use super::memory::file::{self, refuse_other_version};
 use super::memory::map::{map_private, named, open_failed};
 use super::memory::{device, locks, marks, shared};
@@ -104,7 +104,7 @@ impl Pool {
                 let config = read_config(dir)?;
                 let held = hold(dir, &config)?;
                 let disks = regions::open_to_look(dir, &config)?;
-                let memory = lost::memory_of(&disks, Identity { uuid: config.uuid_bytes()? }, dir)?;
+                let memory = reconcile::memory_of(&disks, Identity { uuid: config.uuid_bytes()? }, dir)?;
                 let whole = BackingFound { as_of: 0, pending: Some(0), failure: None };
                 over(dir, config, memory, Some(whole), held)
             }
@@ -237,7 +237,7 @@ fn backing_of(dir: &Path, config: &Config, region: &Path) -> Option<BackingFound
 }
 
 fn released(dir: &Path, config: &Config) -> Result<Released> {
-    let disks = look::of_closed(dir, config)?;
+    let disks = report::of_closed(dir, config)?;
     let backing = regions::open_to_look(dir, config).and_then(|disks| {
         let found = backing::identify(&disks)?;
         match config.uuid_bytes()? == found.uuid {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::leave;
-use super::look::RegionStatus;
+use super::report::RegionStatus;
 use crate::config::DiskEntry;
 use crate::paths::real;
 use crate::rescue::absent::read_config;

@@ -20,9 +20,9 @@ use rustix::io::Errno;
 use super::ghosts::Ghosts;
 use super::{count, Count, Union};
 use crate::file::{self, FetchedPage};
-use ilfs::ahead::Ahead;
 use ilfs::place::BLOCK;
 use ilfs::read::Reading;
+use ilfs::read_ahead::Ahead;
 use ilfs::{Error, Log, Place, Run};
 
 /// Bytes that are kept.

@@ -1,4 +1,4 @@
-//! Content in memory whose place on disk is lost, or may be, is written anew in another: see [`doubt`](crate::ubj::doubt).
+//! Content in memory whose place on disk is lost, or may be, is written anew in another: see [`doubtful`](crate::ubj::doubtful).
 
 use std::ops::Range;
 use std::sync::PoisonError;
