@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use super::backing::regions;
 use super::config::Config;
-use super::disks::report::{self, DiskStatus, RegionStatus};
+use super::disks::disks_status::{self, DiskStatus, RegionStatus};
 use super::disks::Disks;
 use super::maintenance::Threads;
 use super::make::reconcile;
@@ -237,7 +237,7 @@ fn backing_of(dir: &Path, config: &Config, region: &Path) -> Option<BackingFound
 }
 
 fn released(dir: &Path, config: &Config) -> Result<Released> {
-    let disks = report::of_closed(dir, config)?;
+    let disks = disks_status::of_closed(dir, config)?;
     let backing = regions::open_to_look(dir, config).and_then(|disks| {
         let found = backing::identify(&disks)?;
         match config.uuid_bytes()? == found.uuid {

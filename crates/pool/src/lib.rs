@@ -74,12 +74,12 @@ pub use conquest_fs::{
 };
 pub use disks::damage::Damage;
 pub use disks::disks_alone::{Gap, Inode as SalvagedInode, Remains};
+pub use disks::disks_status::{
+    DiskStatus, FlowStatus, MemberStatus, PerformanceStatus, RegionStatus, SegmentStatus, StutterStatus,
+};
 pub use disks::leave::{How as HowToLeave, Left, Which as WhichRegion};
 pub use disks::removal_check::{Stop, Verdict};
 pub use disks::replace::{Replace, Replaced};
-pub use disks::report::{
-    DiskStatus, FlowStatus, MemberStatus, PerformanceStatus, RegionStatus, SegmentStatus, StutterStatus,
-};
 pub use disks::work::{LeavingStatus, OutOfUse, WorkStatus};
 pub use exraid::{owner, Layout};
 pub use ilfs::leave::Leaving;
@@ -344,7 +344,7 @@ impl Pool {
         let config = read_config(dir)?;
         // Who may not look at the pool learns nothing wrong of its disks.
         locks::are_attached(&config.lock_path(dir))?;
-        let status = disks::report::of_closed(dir, &config)?;
+        let status = disks::disks_status::of_closed(dir, &config)?;
         Ok((status.regions, status.disks))
     }
 

@@ -9,7 +9,7 @@ use pram::memory::{Meta, BLOCK, CLASSES};
 use pram::CHUNK;
 use serde::Serialize;
 
-use super::disks::report::{self, DiskStatus, RegionStatus, SegmentStatus};
+use super::disks::disks_status::{self, DiskStatus, RegionStatus, SegmentStatus};
 use super::disks::work::WorkStatus;
 use super::maintenance::report::{self, TaskState};
 use super::paths::{as_text, as_text_if_any};
@@ -363,7 +363,7 @@ impl Pool {
         let session = self.fs.session();
         let (size, used) = (session.memory().size(), segments * CHUNK);
         let epochs = session.epochs()?;
-        let report::DisksStatus { disks, regions } = self.disks_status();
+        let disks_status::DisksStatus { disks, regions } = self.disks_status();
         let mut status = Status {
             pool: self.dir.clone(),
             uuid: self.config.uuid.clone(),
@@ -387,7 +387,7 @@ impl Pool {
             regions,
             work: self.disk_work()?,
             disks,
-            segments: report::segments(session)?.map(|segments| segments.without_kept(self.kept())),
+            segments: disks_status::segments(session)?.map(|segments| segments.without_kept(self.kept())),
             cache: self.cache_status()?,
             compression: CompressionStatus::of(self.fs.survey_compression()?, &self.config.compression),
             packed_inodes: self.fs.packed_inodes()?,
@@ -403,11 +403,11 @@ impl Pool {
         duplex.members().iter().map(|member| member.bytes).sum::<u64>() / duplex.segment()
     }
 
-    pub(super) fn disks_status(&self) -> report::DisksStatus {
+    pub(super) fn disks_status(&self) -> disks_status::DisksStatus {
         // Other disks may have come since the pool was opened.
         let config = read_config(&self.dir).unwrap_or_else(|_| self.config.clone());
         let logged = self.fs.union().map_or(Vec::new(), |union| union.regions());
-        let mut status = report::tell(&self.dir, &config, &self.disks, &logged);
+        let mut status = disks_status::tell(&self.dir, &config, &self.disks, &logged);
         let domains = self.domains().unwrap_or_default();
         for region in &mut status.regions {
             let found = domains.iter().find(|(number, _)| *number == region.number);

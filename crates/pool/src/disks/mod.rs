@@ -19,7 +19,7 @@
 //! | [`disks_alone`] | content from the disks alone, where the memory is lost |
 //! | [`work`] | what there is to do on them, and what somebody asks for |
 //! | `growing`, `losses` | tests: pools that get disks and lose them while in use; which content counts as lost |
-//! | [`report`] | what `status` and `region list` tell of them |
+//! | [`disks_status`] | what `status` and `region list` tell of them |
 //!
 //! `pool.toml` names them, and each carries in its label the pool's UUID, by which it is known. A disk is either the
 //! pool's own, a file that was made with it and goes with it, or *given*: a device, or a file that was there before. That
@@ -34,6 +34,7 @@
 
 pub mod damage;
 pub mod disks_alone;
+pub mod disks_status;
 mod domain;
 mod find_moved;
 pub mod gather;
@@ -49,7 +50,6 @@ pub mod plan;
 mod rebuild;
 pub mod removal_check;
 pub mod replace;
-pub mod report;
 pub mod shared;
 #[cfg(test)]
 mod tests;
@@ -215,7 +215,7 @@ impl Disks {
             }
         }
         self.refuse_behind(dir, session)?;
-        let regions = report::tell(dir, config, &self, &[]).regions;
+        let regions = disks_status::tell(dir, config, &self, &[]).regions;
         // Once, by who uses it.
         let regions = regions.iter().filter(|_| !self.read_only);
         regions.filter_map(|region| region.trouble(dir)).for_each(|trouble| tracing::warn!("{trouble}"));

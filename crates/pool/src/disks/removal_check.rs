@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::disks_status::RegionStatus;
 use super::leave;
-use super::report::RegionStatus;
 use crate::config::DiskEntry;
 use crate::paths::real;
 use crate::rescue::absent::read_config;
