@@ -218,13 +218,16 @@ impl Fs {
         others: Writers,
     ) -> Result<u64> {
         self.lock_content(op, ino, node, others)?;
-        let done = self.write_locked(op, ino, offset, data, flags, node);
+        match self.write_locked(op, ino, offset, data, flags, node) {
+            Err(Error::Elsewhere) => {}
+            done => return done,
+        }
         let range = |node: &Node| {
             let start = flags.start(offset, node.raw.size);
             (start, start.saturating_add(data.len() as u64))
         };
         let write = |op: &mut Update, node: &mut Node| self.write_locked(op, ino, offset, data, flags, node);
-        self.again_with_content(done, op, node, others, range, write)
+        self.again_with_content(op, node, others, range, write)
     }
 
     #[inline(always)]

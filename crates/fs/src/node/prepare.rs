@@ -55,23 +55,8 @@ impl Fs {
         range: impl Fn(&Node) -> (u64, u64),
         mut change: impl FnMut(&mut O, &mut Node) -> Result<T>,
     ) -> Result<T> {
-        let done = change(op, node);
-        self.again_with_content(done, op, node, others, range, change)
-    }
-
-    /// The same for a caller that has run it once, with this result.
-    #[inline(always)]
-    pub(super) fn again_with_content<'f, O: DerefMut<Target = Op<'f>>, T>(
-        &self,
-        done: Result<T>,
-        op: &mut O,
-        node: &mut Node,
-        others: Writers,
-        range: impl Fn(&Node) -> (u64, u64),
-        change: impl FnMut(&mut O, &mut Node) -> Result<T>,
-    ) -> Result<T> {
-        match done {
-            Err(Error::Elsewhere) => self.prepared(op, node, others, range, change),
+        match change(op, node) {
+            Err(Error::Elsewhere) => self.again_with_content(op, node, others, range, change),
             done => done,
         }
     }
@@ -79,7 +64,7 @@ impl Fs {
     /// Runs a change again that has failed with [`Error::Elsewhere`].
     #[cold]
     #[inline(never)]
-    fn prepared<'f, O: DerefMut<Target = Op<'f>>, T>(
+    pub(super) fn again_with_content<'f, O: DerefMut<Target = Op<'f>>, T>(
         &self,
         op: &mut O,
         node: &mut Node,
