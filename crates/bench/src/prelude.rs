@@ -14,6 +14,6 @@ pub use crate::options::{wanted, Part};
 pub use crate::peer::*;
 pub(crate) use crate::place::on_place;
 pub use crate::place::{name, InProcess, Mounted, Name, Place};
-pub use crate::setting::{Setting, Sizes};
+pub use crate::setting::{Grounds, InSettings, Setting, Sizes};
 
 pub const MIB: u64 = 1 << 20;

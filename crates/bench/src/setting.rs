@@ -12,11 +12,11 @@ use clap::ValueEnum;
 use conquest::{FormatOptions, InRegions, MediumKind, NewDisk, Threshold};
 use report::{Outcome, Section};
 
-use crate::context::Context;
+use crate::context::{Context, Workload};
 use crate::disk::{dir_on_disk, require_room, Disk};
 use crate::error::Error;
 use crate::hosts::{Host, Journal};
-use crate::peer::{Peer, Who, TMPFS};
+use crate::peer::{Peer, Who, ORDERED, TMPFS};
 use crate::program::Own;
 
 /// Bytes that a file system under a pool has besides.
@@ -80,6 +80,33 @@ impl Grounds {
             }
         }
         outcome
+    }
+}
+
+/// A workload that is the same in each of the settings that its options name.
+pub trait InSettings {
+    /// The section that says why a setting cannot be had, and the subject that it says so of.
+    const ID: &'static str;
+    const SUBJECT: &'static str = ORDERED.name;
+
+    fn grounds(&self) -> &Grounds;
+
+    /// Fails where the options make no sense. Before the first setting.
+    fn begin(&self, _: &Context) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn measure(&self, setting: &Setting<'_>) -> Outcome;
+}
+
+impl<W: InSettings> Workload for W {
+    fn disk(&self) -> Option<PathBuf> {
+        self.grounds().disk()
+    }
+
+    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        self.begin(context)?;
+        Ok(self.grounds().each(context, W::ID, W::SUBJECT, |setting| self.measure(setting)))
     }
 }
 

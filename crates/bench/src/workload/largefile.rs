@@ -4,8 +4,6 @@
 //!
 //! Three sizes: files that a pool keeps in RAM, files just above that, and files far above.
 
-use std::path::PathBuf;
-
 use crate::prelude::*;
 
 const ROUNDS: usize = 3;
@@ -24,17 +22,13 @@ options! { Options {
     cache: count "MIB" = 1024, "MiB of persistent RAM of pools that have a disk";
 } }
 
-impl Workload for Options {
-    fn disk(&self) -> Option<PathBuf> {
-        self.grounds.disk()
+impl InSettings for Options {
+    const ID: &str = "largefile";
+
+    fn grounds(&self) -> &Grounds {
+        &self.grounds
     }
 
-    fn run(&self, context: &Context) -> Result<Outcome, Error> {
-        Ok(self.grounds.each(context, "largefile", ORDERED.name, |setting| self.measure(setting)))
-    }
-}
-
-impl Options {
     fn measure(&self, setting: &Setting<'_>) -> Outcome {
         let context = setting.context;
         let far = if context.quick { 4 * MIB } else { FAR_ABOVE };

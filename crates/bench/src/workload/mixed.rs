@@ -3,14 +3,11 @@
 //!
 //! By default a fifth of the paper's files, so that it takes minutes.
 
-use std::path::PathBuf;
-
 use super::plan::{Shape, LARGE, SIZES};
 use super::postmark::Run;
 use crate::prelude::*;
 
 const ROUNDS: usize = 3;
-const ID: &str = "postmark-5.6";
 const WHOS: [Who; 5] = [ORDERED, BATTERY, LOGGED, BATTERY_MOUNTED, LOGGED_MOUNTED];
 
 options! { Options {
@@ -22,20 +19,20 @@ options! { Options {
     cache: count "MIB" = 512, "MiB of persistent RAM of pools that have a disk";
 } }
 
-impl Workload for Options {
-    fn disk(&self) -> Option<PathBuf> {
-        self.grounds.disk()
+impl InSettings for Options {
+    const ID: &str = "postmark-5.6";
+
+    fn grounds(&self) -> &Grounds {
+        &self.grounds
     }
 
-    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+    fn begin(&self, _: &Context) -> Result<(), Error> {
         if let Some(percent) = self.percent.iter().find(|percent| !(0.0..=100.0).contains(*percent)) {
             return Err(Error::Usage(format!("--percent {percent}: must be 0 to 100")));
         }
-        Ok(self.grounds.each(context, ID, ORDERED.name, |setting| self.measure(setting)))
+        Ok(())
     }
-}
 
-impl Options {
     fn measure(&self, setting: &Setting<'_>) -> Outcome {
         let context = setting.context;
         let (files, transactions) = (context.size(self.files, 200), context.size(self.transactions, 200));
@@ -44,7 +41,7 @@ impl Options {
              transactions, calls of {} B)",
             self.block
         );
-        let section = setting.rates(ID, title, "1/s").against(ORDERED.name);
+        let section = setting.rates(Self::ID, title, "1/s").against(ORDERED.name);
         let mut sections = [section.drawn(Plot::lines("percent of the files are large"))];
         let most = self.percent.iter().copied().fold(0.0, f64::max);
         let sizes = Sizes { disk: bytes(files + transactions, most) + 512 * MIB, ram: context.mib(self.cache, 128) };

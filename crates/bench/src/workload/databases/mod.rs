@@ -15,7 +15,7 @@ mod redis;
 mod server;
 mod sqlite;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::Mode;
 
@@ -44,30 +44,33 @@ options! { Options {
     cache: count "MIB" = 1024, "MiB of persistent RAM of pools that have a disk";
 } }
 
-impl Workload for Options {
-    fn disk(&self) -> Option<PathBuf> {
-        self.grounds.disk()
+impl InSettings for Options {
+    const ID: &str = "databases";
+
+    fn grounds(&self) -> &Grounds {
+        &self.grounds
     }
 
-    fn run(&self, context: &Context) -> Result<Outcome, Error> {
+    fn begin(&self, context: &Context) -> Result<(), Error> {
         // The user of PostgreSQL is not root, and must come through; nobody else sees it in the run's namespace.
         let through = Mode::RWXU | Mode::XGRP | Mode::XOTH;
-        rustix::fs::chmod(&context.base, through)?;
-        Ok(self.grounds.each(context, "databases", ORDERED.name, |setting| {
-            let mut outcome = Outcome::default();
-            for (name, _, load) in wanted(&PARTS, &self.only) {
-                let id = format!("databases-{name}");
-                match load(context, self) {
-                    Ok(load) => outcome.extend(self.measure(setting, &id, &load)),
-                    Err(missing) => {
-                        let mut section = Section { title: id.clone(), ..setting.rates(&id, "", "1/s") };
-                        section.skip(ORDERED.name, missing.to_string());
-                        outcome.sections.push(section);
-                    }
+        Ok(rustix::fs::chmod(&context.base, through)?)
+    }
+
+    fn measure(&self, setting: &Setting<'_>) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (name, _, load) in wanted(&PARTS, &self.only) {
+            let id = format!("databases-{name}");
+            match load(setting.context, self) {
+                Ok(load) => outcome.extend(self.measure_load(setting, &id, &load)),
+                Err(missing) => {
+                    let mut section = Section { title: id.clone(), ..setting.rates(&id, "", "1/s") };
+                    section.skip(ORDERED.name, missing.to_string());
+                    outcome.sections.push(section);
                 }
             }
-            outcome
-        }))
+        }
+        outcome
     }
 }
 
@@ -91,7 +94,7 @@ trait Database {
 }
 
 impl Options {
-    fn measure(&self, setting: &Setting<'_>, id: &str, load: &Load) -> Outcome {
+    fn measure_load(&self, setting: &Setting<'_>, id: &str, load: &Load) -> Outcome {
         let context = setting.context;
         let title = format!("{}, mounted", load.title);
         let mut sections = [setting.rates(id, title, "1/s").against(ORDERED.name)];

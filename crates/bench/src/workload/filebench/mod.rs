@@ -10,7 +10,6 @@
 mod fileset;
 pub mod personality;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -31,17 +30,13 @@ options! { Options {
     cache: count "MIB" = 2048, "MiB of persistent RAM of pools that have a disk";
 } }
 
-impl Workload for Options {
-    fn disk(&self) -> Option<PathBuf> {
-        self.grounds.disk()
+impl InSettings for Options {
+    const ID: &str = "filebench";
+
+    fn grounds(&self) -> &Grounds {
+        &self.grounds
     }
 
-    fn run(&self, context: &Context) -> Result<Outcome, Error> {
-        Ok(self.grounds.each(context, "filebench", ORDERED.name, |setting| self.measure(setting)))
-    }
-}
-
-impl Options {
     fn measure(&self, setting: &Setting<'_>) -> Outcome {
         let (context, seconds) = (setting.context, setting.context.seconds(self.seconds));
         let title = format!("Filebench, file sets {} x the stock ones, {seconds} s a round", self.scale);

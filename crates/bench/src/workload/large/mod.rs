@@ -12,8 +12,6 @@ mod content;
 mod hosts;
 mod raw;
 
-use std::path::PathBuf;
-
 use crate::prelude::*;
 use crate::raw::RAW;
 
@@ -41,17 +39,18 @@ options! { Options {
     reads: count "N" = 100_000, "Random reads per round";
 } }
 
-impl Workload for Options {
-    fn disk(&self) -> Option<PathBuf> {
-        self.grounds.disk()
+impl InSettings for Options {
+    const ID: &str = "large";
+    const SUBJECT: &str = RAW;
+
+    fn grounds(&self) -> &Grounds {
+        &self.grounds
     }
 
-    fn run(&self, context: &Context) -> Result<Outcome, Error> {
-        Ok(self.grounds.each(context, "large", RAW, |setting| {
-            let (bench, mut outcome) = (Bench { args: self, setting }, Outcome::default());
-            wanted(&PARTS, &self.only).for_each(|(.., measure)| outcome.extend(measure(&bench)));
-            outcome
-        }))
+    fn measure(&self, setting: &Setting<'_>) -> Outcome {
+        let (bench, mut outcome) = (Bench { args: self, setting }, Outcome::default());
+        wanted(&PARTS, &self.only).for_each(|(.., measure)| outcome.extend(measure(&bench)));
+        outcome
     }
 }
 
