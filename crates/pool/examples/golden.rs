@@ -14,6 +14,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::open(dir.path(), &OpenOptions::default())?;
     content::fill(&pool)?;
     content::fill_settings(&pool)?;
-    pool.save(file.as_ref(), &mut |_, _| {})?;
+    pool.save(file, &mut |_, _| {})?;
     Ok(())
 }

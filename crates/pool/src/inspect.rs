@@ -79,7 +79,8 @@ impl Pool {
     }
 
     /// Opens the pool at `dir` to look at it.
-    pub fn look(dir: &Path) -> Result<Looked> {
+    pub fn look(dir: impl AsRef<Path>) -> Result<Looked> {
+        let dir = dir.as_ref();
         let config = load_or_lost(dir)?;
         // The last to work on it may leave just now.
         loop {
@@ -97,7 +98,8 @@ impl Pool {
     }
 
     /// The same, with all of the backing in memory of this process where the pool's own is not there.
-    pub fn look_whole(dir: &Path) -> Result<Pool> {
+    pub fn look_whole(dir: impl AsRef<Path>) -> Result<Pool> {
+        let dir = dir.as_ref();
         match Pool::look(dir)? {
             Looked::Pool(pool) => Ok(*pool),
             Looked::Released(_) => {

@@ -155,14 +155,16 @@ impl Pool {
     }
 
     /// Fails if the pool at `dir`, or anything that it names, [is another user's](exraid::owner), or others may write there.
-    pub fn refuse_of_others(dir: &Path) -> Result<()> {
+    pub fn refuse_of_others(dir: impl AsRef<Path>) -> Result<()> {
+        let dir = dir.as_ref();
         owner::refuse_foreign_dir(dir)?;
         Config::read(dir).map(drop)
     }
 
     /// The files in shared memory that belong to the pool at `dir`, whether or not they are there. Whoever removes the
     /// pool directory removes them too; removing them alone, with no process attached, is what a reboot does.
-    pub fn memory(dir: &Path) -> Result<Vec<PathBuf>> {
+    pub fn memory(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+        let dir = dir.as_ref();
         let config = read_config(dir)?;
         let parts: &[&str] = match config.medium {
             MediumKind::Logged => &["region", "marks"],
@@ -176,7 +178,8 @@ impl Pool {
 
     /// The processes that have the pool at `dir` open, without opening it. One that is being killed counts until all
     /// of it is gone.
-    pub fn users(dir: &Path) -> Result<Vec<SessionStatus>> {
+    pub fn users(dir: impl AsRef<Path>) -> Result<Vec<SessionStatus>> {
+        let dir = dir.as_ref();
         let config = read_config(dir)?;
         let (path, uuid) = (config.lock_path(dir), config.uuid_bytes()?);
         let lock = std::fs::OpenOptions::new().read(true).write(true).open(&path);
@@ -186,12 +189,14 @@ impl Pool {
     }
 
     /// Has any process the pool at `dir` open? Tells so also where nothing says which.
-    pub fn is_in_use(dir: &Path) -> Result<bool> {
+    pub fn is_in_use(dir: impl AsRef<Path>) -> Result<bool> {
+        let dir = dir.as_ref();
         locks::are_attached(&read_config(dir)?.lock_path(dir))
     }
 
     /// Has any process its files open? Tells so also where only the kernel still has, for a process that has ended.
-    pub fn is_held(dir: &Path) -> Result<bool> {
+    pub fn is_held(dir: impl AsRef<Path>) -> Result<bool> {
+        let dir = dir.as_ref();
         locks::are_held(&load(dir)?.lock_path(dir))
     }
 
@@ -226,7 +231,8 @@ impl Pool {
     }
 
     /// The file that such memory is in, if there is any; also of a pool of which nothing else is left.
-    pub fn memory_alone(dir: &Path) -> Result<Option<PathBuf>> {
+    pub fn memory_alone(dir: impl AsRef<Path>) -> Result<Option<PathBuf>> {
+        let dir = dir.as_ref();
         match read_config(dir).map_or_else(|_| salvage::lost(dir), |config| Ok(Some(config)))? {
             Some(config) => salvage::find(dir, &config),
             None => Ok(None),
@@ -238,25 +244,26 @@ impl Pool {
     /// (on a DAX device: a pool that is refused) and can be repeated. Fails if the pool's disks lack content that the image leads
     /// to.
     pub fn restore(
-        dir: &Path,
-        file: &Path,
+        dir: impl AsRef<Path>,
+        file: impl AsRef<Path>,
         medium: Option<MediumKind>,
         force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         let over = Over { medium, force, disks: &[] };
-        Pool::restore_asking(dir, file, over, progress, &mut reconcile::refuse).map(drop)
+        Pool::restore_asking(dir.as_ref(), file.as_ref(), over, progress, &mut reconcile::refuse).map(drop)
     }
 
     /// The same, but asks about what the disks lack: it goes on if the answer is no error. Where the pool has no disks, and the image has
     /// the content of those of the pool that was saved, it gets others, and that is written there.
     pub fn restore_asking(
-        dir: &Path,
-        file: &Path,
+        dir: impl AsRef<Path>,
+        file: impl AsRef<Path>,
         over: Over,
         progress: &mut dyn FnMut(u64, u64),
         ask: Ask,
     ) -> Result<Restored> {
+        let (dir, file) = (dir.as_ref(), file.as_ref());
         let restored = restore::restore(dir, file, over, progress, ask, &mut || Ok(()))?;
         if restored.content + restored.unread == 0 {
             reconcile::ask_afterwards(dir, &read_config(dir)?, ask)?;
@@ -265,8 +272,8 @@ impl Pool {
     }
 
     /// Gives back what this process has made of a pool at `dir` that has not taken its place, for one that is about to end.
-    pub fn give_up_making(dir: &Path) {
-        make::give_up(dir);
+    pub fn give_up_making(dir: impl AsRef<Path>) {
+        make::give_up(dir.as_ref());
     }
 
     /// Makes the pool larger: it may take up to `size` bytes from now on, whoever works on it. Fails for fewer than it has.
@@ -289,18 +296,19 @@ impl Pool {
 
     /// The disk that a pool like `how` at `dir` gets where nobody says which: a file in its directory, as large as what the
     /// host has free less a reserve. None where that is next to nothing.
-    pub fn usual_disk(dir: &Path, how: &FormatOptions) -> Result<Option<NewDisk>> {
-        disks::plan::usual(dir, how)
+    pub fn usual_disk(dir: impl AsRef<Path>, how: &FormatOptions) -> Result<Option<NewDisk>> {
+        disks::plan::usual(dir.as_ref(), how)
     }
 
     /// Gives the pool at `dir` a region, its first one while nobody uses it. What is on its disks is only lost with `force`. Interrupted, it
     /// can be repeated.
-    pub fn add_disk(dir: &Path, region: &NewRegion, force: bool) -> Result<()> {
-        Pool::add_disks(dir, std::slice::from_ref(region), force)
+    pub fn add_disk(dir: impl AsRef<Path>, region: &NewRegion, force: bool) -> Result<()> {
+        Pool::add_disks(dir.as_ref(), std::slice::from_ref(region), force)
     }
 
     /// The same with several regions: all of them, or none where one is refused.
-    pub fn add_disks(dir: &Path, regions: &[NewRegion], force: bool) -> Result<()> {
+    pub fn add_disks(dir: impl AsRef<Path>, regions: &[NewRegion], force: bool) -> Result<()> {
+        let dir = dir.as_ref();
         let config = load(dir)?;
         match regions {
             [] => Ok(()),
@@ -322,12 +330,12 @@ impl Pool {
 
     /// Takes regions from the pool at `dir`, which may be in use: what they hold is moved to the others, as one plan. `go_on` gets the bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
     pub fn remove_regions(
-        dir: &Path,
+        dir: impl AsRef<Path>,
         which: &[WhichRegion],
         how: HowToLeave,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Left> {
-        disks::leave::remove(dir, which, how, go_on)
+        disks::leave::remove(dir.as_ref(), which, how, go_on)
     }
 
     /// Gives the disks of the pool at `dir` to that directory, where another one, from which it was copied or that was copied from it, used
@@ -335,12 +343,13 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Pool`] where either is in use, or a disk is missing.
-    pub fn take_disks(dir: &Path) -> Result<Vec<PathBuf>> {
-        disks::lease::take(dir)
+    pub fn take_disks(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+        disks::lease::take(dir.as_ref())
     }
 
     /// The regions of the pool at `dir`, their disks, and what is wrong with them, without opening the pool.
-    pub fn disks(dir: &Path) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
+    pub fn disks(dir: impl AsRef<Path>) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
+        let dir = dir.as_ref();
         let config = read_config(dir)?;
         // Who may not look at the pool learns nothing wrong of its disks.
         locks::are_attached(&config.lock_path(dir))?;
@@ -349,7 +358,8 @@ impl Pool {
     }
 
     /// Where the memory of a pool at `dir` on `medium` is taken from: the file or device, or where shared memory is.
-    pub fn takes_memory_in(dir: &Path, medium: MediumKind, nvram: Option<&Path>) -> PathBuf {
+    pub fn takes_memory_in(dir: impl AsRef<Path>, medium: MediumKind, nvram: Option<&Path>) -> PathBuf {
+        let dir = dir.as_ref();
         match medium {
             MediumKind::Logged => RUNTIME_DIR.into(),
             _ => dir.join(nvram.unwrap_or(paths::DEFAULT_NVRAM.as_ref())),
@@ -359,7 +369,8 @@ impl Pool {
     /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the backing. What
     /// the backing lacks goes there first. Or, where `dir` is the file of such memory, that of a pool that is gone, if its backing
     /// held everything.
-    pub fn release(dir: &Path) -> Result<()> {
+    pub fn release(dir: impl AsRef<Path>) -> Result<()> {
+        let dir = dir.as_ref();
         if let Some(uuid) = orphans::memory_at(dir) {
             return inventory::release(uuid, dir).and_then(|pool| pool.map_or(Ok(()), |pool| Pool::release(&pool)));
         }
@@ -397,7 +408,8 @@ impl Pool {
     }
 
     /// The pool at `dir`, if there is one, without opening it.
-    pub fn summary(dir: &Path) -> Result<Option<Summary>> {
+    pub fn summary(dir: impl AsRef<Path>) -> Result<Option<Summary>> {
+        let dir = dir.as_ref();
         Ok(Config::read(dir)?.map(|config| inventory::summary(dir, &config)))
     }
 
@@ -406,18 +418,24 @@ impl Pool {
     /// Where the backing is all that is left, without `pool.toml`, it becomes that of a pool on `logged`.
     /// Returns the instant that the pool is as of, nanoseconds since the epoch. Fails if its disks lack content that the backing
     /// leads to.
-    pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
-        Pool::import_asking(dir, force, progress, &mut reconcile::refuse)
+    pub fn import(dir: impl AsRef<Path>, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
+        Pool::import_asking(dir.as_ref(), force, progress, &mut reconcile::refuse)
     }
 
     /// Makes the pool at `dir` of its disks alone, whose regions have the backing, on `logged`. What its disks lack is asked
     /// about.
-    pub fn import_from_disks(dir: &Path, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
-        from_disks::make(dir, disks, ask)
+    pub fn import_from_disks(dir: impl AsRef<Path>, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
+        from_disks::make(dir.as_ref(), disks, ask)
     }
 
     /// The same, but asks about what the disks lack: it goes on if the answer is no error.
-    pub fn import_asking(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
+    pub fn import_asking(
+        dir: impl AsRef<Path>,
+        force: bool,
+        progress: &mut dyn FnMut(u64, u64),
+        ask: Ask,
+    ) -> Result<i64> {
+        let dir = dir.as_ref();
         Builder::finish_interrupted(dir)?;
         if Config::read(dir)?.is_none() && relocate::is_elsewhere(dir) {
             return Err(Error::Pool(format!(

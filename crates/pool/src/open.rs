@@ -55,7 +55,8 @@ impl Pool {
 
     /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its backing is lost or
     /// cannot be written: to look at it, and to save it. Nobody may have the pool open; nothing of it is changed.
-    pub fn of_memory(dir: &Path) -> Result<Pool> {
+    pub fn of_memory(dir: impl AsRef<Path>) -> Result<Pool> {
+        let dir = dir.as_ref();
         let config = load_or_lost(dir)?;
         let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(salvage::open(dir, &config)?, policy)?);

@@ -125,8 +125,8 @@ impl Pool {
     }
 
     /// This process, the mount, is mounted there, too; and where it was first, no more.
-    pub fn set_mountpoint(&self, dir: &Path) {
-        self.session().runtime().set_label(dir.as_os_str().as_bytes());
+    pub fn set_mountpoint(&self, dir: impl AsRef<Path>) {
+        self.session().runtime().set_label(dir.as_ref().as_os_str().as_bytes());
     }
 
     /// Over which transport this process, the mount, is served.

@@ -68,8 +68,8 @@ impl Drop for Needed<'_> {
 impl Pool {
     /// Writes an image of the pool to `file`: its memory, and the content of large files on its disks, as of one instant, while others work.
     /// `progress(done, total)` in bytes.
-    pub fn save(&self, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-        self.save_with(file, HowToSave::default(), progress).map(drop)
+    pub fn save(&self, file: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.save_with(file.as_ref(), HowToSave::default(), progress).map(drop)
     }
 
     /// The same as `how` says. What cannot be read of the disks is left out, and the rest is saved.
@@ -78,7 +78,13 @@ impl Pool {
     /// 1. What is given up on the disks from now on is kept. (Else what the memory of step 2 leads to would be overwritten.)
     /// 2. The memory as of one instant, in a file of its own. 3. It goes to the image. 4. So does what it leads to on the disks.
     /// 5. All of that was there to the end: the image takes its place.
-    pub fn save_with(&self, file: &Path, how: HowToSave, progress: &mut dyn FnMut(u64, u64)) -> Result<Saved> {
+    pub fn save_with(
+        &self,
+        file: impl AsRef<Path>,
+        how: HowToSave,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Saved> {
+        let file = file.as_ref();
         self.refuse_own_mount(file)?;
         own_files::refuse(&self.dir, &self.config, file)?;
         if !how.force {
@@ -130,12 +136,13 @@ impl Pool {
     }
 
     /// Fails if something that is no image would lose its place to one at `file`.
-    pub fn refuse_foreign(file: &Path) -> Result<()> {
-        refuse_foreign(file)
+    pub fn refuse_foreign(file: impl AsRef<Path>) -> Result<()> {
+        refuse_foreign(file.as_ref())
     }
 
     /// Fails if an image at `file` would take the place of one of the files of the pool at `dir`, without opening it.
-    pub fn refuse_own_file(dir: &Path, file: &Path) -> Result<()> {
+    pub fn refuse_own_file(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<()> {
+        let (dir, file) = (dir.as_ref(), file.as_ref());
         own_files::refuse(dir, &load(dir)?, file)
     }
 

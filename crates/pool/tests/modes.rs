@@ -452,7 +452,7 @@ fn a_pool_has_one_mount_at_a_time() {
     // It may still have much to write when its kernel is gone.
     first.end_mount();
     let second = mount("/second").unwrap();
-    second.set_mountpoint("/third".as_ref());
+    second.set_mountpoint("/third");
     let mounts = beside.status().unwrap().sessions.into_iter().filter_map(|s| s.mountpoint).collect::<Vec<_>>();
     assert_eq!(mounts, [std::path::Path::new("/third")]);
     drop((first, second));

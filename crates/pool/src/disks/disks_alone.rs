@@ -62,7 +62,8 @@ impl Remains {
     ///
     /// # Errors
     /// [`Error::Host`] if the file is there already or cannot be written.
-    pub fn recover(&self, inode: &Inode, to: &Path) -> Result<Vec<Gap>> {
+    pub fn recover(&self, inode: &Inode, to: impl AsRef<Path>) -> Result<Vec<Gap>> {
+        let to = to.as_ref();
         let host = |e: std::io::Error| Error::host(to, &e);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).map_err(host)?;
         let gaps = self.recover_to(inode, &file).map_err(host)?;

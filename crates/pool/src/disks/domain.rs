@@ -68,8 +68,8 @@ impl Pool {
     }
 
     /// Have domains of the pool at `dir` been named, as far as is known without its memory?
-    pub fn may_have_domains(dir: &Path) -> Result<bool> {
-        Ok(!read_config(dir)?.domains.is_empty())
+    pub fn may_have_domains(dir: impl AsRef<Path>) -> Result<bool> {
+        Ok(!read_config(dir.as_ref())?.domains.is_empty())
     }
 }
 

@@ -68,7 +68,8 @@ struct Job {
 
 impl Pool {
     /// What [`replace_disk`](Pool::replace_disk) would do. Nothing is changed.
-    pub fn plan_replacement(dir: &Path, how: &Replace) -> Result<Replaced> {
+    pub fn plan_replacement(dir: impl AsRef<Path>, how: &Replace) -> Result<Replaced> {
+        let dir = dir.as_ref();
         let pool = Pool::open(dir, &OpenOptions { without_disks: true, ..OpenOptions::default() })?;
         let job = Job::find(&pool, how)?;
         job.planned(&pool, how)?;
@@ -77,7 +78,8 @@ impl Pool {
 
     /// Puts a member of a region of the pool at `dir`, which may be in use, back into it, or another disk in its place. Interrupted, it is
     /// resumed by the same call. `progress`: bytes that were copied, and of how many.
-    pub fn replace_disk(dir: &Path, how: &Replace, progress: &mut dyn FnMut(u64, u64)) -> Result<Replaced> {
+    pub fn replace_disk(dir: impl AsRef<Path>, how: &Replace, progress: &mut dyn FnMut(u64, u64)) -> Result<Replaced> {
+        let dir = dir.as_ref();
         let pool = Pool::open(dir, &OpenOptions::default())?;
         // 1.
         let _alone = Rebuilding::begin(dir)?;

@@ -16,7 +16,7 @@ fn images_of_all_versions_are_restored() {
         let image = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
         assert!(std::fs::metadata(&image).unwrap().len() < 100_000, "{name} is small");
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        Pool::restore(dir.path(), image.as_ref(), Some(conquest::MediumKind::Battery), false, &mut |_, _| {}).unwrap();
+        Pool::restore(dir.path(), &image, Some(conquest::MediumKind::Battery), false, &mut |_, _| {}).unwrap();
         let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
         content::compare(&pool);
         assert_eq!(pool.session().memory().info.app_version, version);
