@@ -105,11 +105,6 @@ impl Linear {
         self.parts.iter().map(|part| (part.start..part.start + part.size, part.region.clone())).collect()
     }
 
-    /// How many writes are under way.
-    pub fn busy(&self) -> usize {
-        self.range_locks.taken()
-    }
-
     fn check(&self, what: &str, range: &Range<u64>) -> Result<()> {
         match range.start <= range.end && range.end <= self.size {
             true => Ok(()),
@@ -295,7 +290,7 @@ impl BlockDevice for Linear {
         if range.is_empty() {
             return Ok(());
         }
-        let _lock = self.range_locks.take(self.around(&range));
+        let _turn = self.range_locks.take(self.around(&range));
         let _marked = self.mark(&range)?;
         match self.fits(at, &from) {
             true => self.write_blocks(at, &from),
@@ -317,7 +312,7 @@ impl BlockDevice for Linear {
 
     fn zero(&self, range: Range<u64>) -> Result<()> {
         self.check("zeros", &range)?;
-        let _lock = self.range_locks.take(self.around(&range));
+        let _turn = self.range_locks.take(self.around(&range));
         let _marked = self.mark(&range)?;
         self.write_zeros(range)
     }

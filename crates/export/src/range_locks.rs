@@ -32,7 +32,8 @@ impl RangeLocks {
     }
 
     /// How many have a lock.
-    pub fn taken(&self) -> usize {
+    #[cfg(test)]
+    fn taken(&self) -> usize {
         self.lock().len()
     }
 }

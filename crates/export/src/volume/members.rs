@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use exraid::label::{MemberState, END};
 use exraid::{Device, Disk, Making, Region, Uuid};
@@ -24,9 +23,6 @@ use exraid::{Device, Disk, Making, Region, Uuid};
 use super::{alone, label_of, taken, Volume};
 use crate::config::NewDisk;
 use crate::error::{Error, Result};
-
-/// How long a rebuild waits for writers before a piece: they come first.
-const GIVE_WAY: Duration = Duration::from_millis(2);
 
 /// The rebuilds of a volume: one at a time.
 #[derive(Default)]
@@ -108,9 +104,6 @@ impl Volume {
         let size = region.properties().size;
         let mut go_on = |left: u64| {
             self.rebuilds.left.store(left, Ordering::Relaxed);
-            if self.line().busy() > 0 {
-                std::thread::sleep(GIVE_WAY);
-            }
             go_on(left) && !self.is_stopping()
         };
         let done = region.rebuild(role, spare, &mut || std::iter::once(0..size).collect(), &mut go_on);
