@@ -8,18 +8,18 @@
 
 use std::collections::BTreeMap;
 
-use super::rate::RateLimit;
 use super::SharedDisk;
 use crate::image::{Image, PAGE};
 use crate::log::{Instant, Log};
+use pram::budget::Budget;
 use pram::error::{Error, Result};
 use pram::marks::by_page;
 
 /// Pages of which the new content is held in memory at a time: 64 MiB.
 const BATCH: usize = 16 << 10;
 
-/// Brings the image to `last`, with which the log ends, at this pace. An image that is there already stays as it is.
-pub fn checkpoint(pages: &mut Image<SharedDisk>, log: &SharedDisk, last: Instant, pace: &mut RateLimit) -> Result<()> {
+/// Brings the image to `last`, with which the log ends, within this budget. An image that is there already stays as it is.
+pub fn checkpoint(pages: &mut Image<SharedDisk>, log: &SharedDisk, last: Instant, budget: &mut Budget) -> Result<()> {
     let (id, from) = (pages.id(), pages.instant());
     if from.commit >= last.commit {
         return Ok(());
@@ -50,7 +50,7 @@ pub fn checkpoint(pages: &mut Image<SharedDisk>, log: &SharedDisk, last: Instant
         let (first, (end, _)) = (batch[0].0, batch[batch.len() - 1]);
         survey.apply(first * PAGE..(end + 1) * PAGE, |off, bytes| apply(&mut content, off, bytes))?;
         for (page, bytes) in &content {
-            pace.spend(PAGE);
+            budget.spend(PAGE);
             update.write(*page, bytes)?;
         }
     }

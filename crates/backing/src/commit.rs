@@ -26,13 +26,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::rate::RateLimit;
 use super::rounds::Put;
 use super::state::State;
 use super::vote::{self, Acknowledged};
 use super::{rounds, Disks, Loaded, SharedDisk};
 use crate::image::Image;
 use crate::log::{self, Identity, Log, Position, MIN_CAPACITY};
+use pram::budget::{self, Budget};
 use pram::error::{Error, Result};
 use pram::marks::Marks;
 use pram::memory::{Memory, Standing, EPOCH_ROOT};
@@ -46,6 +46,8 @@ const GATHER: Duration = Duration::from_millis(2);
 const GLANCE: Duration = Duration::from_micros(20);
 /// How often whoever needs what another one checkpoints looks whether it is done.
 const CHECKPOINTING: Duration = Duration::from_millis(2);
+/// How soon somebody who waits for what is written slowly is noticed.
+const AWAITED: Duration = Duration::from_millis(1);
 /// How often disks are compared with what memory says of them, while others change both.
 const LOOKS: u32 = 100;
 /// How often a commit that found no room for a log of more than all of the memory is tried with less.
@@ -166,12 +168,12 @@ impl Backing {
         next.check_next(state.swapping)
     }
 
-    /// Takes up a commit that a process of this memory has written, and died before it had noted that: another memory that
+    /// Keeps a commit that a process of this memory has written, and died before it had noted that: another memory that
     /// was made of the backing meanwhile has found it, and may have promised it. With nobody else attached.
     /// 1. It is made durable, and nothing begun is left behind it. (Else the next commit, which is written there, could be
     ///    there without it, or as what never ended would have been.)
     /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
-    pub fn take_up_unnoted(&self, marks: &Marks) -> Result<()> {
+    pub fn keep_found(&self, marks: &Marks) -> Result<()> {
         let Some(mut state) = State::read(marks, self.id)? else { return Ok(()) };
         vote::put_away_old(&self.disks, self.id, Acknowledged::of(&state.logs, state.active))?;
         let log = &mut lock(&self.logs)[state.active];
@@ -214,7 +216,7 @@ impl Backing {
 
     /// The marks lie in this file, which goes when the memory is closed and the backing holds all of it: for a memory whose header can say
     /// so.
-    pub fn with_marks_in(self, marks: PathBuf) -> Backing {
+    pub fn kept_while_open(self, marks: PathBuf) -> Backing {
         Backing { marks: Some(marks), ..self }
     }
 
@@ -269,7 +271,7 @@ impl Backing {
             match self.lead(session)? {
                 Some(mut lead) => {
                     gather(session.memory(), &words);
-                    self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(()))?;
+                    self.commit(session, &mut lead, Budget::unlimited(), &mut |_, _| Ok(()))?;
                 }
                 None => _ = session.memory().wait_by(|| _ = runtime::wait(words.wakeup, seen, PATIENCE)),
             }
@@ -289,7 +291,7 @@ impl Backing {
                 continue;
             };
             before()?;
-            return self.commit(session, &mut lead, RateLimit::free(), see);
+            return self.commit(session, &mut lead, Budget::unlimited(), see);
         }
     }
 
@@ -303,7 +305,7 @@ impl Backing {
         match self.lead(session)? {
             Some(mut lead) if due() => {
                 let waits = || words.wanted.load(Ordering::SeqCst) > 0;
-                self.commit(session, &mut lead, self.pace(words, waits), &mut |_, _| Ok(())).map(|_| true)
+                self.commit(session, &mut lead, self.budget(session, waits), &mut |_, _| Ok(())).map(|_| true)
             }
             _ => Ok(false),
         }
@@ -358,31 +360,33 @@ impl Backing {
         }
     }
 
-    /// The pace of what nobody waits for yet.
-    fn pace<'a>(&'a self, words: ControlBlock<'a>, waits: impl Fn() -> bool + 'a) -> RateLimit<'a> {
+    /// The budget of what nobody waits for yet: all processes of a pool share it, commits and checkpoints.
+    fn budget<'a>(&'a self, session: &'a Session, waits: impl Fn() -> bool + 'a) -> Budget<'a> {
+        let is_free = move || !waits() && !self.hurried.load(Ordering::SeqCst);
+        let paid = session.runtime().backing().paid;
         match self.rate {
-            Some(rate) => RateLimit::at(rate, words.paid, move || waits() || self.hurried.load(Ordering::SeqCst)),
-            None => RateLimit::free(),
+            Some(rate) => Budget::shared(rate, paid, session.clock(), budget::looking(AWAITED, is_free)),
+            None => Budget::unlimited(),
         }
     }
 
     /// Steps 1 to 6; the commit's time.
-    fn commit(&self, session: &Session, lead: &mut Lead, mut pace: RateLimit, see: Put) -> Result<i64> {
+    fn commit(&self, session: &Session, lead: &mut Lead, mut budget: Budget, see: Put) -> Result<i64> {
         let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(pram::clock::precise()) };
         control::refuse_failed(&words)?;
         let step = || session.memory().step();
         // Whoever comes now is served by this commit.
-        pace.pay();
+        budget.rest(Duration::ZERO);
         let (start, served) = (Instant::now(), words.wanted.swap(0, Ordering::SeqCst));
         if served > 0 {
-            pace.lift();
+            budget.lift();
         }
         step();
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
         step();
         session.prepare_epoch(served > 0);
         let time = self
-            .write_or_make_anew(session, logs, &mut pace, see)
+            .write_or_make_anew(session, logs, &mut budget, see)
             .inspect_err(|e| control::note_failure(session.runtime(), e))?;
         session.runtime().unfill_backing();
         step();
@@ -390,7 +394,7 @@ impl Backing {
         words.done.store(number, Ordering::SeqCst);
         step();
         words.crowd.store(served + words.wanted.load(Ordering::SeqCst), Ordering::Relaxed);
-        if !pace.has_slept() {
+        if !budget.has_rested() {
             let (took, before) = (start.elapsed().as_nanos() as u64, words.takes.load(Ordering::Relaxed));
             words.takes.store((before * 7 + took) / 8, Ordering::Relaxed);
         }
@@ -398,10 +402,10 @@ impl Backing {
     }
 
     /// Steps 2 to 5, if need be by making the backing anew; the commit's time.
-    fn write_or_make_anew(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
+    fn write_or_make_anew(&self, session: &Session, logs: Logs, budget: &mut Budget, see: Put) -> Result<i64> {
         let (runtime, words) = (session.runtime(), session.runtime().backing());
         if !words.is_damaged() {
-            match self.write(session, logs, pace, see) {
+            match self.write(session, logs, budget, see) {
                 Err(Error::DiskFull(what)) => return Err(Error::DiskFull(what)),
                 // If a participant failed all processes know already.
                 Err(e) if words.is_usable() => runtime.damage_backing(&e.to_string()),
@@ -409,14 +413,14 @@ impl Backing {
             }
         }
         let (_, why) = runtime.backing_anew();
-        self.make_anew(session, logs, pace, see).map_err(|e| {
+        self.make_anew(session, logs, budget, see).map_err(|e| {
             let why = why.unwrap_or_default();
             Error::Unusable(format!("{why}, and the backing cannot be made anew from memory: {e}"))
         })
     }
 
     /// Steps 2 to 5; the commit's time.
-    fn write(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
+    fn write(&self, session: &Session, logs: Logs, budget: &mut Budget, see: Put) -> Result<i64> {
         let marks = marks_of(session.memory())?;
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
@@ -427,13 +431,13 @@ impl Backing {
             Log::settle(&self.disks.logs[state.active], self.id, end..end)?;
         }
         // In the time that a rate takes more changes.
-        let rounds = if pace.is_lifted() { 1 } else { 2 };
+        let rounds = if budget.is_lifted() { 1 } else { 2 };
         let whole = session.memory().size() / log::LINE;
         let (mut room, mut tries) = ((marks.marked()? * rounds).min(whole), 0);
         loop {
             // Whoever began to swap has died; nothing has been written to either log since.
             if state.swapping || !logs[state.active].has_room(room) {
-                match self.swap(session, logs, &mut state, room, pace) {
+                match self.swap(session, logs, &mut state, room, budget) {
                     // What changes again while it is written is written again: with some luck less does the next time.
                     Err(Error::DiskFull(_)) if room > whole && tries < TRIES => {
                         (room, tries) = (whole, tries + 1);
@@ -445,7 +449,7 @@ impl Backing {
             // Not before: where the image has gone ahead the log that takes over follows that.
             session.memory().note_begun(logs[state.active].position().last.commit + 1)?;
             let start = logs[state.active].used();
-            let (ended, time) = match append(session, marks, &mut logs[state.active], pace, see) {
+            let (ended, time) = match append(session, marks, &mut logs[state.active], budget, see) {
                 // More changed while it was written than there was room for: more than all there is only where it changed again.
                 Err(Error::RedoFull) => {
                     let more = room.max(MIN_CAPACITY / log::LINE) * 2;
@@ -455,7 +459,7 @@ impl Backing {
                 done => done?,
             };
             let Some(epoch) = ended else {
-                break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
+                break self.swap_if_due(session, logs, &mut state, budget).map(|()| time);
             };
             let logged = logs[state.active].used() - start;
             session.runtime().backing().logged.fetch_add(logged, Ordering::Relaxed);
@@ -466,7 +470,7 @@ impl Backing {
             session.memory().step();
             marks.clear_written()?;
             session.note_durable(epoch);
-            break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
+            break self.swap_if_due(session, logs, &mut state, budget).map(|()| time);
         }
     }
 
@@ -475,7 +479,7 @@ impl Backing {
         let words = session.runtime().backing();
         match self.lead(session)? {
             Some(mut lead) if words.is_damaged() => {
-                self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(())).map(|_| true)
+                self.commit(session, &mut lead, Budget::unlimited(), &mut |_, _| Ok(())).map(|_| true)
             }
             _ => Ok(false),
         }
@@ -492,13 +496,13 @@ fn append(
     session: &Session,
     marks: &Marks,
     log: &mut Log<SharedDisk>,
-    pace: &mut RateLimit,
+    budget: &mut Budget,
     see: Put,
 ) -> Result<(Option<u64>, i64)> {
     let (looked, mut commit) = (pram::clock::precise(), log.begin()?);
     let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| commit.push(off, bytes));
     let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));
-    let Some((epoch, time)) = rounds::write(session, marks, session.is_due(), pace, put, at_rest)? else {
+    let Some((epoch, time)) = rounds::write(session, marks, session.is_due(), budget, put, at_rest)? else {
         return Ok((None, looked));
     };
     session.write_epoch(epoch)?;

@@ -10,7 +10,6 @@
 //! | [`log`] | the redo log: changed lines, commit by commit |
 //! | [`image`] | the incremental image: the pages of a memory as of one commit |
 //! | [`checkpoint`] | what a log holds goes into the image |
-//! | [`rate`] | how fast what nobody waits for is written |
 //! | [`import`] | a memory from its backing alone |
 //! | [`state`] | how far the logs have come, for the next process |
 //! | [`readahead`] | reading much of a disk in order, several reads under way |
@@ -35,7 +34,6 @@ pub mod disk;
 pub mod image;
 pub mod import;
 pub mod log;
-mod rate;
 pub mod readahead;
 mod remake;
 pub(crate) mod rounds;
@@ -50,12 +48,12 @@ use std::sync::Arc;
 
 use self::image::{Image, PAGE};
 use self::log::{Disk, Identity, Instant, Log};
+use pram::budget::Budget;
 use pram::error::{Error, Result};
 use pram::marks::Marks;
 use pram::mem::Mapping;
 use pram::memory::{self, Memory, Standing};
 use pram::session::assert_may_wait;
-use rate::RateLimit;
 use state::State;
 use vote::Acknowledged;
 
@@ -174,7 +172,7 @@ pub fn identify(disks: &Disks) -> Result<Identity> {
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Image::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
-    active_log(disks, id)?;
+    turn(disks, id)?;
     pages.read_all(&mut |page, bytes| put(page * PAGE, bytes))?;
     replay(disks, id, pages.instant(), put)
 }
@@ -186,7 +184,7 @@ fn replay(
     image: Instant,
     put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Loaded> {
-    let (active, begin) = active_log(disks, id)?;
+    let (active, begin) = turn(disks, id)?;
     if image.commit >= begin && holds_all(disks, id)? {
         let spent = |n: usize| Log::spent(disks.logs[n].clone(), id, image).map(|log| log.position());
         let state = State { active, swapping: true, logs: [spent(0)?, spent(1)?], durable: 0 };
@@ -243,7 +241,7 @@ fn holds_all(disks: &Disks, id: Identity) -> Result<bool> {
 
 /// The log that commits go to, and the commit that it begins with. The logs take turns, the second one first, so a
 /// log that is older than its last turn, or in the place of the other, is noticed.
-fn active_log(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
+fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     let [first, second] = [Log::began(&disks.logs[0], id)?, Log::began(&disks.logs[1], id)?];
     if first.lineage != second.lineage {
         return Err(Error::Unusable("the logs are of two backings; put the right ones back".into()));
@@ -325,13 +323,13 @@ pub fn compare(disks: &Disks, id: Identity, memory: &Memory, marks: &Marks) -> R
     (loaded.whole, loaded.found, loaded.acknowledged) = (false, 0..0, None);
     let active = loaded.state.active;
     let (other, last) = (1 - active, loaded.as_of);
-    checkpoint::checkpoint(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut RateLimit::free())?;
+    checkpoint::checkpoint(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut Budget::unlimited())?;
     if pages.instant() != last {
         // As ever: only what no commits go to any more is checkpointed.
         let mut next = Log::resume(disks.logs[other].clone(), id, loaded.state.logs[other]);
         next.restart(last, loaded.state.logs[other].capacity)?;
         (loaded.state.active, loaded.state.logs[other]) = (other, next.position());
-        checkpoint::checkpoint(&mut pages, &disks.logs[active], last, &mut RateLimit::free())?;
+        checkpoint::checkpoint(&mut pages, &disks.logs[active], last, &mut Budget::unlimited())?;
     }
     marks.take_groups(memory.groups())?;
     for at in memory.copied()?.into_iter().flat_map(|held| held.step_by(PAGE as usize)) {

@@ -23,15 +23,15 @@ use std::sync::atomic::Ordering;
 use super::commit::{marks_of, Backing, Logs};
 use super::image::{Anew, Image};
 use super::log::{Instant, Log};
-use super::rate::RateLimit;
 use super::rounds::{self, Put};
 use super::state::State;
+use pram::budget::Budget;
 use pram::error::{Error, Result};
 use pram::session::{Frozen, Session};
 
 impl Backing {
     /// The commit's time.
-    pub(crate) fn make_anew(&self, session: &Session, logs: Logs, pace: &mut RateLimit, see: Put) -> Result<i64> {
+    pub(crate) fn make_anew(&self, session: &Session, logs: Logs, budget: &mut Budget, see: Put) -> Result<i64> {
         let (marks, memory) = (marks_of(session.memory())?, session.memory());
         let mut state = State::read(marks, self.id())?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
@@ -47,7 +47,7 @@ impl Backing {
         // 2 to 4.
         let anew = Anew { lineage, generation: newest_generation(&state) };
         session.runtime().backing().hasten.fetch_max(commit, Ordering::SeqCst);
-        let (epoch, at) = self.while_checkpointing(session, || self.write_image(session, anew, commit, pace, see))?;
+        let (epoch, at) = self.while_checkpointing(session, || self.write_image(session, anew, commit, budget, see))?;
         session.memory().step();
         // 5.
         state.logs = state.logs.map(|log| log.spent(at));
@@ -61,7 +61,7 @@ impl Backing {
         session.memory().step();
         // 7. What failed is not remembered: nothing of it is used.
         *logs = self.resumed(&state);
-        self.swap(session, logs, &mut state, 0, pace)?;
+        self.swap(session, logs, &mut state, 0, budget)?;
         session.runtime().note_anew();
         Ok(at.time)
     }
@@ -72,7 +72,7 @@ impl Backing {
         session: &Session,
         anew: Anew,
         commit: u64,
-        pace: &mut RateLimit,
+        budget: &mut Budget,
         see: Put,
     ) -> Result<(u64, Instant)> {
         let (disk, id) = (&self.disks().image, self.id());
@@ -81,7 +81,7 @@ impl Backing {
         let mut update = image.begin_anew(anew);
         let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| update.patch(off, bytes));
         let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));
-        let written = rounds::write(session, marks_of(session.memory())?, true, pace, put, at_rest)?;
+        let written = rounds::write(session, marks_of(session.memory())?, true, budget, put, at_rest)?;
         let (epoch, time) = written.ok_or_else(|| Error::Unusable("nothing was written".into()))?;
         session.write_epoch(epoch)?;
         let at = Instant { commit, time };

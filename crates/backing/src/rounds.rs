@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::rate::RateLimit;
+use pram::budget::Budget;
 use pram::error::Result;
 use pram::marks::{Extent, Marks};
 use pram::memory::Memory;
@@ -39,7 +39,7 @@ pub(crate) fn write<R>(
     session: &Session,
     marks: &Marks,
     wanted: bool,
-    pace: &mut RateLimit,
+    budget: &mut Budget,
     put: Put,
     still: impl FnOnce(&Frozen) -> Result<R>,
 ) -> Result<Option<R>> {
@@ -52,7 +52,7 @@ pub(crate) fn write<R>(
         session.drain()?;
         [left, spare] = marks.gather()?;
     }
-    let mut before = copy(memory, marks, left, pace, &mut throttle, put)?;
+    let mut before = copy(memory, marks, left, budget, &mut throttle, put)?;
     for round in 0.. {
         if let Some(few) = marks.few(marks.active()?, STILL.0, STILL.1)? {
             if few.is_empty() && before == 0 && round == 0 && !wanted {
@@ -66,18 +66,18 @@ pub(crate) fn write<R>(
                 let lines = at_rest(memory, marks, spare)?;
                 drop(frozen);
                 for ((off, len), bytes) in lines {
-                    pace.spend(len);
+                    budget.spend(len);
                     put(off, &bytes)?;
                 }
                 return Ok(Some(result));
             }
         }
         if round == FREE {
-            pace.lift();
+            budget.lift();
         }
         let written = marks.switch(spare)?;
         session.drain()?;
-        let bytes = copy(memory, marks, written, pace, &mut throttle, put)?;
+        let bytes = copy(memory, marks, written, budget, &mut throttle, put)?;
         throttle.adjust(round, before, bytes);
         before = bytes;
         [_, spare] = marks.gather()?;
@@ -102,7 +102,7 @@ fn copy(
     memory: &Memory,
     marks: &Marks,
     set: u64,
-    pace: &mut RateLimit,
+    budget: &mut Budget,
     throttle: &mut Throttle,
     put: Put,
 ) -> Result<u64> {
@@ -111,8 +111,8 @@ fn copy(
         all += len;
         for at in (off..off + len).step_by(PIECE as usize) {
             let bytes = &mut piece[..PIECE.min(off + len - at) as usize];
-            pace.spend(bytes.len() as u64);
-            throttle.between_pieces();
+            budget.spend(bytes.len() as u64);
+            throttle.turn();
             memory.read_bytes(at, bytes)?;
             put(at, bytes)?;
         }
@@ -138,7 +138,7 @@ impl Throttle<'_> {
     }
 
     /// Between two pieces.
-    fn between_pieces(&mut self) {
+    fn turn(&mut self) {
         if self.pause.is_zero() {
             return;
         }

@@ -157,14 +157,12 @@ impl Context {
         mut work: impl FnMut(&T, usize, &mut [Section]) -> Result<(), Error>,
     ) {
         for round in 0..self.count(usual) {
-            self.once_each((label, round, usual), subjects, sections, |subject, sections| {
-                work(subject, round, sections)
-            });
+            self.turn((label, round, usual), subjects, sections, |subject, sections| work(subject, round, sections));
         }
     }
 
-    /// One of the rounds, or a part of it: each subject once.
-    pub fn once_each<T: Named>(
+    /// One of the rounds, or one of the turns that it is made of.
+    pub fn turn<T: Named>(
         &self,
         (label, round, usual): (&str, usize, usize),
         subjects: &mut Vec<T>,

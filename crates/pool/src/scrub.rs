@@ -10,8 +10,9 @@ use crate::backing::{regions, scrub};
 use crate::disks::damage::{self, Damage};
 use crate::{paths, Pool};
 use conquest_fs::error::{Error, Result};
-use conquest_fs::maintenance::disks::Pace;
+use conquest_fs::maintenance::disks::looking;
 use conquest_fs::ubj::Union;
+use pram::budget::Budget;
 
 /// What scrubbing came to.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -50,7 +51,8 @@ impl Pool {
 
     fn scrub_content(&self, union: &Union, found: &mut Scrub, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         let slots = union.log().segments_to_scrub(self.fs.session())?;
-        let (all, mut pace) = (slots.len() as u64, Pace::default());
+        let all = slots.len() as u64;
+        let mut budget = Budget::pieces(self.fs.session().clock(), looking(|| true));
         for (n, (sequence, _)) in slots.into_iter().enumerate() {
             if !go_on(n as u64, all) {
                 break;
@@ -58,7 +60,7 @@ impl Pool {
             // It may lie elsewhere by now, or be none any more.
             let Some(slot) = union.log().slot_of(self.fs.session(), sequence)? else { continue };
             let rate = union.log().tasks(self.fs.session())?.rate;
-            let one = union.scrub_one(&self.fs, sequence, slot, &mut pace, rate, &|| false)?;
+            let one = union.scrub_one(&self.fs, sequence, slot, &mut budget, rate)?;
             (found.segments, found.bytes) = (found.segments + 1, found.bytes + one.bytes);
             if !one.wrong.is_empty() {
                 let damage = damage::ranges(&self.fs, union, &one.wrong);

@@ -1,5 +1,9 @@
 //! Times, in nanoseconds.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
 use rustix::time::{clock_gettime, ClockId};
 
 /// Nanoseconds since 1970, as the kernel keeps them between two ticks.
@@ -24,4 +28,33 @@ pub fn precise() -> i64 {
 pub fn monotonic() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// The clock that ages, periods and rests are measured by. Clones are the same clock.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// Nanoseconds that a test has moved it on.
+    moved: Arc<AtomicU64>,
+}
+
+impl Clock {
+    fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// [`now`], by this clock.
+    pub fn now(&self) -> i64 {
+        now().wrapping_add(self.moved() as i64)
+    }
+
+    /// [`monotonic`], by this clock.
+    pub fn monotonic(&self) -> u64 {
+        monotonic() + self.moved()
+    }
+
+    /// For tests: time passes at once.
+    #[doc(hidden)]
+    pub fn advance(&self, time: Duration) {
+        self.moved.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
 }

@@ -9,7 +9,8 @@
 //! | --- | --- |
 //! | [`error`] | what can fail |
 //! | [`off`] | typed offsets: the only references inside a memory |
-//! | [`clock`] | the time of day |
+//! | [`clock`] | the time of day; the clock that tests move |
+//! | [`budget`] | how much background work may use, and how long it rests |
 //! | [`sip`] | the keyed hash of the format |
 //! | [`random`] | numbers that nobody can guess |
 //! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
@@ -39,6 +40,7 @@
 compile_error!("the memory is little-endian and used in place");
 
 pub mod attached;
+pub mod budget;
 pub mod clock;
 pub mod dax;
 pub mod error;

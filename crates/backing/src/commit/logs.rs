@@ -7,9 +7,9 @@ use super::{marks_of, resign, Backing, CHECKPOINTING};
 use crate::checkpoint;
 use crate::image::Image;
 use crate::log::{self, Log, MIN_CAPACITY, RECORDS};
-use crate::rate::RateLimit;
 use crate::state::State;
 use crate::{log_bytes, SharedDisk};
+use pram::budget::Budget;
 use pram::error::{Error, Result};
 use pram::runtime::control;
 use pram::session::Session;
@@ -42,13 +42,13 @@ impl Backing {
         session: &Session,
         logs: &mut [Log<SharedDisk>; 2],
         state: &mut State,
-        pace: &mut RateLimit,
+        budget: &mut Budget,
     ) -> Result<()> {
         let active = state.logs[state.active];
         let checkpointed = session.runtime().backing().checkpointed.load(Ordering::SeqCst);
         let half = logs[state.active].used() > active.capacity / 2;
         match half && state.logs[1 - state.active].last.commit <= checkpointed {
-            true => self.swap(session, logs, state, 0, pace),
+            true => self.swap(session, logs, state, 0, budget),
             false => Ok(()),
         }
     }
@@ -61,9 +61,9 @@ impl Backing {
         logs: &mut [Log<SharedDisk>; 2],
         state: &mut State,
         lines: u64,
-        pace: &mut RateLimit,
+        budget: &mut Budget,
     ) -> Result<()> {
-        self.checkpoint_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last, pace)?;
+        self.checkpoint_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last, budget)?;
         let last = match state.swapping {
             true => self.end_with_image(state.logs[state.active].last)?,
             false => state.logs[state.active].last,
@@ -103,8 +103,8 @@ impl Backing {
             if last.commit <= words.checkpointed.load(Ordering::SeqCst) {
                 return Ok(false);
             }
-            let mut pace = self.pace(words, move || words.hasten.load(Ordering::SeqCst) >= last.commit);
-            match self.try_checkpoint(session, &self.disks.logs[sealed], last, &mut pace) {
+            let mut budget = self.budget(session, move || words.hasten.load(Ordering::SeqCst) >= last.commit);
+            match self.try_checkpoint(session, &self.disks.logs[sealed], last, &mut budget) {
                 Err(_) if words.is_damaged() => {}
                 done => return done,
             }
@@ -119,12 +119,12 @@ impl Backing {
         session: &Session,
         log: &SharedDisk,
         last: log::Instant,
-        pace: &mut RateLimit,
+        budget: &mut Budget,
     ) -> Result<()> {
         let words = session.runtime().backing();
         while words.checkpointed.load(Ordering::SeqCst) < last.commit {
-            if !self.try_checkpoint(session, log, last, pace)? {
-                if pace.is_lifted() {
+            if !self.try_checkpoint(session, log, last, budget)? {
+                if budget.is_lifted() {
                     words.hasten.fetch_max(last.commit, Ordering::SeqCst);
                 }
                 session.memory().wait_by(|| std::thread::sleep(CHECKPOINTING));
@@ -140,7 +140,7 @@ impl Backing {
         session: &Session,
         log: &SharedDisk,
         last: log::Instant,
-        pace: &mut RateLimit,
+        budget: &mut Budget,
     ) -> Result<bool> {
         let mut pages = match self.pages.try_lock() {
             Ok(pages) => pages,
@@ -153,8 +153,8 @@ impl Backing {
         }
         let role = Checkpointer(words.checkpointer);
         let checkpointed = match self.awaited {
-            true => self.checkpoint_image(&mut pages, log, last, &mut RateLimit::free()),
-            false => self.checkpoint_image(&mut pages, log, last, pace),
+            true => self.checkpoint_image(&mut pages, log, last, &mut Budget::unlimited()),
+            false => self.checkpoint_image(&mut pages, log, last, budget),
         };
         session.memory().step();
         match &checkpointed {
@@ -174,7 +174,7 @@ impl Backing {
         pages: &mut Option<Image<SharedDisk>>,
         log: &SharedDisk,
         last: log::Instant,
-        pace: &mut RateLimit,
+        budget: &mut Budget,
     ) -> Result<()> {
         // Another process may have checkpointed meanwhile, and died before its header was durable: the log must not go
         // before it is.
@@ -183,7 +183,7 @@ impl Backing {
             opened.settle()?;
         }
         match pages {
-            Some(pages) => checkpoint::checkpoint(pages, log, last, pace),
+            Some(pages) => checkpoint::checkpoint(pages, log, last, budget),
             None => Ok(()),
         }
     }

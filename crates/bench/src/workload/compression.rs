@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use conquest::{Caller, FormatOptions, Ino, Kind, Pool};
 use conquest_fs::codec::Codec;
-use conquest_fs::compress::pace::Pace;
 use conquest_fs::compress::{Compressor, Plan};
 use conquest_fs::node::{ReadFlags, WriteFlags};
+use pram::budget::{self, Budget};
 
 use crate::clock::thread_time;
 use crate::prelude::*;
@@ -112,7 +112,7 @@ fn fill(pool: &Pool, name: &str, sample: &[Vec<u8>]) -> Result<Vec<Ino>, Error> 
 }
 
 fn read_all(pool: &Pool, inos: &[Ino], buf: &mut [u8]) -> Result<u64, Error> {
-    let unnoted = ReadFlags { unnoted: true, caller_caches: true };
+    let unnoted = ReadFlags { unnoted: true, kept: true };
     inos.iter().try_fold(0, |sum, ino| Ok(sum + pool.read_as(*ino, 0, buf, unnoted)? as u64))
 }
 
@@ -287,13 +287,12 @@ fn foreground(context: &Context, backlog_mib: u64, sample: &[Vec<u8>]) -> Result
 /// Compresses the files from number `next` on until `stop` is set; the number of the next.
 fn compress(pool: &Pool, inos: &[Ino], mut next: usize, stop: &AtomicBool) -> Result<usize, Error> {
     let mut compressor = Compressor::new(pool, Plan::now(Codec::Zstd))?;
-    let mut pace = Pace::new(SHARE);
+    let rest = budget::looking(std::time::Duration::from_secs(1), || true);
+    let mut budget = Budget::processor(SHARE, pool.session().clock(), rest);
     while next < inos.len() && !stop.load(Ordering::Relaxed) {
         compressor.see(inos[next])?;
         next += 1;
-        if let Some(rest) = pace.rest() {
-            std::thread::sleep(rest);
-        }
+        budget.turn();
     }
     Ok(next)
 }

@@ -3,14 +3,12 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | the decision about one file, and walks over many |
-//! | [`pace`] | a share of one processor |
 //! | [`shortage`] | room for a caller that finds none |
 //! | [`survey`] | what there is, compressed and plain |
 //! | [`train_dictionary`] | dictionaries: when one is made, and of what |
 //!
 //! How a file is compressed and made plain is the business of [`node`](crate::node).
 
-pub mod pace;
 pub(crate) mod shortage;
 pub mod survey;
 mod train_dictionary;

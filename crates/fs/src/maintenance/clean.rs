@@ -6,9 +6,10 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use exraid::Background;
+use pram::budget::Budget;
 use pram::Session;
 
-use super::disks::Pace;
+use super::disks::{looking, LEAST};
 use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};
@@ -16,7 +17,7 @@ use crate::node::Fs;
 use crate::retry::with_memory;
 use crate::ubj::inodes::regular;
 use crate::ubj::{count, Count, Union};
-use ilfs::clean::{Cleaned, Obstacle, Reason};
+use ilfs::clean::{Cleaned, Kept, Reason};
 use ilfs::copies::Copied;
 use ilfs::files::{Fate, Files, Move};
 use ilfs::part::Owner;
@@ -134,7 +135,7 @@ impl Cleaning<'_> {
 
 impl Cleaning<'_> {
     /// Blocks of one file.
-    fn redirty_some(&self, blocks: &[(Owner, Place)]) -> crate::Result<Vec<bool>> {
+    fn keep_some(&self, blocks: &[(Owner, Place)]) -> crate::Result<Vec<bool>> {
         let mut op = self.fs.session().begin()?;
         let owner = blocks[0].0;
         op.lock(&[owner.ino, ilfs::KEY])?;
@@ -149,16 +150,16 @@ impl Cleaning<'_> {
         self.moved.borrow_mut().clear();
         let mut tx = op.tx()?;
         let mut edit = self.fs.edit(&mut tx);
-        let mut redirtied = Vec::with_capacity(blocks.len());
+        let mut kept = Vec::with_capacity(blocks.len());
         for (owner, place) in blocks {
-            redirtied.push(match self.page_of(*owner, *place, &content)? {
-                Some(page) => file::redirty(&mut edit, &content, page, *place)?,
+            kept.push(match self.page_of(*owner, *place, &content)? {
+                Some(page) => file::keep(&mut edit, &content, page, *place)?,
                 None => false,
             });
         }
         edit.finish()?;
         tx.commit()?;
-        Ok(redirtied)
+        Ok(kept)
     }
 }
 
@@ -177,18 +178,18 @@ impl Files for Cleaning<'_> {
         Ok(done)
     }
 
-    fn redirty(&self, blocks: &[(Owner, Place)]) -> ilfs::Result<Vec<bool>> {
-        let mut redirtied = Vec::with_capacity(blocks.len());
+    fn keep(&self, blocks: &[(Owner, Place)]) -> ilfs::Result<Vec<bool>> {
+        let mut kept = Vec::with_capacity(blocks.len());
         let of_one_file = blocks.chunk_by(|a, b| (a.0.ino, a.0.generation) == (b.0.ino, b.0.generation));
         for some in of_one_file.flat_map(|of_one| of_one.chunks(KEPT)) {
-            redirtied.extend(with_memory(self.fs.session(), || self.redirty_some(some))?);
+            kept.extend(with_memory(self.fs.session(), || self.keep_some(some))?);
         }
-        if redirtied.contains(&true) {
-            let saved = redirtied.iter().filter(|redirtied| **redirtied).count();
+        if kept.contains(&true) {
+            let saved = kept.iter().filter(|kept| **kept).count();
             tracing::warn!("{saved} blocks that cannot be read where they lie are in memory, and are written anew");
             self.union.wake();
         }
-        Ok(redirtied)
+        Ok(kept)
     }
 
     fn kind(&self, owner: Owner, _: Place) -> ilfs::Result<sorted::Kind> {
@@ -249,8 +250,8 @@ impl Union {
                         return Ok(Reason::NothingToGain);
                     }
                 }
-                Cleaned::NotFreed { why: Obstacle::UnderWay, .. } => {}
-                Cleaned::NotFreed { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
+                Cleaned::Kept { why: Kept::UnderWay, .. } => {}
+                Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::AwaitingCommit) if commits && without_gain < 2 => {
                     end_epoch(session)?;
                     let made = self.reclaim(session, u64::MAX)?;
@@ -285,32 +286,38 @@ impl Union {
     /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and while it rests, and gets how many were moved, said no,
     /// or segments are left that cannot be moved: for want of room, or because they cannot be read.
     pub fn move_leaving(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<bool> {
-        let (session, mut moved, mut without_gain) = (fs.session(), 0, 0);
-        let (mut pace, _background) = (Pace::default(), Background::begin());
+        let (session, moved, mut without_gain) = (fs.session(), Cell::new(0), 0);
+        let mut budget = Budget::pieces(session.clock(), looking(|| go_on(moved.get())));
+        let (one_more, _background) = (|| moved.set(moved.get() + 1), Background::begin());
         loop {
             let rate = self.log().tasks(session)?.rate;
-            pace.begin();
+            budget.begin(rate);
             // What has copies elsewhere gets another there, and is not moved.
             while let Copied::Made { .. } | Copied::Dropped { .. } = self.copy_next(fs, &mut |bytes| {
-                pace.add(bytes);
+                budget.add(bytes);
                 true
             })? {
-                (moved, without_gain) = (moved + 1, 0);
-                if !pace.rest(rate, &mut || go_on(moved)) {
+                one_more();
+                without_gain = 0;
+                if !budget.rest(LEAST) {
                     return Ok(false);
                 }
-                pace.begin();
+                budget.begin(rate);
             }
             let _alone = session.long_lock(CLEANING)?;
             let files = Cleaning::of(fs, self);
             match self.log().clean_leaving(session, &files, &mut || true)? {
                 Cleaned::Freed { moved: blocks, newer, .. } if blocks + newer > 0 => {
-                    pace.add(u64::from(blocks + newer) * ilfs::place::BLOCK);
-                    (moved, without_gain) = (moved + 1, 0);
+                    budget.add(u64::from(blocks + newer) * ilfs::place::BLOCK);
+                    one_more();
+                    without_gain = 0;
                 }
-                Cleaned::Freed { .. } => (moved, without_gain) = (moved + 1, 0),
-                Cleaned::NotFreed { why: Obstacle::UnderWay, .. } => {}
-                Cleaned::NotFreed { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
+                Cleaned::Freed { .. } => {
+                    one_more();
+                    without_gain = 0;
+                }
+                Cleaned::Kept { why: Kept::UnderWay, .. } => {}
+                Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::NoRoom) if without_gain < 2 => {
                     end_epoch(session)?;
                     without_gain = if self.reclaim(session, u64::MAX)? > 0 { 0 } else { without_gain + 1 };
@@ -326,8 +333,7 @@ impl Union {
                         return Ok(false);
                     }
                     drop(_alone);
-                    std::thread::sleep(LATER);
-                    if !go_on(moved) {
+                    if !budget.rest(LATER) {
                         return Ok(false);
                     }
                     continue;
@@ -335,7 +341,7 @@ impl Union {
                 Cleaned::Asleep(_) | Cleaned::Interrupted => return Ok(false),
             }
             drop(_alone);
-            if !pace.rest(rate, &mut || go_on(moved)) {
+            if !budget.rest(LEAST) {
                 return Ok(false);
             }
         }

@@ -4,9 +4,11 @@
 //! what makes it lie better. Its thread is one of the [background](Background): what it asks of a region it asks when that is nearly idle,
 //! or else slowly ([`exraid::region::throttle`]). So does whoever has asked for such work and waits for it.
 
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Duration;
 
 use exraid::{Background, Whereabouts};
+use pram::budget::{self, Budget, Rest};
 
 use super::clean::Cleaning;
 use crate::error::Result;
@@ -25,81 +27,45 @@ pub enum Piece {
     Nothing,
 }
 
-/// How fast background work is that somebody has set a rate for. Without one it is as fast as regions let it be ([`exraid::Background`]).
-#[derive(Debug)]
-pub struct Pace {
-    began: Instant,
-    /// Bytes of the piece.
-    bytes: u64,
-}
-
 /// Slots that were given up and are made free after a segment was moved, at most.
 const SOME: u64 = 8;
-/// How often it is looked whether it is to stop.
+/// How often a command that does such work itself looks whether it is to stop.
 const GLANCE: Duration = Duration::from_millis(200);
 /// A piece of work is answered by so long a rest at least: who waits for the lock of those who clean looks for it now and then.
-const LEAST: Duration = Duration::from_millis(2);
+pub const LEAST: Duration = Duration::from_millis(2);
 
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace { began: Instant::now(), bytes: 0 }
-    }
-}
-
-impl Pace {
-    /// A piece begins.
-    pub fn begin(&mut self) {
-        (self.began, self.bytes) = (Instant::now(), 0);
-    }
-
-    /// So many bytes of it are copied.
-    pub fn add(&mut self, bytes: u64) {
-        self.bytes += bytes;
-    }
-
-    /// After a piece, and with no lock held that others wait for: rests as long as the rate wants. False where `go_on`, which is asked
-    /// before, now and then, and after it, said no.
-    pub fn rest(&mut self, rate: u64, go_on: &mut dyn FnMut() -> bool) -> bool {
-        let millis = self.bytes.saturating_mul(1000).checked_div(rate).unwrap_or(0);
-        let rest = LEAST.max(Duration::from_millis(millis).saturating_sub(self.began.elapsed()));
-        let began = Instant::now();
-        while go_on() {
-            match rest.saturating_sub(began.elapsed()) {
-                Duration::ZERO => return true,
-                left => std::thread::sleep(left.min(GLANCE)),
-            }
-        }
-        false
-    }
+/// The rest of a command that does such work itself, as long as `go_on`.
+pub fn looking<'a>(go_on: impl FnMut() -> bool + 'a) -> Rest<'a> {
+    budget::looking(GLANCE, go_on)
 }
 
 impl Union {
     /// A piece of what makes content safe: copies that are lacking, regions that leave.
-    pub fn maintain(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
+    pub fn maintain(&self, fs: &Fs, budget: &mut Budget) -> Result<Piece> {
         let (rate, _background) = (self.log().tasks(fs.session())?.rate, Background::begin());
-        pace.begin();
+        budget.begin(rate);
         let copied = self.copy_next(fs, &mut |bytes| {
-            pace.add(bytes);
-            !stopped()
+            budget.add(bytes);
+            budget.goes_on()
         });
         match copied? {
             Copied::Made { .. } | Copied::Dropped { .. } => {
-                pace.rest(rate, &mut || !stopped());
+                budget.rest(LEAST);
                 return Ok(Piece::Done);
             }
             Copied::Nothing | Copied::NoRoom | Copied::Interrupted => {}
         }
-        if stopped() || self.log().leavers(fs.session())?.is_empty() {
+        if !budget.goes_on() || self.log().leavers(fs.session())?.is_empty() {
             return Ok(Piece::Nothing);
         }
-        pace.begin();
+        budget.begin(rate);
         let alone = fs.session().long_lock(CLEANING)?;
         let cleaned = self.log().clean_leaving(fs.session(), &Cleaning::of(fs, self), &mut || {
-            pace.add(1 << 20);
-            !stopped()
+            budget.add(1 << 20);
+            budget.goes_on()
         })?;
         drop(alone);
-        pace.rest(rate, &mut || !stopped());
+        budget.rest(LEAST);
         Ok(match cleaned {
             Cleaned::Freed { .. } => Piece::Done,
             // What was freed waits for a commit: without that there is nothing to wait for.
@@ -107,38 +73,32 @@ impl Union {
                 self.end_epoch_and_reclaim(fs.session())?;
                 Piece::Nothing
             }
-            Cleaned::NotFreed { .. } | Cleaned::Asleep(_) | Cleaned::Interrupted => Piece::Nothing,
+            Cleaned::Kept { .. } | Cleaned::Asleep(_) | Cleaned::Interrupted => Piece::Nothing,
         })
     }
 
     /// A piece of what was asked for: balance, then scrubbing. `wrong` gets what scrubbing finds.
-    pub fn work_as_asked(
-        &self,
-        fs: &Fs,
-        pace: &mut Pace,
-        stopped: &dyn Fn() -> bool,
-        wrong: &mut dyn FnMut(&[Wrong]),
-    ) -> Result<Piece> {
+    pub fn work_as_asked(&self, fs: &Fs, budget: &mut Budget, wrong: &mut dyn FnMut(&[Wrong])) -> Result<Piece> {
         let (session, tasks) = (fs.session(), self.log().tasks(fs.session())?);
         if tasks.paused {
             return Ok(Piece::Nothing);
         }
         if tasks.balance {
-            pace.begin();
+            budget.begin(tasks.rate);
             let moved = self.balance_next(fs, &mut |bytes| {
-                pace.add(bytes);
-                !stopped()
+                budget.add(bytes);
+                budget.goes_on()
             })?;
             if moved.is_some() {
-                pace.rest(tasks.rate, &mut || !stopped());
+                budget.rest(LEAST);
                 return Ok(Piece::Done);
             }
-            if !stopped() {
+            if budget.goes_on() {
                 self.log().set_tasks(session, &|tasks| tasks.balance = false)?;
             }
         }
         match tasks.scrub {
-            true => self.scrub_next(fs, pace, tasks.rate, stopped, wrong),
+            true => self.scrub_next(fs, budget, tasks.rate, wrong),
             false => Ok(Piece::Nothing),
         }
     }
@@ -163,14 +123,7 @@ impl Union {
         }
     }
 
-    fn scrub_next(
-        &self,
-        fs: &Fs,
-        pace: &mut Pace,
-        rate: u64,
-        stopped: &dyn Fn() -> bool,
-        wrong: &mut dyn FnMut(&[Wrong]),
-    ) -> Result<Piece> {
+    fn scrub_next(&self, fs: &Fs, budget: &mut Budget, rate: u64, wrong: &mut dyn FnMut(&[Wrong])) -> Result<Piece> {
         let session = fs.session();
         let (_, began) = self.log().scrubbed(session)?;
         let Some((sequence, slot)) = self.log().next_to_scrub(session)? else {
@@ -178,7 +131,7 @@ impl Union {
             self.log().set_scrubbed(session, 0, began)?;
             return Ok(Piece::Nothing);
         };
-        match self.scrub_one(fs, sequence, slot, pace, rate, stopped) {
+        match self.scrub_one(fs, sequence, slot, budget, rate) {
             Ok(scrubbed) => wrong(&scrubbed.wrong),
             // The others are looked at all the same.
             Err(e @ (ilfs::Error::Device(_) | ilfs::Error::Damaged { .. } | ilfs::Error::Missing(_))) => {
@@ -190,23 +143,22 @@ impl Union {
         Ok(Piece::Done)
     }
 
-    /// Verifies a segment: see [`ilfs::scrub`].
+    /// Verifies a segment, `rate` bytes in a second, or with no limit if it is 0: see [`ilfs::scrub`].
     pub fn scrub_one(
         &self,
         fs: &Fs,
         sequence: u64,
         slot: u32,
-        pace: &mut Pace,
+        budget: &mut Budget,
         rate: u64,
-        stopped: &dyn Fn() -> bool,
     ) -> ilfs::Result<Scrubbed> {
-        pace.begin();
+        budget.begin(rate);
         let scrubbed = {
             let (_background, _alone) = (Background::begin(), fs.session().long_lock(CLEANING)?);
             self.scrub_alone(fs, sequence, slot)?
         };
-        pace.add(scrubbed.bytes);
-        pace.rest(rate, &mut || !stopped());
+        budget.add(scrubbed.bytes);
+        budget.rest(LEAST);
         Ok(scrubbed)
     }
 
@@ -247,15 +199,16 @@ impl Union {
             }
         }
         self.log().take_back(session)?;
-        self.redirty_doubtful(fs)?;
+        self.keep_doubtful(fs)?;
         Ok(())
     }
 
     /// Rewrites what a file has on disk, in its order, where it is best now; blocks that were moved.
     pub fn reorganise(&self, fs: &Fs, ino: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
-        let (mut from, mut moved, mut pace) = (0, 0, Pace::default());
+        let (mut from, moved) = (0, Cell::new(0));
+        let mut budget = Budget::pieces(fs.session().clock(), looking(|| go_on(moved.get())));
         loop {
-            pace.begin();
+            budget.begin(self.log().tasks(fs.session())?.rate);
             let (blocks, next) = self.pages_from(fs, ino, from)?;
             if !blocks.is_empty() {
                 let (_background, _alone) = (Background::begin(), fs.session().long_lock(CLEANING)?);
@@ -263,10 +216,10 @@ impl Union {
                 drop((_alone, _background));
                 match done {
                     Ok(done) => {
-                        moved += u64::from(done);
-                        pace.add(u64::from(done) * ilfs::place::BLOCK);
-                        if !pace.rest(self.log().tasks(fs.session())?.rate, &mut || go_on(moved)) {
-                            return Ok(moved);
+                        moved.set(moved.get() + u64::from(done));
+                        budget.add(u64::from(done) * ilfs::place::BLOCK);
+                        if !budget.rest(LEAST) {
+                            return Ok(moved.get());
                         }
                     }
                     Err(ilfs::Error::NoSpace) => {
@@ -276,8 +229,8 @@ impl Union {
                 }
             }
             let is_end = next.is_none_or(|next| next <= from);
-            if is_end || !go_on(moved) {
-                return Ok(moved);
+            if is_end || !budget.goes_on() {
+                return Ok(moved.get());
             }
             from = next.unwrap_or(from);
         }

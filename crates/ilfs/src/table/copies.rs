@@ -5,7 +5,7 @@
 //! ```
 
 use super::change::Change;
-use super::{damaged, Health, Result, Segment, State, Table};
+use super::{damaged, Result, Segment, Standing, State, Table};
 
 /// Slots that a segment has at most: copies in regions that have failed stay until there are enough others.
 const LONGEST: usize = 64;
@@ -17,10 +17,10 @@ pub struct Home {
     /// The region's place in the table, and its domain.
     pub n: usize,
     pub domain: u64,
-    pub health: Health,
+    pub standing: Standing,
     pub partial: bool,
     /// Where the region leaves: copies of the segment that are left in any case.
-    pub least_replicas: u32,
+    pub keeps: u32,
 }
 
 impl Table<'_> {
@@ -47,9 +47,9 @@ impl Table<'_> {
                 slot,
                 n,
                 domain: region.domain(),
-                health: region.health(),
+                standing: region.standing(),
                 partial: entry.partial,
-                least_replicas: region.least_replicas(segment.wanted()),
+                keeps: region.keeps(segment.wanted()),
             })
         };
         self.copies(slot, segment)?.into_iter().map(home).collect()

@@ -1,11 +1,14 @@
 //! Work on the disks of a pool: what there is to do, what is done, and what somebody asks for.
 
+use std::cell::Cell;
+
+use pram::budget::Budget;
 use serde::Serialize;
 
 use super::damage::{self, Damage, Found};
 use crate::Pool;
 use conquest_fs::error::{Error, Result};
-use conquest_fs::maintenance::disks::Pace;
+use conquest_fs::maintenance::disks::{looking, LEAST};
 use conquest_fs::ubj::Union;
 use ilfs::balance::Filled;
 
@@ -136,18 +139,19 @@ impl Pool {
 
     /// Spreads what is there over all regions. `go_on` gets the bytes that are left, between segments and in rests; false if it said no.
     pub fn balance(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
-        let union = self.with_log()?;
+        let (union, left) = (self.with_log()?, Cell::new(0));
+        let mut budget = Budget::pieces(self.fs.session().clock(), looking(|| go_on(left.get())));
         loop {
-            let left = union.log().unbalanced(self.fs.session())?;
-            if !go_on(left) {
+            left.set(union.log().unbalanced(self.fs.session())?);
+            if !budget.goes_on() {
                 return Ok(false);
             }
-            let (rate, mut pace) = (union.log().tasks(self.fs.session())?.rate, Pace::default());
+            budget.begin(union.log().tasks(self.fs.session())?.rate);
             let moved = union.balance_next(&self.fs, &mut |bytes| {
-                pace.add(bytes);
+                budget.add(bytes);
                 true
             })?;
-            if !pace.rest(rate, &mut || go_on(left)) {
+            if !budget.rest(LEAST) {
                 return Ok(false);
             }
             if moved.is_none() {

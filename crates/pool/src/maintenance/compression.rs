@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pram::budget::Budget;
 use pram::CHUNK;
 
 use super::report::Job;
@@ -15,7 +16,6 @@ use super::task::{Next, Plan, Run, Task};
 use super::ELSEWHERE;
 use crate::CompressionConfig;
 use conquest_fs::attr::Time;
-use conquest_fs::compress::pace::Pace;
 use conquest_fs::compress::Compressor;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::layout::PER_BLOCK;
@@ -107,7 +107,8 @@ impl Work {
                 tell(run, "a profile of inodes with times in seconds", &e);
             }
         }
-        let mut pace = Pace::new(self.config.share());
+        let rest = Box::new(|rest| run.pause(rest, "its share of a processor is used up"));
+        let mut budget = Budget::processor(self.config.share(), self.fs.session().clock(), rest);
         let mut compressor = Compressor::new(&self.fs, plan)?;
         compressor.puts_off = self.trained.is_none_or(|at| at.elapsed() >= TRAINING);
         let (mut from, mut blocks, mut packed) = (0, 0, Packed::default());
@@ -128,7 +129,7 @@ impl Work {
                 seen => _ = seen?,
             }
             from = ino + 1;
-            if !go_on(run, &mut pace) {
+            if !budget.turn() {
                 break;
             }
         }
@@ -141,18 +142,10 @@ impl Work {
             tracing::debug!("{files} files compressed, {saved} bytes of memory saved; {} inodes packed", packed.inodes);
         }
         if put_off > 0 && !run.is_stopped() {
-            self.fs.train_if_due(&mut || go_on(run, &mut pace))?;
+            self.fs.train_if_due(&mut || budget.turn())?;
             self.trained = Some(Instant::now());
         }
         Ok(put_off > 0)
-    }
-}
-
-/// Pauses as long as the share asks for; false if it is time to stop.
-fn go_on(run: &Run, pace: &mut Pace) -> bool {
-    match pace.rest() {
-        Some(rest) => run.pause(rest),
-        None => !run.is_stopped(),
     }
 }
 

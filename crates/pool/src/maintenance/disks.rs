@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use exraid::duplex::Duplex;
 use exraid::Layout;
+use pram::budget::Budget;
 
 use super::report::Job;
 use super::task::{Next, Plan, Run, Task};
@@ -14,7 +15,7 @@ use super::ELSEWHERE;
 use crate::backing::placement::{self, Placement};
 use crate::disks::{damage, leave, replace};
 use conquest_fs::error::{Error, Result};
-use conquest_fs::maintenance::disks::{Pace, Piece};
+use conquest_fs::maintenance::disks::Piece;
 use conquest_fs::node::Fs;
 use conquest_fs::ubj::Union;
 use conquest_fs::wakeup::Wakeup;
@@ -37,7 +38,6 @@ pub fn start(fs: &Arc<Fs>, dir: &Path, duplex: Option<&Arc<Duplex>>) -> Result<O
         placement: Placement::default(),
         is_clear: false,
         is_compared: false,
-        pace: Pace::default(),
         looked: None,
         counted: Instant::now(),
     };
@@ -55,7 +55,6 @@ struct DiskWork {
     is_clear: bool,
     /// Were disks looked for that are older than the pool?
     is_compared: bool,
-    pace: Pace,
     /// When regions were looked after, and those out of reach counted.
     looked: Option<Instant>,
     counted: Instant,
@@ -102,7 +101,7 @@ impl DiskWork {
 
     /// Some work, and how long to rest after it.
     fn one_round(&mut self, run: &Run) -> Next {
-        match self.work(&|| run.is_stopped()) {
+        match self.work(run) {
             Ok(Piece::Done) => Next::NOW,
             Ok(Piece::Nothing) => Next::after(TICK, "there is nothing to do"),
             Err(e) => {
@@ -112,19 +111,22 @@ impl DiskWork {
         }
     }
 
-    fn work(&mut self, stopped: &dyn Fn() -> bool) -> Result<Piece> {
-        let (fs, union, dir, pace) = (&*self.fs, &*self.union, &*self.dir, &mut self.pace);
+    fn work(&mut self, run: &Run) -> Result<Piece> {
+        let (fs, union, dir) = (&*self.fs, &*self.union, &*self.dir);
+        let mut budget = Budget::pieces(fs.session().clock(), Box::new(|rest| run.pause(rest, "others use the disks")));
         if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             self.looked = Some(Instant::now());
             union.look_after_regions(fs)?;
         }
         let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
-        match union.maintain(fs, pace, stopped)? {
+        match union.maintain(fs, &mut budget)? {
             Piece::Done => Ok(Piece::Done),
-            Piece::Nothing if replace::catch_up(dir, union.log(), fs.session(), stopped)? => Ok(Piece::Done),
+            Piece::Nothing if replace::catch_up(dir, union.log(), fs.session(), &|| run.is_stopped())? => {
+                Ok(Piece::Done)
+            }
             Piece::Nothing => {
                 leave::complete_empty(dir, union, fs.session())?;
-                union.work_as_asked(fs, pace, stopped, &mut wrong)
+                union.work_as_asked(fs, &mut budget, &mut wrong)
             }
         }
     }

@@ -193,8 +193,8 @@ impl Run<'_> {
     }
 
     /// Rests in the midst of a run, to be no burden; false if it is time to stop.
-    pub fn pause(&self, rest: Duration) -> bool {
-        self.rest_for(Next::waiting(rest, "it keeps to its share of a processor"))
+    pub fn pause(&self, rest: Duration, what_for: &'static str) -> bool {
+        self.rest_for(Next::waiting(rest, what_for))
     }
 
     /// Tells and remembers an error.
@@ -280,7 +280,7 @@ mod tests {
             let (begins, begun) = std::sync::mpsc::channel();
             let task = start(&Arc::default(), Duration::ZERO, move |run| {
                 _ = begins.send(());
-                while if pauses { run.pause(LONG) } else { !run.is_stopped() } {}
+                while if pauses { run.pause(LONG, "its share") } else { !run.is_stopped() } {}
                 Next::NOW
             });
             begun.recv().expect("a run");

@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::medium::BATTERY;
@@ -80,6 +81,7 @@ pub struct Session {
     /// What keeps the memory's content elsewhere, if anything does.
     backing: Option<Box<dyn Backing>>,
     participants: Participants,
+    clock: Clock,
 }
 
 /// What came of the wish for a slot.
@@ -140,7 +142,14 @@ impl Session {
             Some(backing) => backing.enter(&memory, &rt)?,
             None => rt.note_durable(memory.load(memory.root(EPOCH_ROOT))?),
         }
-        let session = Session { memory, rt, shared: None, backing, participants: Participants::default() };
+        let session = Session {
+            memory,
+            rt,
+            shared: None,
+            backing,
+            participants: Participants::default(),
+            clock: Clock::default(),
+        };
         session.recover_all()?;
         session.rt.enter_session(0, 0, b"");
         session.memory.forget_backing()?;
@@ -162,7 +171,14 @@ impl Session {
         }
         let shared =
             Shared { file: file.release(), runtime: path, in_process: Mutex::new(()), transfers: Mutex::default() };
-        let session = Session { memory, rt, shared: Some(shared), backing, participants: Participants::default() };
+        let session = Session {
+            memory,
+            rt,
+            shared: Some(shared),
+            backing,
+            participants: Participants::default(),
+            clock: Clock::default(),
+        };
         session.supply_first()?;
         Ok(session)
     }
@@ -181,6 +197,11 @@ impl Session {
 
     pub fn runtime(&self) -> &Runtime {
         &self.rt
+    }
+
+    /// The clock of this process for all that it does on this memory.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// What keeps the memory's content elsewhere, if that is a `B`.

@@ -10,17 +10,17 @@ use rng::Rng;
 use super::super::{Options, Union};
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, Kind};
-use crate::maintenance::disks::Pace;
 use crate::node::{Fs, Policy, WriteFlags};
 use ilfs::Log;
+use pram::budget::Budget;
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 3 * MIB;
 
 fn scrub(fs: &Fs, union: &Union) -> Vec<ilfs::scrub::Wrong> {
     let slots = union.log().segments_to_scrub(fs.session()).expect("the table can be read");
-    let mut pace = Pace::default();
-    let mut scrub = |(sequence, slot)| union.scrub_one(fs, sequence, slot, &mut pace, 0, &|| false).expect("it works");
+    let mut budget = Budget::unlimited();
+    let mut scrub = |(sequence, slot)| union.scrub_one(fs, sequence, slot, &mut budget, 0).expect("it works");
     let scrubbed = slots.into_iter().map(&mut scrub);
     scrubbed.flat_map(|one| one.wrong).collect()
 }
@@ -145,12 +145,12 @@ fn what_a_missing_region_had_is_written_elsewhere_before_it_is_evicted() {
 fn what_a_missing_region_had_is_dirty_when_that_is_found() {
     let (fs, file, content) = with_two_disks();
     let union = fs.union().expect("it has one").clone();
-    assert_eq!(union.redirty_doubtful(&fs).expect("it works"), 0);
+    assert_eq!(union.keep_doubtful(&fs).expect("it works"), 0);
     union.log().ignore(fs.session(), 0).expect("it works");
-    let redirtied = union.redirty_doubtful(&fs).expect("it works");
-    assert!(redirtied > MIB / 4096);
-    assert_eq!(union.redirty_doubtful(&fs).expect("it works"), 0, "once");
-    assert_eq!(union.status(fs.session()).expect("it works").dirty, redirtied);
+    let kept = union.keep_doubtful(&fs).expect("it works");
+    assert!(kept > MIB / 4096);
+    assert_eq!(union.keep_doubtful(&fs).expect("it works"), 0, "once");
+    assert_eq!(union.status(fs.session()).expect("it works").dirty, kept);
     assert!(union.log().give_up_region(fs.session(), 0).is_ok());
     write_and_evict(&fs, &union);
     is_right(&fs, file, &content);
