@@ -1,6 +1,6 @@
 //! Every single operation, and every pair of operations on names, in and between commits and checkpoints.
 //!
-//! Beside the plots ([`explored`](crate::explored)), which put an operation at the beginning of a story: here it and
+//! Beside the plots ([`explored`](super::explored)), which put an operation at the beginning of a story: here it and
 //! the one before it are all that there is, so that every write and flush is about them, with a commit between them, around
 //! them, or with the second in the middle of the commit or the checkpoint of the first.
 //!

@@ -36,7 +36,7 @@ fn found_in(play: &Play, filter: &Filter) -> Vec<Failure> {
 /// Some failure says this.
 pub fn assert_found(right: &Play, sabotage: Sabotage, says: &str) {
     let wrong = Play { sabotage, ..right.clone() };
-    crate::assert_found(|filter| found_in(&wrong, filter), |filter| found_in(right, filter), |f| f.text.contains(says));
+    super::assert_found(|filter| found_in(&wrong, filter), |filter| found_in(right, filter), |f| f.text.contains(says));
 }
 
 #[test]

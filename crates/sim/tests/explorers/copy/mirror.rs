@@ -20,7 +20,7 @@ fn found_with(sabotage: Sabotage, filter: &Filter) -> Vec<Failure> {
 fn assert_found(sabotage: Sabotage, what: &str) {
     let (wrong, right) =
         (|filter: &Filter| found_with(sabotage, filter), |filter: &Filter| found_with(Sabotage::Nothing, filter));
-    crate::assert_found(wrong, right, |failure| failure.id.contains(what));
+    super::assert_found(wrong, right, |failure| failure.id.contains(what));
 }
 
 #[test]

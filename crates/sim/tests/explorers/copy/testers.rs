@@ -13,7 +13,7 @@ fn found_in(story: &Story, filter: &Filter) -> Vec<Failure> {
 }
 
 fn assert_found(story: &Story, right: &Story) {
-    crate::assert_found(|filter| found_in(story, filter), |filter| found_in(right, filter), |_| true);
+    super::assert_found(|filter| found_in(story, filter), |filter| found_in(right, filter), |_| true);
 }
 
 fn story(plot: Plot) -> Story {

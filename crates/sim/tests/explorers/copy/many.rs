@@ -9,7 +9,7 @@
 use sim::copy::several::{explore_all, Company, Depth, Play, Roles, Sabotage, Scene};
 use sim::verdict::{full, replays, Stats};
 
-use crate::several::{assert_found, of_role};
+use super::several::{assert_found, of_role};
 
 /// A leader dies while this many wait.
 fn leads(roles: &Roles, waiting: usize) -> u64 {

@@ -1,0 +1,19 @@
+//! Pools as programs use them: made, opened, saved, moved, and what is durable when.
+//!
+//! | module | what it shows |
+//! | --- | --- |
+//! | [`backed`] | backings of pools on `battery`, and images on `logged` |
+//! | [`full`] | disks that are full |
+//! | [`host`] | a disk that is a file on a host that somebody else fills |
+//! | [`memory`] | memory is taken as it is used, given back, and a pool grows |
+//! | [`modes`] | when changes are durable on `logged` |
+//! | [`names`] | pools as a program that embeds Conquest uses them |
+//! | [`saving`] | images of pools with content on disks, saved while somebody writes |
+
+mod backed;
+mod full;
+mod host;
+mod memory;
+mod modes;
+mod names;
+mod saving;

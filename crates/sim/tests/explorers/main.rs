@@ -1,0 +1,31 @@
+//! The explorers of crash states: each operation ends at any of its stores, and what is there afterwards is judged.
+//!
+//! | module | what it explores |
+//! | --- | --- |
+//! | [`blocks`] | blocks beside the heap |
+//! | [`compression`] | compressing files, and making them plain again |
+//! | [`copy`] | the medium `logged`: memory, marks and the backing on disk |
+//! | [`damage`] | memory with damaged bytes: whatever they are, nothing panics or hangs |
+//! | [`large`] | large files, whatever is lost of memory and disk |
+//! | [`model`] | the model says what Linux says |
+//! | [`packed`] | packing and unpacking inodes |
+//! | [`pairs`] | pairs of operations |
+//! | [`random`] | operations drawn by seeds |
+//! | [`repair`] | repairs that end at any store |
+//! | [`singles`] | every single operation |
+//! | [`testers`] | planted faults are found |
+//! | [`together`] | several operations at once |
+
+mod blocks;
+mod compression;
+mod copy;
+mod damage;
+mod large;
+mod model;
+mod packed;
+mod pairs;
+mod random;
+mod repair;
+mod singles;
+mod testers;
+mod together;
