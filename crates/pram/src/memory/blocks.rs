@@ -23,8 +23,7 @@ use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::chunk::{Meta, Tag};
-use super::class::{class_of, CLASSES};
-use super::geometry::{CHUNK, RECOVERED_ROOT};
+use super::geometry::{BLOCK, CHUNK, PER_CHUNK, RECOVERED_ROOT};
 use super::header::{survey, RawHeader};
 use super::Memory;
 use crate::error::{Error, Result};
@@ -32,20 +31,10 @@ use crate::medium::MediumKind;
 use crate::mem::Mapping;
 use crate::off::Off;
 
-/// Bytes of a block.
-pub const BLOCK: u64 = 4096;
-/// Blocks of a chunk.
-pub const PER_CHUNK: u64 = CHUNK / BLOCK;
 /// The tag of tables of descriptors: no other object has it.
 pub const BLOCK_TABLE: Tag = Tag(15);
 /// Bytes of such a table.
 pub const BLOCK_TABLE_BYTES: u64 = PER_CHUNK * size_of::<Descriptor>() as u64;
-/// What of objects a block is like.
-pub(crate) const BLOCK_CLASS: usize = class_of(BLOCK);
-const _: () = {
-    let class = &CLASSES[BLOCK_CLASS];
-    assert!(class.size as u64 == BLOCK && class.count as u64 == PER_CHUNK && class.base == 0);
-};
 /// In a chunk's entry, the bits of the second word that say which blocks are taken; the rest of it is the table's offset.
 pub(crate) const TAKEN_BITS: u32 = PER_CHUNK as u32;
 

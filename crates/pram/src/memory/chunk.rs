@@ -1,9 +1,6 @@
 //! Chunks and what lies in them: from the chunk table to the objects, and from an offset to its object.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-use super::blocks::BLOCK_CLASS;
-use super::class::{valid_bits, CLASSES};
+use super::class::{valid_bits, BLOCK_CLASS, CLASSES};
 use super::geometry::{CHUNK, PER_GROUP};
 use super::Memory;
 use crate::error::{Error, Result};
@@ -18,18 +15,6 @@ pub const TAGS: usize = 16;
 
 /// In the place of a tag: blocks, which take memory as objects of [`BLOCK_CLASS`] do.
 pub const BLOCKS: Tag = Tag(0);
-
-/// An entry of the chunk table.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct ChunkEntry {
-    /// State (8 bits), tag (8), class (16), length (32): see [`Meta`].
-    meta: u64,
-    /// Taken objects, for classes with at most 64 objects to a chunk. Of blocks: which are taken, and where their table
-    /// is, see `blocks`. Else unused.
-    bits: u64,
-}
-const _: () = assert!(size_of::<ChunkEntry>() == 16);
 
 /// The decoded `meta` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

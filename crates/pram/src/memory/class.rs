@@ -1,6 +1,6 @@
 //! Size classes: how objects divide a chunk.
 
-use super::geometry::CHUNK;
+use super::geometry::{BLOCK, CHUNK, PER_CHUNK};
 
 /// A size class.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +94,13 @@ pub const fn class_of(size: u64) -> usize {
     let size = if size < MAX_SMALL { size } else { MAX_SMALL };
     CLASS_OF[(size as usize).div_ceil(16)] as usize
 }
+
+/// What of objects a block is like.
+pub(crate) const BLOCK_CLASS: usize = class_of(BLOCK);
+const _: () = {
+    let class = &CLASSES[BLOCK_CLASS];
+    assert!(class.size as u64 == BLOCK && class.count as u64 == PER_CHUNK && class.base == 0);
+};
 
 /// The largest class of objects that `size` bytes fill, at least 16; that of [`MAX_SMALL`] where they fill more.
 #[inline]

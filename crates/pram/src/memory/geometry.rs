@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::chunk::ChunkEntry;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 use crate::error::{Error, Result};
 use crate::off::Off;
 
@@ -12,6 +13,10 @@ pub const CHUNK: u64 = 64 << 10;
 pub use crate::mem::GROUP;
 /// Chunks of a group.
 pub const PER_GROUP: u64 = GROUP / CHUNK;
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
+/// Blocks of a chunk.
+pub const PER_CHUNK: u64 = CHUNK / BLOCK;
 /// Smallest memory.
 pub const MIN_SIZE: u64 = 1 << 20;
 /// Largest memory: offsets have 47 bits, which leaves 17 for whoever packs them.
@@ -49,6 +54,18 @@ pub const SLOT: u64 = 32 << 10;
 pub(super) const MAX_SLOTS: u64 = 64;
 // Of a group that is not the first, only the first chunk is not the heap's.
 const _: () = assert!(SLOTS_AT <= CHUNK && GROUP % CHUNK == 0);
+
+/// An entry of the chunk table.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ChunkEntry {
+    /// State (8 bits), tag (8), class (16), length (32): see [`Meta`](super::Meta).
+    meta: u64,
+    /// Taken objects, for classes with at most 64 objects to a chunk. Of blocks: which are taken, and where their table
+    /// is, see `blocks`. Else unused.
+    bits: u64,
+}
+const _: () = assert!(size_of::<ChunkEntry>() == 16);
 
 /// Where the parts of a memory lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,10 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::chunk::ChunkEntry;
 use super::class::CLASSES;
 use super::geometry::{
-    check_size, groups_in, Geometry, BACKING_ROOT, BEGUN_ROOT, CHUNK, EPOCH_ROOT, GROUP, GROUPS_ROOT, HEADER_AT,
-    LINEAGE_ROOT, MAX_SLOTS, RECOVERED_ROOT, ROOTS, ROOTS_AT, SLOT,
+    check_size, groups_in, ChunkEntry, Geometry, BACKING_ROOT, BEGUN_ROOT, CHUNK, EPOCH_ROOT, GROUP, GROUPS_ROOT,
+    HEADER_AT, LINEAGE_ROOT, MAX_SLOTS, RECOVERED_ROOT, ROOTS, ROOTS_AT, SLOT,
 };
 use crate::error::{Error, Result};
 use crate::medium::MediumKind;

@@ -39,13 +39,14 @@ mod standing;
 mod stores;
 mod taken;
 
-pub use blocks::{note_restored, Descriptor, BLOCK, BLOCK_TABLE, BLOCK_TABLE_BYTES, PER_CHUNK};
-pub(crate) use blocks::{BLOCK_CLASS, TAKEN_BITS};
-pub use chunk::{ChunkEntry, Meta, Tag, BLOCKS, TAGS};
-pub(crate) use class::valid_bits;
+pub(crate) use blocks::TAKEN_BITS;
+pub use blocks::{note_restored, Descriptor, BLOCK_TABLE, BLOCK_TABLE_BYTES};
+pub use chunk::{Meta, Tag, BLOCKS, TAGS};
 pub use class::{capacity_of, class_of, class_within, Class, CLASSES, MAX_SMALL};
+pub(crate) use class::{valid_bits, BLOCK_CLASS};
 pub use geometry::{
-    check_size, Geometry, CHUNK, GROUP, HEADERS, MAX_SIZE, MIN_SIZE, PER_GROUP, ROOTS, SLOT, TABLE, TABLE_AT,
+    check_size, ChunkEntry, Geometry, BLOCK, CHUNK, GROUP, HEADERS, MAX_SIZE, MIN_SIZE, PER_CHUNK, PER_GROUP, ROOTS,
+    SLOT, TABLE, TABLE_AT,
 };
 pub use geometry::{BACKING_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
 pub use header::{adopt, Info, RawHeader};

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
-use super::chunks::{BITS, BLOCK_MAPS};
+use super::chunks::{BITS, BLOCK_MAPS, PINS};
 use super::{Runtime, H_BLOCKS, H_BLOCK_CHUNKS, H_BLOCK_HINT, H_UNPLACED};
 use crate::error::{Error, Result};
 use crate::mem::Stretch;
@@ -25,9 +25,6 @@ const FRESH: u64 = UNPLACED + BITS;
 const ENDED: u64 = FRESH + BITS;
 const PINS_AT: u64 = ENDED + BITS;
 const USES_AT: u64 = PINS_AT + PINS;
-pub(super) const MAPS: u64 = 4;
-/// Bytes of a group's pins, and as many of its blocks' uses.
-pub(super) const PINS: u64 = PER_GROUP * PER_CHUNK;
 
 /// In a block's pin: it is to be free.
 pub(crate) const FREED: u8 = 0x80;

@@ -7,7 +7,7 @@ use super::{
     H_SUPPLIER, H_SUPPLY_WAKEUP, H_SWEEPING, H_WANTED, NEW,
 };
 use crate::error::Result;
-use crate::memory::{Tag, BLOCKS, CLASSES, PER_GROUP, TAGS};
+use crate::memory::{Tag, BLOCKS, CLASSES, PER_CHUNK, PER_GROUP, TAGS};
 
 /// Bytes of the bits of a group's chunks.
 pub(super) const BITS: u64 = PER_GROUP / 8;
@@ -16,8 +16,12 @@ const FREE: u64 = PER_GROUP * 4;
 const ABSENT: u64 = FREE + BITS;
 const PARTIAL: u64 = ABSENT + BITS;
 pub(super) const BLOCK_MAPS: u64 = PARTIAL + CURRENTS * BITS;
+/// Maps of blocks.
+const MAPS: u64 = 4;
+/// Bytes of a group's pins, and as many of its blocks' uses.
+pub(super) const PINS: u64 = PER_GROUP * PER_CHUNK;
 /// Bytes for each group.
-pub(super) const PART: u64 = (BLOCK_MAPS + super::blocks::MAPS * BITS + 2 * super::blocks::PINS).next_multiple_of(4096);
+pub(super) const PART: u64 = (BLOCK_MAPS + MAPS * BITS + 2 * PINS).next_multiple_of(4096);
 
 /// Free chunks below which memory is taken before the next operation.
 pub(crate) const LOW: u64 = 32;
