@@ -33,7 +33,7 @@ use crate::label::Uuid;
 use average::{Average, Latency};
 use shared::Meters;
 use store::{direction, latency, Of, Store, ERRORS, FOLDED, LAST_AT, LAST_END, TURN};
-pub use store::{PROCESSES, WORDS};
+pub use shared::{PROCESSES, WORDS};
 use stutter::{Ended, Judge, Stutter};
 
 /// The horizon at which a disk that slows down is to be noticed.

@@ -7,11 +7,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use super::store::{PROCESSES, WORDS};
 use crate::sys::shared::{is_excluded, lock, Lock, Words};
 
 /// A region has a meter of its own, and one for each member.
 const METERS: u64 = 33;
+/// Words of a meter: two pages. The last one of each page is nobody's ([`Words::of`]).
+pub const WORDS: usize = 1024;
+/// Processes that have a bit of their own: those of the mask of who has requests under way.
+pub const PROCESSES: usize = 16;
 const METER: u64 = (WORDS * size_of::<AtomicU64>()) as u64;
 /// Bytes of the meters of a region.
 pub const BYTES: u64 = METERS * METER;

@@ -18,14 +18,9 @@ use std::ops::{Index, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use super::shared::Meters;
+use super::shared::{Meters, PROCESSES, WORDS};
 use crate::error::Class;
 use crate::sys::shared::Words;
-
-/// Words of a meter: two pages. The last one of each page is nobody's ([`Words::of`]).
-pub const WORDS: usize = 1024;
-/// Processes that have a bit of their own: those of the mask of who has requests under way.
-pub const PROCESSES: usize = 16;
 
 /// Changes whenever words mean something else.
 const LAYOUT: u64 = 1;

@@ -95,7 +95,7 @@ const DEPTH: usize = USED_TO + 1;
 /// While it stutters: what requests took, and used to take; each window halves what was before.
 const LATELY_TOOK: usize = DEPTH + 1;
 const LATELY_USUAL: usize = LATELY_TOOK + 1;
-const _: () = assert!(LATELY_USUAL < super::store::WORDS - 1);
+const _: () = assert!(LATELY_USUAL < super::shared::WORDS - 1);
 
 /// A disk that delivers much less than it did, at the same requests.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,6 +9,7 @@ use super::raid5::{Raid5, MOST_CHUNK};
 use super::set::{Finder, Others, Part, Set};
 use super::shared_state::{Common, Opening, SharedState};
 use super::single::Single;
+use super::standing::state_of;
 use super::stripe::Stripe;
 use super::{Begin, Map, Region, Volume};
 use crate::device::Device;
@@ -190,24 +191,6 @@ fn meters(
     }
 }
 
-/// What a member's own label adds to what the newest one says of it.
-pub fn state_of(role: usize, label: &Label, newest: &Label) -> MemberState {
-    match newest.members[role].state {
-        MemberState::Out => MemberState::Out,
-        // How far it has been rebuilt is noted in one label after the other.
-        MemberState::Rebuilding { rebuilt } => match label.members[role].state {
-            MemberState::Rebuilding { rebuilt: own } => MemberState::Rebuilding { rebuilt: rebuilt.min(own) },
-            _ => MemberState::Rebuilding { rebuilt: 0 },
-        },
-        // Where it lags, the change that made the new epoch was cut short; no report was made by then.
-        MemberState::Whole => match label.members[role].state {
-            MemberState::Whole => MemberState::Whole,
-            // The record that it is whole again was written to it last of all.
-            state => state,
-        },
-    }
-}
-
 fn by_role(devices: Vec<Arc<dyn Device>>) -> Result<Labelled, OpenError> {
     let mut labelled: Labelled = BTreeMap::new();
     for device in devices {
@@ -238,11 +221,6 @@ fn by_role(devices: Vec<Arc<dyn Device>>) -> Result<Labelled, OpenError> {
         labelled.insert(label.role, (device, label));
     }
     Ok(labelled)
-}
-
-/// The label that says how things stand, of disks that are known to have gone one way.
-pub fn newest_of<'l>(labels: impl Iterator<Item = &'l Label>) -> Option<&'l Label> {
-    labels.max_by_key(|label| (label.epoch.number(), label.generation))
 }
 
 /// The label that says how things stand: that of the last epoch, which the others must have been through or be in.

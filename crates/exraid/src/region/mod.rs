@@ -39,6 +39,7 @@ mod rebuild;
 mod set;
 pub mod shared_state;
 mod single;
+mod standing;
 mod stripe;
 pub mod throttle;
 

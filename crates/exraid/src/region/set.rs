@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::assemble::{newest_of, state_of};
 use super::join::Without;
 use super::shared_state::{Held, SharedState};
+use super::standing::{newest_of, state_of};
 use crate::device::{Answer, Device, Done, Late, Op, Request};
 use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};

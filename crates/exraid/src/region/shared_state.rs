@@ -55,7 +55,8 @@ const VERSION: usize = 0;
 const GATED: usize = 1;
 const EPOCH: usize = 2;
 /// Those by which the background gives way ([`super::throttle`]).
-const THROTTLE_WORDS: Range<usize> = 4..4 + super::throttle::COUNT;
+pub const THROTTLE: usize = 8;
+const THROTTLE_WORDS: Range<usize> = 4..4 + THROTTLE;
 /// Those of the log of intents: the rest of the first page but its end, and the second one.
 const LOG_WORDS: Range<usize> = 16..WORDS;
 

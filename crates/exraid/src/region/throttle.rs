@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rustix::time::{clock_gettime, ClockId};
 
-use super::shared_state::SharedState;
+use super::shared_state::{SharedState, THROTTLE as COUNT};
 use crate::device::Kind;
 use crate::sys::shared::Words;
 
@@ -73,7 +73,6 @@ const GREW: usize = 4;
 const UNTHROTTLED: usize = 5;
 const PIECES: usize = 6;
 const READS: usize = 7;
-pub const COUNT: usize = 8;
 
 thread_local! {
     /// Whether this thread works in the background, and whether it is to give way also where the region is not used.
