@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::read::Wanted;
+use super::table::Wanted;
 use super::{Header, Image, BATCH, HEADER_AT, PAGE};
 use crate::disk::{copies_of, places_agree, places_are_whole, Disk};
 use pram::error::{Error, Result};

@@ -59,9 +59,9 @@ use crate::log::{Identity, Instant};
 use pram::error::{Error, Result};
 use pram::memory::{fingerprint, MAX_SIZE};
 
-use read::{Source, Wanted};
+use read::Source;
 use slots::Slots;
-use table::{Tables, FANOUT};
+use table::{Tables, Wanted, FANOUT};
 
 pub use compare::Suspect;
 pub use update::Update;

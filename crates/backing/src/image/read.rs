@@ -9,18 +9,11 @@ use pram::error::{Error, Result};
 
 use pram::memory::MAX_SIZE;
 
-use super::table::FANOUT;
-use super::{bad, RawEntry, PAGE, RUN};
+use super::table::{Wanted, FANOUT};
+use super::{bad, PAGE, RUN};
 
 /// Slots that are not wanted are read too, up to so many, rather than reading twice.
 const GAP: u32 = 16;
-
-/// Something that is stored: its number within its level, and where.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    pub entry: RawEntry,
-    pub key: u64,
-}
 
 /// The file, and what it holds.
 pub struct Source<'d, D> {

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use zerocopy::IntoBytes;
 
-use super::read::Wanted;
 use super::{RawEntry, PAGE};
 use pram::memory::MAX_SIZE;
 
@@ -16,6 +15,13 @@ pub const FANOUT: u64 = 512;
 const BITS: u32 = FANOUT.ilog2();
 /// Levels: as many as the largest memory needs, so that one that grows needs no other tables.
 const HEIGHT: u32 = (MAX_SIZE / PAGE).ilog2().div_ceil(BITS);
+
+/// Something that is stored: its number within its level, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub entry: RawEntry,
+    pub key: u64,
+}
 
 pub type Block = Box<[RawEntry; FANOUT as usize]>;
 

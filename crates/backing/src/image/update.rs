@@ -7,9 +7,8 @@ use zerocopy::IntoBytes;
 use crate::log::{Disk, Instant};
 use pram::error::{Error, Result};
 
-use super::read::Wanted;
 use super::slots::{Cursor, Slots};
-use super::table::{empty_block, Block, Tables, FANOUT};
+use super::table::{empty_block, Block, Tables, Wanted, FANOUT};
 use super::{Anew, Image, RawEntry, HEADER_AT, PAGE, RUN};
 
 /// An update that is being written. Dropping it leaves the image as it was.

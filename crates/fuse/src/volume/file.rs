@@ -9,12 +9,13 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::message::{value, Message, Reply};
-use super::session::FILE;
 use crate::abi::{
     self, AttrOut, Dirent, EntryOut, FallocateIn, Opcode, OpenOut, ReadIn, SetattrIn, StatfsOut, WireAttr, WriteIn,
     WriteOut, ROOT_ID,
 };
 
+/// The name of the file.
+pub const FILE: &str = "volume";
 const FILE_ID: u64 = 2;
 /// Attributes never change.
 const FOREVER: u64 = 1 << 30;

@@ -23,4 +23,5 @@ mod file;
 mod message;
 mod session;
 
-pub use session::{is_volume_at, mount_volume, umount_volume, Shown, FILE};
+pub use file::FILE;
+pub use session::{is_volume_at, mount_volume, umount_volume, Shown};

@@ -15,7 +15,7 @@ use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use super::file::OneFile;
+use super::file::{OneFile, FILE};
 use super::message::Message;
 use crate::abi::init as can;
 use crate::detached_mount;
@@ -27,9 +27,6 @@ use crate::options::Transport;
 use crate::sys::{Device, Signals};
 use crate::threads::Threads;
 use crate::unmount::{real_path, release};
-
-/// The name of the file.
-pub const FILE: &str = "volume";
 
 /// Requests at a time.
 const READERS: usize = 16;
