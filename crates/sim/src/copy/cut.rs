@@ -2,16 +2,12 @@
 
 use rng::Rng;
 
-use super::later::{cut_later, live};
+use super::judge::judge;
+use super::later::cut_later;
 use super::Depth;
-use crate::check::{check, work_with};
-use crate::choice::Choice;
-use crate::disk::Files;
-use crate::history::{Boundary, History};
-use crate::tape::{Event, Still};
-use crate::tree::look;
-use crate::verdict::{caught, seed_of, Filter, Stats, Verdicts};
-use crate::world::{reload, World};
+use crate::history::History;
+use crate::tape::Event;
+use crate::verdict::{caught, seed_of, Filter, Verdicts};
 
 /// Explores the power cuts of a history. An id is `name:cut:events:choice`, or of a later power cut
 /// `name:cut:events:choice/events/choice`.
@@ -64,38 +60,4 @@ fn places(history: &History, most: usize, name: &str) -> Vec<usize> {
     all.sort_unstable();
     all.dedup();
     all
-}
-
-/// Judges what a cut after `at` events left. If `deep` also by living on with it; that life.
-pub fn judge(
-    history: &History,
-    at: usize,
-    left: &Files,
-    deep: bool,
-    stats: &mut Stats,
-) -> Result<Option<History>, String> {
-    let bytes = reload(left, history.setup.size)?;
-    let n = history.which_bytes(history.after_loss(at), &bytes)?;
-    *(if n == history.reached(at) { &mut stats.newest } else { &mut stats.older }) += 1;
-    deep.then(|| go_on(history, n, left)).transpose()
-}
-
-/// Opens what a cut left, which is instant `n`, looks at everything, and lives on.
-fn go_on(history: &History, n: usize, left: &Files) -> Result<History, String> {
-    let world = World::load(history.setup, left.clone())?;
-    check(&world.fs, false)?;
-    let found = look(&world.fs)?;
-    history.which_seen(n..=n, &found).map_err(|e| format!("opened, it is not instant {n}: {e}"))?;
-    // On a full file system work may fail: that is not judged here.
-    let _ = work_with(&world.fs, &found);
-    let instant = history.boundaries[n].bytes.clone();
-    let start = Still { region: instant.to_vec(), marks: Vec::new(), files: left.clone() };
-    live(&world, start, vec![Boundary::new(0, instant)], 0).map_err(|e| format!("after recovery: {e}"))
-}
-
-/// A cut now, after a wait, leaves what is in memory.
-pub fn same_again(world: &World) -> Result<(), String> {
-    let now = History::of(world.setup, world.still()?);
-    let bytes = reload(&now.start.files.cut(Choice::None), now.setup.size).map_err(|e| format!("after a wait: {e}"))?;
-    now.which_bytes(0..=0, &bytes).map(drop).map_err(|e| format!("after a wait, the copy is not the region: {e}"))
 }

@@ -5,7 +5,8 @@
 
 use rng::Rng;
 
-use super::later::{cut_later, live};
+use super::judge::live;
+use super::later::cut_later;
 use super::Depth;
 use crate::check::check;
 use crate::history::{Boundary, History};

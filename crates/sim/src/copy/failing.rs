@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::cut::same_again;
+use super::judge::same_again;
 use crate::choice::Choice;
 use crate::disk::Files;
 use crate::fault::{Call, Calls, Fault, Faults};

@@ -2,37 +2,11 @@
 
 use rng::Rng;
 
-use super::cut::{judge, same_again};
+use super::judge::judge;
 use super::Depth;
-use crate::check::sweep;
 use crate::choice::Choice;
-use crate::history::{Boundary, History};
-use crate::op::{append, create, mkdir};
-use crate::story::Step::{Checkpoint, Wait};
-use crate::story::{steps, Teller};
-use crate::tape::Still;
+use crate::history::History;
 use crate::verdict::{caught, Filter, Stats, Verdicts};
-use crate::world::World;
-
-/// Lives on in `world`, which has been recorded since it was at `start`. `earlier` are the instants of the life before, of
-/// which number `promised` was promised.
-pub(super) fn live(world: &World, start: Still, earlier: Vec<Boundary>, promised: usize) -> Result<History, String> {
-    let fs = world.fs.clone();
-    let mut teller = Teller::new(world, &fs);
-    teller.remember(earlier, promised);
-    teller.note();
-    let steps = steps! {
-        create("/zz-second-file"), append("/zz-second-file", 2500, 1), Wait, mkdir("/zz-second-dir"), Checkpoint, Wait,
-    };
-    for step in &steps {
-        teller.step(step)?;
-    }
-    same_again(world)?;
-    sweep(&fs)?;
-    teller.note();
-    teller.step(&Wait)?;
-    teller.end(start)
-}
 
 /// Power cuts in that life: each leaves an instant that is allowed.
 pub(super) fn cut_later(

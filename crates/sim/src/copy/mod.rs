@@ -21,6 +21,7 @@ pub mod away;
 pub mod cut;
 pub mod death;
 pub mod failing;
+mod judge;
 mod later;
 pub mod mirror;
 pub mod plot;
