@@ -344,7 +344,7 @@ impl Pool {
     /// # Errors
     /// [`Error::Pool`] where either is in use, or a disk is missing.
     pub fn take_disks(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
-        disks::lease::take(dir.as_ref())
+        disks::take::take(dir.as_ref())
     }
 
     /// The regions of the pool at `dir`, their disks, and what is wrong with them, without opening the pool.

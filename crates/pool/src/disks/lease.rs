@@ -9,24 +9,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use exraid::Options;
-
-use super::gather::{Gathered, With};
 use crate::config::Config;
-use crate::memory::locks::refuse_attached;
 use conquest_fs::error::{Error, Result};
 
 /// A directory whose path is longer has no lease.
 const MOST: usize = exraid::label::LEASE - size_of::<u64>();
 
 /// What the label says of a directory: the number of its inode, and where it is.
-struct Lease {
+pub(super) struct Lease {
     number: u64,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
 }
 
 impl Lease {
-    fn from_bytes(bytes: &[u8]) -> Option<Lease> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Lease> {
         let (number, dir) = bytes.split_first_chunk()?;
         let dir = Path::new(std::ffi::OsStr::from_bytes(dir)).to_path_buf();
         Some(Lease { number: u64::from_le_bytes(*number), dir })
@@ -75,35 +71,8 @@ pub fn is_to_be_taken(dir: &Path, uuid: [u8; 16], disk: &Path, lease: &[u8]) -> 
     }
 }
 
-/// Gives the disks of the pool at `dir` to that directory, whichever used them last, and whose pool is refused from then on. Nobody may
-/// use either.
-pub fn take(dir: &Path) -> Result<Vec<PathBuf>> {
-    let config = Config::read(dir)?.ok_or_else(|| Error::Pool(format!("there is no pool at {}", dir.display())))?;
-    refuse_attached(&config.lock_path(dir))?;
-    let found = Gathered::of(dir, &config, config.uuid_bytes()?, &Options::default());
-    if found.lacks_any() {
-        return Err(Error::Pool(format!(
-            "not all disks of the pool at {} can be used: `conquest region list {}` tells which; attach them first",
-            dir.display(),
-            dir.display()
-        )));
-    }
-    for other in found.leases().filter_map(Lease::from_bytes).filter(|other| !is_same(&other.dir, dir)) {
-        if let Some(config) = Config::read(&other.dir).ok().flatten() {
-            refuse_attached(&config.lock_path(&other.dir))?;
-        }
-    }
-    let lease = of(dir)?.ok_or_else(|| Error::Pool(format!("the path of {} is too long", dir.display())))?;
-    let regions = found.assemble(dir, false, With::Nobody).regions;
-    for region in &regions {
-        region.set_lease(&lease).map_err(|e| Error::Pool(format!("writing the label of {}: {e}", region.name())))?;
-    }
-    let names = regions.iter().flat_map(|region| region.members()).filter_map(|member| member.name);
-    Ok(names.map(|name| PathBuf::from(&*name)).collect())
-}
-
 /// Do both lead to the same file, directory or device?
-fn is_same(one: &Path, other: &Path) -> bool {
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     let of = |path: &Path| {
         let found = fs::metadata(path).ok()?;
         let is_device = std::os::unix::fs::FileTypeExt::is_block_device(&found.file_type());

@@ -10,6 +10,7 @@
 //! | [`leave`] | taking one away, from a pool in use |
 //! | [`replace`] | a member of a region put back, or another in its place |
 //! | [`lease`] | which directory uses a disk |
+//! | [`take`] | giving the disks of a pool to another directory |
 //! | [`rebuild`] | one process at a time does that |
 //! | [`find_moved`] | finding those that are not where `pool.toml` names them |
 //! | [`shared`] | what the processes that use the disks agree by |
@@ -51,6 +52,7 @@ mod rebuild;
 pub mod removal_check;
 pub mod replace;
 pub mod shared;
+pub mod take;
 #[cfg(test)]
 mod tests;
 pub mod work;
