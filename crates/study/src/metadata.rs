@@ -1,9 +1,11 @@
 //! What inodes would take, by codec and by profile (mramfs, chapter 3).
 
 use conquest_fs::layout::{RawInode, INODE};
-use conquest_fs::packed::block::{MAX, PER_BLOCK};
+use conquest_fs::packed::block::MAX;
 use conquest_fs::packed::fields::Field;
-use conquest_fs::packed::profile::{Codec, Seen};
+use conquest_fs::packed::profile::Codec;
+use conquest_fs::packed::seen::Seen;
+use conquest_fs::packed::PER_BLOCK;
 use conquest_fs::packed::{builtin, pack, unpack, Profile};
 use conquest_fs::setting::{Times, TIMES_AT};
 use report::section::Plot;

@@ -19,7 +19,6 @@
 use pram::{Memory, Off, Tx};
 use smallvec::SmallVec;
 
-use super::image::Image;
 use super::{damaged, Entry};
 use crate::attr::NAME_MAX;
 use crate::error::Result;
@@ -323,7 +322,7 @@ impl Bucket {
     }
 
     #[inline(always)]
-    fn set_head(&mut self, tx: &mut Tx, head: Head) -> Result<()> {
+    pub(super) fn set_head(&mut self, tx: &mut Tx, head: Head) -> Result<()> {
         tx.set(Off::new(self.off), &head.pack())?;
         self.head = head;
         Ok(())
@@ -336,7 +335,7 @@ impl Bucket {
     /// Takes `len` of the free bytes (B1) for a record, stores its slot and counts it in `head`; the caller has
     /// checked that it fits, stores the record where this says, and publishes the header.
     #[inline(always)]
-    fn claim(&self, tx: &mut Tx, head: &mut Head, slot_tag: u32, len: u64) -> Result<u64> {
+    pub(super) fn claim(&self, tx: &mut Tx, head: &mut Head, slot_tag: u32, len: u64) -> Result<u64> {
         let pos = head.start - len as u16;
         tx.init_bytes(self.off + head.slots_end(), &(u32::from(pos) | slot_tag << 16).to_le_bytes())?;
         let live = head.live + SLOT as u16 + len as u16;
@@ -366,20 +365,6 @@ impl Bucket {
         Ok(true)
     }
 
-    /// Adds all entries of another bucket, for which there must be room.
-    pub fn add_all(&mut self, tx: &mut Tx, image: &Image) -> Result<()> {
-        let mut head = self.head;
-        for item in image.entries() {
-            let item = item?;
-            if head.slots_end() + cost(item.name) > u64::from(head.start) {
-                return Err(damaged(self.off, "bucket's live bytes are miscounted"));
-            }
-            let pos = self.claim(tx, &mut head, item.slot_tag, item.bytes.len() as u64)?;
-            tx.init_bytes(self.off + pos, item.bytes)?;
-        }
-        self.set_head(tx, head)
-    }
-
     pub fn remove(&mut self, tx: &mut Tx, found: &Found) -> Result<()> {
         let gone = SLOT + RECORD + u64::from(found.record.len);
         let live = u64::from(self.head.live)
@@ -396,12 +381,5 @@ impl Bucket {
     pub fn replace(&self, tx: &mut Tx, found: &Found, entry: Entry) -> Result<()> {
         let record = Record { entry, ..found.record };
         Ok(tx.set_bytes(self.off + found.pos, &record.pack().to_le_bytes())?)
-    }
-
-    /// Copies the whole bucket out.
-    pub fn image(&self, r: &Memory) -> Result<Image> {
-        let mut bytes = SmallVec::from_elem(0, self.cap as usize);
-        r.read_bytes(self.off, &mut bytes)?;
-        Ok(Image::of(self, bytes))
     }
 }

@@ -1,9 +1,9 @@
 //! Buckets as copies in ordinary memory: to read them all through, and to make new ones.
 
-use pram::Tx;
+use pram::{Memory, Tx};
 use smallvec::SmallVec;
 
-use super::bucket::{hash_tag, Bucket, Head, Record, HEADER, MAX, RECORD, SLOT, SPLIT};
+use super::bucket::{cost, hash_tag, Bucket, Head, Record, HEADER, MAX, RECORD, SLOT, SPLIT};
 use super::damaged;
 use crate::error::Result;
 use crate::layout::tag;
@@ -62,6 +62,29 @@ impl Image {
     /// The record at `pos` and its name, if it is in bounds.
     pub fn entry_at(&self, pos: u16) -> Option<(Record, &[u8])> {
         self.item(pos, 0).map(|i| (i.record, i.name))
+    }
+}
+
+impl Bucket {
+    /// Copies the whole bucket out.
+    pub fn image(&self, r: &Memory) -> Result<Image> {
+        let mut bytes = SmallVec::from_elem(0, self.cap as usize);
+        r.read_bytes(self.off, &mut bytes)?;
+        Ok(Image::of(self, bytes))
+    }
+
+    /// Adds all entries of another bucket, for which there must be room.
+    pub fn add_all(&mut self, tx: &mut Tx, image: &Image) -> Result<()> {
+        let mut head = self.head;
+        for item in image.entries() {
+            let item = item?;
+            if head.slots_end() + cost(item.name) > u64::from(head.start) {
+                return Err(damaged(self.off, "bucket's live bytes are miscounted"));
+            }
+            let pos = self.claim(tx, &mut head, item.slot_tag, item.bytes.len() as u64)?;
+            tx.init_bytes(self.off + pos, item.bytes)?;
+        }
+        self.set_head(tx, head)
     }
 }
 

@@ -8,7 +8,7 @@ use pram::{Memory, Tx};
 use rustix::io::Errno;
 
 use super::edit::Edit;
-use super::map::Where;
+use super::run::Where;
 use super::{form, has_room, Content, Form, DIRECT, PAGE};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};

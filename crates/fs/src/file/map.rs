@@ -8,41 +8,12 @@ use std::ops::Range;
 use pram::Memory;
 
 use super::fetched::{Fetched, Missing, NOTED};
+use super::run::{Run, Where};
 use super::tree::entry::Entry;
 use super::tree::{adjacent, check_block, check_page, find, Found, Node, BATCH, FANOUT};
 use super::{end_of, form, Content, Form, PAGE};
 use crate::error::{Error, Result};
 use ilfs::Place;
-
-/// A stretch of a file that lies in one place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// Where it begins in the file, and how many bytes it has.
-    pub off: u64,
-    pub len: u64,
-    pub at: Where,
-}
-
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Where {
-    /// Nowhere: it reads as zeros.
-    Hole,
-    /// Nowhere yet, but it has memory.
-    Reserved,
-    /// In the memory, from this offset on.
-    Memory(u64),
-    /// In a page at this place.
-    Disk(Place),
-    /// In compressed content.
-    Compressed,
-}
-
-impl Where {
-    fn is_hole(self) -> bool {
-        matches!(self, Where::Hole | Where::Reserved)
-    }
-}
 
 /// The runs of a range, in order and without gaps. Neighbours may be of one kind.
 pub(crate) struct Runs<'r> {

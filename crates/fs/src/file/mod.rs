@@ -7,6 +7,8 @@
 //! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes |
 //! | [`compressed`] | small files that have been quiet: read-only, until they are made plain |
 //! | [`map`](mod@map) | where which bytes are: reading and searching, whatever the form |
+//! | [`run`] | a stretch of a file, and where it lies |
+//! | [`flatten`] | a tree by its runs: made direct, zeroed where it is not defined |
 //! | [`edit`] | a change: its transaction, and what it takes from the log of segments and gives back |
 //! | [`large`] | files whose content goes to disk: becoming one, and what the union cache does with their pages |
 //! | [`residence`] | moving content between memory pages and disk |
@@ -48,9 +50,11 @@ mod compressed;
 mod direct;
 mod edit;
 mod fetched;
+mod flatten;
 mod large;
 mod map;
 mod residence;
+mod run;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -299,7 +303,7 @@ fn expose(tx: &mut Edit, c: &mut Content, to: u64) -> Result<()> {
     }
     match form(tx.memory(), c)? {
         Form::Direct(d) => direct::expose(tx, c, d, to),
-        Form::Tree(root) => tree::expose(tx, c, root, to),
+        Form::Tree(root) => flatten::expose(tx, c, root, to),
         Form::Compressed(_) => Err(Error::Elsewhere),
     }
 }
@@ -383,7 +387,7 @@ pub(crate) fn trim(tx: &mut Edit, c: &mut Content) -> Result<bool> {
     let done = match form(tx.memory(), c)? {
         Form::Direct(d) => direct::shrink(tx, c, d, c.size.min(d.cap)),
         Form::Tree(_) if !has_memory(tx.memory(), c, 0, c.pages * PAGE)? => return Ok(false),
-        Form::Tree(root) => tree::flatten(tx, c, root).map(|()| true),
+        Form::Tree(root) => flatten::flatten(tx, c, root).map(|()| true),
         Form::Compressed(_) => return Ok(false),
     };
     match done {

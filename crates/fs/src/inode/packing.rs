@@ -42,6 +42,14 @@ use crate::packed::block::MAX;
 use crate::retry::with_memory;
 use crate::{Ino, Kind};
 
+/// What inodes are unpacked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Change,
+    /// Something is removed, or goes to disk: what is kept for unpacking is kept for this, which others must not use up.
+    Removal,
+}
+
 /// Blocks that are waited for together.
 const BATCH: usize = 64;
 /// Blocks that are looked at before it is asked whether to go on.

@@ -4,7 +4,6 @@ use pram::Op;
 use rustix::io::Errno;
 
 use super::content::Writers;
-use super::packing::Purpose;
 use super::piece::Provision;
 use super::update::Update;
 use super::watch::Part;
@@ -12,6 +11,7 @@ use super::{Fallocate, Fs, Node};
 use crate::attr::{Ino, Kind};
 use crate::error::Result;
 use crate::file;
+use crate::inode::packing::Purpose;
 
 impl Fs {
     /// `fallocate(2)`. Much is done in pieces, between which nobody else writes to the file; if one fails, those before

@@ -26,12 +26,12 @@ use pram::Op;
 use rustix::io::Errno;
 
 use super::content::Writers;
-use super::packing::Purpose;
 use super::{content_of, now, At, Fs, Node};
 use crate::attr::{Ino, Kind};
 use crate::codec::{self, worth, Codec, Method};
 use crate::error::{Error, Result};
 use crate::file::{self, Content, Copied, Edit, Trial};
+use crate::inode::packing::Purpose;
 use crate::layout::RawInode;
 
 /// Shorter files are not tried: a head, and the next smaller class, are more than they could save.

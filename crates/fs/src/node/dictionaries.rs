@@ -19,13 +19,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use pram::{Memory, Off, Op, Session};
 use zerocopy::IntoBytes;
 
-use super::packing::Purpose;
 use super::{content_of, Fs};
 use crate::attr::Kind;
 use crate::codec::dictionary::LONGEST;
 use crate::codec::Dictionary;
 use crate::error::{Error, Result};
 use crate::file;
+use crate::inode::packing::Purpose;
 use crate::layout::{root, tag, RawDictionary};
 
 /// What protects the lists.

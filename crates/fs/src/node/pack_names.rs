@@ -7,11 +7,11 @@ use std::ops::Range;
 use pram::Op;
 use serde::Serialize;
 
-use super::packing::Purpose;
 use super::Fs;
 use crate::attr::{Ino, Time};
 use crate::dir::{self, Dir};
 use crate::error::{Error, Result};
+use crate::inode::packing::Purpose;
 use crate::inode::profiles;
 use crate::layout::{RawInode, PER_BLOCK};
 

@@ -13,10 +13,10 @@ use super::{now, Fs, PackedNames};
 use crate::attr::{Ino, Time};
 use crate::dir;
 use crate::error::Result;
-use crate::inode::packing::{self, Left, Memory};
+use crate::inode::packing::{self, Left, Memory, Purpose};
 use crate::inode::profiles;
 use crate::layout::{RawInode, PER_BLOCK, PROFILES};
-use crate::packed::profile::Seen;
+use crate::packed::seen::Seen;
 use crate::retry::with_memory;
 use crate::setting::Times;
 
@@ -36,14 +36,6 @@ const NAMES: usize = 4096;
 const WORTH: usize = 1 << 14;
 /// As many of a sample are worth one whose times are kept in seconds, since others are wide of them.
 const WORTH_SECONDS: usize = 1 << 12;
-
-/// What inodes are unpacked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Change,
-    /// Something is removed, or goes to disk: what is kept for unpacking is kept for this, which others must not use up.
-    Removal,
-}
 
 impl Fs {
     /// Packs the inodes of these blocks, of [`PER_BLOCK`] numbers each, that have not changed since `quiet_since`, in nanoseconds,

@@ -13,7 +13,6 @@
 use pram::{Op, Tx};
 use rustix::io::Errno;
 
-use super::packing::Purpose;
 use super::update::Update;
 use super::watch::Part;
 use super::{check_name, want, At, Fs, Node};
@@ -21,6 +20,7 @@ use crate::attr::{Caller, Ino, Kind};
 use crate::dir::{self, EntryPlace};
 use crate::error::Result;
 use crate::file::{self, Edit};
+use crate::inode::packing::Purpose;
 use crate::xattr;
 
 const STICKY: u32 = 0o1000;

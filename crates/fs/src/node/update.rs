@@ -15,11 +15,11 @@ use pram::{Op, Session};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::packing::Purpose;
 use super::watch::Part;
 use super::Fs;
 use crate::attr::Ino;
 use crate::error::{Error, Lack, Result};
+use crate::inode::packing::Purpose;
 use crate::retry::{self, Provides};
 
 /// How often a call tries again after room was made by compressing.

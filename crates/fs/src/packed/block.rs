@@ -13,13 +13,12 @@
 //! Each inode is coded against the base and against itself alone: to read one, no other is read.
 
 use super::bits::{padded, unzigzag, zigzag, Padded, Reader, Writer, LONGEST};
-use super::fields::{Base, References, Values};
 use super::profile::Profile;
+use super::values::{Base, References, Values};
+use super::PER_BLOCK;
 use crate::layout::{RawInode, INODE};
 use zerocopy::{transmute, FromBytes, IntoBytes};
 
-/// Inodes in a block.
-pub const PER_BLOCK: usize = crate::layout::PER_BLOCK as usize;
 /// Each how many-th inode says by which profile a block is packed.
 const SOME: usize = 5;
 /// Where the number of the profile is.

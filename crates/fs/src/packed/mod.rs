@@ -3,9 +3,11 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`block`] | up to sixteen inodes in the bytes of a block |
-//! | [`fields`] | an inode as numbers that are small if it is like its neighbours, and back |
+//! | [`fields`] | what is coded of an inode |
+//! | `values` | an inode as numbers that are small if it is like its neighbours, and back |
 //! | [`names`] | names as codes of what they often have in them |
-//! | [`profile`] | the codes of all fields and the symbols of names, made from a scan, and their stored form |
+//! | [`profile`] | the codes of all fields and the symbols of names, and their stored form |
+//! | [`seen`] | a profile made from a scan |
 //! | [`fit`] | codes made from how often values occur: all-or-nothing, Huffman, gamma, hybrid |
 //! | [`code`] | a prefix code over buckets of values |
 //! | [`bits`], [`varint`] | streams of bits, numbers in bytes |
@@ -20,14 +22,19 @@ pub mod fields;
 pub mod fit;
 pub mod names;
 pub mod profile;
+pub mod seen;
 #[cfg(test)]
 mod tests;
+mod values;
 pub mod varint;
 
 use std::sync::OnceLock;
 
 pub use block::{pack, unpack, Header, Prepared};
 pub use profile::Profile;
+
+/// Inodes in a block.
+pub const PER_BLOCK: usize = crate::layout::PER_BLOCK as usize;
 
 /// The profile of a Debian machine's `/usr` (`conquest profile /usr -o FILE`): for pools that have no other.
 pub fn builtin() -> &'static Profile {

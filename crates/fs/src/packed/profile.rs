@@ -3,13 +3,11 @@
 //! A profile is stored as bytes: a header of version, number of fields and checksum, then the buckets of each field,
 //! ascending: the distance of their bases as a variable-length number, extra bits, bits of the prefix; then the symbols of names.
 
-use super::block::PER_BLOCK;
 use super::code::{Bucket, Code, BUCKETS, ESCAPED};
-use super::fields::{Base, Field, Values};
-use super::fit::{self, Tally};
-use super::names::{Sample, Symbols};
+use super::fields::Field;
+use super::names::Symbols;
 use super::varint;
-use crate::layout::{RawInode, PROFILES};
+use crate::layout::PROFILES;
 
 /// How a profile begins: format and version.
 const MAGIC: [u8; 4] = *b"CQP\x02";
@@ -20,8 +18,8 @@ pub type Numbers = smallvec::SmallVec<[u8; PROFILES]>;
 /// What inodes and names are packed and read with.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    codes: Box<[Code; Field::COUNT]>,
-    symbols: Symbols,
+    pub(super) codes: Box<[Code; Field::COUNT]>,
+    pub(super) symbols: Symbols,
 }
 
 /// Which codec codes each field.
@@ -47,71 +45,7 @@ impl Codec {
     }
 }
 
-/// What has been seen of inodes and of names, for a profile of them.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    fields: Vec<Tally>,
-    names: Sample,
-}
-
-impl Default for Seen {
-    fn default() -> Seen {
-        Seen { fields: vec![Tally::default(); Field::COUNT], names: Sample::default() }
-    }
-}
-
-impl Seen {
-    /// Of inodes of which each sixteen lie in one block.
-    pub fn of(inodes: &[RawInode]) -> Seen {
-        let mut seen = Seen::default();
-        inodes.chunks(PER_BLOCK).for_each(|block| seen.add(block));
-        seen
-    }
-
-    /// Inodes that lie in one block.
-    pub fn add(&mut self, inodes: &[RawInode]) {
-        let base = Base::of(inodes);
-        for inode in inodes {
-            for (field, value) in Values::of(inode, &base).stored() {
-                self.fields[field as usize].add(value);
-            }
-        }
-    }
-
-    pub fn add_name(&mut self, name: &[u8]) {
-        self.names.add(name);
-    }
-
-    pub fn field(&self, field: Field) -> &Tally {
-        &self.fields[field as usize]
-    }
-
-    /// Bits that all inodes take by `profile`, by field.
-    pub fn bits(&self, profile: &Profile) -> Vec<(Field, u64)> {
-        Field::ALL.into_iter().map(|f| (f, self.field(f).bits(profile.code(f)))).collect()
-    }
-
-    /// The profile that codes what was seen in the fewest bits, with this codec.
-    pub fn profile(&self, codec: Codec) -> Profile {
-        let of = |field: Field| {
-            let (tally, width) = (self.field(field), field.width());
-            match codec {
-                Codec::AllOrNothing => fit::all_or_nothing(tally, width),
-                Codec::Huffman => fit::huffman(tally, width),
-                Codec::Gamma => fit::gamma(tally, width),
-                Codec::Hybrid => fit::best(tally, field.small(), width),
-            }
-        };
-        Profile { codes: Box::new(Field::ALL.map(of)), symbols: self.names.symbols() }
-    }
-}
-
 impl Profile {
-    /// The best profile of these inodes, of which each sixteen lie in one block.
-    pub fn of(inodes: &[RawInode]) -> Profile {
-        Seen::of(inodes).profile(Codec::Hybrid)
-    }
-
     #[inline(always)]
     pub fn code(&self, field: Field) -> &Code {
         &self.codes[field as usize]

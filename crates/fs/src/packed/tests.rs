@@ -2,9 +2,11 @@
 
 use rng::Rng;
 
-use super::block::{self, MAX, PER_BLOCK};
+use super::block::{self, MAX};
 use super::fit::{self, Tally};
-use super::profile::{Codec, Seen};
+use super::profile::Codec;
+use super::seen::Seen;
+use super::PER_BLOCK;
 use super::*;
 use crate::layout::{RawInode, Root};
 

@@ -36,7 +36,7 @@ use crate::attr::{Ino, Kind};
 use crate::codec;
 use crate::error::{Error, Result};
 use crate::file::{self, Fate, Fetched, Missing, Sent, PAGE};
-use crate::node::packing::Purpose;
+use crate::inode::packing::Purpose;
 
 use crate::node::{content_of, Aside, Fs};
 use crate::retry::{self, if_there_is_room};

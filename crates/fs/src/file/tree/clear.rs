@@ -5,59 +5,13 @@ use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::Memory;
 
 use super::entry::Entry;
+use super::free::{free_entry, free_page};
 use super::grow::Writer;
-use super::{check_page, find, next, runs, Budget, Found, Node, BITS, FANOUT, MAX_HEIGHT};
+use super::{find, next, runs, Budget, Found, Node, BITS, FANOUT, MAX_HEIGHT};
 use crate::error::{Error, Result};
 use crate::file::edit::Edit;
 use crate::file::{form, Content, Form, CUT_WORD, FREED, MAX_SIZE, PAGE, RESERVE};
 use crate::layout::{tag, Root};
-
-/// Frees all of a tree.
-pub(in crate::file) fn free(tx: &mut Edit, root: Node, pages: &mut u64) -> Result<()> {
-    free_node(tx, root, &mut Budget::of(tx.memory()), pages)
-}
-
-/// Frees a node with all below it.
-fn free_node(tx: &mut Edit, node: Node, budget: &mut Budget, pages: &mut u64) -> Result<()> {
-    for i in 0..node.len {
-        free_entry(tx, node, i, budget, pages)?;
-    }
-    Ok(tx.free(node.off, tag::INDEX)?)
-}
-
-/// Frees what entry `i` of `node` refers to.
-fn free_entry(tx: &mut Edit, node: Node, i: u64, budget: &mut Budget, pages: &mut u64) -> Result<()> {
-    if node.height > 1 {
-        return match budget.child(tx.memory(), node, i)? {
-            Some(child) => free_node(tx, child, budget, pages),
-            None => Ok(()),
-        };
-    }
-    let entry = node.get(tx.memory(), i)?;
-    free_page(tx, node.owner, node.page(i), entry, pages)
-}
-
-/// Frees what page `page` of the file of inode `owner` lies in, or is promised. Not whatever else a damaged entry leads to: what is
-/// free already somebody may take meanwhile.
-pub(in crate::file) fn free_page(tx: &mut Edit, owner: u64, page: u64, entry: Entry, pages: &mut u64) -> Result<()> {
-    if entry != Entry::Hole {
-        *pages = pages.saturating_sub(1);
-    }
-    match entry {
-        Entry::Hole => {}
-        Entry::Reserved(0) => tx.promise(-1),
-        Entry::Page(off) | Entry::Reserved(off) => {
-            check_page(tx.memory(), off)?;
-            if !tx.memory().is_allocated(off)? {
-                return Err(Error::Corrupt(format!("page {off:#x} belongs to a file but is free")));
-            }
-            tx.free(off, tag::DATA)?;
-        }
-        Entry::Block(block) => tx.free_block_of(owner, page, block)?,
-        Entry::Disk(place) => tx.unlink(place),
-    }
-    Ok(())
-}
 
 /// Frees all from `size` on, which is no more than the size of the file; much of it only [later](cut).
 pub(in crate::file) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Result<()> {

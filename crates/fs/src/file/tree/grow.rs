@@ -4,7 +4,8 @@ use pram::Off;
 use zerocopy::IntoBytes;
 
 use super::entry::Entry;
-use super::{adjacent, check_page, clear, find, next, Found, Node, BATCH, BITS, FANOUT};
+use super::free::free_page;
+use super::{adjacent, check_page, find, next, Found, Node, BATCH, BITS, FANOUT};
 use crate::error::{Error, Result};
 use crate::file::direct::Direct;
 use crate::file::edit::Edit;
@@ -376,7 +377,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
 
     /// Frees what page `page` lies in, or is promised.
     fn free_entry(&mut self, page: u64, entry: Entry) -> Result<()> {
-        clear::free_page(self.tx, self.c.owner, page, entry, &mut self.c.pages)
+        free_page(self.tx, self.c.owner, page, entry, &mut self.c.pages)
     }
 
     /// Lets page `page`, whose entry is `old`, lead to `new`, and frees what it led to.

@@ -8,7 +8,8 @@
 //! | [`entry`] | what a word of an index node says |
 //! | [`grow`] | adding pages and writing to them |
 //! | [`clear`] | taking pages away: truncation, holes, the whole file |
-//! | [`space`] | `fallocate`: reserve, punch; a small tree made direct |
+//! | [`free`](mod@free) | freeing what an entry, a node or all of it refers to |
+//! | [`space`] | `fallocate`: reserve, punch |
 //! | [`shift`] | `fallocate`: collapse, insert |
 //! | [`runs`] | compact leaves: a word for each run of places |
 //! | [`check`](mod@check) | every heap object, and what is wrong |
@@ -18,6 +19,7 @@
 mod check;
 mod clear;
 pub(super) mod entry;
+mod free;
 mod grow;
 mod runs;
 mod salvage;
@@ -35,11 +37,12 @@ use crate::error::{Error, Result};
 use crate::layout::tag;
 
 pub(super) use check::{check, places, visit};
-pub(super) use clear::{cut, free, truncate};
+pub(super) use clear::{cut, truncate};
+pub(super) use free::free;
 pub(super) use grow::Writer;
 pub(super) use salvage::salvage;
 pub(crate) use shift::{collapse, insert, is_long, Leftover, Shift};
-pub(super) use space::{allocate, expose, flatten, punch};
+pub(super) use space::{allocate, punch};
 pub(super) use tally::tally;
 
 /// Most entries of an index node, and the bits of a page number that one level decides.

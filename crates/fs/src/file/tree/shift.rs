@@ -9,6 +9,7 @@ use pram::Memory;
 use rustix::io::Errno;
 
 use super::entry::Entry;
+use super::free::free_page;
 use super::grow::Writer;
 use super::{clear, find, get, next, Budget, Found, Node, BATCH, FANOUT};
 use crate::error::{Error, Result};
@@ -125,7 +126,7 @@ fn move_node(
                 set_page(tx, node.owner, node.page(i), p, entry)?;
                 Writer { tx, c: new, fresh: true, large: old.is_large() }.link(p, entry, 0)?;
             }
-            None => clear::free_page(tx, node.owner, node.page(i), entry, &mut 0)?,
+            None => free_page(tx, node.owner, node.page(i), entry, &mut 0)?,
         }
     }
     Ok(tx.free(node.off, tag::INDEX)?)
@@ -246,7 +247,7 @@ impl Leftover {
             let mut page = at;
             while let Some(p) = next(r, root, page)?.filter(|p| *p < stop) {
                 let entry = get(r, root, p)?;
-                clear::free_page(tx, self.c.owner, p, entry, &mut 0)?;
+                free_page(tx, self.c.owner, p, entry, &mut 0)?;
                 page = p + 1;
             }
             self.pages.0 = stop;

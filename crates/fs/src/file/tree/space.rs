@@ -6,24 +6,8 @@ use super::entry::Entry;
 use super::grow::Writer;
 use super::{check_page, clear, get, Node};
 use crate::error::{Error, Result};
-use crate::file::direct::Direct;
 use crate::file::edit::Edit;
-use crate::file::map::{Run, Runs, Where};
 use crate::file::{form, has_room, Content, Form, FILLED, FREED, PAGE};
-use crate::layout::tag;
-
-/// Zeroes what is not defined between the size and `to`: of the page with the end of the file (F5).
-pub(in crate::file) fn expose(tx: &mut Edit, c: &mut Content, root: Node, to: u64) -> Result<()> {
-    let to = to.min(c.size.next_multiple_of(PAGE));
-    match Runs::of(tx.memory(), Form::Tree(root), c.size, to).step()? {
-        Some(Run { at: Where::Memory(at), len, .. }) if !c.is_large() => Ok(tx.init_zero(at, len)?),
-        Some(Run { at: Where::Memory(_), off, len }) => {
-            Writer { tx, c, fresh: false, large: true }.write(off, &[0; PAGE as usize][..len as usize])
-        }
-        Some(Run { at: Where::Disk(_), .. }) => Err(Error::Elsewhere),
-        _ => Ok(()),
-    }
-}
 
 /// Gives holes from `off` on memory, or room on disk, as many as one transaction does; the offset that it reached, at most `end`.
 pub(in crate::file) fn allocate(
@@ -90,22 +74,4 @@ fn blank(tx: &mut Edit, c: &mut Content, root: Node, from: u64, to: u64) -> Resu
             Ok(tx.set_zero(off + from % PAGE, to - from)?)
         }
     }
-}
-
-/// Makes a small tree without holes direct.
-pub(in crate::file) fn flatten(tx: &mut Edit, c: &mut Content, root: Node) -> Result<()> {
-    let block = tx.alloc(tag::DATA, c.size)?;
-    let mut runs = Runs::of(tx.memory(), Form::Tree(root), 0, c.size);
-    while let Some(run) = runs.step()? {
-        match run.at {
-            Where::Disk(_) | Where::Compressed => return Err(Error::Elsewhere),
-            Where::Hole | Where::Reserved => tx.init_zero(block.off + run.off, run.len)?,
-            Where::Memory(at) => tx.init_copy(at, block.off + run.off, run.len)?,
-        }
-    }
-    let size = c.size;
-    crate::file::free(tx, c)?;
-    c.root = Direct { off: block.off, cap: block.cap, reserved: false }.root(false);
-    c.size = size;
-    Ok(())
 }
