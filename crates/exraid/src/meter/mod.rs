@@ -32,8 +32,8 @@ use crate::error::Class;
 use crate::label::Uuid;
 use average::{Average, Latency};
 use shared::Meters;
-use store::{direction, latency, Of, Store, ERRORS, FOLDED, LAST_AT, LAST_END, TURN};
 pub use shared::{PROCESSES, WORDS};
+use store::{direction, latency, Of, Store, ERRORS, FOLDED, LAST_AT, LAST_END, TURN};
 use stutter::{Ended, Judge, Stutter};
 
 /// The horizon at which a disk that slows down is to be noticed.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::member_state::state_of;
 use super::mirror::Mirror;
 use super::raid5::{Raid5, MOST_CHUNK};
 use super::set::{Finder, Others, Part, Set};
 use super::shared_state::{Common, Opening, SharedState};
 use super::single::Single;
-use super::standing::state_of;
 use super::stripe::Stripe;
 use super::{Begin, Map, Region, Volume};
 use crate::device::Device;

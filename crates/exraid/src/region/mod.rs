@@ -32,6 +32,7 @@
 mod assemble;
 mod exclusion;
 mod join;
+mod member_state;
 mod mirror;
 pub mod raid5;
 mod range_locks;
@@ -39,7 +40,6 @@ mod rebuild;
 mod set;
 pub mod shared_state;
 mod single;
-mod standing;
 mod stripe;
 pub mod throttle;
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::join::Without;
+use super::member_state::{newest_of, state_of};
 use super::shared_state::{Held, SharedState};
-use super::standing::{newest_of, state_of};
 use crate::device::{Answer, Device, Done, Late, Op, Request};
 use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};

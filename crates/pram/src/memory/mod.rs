@@ -27,18 +27,19 @@
 //! | `chunk` | the chunk table: what is in which chunk, and from an offset to its object |
 //! | `blocks` | blocks of 4 KiB and their descriptors |
 //! | `stores` | stores, and when they are durable |
-//! | `standing` | how it stands to its backing |
+//! | `backing` | which commit of its backing it holds |
 //! | `taken` | which of it has memory of the host's |
 
+mod backing;
 mod blocks;
 mod chunk;
 mod class;
 mod geometry;
 mod header;
-mod standing;
 mod stores;
 mod taken;
 
+pub use backing::Standing;
 pub(crate) use blocks::TAKEN_BITS;
 pub use blocks::{note_restored, Descriptor, BLOCK_TABLE, BLOCK_TABLE_BYTES};
 pub use chunk::{Meta, Tag, BLOCKS, TAGS};
@@ -51,7 +52,6 @@ pub use geometry::{
 pub use geometry::{BACKING_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
 pub use header::{adopt, Info, RawHeader};
 pub use header::{begin_life, fingerprint, header_in, note_made, survey};
-pub use standing::Standing;
 pub use taken::settle_memory;
 
 use geometry::{groups_in, groups_word, HEADER_AT, ROOTS_AT};

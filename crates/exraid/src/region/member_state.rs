@@ -1,4 +1,4 @@
-//! How members stand, as their labels say.
+//! The states of members, as their labels say.
 
 use crate::label::{Label, MemberState};
 
