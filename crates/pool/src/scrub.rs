@@ -10,7 +10,7 @@ use crate::backing::{regions, scrub};
 use crate::disks::damage::{self, Damage};
 use crate::{paths, Pool};
 use conquest_fs::error::{Error, Result};
-use conquest_fs::maintenance::disks::looking;
+use conquest_fs::maintenance::looking;
 use conquest_fs::ubj::Union;
 use pram::budget::Budget;
 

@@ -9,7 +9,7 @@ use exraid::Background;
 use pram::budget::Budget;
 use pram::Session;
 
-use super::disks::{looking, LEAST};
+use super::{looking, LEAST};
 use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};

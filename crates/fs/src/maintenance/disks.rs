@@ -5,12 +5,12 @@
 //! or else slowly ([`exraid::region::throttle`]). So does whoever has asked for such work and waits for it.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use exraid::{Background, Whereabouts};
-use pram::budget::{self, Budget, Rest};
+use pram::budget::Budget;
 
 use super::clean::Cleaning;
+use super::{looking, LEAST};
 use crate::error::Result;
 use crate::node::Fs;
 use crate::ubj::{Count, Union};
@@ -29,16 +29,6 @@ pub enum Piece {
 
 /// Slots that were given up and are made free after a segment was moved, at most.
 const SOME: u64 = 8;
-/// How often a command that does such work itself looks whether it is to stop.
-const GLANCE: Duration = Duration::from_millis(200);
-/// A piece of work is answered by so long a rest at least: who waits for the lock of those who clean looks for it now and then.
-pub const LEAST: Duration = Duration::from_millis(2);
-
-/// The rest of a command that does such work itself, as long as `go_on`.
-pub fn looking<'a>(go_on: impl FnMut() -> bool + 'a) -> Rest<'a> {
-    budget::looking(GLANCE, go_on)
-}
-
 impl Union {
     /// A piece of what makes content safe: copies that are lacking, regions that leave.
     pub fn maintain(&self, fs: &Fs, budget: &mut Budget) -> Result<Piece> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::damage::{self, Damage, Found};
 use crate::Pool;
 use conquest_fs::error::{Error, Result};
-use conquest_fs::maintenance::disks::{looking, LEAST};
+use conquest_fs::maintenance::{looking, LEAST};
 use conquest_fs::ubj::Union;
 use ilfs::balance::Filled;
 
