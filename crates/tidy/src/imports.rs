@@ -7,9 +7,6 @@ use syn::{Attribute, Item, ItemMod, ItemUse, Macro, UseTree};
 
 use crate::{crates, expect_only, sources, Source};
 
-/// Those that still do: the rate of one lies in the other.
-const EXCEPTIONS: &[&str] = &["fs/maintenance: clean, disks"];
-
 /// A path of modules, from the root of the crate on.
 type Path = Vec<String>;
 
@@ -170,7 +167,7 @@ fn no_modules_import_each_other_in_circles() {
             found.extend(circles(&imports).into_iter().map(|circle| format!("{folder}: {}", circle.join(", "))));
         }
     }
-    expect_only("modules import each other: what both need belongs below them", &found, EXCEPTIONS);
+    expect_only("modules import each other: what both need belongs below them", &found, &[]);
 }
 
 #[test]
