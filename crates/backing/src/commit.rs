@@ -168,12 +168,12 @@ impl Backing {
         next.check_next(state.swapping)
     }
 
-    /// Keeps a commit that a process of this memory has written, and died before it had noted that: another memory that
+    /// Takes up a commit that a process of this memory has written, and died before it had noted that: another memory that
     /// was made of the backing meanwhile has found it, and may have promised it. With nobody else attached.
     /// 1. It is made durable, and nothing begun is left behind it. (Else the next commit, which is written there, could be
     ///    there without it, or as what never ended would have been.)
     /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
-    pub fn keep_found(&self, marks: &Marks) -> Result<()> {
+    pub fn take_up_unnoted(&self, marks: &Marks) -> Result<()> {
         let Some(mut state) = State::read(marks, self.id)? else { return Ok(()) };
         vote::put_away_old(&self.disks, self.id, Acknowledged::of(&state.logs, state.active))?;
         let log = &mut lock(&self.logs)[state.active];
@@ -216,7 +216,7 @@ impl Backing {
 
     /// The marks lie in this file, which goes when the memory is closed and the backing holds all of it: for a memory whose header can say
     /// so.
-    pub fn kept_while_open(self, marks: PathBuf) -> Backing {
+    pub fn with_marks_in(self, marks: PathBuf) -> Backing {
         Backing { marks: Some(marks), ..self }
     }
 

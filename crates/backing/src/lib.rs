@@ -172,7 +172,7 @@ pub fn identify(disks: &Disks) -> Result<Identity> {
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Image::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
-    turn(disks, id)?;
+    active_log(disks, id)?;
     pages.read_all(&mut |page, bytes| put(page * PAGE, bytes))?;
     replay(disks, id, pages.instant(), put)
 }
@@ -184,7 +184,7 @@ fn replay(
     image: Instant,
     put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Loaded> {
-    let (active, begin) = turn(disks, id)?;
+    let (active, begin) = active_log(disks, id)?;
     if image.commit >= begin && holds_all(disks, id)? {
         let spent = |n: usize| Log::spent(disks.logs[n].clone(), id, image).map(|log| log.position());
         let state = State { active, swapping: true, logs: [spent(0)?, spent(1)?], durable: 0 };
@@ -241,7 +241,7 @@ fn holds_all(disks: &Disks, id: Identity) -> Result<bool> {
 
 /// The log that commits go to, and the commit that it begins with. The logs take turns, the second one first, so a
 /// log that is older than its last turn, or in the place of the other, is noticed.
-fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
+fn active_log(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     let [first, second] = [Log::began(&disks.logs[0], id)?, Log::began(&disks.logs[1], id)?];
     if first.lineage != second.lineage {
         return Err(Error::Unusable("the logs are of two backings; put the right ones back".into()));

@@ -112,7 +112,7 @@ fn copy(
         for at in (off..off + len).step_by(PIECE as usize) {
             let bytes = &mut piece[..PIECE.min(off + len - at) as usize];
             budget.spend(bytes.len() as u64);
-            throttle.turn();
+            throttle.between_pieces();
             memory.read_bytes(at, bytes)?;
             put(at, bytes)?;
         }
@@ -138,7 +138,7 @@ impl Throttle<'_> {
     }
 
     /// Between two pieces.
-    fn turn(&mut self) {
+    fn between_pieces(&mut self) {
         if self.pause.is_zero() {
             return;
         }

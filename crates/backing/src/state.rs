@@ -30,7 +30,7 @@ struct Raw {
     magic: u64,
     uuid: [u8; 16],
     /// Counts writes: the higher one of two is current.
-    turn: u64,
+    version: u64,
     active: u64,
     logs: [Position; 2],
     durable: u64,
@@ -53,19 +53,19 @@ impl State {
 
     /// Replaces it.
     pub fn write(&self, marks: &Marks, id: Identity) -> Result<()> {
-        let turn = newest(marks)?.map_or(1, |raw| raw.turn + 1);
+        let version = newest(marks)?.map_or(1, |raw| raw.version + 1);
         let Identity { uuid } = id;
         let (active, swapping) = (self.active as u64, u32::from(self.swapping));
         let mut raw =
-            Raw { magic: MAGIC, uuid, turn, active, logs: self.logs, durable: self.durable, swapping, crc: 0 };
+            Raw { magic: MAGIC, uuid, version, active, logs: self.logs, durable: self.durable, swapping, crc: 0 };
         raw.crc = crc_of(&raw);
-        marks.set_note(AT[(turn % 2) as usize], &raw)
+        marks.set_note(AT[(version % 2) as usize], &raw)
     }
 }
 
 fn newest(marks: &Marks) -> Result<Option<Raw>> {
     let copies = [marks.note::<Raw>(AT[0])?, marks.note(AT[1])?];
-    Ok(copies.into_iter().filter(|raw| raw.magic == MAGIC && raw.crc == crc_of(raw)).max_by_key(|raw| raw.turn))
+    Ok(copies.into_iter().filter(|raw| raw.magic == MAGIC && raw.crc == crc_of(raw)).max_by_key(|raw| raw.version))
 }
 
 fn crc_of(raw: &Raw) -> u32 {

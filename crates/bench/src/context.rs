@@ -157,12 +157,14 @@ impl Context {
         mut work: impl FnMut(&T, usize, &mut [Section]) -> Result<(), Error>,
     ) {
         for round in 0..self.count(usual) {
-            self.turn((label, round, usual), subjects, sections, |subject, sections| work(subject, round, sections));
+            self.once_each((label, round, usual), subjects, sections, |subject, sections| {
+                work(subject, round, sections)
+            });
         }
     }
 
-    /// One of the rounds, or one of the turns that it is made of.
-    pub fn turn<T: Named>(
+    /// One of the rounds, or a part of it: each subject once.
+    pub fn once_each<T: Named>(
         &self,
         (label, round, usual): (&str, usize, usize),
         subjects: &mut Vec<T>,

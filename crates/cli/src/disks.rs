@@ -120,7 +120,7 @@ fn time(seconds: f64) -> String {
 }
 
 /// What is said of the disks of a pool that was made from an image or from its backing, a line each.
-pub fn kept(pool: &Path) -> Result<String> {
+pub fn disk_lines(pool: &Path) -> Result<String> {
     let (_, found) = Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))?;
     Ok(found.iter().map(|disk| format!("\nIts disk is {}", describe(disk))).collect())
 }
@@ -135,12 +135,12 @@ pub fn describe_segments(s: &SegmentStatus) -> String {
         0 => String::new(),
         promised => format!(", {} more promised", size::show(promised)),
     };
-    let kept = match s.kept {
+    let backing = match s.kept {
         0 => String::new(),
-        kept => format!(", {kept} for the backing"),
+        bytes => format!(", {bytes} for the backing"),
     };
     format!(
-        "{} of {}{promised}; {} of {} segments of {} in use, {} free{freed}{kept}",
+        "{} of {}{promised}; {} of {} segments of {} in use, {} free{freed}{backing}",
         size::show(s.live),
         size::show(s.capacity),
         s.used,
@@ -180,13 +180,13 @@ pub fn describe_work(c: &CacheStatus) -> Option<String> {
     let found = hits.running + hits.frozen + hits.clean + hits.kept;
     if found + hits.missed > 0 {
         let percent = |blocks: u64| blocks as f64 * 100.0 / (found + hits.missed) as f64;
-        let (dirty, clean, kept) = (hits.running + hits.frozen, hits.clean, hits.kept);
+        let (dirty, clean, fetched) = (hits.running + hits.frozen, hits.clean, hits.kept);
         parts.push(format!(
             "{:.1} % of what was read was in memory ({:.1} % not on disk yet, {:.1} % clean, {:.1} % read ahead or just before)",
             percent(found),
             percent(dirty),
             percent(clean),
-            percent(kept)
+            percent(fetched)
         ));
     }
     if let Some(each) = c.written_per_stored {

@@ -290,7 +290,7 @@ impl BlockDevice for Linear {
         if range.is_empty() {
             return Ok(());
         }
-        let _turn = self.range_locks.take(self.around(&range));
+        let _lock = self.range_locks.take(self.around(&range));
         let _marked = self.mark(&range)?;
         match self.fits(at, &from) {
             true => self.write_blocks(at, &from),
@@ -312,7 +312,7 @@ impl BlockDevice for Linear {
 
     fn zero(&self, range: Range<u64>) -> Result<()> {
         self.check("zeros", &range)?;
-        let _turn = self.range_locks.take(self.around(&range));
+        let _lock = self.range_locks.take(self.around(&range));
         let _marked = self.mark(&range)?;
         self.write_zeros(range)
     }

@@ -39,7 +39,7 @@ struct Flight {
     /// What to run when the device is late; none once it ran.
     late: Option<Late>,
     /// Which of all requests it is.
-    turn: u64,
+    generation: u64,
 }
 
 /// A place in the table.
@@ -49,7 +49,7 @@ pub(crate) type Number = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Which {
     pub number: Number,
-    turn: u64,
+    generation: u64,
 }
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
@@ -70,9 +70,10 @@ impl Flights {
         let until = within.and_then(|time| since.checked_add(time));
         let mut table = self.lock();
         table.begun += 1;
-        let turn = table.begun;
+        let generation = table.begun;
         table.next = earlier(table.next, earlier(until, late.as_ref().map(|late| since + late.after)));
-        let flight = Flight { kind: op.kind(), range: op.range(), tag, since, until, done: Some(done), late, turn };
+        let flight =
+            Flight { kind: op.kind(), range: op.range(), tag, since, until, done: Some(done), late, generation };
         let number = match table.free.pop() {
             Some(number) => {
                 table.flights[number] = Some(flight);
@@ -83,14 +84,14 @@ impl Flights {
                 table.flights.len() - 1
             }
         };
-        Which { number, turn }
+        Which { number, generation }
     }
 
     /// Tells who asked that it comes late, if it is under way.
     pub fn tell_late(&self, which: Which) {
         let mut table = self.lock();
         let flight = table.flights.get_mut(which.number).and_then(Option::as_mut);
-        let late = flight.filter(|flight| flight.turn == which.turn).and_then(|flight| flight.late.take());
+        let late = flight.filter(|flight| flight.generation == which.generation).and_then(|flight| flight.late.take());
         drop(table);
         late.into_iter().for_each(|late| late.report());
     }

@@ -115,7 +115,7 @@ pub fn refuse_foreign_owner(path: &Path) -> Result<(), Foreign> {
 }
 
 /// Lets only the owner of a file read and write it. Devices are the administrator's.
-pub fn keep_private(path: &Path) -> io::Result<()> {
+pub fn make_private(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() && found.mode() & 0o7777 != PRIVATE => {
             fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE))

@@ -115,7 +115,7 @@ pub struct SetAttr {
     pub kill_suidgid: bool,
     /// Of set-id bits and capabilities only what `kill_suidgid` says goes. Otherwise a change of the owner clears both, and
     /// one of the size the capability.
-    pub keeps_privileges: bool,
+    pub retains_privileges: bool,
     /// The size is changed through an open writable descriptor: the mode is not checked again.
     pub by_handle: bool,
 }
@@ -127,7 +127,7 @@ impl SetAttr {
 
     /// Does a file's capability go with it?
     pub(crate) fn kills_capability(&self) -> bool {
-        (self.size.is_some() || self.changes_owner()) && !self.keeps_privileges
+        (self.size.is_some() || self.changes_owner()) && !self.retains_privileges
     }
 
     /// Is clearing the set-id bits all that is to be done?

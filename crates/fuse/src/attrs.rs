@@ -64,12 +64,12 @@ impl Server {
     fn as_meant(&self, req: &Request, set: SetAttr) -> SetAttr {
         let nameless = || self.fs().getattr(req.head.nodeid).is_ok_and(|attr| attr.nlink == 0);
         match (set.size, set.uid.is_some() || set.gid.is_some()) {
-            (Some(_), false) if nameless() => SetAttr { keeps_privileges: true, ..set },
+            (Some(_), false) if nameless() => SetAttr { retains_privileges: true, ..set },
             (None, true) if self.privileges.is_kernels(&req.head) => {
-                SetAttr { keeps_privileges: true, kill_suidgid: false, ..set }
+                SetAttr { retains_privileges: true, kill_suidgid: false, ..set }
             }
             (None, false)
-                if self.privileges.is_before_write(&req.head) && may_keep_setid(&Process::behind(&req.head)) =>
+                if self.privileges.is_before_write(&req.head) && may_retain_setid(&Process::behind(&req.head)) =>
             {
                 SetAttr { kill_suidgid: false, ..set }
             }
@@ -80,8 +80,8 @@ impl Server {
     /// Do the caller's groups decide, which a SETATTR does not bring, whether a set-group-id bit may be set or stays?
     fn asks_for_groups(&self, ino: Ino, set: &SetAttr, caller: &Caller) -> bool {
         let sets = set.mode.is_some_and(|mode| mode & SGID != 0);
-        let kept_by_members = || self.fs().getattr(ino).is_ok_and(|attr| is_kept_by_members(attr.perm));
-        !caller.checked || sets || set.kill_suidgid && kept_by_members()
+        let members_retain = || self.fs().getattr(ino).is_ok_and(|attr| members_may_retain(attr.perm));
+        !caller.checked || sets || set.kill_suidgid && members_retain()
     }
 
     /// The same where it depends on what the request does not say of its caller.
@@ -100,17 +100,17 @@ impl Server {
     /// Takes the set-id bits of a file whose content is changed, unless the caller may keep them. The kernel has taken those
     /// that it knew of, and says only of WRITE who may not keep them.
     #[inline(always)]
-    pub(crate) fn clear_setid(&self, req: &Request, ino: Ino, may_keep: fn(&Process) -> bool) -> Result<(), Errno> {
+    pub(crate) fn clear_setid(&self, req: &Request, ino: Ino, may_retain: fn(&Process) -> bool) -> Result<(), Errno> {
         match self.fs().has_setid(ino).map_err(errno)? {
-            true => self.clear_setid_of(req, ino, may_keep),
+            true => self.clear_setid_of(req, ino, may_retain),
             false => Ok(()),
         }
     }
 
     #[cold]
-    fn clear_setid_of(&self, req: &Request, ino: Ino, may_keep: fn(&Process) -> bool) -> Result<(), Errno> {
+    fn clear_setid_of(&self, req: &Request, ino: Ino, may_retain: fn(&Process) -> bool) -> Result<(), Errno> {
         let process = Process::behind(&req.head);
-        if may_keep(&process) {
+        if may_retain(&process) {
             return Ok(());
         }
         let set = SetAttr { kill_suidgid: true, ..Default::default() };
@@ -118,7 +118,7 @@ impl Server {
         let groups = groups(&process, &old, &set);
         let caller = Caller { groups: &groups, ..caller(req) };
         // A change that changes nothing would set ctime.
-        if is_kept_by_members(old.perm) && old.perm & SUID == 0 && (caller.uid == 0 || caller.in_group(old.gid)) {
+        if members_may_retain(old.perm) && old.perm & SUID == 0 && (caller.uid == 0 || caller.in_group(old.gid)) {
             return Ok(());
         }
         self.fs().setattr(ino, &set, &caller).map_err(errno)?;
@@ -196,8 +196,8 @@ impl Server {
     }
 }
 
-/// May what this process changes keep its set-id bits? Of a proxy only the kernel knows.
-pub(crate) fn may_keep_setid(process: &Process) -> bool {
+/// May what this process changes retain its set-id bits? Of a proxy only the kernel knows.
+pub(crate) fn may_retain_setid(process: &Process) -> bool {
     process.is_proxy() || process.rules(process::FSETID, 0, None)
 }
 
@@ -213,8 +213,8 @@ fn groups(process: &Process, old: &Attr, set: &SetAttr) -> Vec<u32> {
     groups
 }
 
-/// Has a mode a set-group-id bit that runs nothing in the group's name, so that members may keep it?
-fn is_kept_by_members(perm: u32) -> bool {
+/// Has a mode a set-group-id bit that runs nothing in the group's name, so that members may retain it?
+fn members_may_retain(perm: u32) -> bool {
     perm & (SGID | 0o010) == SGID
 }
 

@@ -133,7 +133,7 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
         mtime: time(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
         ctime: has(fattr::CTIME).then_some(join(args.ctime, args.ctimensec)),
         kill_suidgid: has(fattr::KILL_SUIDGID) || chown || is_bare(args),
-        keeps_privileges: false,
+        retains_privileges: false,
         by_handle: has(fattr::FH),
     }
 }

@@ -11,7 +11,7 @@ use crate::abi::{
     fattr, CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FsyncIn, LseekIn, LseekOut, Opcode, ReadIn, SetattrIn,
     StatfsOut, WriteIn, WriteOut, FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID,
 };
-use crate::attrs::may_keep_setid;
+use crate::attrs::may_retain_setid;
 use crate::convert::errno;
 use crate::request::{Answer, Request};
 use crate::server::Server;
@@ -59,7 +59,8 @@ impl Server {
         self.seeks.note_read(ino);
         let open = OFlags::from_bits_retain(args.flags);
         // What does not go past its page cache the kernel keeps.
-        let flags = ReadFlags { unnoted: open.contains(OFlags::NOATIME), kept: !open.contains(OFlags::DIRECT) };
+        let flags =
+            ReadFlags { unnoted: open.contains(OFlags::NOATIME), caller_caches: !open.contains(OFlags::DIRECT) };
         self.fs().read_as(ino, args.offset, buf, flags).map_err(errno)
     }
 
@@ -115,7 +116,7 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let ino = req.head.nodeid;
-        self.clear_setid(req, ino, may_keep_setid)?;
+        self.clear_setid(req, ino, may_retain_setid)?;
         let done = self.fs().fallocate(ino, how, args.offset, args.length).map_err(errno);
         if done.is_err() {
             self.may_have_changed(ino);
@@ -184,7 +185,7 @@ impl Server {
         let size = |ino| self.fs().getattr(ino).map(|attr| attr.size).map_err(errno);
         let there = args.len.min(COPY_MAX).min(size(from.0)?.saturating_sub(from.1));
         let Some(asked) = copied_in_pages(to.1, there, size(to.0)?) else { return Err(Errno::OPNOTSUPP) };
-        self.clear_setid(req, to.0, may_keep_setid)?;
+        self.clear_setid(req, to.0, may_retain_setid)?;
         let copied = self.fs().copy_range(from, to, asked).map_err(errno);
         let at_end = |copied| self.fs().getattr(from.0).is_ok_and(|attr| attr.size <= from.1 + copied);
         // Beyond what it says was copied, a part of a piece may be there.

@@ -237,7 +237,7 @@ fn last_byte(fs: &Fs, ino: Ino) -> Option<(u64, u8)> {
     let attr = fs.getattr(ino).ok().filter(|attr| attr.kind == Kind::Regular)?;
     let (offset, mut last) = (attr.size.checked_sub(1)?, [0]);
     // Cut off meanwhile, what the next notification is of.
-    let read = fs.read_as(ino, offset, &mut last, ReadFlags { unnoted: true, kept: true }).ok()?;
+    let read = fs.read_as(ino, offset, &mut last, ReadFlags { unnoted: true, caller_caches: true }).ok()?;
     (read == 1).then_some((offset, last[0]))
 }
 

@@ -44,7 +44,7 @@ impl Files for Nothing {
         Ok(vec![false; moves.len()])
     }
 
-    fn keep(&self, blocks: &[(Owner, Place)]) -> ilfs::Result<Vec<bool>> {
+    fn redirty(&self, blocks: &[(Owner, Place)]) -> ilfs::Result<Vec<bool>> {
         Ok(vec![false; blocks.len()])
     }
 

@@ -13,7 +13,7 @@ use pram::Session;
 
 use super::error::{Error, Result};
 use super::part::Identity;
-use super::table::{Standing, KEY};
+use super::table::{Health, KEY};
 use super::Log;
 
 /// Chains that are split in one transaction.
@@ -129,7 +129,7 @@ impl Log {
         let list = regions.into_iter().map(|(n, raw)| {
             // After it was out of use what another process has open again may be dead here.
             let was_out = before.list.iter().any(|area| area.number == raw.number && !area.is_taking);
-            let is_back = was_out && raw.standing() == Standing::Taking && !ignored.contains(&raw.number);
+            let is_back = was_out && raw.health() == Health::Taking && !ignored.contains(&raw.number);
             let again = if is_back { opener.as_ref().and_then(|open| open(raw.number)) } else { None };
             let region = again.or_else(|| open(raw.number));
             let secret = region.as_ref().map_or(0, |region| region.secret());
@@ -142,8 +142,8 @@ impl Log {
                 grows: region.as_ref().is_some_and(|region| region.properties().sparse),
                 region,
                 identity: Identity { pool: session.memory().info.uuid, secret },
-                is_taking: raw.standing() == Standing::Taking,
-                is_fenced: raw.standing() == Standing::Failed,
+                is_taking: raw.health() == Health::Taking,
+                is_fenced: raw.health() == Health::Failed,
                 domain: raw.domain(),
                 until: AtomicU64::new(until),
                 given: AtomicU64::new(0),

@@ -1,13 +1,13 @@
-//! Segments that are kept for the backing of the persistent RAM: no content goes there, and nothing here touches what is in them.
+//! The segments of the backing: no content goes there, and nothing here touches what is in them.
 //!
 //! Which they are the notes of regions tell ([`exraid::duplex`]), which whoever has only the disks finds; the table follows.
-//! A slot is kept before a note names it, and is free only when none does any more. What lies between, after a crash, is given
+//! A slot becomes the backing's before a note names it, and is free only when none does any more. What lies between, after a crash, is given
 //! back:
 //! - the memory is that of an earlier commit: the table may say that a slot which is named is free. It cannot say that there is content in
-//!   it, since a slot becomes free only when the commit that freed it is durable (T3). So named slots are kept from then on, before
-//!   anything else is looked for ([`Log::keep_named`]).
-//! - a process has died between the two: what is kept for a while and named nowhere is free again ([`Log::release_unnamed`]). How
-//!   long, clocks say, which may be wrong: so whoever names segments looks, while nobody gives any back, whether they are kept yet.
+//!   it, since a slot becomes free only when the commit that freed it is durable (T3). So named slots are the backing's from then on, before
+//!   anything else is looked for ([`Log::take_named_for_backing`]).
+//! - a process has died between the two: a slot that is the backing's for a while and named nowhere is free again ([`Log::release_unnamed`]). How
+//!   long, clocks say, which may be wrong: so a process that names segments looks, while none gives any back, whether they still are the backing's.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use super::room::{in_operation, seconds};
 use super::table::{Change, Segment, State, KEY};
 use super::Log;
 
-/// Seconds after which what is kept has been named: whoever names it waits for disks, and not so long.
+/// Seconds after which a slot that is taken has been named: the process that names it waits for disks, and not so long.
 const NAMED: u64 = 600;
 /// Slots of one transaction.
 const SOME: usize = 32;
 
 /// What came of the wish for a slot.
 enum Wish {
-    Kept(u32),
+    Backing(u32),
     /// This one would be the next: it must have room on its host first.
     Slot(u32),
 }
@@ -44,35 +44,35 @@ fn slots_of<'s>(segments: &'s [Range<u32>], area: &Area) -> impl Iterator<Item =
 type With<'a> = &'a mut dyn FnMut(&[Range<u32>]) -> Result<()>;
 
 impl Log {
-    /// Keeps so many segments of a region; their numbers, from the start of the region.
+    /// Takes so many segments of a region for the backing; their numbers, from the start of the region.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where there are not so many, beside those that what is live and promised needs. What the cleaner has for itself
     /// goes too, but for one: what it frees is free when a commit is durable, which may be what needs them.
-    pub fn keep(&self, session: &Session, number: u32, count: u64) -> Result<Vec<u32>> {
-        let mut kept = Vec::new();
-        while (kept.len() as u64) < count {
-            match self.keep_one(session, number) {
-                Ok(segment) => kept.push(segment),
+    pub fn take_for_backing(&self, session: &Session, number: u32, count: u64) -> Result<Vec<u32>> {
+        let mut taken = Vec::new();
+        while (taken.len() as u64) < count {
+            match self.take_one_for_backing(session, number) {
+                Ok(segment) => taken.push(segment),
                 Err(e) => {
-                    let spans: Vec<_> = kept.iter().map(|n| *n..n + 1).collect();
-                    self.release_kept(session, number, &spans)?;
+                    let spans: Vec<_> = taken.iter().map(|n| *n..n + 1).collect();
+                    self.release_from_backing(session, number, &spans)?;
                     return Err(e);
                 }
             }
         }
-        Ok(kept)
+        Ok(taken)
     }
 
-    fn keep_one(&self, session: &Session, number: u32) -> Result<u32> {
+    fn take_one_for_backing(&self, session: &Session, number: u32) -> Result<u32> {
         let area = self.area(session, number)?;
         let mut is_prepared = false;
         loop {
             match in_operation(session, |tx| {
                 let waits = tx.unplaced();
-                self.wish_to_keep(&mut Change::new(tx, self.at), &area, waits, is_prepared)
+                self.try_for_backing(&mut Change::new(tx, self.at), &area, waits, is_prepared)
             })? {
-                Wish::Kept(slot) => return Ok(slot - area.slots.start),
+                Wish::Backing(slot) => return Ok(slot - area.slots.start),
                 Wish::Slot(slot) => {
                     match self.prepare(session, slot) {
                         // What its host keeps room for already may do.
@@ -85,7 +85,7 @@ impl Log {
         }
     }
 
-    fn wish_to_keep(&self, change: &mut Change<'_, '_>, area: &Area, waits: u64, is_prepared: bool) -> Result<Wish> {
+    fn try_for_backing(&self, change: &mut Change<'_, '_>, area: &Area, waits: u64, is_prepared: bool) -> Result<Wish> {
         let (all, region) = (change.head()?, change.table().region(area.n)?);
         let slot = match (region.next_reserved(), region.next_free()) {
             (_, Some(slot)) if area.grows && !is_prepared => return Ok(Wish::Slot(slot)),
@@ -98,29 +98,29 @@ impl Log {
         if area.is_taking && (all.spare <= 1 || needed > self.content_of(left)) {
             return Err(Error::NoSpace);
         }
-        change.keep(slot, seconds().into())?;
-        Ok(Wish::Kept(slot))
+        change.take_for_backing(slot, seconds().into())?;
+        Ok(Wish::Backing(slot))
     }
 
-    /// Gives back segments that were kept, by their numbers from the start of the region. No note names them.
-    pub fn release_kept(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<()> {
+    /// Gives back segments of the backing, by their numbers from the start of the region. No note names them.
+    pub fn release_from_backing(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<()> {
         let area = self.area(session, number)?;
         self.give_back(session, &area, slots_of(segments, &area))
     }
 
-    /// These slots are kept no more, and free once their disk has their room back.
+    /// These slots are the backing's no more, and free once their disk has their room back.
     fn give_back(&self, session: &Session, area: &Area, slots: impl Iterator<Item = u32>) -> Result<()> {
         for slot in slots {
             let mut discarding = Discarding::of(session);
-            if self.end_keeping(session, &mut discarding, slot, &|_| true)? {
+            if self.end_use_for_backing(session, &mut discarding, slot, &|_| true)? {
                 self.give_room_back(session, area, slot, &discarding)?;
             }
         }
         Ok(())
     }
 
-    /// A slot that is kept, and is as `is_it` says, is so no more; was it?
-    fn end_keeping(
+    /// A slot of the backing that is as `is_it` says is so no more; was it?
+    fn end_use_for_backing(
         &self,
         session: &Session,
         discarding: &mut Discarding,
@@ -129,10 +129,10 @@ impl Log {
     ) -> Result<bool> {
         self.change(session, |change| {
             let segment = change.table().get(slot)?;
-            match segment.state == State::Kept && is_it(&segment) {
+            match segment.state == State::Backing && is_it(&segment) {
                 true => {
                     discarding.begin(slot);
-                    change.release_kept(slot, discarding.by()).map(|()| true)
+                    change.release_from_backing(slot, discarding.by()).map(|()| true)
                 }
                 false => Ok(false),
             }
@@ -167,45 +167,45 @@ impl Log {
         Ok(others.iter().all(|other| *other != number && domain(*other) != domain(number)))
     }
 
-    /// The numbers of the segments that are kept in a region, from its start, and since when.
-    fn kept_in(&self, session: &Session, area: &Area) -> Result<Vec<(u32, u64)>> {
+    /// The numbers of the segments of the backing in a region, from its start, and since when.
+    fn slots_of_backing(&self, session: &Session, area: &Area) -> Result<Vec<(u32, u64)>> {
         let table = self.at.table(session.memory());
-        let mut kept = Vec::new();
+        let mut taken = Vec::new();
         for slot in area.slots.clone() {
             let segment = session.read(KEY, || table.get(slot))?;
-            if segment.state == State::Kept {
-                kept.push((slot - area.slots.start, segment.stamp));
+            if segment.state == State::Backing {
+                taken.push((slot - area.slots.start, segment.stamp));
             }
         }
-        Ok(kept)
+        Ok(taken)
     }
 
-    /// Are all of these segments of a region kept?
-    pub fn are_kept(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<bool> {
+    /// Are all of these segments of a region the backing's?
+    pub fn are_of_backing(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<bool> {
         // As far as is known here: whoever asks has taken them, and nobody may be waited for.
         let (areas, table) = (self.areas(), self.at.table(session.memory()));
         let Some(area) = areas.list.iter().find(|area| area.number == number) else { return Ok(false) };
         let wanted: u64 = segments.iter().map(|span| u64::from(span.end - span.start)).sum();
-        let mut kept = 0;
+        let mut taken = 0;
         for slot in slots_of(segments, area) {
-            kept += u64::from(session.read(KEY, || table.get(slot))?.state == State::Kept);
+            taken += u64::from(session.read(KEY, || table.get(slot))?.state == State::Backing);
         }
-        Ok(kept == wanted)
+        Ok(taken == wanted)
     }
 
     /// The same in one region.
-    pub fn kept_in_region(&self, session: &Session, number: u32) -> Result<u64> {
+    pub fn backing_in_region(&self, session: &Session, number: u32) -> Result<u64> {
         let area = self.area(session, number)?;
-        Ok(self.kept_in(session, &area)?.len() as u64)
+        Ok(self.slots_of_backing(session, &area)?.len() as u64)
     }
 
-    /// Segments that are kept for the backing, in all regions.
-    pub fn kept_segments(&self, session: &Session) -> Result<u64> {
+    /// Segments of the backing, in all regions.
+    pub fn backing_segments(&self, session: &Session) -> Result<u64> {
         let areas = self.areas();
-        areas.list.iter().map(|area| Ok(self.kept_in(session, area)?.len() as u64)).sum()
+        areas.list.iter().map(|area| Ok(self.slots_of_backing(session, area)?.len() as u64)).sum()
     }
 
-    /// Gives back what is kept in a region and has not been named in time, or at all if nobody else may be about to; how many.
+    /// Gives back slots of a region that were taken and have not been named in time, or at all if nobody else may be about to; how many.
     /// `with_named` calls what it is given with those that are, while nobody names any.
     pub fn release_unnamed(
         &self,
@@ -215,10 +215,10 @@ impl Log {
         at_once: bool,
     ) -> Result<u64> {
         let (area, now) = (self.area(session, number)?, u64::from(seconds()));
-        // One that was kept later than now was so by a clock that has been set since.
+        // One that was taken later than now was so by a clock that has been set since.
         let is_old = |since: u64| at_once || since > now || since + NAMED <= now;
         let old: Vec<u32> =
-            self.kept_in(session, &area)?.into_iter().filter(|kept| is_old(kept.1)).map(|k| k.0).collect();
+            self.slots_of_backing(session, &area)?.into_iter().filter(|taken| is_old(taken.1)).map(|k| k.0).collect();
         if old.is_empty() {
             return Ok(0);
         }
@@ -227,7 +227,7 @@ impl Log {
             let is_named = |segment: u32| named.iter().any(|span| span.contains(&segment));
             for segment in old.iter().copied().filter(|segment| !is_named(*segment)) {
                 let slot = area.slots.start + segment;
-                if self.end_keeping(session, &mut discarding, slot, &|segment| is_old(segment.stamp))? {
+                if self.end_use_for_backing(session, &mut discarding, slot, &|segment| is_old(segment.stamp))? {
                     released.push(slot);
                 }
             }
@@ -238,25 +238,25 @@ impl Log {
         Ok(released.len() as u64)
     }
 
-    /// The memory was lost, and made anew as of a commit: slots are kept that notes name, and no others, of regions whose notes can be
+    /// The memory was lost, and made anew as of a commit: slots are the backing's that notes name, and no others, of regions whose notes can be
     /// read. Before the lists of free slots are made.
-    pub(super) fn keep_named(&self, session: &Session) -> Result<()> {
+    pub(super) fn take_named_for_backing(&self, session: &Session) -> Result<()> {
         let areas = self.areas();
         for area in &areas.list {
             let Some(named) = area.region.as_ref().and_then(|region| named(&**region).ok()) else { continue };
             let is_named = |segment: u32| named.iter().any(|span| span.contains(&segment));
             let unnamed: Vec<u32> = self
-                .kept_in(session, area)?
+                .slots_of_backing(session, area)?
                 .into_iter()
                 .filter(|(segment, _)| !is_named(*segment))
                 .map(|(segment, _)| area.slots.start + segment)
                 .collect();
             let slots: Vec<u32> = slots_of(&named, area).collect();
             for some in slots.chunks(SOME) {
-                self.change(session, |change| some.iter().try_for_each(|slot| change.keep_found(*slot)))?;
+                self.change(session, |change| some.iter().try_for_each(|slot| change.take_named_for_backing(*slot)))?;
             }
             for some in unnamed.chunks(SOME) {
-                self.change(session, |change| some.iter().try_for_each(|slot| change.release_kept(*slot, 0)))?;
+                self.change(session, |change| some.iter().try_for_each(|slot| change.release_from_backing(*slot, 0)))?;
             }
         }
         Ok(())

@@ -16,7 +16,7 @@ use super::copies::Copied;
 use super::error::Result;
 use super::files::Files;
 use super::storage_class;
-use super::table::{Segment, Standing, State, KEY};
+use super::table::{Health, Segment, State, KEY};
 use super::Log;
 
 /// Regions that differ by less than one part in so many are left as they are.
@@ -37,7 +37,7 @@ impl Log {
     pub fn filled(&self, session: &Session) -> Result<Vec<Filled>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
-        let taking = || regions.iter().filter(|(_, region)| region.standing() == Standing::Taking);
+        let taking = || regions.iter().filter(|(_, region)| region.health() == Health::Taking);
         // What waits for a commit is room yet to come: else segments are moved until that comes, and then back.
         let freed = session.read(KEY, || table.freed())?;
         let waiting = |region: &super::table::RawTableRegion| {

@@ -50,7 +50,7 @@ pub enum Cleaned {
     /// It was interrupted, and goes on with the same segment.
     Interrupted,
     /// A segment could not be freed, and is left alone from now on.
-    Kept { sequence: u64, why: Kept },
+    NotFreed { sequence: u64, why: Obstacle },
     /// There is nothing to do.
     Asleep(Reason),
 }
@@ -68,9 +68,9 @@ pub enum Reason {
     NoRoom,
 }
 
-/// Why a segment is kept.
+/// Why a segment cannot be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Obstacle {
     /// So many blocks of it are live and cannot be read.
     Unreadable(u32),
     /// A summary in it is torn or damaged, and what it would tell of may be live.
@@ -82,18 +82,18 @@ pub enum Kept {
 /// What the cleaner remembers.
 #[derive(Default)]
 pub struct Memory {
-    kept: HashMap<u64, Kept>,
+    obstacles: HashMap<u64, Obstacle>,
 }
 
 impl Log {
     /// Segments that the cleaner leaves alone, and why: since this process opened the log.
-    pub fn kept(&self) -> Vec<(u64, Kept)> {
-        self.cleaner().kept.iter().map(|(sequence, why)| (*sequence, *why)).collect()
+    pub fn obstacles(&self) -> Vec<(u64, Obstacle)> {
+        self.cleaner().obstacles.iter().map(|(sequence, why)| (*sequence, *why)).collect()
     }
 
     /// Does the cleaner leave that segment alone?
-    pub(super) fn is_kept(&self, sequence: u64) -> bool {
-        self.cleaner().kept.contains_key(&sequence)
+    pub(super) fn has_obstacle(&self, sequence: u64) -> bool {
+        self.cleaner().obstacles.contains_key(&sequence)
     }
 
     fn cleaner(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -141,7 +141,7 @@ impl Log {
         match self.next_to_leave(session)? {
             Some((slot, segment)) if segment.live == 0 => self.end(session, files, slot, segment, (0, 0), None),
             Some((slot, segment)) => {
-                let least = self.kept_copies(session, slot, &segment)?;
+                let least = self.required_replicas(session, slot, &segment)?;
                 match self.clean_one(session, files, slot, segment, least, go_on) {
                     Err(Error::NoSpace) => Ok(Cleaned::Asleep(Reason::NoRoom)),
                     done => done,
@@ -159,7 +159,7 @@ impl Log {
         // What is on a disk that does not answer cannot be moved now.
         let is_late = |slot| areas.of(slot).and_then(|area| area.region.as_ref()).is_some_and(|r| r.is_late());
         let is_left = |slot: u32, segment: &Segment| {
-            let is_set_aside = self.is_kept(segment.sequence) || self.under_way().has(segment.sequence);
+            let is_set_aside = self.has_obstacle(segment.sequence) || self.under_way().has(segment.sequence);
             is_set_aside || segment.live > 0 && segment.copy.is_none() && is_late(slot)
         };
         let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,8 +261,8 @@ impl Log {
         }
         let why = match batch.unreadable {
             0 if contents.is_whole => None,
-            0 => Some(Kept::Unknown),
-            unreadable => Some(Kept::Unreadable(unreadable)),
+            0 => Some(Obstacle::Unknown),
+            unreadable => Some(Obstacle::Unreadable(unreadable)),
         };
         let moved = self.move_all(session, files, batch, segment.stamp)?;
         self.end(session, files, slot, segment, moved, why)
@@ -330,8 +330,8 @@ impl Log {
             Err(e @ (Error::Damaged { .. } | Error::Device(_))) => {
                 tracing::error!("cleaning: {e}");
                 let owners: Vec<_> = blocks.iter().map(|(place, entry)| (entry.owner, *place)).collect();
-                let kept = files.keep(&owners)?;
-                batch.unreadable += kept.iter().filter(|kept| !**kept).count() as u32;
+                let redirtied = files.redirty(&owners)?;
+                batch.unreadable += redirtied.iter().filter(|redirtied| !**redirtied).count() as u32;
                 Ok(())
             }
             Err(e) => Err(e),
@@ -354,15 +354,15 @@ impl Log {
         let moves: Vec<Move> = batch.moves.into_iter().zip(&places).map(to).collect();
         let done = files.relocate(&moves);
         let is_done = |n: usize| done.as_ref().is_ok_and(|done| done.get(n) == Some(&true));
-        let (kept, undone): (Vec<_>, Vec<_>) = moves.iter().enumerate().partition(|(n, _)| is_done(*n));
+        let (moved, undone): (Vec<_>, Vec<_>) = moves.iter().enumerate().partition(|(n, _)| is_done(*n));
         // Where it failed nobody knows which: all of them count, and the cleaner of that segment finds out.
         if done.is_ok() {
             let undone: Vec<Place> = undone.into_iter().map(|(_, undone)| undone.to).collect();
             self.give_up(session, &undone)?;
         }
         done?;
-        let newer = kept.iter().filter(|(_, moved)| moved.newer.is_some()).count();
-        Ok(((kept.len() - newer) as u32, newer as u32))
+        let newer = moved.iter().filter(|(_, moved)| moved.newer.is_some()).count();
+        Ok(((moved.len() - newer) as u32, newer as u32))
     }
 
     /// 6.
@@ -373,7 +373,7 @@ impl Log {
         slot: u32,
         segment: Segment,
         (moved, newer): (u32, u32),
-        why: Option<Kept>,
+        why: Option<Obstacle>,
     ) -> Result<Cleaned> {
         let sequence = segment.sequence;
         // What counts and was not moved may be under way to the disk yet, or its writer is gone.
@@ -401,11 +401,11 @@ impl Log {
         match why {
             _ if is_under_way => {
                 self.under_way().add(sequence, SOON);
-                Ok(Cleaned::Kept { sequence, why: Kept::UnderWay })
+                Ok(Cleaned::NotFreed { sequence, why: Obstacle::UnderWay })
             }
             Some(why) if !freed => {
-                self.cleaner().kept.insert(sequence, why);
-                Ok(Cleaned::Kept { sequence, why })
+                self.cleaner().obstacles.insert(sequence, why);
+                Ok(Cleaned::NotFreed { sequence, why })
             }
             _ => Ok(Cleaned::Freed { sequence, moved, newer }),
         }

@@ -13,7 +13,7 @@ use pram::Session;
 use super::error::{Error, Result};
 use super::leave::Course;
 use super::place::Place;
-use super::table::{Cause, RawTableRegion, Standing, KEY};
+use super::table::{Cause, Health, RawTableRegion, KEY};
 use super::Log;
 
 /// A region that takes nothing, and why.
@@ -37,15 +37,15 @@ impl Log {
     /// The same of a region whose file was deleted, also of the only one: what is written there is lost when the pool is closed. What it has
     /// is moved, where others have room for it.
     pub fn fence_deleted(&self, session: &Session, number: u32, why: &dyn std::fmt::Display) -> Result<()> {
-        let standing = || {
+        let health = || {
             let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
             let of = regions.iter().find(|(_, region)| region.number == number);
-            Ok::<_, Error>(of.map_or(Standing::None, |(_, region)| region.standing()))
+            Ok::<_, Error>(of.map_or(Health::None, |(_, region)| region.health()))
         };
-        if standing()? == Standing::Taking {
+        if health()? == Health::Taking {
             self.fence_if(session, number, Cause::Missing, why, true)?;
         }
-        if standing()? != Standing::Failed {
+        if health()? != Health::Failed {
             return Ok(());
         }
         match self.set_leaving(session, &[number], Course::LeaveFewer) {
@@ -65,12 +65,12 @@ impl Log {
     ) -> Result<bool> {
         let fenced = self.change(session, |change| {
             let regions = change.table().regions()?;
-            let is_other = |r: &RawTableRegion| is_last_too || r.number != number && r.standing() == Standing::Taking;
+            let is_other = |r: &RawTableRegion| is_last_too || r.number != number && r.health() == Health::Taking;
             let Some((n, region)) = regions.iter().find(|(_, region)| region.number == number) else {
                 return Ok(None);
             };
-            match region.standing() {
-                Standing::Failed => Ok(Some(false)),
+            match region.health() {
+                Health::Failed => Ok(Some(false)),
                 _ if !regions.iter().any(|(_, region)| is_other(region)) => Ok(None),
                 _ => {
                     self.close_in(change, region)?;
@@ -90,7 +90,7 @@ impl Log {
     pub(super) fn fenced(&self, session: &Session) -> Result<Vec<u32>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
-        let failed = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Failed);
+        let failed = regions.into_iter().filter(|(_, region)| region.health() == Health::Failed);
         Ok(failed.map(|(_, region)| region.number).collect())
     }
 
@@ -100,7 +100,7 @@ impl Log {
         let regions = session.read(KEY, || table.regions())?;
         let areas = self.areas();
         let is_there = |number| areas.list.iter().any(|area| area.number == number && area.region.is_some());
-        let failed = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Failed);
+        let failed = regions.into_iter().filter(|(_, region)| region.health() == Health::Failed);
         let fenced = |(_, r): (usize, RawTableRegion)| Fenced {
             number: r.number,
             since: r.since,
@@ -163,7 +163,7 @@ impl Log {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let mut blocks = 0;
-        for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Failed) {
+        for (_, region) in regions.iter().filter(|(_, region)| region.health() == Health::Failed) {
             for slot in region.range() {
                 let segment = session.read(KEY, || table.get(slot))?;
                 if !segment.state.is_used() || segment.live == 0 {
@@ -171,7 +171,7 @@ impl Log {
                 }
                 // One with a copy elsewhere is led to from there, or has it in its list.
                 let homes = session.read(KEY, || table.homes(slot, &segment)).unwrap_or_default();
-                let is_alone = homes.iter().all(|home| home.standing == Standing::Failed || home.partial);
+                let is_alone = homes.iter().all(|home| home.health == Health::Failed || home.partial);
                 blocks += if is_alone { u64::from(segment.live) } else { 0 };
             }
         }
@@ -245,7 +245,7 @@ impl Log {
         // Nobody raises labels meanwhile.
         let alone = session.long_lock(KEY)?;
         let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;
-        let known = regions.iter().find(|(_, raw)| raw.number == number && raw.standing() == Standing::Failed);
+        let known = regions.iter().find(|(_, raw)| raw.number == number && raw.health() == Health::Failed);
         let Some((n, known)) = known else { return Ok(()) };
         let is = region.sequence();
         if is != known.mark && is != known.raising {
@@ -270,7 +270,7 @@ impl Log {
         self.change(session, |change| {
             change.set_mark(number, to)?;
             let now = change.table().region(*n)?;
-            match now.number == number && now.standing() == Standing::Failed {
+            match now.number == number && now.health() == Health::Failed {
                 true => change.set_back(*n),
                 false => Ok(()),
             }

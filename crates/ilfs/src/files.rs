@@ -38,7 +38,7 @@ pub trait Files {
     fn relocate(&self, moves: &[Move]) -> Result<Vec<bool>>;
 
     /// These cannot be read where they lie. What memory holds of them gives up its place, and is written anew in time; which.
-    fn keep(&self, blocks: &[(Owner, Place)]) -> Result<Vec<bool>>;
+    fn redirty(&self, blocks: &[(Owner, Place)]) -> Result<Vec<bool>>;
 
     /// How the file of this owner is to lie, of which a block lies here, and its priority.
     fn kind(&self, owner: Owner, place: Place) -> Result<Kind>;

@@ -22,7 +22,7 @@ use pram::Session;
 use super::error::{Error, Result};
 use super::place::BLOCK;
 use super::storage_class::{wanted_copies, MOST_COPIES};
-use super::table::{Cause, Home, RawTable, RawTableRegion, Segment, Standing, State, Table, KEY};
+use super::table::{Cause, Health, Home, RawTable, RawTableRegion, Segment, State, Table, KEY};
 use super::Log;
 
 /// What leaving takes.
@@ -96,7 +96,7 @@ impl Log {
         let table = self.at.table(session.memory());
         let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;
         let leaves = |region: &RawTableRegion| numbers.contains(&region.number);
-        let stays = |region: &RawTableRegion| !leaves(region) && region.standing() == Standing::Taking;
+        let stays = |region: &RawTableRegion| !leaves(region) && region.health() == Health::Taking;
         let (mut leaving, mut seen) = (Leaving::default(), HashSet::new());
         let mut room = Room::default();
         for (_, region) in regions.iter().filter(|(_, region)| stays(region)) {
@@ -118,7 +118,7 @@ impl Log {
                 }
                 let homes = session.read(KEY, || table.homes(first, &segment)).unwrap_or_default();
                 let staying = domains(&homes, &|home| regions.iter().any(|(n, region)| *n == home.n && stays(region)));
-                let now = domains(&homes, &|home| matches!(home.standing, Standing::Taking | Standing::Leaving));
+                let now = domains(&homes, &|home| matches!(home.health, Health::Taking | Health::Leaving));
                 let (live, wanted) = (u64::from(segment.live), segment.wanted());
                 let then = wanted.min(leaving.domains.max(1));
                 leaving.segments += 1;
@@ -164,13 +164,14 @@ impl Log {
     }
 
     /// Copies that a segment, which is to leave, has to have elsewhere before it is given up.
-    pub(super) fn kept_copies(&self, session: &Session, slot: u32, segment: &Segment) -> Result<u64> {
+    pub(super) fn required_replicas(&self, session: &Session, slot: u32, segment: &Segment) -> Result<u64> {
         let table = self.at.table(session.memory());
         let homes = session.read(KEY, || table.homes(slot, segment))?;
-        let whole = homes.iter().filter(|home| !home.partial && home.standing != Standing::Failed);
+        let whole = homes.iter().filter(|home| !home.partial && home.health != Health::Failed);
         let now = whole.map(|home| home.domain).collect::<HashSet<_>>().len() as u32;
-        let keeps = homes.iter().filter(|home| home.standing == Standing::Leaving).map(|home| home.keeps).min();
-        Ok(u64::from(now.min(keeps.unwrap_or(1)).max(1)))
+        let least_replicas =
+            homes.iter().filter(|home| home.health == Health::Leaving).map(|home| home.least_replicas).min();
+        Ok(u64::from(now.min(least_replicas.unwrap_or(1)).max(1)))
     }
 
     /// Step 1, or its opposite.
@@ -179,7 +180,7 @@ impl Log {
     /// [`Error::NoSpace`] where what is there has no room elsewhere; [`Error::TooFewDomains`] where it would have fewer copies; [`Error::Unusable`] where no other region takes content, or there is
     /// no such region.
     pub fn set_leaving(&self, session: &Session, numbers: &[u32], course: Course) -> Result<()> {
-        let (leaves, mut keeps) = (course != Course::Stay, 0);
+        let (leaves, mut least_replicas) = (course != Course::Stay, 0);
         if leaves {
             let leaving = self.leaving(session, numbers)?;
             if leaving.fewer > 0 && course == Course::Leave {
@@ -188,31 +189,31 @@ impl Log {
             if !leaving.fits() {
                 return Err(Error::NoSpace);
             }
-            keeps = if leaving.fewer > 0 { leaving.domains } else { 0 };
+            least_replicas = if leaving.fewer > 0 { leaving.domains } else { 0 };
         }
         self.change(session, |change| {
             let regions = change.table().regions()?;
             let is_other =
-                |region: &RawTableRegion| !numbers.contains(&region.number) && region.standing() == Standing::Taking;
+                |region: &RawTableRegion| !numbers.contains(&region.number) && region.health() == Health::Taking;
             if leaves && !regions.iter().any(|(_, region)| is_other(region)) {
                 return Err(Error::Unusable("it is the last disk that takes content".into()));
             }
             for number in numbers {
                 let found = regions.iter().find(|(_, region)| region.number == *number);
                 let (n, region) = found.ok_or_else(|| Error::Unusable(format!("the log has no region {number}")))?;
-                match (leaves, region.standing()) {
+                match (leaves, region.health()) {
                     (true, _) => {
                         self.close_in(change, region)?;
-                        change.set_standing(*n, Standing::Leaving)?;
-                        change.set_keeps(*n, keeps)?;
+                        change.set_health(*n, Health::Leaving)?;
+                        change.set_least_replicas(*n, least_replicas)?;
                     }
                     // One that had failed has yet.
-                    (false, Standing::Leaving) if region.had_failed() => {
+                    (false, Health::Leaving) if region.had_failed() => {
                         change.set_failed(*n, region.cause())?;
                         change.set_stays(*n)?;
                     }
-                    (false, Standing::Leaving) => change.set_standing(*n, Standing::Taking)?,
-                    (false, Standing::Failed) => change.set_stays(*n)?,
+                    (false, Health::Leaving) => change.set_health(*n, Health::Taking)?,
+                    (false, Health::Failed) => change.set_stays(*n)?,
                     (false, _) => {}
                 }
             }
@@ -230,7 +231,7 @@ impl Log {
                 return Ok(true);
             };
             let is_empty = region.spare + region.bad == u64::from(region.slots);
-            if region.standing() != Standing::Leaving || !is_empty || change.has_kept(&region)? {
+            if region.health() != Health::Leaving || !is_empty || change.has_backing(&region)? {
                 return Ok(false);
             }
             change.forget_region(n)?;
@@ -262,7 +263,7 @@ impl Log {
     pub fn leavers(&self, session: &Session) -> Result<Vec<u32>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
-        let leaving = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Leaving);
+        let leaving = regions.into_iter().filter(|(_, region)| region.health() == Health::Leaving);
         Ok(leaving.map(|(_, region)| region.number).collect())
     }
 
@@ -270,15 +271,15 @@ impl Log {
     pub(super) fn next_to_leave(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
-        for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Leaving) {
+        for (_, region) in regions.iter().filter(|(_, region)| region.health() == Health::Leaving) {
             // From where the last one was found on: what is before that has left, or cannot be moved now.
             let last = self.left_of.lock().unwrap_or_else(PoisonError::into_inner).get(&region.number).copied();
             let from = last.filter(|slot| region.range().contains(slot)).unwrap_or(region.first);
             for slot in (from..region.range().end).chain(region.first..from) {
                 let Some((first, segment)) = session.read(KEY, || owner(&table, slot))? else { continue };
                 let homes = session.read(KEY, || table.homes(first, &segment))?;
-                let is_known = self.is_kept(segment.sequence) || self.under_way().has(segment.sequence);
-                let has_copy = homes.iter().any(|home| !home.partial && home.standing == Standing::Taking);
+                let is_known = self.has_obstacle(segment.sequence) || self.under_way().has(segment.sequence);
+                let has_copy = homes.iter().any(|home| !home.partial && home.health == Health::Taking);
                 if matches!(segment.state, State::Full | State::Cleaning) && !is_known && !has_copy {
                     self.left_of.lock().unwrap_or_else(PoisonError::into_inner).insert(region.number, slot);
                     return Ok(Some((first, segment)));
@@ -292,10 +293,10 @@ impl Log {
     pub fn is_leaving_later(&self, session: &Session) -> Result<bool> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
-        for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Leaving) {
+        for (_, region) in regions.iter().filter(|(_, region)| region.health() == Health::Leaving) {
             for slot in region.range() {
                 let Some((_, segment)) = session.read(KEY, || owner(&table, slot))? else { continue };
-                if self.under_way().has(segment.sequence) && !self.is_kept(segment.sequence) {
+                if self.under_way().has(segment.sequence) && !self.has_obstacle(segment.sequence) {
                     return Ok(true);
                 }
             }
@@ -314,7 +315,7 @@ impl Log {
         };
         self.change(session, |change| {
             let regions = change.table().regions()?;
-            let is_other = |r: &RawTableRegion| r.number != number && r.standing() == Standing::Taking;
+            let is_other = |r: &RawTableRegion| r.number != number && r.health() == Health::Taking;
             if !regions.iter().any(|(_, region)| is_other(region)) {
                 return Err(Error::Unusable("it is the last disk that takes content".into()));
             }

@@ -23,7 +23,7 @@
 //! | [`read_ahead`] | what a reader will want next |
 //! | [`files`] | what the log asks files |
 //! | [`clean`] | the cleaner; making freed segments free |
-//! | [`backing_segments`] | segments that are kept for the copy of the persistent RAM |
+//! | [`backing_segments`] | the segments of the backing |
 //! | `late` | regions that do not answer |
 //! | [`leave`] | regions that leave the log |
 //! | [`outdated`] | regions that are older than the table |
@@ -112,7 +112,7 @@ use areas::{Areas, Opener};
 use checksums::Sums;
 use pass_queue::Agenda;
 use place::{BLOCK, MOST_BLOCKS};
-use table::{Change, RawTable, Standing, Table, Where};
+use table::{Change, Health, RawTable, Table, Where};
 
 pub use error::{Error, Result};
 pub use part::Owner;
@@ -456,7 +456,7 @@ impl Log {
             let region = table.region(n)?;
             // Of a region that this process has not opened yet nothing is known.
             let is_whole = areas.list.iter().any(|area| area.number == region.number && !area.grows);
-            if region.standing() == Standing::Taking && !is_whole {
+            if region.health() == Health::Taking && !is_whole {
                 backed = backed.saturating_sub(region.spare.saturating_sub(region.held));
             }
         }

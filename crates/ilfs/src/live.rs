@@ -137,7 +137,7 @@ impl Log {
     fn written_in(&self, segment: &Segment) -> u64 {
         match segment.state {
             state if state.is_used() => u64::from(segment.used) * BLOCK,
-            State::Freed | State::Kept => self.segment(),
+            State::Freed | State::Backing => self.segment(),
             _ => 0,
         }
     }

@@ -72,18 +72,18 @@ fn sit_out(speeds: &[Speed], given: &[Duration], now: Duration) -> Vec<bool> {
 
 /// What a region can lose by now, and whether that is less than it was made for.
 #[derive(Clone, Copy, Debug)]
-struct Stands {
+struct Tolerance {
     disks: Option<usize>,
     is_degraded: bool,
 }
 
-fn stands(region: &dyn Region) -> Stands {
+fn tolerance(region: &dyn Region) -> Tolerance {
     let is_degraded = region.members().iter().any(|member| member.state != MemberState::Whole);
-    Stands { disks: region.tolerated(), is_degraded }
+    Tolerance { disks: region.tolerated(), is_degraded }
 }
 
 /// Which of them sit out since others can lose more.
-fn are_weak(all: &[Stands]) -> Vec<bool> {
+fn are_weak(all: &[Tolerance]) -> Vec<bool> {
     let most = all.iter().map(|one| one.disks).max().flatten();
     all.iter().map(|one| one.is_degraded && one.disks < most).collect()
 }
@@ -146,7 +146,7 @@ impl Log {
         let given: Vec<Duration> =
             taking.iter().map(|(area, _)| Duration::from_micros(area.given.load(Ordering::Relaxed))).collect();
         let out = sit_out(&speeds, &given, now());
-        let weak = are_weak(&taking.iter().map(|(_, region)| stands(&**region)).collect::<Vec<_>>());
+        let weak = are_weak(&taking.iter().map(|(_, region)| tolerance(&**region)).collect::<Vec<_>>());
         let mut choices: Vec<((bool, bool), f64, Choice)> = taking
             .into_iter()
             .zip(finish)
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn one_that_has_lost_a_disk_sits_out_while_another_can_lose_more() {
-        let one = |disks, is_degraded| Stands { disks, is_degraded };
+        let one = |disks, is_degraded| Tolerance { disks, is_degraded };
         assert_eq!(are_weak(&[one(Some(1), false), one(Some(0), true)]), [false, true], "of two mirrors");
         assert_eq!(are_weak(&[one(Some(1), true), one(Some(1), false)]), [false, false], "it had three");
         assert_eq!(are_weak(&[one(Some(0), false), one(Some(0), true)]), [false, false], "none can lose more");

@@ -11,7 +11,7 @@ use exraid::Layout;
 use pram::Session;
 
 use super::error::{Error, Result};
-use super::table::{Segment, Standing, KEY};
+use super::table::{Health, Segment, KEY};
 use super::Log;
 
 /// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
@@ -66,12 +66,7 @@ impl Log {
             let stuck = if performance.is_stuck() { performance.oldest.as_secs_f64() } else { 0.0 };
             // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
             let stutters = performance.stutter.is_some() && region.layout() != Layout::Mirror;
-            timed.push((
-                (home.standing == Standing::Failed, stutters),
-                takes + stuck,
-                home.slot,
-                performance.is_stuck(),
-            ));
+            timed.push(((home.health == Health::Failed, stutters), takes + stuck, home.slot, performance.is_stuck()));
         }
         timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let may_try = timed.get(1).is_some_and(|(key, _, _, is_stuck)| !key.0 && !is_stuck);

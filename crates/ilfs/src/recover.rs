@@ -33,7 +33,7 @@ pub struct Recovered {
 const SOME: usize = 32;
 /// Slots whose first summary is read at a time, each by a thread, and slots that a thread takes on in one go.
 const READERS: usize = 32;
-const TURN: usize = 64;
+const BATCH: usize = 64;
 /// Seconds between reports of how far that has come.
 const TELL: u64 = 5;
 
@@ -71,7 +71,7 @@ impl Log {
     /// used. It then reads the first summary of each slot that is not in use. Where regions are only looked at, nothing is written to their labels.
     pub fn recover(&self, session: &Session, lost: bool) -> Result<Recovered> {
         if lost {
-            self.keep_named(session)?;
+            self.take_named_for_backing(session)?;
         }
         let found = if lost { self.find_parts(session)? } else { Recovered::default() };
         self.link_free(session, lost)?;
@@ -133,10 +133,10 @@ impl Log {
         let (next, newer, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
         let reported = AtomicU64::new(0);
         let look = || {
-            while let Some(some) = slots.chunks(TURN).nth(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(some) = slots.chunks(BATCH).nth(next.fetch_add(1, Ordering::Relaxed)) {
                 let found = some.iter().copied().filter(|slot| self.first_number(session, *slot) >= Some(from));
                 newer.lock().unwrap_or_else(PoisonError::into_inner).extend(found.collect::<Vec<_>>());
-                let (done, seconds) = (next.load(Ordering::Relaxed) * TURN, began.elapsed().as_secs());
+                let (done, seconds) = (next.load(Ordering::Relaxed) * BATCH, began.elapsed().as_secs());
                 if seconds >= reported.load(Ordering::Relaxed) + TELL
                     && reported.swap(seconds, Ordering::Relaxed) < seconds
                 {
@@ -148,7 +148,7 @@ impl Log {
             }
         };
         std::thread::scope(|scope| {
-            let readers = READERS.min(slots.len() / TURN);
+            let readers = READERS.min(slots.len() / BATCH);
             (0..readers).for_each(|_| _ = scope.spawn(look));
             look();
         });
@@ -265,7 +265,7 @@ impl Log {
 
 /// May a slot in this state have content that the table does not know?
 fn is_unused(state: State) -> bool {
-    !state.is_used() && !matches!(state, State::Bad | State::Copy | State::Kept)
+    !state.is_used() && !matches!(state, State::Bad | State::Copy | State::Backing)
 }
 
 fn with(segment: Segment, parts: &[Part], last: &Part) -> Segment {

@@ -233,10 +233,10 @@ impl Log {
         let most = if u64::from(slot) == fresh { most.max(1) } else { 1 };
         let mut slots = slot..area.slots.end.min(slot + most);
         // 1.
-        match self.keep_room_for(session, slots.clone()) {
+        match self.reserve_on_host(session, slots.clone()) {
             Err(Error::NoSpace) if slots.len() > 1 => {
                 slots.end = slot + 1;
-                self.keep_room_for(session, slots.clone())?;
+                self.reserve_on_host(session, slots.clone())?;
             }
             done => done?,
         }
@@ -255,7 +255,7 @@ impl Log {
         })
     }
 
-    fn keep_room_for(&self, session: &Session, slots: Range<u32>) -> Result<()> {
+    fn reserve_on_host(&self, session: &Session, slots: Range<u32>) -> Result<()> {
         let lies = self.lies(session, slots.start)?;
         let range = lies.at..lies.at + slots.len() as u64 * self.segment();
         match lies.region.ask(Transfer::Reserve(range).into(), LATE).result {

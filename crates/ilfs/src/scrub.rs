@@ -276,7 +276,7 @@ impl Log {
         session: &Session,
         files: &dyn Files,
         segment: &Segment,
-        mut kept: Vec<u32>,
+        mut left: Vec<u32>,
         mut wrong: Vec<(u32, Wrong)>,
     ) -> Result<Vec<Wrong>> {
         let is_odd = |(_, one): &&(u32, Wrong)| !one.repaired;
@@ -285,7 +285,7 @@ impl Log {
         let places: HashSet<Place> = wrong.iter().filter(is_odd).map(|(_, one)| one.place).collect();
         let bad: HashSet<(u32, Place)> = wrong.iter().filter(is_odd).map(|(slot, one)| (*slot, one.place)).collect();
         for slot in odd {
-            let others: Vec<u32> = kept.iter().copied().filter(|other| *other != slot).collect();
+            let others: Vec<u32> = left.iter().copied().filter(|other| *other != slot).collect();
             if others.is_empty() || !places.iter().all(|place| others.iter().any(|o| !bad.contains(&(*o, *place)))) {
                 continue;
             }
@@ -294,11 +294,11 @@ impl Log {
                 || !self.is_quiet(session, segment.sequence)?;
             if self.change(session, |change| change.drop_copy(segment.sequence, slot, failed, files.epoch()))? {
                 wrong.iter_mut().filter(|(at, _)| *at == slot).for_each(|(_, one)| one.repaired = true);
-                kept = others;
+                left = others;
             }
         }
         for (_, one) in wrong.iter_mut().filter(|(_, one)| !one.repaired) {
-            if kept.iter().any(|slot| !bad.contains(&(*slot, one.place))) {
+            if left.iter().any(|slot| !bad.contains(&(*slot, one.place))) {
                 one.repaired = match self.rehome(session, files, &[(one.owner, one.place)]) {
                     Ok(moved) => moved > 0 || matches!(files.fate(one.owner, one.place)?, Fate::Dead),
                     Err(Error::NoSpace) => false,
@@ -316,7 +316,9 @@ impl Log {
         let mut lost: Vec<&mut Wrong> = wrong.iter_mut().filter(|one| !one.repaired).collect();
         let blocks: Vec<_> = lost.iter().map(|one| (one.owner, one.place)).collect();
         let mut saved = HashSet::new();
-        saved.extend(files.keep(&blocks)?.into_iter().zip(&blocks).filter(|(kept, _)| *kept).map(|(_, one)| one.1));
+        saved.extend(
+            files.redirty(&blocks)?.into_iter().zip(&blocks).filter(|(redirtied, _)| *redirtied).map(|(_, one)| one.1),
+        );
         for one in lost.iter_mut().filter(|one| saved.contains(&one.place)) {
             (one.repaired, one.from_memory) = (true, true);
         }

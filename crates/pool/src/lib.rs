@@ -455,7 +455,7 @@ impl Pool {
         locks::refuse_attached(&config.lock_path(dir))?;
         import::refuse_used_backing(dir, &config)?;
         if !force && !file::is_lost(&config.nvram_path(dir), config.medium)? {
-            return Err(import::kept(dir, &config));
+            return Err(import::refusal_of_memory(dir, &config));
         }
         let as_of = import::import(dir, &config, progress, ask)?;
         drop(alone);

@@ -158,8 +158,8 @@ pub struct HitStatus {
 
 impl From<ubj::Hits> for HitStatus {
     fn from(hits: ubj::Hits) -> HitStatus {
-        let ubj::Hits { running, frozen, clean, kept, missed } = hits;
-        HitStatus { running, frozen, clean, kept, missed }
+        let ubj::Hits { running, frozen, clean, fetched, missed } = hits;
+        HitStatus { running, frozen, clean, kept: fetched, missed }
     }
 }
 
@@ -387,7 +387,7 @@ impl Pool {
             regions,
             work: self.disk_work()?,
             disks,
-            segments: disks_status::segments(session)?.map(|segments| segments.without_kept(self.kept())),
+            segments: disks_status::segments(session)?.map(|segments| segments.without_backing(self.kept())),
             cache: self.cache_status()?,
             compression: CompressionStatus::of(self.fs.survey_compression()?, &self.config.compression),
             packed_inodes: self.fs.packed_inodes()?,

@@ -12,7 +12,7 @@ use crate::tape::{Event, Moment, Point, Thread};
 
 /// Media whose memory survives a crash: stores are durable at once, in program order; or when they have been flushed and fenced,
 /// before which each word is durable independently or not at all.
-pub const KEPT: [MediumKind; 2] = [MediumKind::Battery, MediumKind::Dax];
+pub const PERSISTENT: [MediumKind; 2] = [MediumKind::Battery, MediumKind::Dax];
 
 const WORD: u64 = 8;
 const LINE: u64 = 64;

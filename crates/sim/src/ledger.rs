@@ -64,8 +64,9 @@ impl Ledger {
         let mut written = || -> std::io::Result<()> {
             self.disk.read_exact_at(&mut all, 0)?;
             // Not by epochs: memory that was left behind goes on with lower ones than another has used meanwhile.
-            let turn = all.chunks(SECTOR as usize).filter_map(parse).map(|record| record.turn + 1).max().unwrap_or(0);
-            self.disk.write_all_at(&Record { turn, epoch, sum }.bytes(), turn % SLOTS * SECTOR)?;
+            let version =
+                all.chunks(SECTOR as usize).filter_map(parse).map(|record| record.version + 1).max().unwrap_or(0);
+            self.disk.write_all_at(&Record { version, epoch, sum }.bytes(), version % SLOTS * SECTOR)?;
             self.disk.flush()
         };
         written().map_err(|e| Error::Unusable(format!("the ledger: {e}")))
@@ -138,14 +139,14 @@ fn sum(bytes: &[u8]) -> u32 {
 /// A sector of the ledger.
 struct Record {
     /// How many were written before.
-    turn: u64,
+    version: u64,
     epoch: u64,
     sum: u32,
 }
 
 impl Record {
     fn bytes(&self) -> Vec<u8> {
-        let mut bytes = [&self.turn.to_le_bytes()[..], &self.epoch.to_le_bytes(), &self.sum.to_le_bytes()].concat();
+        let mut bytes = [&self.version.to_le_bytes()[..], &self.epoch.to_le_bytes(), &self.sum.to_le_bytes()].concat();
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         bytes.resize(SECTOR as usize, 0);
         bytes
@@ -156,5 +157,5 @@ fn parse(sector: &[u8]) -> Option<Record> {
     let long = |at: usize| sector[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
     let word = |at: usize| sector[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
     let whole = word(20) == crc32c::crc32c(&sector[..20]) && word(20) != 0;
-    whole.then(|| Record { turn: long(0), epoch: long(8), sum: word(16) })
+    whole.then(|| Record { version: long(0), epoch: long(8), sum: word(16) })
 }

@@ -191,7 +191,7 @@ impl<'a> Way<'a> {
         let marks = self.marks()?;
         let copy = Backing::resume(self.disks.clone(), &marks, identity())?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
-        copy.keep_found(&marks)?;
+        copy.take_up_unnoted(&marks)?;
         let mut memory = open()?;
         memory.track(marks);
         Session::private_with(memory, self.setup.keys(), Some(copy.awaited(true)))

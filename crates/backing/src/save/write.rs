@@ -158,7 +158,7 @@ fn parts(memory: &Memory, unplaced: bool) -> Result<Vec<Part>> {
         for n in memory.chunks_of(group) {
             match memory.meta(n)? {
                 Meta::Free | Meta::Absent => {}
-                Meta::Blocks => parts.extend(kept_blocks(memory, n, unplaced)?),
+                Meta::Blocks => parts.extend(resident_blocks(memory, n, unplaced)?),
                 _ => parts.push(Part { at: memory.geo.chunk(n), len: CHUNK, is_table: false }),
             }
         }
@@ -167,7 +167,7 @@ fn parts(memory: &Memory, unplaced: bool) -> Result<Vec<Part>> {
 }
 
 /// The blocks of a segment whose content an image holds.
-fn kept_blocks(memory: &Memory, segment: u64, unplaced: bool) -> Result<Vec<Part>> {
+fn resident_blocks(memory: &Memory, segment: u64, unplaced: bool) -> Result<Vec<Part>> {
     // Damage, if it fails: nobody finds content there without its descriptor.
     let Ok(blocks) = memory.blocks_of(segment) else { return Ok(Vec::new()) };
     let kept = blocks.into_iter().filter(|(_, descriptor)| !unplaced || descriptor.place == 0);

@@ -112,7 +112,7 @@ fn fill(pool: &Pool, name: &str, sample: &[Vec<u8>]) -> Result<Vec<Ino>, Error> 
 }
 
 fn read_all(pool: &Pool, inos: &[Ino], buf: &mut [u8]) -> Result<u64, Error> {
-    let unnoted = ReadFlags { unnoted: true, kept: true };
+    let unnoted = ReadFlags { unnoted: true, caller_caches: true };
     inos.iter().try_fold(0, |sum, ino| Ok(sum + pool.read_as(*ino, 0, buf, unnoted)? as u64))
 }
 

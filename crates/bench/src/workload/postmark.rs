@@ -42,7 +42,7 @@ impl Workload for Options {
         for round in 0..context.count(ROUNDS) {
             for (files, run) in &runs {
                 let label = format!("PostMark, {files} files");
-                context.turn((&label, round, ROUNDS), &mut peers, &mut figures, |peer, figures| {
+                context.once_each((&label, round, ROUNDS), &mut peers, &mut figures, |peer, figures| {
                     let rates = on_place!(&peer.place, place => run.round(place))?;
                     let pairs = figures.iter_mut().zip(rates);
                     pairs.for_each(|(figure, rate)| figure.add(peer.who.name, &files.to_string(), rate));

@@ -26,7 +26,7 @@ pub fn run(
     for round in 0..context.count(ROUNDS) {
         for &files in sizes {
             let label = format!("postmark, {files} files");
-            context.turn((&label, round, ROUNDS), &mut mounted, &mut sections, |peer, sections| {
+            context.once_each((&label, round, ROUNDS), &mut mounted, &mut sections, |peer, sections| {
                 let dir = peer.dir()?;
                 let (seconds, reported) = once(dir, &script(dir, files, transactions, block))?;
                 sections[0].add(peer.who.name, &files.to_string(), seconds);

@@ -8,7 +8,7 @@ use rustix::fs::{fstat, ftruncate, FileType};
 
 /// A log is at most so long, and keeps so much of it then.
 const LIMIT: u64 = 1 << 20;
-const KEPT: u64 = LIMIT / 4;
+const TAIL: u64 = LIMIT / 4;
 
 /// Shortens the log `file` if it is too long; it is one that is appended to.
 pub fn shorten(file: impl AsFd) -> io::Result<()> {
@@ -19,12 +19,12 @@ pub fn shorten(file: impl AsFd) -> io::Result<()> {
     let mut newer = Vec::new();
     // It may be open for writing alone, and have no name any more.
     let mut read = File::open(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))?;
-    read.seek(SeekFrom::End(-(KEPT as i64)))?;
-    read.take(KEPT).read_to_end(&mut newer)?;
+    read.seek(SeekFrom::End(-(TAIL as i64)))?;
+    read.take(TAIL).read_to_end(&mut newer)?;
     let first = newer.iter().position(|byte| *byte == b'\n').map_or(newer.len(), |end| end + 1);
     ftruncate(&file, 0)?;
-    let kept = [b"(what was said before was dropped)\n", &newer[first..]].concat();
-    let mut rest = &kept[..];
+    let newer = [b"(what was said before was dropped)\n", &newer[first..]].concat();
+    let mut rest = &newer[..];
     while !rest.is_empty() {
         let written = rustix::io::write(&file, rest)?;
         rest = &rest[written..];
@@ -56,6 +56,6 @@ mod tests {
         assert_eq!(lines[0], "(what was said before was dropped)");
         assert!(lines[1].starts_with("2026 ERROR message "), "a whole line: {}", lines[1]);
         assert_eq!(lines.last(), Some(&"2026 ERROR message 49999, which takes room"));
-        assert!(lines.len() as u64 > KEPT / 50);
+        assert!(lines.len() as u64 > TAIL / 50);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// After so long it is written again, with how often it was said meanwhile.
 const AGAIN: Duration = Duration::from_secs(60);
 /// So many modules are known.
-const KEPT: usize = 64;
+const MODULES_MAX: usize = 64;
 /// So many messages are written at once, and one more a second.
 const BURST: u32 = 200;
 
@@ -56,7 +56,7 @@ impl Repeats {
         }
         lines += message;
         self.written.push(Written { text: text.to_owned(), at: now, more: 0 });
-        if self.written.len() > KEPT {
+        if self.written.len() > MODULES_MAX {
             self.written.remove(0).write_more(time, &mut lines);
         }
         lines
@@ -128,6 +128,6 @@ mod tests {
         assert_eq!(lines.lines().count(), BURST as usize);
         let later = repeats.said("2 ERROR last\n", start + Duration::from_secs(1));
         assert_eq!(later, format!("2 ({} other messages were left out)\n2 ERROR last\n", 10_000 - BURST));
-        assert!(repeats.written.len() <= KEPT);
+        assert!(repeats.written.len() <= MODULES_MAX);
     }
 }

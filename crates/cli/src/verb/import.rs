@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
     let imported = Pool::import_asking(&pool, args.force, &mut bar, &mut ask);
     let as_of = imported.context(|| format!("cannot import {}", pool.display()))?;
     drop(bar);
-    let disks = disks::kept(&pool)?;
+    let disks = disks::disk_lines(&pool)?;
     let (pool, as_of) = (pool.display(), humantime::format_rfc3339_seconds(instant(as_of)));
     say(&format!("{pool} is imported, as of {}. Mount it with `conquest mount {pool} DIR`.{disks}", as_of))
 }

@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
     let restored = Pool::restore_asking(&pool, &file, over, &mut bar, &mut ask)
         .context(|| format!("cannot restore {} from {}", pool.display(), file.display()))?;
     drop(bar);
-    let disks = disks::kept(&pool)?;
+    let disks = disks::disk_lines(&pool)?;
     let (pool, file) = (pool.display(), file.display());
     let lacks = lacks(&restored);
     say(&format!("{pool} is restored from {file}. Mount it with `conquest mount {pool} DIR`.{disks}{lacks}"))

@@ -221,8 +221,8 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     let mut out = String::new();
     // What of the cache is on disk too goes when the memory is wanted.
     let clean = s.cache.as_ref().map_or(0, |cache| cache.clean.min(s.used));
-    let kept = s.used - clean;
-    let percent = if s.size == 0 { 0.0 } else { kept as f64 * 100.0 / s.size as f64 };
+    let used = s.used - clean;
+    let percent = if s.size == 0 { 0.0 } else { used as f64 * 100.0 / s.size as f64 };
     let cached = if clean > 0 { format!(", {} of cache that gives way", size::show(clean)) } else { String::new() };
     let rows = [
         ("pool", s.pool.display().to_string()),
@@ -230,7 +230,7 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
         ("medium", format!("{}, {}", s.medium, s.nvram.display())),
         ("write-back", s.write_back.unwrap_or("not needed").into()),
         ("size", size::show(s.size)),
-        ("used", format!("{} ({percent:.1} %), {} free{cached}", size::show(kept), size::show(s.free))),
+        ("used", format!("{} ({percent:.1} %), {} free{cached}", size::show(used), size::show(s.free))),
         ("memory", memory(s)),
         ("inodes", s.inodes.to_string()),
         ("fragmentation", format!("{:.1} %", s.fragmentation * 100.0)),

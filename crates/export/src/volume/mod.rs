@@ -289,7 +289,7 @@ fn make_regions(uuid: Uuid, regions: &[NewRegion], how: HowToMake, made: &mut Ma
         for new in &region.disks {
             let was_there = new.path.exists();
             let making = Making { size: new.size, force: how.force, options: alone() };
-            owner::keep_private(&new.path).map_err(Error::host(&new.path, "keeping it from others"))?;
+            owner::make_private(&new.path).map_err(Error::host(&new.path, "keeping it from others"))?;
             let disk = Disk::make(&new.path, &making).map_err(taken)?;
             let list = if was_there { &mut made.given } else { &mut made.files };
             list.push(new.path.clone());

@@ -354,9 +354,9 @@ impl Duplex {
             let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
             let _held = self.hold()?;
             let mut view = (*self.refresh_held(&[])?).clone();
-            let kept = bytes.div_ceil(view.segment);
+            let length = bytes.div_ceil(view.segment);
             for place in view.places.iter_mut().flatten().filter(|place| place.used().is_some()) {
-                let rest = cut(&mut place.spans[stream], kept);
+                let rest = cut(&mut place.spans[stream], length);
                 if !rest.is_empty() {
                     gone.push((place.region, rest));
                 }
@@ -573,11 +573,11 @@ fn give_back_all(supply: &dyn super::Supply, taken: &[(u32, Vec<u32>)]) {
 }
 
 /// Keeps so many segments; the others.
-fn cut(spans: &mut Vec<Range<u32>>, kept: u64) -> Vec<Range<u32>> {
+fn cut(spans: &mut Vec<Range<u32>>, length: u64) -> Vec<Range<u32>> {
     let (mut has, mut rest) = (0, Vec::new());
     let all = std::mem::take(spans);
     for span in all {
-        let here = (kept - has).min(u64::from(span.end - span.start)) as u32;
+        let here = (length - has).min(u64::from(span.end - span.start)) as u32;
         has += u64::from(here);
         if here > 0 {
             spans.push(span.start..span.start + here);

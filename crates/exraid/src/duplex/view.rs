@@ -94,8 +94,8 @@ impl View {
 
 pub(super) fn copies_of(view: &View) -> Vec<CopyPlace> {
     let whole = view.places().filter(|(_, place)| place.is_whole());
-    let kept = whole.filter_map(|(_, place)| Some((place.region, place.handle.as_ref()?.copies())));
-    kept.flat_map(|(region, copies)| (0..copies).map(move |copy| CopyPlace { region, copy })).collect()
+    let handles = whole.filter_map(|(_, place)| Some((place.region, place.handle.as_ref()?.copies())));
+    handles.flat_map(|(region, copies)| (0..copies).map(move |copy| CopyPlace { region, copy })).collect()
 }
 
 /// What notes say, with the regions that are there.

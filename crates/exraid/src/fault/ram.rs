@@ -10,7 +10,7 @@ use rng::Rng;
 use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
 
 /// Counts the requests of all disks together.
-static TURN: AtomicU64 = AtomicU64::new(0);
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 /// What a disk writes at once or not at all.
 pub const SECTOR: u64 = 512;
@@ -169,7 +169,7 @@ impl RamDisk {
 
     /// How many requests all disks have had so far: an instant for [`RamDisk::at`].
     pub fn now() -> u64 {
-        TURN.load(Ordering::SeqCst)
+        REQUESTS.load(Ordering::SeqCst)
     }
 
     /// The number of the event before which the power is cut where that happens at an instant.
@@ -186,7 +186,7 @@ impl RamDisk {
         seen[..durable].iter().for_each(|event| apply(&mut content, event));
         let mut rng = Rng::new(cut.seed);
         for event in &seen[durable..] {
-            keep_some(&mut content, event, &mut rng);
+            apply_some(&mut content, event, &mut rng);
         }
         content
     }
@@ -201,7 +201,7 @@ fn apply(content: &mut Content, event: &Event) {
 }
 
 /// All of it, nothing, or any of its sectors.
-fn keep_some(content: &mut Content, event: &Event, rng: &mut Rng) {
+fn apply_some(content: &mut Content, event: &Event, rng: &mut Rng) {
     let how = rng.below(3);
     let Event::Write { at, bytes } = event else {
         return if how == 0 {
@@ -241,7 +241,7 @@ impl Device for RamDisk {
             let State { tape, instants, .. } = &mut *state;
             if let Some(tape) = tape {
                 tape.push(event);
-                instants.push(TURN.fetch_add(1, Ordering::SeqCst));
+                instants.push(REQUESTS.fetch_add(1, Ordering::SeqCst));
             }
         });
         done(Answer { result, buffers: request.op.into_buffers() });

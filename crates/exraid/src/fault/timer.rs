@@ -10,7 +10,7 @@ type Later = Box<dyn FnOnce() + Send>;
 struct State {
     /// By time, and by turn where the times are the same.
     later: BTreeMap<(Instant, u64), Later>,
-    turn: u64,
+    order: u64,
     closing: bool,
 }
 
@@ -27,9 +27,9 @@ impl Shared {
 
     fn at(&self, time: Instant, call: Later) {
         let mut state = self.lock();
-        state.turn += 1;
-        let turn = state.turn;
-        state.later.insert((time, turn), call);
+        state.order += 1;
+        let order = state.order;
+        state.later.insert((time, order), call);
         self.sooner.notify_one();
     }
 

@@ -88,11 +88,11 @@ pub fn stamp() -> std::io::Result<u64> {
 pub enum Layout {
     /// One disk.
     Single,
-    /// Content in turns on several, in chunks of so many bytes.
+    /// Content striped over several, in chunks of so many bytes.
     Stripe { chunk: u32 },
     /// The same content on all.
     Mirror,
-    /// Content in turns on all but one, which has the parity; in chunks of so many bytes.
+    /// Content striped over all but one, which has the parity; in chunks of so many bytes.
     Raid5 { chunk: u32 },
 }
 

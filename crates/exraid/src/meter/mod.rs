@@ -33,7 +33,7 @@ use crate::label::Uuid;
 use average::{Average, Latency};
 use shared::Meters;
 pub use shared::{PROCESSES, WORDS};
-use store::{direction, latency, Of, Store, ERRORS, FOLDED, LAST_AT, LAST_END, TURN};
+use store::{direction, latency, Of, Store, ERRORS, FOLDED, LAST_AT, LAST_END, VERSION};
 use stutter::{Ended, Judge, Stutter};
 
 /// The horizon at which a disk that slows down is to be noticed.
@@ -233,15 +233,15 @@ impl Meter {
 
     /// Moves the averages on to now, and closes a window, now and then.
     fn fold(&self, now: u64) {
-        let (turn, folded) = (self.store.get(TURN), self.store.get(FOLDED));
+        let (version, folded) = (self.store.get(VERSION), self.store.get(FOLDED));
         let since = now.saturating_sub(folded);
-        let next = match turn % 2 {
+        let next = match version % 2 {
             _ if since < FOLD => return,
-            0 => turn + 1,
-            _ if since > DEAD => turn + 2,
+            0 => version + 1,
+            _ if since > DEAD => version + 2,
             _ => return,
         };
-        if self.store[TURN].compare_exchange(turn, next, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        if self.store[VERSION].compare_exchange(version, next, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
         }
         for way in 0..2 {
@@ -266,7 +266,7 @@ impl Meter {
         if Judge(&self.store).look(now, clock()) {
             self.closed.store(true, Ordering::SeqCst);
         }
-        self.store[TURN].store(next + 1, Ordering::SeqCst);
+        self.store[VERSION].store(next + 1, Ordering::SeqCst);
     }
 
     /// What they are at `now`, with the totals of now. Where nothing is under way, all of it had happened when the last request ended.
@@ -289,11 +289,11 @@ impl Meter {
     fn averages_now(&self, way: usize, now: u64) -> [Average; 2] {
         let mut averages = None;
         for _ in 0..8 {
-            let turn = self.store.get(TURN);
+            let version = self.store.get(VERSION);
             let worked = self.store.worked(way, now);
             let bytes = self.store.get(direction(way, Of::Bytes));
             averages = Some(self.averages(way, now, worked, bytes));
-            if turn % 2 == 0 && self.store.get(TURN) == turn {
+            if version % 2 == 0 && self.store.get(VERSION) == version {
                 break;
             }
         }

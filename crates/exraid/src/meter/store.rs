@@ -1,9 +1,9 @@
-//! The words that a meter keeps: this process's own, or those that all processes of a pool have mapped ([`Meters`]).
+//! The words of a meter: this process's own, or those that all processes of a pool have mapped ([`Meters`]).
 //!
 //! | words | |
 //! | --- | --- |
 //! | identity | of which device they tell; another one makes them anew |
-//! | turn | odd while somebody moves averages on or closes a window: nobody waits for him |
+//! | version | odd while somebody moves averages on or closes a window: nobody waits for him |
 //! | of each direction | who has requests under way and since when there are any; totals; averages |
 //! | of each process | what it has under way, in each direction |
 //! | latencies | counts by quarters of a power of two |
@@ -26,7 +26,7 @@ use crate::sys::shared::Words;
 const LAYOUT: u64 = 1;
 
 const IDENTITY: usize = 0;
-pub const TURN: usize = 2;
+pub const VERSION: usize = 2;
 pub const FOLDED: usize = 3;
 pub const LAST_END: usize = 4;
 pub const LAST_AT: usize = 5;
@@ -68,17 +68,17 @@ pub enum Of {
     KnownLong,
 }
 
-enum Kept {
+enum Place {
     Own(Box<[AtomicU64]>),
     Shared(Words, Arc<Meters>),
 }
 
 /// See the [module](self).
-pub struct Store(Kept);
+pub struct Store(Place);
 
 impl Default for Store {
     fn default() -> Store {
-        Store(Kept::Own(Words::own(WORDS)))
+        Store(Place::Own(Words::own(WORDS)))
     }
 }
 
@@ -87,8 +87,8 @@ impl Index<usize> for Store {
 
     fn index(&self, n: usize) -> &AtomicU64 {
         match &self.0 {
-            Kept::Own(words) => &words[n],
-            Kept::Shared(words, _) => &words[n],
+            Place::Own(words) => &words[n],
+            Place::Shared(words, _) => &words[n],
         }
     }
 }
@@ -97,7 +97,7 @@ impl Store {
     /// Those of the meter of this number in a region, for a device that is known by `identity`. To be called by one process at a
     /// time. None where it is only looked at, and nobody has measured that device.
     pub fn shared(meters: &Arc<Meters>, which: usize, identity: [u64; 2]) -> io::Result<Option<Store>> {
-        let store = Store(Kept::Shared(meters.words(which)?, meters.clone()));
+        let store = Store(Place::Shared(meters.words(which)?, meters.clone()));
         let identity = [identity[0] ^ LAYOUT.rotate_left(32), identity[1] ^ LAYOUT];
         let is_it = (0..2).all(|n| store.get(IDENTITY + n) == identity[n]);
         let Some(slot) = meters.slot() else { return Ok(is_it.then_some(store)) };
@@ -107,8 +107,8 @@ impl Store {
         }
         // Who had the slot before has died, perhaps in the middle of something.
         if meters.begins(which) {
-            if store.get(TURN) % 2 == 1 && meters.is_alone() {
-                store[TURN].fetch_add(1, Ordering::SeqCst);
+            if store.get(VERSION) % 2 == 1 && meters.is_alone() {
+                store[VERSION].fetch_add(1, Ordering::SeqCst);
             }
             store.forget(slot, super::now());
         }
@@ -118,15 +118,15 @@ impl Store {
     /// The slot of this process; none where it only looks.
     pub fn slot(&self) -> Option<usize> {
         match &self.0 {
-            Kept::Own(_) => Some(0),
-            Kept::Shared(_, meters) => meters.slot(),
+            Place::Own(_) => Some(0),
+            Place::Shared(_, meters) => meters.slot(),
         }
     }
 
     fn is_alive(&self, slot: usize) -> bool {
         match &self.0 {
-            Kept::Own(_) => slot == 0,
-            Kept::Shared(_, meters) => meters.slot() == Some(slot) || meters.is_alive(slot),
+            Place::Own(_) => slot == 0,
+            Place::Shared(_, meters) => meters.slot() == Some(slot) || meters.is_alive(slot),
         }
     }
 

@@ -4,9 +4,9 @@
 //! | --- | --- |
 //! | `set` | the disks of a region: their shares, speed, states, labels |
 //! | `single` | one disk |
-//! | `stripe` | content in turns on several |
+//! | `stripe` | content striped over several |
 //! | `mirror` | the same content on several |
-//! | [`raid5`] | content in turns on several, with parity: one of them can be done without |
+//! | [`raid5`] | content striped over several, with parity: one of them can be done without |
 //! | `exclusion` | the exclusion of members that missed something |
 //! | `rebuild` | putting a member back |
 //! | [`throttle`] | when work in the background may have the region |

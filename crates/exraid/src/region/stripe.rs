@@ -1,4 +1,4 @@
-//! A region whose content lies in turns on several disks: as fast as all of them, and lost with any of them.
+//! A region whose content lies striped over several disks: as fast as all of them, and lost with any of them.
 //!
 //! Chunk c is on member c mod n, its c div n th there. What a request touches on one member is one stretch there, so each
 //! member gets one request, however large it was.

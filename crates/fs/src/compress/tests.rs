@@ -135,7 +135,7 @@ fn a_nearly_full_pool_finds_room() {
     assert!(inos.len() * 9000 > 3 * (6 << 20), "{} files", inos.len());
     let mut buf = vec![0; 9000];
     for ino in inos {
-        assert_eq!(fs.read_as(ino, 0, &mut buf, ReadFlags { unnoted: true, kept: true }).unwrap(), 9000);
+        assert_eq!(fs.read_as(ino, 0, &mut buf, ReadFlags { unnoted: true, caller_caches: true }).unwrap(), 9000);
         assert!(buf == text);
     }
     assert!(fs.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());

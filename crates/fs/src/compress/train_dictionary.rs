@@ -89,7 +89,7 @@ impl Fs {
                 break;
             }
             let mut sample = vec![0; OF_EACH];
-            let len = match self.read_as(ino, 0, &mut sample, ReadFlags { unnoted: true, kept: true }) {
+            let len = match self.read_as(ino, 0, &mut sample, ReadFlags { unnoted: true, caller_caches: true }) {
                 Ok(len) => len,
                 Err(Error::Corrupt(_)) => 0,
                 Err(e) if e.errno() == rustix::io::Errno::STALE => 0,

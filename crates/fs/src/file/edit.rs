@@ -76,7 +76,7 @@ impl<'a, 'o> Edit<'a, 'o> {
 
     /// Does an executable that reaches to `end` stay in memory all the same? Only while the union cache has room enough beside
     /// small files, so that nothing is refused for it.
-    pub fn keeps_executable(&self, end: u64) -> bool {
+    pub fn may_hold_executable(&self, end: u64) -> bool {
         let Some(disks) = self.disks.filter(|disks| end <= disks.executables) else { return false };
         let (memory, rt) = (disks.session.memory(), disks.session.runtime());
         let left = rt.free_chunks() + rt.absent() + disks.session.heap().block_usage().chunks;

@@ -23,7 +23,7 @@ pub(super) fn becomes(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -
 #[cold]
 #[inline(never)]
 fn stays(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -> bool {
-    is_executable(tx.memory(), c, off, data) && tx.keeps_executable(end)
+    is_executable(tx.memory(), c, off, data) && tx.may_hold_executable(end)
 }
 
 /// Is it a program by how it begins, once `data` is written at `off`?
@@ -154,7 +154,7 @@ pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: P
 }
 
 /// Lets what lies in memory of `page` be written anew: it gives up `place`, where it cannot be read; false if memory does not hold it.
-pub(crate) fn keep(tx: &mut Edit, c: &Content, page: u64, place: Place) -> Result<bool> {
+pub(crate) fn redirty(tx: &mut Edit, c: &Content, page: u64, place: Place) -> Result<bool> {
     let r = tx.memory();
     let Some(Leads::Block(block)) = leads_to(r, c, page, place)? else { return Ok(false) };
     if tx.block_of(c.owner, page, block)?.is_void(r.recovered()?) {

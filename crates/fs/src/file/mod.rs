@@ -82,7 +82,7 @@ pub(crate) use edit::{Disks, Edit};
 pub(crate) use fetched::{
     admit, enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched,
 };
-pub(crate) use large::{block_of, compact, evict, is_at, is_on_disk, keep, leads_to, places, relocate, EXECUTABLE};
+pub(crate) use large::{block_of, compact, evict, is_at, is_on_disk, leads_to, places, redirty, relocate, EXECUTABLE};
 pub(crate) use map::{
     has_memory, is_plain, on_disk, pages_on_disk, read, read_with, seek_data, seek_hole, unfetched, Sought,
 };

@@ -94,7 +94,7 @@ impl Left {
     pub fn free_in(&mut self, op: &mut Op) -> Result<()> {
         let (blocks, others): (Vec<_>, Vec<_>) = self.0.drain(..).partition(|(_, tag)| *tag == tag::INODE_BLOCK);
         self.0 = others;
-        let blocks = spare::keep(op, blocks.into_iter().map(|(off, _)| off).collect())?;
+        let blocks = spare::store(op, blocks.into_iter().map(|(off, _)| off).collect())?;
         self.0.extend(blocks.into_iter().map(|off| (off, tag::INODE_BLOCK)));
         let mut tx = op.tx()?;
         for (off, tag) in self.0.drain(..) {

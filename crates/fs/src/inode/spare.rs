@@ -1,8 +1,8 @@
-//! A few plain blocks that nothing is in, kept for unpacking where memory is full. Else what is packed could not even be removed
+//! A few plain blocks that nothing is in, reserved for unpacking where memory is full. Else what is packed could not even be removed
 //! there, since whoever changes an inode first makes it plain.
 //!
 //! They are chained from a root word, each by the word at [`NEXT`], under a lock of their own:
-//! - One is kept: 1. It leads to the first. 2. The root word leads to it. A crash before leaks it.
+//! - One is added: 1. It leads to the first. 2. The root word leads to it. A crash before leaks it.
 //! - One is taken: the root word leads to the next. A crash before something else leads to the block leaks it.
 
 use pram::{Memory, Off, Op};
@@ -12,21 +12,21 @@ use crate::layout::{root, tag, MAX_INODES, PER_BLOCK};
 
 /// The lock of the chain.
 pub const KEY: u64 = MAX_INODES + 3;
-/// How many are kept: twice what the greediest operation unpacks, a rename between two directories.
-const KEPT: usize = 8;
+/// How many there are: twice what the greediest operation unpacks, a rename between two directories.
+const COUNT: usize = 8;
 /// Where the offset of the next is in a block: behind the lengths.
 const NEXT: u64 = PER_BLOCK;
 
-/// Keeps some of these blocks, if there are too few; gives back the others. In an operation that holds no locks, or that holds up
+/// Adds some of these blocks, if there are too few; gives back the others. In an operation that holds no locks, or that holds up
 /// everybody else.
-pub fn keep(op: &mut Op, mut blocks: Vec<u64>) -> Result<Vec<u64>> {
+pub fn store(op: &mut Op, mut blocks: Vec<u64>) -> Result<Vec<u64>> {
     let memory = op.session().memory();
-    if blocks.is_empty() || objects(memory)?.len() >= KEPT {
+    if blocks.is_empty() || objects(memory)?.len() >= COUNT {
         return Ok(blocks);
     }
     op.unlock();
     op.lock(&[KEY])?;
-    let mut more = KEPT.saturating_sub(objects(memory)?.len());
+    let mut more = COUNT.saturating_sub(objects(memory)?.len());
     while more > 0 {
         let Some(off) = blocks.pop() else { break };
         // 1.
@@ -53,7 +53,7 @@ pub fn take(memory: &Memory) -> Result<Option<u64>> {
 /// All of them, as far as the chain can be followed.
 pub fn objects(memory: &Memory) -> Result<Vec<u64>> {
     let (mut all, mut off) = (Vec::new(), memory.load(memory.root(root::SPARE))?);
-    while off != 0 && all.len() < KEPT && memory.resolve(off, tag::INODE_BLOCK).is_ok() {
+    while off != 0 && all.len() < COUNT && memory.resolve(off, tag::INODE_BLOCK).is_ok() {
         all.push(off);
         off = memory.load(Off::new(off + NEXT))?;
     }

@@ -17,7 +17,7 @@ use crate::node::Fs;
 use crate::retry::with_memory;
 use crate::ubj::inodes::regular;
 use crate::ubj::{count, Count, Union};
-use ilfs::clean::{Cleaned, Kept, Reason};
+use ilfs::clean::{Cleaned, Obstacle, Reason};
 use ilfs::copies::Copied;
 use ilfs::files::{Fate, Files, Move};
 use ilfs::part::Owner;
@@ -135,7 +135,7 @@ impl Cleaning<'_> {
 
 impl Cleaning<'_> {
     /// Blocks of one file.
-    fn keep_some(&self, blocks: &[(Owner, Place)]) -> crate::Result<Vec<bool>> {
+    fn redirty_some(&self, blocks: &[(Owner, Place)]) -> crate::Result<Vec<bool>> {
         let mut op = self.fs.session().begin()?;
         let owner = blocks[0].0;
         op.lock(&[owner.ino, ilfs::KEY])?;
@@ -150,16 +150,16 @@ impl Cleaning<'_> {
         self.moved.borrow_mut().clear();
         let mut tx = op.tx()?;
         let mut edit = self.fs.edit(&mut tx);
-        let mut kept = Vec::with_capacity(blocks.len());
+        let mut redirtied = Vec::with_capacity(blocks.len());
         for (owner, place) in blocks {
-            kept.push(match self.page_of(*owner, *place, &content)? {
-                Some(page) => file::keep(&mut edit, &content, page, *place)?,
+            redirtied.push(match self.page_of(*owner, *place, &content)? {
+                Some(page) => file::redirty(&mut edit, &content, page, *place)?,
                 None => false,
             });
         }
         edit.finish()?;
         tx.commit()?;
-        Ok(kept)
+        Ok(redirtied)
     }
 }
 
@@ -178,18 +178,18 @@ impl Files for Cleaning<'_> {
         Ok(done)
     }
 
-    fn keep(&self, blocks: &[(Owner, Place)]) -> ilfs::Result<Vec<bool>> {
-        let mut kept = Vec::with_capacity(blocks.len());
+    fn redirty(&self, blocks: &[(Owner, Place)]) -> ilfs::Result<Vec<bool>> {
+        let mut redirtied = Vec::with_capacity(blocks.len());
         let of_one_file = blocks.chunk_by(|a, b| (a.0.ino, a.0.generation) == (b.0.ino, b.0.generation));
         for some in of_one_file.flat_map(|of_one| of_one.chunks(KEPT)) {
-            kept.extend(with_memory(self.fs.session(), || self.keep_some(some))?);
+            redirtied.extend(with_memory(self.fs.session(), || self.redirty_some(some))?);
         }
-        if kept.contains(&true) {
-            let saved = kept.iter().filter(|kept| **kept).count();
+        if redirtied.contains(&true) {
+            let saved = redirtied.iter().filter(|redirtied| **redirtied).count();
             tracing::warn!("{saved} blocks that cannot be read where they lie are in memory, and are written anew");
             self.union.wake();
         }
-        Ok(kept)
+        Ok(redirtied)
     }
 
     fn kind(&self, owner: Owner, _: Place) -> ilfs::Result<sorted::Kind> {
@@ -250,8 +250,8 @@ impl Union {
                         return Ok(Reason::NothingToGain);
                     }
                 }
-                Cleaned::Kept { why: Kept::UnderWay, .. } => {}
-                Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
+                Cleaned::NotFreed { why: Obstacle::UnderWay, .. } => {}
+                Cleaned::NotFreed { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::AwaitingCommit) if commits && without_gain < 2 => {
                     end_epoch(session)?;
                     let made = self.reclaim(session, u64::MAX)?;
@@ -316,8 +316,8 @@ impl Union {
                     one_more();
                     without_gain = 0;
                 }
-                Cleaned::Kept { why: Kept::UnderWay, .. } => {}
-                Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
+                Cleaned::NotFreed { why: Obstacle::UnderWay, .. } => {}
+                Cleaned::NotFreed { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::NoRoom) if without_gain < 2 => {
                     end_epoch(session)?;
                     without_gain = if self.reclaim(session, u64::MAX)? > 0 { 0 } else { without_gain + 1 };

@@ -63,7 +63,7 @@ impl Union {
                 self.end_epoch_and_reclaim(fs.session())?;
                 Piece::Nothing
             }
-            Cleaned::Kept { .. } | Cleaned::Asleep(_) | Cleaned::Interrupted => Piece::Nothing,
+            Cleaned::NotFreed { .. } | Cleaned::Asleep(_) | Cleaned::Interrupted => Piece::Nothing,
         })
     }
 
@@ -189,7 +189,7 @@ impl Union {
             }
         }
         self.log().take_back(session)?;
-        self.keep_doubtful(fs)?;
+        self.redirty_doubtful(fs)?;
         Ok(())
     }
 

@@ -21,22 +21,22 @@ const STEP: usize = 64;
 
 impl Union {
     /// Makes dirty what memory holds of content that is in doubt, once for each change of what regions are doubtful; how many blocks.
-    pub fn keep_doubtful(&self, fs: &Fs) -> Result<u64> {
+    pub fn redirty_doubtful(&self, fs: &Fs) -> Result<u64> {
         let doubt = self.doubt(fs.session());
         let regions = doubt.as_ref().map_or_else(Vec::new, |doubt| doubt.regions.clone());
-        let mut kept_of = self.kept_of.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut doubt) = doubt.filter(|_| *kept_of != regions && !self.log().taking().is_empty()) else {
-            kept_of.retain(|known| regions.contains(known));
+        let mut redirtied_for = self.redirtied_for.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut doubt) = doubt.filter(|_| *redirtied_for != regions && !self.log().taking().is_empty()) else {
+            redirtied_for.retain(|known| regions.contains(known));
             return Ok(0);
         };
-        let kept = self.keep_cached(fs, &mut |place| doubt.has(place))?;
-        *kept_of = regions;
-        Ok(kept)
+        let redirtied = self.redirty_cached(fs, &mut |place| doubt.has(place))?;
+        *redirtied_for = regions;
+        Ok(redirtied)
     }
 
     /// Makes dirty the clean blocks with such places; how many.
-    pub fn keep_cached(&self, fs: &Fs, wanted: &mut dyn FnMut(Place) -> Result<bool>) -> Result<u64> {
-        let (heap, mut cursor, mut kept) = (fs.session().heap(), Cursor::default(), 0);
+    pub fn redirty_cached(&self, fs: &Fs, wanted: &mut dyn FnMut(Place) -> Result<bool>) -> Result<u64> {
+        let (heap, mut cursor, mut redirtied) = (fs.session().heap(), Cursor::default(), 0);
         loop {
             let mut found = Vec::new();
             let more = heap.walk_blocks(Which::All, &mut cursor, STEP, &mut |block, descriptor| {
@@ -49,17 +49,17 @@ impl Union {
                     lost.push((clean, place));
                 }
             }
-            kept += self.keep_blocks(fs, lost)?;
+            redirtied += self.redirty_blocks(fs, lost)?;
             if !more {
                 break;
             }
         }
-        if kept > 0 {
+        if redirtied > 0 {
             tracing::warn!(
-                "{kept} blocks whose places on disk are lost, or may be, are in memory, and are written anew"
+                "{redirtied} blocks whose places on disk are lost, or may be, are in memory, and are written anew"
             );
         }
-        Ok(kept)
+        Ok(redirtied)
     }
 
     /// What files have in blocks of a segment of which no summary tells: memory keeps what it holds; the rest is read, and reported if it
@@ -82,10 +82,10 @@ impl Union {
         }
         let lost: std::collections::HashSet<Place> = wrong.iter().map(|one| one.place).collect();
         if !lost.is_empty() {
-            self.keep_cached(fs, &mut |place| Ok(lost.contains(&place)))?;
+            self.redirty_cached(fs, &mut |place| Ok(lost.contains(&place)))?;
             for one in &mut wrong {
-                let is_kept = !self.page_now(fs, one);
-                (one.repaired, one.from_memory) = (is_kept, is_kept);
+                let is_safe = !self.page_now(fs, one);
+                (one.repaired, one.from_memory) = (is_safe, is_safe);
             }
         }
         Ok(wrong)

@@ -31,8 +31,8 @@ impl Fs {
                 raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0.saturating_sub(raw.atime) >= DAY
             }
         };
-        let kept = policy.read_only || policy.nodiratime && raw.is_dir();
-        if due && !kept {
+        let is_exempt = policy.read_only || policy.nodiratime && raw.is_dir();
+        if due && !is_exempt {
             let time = self.tick();
             if time.0 != raw.atime {
                 self.store_atime(ino, time)?;

@@ -132,7 +132,7 @@ impl Fs {
                 new.mode &= !SETGID;
             }
         }
-        let chown = set.changes_owner() && set.mode.is_none() && !set.keeps_privileges;
+        let chown = set.changes_owner() && set.mode.is_none() && !set.retains_privileges;
         new.uid = set.uid.unwrap_or(old.uid);
         new.gid = set.gid.unwrap_or(old.gid);
         // A directory's bits say whose the files in it are, and give nobody rights: they stay.

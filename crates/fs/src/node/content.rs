@@ -56,7 +56,7 @@ impl Fs {
     fn read_content(&self, ino: Ino, offset: u64, buf: &mut [u8], flags: ReadFlags, node: &mut Node) -> Result<usize> {
         let done = self.session().read(ino, || {
             self.read_regular(ino, node)?;
-            let found = |at, len| ubj::note_hit(self.session(), at, len, flags.kept);
+            let found = |at, len| ubj::note_hit(self.session(), at, len, flags.caller_caches);
             file::read(self.memory(), &node.content(), offset, buf, found)
         });
         match done {

@@ -196,8 +196,8 @@ pub enum Rename {
 pub struct ReadFlags {
     /// Leave the access time (O_NOATIME).
     pub unnoted: bool,
-    /// The caller keeps what he reads, as a kernel does in its page cache: it is of no more use in the cache for that.
-    pub kept: bool,
+    /// The caller caches what it reads, as a kernel does in its page cache: the union cache gains nothing by it.
+    pub caller_caches: bool,
 }
 
 /// Where [`Fs::write`] writes and what else it does.

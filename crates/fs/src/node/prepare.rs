@@ -151,7 +151,7 @@ impl Fs {
             let done = self.session().read(ino, || {
                 missing.clear();
                 self.read_regular(ino, node)?;
-                let found = |at, len| ubj::note_hit(self.session(), at, len, flags.kept);
+                let found = |at, len| ubj::note_hit(self.session(), at, len, flags.caller_caches);
                 file::read_with(self.memory(), &node.content(), offset, buf, (&fetched, &mut missing), found)
             });
             match done {
@@ -160,7 +160,7 @@ impl Fs {
                 Ok(n) => {
                     if let Some(union) = self.union() {
                         union.note_use(ino, &node.raw);
-                        if !flags.kept {
+                        if !flags.caller_caches {
                             union.admit(self, ino, pages(offset, n as u64), &fetched);
                         }
                     }

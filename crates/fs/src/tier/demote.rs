@@ -92,8 +92,8 @@ impl Union {
             true => (plain, PAGE / 2 + plain.next_power_of_two() * 8),
             false => (bytes.div_ceil(PAGE), PAGE),
         };
-        let is_kept = || raw.size <= self.options.executables && file::is_program(region, &c);
-        match bytes < least || raw.threshold_or(self.threshold()) == u64::MAX || is_kept() {
+        let stays_in_memory = || raw.size <= self.options.executables && file::is_program(region, &c);
+        match bytes < least || raw.threshold_or(self.threshold()) == u64::MAX || stays_in_memory() {
             true => None,
             false => Some(pages),
         }

@@ -92,9 +92,9 @@ impl Union {
                 return Ok(Side::Right);
             }
             let side = self.side_of(&raw, &c);
-            let is_kept = raw.size <= self.options.executables && file::is_program(fs.memory(), &c);
+            let stays_in_memory = raw.size <= self.options.executables && file::is_program(fs.memory(), &c);
             Ok(match side {
-                Side::Disk if is_kept => Side::Right,
+                Side::Disk if stays_in_memory => Side::Right,
                 Side::Right if c.is_large() && resident(fs, &c, 1)? > 0 => Side::Disk,
                 side => side,
             })

@@ -146,7 +146,7 @@ impl Union {
         }
         // Beside what is being written.
         let mut go_on = || {
-            self.keep_memory_free(fs)?;
+            self.evict_if_short(fs)?;
             self.reserve_ahead(session)?;
             let is_due = self.is_write_due(session, *written) && !stopped();
             if is_due {
@@ -162,7 +162,7 @@ impl Union {
             Err(e) if e.errno() == rustix::io::Errno::NOSPC => self.write_out(fs, MUCH as u64)? > 0,
             placed => placed? > 0,
         };
-        if !self.keep_memory_free(fs)? && !more {
+        if !self.evict_if_short(fs)? && !more {
             more = self.write_out(fs, MUCH as u64)? > 0;
         }
         let (free, all) = (free_memory(session), all_memory(session));

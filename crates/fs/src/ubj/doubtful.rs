@@ -4,8 +4,8 @@
 //! and has no copy elsewhere. Such a block
 //!
 //! 1. is never evicted, as long as that is known ([`Union::without_doubtful`]);
-//! 2. is dirty again, so that write-back gives it another place, as soon as a region takes content ([`Union::keep_doubtful`], when a region
-//!    becomes doubtful or is given up; [`Files::keep`](ilfs::files::Files::keep), when a read of the scrubber or the cleaner fails).
+//! 2. is dirty again, so that write-back gives it another place, as soon as a region takes content ([`Union::redirty_doubtful`], when a region
+//!    becomes doubtful or is given up; [`Files::redirty`](ilfs::files::Files::redirty), when a read of the scrubber or the cleaner fails).
 //!
 //! It gives up its place and becomes dirty in one transaction, under the locks of its file and of the log: whoever dies in between leaves
 //! it clean, and whoever comes next finds it so.
@@ -66,27 +66,27 @@ impl Union {
             }
         }
         if !self.log().taking().is_empty() {
-            self.keep_blocks(fs, doubtful)?;
+            self.redirty_blocks(fs, doubtful)?;
         }
         Ok(safe)
     }
 
     /// Makes these blocks dirty; how many.
-    pub(crate) fn keep_blocks(&self, fs: &dyn Inodes, mut found: Vec<(Clean, Place)>) -> Result<u64> {
+    pub(crate) fn redirty_blocks(&self, fs: &dyn Inodes, mut found: Vec<(Clean, Place)>) -> Result<u64> {
         found.sort_unstable();
-        let mut kept = 0;
+        let mut redirtied = 0;
         for some in found.chunk_by(|a, b| a.0 .0 == b.0 .0).flat_map(|of_one| of_one.chunks(PIECE)) {
-            kept += with_memory(fs.session(), || keep_some(fs, some))?;
+            redirtied += with_memory(fs.session(), || redirty_some(fs, some))?;
         }
-        if kept > 0 {
+        if redirtied > 0 {
             self.wake();
         }
-        Ok(kept)
+        Ok(redirtied)
     }
 }
 
 /// Blocks of one file.
-fn keep_some(fs: &dyn Inodes, some: &[(Clean, Place)]) -> Result<u64> {
+fn redirty_some(fs: &dyn Inodes, some: &[(Clean, Place)]) -> Result<u64> {
     let mut op = fs.session().begin()?;
     let (ino, ..) = some[0].0;
     op.lock(&[ino, ilfs::KEY])?;
@@ -95,13 +95,13 @@ fn keep_some(fs: &dyn Inodes, some: &[(Clean, Place)]) -> Result<u64> {
         return Ok(0);
     }
     let Some(node) = regular(fs, ino)? else { return Ok(0) };
-    let (content, mut kept) = (node.content(), 0);
+    let (content, mut redirtied) = (node.content(), 0);
     let mut tx = op.tx()?;
     let mut edit = fs.edit(&mut tx);
     for ((_, page, _), place) in some {
-        kept += u64::from(file::keep(&mut edit, &content, *page, *place)?);
+        redirtied += u64::from(file::redirty(&mut edit, &content, *page, *place)?);
     }
     edit.finish()?;
     tx.commit()?;
-    Ok(kept)
+    Ok(redirtied)
 }

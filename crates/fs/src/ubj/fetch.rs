@@ -1,10 +1,10 @@
 //! What lies on disk alone: fetching it for readers and changes, and ahead of who reads in order.
 //!
-//! Fetched content is kept for a while in memory of this process, by its place, where it does not change: so it needs to learn of
+//! Fetched content stays for a while in memory of this process, by its place, where it does not change: so it needs to learn of
 //! nothing. It is little, and goes in the order in which it came. What was read of it is remembered for longer ([`super::ghosts`]), so
 //! that what is read again is distinguished from what a scan reads, and comes into the union cache ([`super::admit`]).
 //!
-//! What could not be read is not kept: whoever wants it next tries again.
+//! What could not be read is forgotten: the next reader tries again.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -25,8 +25,8 @@ use ilfs::read::Reading;
 use ilfs::read_ahead::Ahead;
 use ilfs::{Error, Log, Place, Run};
 
-/// Bytes that are kept.
-const KEPT: u64 = 32 << 20;
+/// Most bytes of it.
+const FETCHED_MAX: u64 = 32 << 20;
 /// Blocks of one read.
 const MOST: u32 = 256;
 /// Files whose readers are watched.
@@ -39,7 +39,7 @@ const REPORTED: usize = 1024;
 /// What was fetched lately, and who reads in order.
 #[derive(Default)]
 pub(super) struct Reads {
-    kept: Mutex<Kept>,
+    fetched: Mutex<Fetched>,
     streams: Mutex<HashMap<u64, Ahead>>,
     /// Files that were reported as unreadable.
     reported: Mutex<HashMap<u64, Unreported>>,
@@ -64,7 +64,7 @@ impl Unreported {
 }
 
 #[derive(Default)]
-struct Kept {
+struct Fetched {
     /// By their first place.
     chunks: BTreeMap<Place, Arc<Chunk>>,
     order: VecDeque<Place>,
@@ -130,13 +130,13 @@ impl Chunk {
     }
 }
 
-impl Kept {
+impl Fetched {
     fn find(&self, place: Place) -> Option<Arc<Chunk>> {
         let (_, chunk) = self.chunks.range(..=place).next_back()?;
         chunk.has(place).then(|| chunk.clone())
     }
 
-    fn keep(&mut self, chunk: &Arc<Chunk>) {
+    fn insert(&mut self, chunk: &Arc<Chunk>) {
         let first = chunk.run.first;
         if let Some(before) = self.chunks.insert(first, chunk.clone()) {
             self.bytes -= before.bytes();
@@ -144,7 +144,7 @@ impl Kept {
             self.order.push_back(first);
         }
         self.bytes += chunk.bytes();
-        while self.bytes > KEPT {
+        while self.bytes > FETCHED_MAX {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(gone) = self.chunks.remove(&oldest) {
                 self.bytes -= gone.bytes();
@@ -156,7 +156,7 @@ impl Kept {
     /// It could not be read.
     fn forget(&mut self, chunk: &Arc<Chunk>) {
         let first = chunk.run.first;
-        if self.chunks.get(&first).is_some_and(|kept| Arc::ptr_eq(kept, chunk)) {
+        if self.chunks.get(&first).is_some_and(|fetched| Arc::ptr_eq(fetched, chunk)) {
             self.chunks.remove(&first);
             self.order.retain(|other| *other != first);
             self.bytes -= chunk.bytes();
@@ -204,10 +204,10 @@ impl FetchedPage for Page {
 }
 
 impl Reads {
-    /// Remembers about so many places that were read, and are kept no more.
+    /// Remembers about so many places that were read, and were dropped.
     pub fn new(ghosts: u64) -> Reads {
-        let kept = Kept { ghosts: Ghosts::new(ghosts), ..Kept::default() };
-        Reads { kept: Mutex::new(kept), ..Reads::default() }
+        let fetched = Fetched { ghosts: Ghosts::new(ghosts), ..Fetched::default() };
+        Reads { fetched: Mutex::new(fetched), ..Reads::default() }
     }
 
     /// The report of a file of which the page at `at` cannot be read: at once where there was none for a while, else it is
@@ -248,8 +248,8 @@ impl Reads {
         texts
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn fetched(&self) -> std::sync::MutexGuard<'_, Fetched> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -264,7 +264,7 @@ impl Union {
             };
             let mut page = Page::of(chunk.clone(), *place, chunk.wait(&self.log, session));
             if page.memory.is_err() {
-                self.reads.kept().forget(chunk);
+                self.reads.fetched().forget(chunk);
                 // Others of the run can be read, perhaps, or it can be read by now.
                 let alone = Chunk::begin(&self.log, session, Run::one(*place), |_| false);
                 let memory = alone.wait(&self.log, session);
@@ -274,22 +274,22 @@ impl Union {
         }
         let (all, missed) = (places.len() as u64, begun.min(places.len() as u64));
         count(session, Count::Fetched, missed);
-        count(session, Count::FromKept, all - missed);
+        count(session, Count::FromFetched, all - missed);
         fetched
     }
 
-    /// Begins to read what is not being read or kept; the chunks in which these places are, and how many blocks are read anew.
+    /// Begins to read what is neither being read nor fetched; the chunks in which these places are, and how many blocks are read anew.
     fn begin_reads(&self, session: &Session, places: &[Place]) -> (Vec<Arc<Chunk>>, u64) {
         let mut sorted = places.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        let mut kept = self.reads.kept();
+        let mut fetched = self.reads.fetched();
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         sorted.retain(|place| {
             if chunks.last().is_some_and(|chunk| chunk.has(*place)) {
                 return false;
             }
-            match kept.find(*place) {
+            match fetched.find(*place) {
                 Some(chunk) => {
                     chunks.push(chunk);
                     false
@@ -299,8 +299,8 @@ impl Union {
         });
         let begun = sorted.len() as u64;
         for run in Run::of(sorted, MOST) {
-            let chunk = Chunk::begin(&self.log, session, run, |place| kept.ghosts.take(place));
-            kept.keep(&chunk);
+            let chunk = Chunk::begin(&self.log, session, run, |place| fetched.ghosts.take(place));
+            fetched.insert(&chunk);
             chunks.push(chunk);
         }
         (chunks, begun)

@@ -18,11 +18,11 @@ thread_local! {
     static READ: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes of a large file were read where they lie. `kept`: who reads keeps them himself, and will not come again.
+/// Bytes of a large file were read where they lie. `caller_caches`: the caller caches them, and will not come again.
 #[inline]
-pub(crate) fn note_hit(session: &Session, at: u64, len: u64, kept: bool) {
+pub(crate) fn note_hit(session: &Session, at: u64, len: u64, caller_caches: bool) {
     let (first, end) = (at / BLOCK, (at + len).div_ceil(BLOCK));
-    if !kept {
+    if !caller_caches {
         let heap = session.heap();
         (first..end).for_each(|n| heap.note_use(n * BLOCK));
     }

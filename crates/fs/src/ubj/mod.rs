@@ -129,7 +129,7 @@ pub(crate) enum Count {
     FromRunning,
     FromFrozen,
     FromClean,
-    FromKept,
+    FromFetched,
     /// Pages of files that went from memory to disk, and from there into memory.
     Sent,
     Brought,
@@ -162,8 +162,8 @@ pub struct Hits {
     pub running: u64,
     pub frozen: u64,
     pub clean: u64,
-    /// In what the process has fetched for others, and keeps for a while.
-    pub kept: u64,
+    /// In what the process has fetched lately.
+    pub fetched: u64,
     /// Nowhere: they were read from a disk.
     pub missed: u64,
 }
@@ -238,7 +238,7 @@ pub struct Union {
     pub(crate) gained_nothing: Mutex<Option<Instant>>,
     ahead: room::Ahead,
     /// Regions in doubt whose content in memory was made dirty.
-    pub(crate) kept_of: Mutex<Vec<u32>>,
+    pub(crate) redirtied_for: Mutex<Vec<u32>>,
     /// Wakes the task that writes and cleans.
     wakeup: Arc<Wakeup>,
 }
@@ -277,7 +277,7 @@ impl Union {
             follow: threshold_side::Follow::default(),
             gained_nothing: Mutex::default(),
             ahead: room::Ahead::default(),
-            kept_of: Mutex::default(),
+            redirtied_for: Mutex::default(),
             wakeup: Arc::default(),
         }))
     }
@@ -342,7 +342,7 @@ impl Union {
                 running: of(Count::FromRunning),
                 frozen: of(Count::FromFrozen),
                 clean: of(Count::FromClean),
-                kept: of(Count::FromKept),
+                fetched: of(Count::FromFetched),
                 missed: of(Count::Fetched),
             },
             threshold: self.threshold(),

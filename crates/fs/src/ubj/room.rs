@@ -234,7 +234,7 @@ impl Union {
     }
 
     /// Evicts where memory is short, or the cache has more than it may; false if that was not enough.
-    pub(crate) fn keep_memory_free(&self, fs: &dyn Inodes) -> Result<bool> {
+    pub(crate) fn evict_if_short(&self, fs: &dyn Inodes) -> Result<bool> {
         let session = fs.session();
         let (free, all, used) = (free_memory(session), all_memory(session), usage(session).used);
         let for_others = if free < all / LOW { (all / HIGH - free) / BLOCK } else { 0 };

@@ -219,8 +219,8 @@ impl Log {
         }
         let blocks = contents.blocks().filter(|(place, _)| unread.contains(place));
         let blocks: Vec<_> = blocks.map(|(place, entry)| (entry.owner, place)).collect();
-        let kept = files.keep(&blocks)?;
-        Ok(blocks.iter().zip(kept).filter(|(_, kept)| !kept).map(|((_, place), _)| *place).collect())
+        let redirtied = files.redirty(&blocks)?;
+        Ok(blocks.iter().zip(redirtied).filter(|(_, redirtied)| !redirtied).map(|((_, place), _)| *place).collect())
     }
 
     pub(crate) fn are_all_there(&self, session: &Session, slot: u32, segment: &Segment) -> Result<bool> {

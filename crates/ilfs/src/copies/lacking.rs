@@ -7,7 +7,7 @@ use pram::Session;
 use crate::error::Result;
 use crate::place::{Place, BLOCK};
 use crate::room::seconds;
-use crate::table::{Home, Segment, Standing, KEY};
+use crate::table::{Health, Home, Segment, KEY};
 use crate::{Class, Log};
 
 /// Copies that are lacking.
@@ -26,7 +26,7 @@ impl Log {
     /// Copies that a segment can have: domains that take content. By the table: this process may not know yet of a region that has come.
     pub fn most_copies(&self, session: &Session) -> Result<usize> {
         let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
-        let taking = regions.iter().filter(|(_, region)| region.standing() == Standing::Taking);
+        let taking = regions.iter().filter(|(_, region)| region.health() == Health::Taking);
         Ok(taking.map(|(_, region)| region.domain()).collect::<HashSet<_>>().len())
     }
 
@@ -104,7 +104,7 @@ impl Log {
 
 /// Does it count as a copy: is it whole, and where nothing leaves and nothing has failed?
 pub(super) fn counts(home: &Home) -> bool {
-    !home.partial && home.standing == Standing::Taking
+    !home.partial && home.health == Health::Taking
 }
 
 /// Domains with a copy that counts.

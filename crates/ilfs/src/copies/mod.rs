@@ -45,7 +45,7 @@ use crate::files::Files;
 use crate::part::Owner;
 use crate::place::Place;
 use crate::room::seconds;
-use crate::table::{Home, Segment, Standing, State, KEY};
+use crate::table::{Health, Home, Segment, State, KEY};
 use crate::Log;
 use fill::Filled;
 use lacking::{counts, whole};
@@ -167,15 +167,15 @@ impl Log {
         let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
         Ok(regions
             .iter()
-            .any(|(_, region)| region.standing() == Standing::Leaving && region.keeps(u32::MAX) != u32::MAX))
+            .any(|(_, region)| region.health() == Health::Leaving && region.least_replicas(u32::MAX) != u32::MAX))
     }
 
     /// Has a segment as many copies elsewhere as it keeps when what leaves has left?
     fn is_in_place(&self, session: &Session, slot: u32, segment: &Segment) -> bool {
         let table = self.at.table(session.memory());
         let Ok(homes) = session.read(KEY, || table.homes(slot, segment)) else { return false };
-        let leaving = homes.iter().find(|home| home.standing == Standing::Leaving && !home.partial);
-        segment.live == 0 || leaving.is_none_or(|home| whole(&homes) >= u64::from(home.keeps))
+        let leaving = homes.iter().find(|home| home.health == Health::Leaving && !home.partial);
+        segment.live == 0 || leaving.is_none_or(|home| whole(&homes) >= u64::from(home.least_replicas))
     }
 
     /// What is to be done to a segment, and how urgent that is: first what there is too much of, then what is lacking of files of higher
@@ -195,7 +195,7 @@ impl Log {
             return Some(((0, 0, 0, sequence), drop));
         }
         if let Some(slot) = surplus(&homes, whole, segment.wanted().into()) {
-            let leaves = homes.iter().any(|home| home.slot == slot && home.standing == Standing::Leaving);
+            let leaves = homes.iter().any(|home| home.slot == slot && home.health == Health::Leaving);
             let what = match leaves {
                 true if whole < u64::from(segment.wanted()) => Odd::GivenUp,
                 true => Odd::Leaving,
@@ -351,9 +351,9 @@ impl Log {
 /// The copy that is dropped where there are too many, of which `whole` count: one in a region that leaves once there are as many as it
 /// keeps, one in a region that has failed once there are as many as there are to be, else the last.
 fn surplus(homes: &[Home], whole: u64, wanted: u64) -> Option<u32> {
-    let odd = |standing| homes.iter().find(|home| home.standing == standing && !home.partial);
-    match (odd(Standing::Leaving), odd(Standing::Failed)) {
-        (Some(home), _) if whole >= u64::from(home.keeps.max(1)) => Some(home.slot),
+    let odd = |health| homes.iter().find(|home| home.health == health && !home.partial);
+    match (odd(Health::Leaving), odd(Health::Failed)) {
+        (Some(home), _) if whole >= u64::from(home.least_replicas.max(1)) => Some(home.slot),
         (_, Some(home)) if whole >= wanted => Some(home.slot),
         // Two in one domain are one.
         _ if whole >= wanted && homes.iter().filter(|home| counts(home)).count() as u64 > wanted => {

@@ -10,7 +10,7 @@ use crate::avoided::{LATER, SOON};
 use crate::error::{Error, Result};
 use crate::placement::Choice;
 use crate::room::RESERVE;
-use crate::table::{Segment, Standing, State, KEY};
+use crate::table::{Health, Segment, State, KEY};
 use crate::{Class, Log};
 
 /// Slots that are left to the cleaner when copies are made: as many as it keeps free, one part in so many, and so many at least.
@@ -71,7 +71,7 @@ impl Log {
                 let is_there = change.table().find(segment.sequence)?.is_some_and(|(slot, _)| slot == of);
                 let region = change.table().region(choice.area.n)?;
                 let slot = match (region.next_reserved(), region.next_free()) {
-                    _ if !is_there || region.standing() != Standing::Taking => return Ok(Found::None),
+                    _ if !is_there || region.health() != Health::Taking => return Ok(Found::None),
                     (Some(slot), _) if !choice.area.grows || region.held > RESERVE => slot,
                     (_, Some(slot)) if choice.area.grows => return Ok(Found::Next(slot)),
                     (_, Some(slot)) => slot,

@@ -4,8 +4,8 @@ use pram::{Off, Tx};
 
 use super::TAG;
 use super::{
-    field, slot_in, slot_word, Cause, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table,
-    Where, CHUNK, CHUNK_BYTES, KEEPS, LEAVES,
+    field, slot_in, slot_word, Cause, Health, RawSegment, RawTable, RawTableRegion, Result, Segment, State, Table,
+    Where, CHUNK, CHUNK_BYTES, LEAST_REPLICAS, LEAVES,
 };
 use crate::storage_class::CLASSES;
 
@@ -160,7 +160,7 @@ impl<'t, 'o> Change<'t, 'o> {
             (&mut region.bad, all.bad, field!(self, bad), bad),
         ] {
             *own = own.saturating_add_signed(more);
-            if more != 0 && region.standing == Standing::Taking as u32 {
+            if more != 0 && region.standing == Health::Taking as u32 {
                 self.tx.set(at, &word.saturating_add_signed(more))?;
             }
         }
@@ -215,46 +215,46 @@ impl<'t, 'o> Change<'t, 'o> {
         self.put(slot, &Segment { state: State::Bad, ..Segment::FREE })
     }
 
-    /// A slot that is next is kept for the copy of the persistent RAM.
-    pub fn keep(&mut self, slot: u32, since: u64) -> Result<()> {
+    /// A slot that is next becomes the backing's.
+    pub fn take_for_backing(&mut self, slot: u32, since: u64) -> Result<()> {
         self.take_next(slot)?;
-        self.put_kept(slot, since)
+        self.put_backing(slot, since)
     }
 
-    /// A slot that nothing is in, of whatever list, is kept: before the lists are made anew.
-    pub fn keep_found(&mut self, slot: u32) -> Result<()> {
+    /// A slot that nothing is in, of whatever list, becomes the backing's: before the lists are made anew.
+    pub fn take_named_for_backing(&mut self, slot: u32) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         match self.table().get(slot)?.state {
             State::Free | State::Freed | State::Discarding => {
                 region.fresh = region.fresh.max(u64::from(slot) + 1);
                 self.set_region(n, &region)?;
-                self.put_kept(slot, 0)
+                self.put_backing(slot, 0)
             }
-            State::Bad => self.put(slot, &Segment { state: State::Kept, ..Segment::FREE }),
+            State::Bad => self.put(slot, &Segment { state: State::Backing, ..Segment::FREE }),
             _ => Ok(()),
         }
     }
 
-    /// Is a slot of it kept?
-    pub fn has_kept(&self, region: &RawTableRegion) -> Result<bool> {
+    /// Is a slot of it the backing's?
+    pub fn has_backing(&self, region: &RawTableRegion) -> Result<bool> {
         for slot in region.first..region.range().end.min(region.fresh as u32) {
-            if self.table().get(slot)?.state == State::Kept {
+            if self.table().get(slot)?.state == State::Backing {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn put_kept(&mut self, slot: u32, since: u64) -> Result<()> {
+    fn put_backing(&mut self, slot: u32, since: u64) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         self.count(&mut region, 0, 0, 1)?;
         self.set_region(n, &region)?;
-        self.put(slot, &Segment { state: State::Kept, stamp: since, ..Segment::FREE })
+        self.put(slot, &Segment { state: State::Backing, stamp: since, ..Segment::FREE })
     }
 
-    /// A slot is kept no more: it is being discarded, by that process.
-    pub fn release_kept(&mut self, slot: u32, by: u64) -> Result<()> {
-        if self.table().get(slot)?.state != State::Kept {
+    /// A slot is the backing's no more: it is being discarded, by that process.
+    pub fn release_from_backing(&mut self, slot: u32, by: u64) -> Result<()> {
+        if self.table().get(slot)?.state != State::Backing {
             return Ok(());
         }
         let (n, mut region) = self.table().region_of(slot)?;
@@ -366,10 +366,10 @@ impl<'t, 'o> Change<'t, 'o> {
     }
 
     /// A slot that was being discarded by that process is free; its host has the room back, or keeps it.
-    pub fn discarded(&mut self, slot: u32, is_kept: bool, by: u64) -> Result<()> {
+    pub fn discarded(&mut self, slot: u32, is_wanted: bool, by: u64) -> Result<()> {
         let segment = self.table().get(slot)?;
         match (segment.state, segment.stamp == by) {
-            (State::Discarding, true) if is_kept => self.push_reserved(slot),
+            (State::Discarding, true) if is_wanted => self.push_reserved(slot),
             (State::Discarding, true) => self.push_free(slot),
             _ => Ok(()),
         }
@@ -414,7 +414,7 @@ impl<'t, 'o> Change<'t, 'o> {
             return Err(super::Error::Unusable("the log cannot have so many segments".into()));
         }
         let gone = (0..all.count as usize)
-            .find(|n| self.table().region(*n).is_ok_and(|r| r.standing() == Standing::None && r.slots == 0));
+            .find(|n| self.table().region(*n).is_ok_and(|r| r.health() == Health::None && r.slots == 0));
         let n = gone.unwrap_or(all.count as usize);
         if gone.is_none() {
             let regions = self.grown(all.regions, all.count, all.count + 1, bytes)?;
@@ -426,7 +426,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.tx.set(field!(self, end), &end)?;
         let mut region = RawTableRegion {
             number,
-            standing: Standing::Taking as u32,
+            standing: Health::Taking as u32,
             first: first as u32,
             slots,
             fresh: first,
@@ -442,25 +442,31 @@ impl<'t, 'o> Change<'t, 'o> {
     /// Region `n` takes nothing from now on. One that leaves goes on leaving when it is back.
     pub fn set_failed(&mut self, n: usize, cause: Cause) -> Result<()> {
         let before = self.table().region(n)?;
-        let leaves = before.leaves() || before.standing() == Standing::Leaving;
-        self.set_standing(n, Standing::Failed)?;
+        let leaves = before.leaves() || before.health() == Health::Leaving;
+        self.set_health(n, Health::Failed)?;
         let region = self.table().region(n)?;
-        let keeps = before.cause >> KEEPS << KEEPS;
-        self.set_region(n, &RawTableRegion { cause: cause as u32 | if leaves { LEAVES | keeps } else { 0 }, ..region })
+        let least_replicas = before.cause >> LEAST_REPLICAS << LEAST_REPLICAS;
+        self.set_region(
+            n,
+            &RawTableRegion { cause: cause as u32 | if leaves { LEAVES | least_replicas } else { 0 }, ..region },
+        )
     }
 
     /// Region `n`, which had failed, is back: it takes content, or goes on leaving.
     pub fn set_back(&mut self, n: usize) -> Result<()> {
         let leaves = self.table().region(n)?.leaves();
-        self.set_standing(n, if leaves { Standing::Leaving } else { Standing::Taking })?;
+        self.set_health(n, if leaves { Health::Leaving } else { Health::Taking })?;
         let region = self.table().region(n)?;
-        self.set_region(n, &RawTableRegion { cause: region.cause >> KEEPS << KEEPS, ..region })
+        self.set_region(n, &RawTableRegion { cause: region.cause >> LEAST_REPLICAS << LEAST_REPLICAS, ..region })
     }
 
-    /// Content in region `n`, which leaves, keeps so many copies where it is to have more; 0: all that it is to have.
-    pub fn set_keeps(&mut self, n: usize, copies: u32) -> Result<()> {
+    /// Content in region `n`, which leaves, has at least so many replicas where it is to have more; 0: all that it is to have.
+    pub fn set_least_replicas(&mut self, n: usize, copies: u32) -> Result<()> {
         let region = self.table().region(n)?;
-        self.set_region(n, &RawTableRegion { cause: region.cause & ((1 << KEEPS) - 1) | copies << KEEPS, ..region })
+        self.set_region(
+            n,
+            &RawTableRegion { cause: region.cause & ((1 << LEAST_REPLICAS) - 1) | copies << LEAST_REPLICAS, ..region },
+        )
     }
 
     /// Region `n`, which has failed, is to stay when it is back.
@@ -471,30 +477,30 @@ impl<'t, 'o> Change<'t, 'o> {
 
     /// What becomes of region `n` from now on: one that takes content leaves or has failed, or the other way round; or, with nothing in it,
     /// there is none.
-    pub fn set_standing(&mut self, n: usize, standing: Standing) -> Result<()> {
+    pub fn set_health(&mut self, n: usize, health: Health) -> Result<()> {
         let all = self.head()?;
         let mut region = self.table().region(n)?;
-        let before = region.standing();
-        if before == standing {
+        let before = region.health();
+        if before == health {
             return Ok(());
         }
-        let sign = |standing| if standing == Standing::Taking { 1 } else { 0 };
+        let sign = |health| if health == Health::Taking { 1 } else { 0 };
         region.since = pram::clock::seconds();
-        let more = sign(standing) - sign(before);
+        let more = sign(health) - sign(before);
         let changed = |word: u64, of: u64| word.saturating_add_signed(more * of as i64);
         self.tx.set(field!(self, spare), &changed(all.spare, region.spare))?;
         self.tx.set(field!(self, held), &changed(all.held, region.held))?;
         self.tx.set(field!(self, bad), &changed(all.bad, region.bad))?;
         self.tx.set(field!(self, slots), &changed(all.slots, region.slots.into()))?;
         self.tx.set(field!(self, changes), &(all.changes + 1))?;
-        region.standing = standing as u32;
-        region.cause = if standing == Standing::Taking { 0 } else { region.cause };
+        region.standing = health as u32;
+        region.cause = if health == Health::Taking { 0 } else { region.cause };
         self.set_region(n, &region)
     }
 
     /// There is no region `n` any more, in which nothing is. It keeps its number, and its chunks until they are forgotten too.
     pub fn forget_region(&mut self, n: usize) -> Result<()> {
-        self.set_standing(n, Standing::None)?;
+        self.set_health(n, Health::None)?;
         let region = self.table().region(n)?;
         let RawTableRegion { number, first, slots, .. } = region;
         self.set_region(n, &RawTableRegion { number, first, slots, ..RawTableRegion::default() })
@@ -503,7 +509,7 @@ impl<'t, 'o> Change<'t, 'o> {
     /// Some chunks of a region that is gone go; true if it may have more.
     pub fn forget_chunks(&mut self, number: u32) -> Result<bool> {
         let count = self.head()?.count as usize;
-        let is_it = |r: &RawTableRegion| r.number == number && r.standing() == Standing::None && r.slots > 0;
+        let is_it = |r: &RawTableRegion| r.number == number && r.health() == Health::None && r.slots > 0;
         let regions: Vec<RawTableRegion> = (0..count).map(|n| self.table().region(n)).collect::<Result<_>>()?;
         let Some(n) = regions.iter().position(is_it) else { return Ok(false) };
         let region = regions[n];

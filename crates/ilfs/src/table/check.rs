@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use pram::{Memory, Tx};
 
-use super::{slot_in, Change, RawTable, RawTableRegion, Result, Segment, Standing, State, Table, Where};
+use super::{slot_in, Change, Health, RawTable, RawTableRegion, Result, Segment, State, Table, Where};
 use crate::storage_class::CLASSES;
 use crate::Place;
 
@@ -206,7 +206,7 @@ impl Checked<'_> {
                     "region {n} of the log: {free} slots are free, {reserved} reserved, not {recorded:?}"
                 ));
             }
-            if region.standing() == Standing::Taking {
+            if region.health() == Health::Taking {
                 (spare, held) = (spare + free, held + reserved);
                 (bad, slots) = (bad + region.bad, slots + u64::from(region.slots));
             }
@@ -237,7 +237,7 @@ impl Checked<'_> {
                     live.add(segment.class, segment.live);
                     self.check_used(slot, &segment, &mut linked)?;
                 }
-                State::Kept if in_list => wrong("kept and in a list"),
+                State::Backing if in_list => wrong("the backing's and in a list"),
                 State::Copy if in_list => wrong("a copy and in a list"),
                 State::Copy => _ = copies.insert(slot),
                 _ => {}

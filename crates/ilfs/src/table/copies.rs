@@ -5,7 +5,7 @@
 //! ```
 
 use super::change::Change;
-use super::{damaged, Result, Segment, Standing, State, Table};
+use super::{damaged, Health, Result, Segment, State, Table};
 
 /// Slots that a segment has at most: copies in regions that have failed stay until there are enough others.
 const LONGEST: usize = 64;
@@ -17,10 +17,10 @@ pub struct Home {
     /// The region's place in the table, and its domain.
     pub n: usize,
     pub domain: u64,
-    pub standing: Standing,
+    pub health: Health,
     pub partial: bool,
     /// Where the region leaves: copies of the segment that are left in any case.
-    pub keeps: u32,
+    pub least_replicas: u32,
 }
 
 impl Table<'_> {
@@ -47,9 +47,9 @@ impl Table<'_> {
                 slot,
                 n,
                 domain: region.domain(),
-                standing: region.standing(),
+                health: region.health(),
                 partial: entry.partial,
-                keeps: region.keeps(segment.wanted()),
+                least_replicas: region.least_replicas(segment.wanted()),
             })
         };
         self.copies(slot, segment)?.into_iter().map(home).collect()

@@ -201,7 +201,7 @@ impl<'r> Table<'r> {
         let mut regions = Vec::with_capacity(count);
         for n in 0..count {
             let region = self.region(n)?;
-            regions.extend((region.standing() != Standing::None).then_some((n, region)));
+            regions.extend((region.health() != Health::None).then_some((n, region)));
         }
         Ok(regions)
     }

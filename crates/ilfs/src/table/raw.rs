@@ -21,7 +21,7 @@ pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"CQ-TABLE");
 #[repr(C)]
 pub struct RawTableRegion {
     pub number: u32,
-    /// What becomes of it: see [`Standing`].
+    /// What becomes of it: see [`Health`].
     pub standing: u32,
     /// Its slots: the first, and how many.
     pub first: u32,
@@ -32,7 +32,7 @@ pub struct RawTableRegion {
     /// The first of the free slots for which its host keeps room.
     pub reserved: u64,
     /// Slots that are free or were never used, of these the reserved ones, and slots that take no content: that are not used again,
-    /// or are [kept](State::Kept).
+    /// or are [the backing's](State::Backing).
     pub spare: u64,
     pub held: u64,
     pub bad: u64,
@@ -71,12 +71,12 @@ pub enum Cause {
 
 /// Added to the [`Cause`] of one that was leaving.
 pub(super) const LEAVES: u32 = 1 << 8;
-/// How far the copies that its content keeps are shifted beside that: see [`RawTableRegion::keeps`].
-pub(super) const KEEPS: u32 = 16;
+/// How far the least number of replicas is shifted beside that: see [`RawTableRegion::least_replicas`].
+pub(super) const LEAST_REPLICAS: u32 = 16;
 
 /// What becomes of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Health {
     /// There is none: what is here is of one that was removed.
     None,
     /// It takes content.
@@ -88,12 +88,12 @@ pub enum Standing {
 }
 
 impl RawTableRegion {
-    pub fn standing(&self) -> Standing {
+    pub fn health(&self) -> Health {
         match self.standing {
-            1 => Standing::Taking,
-            2 => Standing::Leaving,
-            3 => Standing::Failed,
-            _ => Standing::None,
+            1 => Health::Taking,
+            2 => Health::Leaving,
+            3 => Health::Failed,
+            _ => Health::None,
         }
     }
 
@@ -107,7 +107,7 @@ impl RawTableRegion {
 
     /// It has failed, and was leaving before: it goes on with that when it is back.
     pub fn leaves(&self) -> bool {
-        self.standing() == Standing::Failed && self.cause & LEAVES != 0
+        self.health() == Health::Failed && self.cause & LEAVES != 0
     }
 
     /// Had it failed before it was to leave?
@@ -115,9 +115,9 @@ impl RawTableRegion {
         self.cause & (LEAVES - 1) != 0
     }
 
-    /// Copies that content keeps which is to have so many, when the region leaves: as many, unless fewer were allowed then.
-    pub fn keeps(&self, wanted: u32) -> u32 {
-        match self.cause >> KEEPS {
+    /// The least number of replicas of content that is to have so many, when the region leaves: as many, unless fewer were allowed then.
+    pub fn least_replicas(&self, wanted: u32) -> u32 {
+        match self.cause >> LEAST_REPLICAS {
             0 => wanted,
             allowed => wanted.min(allowed),
         }
@@ -198,7 +198,7 @@ pub struct RawTable {
 pub struct RawSegment {
     /// Sequence number (36 bits), live blocks (12), state (4), failed (1), head (2), class (4), partial (1), priority (2).
     pub state: u64,
-    /// In use: when its content was written, by the clock, on average. Freed: in which epoch. Kept: since when, in seconds since 1970.
+    /// In use: when its content was written, by the clock, on average. Freed: in which epoch. The backing's: since when, in seconds since 1970.
     pub stamp: u64,
     /// The next slot of its list, plus 1 (32 bits), blocks that are taken (16), parts (16).
     pub link: u64,
@@ -231,8 +231,8 @@ pub enum State {
     Bad,
     /// It has the content of a segment that is in another slot.
     Copy,
-    /// It is kept for the copy of the persistent RAM.
-    Kept,
+    /// It is the backing's.
+    Backing,
 }
 
 impl State {
@@ -245,7 +245,7 @@ impl State {
         State::Discarding,
         State::Bad,
         State::Copy,
-        State::Kept,
+        State::Backing,
     ];
 
     fn from_raw(raw: u64) -> Option<State> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use exraid::Region;
 use rng::Rng;
 
-use super::super::clean::{Cleaned, Kept, Reason};
+use super::super::clean::{Cleaned, Obstacle, Reason};
 use super::super::error::Error;
 use super::super::place::{Run, BLOCK};
 use super::super::salvage::Salvage;
@@ -118,8 +118,8 @@ fn unreadable_content_is_kept_and_reported() {
         let at = MIB + if in_summary { 4096 } else { u64::from(place.block()) * BLOCK };
         world.rig.disk.overwrite(at + 50, &[0xff; 3]);
         let world = World::with(world.rig.reopened(), world.pages.lock().expect("not poisoned").clone(), 10_000, 0);
-        let why = if in_summary { Kept::Unknown } else { Kept::Unreadable(1) };
-        assert_eq!(world.clean(100).expect("it works"), Cleaned::Kept { sequence: place.sequence(), why });
+        let why = if in_summary { Obstacle::Unknown } else { Obstacle::Unreadable(1) };
+        assert_eq!(world.clean(100).expect("it works"), Cleaned::NotFreed { sequence: place.sequence(), why });
         // Others are cleaned all the same.
         loop {
             match world.clean(100).expect("it works") {
@@ -128,7 +128,7 @@ fn unreadable_content_is_kept_and_reported() {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(world.rig.log.kept(), [(place.sequence(), why)]);
+        assert_eq!(world.rig.log.obstacles(), [(place.sequence(), why)]);
         assert_eq!(world.verify(), if in_summary { MOST - 200 } else { 1 });
         world.rig.check();
     }

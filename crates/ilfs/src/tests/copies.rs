@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use exraid::fault::{FaultDisk, Faults};
 use exraid::{Aligned, Buffers};
 
-use super::super::clean::{Cleaned, Kept};
+use super::super::clean::{Cleaned, Obstacle};
 use super::super::copies::Copied;
 use super::super::leave::Course;
 use super::super::place::{Place, Run, BLOCK};
@@ -298,7 +298,7 @@ fn a_slot_to_which_something_is_under_way_is_not_used_again() {
         let (slot, _) = log.find(session, Place::new(sequence, 0)).expect("it is there");
         log.closed(session, slot, sequence).expect("it is closed").expect("it is there");
         let done = world.clean(1000).expect("it works");
-        assert_eq!(done, Cleaned::Kept { sequence, why: Kept::UnderWay });
+        assert_eq!(done, Cleaned::NotFreed { sequence, why: Obstacle::UnderWay });
         // And where somebody takes that copy from the segment all the same.
         let (slot, segment) = log.find(session, Place::new(sequence, 0)).expect("it is there");
         let homes = log.at.table(session.memory()).homes(slot, &segment).expect("an answer");

@@ -10,17 +10,17 @@
 //! | `copies_crash` | a power cut at each write and flush of a story on three disks, and then without one of them |
 //! | `crash` | a power cut at each write and flush, with the memory kept or lost |
 //! | `hanging` | disks that do not answer |
-//! | `keeping` | segments that are kept for the backing |
+//! | `backing_segments` | the segments of the backing |
 //! | `scale` | passes over a table of a TiB |
 //! | `model` | any operations, against what should be there |
 
+mod backing_segments;
 mod cleaning;
 mod copies;
 mod copies_crash;
 mod crash;
 mod discarding;
 mod hanging;
-mod keeping;
 mod leaving;
 mod lost;
 mod model;

@@ -111,8 +111,7 @@ fn a_pass_of_cleaning_is_linear() {
 #[test]
 fn a_pass_over_what_leaves_is_linear() {
     is_linear("leaving", |session, log| {
-        log.change(session, |change| change.set_standing(0, super::super::table::Standing::Leaving))
-            .expect("it leaves");
+        log.change(session, |change| change.set_health(0, super::super::table::Health::Leaving)).expect("it leaves");
         let (mut taken, table) = (0, log.at.table(session.memory()));
         while let Some((slot, segment)) = log.next_to_leave(session).expect("an answer") {
             log.change(session, |change| change.free(slot, &segment, 1)).expect("it is freed");

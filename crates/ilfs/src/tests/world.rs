@@ -165,7 +165,7 @@ impl Files for World {
     }
 
     /// Nothing of them is in memory.
-    fn keep(&self, blocks: &[(Owner, Place)]) -> Result<Vec<bool>> {
+    fn redirty(&self, blocks: &[(Owner, Place)]) -> Result<Vec<bool>> {
         Ok(vec![false; blocks.len()])
     }
 

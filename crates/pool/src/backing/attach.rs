@@ -34,7 +34,7 @@ impl Tracked<'_> {
         let Some(marks) = self.marks(region.map().reserved())? else { return Ok(None) };
         let Some(backing) = Backing::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
         if !attached {
-            backing.keep_found(&marks)?;
+            backing.take_up_unnoted(&marks)?;
             self.note_origin(&marks)?;
         }
         Ok(Some((marks, backing)))

@@ -6,7 +6,7 @@
 //! | [`replica`] | the backing of a pool whose memory survives a power cut |
 //! | [`attach`] | region, marks and backing taken up together: resumed, begun, compared |
 //! | [`regions`] | the backing in regions of the pool itself |
-//! | [`room`] | how much of a region is kept for it ahead of need |
+//! | [`room`] | how much of a region is reserved for it ahead of need |
 //! | [`placement`] | looking after that: members that are lacking, regions that leave |
 //! | [`scrub`] | comparing its copies, and putting right what is rotten |
 //! | [`files`] | the files of a backing: made, opened, replaced |

@@ -99,7 +99,7 @@ impl Placement {
         Ok(true)
     }
 
-    /// Regions that are no members remember how members stand; what is kept and named nowhere is given back.
+    /// Regions that are no members remember how members stand; segments of the backing that are named nowhere are given back.
     fn announce(&mut self, pool: &Pool) -> Result<()> {
         let said = pool.duplex.for_witness().map_err(|e| fail(&e))?;
         let is_due = self.looked.is_none_or(|looked| looked.elapsed() > SELDOM);
@@ -190,10 +190,10 @@ impl Pool<'_> {
         Ok(false)
     }
 
-    /// Are the segments that its note names kept? Where that is unknown they are.
+    /// Are the segments that its note names the backing's? Where that is unknown they are.
     fn has_segments(&self, number: u32) -> bool {
         let Ok(named) = self.duplex.segments_in(number) else { return true };
-        self.union.log().are_kept(self.fs.session(), number, &named).unwrap_or(true)
+        self.union.log().are_of_backing(self.fs.session(), number, &named).unwrap_or(true)
     }
 
     fn is_leaving(&self, number: u32, without: &[u32]) -> bool {

@@ -208,37 +208,37 @@ pub fn refused(dir: &Path, disks: &PoolDisks, e: &Refusal) -> Error {
 }
 
 /// Takes segments from the log of a pool that is open.
-struct Kept(Weak<Fs>);
+struct LogSupply(Weak<Fs>);
 
 /// Where the streams get segments from.
 pub fn supply(fs: &Arc<Fs>) -> Arc<dyn Supply> {
-    Arc::new(Kept(Arc::downgrade(fs)))
+    Arc::new(LogSupply(Arc::downgrade(fs)))
 }
 
-impl Supply for Kept {
+impl Supply for LogSupply {
     fn take(&self, region: u32, count: u64) -> exraid::Result<Vec<u32>> {
         let gone = || exraid::Error::new(Class::NoSpace, &"the log of segments".into(), "it is being closed");
         let fs = self.0.upgrade().ok_or_else(gone)?;
         let union = fs.union().ok_or_else(gone)?;
-        union.log().keep(fs.session(), region, count).map_err(|e| {
+        union.log().take_for_backing(fs.session(), region, count).map_err(|e| {
             let class = if matches!(e, ilfs::Error::NoSpace) { Class::NoSpace } else { Class::Transient };
             exraid::Error::new(
                 class,
                 &format!("region {region}").into(),
-                format!("keeping segments for the backing: {e}"),
+                format!("taking segments for the backing: {e}"),
             )
         })
     }
 
     fn has(&self, region: u32, segments: &[std::ops::Range<u32>]) -> bool {
         let Some(fs) = self.0.upgrade() else { return false };
-        fs.union().is_some_and(|union| union.log().are_kept(fs.session(), region, segments).unwrap_or(false))
+        fs.union().is_some_and(|union| union.log().are_of_backing(fs.session(), region, segments).unwrap_or(false))
     }
 
     fn give_back(&self, region: u32, segments: &[std::ops::Range<u32>]) {
         let Some(fs) = self.0.upgrade() else { return };
         let Some(union) = fs.union() else { return };
-        if let Err(e) = union.log().release_kept(fs.session(), region, segments) {
+        if let Err(e) = union.log().release_from_backing(fs.session(), region, segments) {
             // Whoever looks what no note names finds them.
             tracing::warn!("giving back segments of the backing in region {region}: {e}");
         }

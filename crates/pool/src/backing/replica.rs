@@ -121,7 +121,7 @@ fn take_up(
     }
     region.track(marks);
     // Marks that say nothing need not be kept: the region says so itself when it is closed.
-    Ok(backing.kept_while_open(tracked.path()?))
+    Ok(backing.with_marks_in(tracked.path()?))
 }
 
 /// Makes an empty backing in `dir`, which nobody takes for the old one, wherever it is interrupted. In order: the backing is

@@ -1,4 +1,4 @@
-//! Room for the backing in regions, kept ahead of need: content fills disks to the end, and a commit that finds no room then cannot give any
+//! Room for the backing in regions, reserved ahead of need: content fills disks to the end, and a commit that finds no room then cannot give any
 //! back either, since what is freed is free only when it is durable.
 //!
 //! | stream | least | usual |
@@ -45,7 +45,7 @@ fn usual(size: u64) -> Streams {
     streams
 }
 
-/// What of a region of `bytes` is kept for the backing of a memory of `size` bytes: half of it at most, or three quarters for the least.
+/// What of a region of `bytes` is reserved for the backing of a memory of `size` bytes: half of it at most, or three quarters for the least.
 /// None where that is too little.
 pub fn within(size: u64, bytes: u64) -> Option<Streams> {
     let all = |streams: &Streams| streams.iter().sum::<u64>();

@@ -175,7 +175,7 @@ pub struct SegmentStatus {
 
 impl SegmentStatus {
     /// So many of those that take no content are the backing's.
-    pub fn without_kept(self, kept: u64) -> SegmentStatus {
+    pub fn without_backing(self, kept: u64) -> SegmentStatus {
         SegmentStatus { kept, bad: self.bad.saturating_sub(kept), ..self }
     }
 }

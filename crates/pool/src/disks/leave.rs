@@ -190,7 +190,7 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
     }
     if how == How::Force {
         // What memory holds is not lost.
-        union.keep_doubtful(pool)?;
+        union.redirty_doubtful(pool)?;
     }
     let lost = pool.lost()?;
     if how == How::LookForced {
@@ -228,7 +228,7 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
         }
     }
     // What came into memory meanwhile, before its segment was given up.
-    union.keep_cached(pool, &mut |place| Ok(union.log().is_in_doubt(session, place, &[])?))?;
+    union.redirty_cached(pool, &mut |place| Ok(union.log().is_in_doubt(session, place, &[])?))?;
     match end(dir, session, chosen)? {
         Left::Gone(paths) => Ok(Left::Forced(lost, paths)),
         left => Ok(left),

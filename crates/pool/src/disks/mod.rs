@@ -238,7 +238,7 @@ impl Disks {
         for region in self.regions.iter().filter(|region| region.layout().tolerates(region.members().len()) > 0) {
             // Before anything was written to it the mark is not raised.
             // What is kept for the backing is no content.
-            let kept = |log: &Log| log.kept_in_region(session, region.number()).unwrap_or(0);
+            let kept = |log: &Log| log.backing_in_region(session, region.number()).unwrap_or(0);
             let held = |log: &Log| log.held_in(session, region.number()).map_or(true, |held| held.segments > kept(log));
             let is_new = || region.sequence() == 0 && !log.as_ref().is_some_and(held);
             if region.sequence() >= table.limit || is_new() || away.contains(&region.number()) {

@@ -41,7 +41,7 @@ pub fn make(dir: &Path, from: &Path, plan: &Plan, uuid: [u8; 16]) -> Result<Vec<
         let mut at = Vec::new();
         for disk in &planned.disks {
             if disk.entry.given {
-                keep_private(&disk.path)?;
+                make_private(&disk.path)?;
             }
             at.push((made_at(dir, from, n, &disk.entry), disk.size));
             n += 1;
@@ -52,14 +52,14 @@ pub fn make(dir: &Path, from: &Path, plan: &Plan, uuid: [u8; 16]) -> Result<Vec<
     Ok(regions)
 }
 
-fn keep_private(path: &Path) -> Result<()> {
-    owner::keep_private(path).map_err(|e| Error::host(path, &e))
+fn make_private(path: &Path) -> Result<()> {
+    owner::make_private(path).map_err(|e| Error::host(path, &e))
 }
 
 /// Makes a region of the disks at these places, of so many bytes, whatever is there. Others may open them from then on: a process that has
 /// the pool open looks for the region as soon as the table has it, while who made it still waits for a commit.
 pub fn make_region(disks: &[(PathBuf, u64)], layout: Layout, uuid: [u8; 16], number: u32) -> Result<Arc<dyn Region>> {
-    disks.iter().try_for_each(|(at, _)| keep_private(at))?;
+    disks.iter().try_for_each(|(at, _)| make_private(at))?;
     let make = |(at, size): &(PathBuf, u64)| {
         let making = Making { size: Some(*size), force: true, options: Options::default() };
         Disk::make(at, &making).map(Arc::new)

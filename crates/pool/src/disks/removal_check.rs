@@ -62,7 +62,7 @@ impl Pool {
             });
         }
         let kept = match (&backing, self.fs.union()) {
-            (Some(_), Some(union)) => union.log().kept_in_region(self.fs.session(), number)?,
+            (Some(_), Some(union)) => union.log().backing_in_region(self.fs.session(), number)?,
             _ => 0,
         };
         let held = Held { segments: held.segments.saturating_sub(kept), ..held };

@@ -210,7 +210,7 @@ impl Job {
         let entry = DiskEntry { region: Some(self.region.number()), ..entry };
         let agreed = pool.disks.agreement.as_ref();
         let options = agreed.map_or_else(Options::default, |agreement| agreement.options());
-        owner::keep_private(&path).map_err(|e| Error::host(&path, &e))?;
+        owner::make_private(&path).map_err(|e| Error::host(&path, &e))?;
         let made = Disk::make(&path, &Making { size: Some(size), force: true, options });
         let disk = made.map_err(|e| cannot_make(&e))?;
         place::sync_parent(&path).map_err(|e| Error::host(&path, &e))?;

@@ -46,7 +46,7 @@ pub fn refuse_used_backing(dir: &Path, config: &Config) -> Result<()> {
 }
 
 /// Why the region of the pool at `dir`, which nobody uses, is not made from its backing unasked.
-pub fn kept(dir: &Path, config: &Config) -> Error {
+pub fn refusal_of_memory(dir: &Path, config: &Config) -> Error {
     let path = config.nvram_path(dir);
     let stands = match compare(dir, config, &path) {
         Ok(true) => "its backing holds all of it".into(),

@@ -123,7 +123,7 @@ fn prepare(dir: &Path, config: &Config) -> Result<u64> {
         if !log.fail_apart(session, region.number(), &taken)? {
             continue;
         }
-        match keep_ahead(&pool, &region, &sizes) {
+        match take_ahead(&pool, &region, &sizes) {
             Ok(spans) => members.push((region, spans)),
             Err(e) => why = Some(e),
         }
@@ -157,11 +157,11 @@ fn sizes(dir: &Path) -> Result<Streams> {
 }
 
 /// With room for the backing of a full memory, if the region has so much.
-fn keep_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<Spans> {
+fn take_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<Spans> {
     let size = pool.session().memory().size();
     if let Some(mut ahead) = room::within(size, region.properties().size) {
         ahead.iter_mut().zip(sizes).for_each(|(bytes, needed)| *bytes = (*bytes).max(*needed));
-        if let Ok(spans) = keep(pool, region.number(), &ahead) {
+        if let Ok(spans) = take(pool, region.number(), &ahead) {
             return Ok(spans);
         }
     }
@@ -171,17 +171,17 @@ fn keep_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<
         region.name(),
         size >> 20
     );
-    keep(pool, region.number(), sizes)
+    take(pool, region.number(), sizes)
 }
 
-fn keep(pool: &Pool, region: u32, sizes: &Streams) -> Result<Spans> {
+fn take(pool: &Pool, region: u32, sizes: &Streams) -> Result<Spans> {
     let (session, Some(union)) = (pool.session(), pool.union()) else { return Ok(Spans::default()) };
     let (log, mut spans) = (union.log(), Spans::default());
     for (n, size) in sizes.iter().enumerate() {
-        match log.keep(session, region, size.div_ceil(log.segment())) {
+        match log.take_for_backing(session, region, size.div_ceil(log.segment())) {
             Ok(segments) => append(&mut spans[n], &segments),
             Err(e) => {
-                spans.iter().try_for_each(|spans| log.release_kept(session, region, spans))?;
+                spans.iter().try_for_each(|spans| log.release_from_backing(session, region, spans))?;
                 return Err(e.into());
             }
         }

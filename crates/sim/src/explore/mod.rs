@@ -18,7 +18,7 @@ mod together;
 use pram::MediumKind;
 
 use crate::choice::Choice;
-use crate::crash::{each_point, points, Medium, KEPT};
+use crate::crash::{each_point, points, Medium, PERSISTENT};
 use crate::medium::Sabotage;
 use crate::scenario::Scenario;
 use crate::tape::{Moment, Point};
@@ -84,11 +84,15 @@ const END: &str = "end";
 /// with the ids of what failed.
 pub fn explore_all(scenarios: &[Scenario]) -> Stats {
     let depth = Depth::from_env();
-    each(scenarios, |s| &s.name, |s, filter, verdicts| explore_kept(s, Sabotage::Nothing, depth, filter, verdicts))
+    each(
+        scenarios,
+        |s| &s.name,
+        |s, filter, verdicts| explore_persistent(s, Sabotage::Nothing, depth, filter, verdicts),
+    )
 }
 
-fn explore_kept(s: &Scenario, sabotage: Sabotage, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
-    for kind in KEPT.into_iter().filter(|kind| filter.wants(kind.name())) {
+fn explore_persistent(s: &Scenario, sabotage: Sabotage, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+    for kind in PERSISTENT.into_iter().filter(|kind| filter.wants(kind.name())) {
         explore(s, kind, sabotage, depth, filter, verdicts);
     }
 }
@@ -171,7 +175,7 @@ impl Search<'_> {
 pub fn replay(s: &Scenario, id: &str, sabotage: Sabotage) -> Vec<Failure> {
     let (name, filter) = Filter::parse(id).expect("name:kind:point:choice");
     assert_eq!(name, s.name);
-    failures(|verdicts| explore_kept(s, sabotage, Depth::from_env(), &filter, verdicts))
+    failures(|verdicts| explore_persistent(s, sabotage, Depth::from_env(), &filter, verdicts))
 }
 
 /// The events of a scenario's last operation.

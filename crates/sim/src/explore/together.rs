@@ -16,7 +16,7 @@ use rng::Rng;
 
 use super::{open, Depth};
 use crate::check::{check, sweep};
-use crate::crash::{each_point, KEPT};
+use crate::crash::{each_point, PERSISTENT};
 use crate::fault::Faults;
 use crate::medium::{Directed, Sabotage};
 use crate::model::Model;
@@ -230,7 +230,7 @@ pub fn explore_together(
     filter: &Filter,
     verdicts: &mut Verdicts,
 ) {
-    for kind in KEPT.into_iter().filter(|kind| filter.wants(kind.name())) {
+    for kind in PERSISTENT.into_iter().filter(|kind| filter.wants(kind.name())) {
         let id = |at: String| format!("{}:{}:{at}", t.name, kind.name());
         let performed = verdicts.made(caught(|| perform(t, kind, sabotage)), || id("run:".into()));
         let Some(performance) = performed else { return };

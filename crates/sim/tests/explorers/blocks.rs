@@ -3,14 +3,14 @@
 use pram::Medium;
 use pram::MediumKind;
 use sim::blocks::explore;
-use sim::crash::KEPT;
+use sim::crash::PERSISTENT;
 use sim::explore::Depth;
 use sim::medium::{Fault, Faulty};
 use sim::tape::TapeMedium;
 
 #[test]
 fn every_crash_leaves_a_block_that_is_whole() {
-    for discipline in KEPT {
+    for discipline in PERSISTENT {
         let states = explore(discipline, Depth::from_env(), &|medium| Box::new(medium)).unwrap();
         eprintln!("{discipline:?}: {states} states");
         assert!(states > 150, "{states}");

@@ -5,7 +5,7 @@ use conquest_fs::layout::tag;
 use pram::memory::TAGS;
 use pram::Tag;
 use rng::Rng;
-use sim::crash::KEPT;
+use sim::crash::PERSISTENT;
 use sim::explore::damage::{cross_word, flip_bit, zero_lines, Damage};
 use sim::explore::{damaged_base_on, explore_repair, Damaged, Depth};
 use sim::verdict::{full, sample};
@@ -14,7 +14,7 @@ use sim::verdict::{full, sample};
 fn explore(of: &[Tag], seeds: u64, damage: Damage) {
     let without: Vec<Tag> = (1..TAGS as u8).map(Tag).filter(|t| !of.contains(t)).collect();
     let (mut repairs, mut states, mut failures) = (0, 0, Vec::new());
-    for kind in KEPT {
+    for kind in PERSISTENT {
         let (good, places) = damaged_base_on(kind, &without);
         for seed in sample((0..seeds).collect(), 20) {
             let mut bytes = good.clone();

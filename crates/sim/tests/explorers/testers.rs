@@ -2,7 +2,7 @@
 
 use pram::MediumKind;
 use rustix::io::Errno;
-use sim::crash::{Medium, KEPT};
+use sim::crash::{Medium, PERSISTENT};
 use sim::explore::{explore, explore_together, replay, trace, Depth, Together};
 use sim::medium::Sabotage;
 use sim::model::Model;
@@ -83,7 +83,7 @@ fn an_undo_record_that_comes_late_is_found_with_flushes() {
 
 #[test]
 fn without_a_fault_nothing_is_found() {
-    for discipline in KEPT {
+    for discipline in PERSISTENT {
         let found = findings(discipline, Sabotage::Nothing);
         assert!(found.is_empty(), "{}", found[0].1);
     }
@@ -144,7 +144,7 @@ fn program_order_needs_no_flush() {
 #[test]
 fn a_scenario_runs_the_same_twice() {
     for s in some() {
-        for discipline in KEPT {
+        for discipline in PERSISTENT {
             let shape = || trace(&s, discipline).unwrap().iter().map(|e| e.event.shape()).collect::<Vec<_>>();
             let first = shape();
             assert_eq!(first, shape(), "{}", s.name);

@@ -305,8 +305,8 @@ pub fn hanging(bench: &Bench<'_>) -> Outcome {
     Outcome { findings: vec![row.median(WHO.name, LONGEST)], sections }
 }
 
-/// The longest of some reads, each of another place, in seconds. `turn`: other places than those of another turn.
-fn longest(path: &Path, bytes: u64, turn: u64) -> Result<f64, Error> {
+/// The longest of some reads, each of another place, in seconds. `offset`: other places than those of another one.
+fn longest(path: &Path, bytes: u64, offset: u64) -> Result<f64, Error> {
     const LEN: usize = 64 << 10;
     let file = File::open(path).map_err(Error::file(path))?;
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
@@ -315,7 +315,7 @@ fn longest(path: &Path, bytes: u64, turn: u64) -> Result<f64, Error> {
     let step = bytes / PLACES / LEN as u64 * LEN as u64;
     for n in 0..PLACES {
         let start = now();
-        file.read_exact_at(&mut buf, n * step + turn * LEN as u64).map_err(Error::file(path))?;
+        file.read_exact_at(&mut buf, n * step + offset * LEN as u64).map_err(Error::file(path))?;
         longest = longest.max(seconds_since(start));
     }
     Ok(longest)

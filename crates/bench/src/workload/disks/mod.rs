@@ -190,7 +190,7 @@ impl Bench<'_> {
         mut work: impl FnMut(&'static str, &mut Made, &mut [Section]) -> Result<(), Error>,
     ) {
         let label = format!("disks: {part}");
-        self.context.turn((&label, round, usual), contenders, sections, |contender, sections| {
+        self.context.once_each((&label, round, usual), contenders, sections, |contender, sections| {
             work(contender.name(), &mut contender.make(self, disks)?, sections)
         });
     }

@@ -66,7 +66,7 @@ pub fn measure(context: &Context, stock: &Stock, seconds: f64, peers: &mut Vec<P
         sections[0].add(peer.who.name, stock.name, rate);
         on_place!(&peer.place, place => place.settle().and_then(|()| flow.between(place)))
     });
-    context.turn(
+    context.once_each(
         (&label, 0, 1),
         peers,
         sections,
@@ -77,11 +77,11 @@ pub fn measure(context: &Context, stock: &Stock, seconds: f64, peers: &mut Vec<P
 /// Lets all threads work for so many seconds; operations per second.
 pub fn once(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> Result<f64, Error> {
     let start = now();
-    Ok(per_second(turns(place, flow, seconds, round)?, start))
+    Ok(per_second(passes(place, flow, seconds, round)?, start))
 }
 
 /// The same; operations.
-pub fn turns(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> Result<u64, Error> {
+pub fn passes(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> Result<u64, Error> {
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     let (files, threads) = (flow.files(place), flow.threads() as u64);
     let start = now();
@@ -91,7 +91,7 @@ pub fn turns(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64)
             let work = move || {
                 let mut worker = flow.worker(place, files, round * threads + thread)?;
                 while !stop.load(Ordering::Relaxed) {
-                    operations.fetch_add(worker.turn()?, Ordering::Relaxed);
+                    operations.fetch_add(worker.pass()?, Ordering::Relaxed);
                 }
                 Ok(())
             };

@@ -145,7 +145,7 @@ pub struct Worker<'a, P: Place + 'a> {
 
 impl<P: Place> Worker<'_, P> {
     /// Once through the loop; operations.
-    pub fn turn(&mut self) -> Result<u64, Error> {
+    pub fn pass(&mut self) -> Result<u64, Error> {
         match self.flow.stock.which {
             Personality::Varmail => {
                 self.delete()?;

@@ -94,7 +94,7 @@ fn in_order(bench: &Bench<'_>, sections: &mut [Section]) -> Result<(), Error> {
         sections[0].add(RAW, REACHED, written);
         sections[0].add(RAW, COLD_READ, raw.read()? / MIB as f64);
         // One after the other: together they would take several times the memory.
-        context.turn((LABEL, round, 2), &mut whos, sections, |who, sections| {
+        context.once_each((LABEL, round, 2), &mut whos, sections, |who, sections| {
             context.require(who.kind)?;
             let peer = setting.peer(*who, sizes).map_err(|e| Error::Usage(e.to_string()))?;
             once(&peer, bytes, cache, sections)

@@ -8,7 +8,7 @@ use crate::command;
 use crate::prelude::*;
 use crate::raw::Raw;
 use crate::workload::filebench::personality::{Flow, VARMAIL};
-use crate::workload::filebench::{measure, once, turns};
+use crate::workload::filebench::{measure, once, passes};
 use crate::workload::plan::Shape;
 use crate::workload::postmark::Run;
 
@@ -35,7 +35,7 @@ pub fn traffic(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
             on_place!(&peer.place, place => flow.prepare(place).and_then(|()| place.settle()))?;
             let before = peer.written()?;
             let operations = on_place!(&peer.place, place => {
-                let operations = turns(place, &flow, seconds, round as u64)?;
+                let operations = passes(place, &flow, seconds, round as u64)?;
                 place.settle()?;
                 operations
             });

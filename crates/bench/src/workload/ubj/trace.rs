@@ -60,7 +60,7 @@ impl Trace {
         let threads = (0..flow.threads() as u64).map(|thread| flow.worker(&place, &files, thread));
         let mut workers = threads.collect::<Result<Vec<_>, Error>>()?;
         while place.0.borrow().blocks < blocks {
-            workers.iter_mut().try_for_each(|worker| worker.turn().map(drop))?;
+            workers.iter_mut().try_for_each(|worker| worker.pass().map(drop))?;
         }
         drop(workers);
         Ok(Trace { before, references: place.0.into_inner().references })

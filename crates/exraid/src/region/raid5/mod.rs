@@ -1,4 +1,4 @@
-//! A region whose content lies in turns on several disks, with parity: it can do without any one of them.
+//! A region whose content lies striped over several disks, with parity: it can do without any one of them.
 //!
 //! | module | responsibility |
 //! | --- | --- |

@@ -41,14 +41,14 @@ impl Op {
             // In a full memory it may take two transactions.
             Op::Punch(off, len) if punch(tx, c, *off, *len)? < off + len => Err(Errno::NOSPC.into()),
             Op::Punch(..) => Ok(()),
-            Op::Zero(off, len, keep) => {
-                assert_eq!(zero(tx, c, *off, *len, *keep)?, off + len);
+            Op::Zero(off, len, keep_size) => {
+                assert_eq!(zero(tx, c, *off, *len, *keep_size)?, off + len);
                 Ok(())
             }
             Op::Collapse(off, len) => collapse(tx, c, *off, *len),
             Op::Insert(off, len) => insert(tx, c, *off, *len),
-            Op::Allocate(off, len, keep) => {
-                assert_eq!(allocate(tx, c, *off, *len, *keep)?, off + len);
+            Op::Allocate(off, len, keep_size) => {
+                assert_eq!(allocate(tx, c, *off, *len, *keep_size)?, off + len);
                 Ok(())
             }
             Op::Trim => trim(tx, c).map(|_| ()),
@@ -61,9 +61,9 @@ impl Op {
             Op::Write(off, data) => m.put(*off, data),
             Op::Truncate(size) => m.truncate(*size),
             Op::Punch(off, len) => m.zero(*off, (off + len).min(m.size.max(*off))),
-            Op::Zero(off, len, keep) => {
+            Op::Zero(off, len, keep_size) => {
                 m.zero(*off, off + len);
-                m.size = if *keep { m.size } else { m.size.max(off + len) };
+                m.size = if *keep_size { m.size } else { m.size.max(off + len) };
             }
             Op::Collapse(off, len) => {
                 if off + len >= m.size {
@@ -83,7 +83,7 @@ impl Op {
                 m.renumber(|p| Some(if p < off / PAGE { p } else { p + len / PAGE }));
                 m.size += len;
             }
-            Op::Allocate(off, len, keep) => m.size = if *keep { m.size } else { m.size.max(off + len) },
+            Op::Allocate(off, len, keep_size) => m.size = if *keep_size { m.size } else { m.size.max(off + len) },
             Op::Trim => {}
         }
         Ok(())

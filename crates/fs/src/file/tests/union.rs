@@ -55,10 +55,10 @@ fn run_on(rig: &Rig, ino: Ino, op: &Op) -> Result<()> {
             fs.setattr(ino, &SetAttr { size: Some(*size), ..SetAttr::default() }, &Caller::root()).map(drop)
         }
         Op::Punch(off, len) => fallocate(Fallocate::PunchHole, off, len),
-        Op::Zero(off, len, keep) => fallocate(Fallocate::ZeroRange { keep_size: *keep }, off, len),
+        Op::Zero(off, len, keep_size) => fallocate(Fallocate::ZeroRange { keep_size: *keep_size }, off, len),
         Op::Collapse(off, len) => fallocate(Fallocate::CollapseRange, off, len),
         Op::Insert(off, len) => fallocate(Fallocate::InsertRange, off, len),
-        Op::Allocate(off, len, keep) => fallocate(Fallocate::Allocate { keep_size: *keep }, off, len),
+        Op::Allocate(off, len, keep_size) => fallocate(Fallocate::Allocate { keep_size: *keep_size }, off, len),
         Op::Trim => Ok(()),
     }
 }

@@ -15,12 +15,12 @@
 //! Random operations are among the tests of [`file`](crate::file), where the model of a file is.
 
 mod follow;
-mod keep;
 mod leaves;
 mod lost;
 mod policies;
 mod races;
 mod reads;
+mod redirty;
 pub(crate) mod rig;
 mod thresholds;
 mod transitions;

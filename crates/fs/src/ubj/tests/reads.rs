@@ -88,8 +88,8 @@ fn what_was_read_again_comes_in_after_it_left_the_process_too() {
 fn what_a_kernel_keeps_and_what_is_read_in_small_pieces_stays_out() {
     let rig = Rig::new(64 * MIB, 40, MIB);
     let file = on_disk(&rig, "file", 4 * MIB, 4);
-    let kept = ReadFlags { kept: true, ..ReadFlags::default() };
-    (0..3).for_each(|_| read(&rig, file, 128 << 10, kept));
+    let cached = ReadFlags { caller_caches: true, ..ReadFlags::default() };
+    (0..3).for_each(|_| read(&rig, file, 128 << 10, cached));
     assert_eq!(rig.blocks_of(file), 0, "it is in the page cache");
     let other = on_disk(&rig, "other", 4 * MIB, 5);
     read(&rig, other, 512, ReadFlags::default());

@@ -89,7 +89,7 @@ impl Pool {
         let copy = Backing::resume(disks_of(disks), &marks, identity())?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
         if !in_use(&exclusive)? {
-            copy.keep_found(&marks)?;
+            copy.take_up_unnoted(&marks)?;
         }
         let inner = Box::new(TapeMedium { kind: MediumKind::Logged, tape: self.tape.clone() });
         let medium = Directed { inner, tape: self.tape.clone(), stage: self.stage.clone(), process };

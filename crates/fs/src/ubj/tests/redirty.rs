@@ -145,12 +145,12 @@ fn what_a_missing_region_had_is_written_elsewhere_before_it_is_evicted() {
 fn what_a_missing_region_had_is_dirty_when_that_is_found() {
     let (fs, file, content) = with_two_disks();
     let union = fs.union().expect("it has one").clone();
-    assert_eq!(union.keep_doubtful(&fs).expect("it works"), 0);
+    assert_eq!(union.redirty_doubtful(&fs).expect("it works"), 0);
     union.log().ignore(fs.session(), 0).expect("it works");
-    let kept = union.keep_doubtful(&fs).expect("it works");
-    assert!(kept > MIB / 4096);
-    assert_eq!(union.keep_doubtful(&fs).expect("it works"), 0, "once");
-    assert_eq!(union.status(fs.session()).expect("it works").dirty, kept);
+    let redirtied = union.redirty_doubtful(&fs).expect("it works");
+    assert!(redirtied > MIB / 4096);
+    assert_eq!(union.redirty_doubtful(&fs).expect("it works"), 0, "once");
+    assert_eq!(union.status(fs.session()).expect("it works").dirty, redirtied);
     assert!(union.log().give_up_region(fs.session(), 0).is_ok());
     write_and_evict(&fs, &union);
     is_right(&fs, file, &content);
