@@ -177,7 +177,7 @@ fn no_backing(found: &[Found], disks: &crate::disks::Disks, dir: &Path, e: &dupl
     let names: Vec<String> = found.iter().map(|disk| disk.path.display().to_string()).collect();
     match e {
         duplex::Refusal::None => Error::Pool(format!(
-            "{}: no backing of the pool lies there: it was refusal_of_memory in the pool's directory, or in a region whose disk is not named. \
+            "{}: no backing of the pool lies there: it was kept in the pool's directory, or in a region whose disk is not named. \
              `conquest salvage` finds content of large files",
             names.join(" and ")
         )),
