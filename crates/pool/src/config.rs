@@ -33,7 +33,7 @@ pub struct Config {
     /// Of the pool; its media carry it too.
     pub uuid: String,
     pub medium: MediumKind,
-    /// The region's file or device, relative to the pool directory or absolute. Not on `logged`, where the region
+    /// The memory's file or device, relative to the pool directory or absolute. Not on `logged`, where the memory
     /// is shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvram: Option<PathBuf>,
@@ -261,7 +261,7 @@ impl Config {
         Ok(Some(config))
     }
 
-    /// Fails unless the region, the directory of the backing and the disks of the pool in `dir` are ours, as far as they are there.
+    /// Fails unless the memory, the directory of the backing and the disks of the pool in `dir` are ours, as far as they are there.
     pub fn refuse_foreign_media(&self, dir: &Path) -> Result<()> {
         if self.medium != MediumKind::Logged {
             owner::refuse_foreign_file(&self.nvram_path(dir))?;
@@ -338,9 +338,9 @@ impl Config {
         self.threshold.map_or(ubj::THRESHOLD, u64::from)
     }
 
-    /// Is it the region of this pool?
-    pub fn is_of(&self, region: &pram::Memory) -> bool {
-        self.uuid_bytes().is_ok_and(|uuid| uuid == region.info.uuid)
+    /// Is it the memory of this pool?
+    pub fn is_of(&self, memory: &pram::Memory) -> bool {
+        self.uuid_bytes().is_ok_and(|uuid| uuid == memory.info.uuid)
     }
 
     pub fn uuid_bytes(&self) -> Result<[u8; 16]> {

@@ -174,17 +174,17 @@ fn over(
     held: Option<Exclusive>,
 ) -> Result<Pool> {
     let (size, path) = (map.len(), config.nvram_path(dir));
-    let region = Memory::open(map, Box::new(Ram::like(config.medium.into()))).map_err(named(&path))?;
-    if !config.is_of(&region) {
-        return Err(Error::Pool(format!("{} is of another pool ({})", path.display(), uuid::text(&region.info.uuid))));
+    let memory = Memory::open(map, Box::new(Ram::like(config.medium.into()))).map_err(named(&path))?;
+    if !config.is_of(&memory) {
+        return Err(Error::Pool(format!("{} is of another pool ({})", path.display(), uuid::text(&memory.info.uuid))));
     }
-    refuse_other_version(&region)?;
-    let noted = match backing::was_closed(&region)? {
+    refuse_other_version(&memory)?;
+    let noted = match backing::was_closed(&memory)? {
         true => 0,
         false => size,
     };
     let found = backing.map(|backing| BackingFound { pending: Some(backing.pending.unwrap_or(noted)), ..backing });
-    let session = Session::private(region, max_inodes(size))?;
+    let session = Session::private(memory, max_inodes(size))?;
     warn_of_unnamed_disks(dir, &config, &session)?;
     let mut disks = Disks::open_to_look(dir, &config)?;
     let union = Union::open(&session, &disks.regions, config.cache.options(config.threshold()))?;
@@ -206,8 +206,8 @@ fn over(
     })
 }
 
-/// What the backing lacks of the memory in the file `region`; `None` if there is none.
-fn backing_of(dir: &Path, config: &Config, region: &Path) -> Option<BackingFound> {
+/// What the backing lacks of the memory in the file `memory_path`; `None` if there is none.
+fn backing_of(dir: &Path, config: &Config, memory_path: &Path) -> Option<BackingFound> {
     if config.medium != MediumKind::Logged
         && !config.backing_in_regions
         && !paths::has_backing_files(&config.backing_dir(dir)?)
@@ -220,7 +220,7 @@ fn backing_of(dir: &Path, config: &Config, region: &Path) -> Option<BackingFound
         let lock = open(&config.lock_path(dir))?;
         let id = Identity { uuid: config.uuid_bytes()? };
         let path = match config.medium {
-            MediumKind::Logged => marks::beside(region).unwrap_or_default(),
+            MediumKind::Logged => marks::beside(memory_path).unwrap_or_default(),
             _ => shared::path(&lock, &id.uuid, "marks")?,
         };
         if !path.exists() {

@@ -390,7 +390,7 @@ impl Pool {
         }
     }
 
-    /// Destroys the pool at `dir`, which nobody may use: memory, region, backing and `pool.toml`, and the directory if nothing
+    /// Destroys the pool at `dir`, which nobody may use: memory, backing and `pool.toml`, and the directory if nothing
     /// else is in it. Interrupted, it is finished by whoever makes or destroys a pool there next. Or what is left of a pool
     /// there, or memory that belongs to no pool, whose file `dir` is.
     pub fn destroy(dir: impl AsRef<Path>) -> Result<()> {
@@ -414,7 +414,7 @@ impl Pool {
     }
 
     /// Makes the pool at `dir` from its backing alone: after the loss of its persistent RAM, or where the files of the
-    /// backing and `pool.toml` were brought from another machine. A region that is there is only replaced with `force`.
+    /// backing and `pool.toml` were brought from another machine. A memory that is there is only replaced with `force`.
     /// Where the backing is all that is left, without `pool.toml`, it becomes that of a pool on `logged`.
     /// Returns the instant that the pool is as of, nanoseconds since the epoch. Fails if its disks lack content that the backing
     /// leads to.

@@ -148,24 +148,24 @@ fn restore_from_mirror(dir: &Path, config: &Config) -> Result<()> {
 }
 
 /// Where the memory alone would do, whoever waits for a backing waits for each change.
-fn is_mirrored(region: &pram::Memory, backing: Option<&Backing>) -> bool {
-    region.info.medium != pram::MediumKind::Logged && backing.is_some_and(Backing::is_awaited)
+fn is_mirrored(memory: &pram::Memory, backing: Option<&Backing>) -> bool {
+    memory.info.medium != pram::MediumKind::Logged && backing.is_some_and(Backing::is_awaited)
 }
 
 fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
-    let Opened { memory: region, exclusive, backing, duplex: _ } = opened;
+    let Opened { memory: mapped, exclusive, backing, duplex: _ } = opened;
     let (role, label) = match &how.mount {
         None => (role::API, PathBuf::new()),
         Some(m) => (role::of_mount(m.uring), m.mountpoint.clone()),
     };
-    let keys = max_inodes(region.map().reserved());
-    let mirrored = is_mirrored(&region, backing.as_ref());
+    let keys = max_inodes(mapped.map().reserved());
+    let mirrored = is_mirrored(&mapped, backing.as_ref());
     if how.mount.is_some() {
-        refuse_served(&region, &exclusive)?;
+        refuse_served(&mapped, &exclusive)?;
     }
     let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
     let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };
-    let session = Session::attach(region, exclusive, &how_to, backing)?;
+    let session = Session::attach(mapped, exclusive, &how_to, backing)?;
     let atime = match (how.noatime, how.strictatime) {
         (true, _) => Atime::Never,
         (_, true) => Atime::Always,
@@ -239,8 +239,8 @@ pub fn warn_of_unnamed_disks(dir: &Path, config: &Config, session: &Session) -> 
 }
 
 /// One kernel at a time caches the pool; nobody comes or goes while `exclusive` is held.
-fn refuse_served(region: &pram::Memory, exclusive: &Exclusive) -> Result<()> {
-    let users = pram::attached::processes(exclusive, &region.info.uuid, RUNTIME_DIR.as_ref())?;
+fn refuse_served(memory: &pram::Memory, exclusive: &Exclusive) -> Result<()> {
+    let users = pram::attached::processes(exclusive, &memory.info.uuid, RUNTIME_DIR.as_ref())?;
     let served = users.into_iter().map(status::session_status).find(SessionStatus::is_mount);
     served.map_or(Ok(()), |s| Err(Error::Served { pid: s.pid, first: s.mountpoint.unwrap_or_default() }))
 }

@@ -14,7 +14,7 @@ use conquest_fs::setting::Durability;
 pub struct FormatOptions {
     /// Bytes of persistent RAM; 0: the size of the file or device at `nvram`.
     pub size: u64,
-    /// The region's file or device; `None`: `nvram` in the pool directory.
+    /// The memory's file or device; `None`: `nvram` in the pool directory.
     pub nvram: Option<PathBuf>,
     pub medium: MediumKind,
     /// On `battery` and `dax`: the directory of a backing, relative to the pool directory; `None`: no backing.

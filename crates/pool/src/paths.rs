@@ -73,7 +73,7 @@ pub fn is_swap_due(dir: &Path) -> bool {
 }
 
 /// Where the file is made that is to take the place of the region at `path`.
-pub fn beside_region(path: &Path) -> PathBuf {
+pub fn staged_beside(path: &Path) -> PathBuf {
     // What a link leads to is replaced, not the link.
     let real = path.canonicalize().unwrap_or_else(|_| path.into());
     let mut hidden = OsString::from(".");

@@ -116,9 +116,9 @@ impl Pool {
 
     /// What the memory of a snapshot leads to goes to an image.
     fn carry(&self, snapshot: Snapshot, writer: &mut Writer, progress: &mut dyn FnMut(u64, u64)) -> Result<Carried> {
-        let region = snapshot.into_memory();
-        let keys = max_inodes(region.size());
-        let session = Session::private(region, keys)?;
+        let memory = snapshot.into_memory();
+        let keys = max_inodes(memory.size());
+        let session = Session::private(memory, keys)?;
         let disks = match self.fs.union() {
             Some(union) => union.regions(),
             None => Disks::open_to_look(&self.dir, &self.config)?.regions,

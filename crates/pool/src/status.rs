@@ -464,16 +464,16 @@ impl Pool {
     }
 
     fn heap_status(&self) -> Result<Vec<HeapStatus>> {
-        let region = self.fs.session().memory();
+        let memory = self.fs.session().memory();
         let mut found = std::collections::BTreeMap::<(u8, u64), (u64, u64)>::new();
-        for s in region.chunks() {
-            let meta = region.meta(s)?;
+        for s in memory.chunks() {
+            let meta = memory.meta(s)?;
             let (tag, size, objects, segments) = match (meta.sharers(), meta) {
                 (Some((tag, class)), _) => {
                     let c = &CLASSES[usize::from(class)];
                     let mut objects = 0;
                     for w in 0..c.count.div_ceil(64) {
-                        objects += u64::from(region.taken(s, class, w)?.count_ones());
+                        objects += u64::from(memory.taken(s, class, w)?.count_ones());
                     }
                     (tag, u64::from(c.size), objects, 1)
                 }

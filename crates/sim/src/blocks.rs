@@ -62,17 +62,17 @@ struct State(Option<(Vec<u8>, Descriptor)>);
 
 impl State {
     fn of(session: &Session) -> Result<State, String> {
-        let region = session.memory();
-        let block = region.load(region.root(ROOT)).map_err(text)?;
+        let memory = session.memory();
+        let block = memory.load(memory.root(ROOT)).map_err(text)?;
         if block == 0 {
             return Ok(State(None));
         }
-        let descriptor = region.descriptor(block).map_err(text)?;
-        if !region.is_allocated(block).map_err(text)? {
+        let descriptor = memory.descriptor(block).map_err(text)?;
+        if !memory.is_allocated(block).map_err(text)? {
             return Err(format!("block {block:#x} is linked and free"));
         }
         let mut bytes = vec![0; BLOCK as usize];
-        region.read_bytes(block, &mut bytes).map_err(text)?;
+        memory.read_bytes(block, &mut bytes).map_err(text)?;
         Ok(State(Some((bytes, descriptor))))
     }
 
@@ -93,9 +93,9 @@ fn text(e: pram::Error) -> String {
 }
 
 fn play(session: &Session, n: usize, step: Step) -> pram::Result<()> {
-    let region = session.memory();
-    let (root, epoch) = (region.root(ROOT), n as u64 + 1);
-    let old = region.load(root)?;
+    let memory = session.memory();
+    let (root, epoch) = (memory.root(ROOT), n as u64 + 1);
+    let old = memory.load(root)?;
     let mut op = session.begin_in(0)?;
     let mut tx = op.tx()?;
     match step {
@@ -133,16 +133,16 @@ fn play(session: &Session, n: usize, step: Step) -> pram::Result<()> {
 
 /// Frees what nothing leads to, and shows that the rest is in use rightly.
 fn sweep(session: &Session) -> Result<(), String> {
-    let region = session.memory();
-    let linked = region.load(region.root(ROOT)).map_err(text)?;
-    let tables = || region.chunks().filter_map(|n| region.block_table(n).ok()).collect::<Vec<u64>>();
+    let memory = session.memory();
+    let linked = memory.load(memory.root(ROOT)).map_err(text)?;
+    let tables = || memory.chunks().filter_map(|n| memory.block_table(n).ok()).collect::<Vec<u64>>();
     let (in_use, mut expected) = (tables(), 0);
-    for segment in region.chunks() {
-        let Some((_, class)) = region.meta(segment).map_err(text)?.sharers() else { continue };
+    for segment in memory.chunks() {
+        let Some((_, class)) = memory.meta(segment).map_err(text)?.sharers() else { continue };
         let c = &CLASSES[usize::from(class)];
-        for off in (0..c.count).map(|n| region.geo.chunk(segment) + u64::from(c.base + n * c.size)) {
+        for off in (0..c.count).map(|n| memory.geo.chunk(segment) + u64::from(c.base + n * c.size)) {
             // Its segment may have gone with the last one.
-            if !region.is_allocated(off).unwrap_or(false) {
+            if !memory.is_allocated(off).unwrap_or(false) {
                 continue;
             }
             if off != linked && !in_use.contains(&off) {
@@ -152,15 +152,15 @@ fn sweep(session: &Session) -> Result<(), String> {
         }
     }
     for table in tables() {
-        if !region.resolve(table, BLOCK_TABLE).is_ok_and(|cap| cap == 512)
-            || !region.is_allocated(table).map_err(text)?
+        if !memory.resolve(table, BLOCK_TABLE).is_ok_and(|cap| cap == 512)
+            || !memory.is_allocated(table).map_err(text)?
         {
             return Err(format!("table {table:#x} is free, or none"));
         }
         expected += 512;
     }
     expected += u64::from(linked != 0) * BLOCK;
-    match region.allocated_bytes().map_err(text)? {
+    match memory.allocated_bytes().map_err(text)? {
         found if found == expected => Ok(()),
         found => Err(format!("{found} bytes are allocated, {expected} in use")),
     }
@@ -168,8 +168,8 @@ fn sweep(session: &Session) -> Result<(), String> {
 
 /// All memory can be used, without touching what is in use.
 fn fill(session: &Session, state: &State) -> Result<(), String> {
-    let region = session.memory();
-    let linked = region.load(region.root(ROOT)).map_err(text)?;
+    let memory = session.memory();
+    let linked = memory.load(memory.root(ROOT)).map_err(text)?;
     let mut blocks = Vec::new();
     loop {
         let mut op = session.begin_in(0).map_err(text)?;
@@ -205,8 +205,8 @@ pub fn explore(kind: MediumKind, depth: Depth, below: &dyn Fn(TapeMedium) -> Box
     let tape = Arc::<Tape>::default();
     let medium = below(TapeMedium { kind, tape: tape.clone() });
     let map = Mapping::anonymous(SIZE).map_err(|e| e.to_string())?;
-    let region = Memory::format(map, medium, UUID, 1, 0).map_err(text)?;
-    let session = Session::private(region, KEYS).map_err(text)?;
+    let memory = Memory::format(map, medium, UUID, 1, 0).map_err(text)?;
+    let session = Session::private(memory, KEYS).map_err(text)?;
     let mut states = 0;
     for (n, step) in STORY.into_iter().enumerate() {
         let mut base = vec![0; SIZE as usize];

@@ -415,6 +415,6 @@ pub(crate) fn part(session: &Session, percent: u64) -> u64 {
 
 /// Bytes of memory for objects and blocks in all.
 pub(crate) fn all_memory(session: &Session) -> u64 {
-    let region = session.memory();
-    region.geo.heap_chunks(region.size()) * pram::CHUNK
+    let memory = session.memory();
+    memory.geo.heap_chunks(memory.size()) * pram::CHUNK
 }

@@ -98,9 +98,9 @@ impl Union {
 
 /// What the root words say.
 fn followed(session: &Session) -> Result<Followed> {
-    let region = session.memory();
-    let threshold = region.load(region.root(root::FOLLOWED))?;
-    Ok(Followed { threshold, size: region.load(region.root(root::FOLLOWED_SIZE))? })
+    let memory = session.memory();
+    let threshold = memory.load(memory.root(root::FOLLOWED))?;
+    Ok(Followed { threshold, size: memory.load(memory.root(root::FOLLOWED_SIZE))? })
 }
 
 /// Has them say something else, where `new` says what.

@@ -1,4 +1,4 @@
-//! Taking up a region, its marks and its backing together.
+//! Taking up a memory, its marks and its backing together.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::rescue::identity::MemoryIdentity;
 use crate::rescue::orphans;
 use conquest_fs::error::{Error, Result};
 
-/// What has changed in the region of a pool since the last commit, in shared memory, and the backing that lacks it.
+/// What has changed in the memory of a pool since the last commit, in shared memory, and the backing that lacks it.
 pub struct Tracked<'a> {
     pub id: Identity,
     /// Where the backing lies.
@@ -30,8 +30,8 @@ impl Tracked<'_> {
     }
 
     /// Goes on where the last process left it; `None` if nobody knows where that was.
-    pub fn resume(&self, region: &Memory, attached: bool) -> Result<Option<(Marks, Backing)>> {
-        let Some(marks) = self.marks(region.map().reserved())? else { return Ok(None) };
+    pub fn resume(&self, memory: &Memory, attached: bool) -> Result<Option<(Marks, Backing)>> {
+        let Some(marks) = self.marks(memory.map().reserved())? else { return Ok(None) };
         let Some(backing) = Backing::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
         if !attached {
             backing.take_up_unnoted(&marks)?;
@@ -41,15 +41,15 @@ impl Tracked<'_> {
     }
 
     /// Memory that has this one's name and is another pool's, whose disk had the number that this one's has, gets a name that
-    /// leads nowhere: its own pool finds it. 1. The marks. 2. The region. (One without the other does not belong to the backing,
+    /// leads nowhere: its own pool finds it. 1. The marks. 2. The memory. (One without the other does not belong to the backing,
     /// and is refused.)
     pub fn rename_foreign_memory(&self) -> Result<()> {
-        let region = shared::path(self.lock, &self.id.uuid, "region")?;
-        if !orphans::is_anothers(self.id.uuid, &region, self.dir) {
+        let memory_path = shared::path(self.lock, &self.id.uuid, "region")?;
+        if !orphans::is_anothers(self.id.uuid, &memory_path, self.dir) {
             return Ok(());
         }
-        let away = orphans::rename_away(self.id.uuid, &region)?;
-        tracing::info!("{} is the memory of another pool: {} from now on", region.display(), away.display());
+        let away = orphans::rename_away(self.id.uuid, &memory_path)?;
+        tracing::info!("{} is the memory of another pool: {} from now on", memory_path.display(), away.display());
         Ok(())
     }
 
@@ -67,7 +67,7 @@ impl Tracked<'_> {
                 let named =
                     |path: &Path, what: &str| path.with_file_name(format!("{}{what}", name_of(path).unwrap_or(name)));
                 tracing::info!("{} is this pool's memory: its disk had another number", marks.display());
-                // The marks come last: without them region and backing are compared.
+                // The marks come last: without them memory and backing are compared.
                 for (from, to) in [(named(&marks, "-region"), named(&own, "-region")), (marks.clone(), own.clone())] {
                     fs::rename(&from, &to).map_err(|e| Error::host(&from, &e))?;
                 }
@@ -80,11 +80,12 @@ impl Tracked<'_> {
 
     /// Are these the marks of memory that is this pool's, goes on where the backing ends, and is not in use?
     fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
-        let region = marks.with_file_name(format!("{name}-region"));
-        let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
+        let memory_path = marks.with_file_name(format!("{name}-region"));
+        let [Some(file), Some(memory_path)] = [open_shared(marks, self.lock)?, open_shared(&memory_path, self.lock)?]
+        else {
             return Ok(false);
         };
-        shared::memory_size(&region, marks)?;
+        shared::memory_size(&memory_path, marks)?;
         let noted = marks::map(&file, marks)?;
         let is_here = MemoryIdentity::read(&noted, self.id.uuid)?.is(self.dir);
         let is_used = || shared::refuse_mapped(&marks.with_file_name(format!("{name}-region"))).is_err();
@@ -96,7 +97,7 @@ impl Tracked<'_> {
         self.marks(0)?.map(|marks| holds_all(&marks)).transpose()
     }
 
-    /// The marks, if they are there; with room for a region of `most` bytes.
+    /// The marks, if they are there; with room for a memory of `most` bytes.
     fn marks(&self, most: u64) -> Result<Option<Marks>> {
         let path = self.path()?;
         let Some(file) = open_shared(&path, self.lock)? else { return Ok(None) };
@@ -124,23 +125,23 @@ impl Tracked<'_> {
         Ok((marks, backing))
     }
 
-    /// The same, unless the region says that it was closed when the backing held all of it.
-    pub fn compare_unless_clean(&self, region: &Memory) -> Result<(Marks, Backing)> {
-        match backing::clean(self.disks, self.id, region)? {
-            Some(loaded) => self.begin(region.map(), &loaded),
-            None => self.compare(region),
+    /// The same, unless the memory says that it was closed when the backing held all of it.
+    pub fn compare_unless_clean(&self, memory: &Memory) -> Result<(Marks, Backing)> {
+        match backing::clean(self.disks, self.id, memory)? {
+            Some(loaded) => self.begin(memory.map(), &loaded),
+            None => self.compare(memory),
         }
     }
 
-    /// Looks what of `region` the backing lacks: nobody knows.
-    pub fn compare(&self, region: &Memory) -> Result<(Marks, Backing)> {
-        let marks = self.fresh(region.map())?;
-        let loaded = backing::compare(self.disks, self.id, region, &marks)?;
+    /// Looks what of `memory` the backing lacks: nobody knows.
+    pub fn compare(&self, memory: &Memory) -> Result<(Marks, Backing)> {
+        let marks = self.fresh(memory.map())?;
+        let loaded = backing::compare(self.disks, self.id, memory, &marks)?;
         let backing = Backing::begin(self.disks.clone(), &marks, self.id, &loaded)?;
         Ok((marks, backing))
     }
 
-    /// New marks for the region in `map`.
+    /// New marks for the memory in `map`.
     fn fresh(&self, map: &Mapping) -> Result<Marks> {
         let path = self.path()?;
         let marks = marks::map(&make_shared(&path, self.lock, Marks::bytes(map.reserved()))?, &path)?;

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! pool directory   image, redo-0, redo-1     the backing; the image's locks say who is attached
-//! /dev/shm         conquest-…-region         the region
+//! /dev/shm         conquest-…-region         the memory
 //!                  conquest-…-marks          what has changed, how far the logs have come
 //!                  conquest-…                the runtime file, while somebody is attached
 //! ```
-//! After a reboot nothing is in `/dev/shm`, and the region is made from the backing; after all processes were killed
-//! everything is, and work goes on at once. If only the marks are gone, region and backing are compared.
+//! After a reboot nothing is in `/dev/shm`, and the memory is made from the backing; after all processes were killed
+//! everything is, and work goes on at once. If only the marks are gone, memory and backing are compared.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -36,7 +36,7 @@ use crate::uuid;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 
-/// Makes an empty region of `size` bytes, and an empty backing in `dir`, for a pool that is being formatted, and whose `home` is
+/// Makes an empty memory of `size` bytes, and an empty backing in `dir`, for a pool that is being formatted, and whose `home` is
 /// where the backing will be.
 pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Memory, Backing)> {
     let (id, size) = (Identity { uuid }, size / CHUNK * CHUNK);
@@ -48,12 +48,12 @@ pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) ->
     let loaded = backing::create(&disks, id, backing::log_bytes(size))?;
     let map = map_memory(&made.file, &path, size)?;
     let (marks, backing) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
-    let mut region = Memory::format(map, Box::new(LOGGED), uuid, version, pram::clock::precise())?;
+    let mut memory = Memory::format(map, Box::new(LOGGED), uuid, version, pram::clock::precise())?;
     // Made before anything was marked: headers and root words.
     marks.mark(0, TABLE_AT)?;
-    backing.note_in(&region)?;
-    region.track(marks);
-    Ok((region, backing))
+    backing.note_in(&memory)?;
+    memory.track(marks);
+    Ok((memory, backing))
 }
 
 /// What else can be done about it where the size has yet to be chosen.
@@ -67,9 +67,9 @@ fn less(e: Error) -> Error {
 /// Destroys what is in shared memory of the pool in `dir`, where nobody is attached: what counts is its backing.
 pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     let Ok(lock) = files::open_file(dir, IMAGE) else { return };
-    let region = shared::path(&lock, uuid, "region");
-    if !region.as_ref().is_ok_and(|region| orphans::is_anothers(*uuid, region, dir)) {
-        region.iter().for_each(|path| _ = fs::remove_file(path));
+    let memory_path = shared::path(&lock, uuid, "region");
+    if !memory_path.as_ref().is_ok_and(|memory_path| orphans::is_anothers(*uuid, memory_path, dir)) {
+        memory_path.iter().for_each(|path| _ = fs::remove_file(path));
         marks::forget(&lock, uuid);
     }
 }
@@ -85,8 +85,8 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
         // Its memory went with it.
         return Ok(true);
     }
-    let [region, marks] = [shared::path(&lock, uuid, "region")?, shared::path(&lock, uuid, "marks")?];
-    if !region.exists() {
+    let [memory_path, marks] = [shared::path(&lock, uuid, "region")?, shared::path(&lock, uuid, "marks")?];
+    if !memory_path.exists() {
         return Ok(true);
     }
     let is_backed = marks::is_backed(&marks, &lock, Identity { uuid: *uuid })?;
@@ -96,7 +96,7 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
     Ok(is_backed)
 }
 
-/// Makes a region, and its backing in `dir`, from an image, for a pool whose `home` is where the backing will be.
+/// Makes a memory, and its backing in `dir`, from an image, for a pool whose `home` is where the backing will be.
 pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<Content> {
     let info = backing::save::info(image)?;
     let id = Identity { uuid: info.uuid };
@@ -115,14 +115,14 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     Ok(content)
 }
 
-/// Opens the region of the pool in `dir`; makes it from the backing where it is not in memory any more. `None` if the pool was
+/// Opens the memory of the pool in `dir`; makes it from the backing where it is not in memory any more. `None` if the pool was
 /// replaced before it could be locked: then another one is there.
 pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
     let expect = if only_beside { ExpectMarks::InUse } else { ExpectMarks::Yes };
     open_as(dir, dir, config.uuid_bytes()?, Some(config), expect)
 }
 
-/// Should there be marks for a region that is there?
+/// Should there be marks for a memory that is there?
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExpectMarks {
     Yes,
@@ -174,7 +174,7 @@ fn open_as(
     if found.is_none() && !attached && memory.tracked().adopt()? {
         found = open_shared(&path, &lock)?;
     }
-    let (region, backing) = match found {
+    let (mapped, backing) = match found {
         Some(file) => match memory.join(&file) {
             // Used elsewhere meanwhile: by another container, or on another host.
             Err(Error::Outdated(why)) if !attached && memory.is_backed(&file)? => {
@@ -189,7 +189,7 @@ fn open_as(
         None => memory.load()?,
     };
     let duplex = in_regions.map(|in_regions| in_regions.duplex.clone());
-    Ok(Some(Opened { memory: region, exclusive, backing: Some(backing.awaited(true)), duplex }))
+    Ok(Some(Opened { memory: mapped, exclusive, backing: Some(backing.awaited(true)), duplex }))
 }
 
 /// A pool's memory and backing, with nobody attaching meanwhile.
@@ -197,7 +197,7 @@ struct SharedMemory<'a> {
     dir: &'a Path,
     /// Where the backing lies in the end.
     home: &'a Path,
-    /// Of the region.
+    /// Of the memory.
     path: &'a Path,
     disks: &'a Disks,
     lock: &'a fs::File,
@@ -214,26 +214,26 @@ impl SharedMemory<'_> {
 
     /// The memory is there.
     fn join(&self, file: &fs::File) -> Result<(Memory, Backing)> {
-        let mut region = self.open(file)?;
+        let mut mapped = self.open(file)?;
         let (marks, backing) =
-            match self.tracked().resume(&region, self.attached).map_err(|e| self.not_its_backing(&e))? {
+            match self.tracked().resume(&mapped, self.attached).map_err(|e| self.not_its_backing(&e))? {
                 Some(found) => found,
                 None if self.attached => return Err(self.gone(&self.tracked().path()?)),
                 None => {
                     if self.marks == ExpectMarks::Yes {
                         tracing::warn!("what has changed was lost; comparing the pool's memory with its backing");
                     }
-                    self.tracked().compare_unless_clean(&region).map_err(|e| self.not_its_backing(&e))?
+                    self.tracked().compare_unless_clean(&mapped).map_err(|e| self.not_its_backing(&e))?
                 }
             };
         if !self.attached {
-            backing.note_in(&region)?;
+            backing.note_in(&mapped)?;
         }
-        region.track(marks);
-        Ok((region, backing))
+        mapped.track(marks);
+        Ok((mapped, backing))
     }
 
-    /// Does the backing hold all that the memory in `file` does: as the marks say, or without them the region itself?
+    /// Does the backing hold all that the memory in `file` does: as the marks say, or without them the memory itself?
     fn is_backed(&self, file: &fs::File) -> Result<bool> {
         match self.tracked().is_backed()? {
             Some(backed) => Ok(backed),
@@ -261,19 +261,19 @@ impl SharedMemory<'_> {
             let memory = map_memory(&locked, &new, size)?;
             let (marks, backing) = self.tracked().begin(&memory, &loaded)?;
             backing::note_made(self.disks, self.id, &memory, loaded.as_of)?;
-            // It may be the backing of a region on another medium.
+            // It may be the backing of a memory on another medium.
             if pram::memory::adopt(&memory, MediumKind::Logged)?.1 {
                 marks.mark(0, HEADERS as u64)?;
             }
-            let mut region = Memory::open(memory, Box::new(LOGGED))?;
+            let mut mapped = Memory::open(memory, Box::new(LOGGED))?;
             // Complete from here on: a process that dies before leaves no memory.
             fs::rename(&new, self.path).map_err(|e| Error::host(self.path, &e))?;
             tracing::info!(
                 "the pool's memory was made from its backing, as of {} ns after the epoch",
                 loaded.as_of.time
             );
-            region.track(marks);
-            Ok((region, backing))
+            mapped.track(marks);
+            Ok((mapped, backing))
         })();
         if made.is_err() {
             let _ = fs::remove_file(&new);
@@ -285,7 +285,7 @@ impl SharedMemory<'_> {
     fn read_backing(&self, memory: &fs::File) -> Result<Loaded> {
         let loaded = backing::load(self.disks, self.id, &mut |off, bytes| {
             memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
-                what: "filling the region".into(),
+                what: "filling the memory".into(),
                 errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
             })
         });
@@ -296,9 +296,9 @@ impl SharedMemory<'_> {
         let size = shared::memory_size(file, self.path).map_err(|e| self.lost(&e))?;
         let map = map_memory(file, self.path, size)?;
         map.advise_huge();
-        let region = Memory::open(map, Box::new(LOGGED)).map_err(|e| self.lost(&e.into()))?;
-        match region.info.uuid == self.id.uuid {
-            true => Ok(region),
+        let memory = Memory::open(map, Box::new(LOGGED)).map_err(|e| self.lost(&e.into()))?;
+        match memory.info.uuid == self.id.uuid {
+            true => Ok(memory),
             false => Err(self.lost(&Error::Pool("it belongs to another pool".into()))),
         }
     }

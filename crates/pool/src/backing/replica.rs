@@ -1,7 +1,7 @@
-//! The backing of a pool on `battery` or `dax`: its region survives a power cut, but not the loss of the memory
-//! itself. The backing lies on a disk, as of an instant that is not long ago; `conquest import` opens the pool from it.
+//! The backing of a pool on `battery` or `dax`: its memory survives a power cut, but not its own loss
+//! or failure. The backing lies on a disk, as of an instant that is not long ago; `conquest import` opens the pool from it.
 //!
-//! The region is what counts: a backing that is missing is made anew, and one that cannot be written leaves the pool
+//! The memory is what counts: a backing that is missing is made anew, and one that cannot be written leaves the pool
 //! at work, with a warning. With `mirror` an operation returns when the backing holds it.
 
 use std::fs;
@@ -17,17 +17,17 @@ use super::attach::Tracked;
 use super::logged::failed;
 use super::{files, regions};
 use crate::config::Config;
-use crate::memory::file::{open_region, Opened};
+use crate::memory::file::{open_memory, Opened};
 use crate::memory::{locks, shared};
 use crate::paths::{self, IMAGE};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// Opens the region of the pool at `dir`, with its backing if it has one.
+/// Opens the memory of the pool at `dir`, with its backing if it has one.
 /// `None` if another pool takes the place of this one.
 pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
     let path = config.nvram_path(dir);
-    let opened = open_region(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
+    let opened = open_memory(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
     let Some(mut opened) = opened else { return Ok(None) };
     if only_beside {
         locks::refuse_unless_used(&opened.exclusive, dir)?;
@@ -50,7 +50,7 @@ pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Ope
     Ok(Some(opened))
 }
 
-/// A region that can be read but is none is not given up unasked.
+/// A memory that can be read but is none is not given up unasked.
 fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
     let is_open = || fs::OpenOptions::new().read(true).write(true).open(config.nvram_path(dir)).is_ok();
     match (e, config.backing_dir(dir).filter(|backing| paths::has_backing_files(backing))) {
@@ -62,9 +62,9 @@ fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
     }
 }
 
-/// Begins or goes on with the backing of `region` in `dir`; the region's file says who is attached.
-fn attach(region: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Backing> {
-    let id = Identity { uuid: region.info.uuid };
+/// Begins or goes on with the backing of `memory` in `dir`; the memory's file says who is attached.
+fn attach(memory: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Backing> {
+    let id = Identity { uuid: memory.info.uuid };
     let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?);
     let attached = session::in_use(exclusive)?;
     // The image is the last that comes when a backing is made: without it there is none.
@@ -73,10 +73,10 @@ fn attach(region: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Back
         return Err(Error::Pool(format!("the pool's backing in {} was deleted", dir.display())));
     }
     if !there {
-        make(dir, id, backing::log_bytes(region.size()), &lock)?;
+        make(dir, id, backing::log_bytes(memory.size()), &lock)?;
     }
     let disks = files::take(dir, !attached)?;
-    take_up(region, dir, &disks, &lock, attached)
+    take_up(memory, dir, &disks, &lock, attached)
 }
 
 /// The same where it lies in regions.
@@ -91,13 +91,13 @@ fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result
 
 /// Goes on with the backing on these disks.
 fn take_up(
-    region: &mut Memory,
+    memory: &mut Memory,
     dir: &Path,
     disks: &backing::Disks,
     lock: &fs::File,
     attached: bool,
 ) -> Result<Backing> {
-    let id = Identity { uuid: region.info.uuid };
+    let id = Identity { uuid: memory.info.uuid };
     let found = backing::identify(disks).map_err(|e| unusable(dir, &e.into()))?;
     if found != id {
         return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&found.uuid)))));
@@ -106,21 +106,21 @@ fn take_up(
     let refused = |e| match e {
         // Nor is a new backing wanted then.
         Error::Outdated(why) => Error::Outdated(format!(
-            "{why}: the region is an old one; put the newer one back, or make it from the backing (`conquest import \
+            "{why}: the memory is an old one; put the newer one back, or make it from the backing (`conquest import \
              --force`)"
         )),
         e => unusable(dir, &e),
     };
-    let (marks, backing) = match tracked.resume(region, attached).map_err(refused)? {
+    let (marks, backing) = match tracked.resume(memory, attached).map_err(refused)? {
         Some(found) => found,
         None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
-        None => tracked.compare_unless_clean(region).map_err(refused)?,
+        None => tracked.compare_unless_clean(memory).map_err(refused)?,
     };
     if !attached {
-        backing.note_in(region)?;
+        backing.note_in(memory)?;
     }
-    region.track(marks);
-    // Marks that say nothing need not be kept: the region says so itself when it is closed.
+    memory.track(marks);
+    // Marks that say nothing need not be kept: the memory says so itself when it is closed.
     Ok(backing.with_marks_in(tracked.path()?))
 }
 

@@ -1,6 +1,6 @@
 //! Making disks beside what is there, letting them take their places, and removing them.
 //!
-//! A disk that is the pool's own is made [beside](beside_region) its place, as a region is, and takes it by being renamed.
+//! A disk that is the pool's own is made [beside](staged_beside) its place, as a memory is, and takes it by being renamed.
 //! Of one that was given nothing is written before it is decided that the new pool takes the place of the old: its labels are
 //! made in a file of the same size where the pool is made, and copied from there. So the disks of a pool that was there, also where
 //! they are the same ones, are as they were until then.
@@ -17,7 +17,7 @@ use exraid::{owner, Device, Disk, Label, Layout, Making, OpenError, Options, Reg
 use super::lease;
 use super::plan::{cannot_make, Plan};
 use crate::config::{Config, DiskEntry};
-use crate::paths::beside_region;
+use crate::paths::staged_beside;
 use conquest_fs::error::{Error, Result};
 
 /// Where the labels of given disk `n` of a pool that is made in `from` are.
@@ -29,7 +29,7 @@ fn labels_of(from: &Path, n: usize) -> PathBuf {
 fn made_at(dir: &Path, from: &Path, n: usize, entry: &DiskEntry) -> PathBuf {
     match entry.given {
         true => labels_of(from, n),
-        false => beside_region(&entry.at(dir)),
+        false => staged_beside(&entry.at(dir)),
     }
 }
 
@@ -74,7 +74,7 @@ pub fn make_region(disks: &[(PathBuf, u64)], layout: Layout, uuid: [u8; 16], num
 /// Makes durable where those disks lie that are not in the directory in which the pool is made.
 pub fn sync(dir: &Path, config: &Config) -> Result<()> {
     for entry in config.disks.iter().filter(|entry| !entry.given) {
-        let beside = beside_region(&entry.at(dir));
+        let beside = staged_beside(&entry.at(dir));
         sync_parent(&beside).map_err(|e| Error::host(&beside, &e))?;
     }
     Ok(())
@@ -87,7 +87,7 @@ pub fn sync_parent(path: &Path) -> std::io::Result<()> {
 /// Gives back the disks of a pool in the making that came to nothing.
 pub fn clear(dir: &Path, config: &Config) {
     let own = config.disks.iter().filter(|entry| !entry.given);
-    own.for_each(|entry| _ = fs::remove_file(beside_region(&entry.at(dir))));
+    own.for_each(|entry| _ = fs::remove_file(staged_beside(&entry.at(dir))));
 }
 
 /// The disks of a pool `new`, made in `from`, that have not taken their places yet.

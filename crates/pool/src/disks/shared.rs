@@ -18,7 +18,7 @@ use crate::memory::shared;
 use crate::rescue::absent::read_config;
 use conquest_fs::error::{Error, Result};
 
-/// What it is called beside the region of the pool.
+/// What it is called beside the memory of the pool.
 const NAME: &str = "disks";
 
 /// A process is one of those. It has a share in the lock of the whole file (`flock`) as long as it may use a disk.

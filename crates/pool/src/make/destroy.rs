@@ -3,7 +3,7 @@
 //! 1. `pool.toml` is named [`DESTROYED`], durably: from then on there is no pool, and whoever comes next to make one here,
 //!    or to destroy this one, does the rest. (Earlier, a part of a pool could be opened as if it were all of it.)
 //! 2. Memory and marks go. Later, the file that they are named after would not lead to them any more.
-//! 3. The region goes: its file, or the header of a device.
+//! 3. The memory goes: its file, or the header of a device.
 //! 4. The backing goes, and the log of the server.
 //! 5. The disks go: files of its own; of those that were given, the labels.
 //! 6. `DESTROYED` goes, and the directory if nothing else is in it.
@@ -69,8 +69,8 @@ fn remains(dir: &Path) -> Result<Option<Config>> {
 fn hold(dir: &Path, config: &Config) -> Result<Option<Exclusive>> {
     let held = locks::hold_unused(&config.lock_path(dir))?;
     refuse_used_backings(dir, [Some(config)])?;
-    if let Some(region) = salvage::find(dir, config)? {
-        shared::refuse_mapped(&region)?;
+    if let Some(memory_path) = salvage::find(dir, config)? {
+        shared::refuse_mapped(&memory_path)?;
     }
     Ok(held)
 }
@@ -95,8 +95,8 @@ pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     let decided = dir.join(DESTROYED);
     let config = Config::read_for(dir, &decided)?.ok_or_else(|| none(dir))?;
     step()?;
-    if let Some(region) = salvage::find(dir, &config)? {
-        salvage::remove(&region);
+    if let Some(memory_path) = salvage::find(dir, &config)? {
+        salvage::remove(&memory_path);
     }
     swap::forget(dir, &config);
     if config.medium != MediumKind::Logged {
@@ -122,7 +122,7 @@ pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     Ok(())
 }
 
-/// A file that is another pool's region by now stays.
+/// A file that is another pool's memory by now stays.
 fn remove_region(path: &Path, config: &Config) -> Result<()> {
     if !path.exists() {
         return Ok(());
@@ -146,20 +146,21 @@ fn is_its_backing(backing: &Path, dir: &Path, config: &Config) -> bool {
     }
 }
 
-fn destroy_memory(uuid: [u8; 16], region: &Path) -> Result<()> {
-    shared::refuse_mapped(region)?;
-    let found = inventory::look_at(uuid, region)?;
+fn destroy_memory(uuid: [u8; 16], memory_path: &Path) -> Result<()> {
+    shared::refuse_mapped(memory_path)?;
+    let found = inventory::look_at(uuid, memory_path)?;
     if let Some(dir) = found.pool.filter(|_| found.belongs == Belongs::Pool) {
         return Err(Error::Pool(format!(
             "{} is the memory of the pool at {1}: `conquest release {1}` gives it back, `conquest destroy {1}` destroys the \
              pool",
-            region.display(),
+            memory_path.display(),
             dir.display()
         )));
     }
-    let runtime: Option<PathBuf> = region.to_str().and_then(|path| path.strip_suffix("-region")).map(PathBuf::from);
-    fs::remove_file(region).map_err(|e| Error::host(region, &e))?;
-    salvage::remove(region);
+    let runtime: Option<PathBuf> =
+        memory_path.to_str().and_then(|path| path.strip_suffix("-region")).map(PathBuf::from);
+    fs::remove_file(memory_path).map_err(|e| Error::host(memory_path, &e))?;
+    salvage::remove(memory_path);
     runtime.iter().for_each(|path| _ = fs::remove_file(path));
     Ok(())
 }
@@ -263,22 +264,24 @@ mod tests {
     fn memory_whose_pool_is_gone_is_found_and_given_back() {
         let home = tempfile::tempdir_in(paths::RUNTIME_DIR).expect("a directory");
         let (dir, uuid) = made(home.path(), &kinds()[0]);
-        let region = Pool::memory(&dir).expect("names").remove(0);
+        let memory_path = Pool::memory(&dir).expect("names").remove(0);
         let found = || {
             let all = Pool::all_memory().expect("a list");
-            all.into_iter().find(|memory| memory.path == region)
+            all.into_iter().find(|memory| memory.path == memory_path)
         };
         let there = found().expect("listed");
         assert_eq!((there.belongs, there.backed, there.pool), (Belongs::Pool, Some(true), Some(dir.clone())));
         assert!(there.taken >= 1 << 20 && there.size == 8 << 20);
-        assert!(Pool::destroy(&region).is_err_and(|e| e.to_string().contains("conquest release")));
+        assert!(Pool::destroy(&memory_path).is_err_and(|e| e.to_string().contains("conquest release")));
         fs::remove_dir_all(&dir).expect("removed");
         // Whoever makes another pool meanwhile, as other tests do, gives it back too.
         match found().map(|memory| memory.belongs) {
             None => {}
             belongs => {
                 assert_eq!(belongs, Some(Belongs::Gone));
-                Pool::release(&region).or_else(|e| if region.exists() { Err(e) } else { Ok(()) }).expect("released");
+                Pool::release(&memory_path)
+                    .or_else(|e| if memory_path.exists() { Err(e) } else { Ok(()) })
+                    .expect("released");
             }
         }
         assert_eq!((found().is_none(), in_shared_memory(&uuid)), (true, 0));

@@ -69,12 +69,12 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     let staged = Staged::begin(dir, &config)?;
     let disks = place::make(dir, staged.dir(), &plan, config.uuid_bytes()?)?;
     if config.medium == MediumKind::Logged {
-        let (region, backing) = logged::make(staged.dir(), dir, config.uuid_bytes()?, how.size, layout::VERSION)?;
-        fill(region, Some(backing), how, &disks)?;
+        let (memory, backing) = logged::make(staged.dir(), dir, config.uuid_bytes()?, how.size, layout::VERSION)?;
+        fill(memory, Some(backing), how, &disks)?;
     } else {
         let made = file::make(&path, config.medium, how.size)?;
-        let (region, file) = file::format_memory(made, &path, config.uuid_bytes()?, layout::VERSION)?;
-        fill(region, None, how, &disks)?;
+        let (memory, file) = file::format_memory(made, &path, config.uuid_bytes()?, layout::VERSION)?;
+        fill(memory, None, how, &disks)?;
         file.sync_all().map_err(|e| Error::host(&path, &e))?;
     }
     drop(disks);
@@ -168,7 +168,7 @@ pub(super) fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// The same on the other media, where region and backing are to be.
+/// The same on the other media, where memory and backing are to be.
 fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
     if let Some(there) = config.backing_dir(dir).filter(|backing| !how.force && paths::has_backing_files(backing)) {
         return Err(Error::Pool(format!(
@@ -211,15 +211,15 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
     Ok(held)
 }
 
-/// Makes the file system in a region, and the log on its disks, and waits until the backing has it.
+/// Makes the file system in a memory, and the log on its disks, and waits until the backing has it.
 fn fill(
-    region: Memory,
+    memory: Memory,
     backing: Option<backing::Backing>,
     how: &FormatOptions,
     disks: &[Arc<dyn exraid::Region>],
 ) -> Result<()> {
-    let keys = max_inodes(region.size());
-    let session = Session::private_with(region, keys, backing)?;
+    let keys = max_inodes(memory.size());
+    let session = Session::private_with(memory, keys, backing)?;
     let (uid, gid) = how.root_owner;
     Fs::format(&session, (uid, gid, how.root_mode), uuid::random_key()?)?;
     make_log(&session, disks, how.cache.segment())?;
@@ -235,8 +235,8 @@ fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&
     }
     let staged = Staged::begin(dir, config)?;
     let disks = place::make(dir, staged.dir(), plan, config.uuid_bytes()?)?;
-    let (region, _) = file::format_memory(made, &config.nvram_path(dir), config.uuid_bytes()?, layout::VERSION)?;
-    fill(region, None, how, &disks)?;
+    let (memory, _) = file::format_memory(made, &config.nvram_path(dir), config.uuid_bytes()?, layout::VERSION)?;
+    fill(memory, None, how, &disks)?;
     drop(disks);
     if let Some(old) = old {
         let uuid = old.uuid_bytes()?;

@@ -16,7 +16,7 @@ use crate::paths::{self, IMAGE};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// One process at a time, and only when nobody works on a region that has merely lost its name.
+/// One process at a time, and only when nobody works on a memory that has merely lost its name.
 pub fn from_mirror(dir: &Path, config: &Config, path: &Path) -> Result<()> {
     let _alone = Builder::begin(dir)?;
     if !file::is_lost(path, config.medium)? {
@@ -31,12 +31,12 @@ pub fn from_mirror(dir: &Path, config: &Config, path: &Path) -> Result<()> {
     import(dir, config, &mut |_, _| {}, warn).map(drop)
 }
 
-/// Fails if any process writes to the backing of the pool at `dir`: its region may have been deleted or replaced meanwhile.
+/// Fails if any process writes to the backing of the pool at `dir`: its memory may have been deleted or replaced meanwhile.
 pub fn refuse_used_backing(dir: &Path, config: &Config) -> Result<()> {
     let backing = config.backing_dir(dir).filter(|backing| paths::has_backing_files(backing));
     match backing.filter(|backing| files::are_in_use(backing).unwrap_or(false)) {
         Some(backing) => Err(Error::Pool(format!(
-            "a process works on the pool at {}, and keeps its backing in {}, though its region is not there any more; end it \
+            "a process works on the pool at {}, and keeps its backing in {}, though its memory is not there any more; end it \
              first (unmount the pool): what it has done is in the backing then",
             dir.display(),
             backing.display()
@@ -45,7 +45,7 @@ pub fn refuse_used_backing(dir: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// Why the region of the pool at `dir`, which nobody uses, is not made from its backing unasked.
+/// Why the memory of the pool at `dir`, which nobody uses, is not made from its backing unasked.
 pub fn refusal_of_memory(dir: &Path, config: &Config) -> Error {
     let path = config.nvram_path(dir);
     let stands = match compare(dir, config, &path) {
@@ -61,7 +61,7 @@ pub fn refusal_of_memory(dir: &Path, config: &Config) -> Error {
     ))
 }
 
-/// Does the backing hold all of the region at `path`? An error if it has gone on without that, or if nothing tells.
+/// Does the backing hold all of the memory at `path`? An error if it has gone on without that, or if nothing tells.
 fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
     let disks = regions::open_to_look(dir, config)?;
     let id = backing::identify(&disks)?;
@@ -69,14 +69,14 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
         let lock = files::open_file(dir, IMAGE)?;
         return marks::is_backed(&shared::path(&lock, &id.uuid, "marks")?, &lock, id);
     }
-    match file::open_region(path, dir, config.medium)? {
+    match file::open_memory(path, dir, config.medium)? {
         Some(opened) => Ok(backing::clean(&disks, id, &opened.memory)?.is_some()),
         // Another one has just taken its place.
         None => Ok(false),
     }
 }
 
-/// Makes the region of the pool at `dir` from its backing; the instant that it is of, nanoseconds since the epoch. What its disks lack
+/// Makes the memory of the pool at `dir` from its backing; the instant that it is of, nanoseconds since the epoch. What its disks lack
 /// is asked about before anything is given up.
 pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
     let backing_dir = config.backing_dir(dir).unwrap_or_else(|| dir.into());
@@ -133,9 +133,9 @@ pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
 /// The memory of the pool on `logged` whose backing lies in `dir`, unless that holds all of it.
 fn newer_memory(dir: &Path, id: &Identity) -> Result<Option<PathBuf>> {
     let lock = files::open_file(dir, IMAGE)?;
-    let [region, marks] = [shared::path(&lock, &id.uuid, "region")?, shared::path(&lock, &id.uuid, "marks")?];
-    let is_newer = region.exists() && !marks::is_backed(&marks, &lock, *id).unwrap_or(false);
-    Ok(is_newer.then_some(region))
+    let [memory_path, marks] = [shared::path(&lock, &id.uuid, "region")?, shared::path(&lock, &id.uuid, "marks")?];
+    let is_newer = memory_path.exists() && !marks::is_backed(&marks, &lock, *id).unwrap_or(false);
+    Ok(is_newer.then_some(memory_path))
 }
 
 fn broken(dir: &Path, e: &Error) -> Error {

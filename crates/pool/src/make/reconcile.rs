@@ -94,9 +94,9 @@ fn tell(found: Result<Vec<Lost>>, is_done: bool, ask: Ask) -> Result<()> {
 
 fn find(memory: Mapping, dir: &Path, config: &Config) -> Result<Vec<Lost>> {
     let size = memory.len();
-    let region = Memory::open(memory, Box::new(Ram::like(config.medium.into())))?;
-    refuse_other_version(&region)?;
-    let session = Session::private(region, max_inodes(size))?;
+    let mapped = Memory::open(memory, Box::new(Ram::like(config.medium.into())))?;
+    refuse_other_version(&mapped)?;
+    let session = Session::private(mapped, max_inodes(size))?;
     let disks = Disks::open_to_look(dir, config)?;
     let union = Union::open_as_it_is(&session, &disks.regions, Options::default())?;
     let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };

@@ -122,10 +122,10 @@ impl Refill<'_> {
             refuse_small(&at, made.properties().size, carried, carries)?;
             regions.push(made);
         }
-        let region = Memory::open(memory, Box::new(Ram::like(self.config.medium.into())))?;
-        refuse_other_version(&region)?;
-        let keys = max_inodes(region.size());
-        let session = Session::private(region, keys)?;
+        let mapped = Memory::open(memory, Box::new(Ram::like(self.config.medium.into())))?;
+        refuse_other_version(&mapped)?;
+        let keys = max_inodes(mapped.size());
+        let session = Session::private(mapped, keys)?;
         match Union::open_as_it_is(&session, &regions, Options::default())? {
             Some(union) => Ok(union.log().write_stream(&session, stream, &mut |_| {})?),
             None => {
@@ -141,7 +141,7 @@ impl Refill<'_> {
             return (path, size);
         }
         let at = match self.staged {
-            Some(_) => paths::beside_region(&entry.at(self.dir)),
+            Some(_) => paths::staged_beside(&entry.at(self.dir)),
             None => path,
         };
         let _ = fs::remove_file(&at);

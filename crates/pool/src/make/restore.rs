@@ -83,11 +83,11 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     refuse_used_backings(dir, [Some(&config)])?;
     let disks = disks(dir, old.as_ref(), info.uuid, over.force)?;
     let mut config = Config { uuid: uuid::text(&info.uuid), disks, ..config };
-    let region = match config.medium {
+    let memory_path = match config.medium {
         MediumKind::Logged => shared::memory_path(staged.dir(), &info.uuid),
-        _ => paths::beside_region(&config.nvram_path(dir)),
+        _ => paths::staged_beside(&config.nvram_path(dir)),
     };
-    let memory = || map_private(&open_region(&region)?, &region);
+    let memory = || map_private(&open_memory(&memory_path)?, &memory_path);
     // Its own disks others take the place of, where they lack what the image has.
     let renew = info.with_content && config.disks.iter().all(|entry| !entry.given);
     let mut lacks = false;
@@ -103,7 +103,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     let new = Refill { dir, old: old.as_ref(), config: &config, force: over.force, given, staged: staged_in };
     let (disks, restored) = content_of(&new, OfImage { content, progress }, &memory)?;
     staged.place(&Config { disks, ..config }, step)?;
-    orphan.iter().for_each(|region| salvage::remove(region));
+    orphan.iter().for_each(|memory| salvage::remove(memory));
     drop((held, alone));
     backing_again(dir, in_regions).map(|()| restored)
 }
@@ -136,9 +136,9 @@ fn content_of(
 
 /// Bytes of content on disks that memory leads to, about.
 fn led_to(memory: Mapping, config: &Config) -> Result<u64> {
-    let region = Memory::open(memory, Box::new(Ram::like(config.medium.into())))?;
-    let keys = max_inodes(region.size());
-    let session = Session::private(region, keys)?;
+    let mapped = Memory::open(memory, Box::new(Ram::like(config.medium.into())))?;
+    let keys = max_inodes(mapped.size());
+    let session = Session::private(mapped, keys)?;
     let log = Log::open(&session, &[], ilfs::Options::default())?;
     Ok(log.map_or(Ok(0), |log| log.carries_about(&session))?)
 }
@@ -151,7 +151,7 @@ fn backing_again(dir: &Path, in_regions: bool) -> Result<()> {
     }
 }
 
-fn open_region(path: &Path) -> Result<std::fs::File> {
+fn open_memory(path: &Path) -> Result<std::fs::File> {
     std::fs::File::open(path).map_err(|e| Error::host(path, &e))
 }
 
@@ -184,11 +184,11 @@ fn disks(dir: &Path, old: Option<&Config>, uuid: [u8; 16], force: bool) -> Resul
 }
 
 fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) -> Result<()> {
-    let region = Some(config.nvram_path(dir)).filter(|path| config.medium != MediumKind::Logged && path.exists());
-    // A pool whose region is lost gets another, and another backing.
+    let memory_path = Some(config.nvram_path(dir)).filter(|path| config.medium != MediumKind::Logged && path.exists());
+    // A pool whose memory is lost gets another, and another backing.
     let is_lost = old.is_some() && config.medium != MediumKind::Logged;
     let there =
-        region.or_else(|| config.backing_dir(dir).filter(|backing| !is_lost && paths::has_backing_files(backing)));
+        memory_path.or_else(|| config.backing_dir(dir).filter(|backing| !is_lost && paths::has_backing_files(backing)));
     match there {
         Some(path) if !force => {
             let path = path.display();
@@ -205,19 +205,19 @@ fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) 
 /// Without the backing's files nothing but its name leads to the memory.
 fn orphan(dir: &Path, old: Option<&Config>, force: bool) -> Result<Option<std::path::PathBuf>> {
     let orphan = old.filter(|_| !dir.join(IMAGE).exists()).map(|old| salvage::find(dir, old));
-    let Some(region) = orphan.transpose()?.flatten() else { return Ok(None) };
-    shared::refuse_mapped(&region)?;
+    let Some(memory) = orphan.transpose()?.flatten() else { return Ok(None) };
+    shared::refuse_mapped(&memory)?;
     match force {
-        true => Ok(Some(region)),
+        true => Ok(Some(memory)),
         false => Err(Error::Pool(format!(
             "{} is the memory of this pool, whose backing is gone: all that is left of it. Save it first with `conquest save`, \
              or give it up with `conquest restore --force`",
-            region.display()
+            memory.display()
         ))),
     }
 }
 
-/// Overwrites the region, a device; nobody attaches until all is done.
+/// Overwrites the memory, a device; nobody attaches until all is done.
 fn restore_device(dir: &Path, image: &Path, config: &Config, over: Over, progress: Progress) -> Result<Restored> {
     let path = config.nvram_path(dir);
     let (content, _held) = device::restore_device(image, &path, config.uuid_bytes().ok(), progress)?;
@@ -227,7 +227,7 @@ fn restore_device(dir: &Path, image: &Path, config: &Config, over: Over, progres
     let disks = disks(dir, Some(config), info.uuid, true)?;
     let new = Config { uuid: uuid::text(&info.uuid), disks, ..config.clone() };
     let refill = Refill { dir, old: Some(config), config: &new, force: over.force, given: over.disks, staged: None };
-    let memory = || map_private(&open_region(&path)?, &path);
+    let memory = || map_private(&open_memory(&path)?, &path);
     let (disks, restored) = content_of(&refill, OfImage { content, progress }, &memory)?;
     let new = Config { disks, ..new };
     let uuid = config.uuid_bytes().unwrap_or(info.uuid);

@@ -25,7 +25,7 @@ impl Staged<'_> {
         clear(home);
         let staged = Staged { home, dir: home.join(STAGING) };
         fs::DirBuilder::new().mode(0o700).create(&staged.dir).map_err(|e| Error::host(&staged.dir, &e))?;
-        // Whoever clears it away if we are killed learns where its region is.
+        // Whoever clears it away if we are killed learns where its memory is.
         let config = Config { uuid: uuid::text(&[0; 16]), ..config.clone() };
         config.write(&staged.dir)?;
         Ok(staged)
@@ -40,7 +40,7 @@ impl Staged<'_> {
         config.write(&self.dir)?;
         place::sync(self.home, config)?;
         if config.medium != MediumKind::Logged {
-            let beside = paths::beside_region(&config.nvram_path(self.home));
+            let beside = paths::staged_beside(&config.nvram_path(self.home));
             let dir = beside.parent().unwrap_or(Path::new("/"));
             fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| Error::host(dir, &e))?;
         }
@@ -72,7 +72,7 @@ pub fn clear(home: &Path) {
         if config.medium != MediumKind::Logged {
             let path = config.nvram_path(home);
             let writing = backing::save::written_at(&path.canonicalize().unwrap_or_else(|_| path.clone()));
-            let files = [Some(paths::beside_region(&path)), writing];
+            let files = [Some(paths::staged_beside(&path)), writing];
             files.iter().flatten().for_each(|path| _ = fs::remove_file(path));
         }
     }

@@ -1,15 +1,15 @@
 //! What was made beside a pool takes its place: all of it or nothing, wherever that is interrupted.
 //!
 //! What takes the place is whole and durable: in [`STAGING`] its `pool.toml` and, on `logged`, the files of its backing; on the
-//! other media [beside the region](beside_region) that it replaces the new one, since that may lie in another file system. Then, in
+//! other media [beside the memory](staged_beside) that it replaces the new one, since that may lie in another file system. Then, in
 //! this order:
 //!
 //! 1. `STAGING` is named [`DECIDED`], durably. Until then the pool is what was there, from then on what was made: whoever
 //!    comes next does the rest, and any part of it again.
 //! 2. Memory and marks of what was there go. Earlier, what only they hold would be lost with something that never was; later,
 //!    the file that they are named after would not lead to them any more.
-//! 3. The region takes its place.
-//! 4. The backing of what was there goes, durably: a new one is made when the pool is opened. Earlier, an old region that was
+//! 3. The memory takes its place.
+//! 4. The backing of what was there goes, durably: a new one is made when the pool is opened. Earlier, an old memory that was
 //!    lost by then could not be made from it.
 //! 5. The disks of what was there go that are not those of the new pool, whose own take their places: they are durable
 //!    one by one. Earlier, an old pool would have lost its content; later, its memory would lead to disks that are gone.
@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::disks::place;
 use crate::medium::MediumKind;
 use crate::memory::marks;
-use crate::paths::{self, beside_region, BACKING, DECIDED, IMAGE, STAGING};
+use crate::paths::{self, staged_beside, BACKING, DECIDED, IMAGE, STAGING};
 use conquest_fs::error::{Error, Result};
 
 /// Puts what was made in `STAGING` in the place of what is in `dir`, where nobody is attached nor can be.
@@ -71,11 +71,11 @@ impl Swap<'_> {
             )));
         }
         // With its image, which comes last, the memory would be that of the new pool.
-        if self.is_region_new() || self.from.join(IMAGE).exists() {
+        if self.is_memory_new() || self.from.join(IMAGE).exists() {
             step()?;
             self.forget_memory();
         }
-        if self.is_region_new() {
+        if self.is_memory_new() {
             step()?;
             self.place_region().map_err(|e| unfinished(self.dir, &e))?;
         }
@@ -115,8 +115,8 @@ impl Swap<'_> {
         fs::rename(self.from.join(name), self.dir.join(name)).map_err(|e| unfinished(self.dir, &e))
     }
 
-    /// Is the region a file that takes the place of another?
-    fn is_region_new(&self) -> bool {
+    /// Is the memory a file that takes the place of another?
+    fn is_memory_new(&self) -> bool {
         self.new.medium != MediumKind::Logged
     }
 
@@ -125,12 +125,12 @@ impl Swap<'_> {
         if self.old.is_none() {
             forget_orphan(self.dir);
         }
-        if self.is_region_new() {
+        if self.is_memory_new() {
             let path = self.new.nvram_path(self.dir);
             let uuids: Vec<_> = self.old.into_iter().chain([self.new]).flat_map(Config::uuid_bytes).collect();
-            // Also those that were left of a region whose file had the number of the new one: they would say of the new one
+            // Also those that were left of a memory whose file had the number of the new one: they would say of the new one
             // that its backing holds it.
-            for lock in [&path, &beside_region(&path)].into_iter().flat_map(fs::File::open) {
+            for lock in [&path, &staged_beside(&path)].into_iter().flat_map(fs::File::open) {
                 uuids.iter().for_each(|uuid| marks::forget(&lock, uuid));
             }
         }
@@ -138,7 +138,7 @@ impl Swap<'_> {
 
     fn place_region(&self) -> std::io::Result<()> {
         let path = self.new.nvram_path(self.dir);
-        let (new, path) = (beside_region(&path), path.canonicalize().unwrap_or(path));
+        let (new, path) = (staged_beside(&path), path.canonicalize().unwrap_or(path));
         if !new.exists() {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl Swap<'_> {
     /// The directories of backings that nobody is to find. On `logged` the new one takes the place of the old.
     fn old_backings(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let backings = self.old.into_iter().chain([self.new]).filter_map(|config| config.backing_dir(self.dir));
-        let own = self.dir.canonicalize().ok().filter(|_| !self.is_region_new());
+        let own = self.dir.canonicalize().ok().filter(|_| !self.is_memory_new());
         backings.filter(move |backing| paths::has_backing_files(backing) && backing.canonicalize().ok() != own)
     }
 }
@@ -329,7 +329,7 @@ mod tests {
             assert_eq!(
                 leaves_one(&how, make, true),
                 6,
-                "the name, the marks, region, backing, pool.toml, the directory"
+                "the name, the marks, memory, backing, pool.toml, the directory"
             );
         }
     }
@@ -374,7 +374,7 @@ mod tests {
                 assert_eq!(home.open().status().expect("facts").disks.len(), disks);
                 let dir = home.dir();
                 assert_eq!(dir.join("disk").exists(), !expected.is_empty());
-                assert!(!beside_region(&dir.join("disk")).exists());
+                assert!(!staged_beside(&dir.join("disk")).exists());
                 assert_eq!(label_of(&given(&dir)).is_some(), !expected.is_empty(), "it has a label or lost it");
             });
         }
@@ -409,7 +409,7 @@ mod tests {
         let away = Home::with("new", &logged());
         let image = away.save();
         let home = Home::with("old", &on_disks(battery()));
-        // Its region is lost: there is no other reason to refuse.
+        // Its memory is lost: there is no other reason to refuse.
         fs::remove_file(home.dir().join("nvram")).expect("removed");
         let over = Over { medium: None, force: false, disks: &[] };
         let refused =
@@ -499,7 +499,7 @@ mod tests {
         assert!(home.has("old"));
     }
 
-    /// A backing was deleted that somebody worked with who had come before the restore was done; or got the error that the region
+    /// A backing was deleted that somebody worked with who had come before the restore was done; or got the error that the memory
     /// was that of another pool.
     #[test]
     fn who_comes_before_all_is_done_waits() {

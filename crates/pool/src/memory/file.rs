@@ -17,7 +17,7 @@ use super::locks::{self, hold, Check};
 use super::map::{device, map_file, medium_of, named, open_both, open_failed, refuse_data, Made};
 use super::shared;
 use crate::medium::MediumKind;
-use crate::paths::{self, beside_region};
+use crate::paths::{self, staged_beside};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::layout;
 
@@ -61,7 +61,7 @@ pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
 
 /// Makes the file that is to be the memory at `path`, empty, which nobody else makes.
 pub fn make_beside(path: &Path) -> Result<fs::File> {
-    let beside = beside_region(path);
+    let beside = staged_beside(path);
     let _ = fs::remove_file(&beside);
     let made = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside);
     made.map_err(|e| match e.kind() {
@@ -76,7 +76,7 @@ pub fn make_beside(path: &Path) -> Result<fs::File> {
 fn refuse_too_much(file: &fs::File, path: &Path, size: u64) -> Result<()> {
     match shared::total(file) {
         Some(total) if size > total => {
-            let _ = fs::remove_file(beside_region(path));
+            let _ = fs::remove_file(staged_beside(path));
             Err(Error::Pool(format!(
                 "{}: the file system has {} MiB in all; give --nvram SIZE no more than that",
                 path.display(),
@@ -111,7 +111,7 @@ pub fn format_memory(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> R
 
 /// Makes the file that is to be the memory at `path` from an image, beside what is there.
 pub fn restore_memory(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
-    let beside = beside_region(path);
+    let beside = staged_beside(path);
     let content = backing::save::restore_beside(image, path, &beside, medium.into(), progress)?;
     // What could not be opened afterwards is not made.
     if medium == MediumKind::Dax {
@@ -171,7 +171,7 @@ pub struct Opened {
 
 /// Opens and maps the memory at `path`, of the pool at `dir`; again if it was replaced before it could be locked. `None` if
 /// another pool takes the place of this one.
-pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option<Opened>> {
+pub fn open_memory(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option<Opened>> {
     loop {
         let file = open_file(path, dir)?;
         let lock = file.try_clone().map_err(|e| Error::host(path, &e))?;

@@ -27,7 +27,7 @@ pub struct Memory {
     pub uuid: String,
     /// The user that made it.
     pub owner: u32,
-    /// Bytes of the region, and those that it and its marks take now.
+    /// Bytes of the memory, and those that it and its marks take now.
     pub size: u64,
     pub taken: u64,
     /// Where its pool is or was, if that can be read.
@@ -54,30 +54,30 @@ pub enum Belongs {
 
 /// All memory of pools on `logged` on this host.
 pub fn all() -> Result<Vec<Memory>> {
-    Ok(orphans::memories()?.into_iter().filter_map(|(uuid, region)| look_at(uuid, &region).ok()).collect())
+    Ok(orphans::memories()?.into_iter().filter_map(|(uuid, memory_path)| look_at(uuid, &memory_path).ok()).collect())
 }
 
-/// The memory in the file `region`, of the pool `uuid`.
-pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
-    let found = fs::symlink_metadata(region).map_err(|e| Error::host(region, &e))?;
+/// The memory in the file `memory_path`, of the pool `uuid`.
+pub fn look_at(uuid: [u8; 16], memory_path: &Path) -> Result<Memory> {
+    let found = fs::symlink_metadata(memory_path).map_err(|e| Error::host(memory_path, &e))?;
     if !found.is_file() {
-        return Err(Error::Pool(format!("{} is no file", region.display())));
+        return Err(Error::Pool(format!("{} is no file", memory_path.display())));
     }
     let is_ours = found.uid() == shared::own_uid();
-    let marks_path = marks::beside(region);
+    let marks_path = marks::beside(memory_path);
     let marks_taken = marks_path.as_ref().and_then(|path| fs::symlink_metadata(path).ok()).map_or(0, |m| m.blocks());
     let read = marks_path.filter(|_| is_ours).and_then(|path| marks::read_out(&path, found.uid()).ok());
     let identity = read.as_ref().and_then(|marks| MemoryIdentity::read(marks, uuid).ok());
     let id = Identity { uuid };
     let backed = |marks| Some(marks::holds_all(marks).ok()? && Backing::is_known(marks, id).ok()?);
     Ok(Memory {
-        path: region.into(),
+        path: memory_path.into(),
         uuid: uuid::text(&uuid),
         owner: found.uid(),
         size: found.len(),
         taken: (found.blocks() + marks_taken) * 512,
         belongs: match &identity {
-            Some(identity) => whose(identity, &uuid, region, found.uid()),
+            Some(identity) => whose(identity, &uuid, memory_path, found.uid()),
             None if is_ours => Belongs::Unknown,
             None => Belongs::Another,
         },
@@ -87,20 +87,20 @@ pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
 }
 
 /// Gives back memory of a pool that is gone, if its backing held everything; or tells where the pool is that it belongs to.
-pub fn release(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
-    shared::refuse_mapped(region)?;
-    let found = look_at(uuid, region)?;
+pub fn release(uuid: [u8; 16], memory_path: &Path) -> Result<Option<PathBuf>> {
+    shared::refuse_mapped(memory_path)?;
+    let found = look_at(uuid, memory_path)?;
     match (found.belongs, found.backed) {
         (Belongs::Pool, _) => Ok(found.pool),
         (Belongs::Gone, Some(true)) => {
-            fs::remove_file(region).map_err(|e| Error::host(region, &e))?;
-            _ = marks::beside(region).map(fs::remove_file);
+            fs::remove_file(memory_path).map_err(|e| Error::host(memory_path, &e))?;
+            _ = marks::beside(memory_path).map(fs::remove_file);
             Ok(None)
         }
         _ => Err(Error::Pool(format!(
             "{0} may hold what is nowhere else: `conquest save {0} FILE` writes an image of it, `conquest destroy {0}` gives \
              it up",
-            region.display()
+            memory_path.display()
         ))),
     }
 }
@@ -112,7 +112,7 @@ pub struct Summary {
     pub pool: PathBuf,
     pub uuid: String,
     pub medium: MediumKind,
-    /// Bytes that its region takes now: of shared memory on `logged`, of its file on other media.
+    /// Bytes that its memory takes now: of shared memory on `logged`, of its file on other media.
     pub taken: u64,
     /// Some process has it open; `None`: the user who asks may not know.
     pub in_use: Option<bool>,
@@ -120,19 +120,19 @@ pub struct Summary {
 
 /// The pool at `dir`, like [`Config::read`] says.
 pub fn summary(dir: &Path, config: &Config) -> Summary {
-    let region = config.nvram_path(dir);
-    let memory = config.uuid_bytes().and_then(|uuid| look_at(uuid, &region)).map(|memory| memory.taken);
+    let memory_path = config.nvram_path(dir);
+    let memory = config.uuid_bytes().and_then(|uuid| look_at(uuid, &memory_path)).map(|memory| memory.taken);
     let taken = match config.medium {
         MediumKind::Logged => memory.unwrap_or(0),
-        _ => fs::metadata(&region).map_or(0, |found| found.blocks() * 512),
+        _ => fs::metadata(&memory_path).map_or(0, |found| found.blocks() * 512),
     };
     let in_use = locks::are_attached(&config.lock_path(dir)).ok();
     Summary { pool: dir.into(), uuid: config.uuid.clone(), medium: config.medium, taken, in_use }
 }
 
 /// What its notes say counts if the pool's owner, or root, made them.
-fn whose(identity: &MemoryIdentity, uuid: &[u8; 16], region: &Path, owner: u32) -> Belongs {
-    let name = region.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
+fn whose(identity: &MemoryIdentity, uuid: &[u8; 16], memory_path: &Path, owner: u32) -> Belongs {
+    let name = memory_path.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
     let Some(dir) = identity.dir() else { return Belongs::Unknown };
     let is_its = |config: &Config| config.uuid_bytes().is_ok_and(|of| of == *uuid) && identity.is(dir);
     match Config::read(dir) {

@@ -31,26 +31,26 @@ pub fn sweep() {
             continue;
         }
         let Some(name) = name_of(&path) else { continue };
-        let region = path.with_file_name(format!("{name}-region"));
+        let memory_path = path.with_file_name(format!("{name}-region"));
         // The runtime file is there while anybody works on the pool.
         if path.with_file_name(name).exists() {
             continue;
         }
-        if let Some(_held) = backed_origin(name, &path, &region).ok().flatten().and_then(|of| of.hold_gone(name)) {
-            tracing::info!("giving back {}: its pool is gone", region.display());
-            let _ = fs::remove_file(&region);
+        if let Some(_held) = backed_origin(name, &path, &memory_path).ok().flatten().and_then(|of| of.hold_gone(name)) {
+            tracing::info!("giving back {}: its pool is gone", memory_path.display());
+            let _ = fs::remove_file(&memory_path);
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-/// A region that nobody will finish, locked against who would make it anew: under the name of one that is being made, or
+/// A memory that nobody will finish, locked against who would make it anew: under the name of one that is being made, or
 /// without a header, which comes when all memory is there; and not locked by its maker.
 fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_new = name.ends_with("-region.new");
-    let is_region = name.strip_prefix('.').unwrap_or(name).starts_with("conquest-");
-    if !is_region || !is_new && !name.ends_with("-region") {
+    let is_ours = name.strip_prefix('.').unwrap_or(name).starts_with("conquest-");
+    if !is_ours || !is_new && !name.ends_with("-region") {
         return Ok(None);
     }
     let file = made_by(own_uid(), open_plain(path, false), path)?;
@@ -63,8 +63,8 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
 }
 
 /// Where the memory called `name` comes from, if its backing holds all of it.
-fn backed_origin(name: &str, marks: &Path, region: &Path) -> Result<Option<MemoryIdentity>> {
-    fs::metadata(region).map_err(|e| Error::host(region, &e))?;
+fn backed_origin(name: &str, marks: &Path, memory_path: &Path) -> Result<Option<MemoryIdentity>> {
+    fs::metadata(memory_path).map_err(|e| Error::host(memory_path, &e))?;
     let Some(uuid) = uuid_of(name) else { return Ok(None) };
     let (found, all_backed) = marks::open(marks, own_uid())?;
     let is_backed = all_backed && Backing::is_known(&found, Identity { uuid })?;
@@ -72,9 +72,10 @@ fn backed_origin(name: &str, marks: &Path, region: &Path) -> Result<Option<Memor
 }
 
 /// The UUID of the pool whose memory this file is, if it is one.
-pub fn memory_at(region: &Path) -> Option<[u8; 16]> {
-    let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
-    let is_there = region.parent() == Some(RUNTIME_DIR.as_ref()) && fs::symlink_metadata(region).ok()?.is_file();
+pub fn memory_at(memory_path: &Path) -> Option<[u8; 16]> {
+    let name = memory_path.file_name()?.to_str()?.strip_suffix("-region")?;
+    let is_there =
+        memory_path.parent() == Some(RUNTIME_DIR.as_ref()) && fs::symlink_metadata(memory_path).ok()?.is_file();
     uuid_of(name).filter(|_| is_there)
 }
 
@@ -84,7 +85,7 @@ pub fn owner_of(dir: &Path) -> u32 {
     found.ok().filter(|_| memory_at(dir).is_none()).map_or_else(own_uid, |found| found.uid())
 }
 
-/// The regions in shared memory, and the UUIDs that they are called by.
+/// The memories in shared memory, and the UUIDs that they are called by.
 pub fn memories() -> Result<Vec<([u8; 16], PathBuf)>> {
     let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| Error::host(RUNTIME_DIR.as_ref(), &e))?;
     let named = entries.flatten().filter_map(|entry| {
@@ -94,41 +95,41 @@ pub fn memories() -> Result<Vec<([u8; 16], PathBuf)>> {
     Ok(named.collect())
 }
 
-/// Where the region of the pool `uuid` at `region` comes from, as its marks say, which the owner of the pool at `dir` made;
+/// Where the memory of the pool `uuid` at `memory_path` comes from, as its marks say, which the owner of the pool at `dir` made;
 /// `None` if there are none.
-pub fn origin_of(uuid: [u8; 16], region: &Path, dir: &Path) -> Option<MemoryIdentity> {
-    fs::metadata(region).ok()?;
-    let (marks, _) = marks::open(&marks::beside(region)?, owner_of(dir)).ok()?;
+pub fn origin_of(uuid: [u8; 16], memory_path: &Path, dir: &Path) -> Option<MemoryIdentity> {
+    fs::metadata(memory_path).ok()?;
+    let (marks, _) = marks::open(&marks::beside(memory_path)?, owner_of(dir)).ok()?;
     MemoryIdentity::read(&marks, uuid).ok()
 }
 
-/// Is the region of the pool `uuid` at `region` that of another pool than the one at `dir`, whose number it had?
-pub fn is_anothers(uuid: [u8; 16], region: &Path, dir: &Path) -> bool {
-    origin_of(uuid, region, dir).is_some_and(|origin| origin.is_anothers(dir))
+/// Is the memory of the pool `uuid` at `memory_path` that of another pool than the one at `dir`, whose number it had?
+pub fn is_anothers(uuid: [u8; 16], memory_path: &Path, dir: &Path) -> bool {
+    origin_of(uuid, memory_path, dir).is_some_and(|origin| origin.is_anothers(dir))
 }
 
-/// Gives memory a name that leads nowhere: its own pool finds it, and nothing takes its place. 1. The marks. 2. The region.
+/// Gives memory a name that leads nowhere: its own pool finds it, and nothing takes its place. 1. The marks. 2. The memory.
 /// (One without the other does not belong to the backing, and is refused.)
-pub fn rename_away(uuid: [u8; 16], region: &Path) -> Result<PathBuf> {
+pub fn rename_away(uuid: [u8; 16], memory_path: &Path) -> Result<PathBuf> {
     let away = format!("{}away-{:x}", session::shared_prefix(&uuid), uuid::random_key()?);
-    let to = region.with_file_name(format!("{away}-region"));
-    let marks = marks::beside(region).zip(marks::beside(&to));
-    for (from, to) in marks.into_iter().chain([(region.to_path_buf(), to.clone())]) {
+    let to = memory_path.with_file_name(format!("{away}-region"));
+    let marks = marks::beside(memory_path).zip(marks::beside(&to));
+    for (from, to) in marks.into_iter().chain([(memory_path.to_path_buf(), to.clone())]) {
         fs::rename(&from, to).map_err(|e| Error::host(&from, &e))?;
     }
     Ok(to)
 }
 
 /// Memory of a pool of which nothing else is left makes way, where it has what its backing lacked; its new name.
-pub fn rename_unless_backed(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
-    let name = region.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
-    match backed_origin(name, &region.with_file_name(format!("{name}-marks")), region) {
+pub fn rename_unless_backed(uuid: [u8; 16], memory_path: &Path) -> Result<Option<PathBuf>> {
+    let name = memory_path.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
+    match backed_origin(name, &memory_path.with_file_name(format!("{name}-marks")), memory_path) {
         // By who makes a pool in its place.
         Ok(Some(origin)) if origin.is_gone(name) => Ok(None),
         _ => {
             // What killed processes shared.
-            let _ = fs::remove_file(region.with_file_name(name));
-            rename_away(uuid, region).map(Some)
+            let _ = fs::remove_file(memory_path.with_file_name(name));
+            rename_away(uuid, memory_path).map(Some)
         }
     }
 }

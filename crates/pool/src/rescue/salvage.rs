@@ -29,12 +29,12 @@ pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     let memory = open_file(&path, dir)?;
     let map = map_private(&memory, &path)?;
     let size = map.len();
-    let region = Memory::open(map, Box::new(LOGGED))?;
-    if !config.is_of(&region) {
+    let mapped = Memory::open(map, Box::new(LOGGED))?;
+    if !config.is_of(&mapped) {
         return Err(Error::Pool(format!("{} belongs to another pool", path.display())));
     }
-    refuse_other_version(&region)?;
-    Ok(Session::private(region, max_inodes(size))?)
+    refuse_other_version(&mapped)?;
+    Ok(Session::private(mapped, max_inodes(size))?)
 }
 
 /// A pool whose backing lay in `dir`, as its memory says; or whose memory `dir` is, a file.
@@ -50,7 +50,7 @@ pub fn lost(dir: &Path) -> Result<Option<Config>> {
     }
 }
 
-/// Memory of pools whose backing lay in `dir`. None where the region of one on another medium lies.
+/// Memory of pools whose backing lay in `dir`. None where the memory of one on another medium lies.
 fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     if dir.join(DEFAULT_NVRAM).exists() {
         return Ok(Vec::new());
@@ -69,8 +69,8 @@ fn noted_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
 /// Where a pool is to be made at `dir`, nothing takes the place of memory that is all that is left of one that was there.
 pub fn set_aside(dir: &Path) -> Result<()> {
     // What somebody works with keeps its name: its `image` is held open, so that nothing else gets the number.
-    for (uuid, region) in lost_at(dir)?.into_iter().filter(|(_, region)| refuse_mapped(region).is_ok()) {
-        if let Some(kept) = orphans::rename_unless_backed(uuid, &region)? {
+    for (uuid, memory_path) in lost_at(dir)?.into_iter().filter(|(_, memory_path)| refuse_mapped(memory_path).is_ok()) {
+        if let Some(kept) = orphans::rename_unless_backed(uuid, &memory_path)? {
             let (dir, kept) = (dir.display(), kept.display());
             tracing::warn!(
                 "a pool that was at {dir} has left memory, with what its backing may have lacked: `conquest save {kept} FILE` writes \
@@ -128,7 +128,7 @@ pub fn save_it(dir: &Path) -> String {
 }
 
 /// Gives it back, with its marks.
-pub fn remove(region: &Path) {
-    let marks = marks::beside(region);
-    [Some(region.to_path_buf()), marks].into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
+pub fn remove(memory_path: &Path) {
+    let marks = marks::beside(memory_path);
+    [Some(memory_path.to_path_buf()), marks].into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
 }

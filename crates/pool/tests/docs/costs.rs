@@ -72,9 +72,9 @@ fn median(mut all: Vec<u64>) -> u64 {
 fn operations_cost_on_dax_what_is_documented() {
     let counts = Arc::<Counts>::default();
     let map = Mapping::anonymous(16 << 20).unwrap();
-    let region =
+    let memory =
         Memory::format(map, Box::new(Counting(counts.clone())), [7; 16], conquest_fs::layout::VERSION, 0).unwrap();
-    let session = Session::private(region, 1 << 16).unwrap();
+    let session = Session::private(memory, 1 << 16).unwrap();
     Fs::format(&session, (0, 0, 0o755), 7).unwrap();
     let fs = Fs::over(session, Policy::default()).unwrap();
     let view = View::new(&fs, Caller::root());

@@ -68,9 +68,9 @@ fn structures_lie_as_documented() {
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
 }
 
-/// Constants that other tests here hold: by reading regions, or by trying.
+/// Constants that other tests here hold: by reading memory, or by trying.
 const TRIED: [&str; 40] = [
-    "REGION_VERSION",
+    "MEMORY_VERSION",
     "SAVE_VERSION",
     "POOL_VERSION",
     "FINGERPRINT",
@@ -300,7 +300,7 @@ fn the_fingerprint_is_as_documented() {
     assert_eq!(h, c("FINGERPRINT"));
 }
 
-/// That the program hashes so too is seen where `region` reads directories.
+/// That the program hashes so too is seen where `memory` reads directories.
 #[test]
 fn hashes_are_as_documented() {
     for row in Page::open("FORMAT.md").rows(&["key", "name", "hash"]) {

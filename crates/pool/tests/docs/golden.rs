@@ -3,7 +3,7 @@
 use conquest::{OpenOptions, Pool};
 
 use crate::tables::Page;
-use crate::{content, region};
+use crate::{content, memory};
 
 /// Every version that was ever released, and its layout version. `cargo run -p conquest-pool --example golden -- FILE` makes the image
 /// of this one.
@@ -21,7 +21,7 @@ fn images_of_all_versions_are_restored() {
         content::compare(&pool);
         assert_eq!(pool.session().memory().info.app_version, version);
         content::compare_settings(&pool);
-        region::compare_with(&pool, &region::region_bytes(dir.path()), &page);
+        memory::compare_with(&pool, &memory::memory_bytes(dir.path()), &page);
         let report = pool.fsck(true, &mut |_, _| {}).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         content::fill_more(&pool);

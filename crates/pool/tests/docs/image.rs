@@ -1,4 +1,4 @@
-//! What the reader that knows only FORMAT.md finds in the image of a region.
+//! What the reader that knows only FORMAT.md finds in the checkpoint.
 
 use std::fs::File;
 
@@ -24,8 +24,8 @@ impl Reader<'_> {
         newest
     }
 
-    /// A page of the region, if it is stored.
-    fn region_page(&self, page: u64) -> Option<&[u8]> {
+    /// A page of the memory, if it is stored.
+    fn memory_page(&self, page: u64) -> Option<&[u8]> {
         let (raw, entry) = (self.page.structure("RawImage"), self.page.structure("RawEntry"));
         let header = self.pages_header();
         let height = 4;
@@ -49,7 +49,7 @@ impl Reader<'_> {
 }
 
 #[test]
-fn an_image_of_a_region_is_as_documented() {
+fn a_checkpoint_is_as_documented() {
     let format = Page::open("FORMAT.md");
     let dir = tempfile::tempdir().unwrap();
     for size in [1 << 20, 1 << 30, 1 << 40, 1 << 47] {
@@ -70,9 +70,9 @@ fn an_image_of_a_region_is_as_documented() {
         for page in stored.into_iter().chain([2, 3, 4, last - 1]) {
             let mut ours = [0; PAGE as usize];
             let found = image.read(page, &mut ours).unwrap();
-            assert_eq!(reader.region_page(page), found.then_some(&ours[..]), "page {page} of {size} bytes");
+            assert_eq!(reader.memory_page(page), found.then_some(&ours[..]), "page {page} of {size} bytes");
         }
-        assert!(reader.region_page(2).is_some() && reader.region_page(3).is_none());
+        assert!(reader.memory_page(2).is_some() && reader.memory_page(3).is_none());
         let (header, raw) = (reader.pages_header(), format.structure("RawImage"));
         let get = |field: &str| reader.uint(header + raw.field(field).0, raw.field(field).1);
         assert_eq!((get("version"), get("page")), (2, PAGE));

@@ -5,8 +5,8 @@
 //! | `tables` | reads the tables of a page |
 //! | `format` | FORMAT.md: constants and structures, against the code |
 //! | `reader` | FORMAT.md: a reader that knows nothing else |
-//! | `region` | what that reader finds in a region and an image, against the API |
-//! | `image` | the same reader in the image of a region, against the program |
+//! | `memory` | what that reader finds in the memory and an image, against the API |
+//! | `image` | the same reader in the checkpoint, against the program |
 //! | `golden` | images of released versions |
 //! | `content` | what these hold |
 //! | `names` | all pages: files and functions that they refer to exist |
@@ -23,9 +23,9 @@ mod golden;
 mod image;
 mod language;
 mod links;
+mod memory;
 mod messages;
 mod names;
 mod reader;
-mod region;
 mod semantics;
 mod tables;

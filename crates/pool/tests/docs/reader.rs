@@ -1,4 +1,4 @@
-//! A reader of regions and images that takes every offset and size from the tables of FORMAT.md. It panics
+//! A reader of memory and images that takes every offset and size from the tables of FORMAT.md. It panics
 //! where the bytes are not as the page says.
 
 use crate::tables::{number, Page};
@@ -8,7 +8,7 @@ pub struct Reader<'a> {
     pub bytes: &'a [u8],
 }
 
-/// One structure in the region.
+/// One structure in the memory.
 #[derive(Clone, Copy)]
 pub struct Raw<'a> {
     reader: &'a Reader<'a>,
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         let size = self.page.structure("RawHeader").size;
         assert_eq!(self.slice(a.off, size), self.slice(b.off, size), "the copies of the header");
         assert_eq!(a.bytes("magic"), b"CQ-PRAM\n");
-        assert_eq!(a.get("version"), self.c("REGION_VERSION"));
+        assert_eq!(a.get("version"), self.c("MEMORY_VERSION"));
         assert!((1..=self.c("LAYOUT_VERSION")).contains(&a.get("app_version")));
         assert_eq!(a.get("fingerprint"), self.c("FINGERPRINT"));
         assert_eq!(a.get("medium"), 1);
@@ -395,7 +395,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The region that an image holds.
+/// The memory that an image holds.
 pub fn unpack(page: &Page, image: &[u8]) -> Vec<u8> {
     let file = Reader { page, bytes: image };
     let head = file.at("RawSave", 0);
@@ -406,7 +406,7 @@ pub fn unpack(page: &Page, image: &[u8]) -> Vec<u8> {
     assert_eq!((head.get("chunk"), head.get("app_version")), (65536, page.constant("LAYOUT_VERSION")));
     assert_eq!(head.get("crc"), u64::from(crc32c(&image[..size as usize - 4])));
     assert!(head.bytes("reserved").iter().all(|b| *b == 0));
-    let mut region = vec![0; head.get("size") as usize];
+    let mut memory = vec![0; head.get("size") as usize];
     let (mut at, mut floor, mut chunks, mut bytes, mut sums) = (size, 0, 0, 0, Vec::new());
     let head_size = page.structure("RawChunk").size;
     while file.slice(at, 8) != b"CQ-IMEND" {
@@ -417,7 +417,7 @@ pub fn unpack(page: &Page, image: &[u8]) -> Vec<u8> {
         let sum = [file.slice(at, head_size - 4), content].concat();
         assert_eq!(chunk.get("crc"), u64::from(crc32c(&sum)));
         sums.extend_from_slice(chunk.bytes("crc"));
-        region[offset as usize..(offset + len) as usize].copy_from_slice(content);
+        memory[offset as usize..(offset + len) as usize].copy_from_slice(content);
         (at, floor, chunks, bytes) = (at + head_size + len, offset + len, chunks + 1, bytes + len);
     }
     let end = file.at("RawSaveEnd", at);
@@ -427,7 +427,7 @@ pub fn unpack(page: &Page, image: &[u8]) -> Vec<u8> {
     assert_eq!(end.get("sum"), u64::from(crc32c(&sums)));
     assert_eq!(end.get("crc"), u64::from(crc32c(file.slice(at, size - 4))));
     assert_eq!(at + size, image.len() as u64, "nothing follows the trailer");
-    region
+    memory
 }
 
 pub fn crc32c(bytes: &[u8]) -> u32 {

@@ -116,7 +116,7 @@ fn a_write_that_finds_no_memory_leaves_whole_pieces() {
     assert_eq!(more.attr().unwrap().size, size, "one piece: nothing is left of it");
 }
 
-/// A closed pool with `/d/f`, changed by `f`, which gets the region's bytes and the places of the word that
+/// A closed pool with `/d/f`, changed by `f`, which gets the memory's bytes and the places of the word that
 /// refers to the first block of inodes and of that block; opened again, checked and repaired.
 fn repaired(f: impl FnOnce(&mut [u8], usize, usize)) -> (tempfile::TempDir, Pool) {
     repaired_of("root directory", f)
@@ -129,13 +129,13 @@ fn repaired_of(problem: &str, f: impl FnOnce(&mut [u8], usize, usize)) -> (tempf
     v.mkdir(b"d", 0o755).unwrap();
     v.create(b"d/f", 0o600).unwrap().write_all_at(b"kept", 0).unwrap();
     drop(made);
-    let region = dir.path().join("nvram");
-    let mut bytes = std::fs::read(&region).unwrap();
+    let memory_path = dir.path().join("nvram");
+    let mut bytes = std::fs::read(&memory_path).unwrap();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
     let at = word(word(word(8192) + 8));
     let block = word(at);
     f(&mut bytes, at, block);
-    std::fs::write(&region, bytes).unwrap();
+    std::fs::write(&memory_path, bytes).unwrap();
     let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
     let found = pool.fsck(true, &mut |_, _| {}).unwrap();
     assert!(found.problems.iter().any(|p| p.contains(problem)), "{:?}", found.problems);

@@ -485,10 +485,10 @@ fn an_old_region_does_not_replace_what_its_mirror_has() {
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
     let home = Home::new(FormatOptions { mirror: true, ..with_backing(&mirror.path().join("m")) });
     write(&home.open(), "early", "both");
-    let (region, old) = (home.pool().join("nvram"), home.pool().join("old"));
-    std::fs::copy(&region, &old).unwrap();
+    let (memory_path, old) = (home.pool().join("nvram"), home.pool().join("old"));
+    std::fs::copy(&memory_path, &old).unwrap();
     write(&home.open(), "late", "both");
-    std::fs::write(&region, std::fs::read(&old).unwrap()).unwrap();
+    std::fs::write(&memory_path, std::fs::read(&old).unwrap()).unwrap();
     // The error was that the region is the newer one.
     for refusal in [home.refused(), import(&home.pool(), false).unwrap_err().to_string()] {
         assert!(refusal.contains("an old one") && refusal.contains("conquest import"), "{refusal}");
@@ -656,8 +656,8 @@ fn memory_of_which_nothing_else_is_left_is_saved() {
 }
 
 /// Memory has changes that its backing lacks: else whoever makes a pool just now may give it back.
-fn mark(region: &Path) {
-    let marks = region.to_string_lossy().replace("-region", "-marks");
+fn mark(memory_path: &Path) {
+    let marks = memory_path.to_string_lossy().replace("-region", "-marks");
     let marks = File::options().read(true).write(true).open(marks).unwrap();
     let map = Mapping::file(&marks, marks.metadata().unwrap().len()).unwrap();
     Marks::over_file(map, marks.into()).unwrap().mark(8192, 8).unwrap();
@@ -919,20 +919,20 @@ fn an_older_region_never_replaces_what_the_backing_has() {
         [(with_backing("backing".as_ref()), false), (with_backing("backing".as_ref()), true), (mirrored(), true)]
     {
         let home = Home::new(how.clone());
-        let (region, old) = (home.pool().join("nvram"), home.pool().join("old"));
+        let (memory_path, old) = (home.pool().join("nvram"), home.pool().join("old"));
         let pool = home.open();
         write(&pool, "early", "in both");
         backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
         if in_use {
-            std::fs::copy(&region, &old).unwrap();
+            std::fs::copy(&memory_path, &old).unwrap();
         }
         drop(pool);
         if !in_use {
-            std::fs::copy(&region, &old).unwrap();
+            std::fs::copy(&memory_path, &old).unwrap();
         }
         write(&home.open(), "late", "in the newer one and in the backing");
         restart(&home);
-        std::fs::copy(&old, &region).unwrap();
+        std::fs::copy(&old, &memory_path).unwrap();
         for _ in 0..3 {
             if how.mirror {
                 let refusal = home.refused();
@@ -1010,13 +1010,13 @@ fn a_copied_pool_does_not_work_with_the_backing_of_the_first() {
 fn older_memory_without_marks_does_not_replace_what_the_backing_has() {
     for closed in [true, false] {
         let home = Home::new(logged());
-        let region = Pool::memory(&home.pool()).unwrap().remove(0);
+        let memory_path = Pool::memory(&home.pool()).unwrap().remove(0);
         let pool = home.open();
         write(&pool, "early", "in both");
         pool.sync().unwrap();
-        let killed = std::fs::read(&region).unwrap();
+        let killed = std::fs::read(&memory_path).unwrap();
         drop(pool);
-        let old = if closed { std::fs::read(&region).unwrap() } else { killed };
+        let old = if closed { std::fs::read(&memory_path).unwrap() } else { killed };
         // Another host.
         forget(&home.pool());
         let pool = home.open();
@@ -1024,7 +1024,7 @@ fn older_memory_without_marks_does_not_replace_what_the_backing_has() {
         pool.sync().unwrap();
         drop(pool);
         forget(&home.pool());
-        std::fs::write(&region, &old).unwrap();
+        std::fs::write(&memory_path, &old).unwrap();
         if !closed {
             for _ in 0..2 {
                 let refusal = home.refused();
@@ -1034,7 +1034,7 @@ fn older_memory_without_marks_does_not_replace_what_the_backing_has() {
             let alone = Pool::of_memory(&home.pool()).unwrap();
             assert_eq!(read(&alone, "early").as_deref(), Some("in both"));
             drop(alone);
-            std::fs::remove_file(&region).unwrap();
+            std::fs::remove_file(&memory_path).unwrap();
         }
         let pool = home.open();
         clean(&pool);

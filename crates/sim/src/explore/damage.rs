@@ -46,12 +46,12 @@ fn damaged_base_of(kind: MediumKind, ops: &[Op], without: &[Tag]) -> (Vec<u8>, V
         let done = runner.run(op).expect("runs");
         assert!(done.is_ok(), "{op:?}: {done:?}");
     }
-    let region = world.fs.session().memory();
-    let (geo, end) = (region.geo, region.chunks_end());
+    let memory = world.fs.session().memory();
+    let (geo, end) = (memory.geo, memory.chunks_end());
     let mut places = vec![(geo.entry(geo.first).raw(), (end - geo.first) * 16)];
     for at in (geo.heap()..geo.chunk(end)).step_by(16) {
         for tag in (1..TAGS as u8).map(Tag).filter(|t| !without.contains(t)) {
-            if let (Ok(cap), Ok(true)) = (region.resolve(at, tag), region.is_allocated(at)) {
+            if let (Ok(cap), Ok(true)) = (memory.resolve(at, tag), memory.is_allocated(at)) {
                 places.push((at, cap));
             }
         }

@@ -131,11 +131,11 @@ impl Rig {
         while heap.walk_blocks(Which::All, &mut cursor, 64, &mut see).expect("it is mapped") {}
         let mut memory = copy.memory.clone();
         placed.iter().for_each(|block| memory[*block as usize..][..BLOCK as usize].fill(0xbd));
-        let region = rig.fs.session().memory();
+        let mapped = rig.fs.session().memory();
         // The epochs of the life that was lost are not used again.
         let (recovered, running) = (copy.epoch, epochs.running + 1000);
         for (n, word) in [(1u64, recovered), (2, running)] {
-            memory[region.root(USER_ROOTS + n).raw() as usize..][..8].copy_from_slice(&word.to_le_bytes());
+            memory[mapped.root(USER_ROOTS + n).raw() as usize..][..8].copy_from_slice(&word.to_le_bytes());
         }
         rig = rig.again(&memory, disk);
         let now = rig.fs.session().epochs().expect("it is mapped");
@@ -152,8 +152,8 @@ impl Rig {
     fn again(self, memory: &[u8], disk: Bytes) -> Rig {
         let map = pram::Mapping::anonymous(memory.len() as u64).expect("memory");
         map.write(0, memory).expect("it is mapped");
-        let region = pram::Memory::open(map, Box::new(pram::medium::BATTERY)).expect("a region");
-        let session = Session::private(region, 64).expect("a session");
+        let mapped = pram::Memory::open(map, Box::new(pram::medium::BATTERY)).expect("a region");
+        let session = Session::private(mapped, 64).expect("a session");
         Rig::over(session, RamDisk::with("disk", disk), self.threshold)
     }
 
@@ -165,9 +165,9 @@ impl Rig {
     }
 
     fn memory(&self) -> Vec<u8> {
-        let region = self.fs.session().memory();
-        let mut bytes = vec![0; region.map().len() as usize];
-        region.read_bytes(0, &mut bytes).expect("it is mapped");
+        let memory = self.fs.session().memory();
+        let mut bytes = vec![0; memory.map().len() as usize];
+        memory.read_bytes(0, &mut bytes).expect("it is mapped");
         bytes
     }
 
@@ -210,30 +210,30 @@ impl Rig {
     /// The invariants: of the files, of the table of segments, and that each place is live exactly as often as something leads
     /// there, which is once. (`exactly`: at most so often, where memory was lost, or somebody died who wrote.)
     pub fn check(&self, inodes: &[Ino], exactly: bool, what: &str) {
-        let region = self.fs.session().memory();
+        let memory = self.fs.session().memory();
         let mut places: BTreeMap<Place, (Ino, u64)> = BTreeMap::new();
         let (mut reserved, mut usage) = (0, Vec::new());
         for ino in inodes {
             let content = self.content(*ino);
-            file::check(region, &content, &mut |p| panic!("{what}: inode {ino}: {p}"));
+            file::check(memory, &content, &mut |p| panic!("{what}: inode {ino}: {p}"));
             let mut see = |page, place: Option<Place>| {
                 let Some(place) = place else { return reserved += 1 };
                 let before = places.insert(place, (*ino, page));
                 assert!(before.is_none(), "{what}: {before:?} and page {page} of {ino} lead to {place}");
             };
-            file::places(region, &content, &mut see).expect("it can be read");
+            file::places(memory, &content, &mut see).expect("it can be read");
             usage.push(self.fs.usage(*ino).expect("it can be read"));
         }
         let sum = |of: fn(&Usage) -> u64| usage.iter().map(of).sum::<u64>() / BLOCK;
         assert_eq!(sum(|usage| usage.placed), places.len() as u64, "{what}: placed");
         assert_eq!(sum(|usage| usage.promised), reserved, "{what}: promised");
-        let problems = table::check(region).expect("the table can be read");
+        let problems = table::check(memory).expect("the table can be read");
         assert!(problems.is_empty(), "{what}: {problems:#?}");
         let mut counted: BTreeMap<u64, u32> = BTreeMap::new();
         places.keys().for_each(|place| *counted.entry(place.sequence()).or_default() += 1);
-        let (at, _) = table::Where::find(region).expect("it can be read").expect("there is one");
-        let slots = at.table(region).slots().expect("it can be read");
-        let segments = slots.map(|slot| at.table(region).get(slot).expect("it can be read"));
+        let (at, _) = table::Where::find(memory).expect("it can be read").expect("there is one");
+        let slots = at.table(memory).slots().expect("it can be read");
+        let segments = slots.map(|slot| at.table(memory).get(slot).expect("it can be read"));
         for segment in segments.filter(|segment| segment.state.is_used()) {
             let (sequence, live) = (segment.sequence, segment.live);
             let found = counted.remove(&sequence).unwrap_or(0);

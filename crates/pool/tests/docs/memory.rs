@@ -1,4 +1,4 @@
-//! What a reader that knows FORMAT.md alone finds in a region, against what the program says of it.
+//! What a reader that knows FORMAT.md alone finds in the memory, against what the program says of it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub fn made() -> Made {
     Made { dir, pool }
 }
 
-pub fn region_bytes(dir: &std::path::Path) -> Vec<u8> {
+pub fn memory_bytes(dir: &std::path::Path) -> Vec<u8> {
     std::fs::read(dir.join("nvram")).unwrap()
 }
 
@@ -158,16 +158,16 @@ fn compare_xattrs(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
 }
 
 #[test]
-fn a_reader_finds_everything_in_a_region() {
+fn a_reader_finds_everything_in_the_memory() {
     let made = made();
     let page = Page::open("FORMAT.md");
-    let bytes = region_bytes(made.dir.path());
+    let bytes = memory_bytes(made.dir.path());
     let reader = Reader { page: &page, bytes: &bytes };
     assert_eq!(reader.root_word("ROOT_OPEN"), 1);
     let kinds = compare_with(&made.pool, &bytes, &page);
     assert_eq!(kinds.keys().copied().collect::<Vec<_>>(), [1, 2, 4, 6, 8, 10, 12]);
     drop(made.pool);
-    let closed = region_bytes(made.dir.path());
+    let closed = memory_bytes(made.dir.path());
     assert_eq!(Reader { page: &page, bytes: &closed }.root_word("ROOT_OPEN"), 0);
 }
 
@@ -175,7 +175,7 @@ fn a_reader_finds_everything_in_a_region() {
 fn files_and_directories_take_the_forms_documented() {
     let made = made();
     let page = Page::open("FORMAT.md");
-    let bytes = region_bytes(made.dir.path());
+    let bytes = memory_bytes(made.dir.path());
     let reader = Reader { page: &page, bytes: &bytes };
     let form = |name: &[u8]| {
         let attr = made.pool.lookup(conquest_fs::ROOT, name, &conquest_fs::Caller::root()).unwrap();
@@ -228,7 +228,7 @@ fn compressed_files_lie_as_documented() {
     }
     for codec in [conquest_fs::codec::Codec::Lz4, conquest_fs::codec::Codec::Zstd] {
         pool.compress_due(conquest_fs::compress::Plan::now(codec), &mut |_, _, _| true).unwrap();
-        let bytes = region_bytes(dir.path());
+        let bytes = memory_bytes(dir.path());
         let reader = Reader { page: &page, bytes: &bytes };
         let mut seen = 0;
         for (name, content) in &files {
@@ -237,33 +237,33 @@ fn compressed_files_lie_as_documented() {
         }
         assert!(seen > 1000, "{seen} files are compressed by {codec:?}");
     }
-    let reader_bytes = region_bytes(dir.path());
+    let reader_bytes = memory_bytes(dir.path());
     let reader = Reader { page: &page, bytes: &reader_bytes };
     assert_eq!(reader.dictionaries(0).len(), 1);
     assert_eq!(reader.dictionaries(0), reader.dictionaries(1));
 }
 
 #[test]
-fn an_image_holds_the_region() {
+fn an_image_holds_the_memory() {
     let made = made();
     let page = Page::open("FORMAT.md");
     let image = made.dir.path().join("image");
     made.pool.save(&image, &mut |_, _| {}).unwrap();
-    let mut region = unpack(&page, &std::fs::read(&image).unwrap());
-    compare_with(&made.pool, &region, &page);
-    assert_eq!(Reader { page: &page, bytes: &region }.root_word("ROOT_OPEN"), 0, "nothing to sweep");
+    let mut memory = unpack(&page, &std::fs::read(&image).unwrap());
+    compare_with(&made.pool, &memory, &page);
+    assert_eq!(Reader { page: &page, bytes: &memory }.root_word("ROOT_OPEN"), 0, "nothing to sweep");
     let copy = made.dir.path().join("copy");
     Pool::restore(&copy, &image, Some(conquest::MediumKind::Battery), false, &mut |_, _| {}).unwrap();
-    let restored = region_bytes(&copy);
-    let (before, after) = (Reader { page: &page, bytes: &region }, Reader { page: &page, bytes: &restored });
+    let restored = memory_bytes(&copy);
+    let (before, after) = (Reader { page: &page, bytes: &memory }, Reader { page: &page, bytes: &restored });
     let (running, begins) = (before.root_word("ROOT_EPOCH"), after.root_word("ROOT_EPOCH"));
     assert!((1 << 40..1 << 41).contains(&(begins - running)), "{running} {begins}");
     assert_eq!(after.root_word("ROOT_RECOVERED"), running.max(1));
     for root in ["ROOT_EPOCH", "ROOT_RECOVERED"] {
         let at = (page.constant("ROOTS_AT") + page.constant(root) * 8) as usize;
-        region[at..at + 8].copy_from_slice(&restored[at..at + 8]);
+        memory[at..at + 8].copy_from_slice(&restored[at..at + 8]);
     }
-    assert!(restored == region, "restored as the page says");
+    assert!(restored == memory, "restored as the page says");
 }
 
 #[test]
