@@ -97,7 +97,7 @@ fn durability_is_measured_and_leaves_nothing_on_the_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
     let report = report("durable", &["durable", "--dir", &dir.path().display().to_string()]);
     // All but the mounted ones, which not every machine can have.
-    for row in ["without fsync", "running copy", "log per operation", "after a power cut"] {
+    for row in ["without fsync", "with a backing", "log per operation", "after a power cut"] {
         let found = finding(&report, row);
         assert!(found["value"].as_f64().is_some_and(|v| v > 0.0), "{found}");
     }

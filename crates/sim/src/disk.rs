@@ -17,10 +17,10 @@ use rng::Rng;
 
 use crate::choice::Choice;
 
-/// The files of a copy: the image, then the two redo logs; and what a participant writes.
+/// The files of a backing: the image, then the two redo logs; and what a participant writes.
 pub const FILES: usize = 4;
 pub const NAMES: [&str; FILES] = ["image", "redo-0", "redo-1", "ledger"];
-/// Of the copy alone.
+/// Of the backing alone.
 pub const PARTS: usize = 3;
 pub const LEDGER: usize = 3;
 
@@ -188,12 +188,12 @@ fn patch(buf: &mut [u8], at: u64, from: u64, bytes: &[u8]) {
     }
 }
 
-/// Disks as a copy wants them.
+/// Disks as a backing wants them.
 pub fn disks_of([image, first, second, _]: [SharedDisk; FILES]) -> Disks {
     Disks { image, logs: [first, second] }
 }
 
-/// The files of a copy.
+/// The files of a backing.
 #[derive(Clone, Default)]
 pub struct Files(pub [Platter; FILES]);
 

@@ -61,7 +61,7 @@ impl Faults {
     }
 
     /// The disks of `tape`, with faults.
-    /// Those of a copy, and the other.
+    /// Those of a backing, and the other.
     pub fn over(self: &Arc<Self>, tape: &Arc<Tape>) -> (Disks, SharedDisk) {
         let mut files = 0..FILES;
         let all = tape.disks().map(|inner| {

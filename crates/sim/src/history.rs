@@ -4,7 +4,7 @@
 //! earlier than the last that was acknowledged. What a death leaves must be the last boundary, or the next one: the operation under
 //! way is undone or done.
 //!
-//! Boundaries are distinguished by the bytes of the memory, but for what a copy does not hold of them; or, where content of
+//! Boundaries are distinguished by the bytes of the memory, but for what a backing does not hold of them; or, where content of
 //! large files is elsewhere, by what the model says can be read.
 
 use std::cell::OnceCell;
@@ -58,7 +58,7 @@ pub struct History {
 impl History {
     /// Nothing but that this is there.
     pub fn of(setup: Setup, start: Still) -> History {
-        let boundaries = vec![Boundary::new(0, start.region.clone())];
+        let boundaries = vec![Boundary::new(0, start.memory.clone())];
         History { setup, start, moments: Vec::new(), boundaries, acknowledged: Vec::new() }
     }
 
@@ -101,7 +101,7 @@ impl History {
         Err(format!("none of the instants {allowed:?}: {}", other.unwrap_or_else(describe)))
     }
 
-    /// Which of some boundaries has these bytes, as far as a copy holds them; if none, why.
+    /// Which of some boundaries has these bytes, as far as a backing holds them; if none, why.
     pub fn which_bytes(&self, allowed: RangeInclusive<usize>, bytes: &[u8]) -> Result<usize, String> {
         let parts = copied(bytes.len());
         let same = |b: &Boundary| parts.iter().all(|part| b.bytes[part.clone()] == bytes[part.clone()]);

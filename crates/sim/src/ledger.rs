@@ -14,7 +14,7 @@ use pram::{Error, Result, Session};
 
 use crate::disk::{Files, LEDGER};
 
-/// Sums that are kept: more than commits are ever open, or parts of a copy apart.
+/// Sums that are kept: more than commits are ever open, or parts of a backing apart.
 const SLOTS: u64 = 256;
 pub const BYTES: u64 = SLOTS * SECTOR;
 
@@ -103,7 +103,7 @@ impl Participant for Ledger {
     }
 }
 
-/// Is the region in `bytes`, which the copy in `files` gave, the one that the ledger has for its last epoch?
+/// Is the memory in `bytes`, which the backing in `files` gave, the one that the ledger has for its last epoch?
 pub fn check(files: &Files, bytes: &[u8]) -> std::result::Result<(), String> {
     let Some(last) = epoch_of(bytes).checked_sub(1) else { return Ok(()) };
     let mut all = vec![0; BYTES as usize];
@@ -123,7 +123,7 @@ fn epoch_of(bytes: &[u8]) -> u64 {
     bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// What a copy holds of a region of `size` bytes: not where that notes how it stands to its copy, nor its epochs, which commits
+/// What a backing holds of a memory of `size` bytes: not where that notes how it stands to its backing, nor its epochs, which commits
 /// move on, nor its undo logs.
 pub fn copied(size: usize) -> [Range<usize>; 3] {
     let word = |n: u64| HEADERS + n as usize * 8;

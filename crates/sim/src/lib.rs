@@ -25,7 +25,7 @@
 //! | [`explore`] | the explorer of scenarios: every crash that memory survives |
 //! | [`blocks`] | the explorer for blocks beside the heap |
 //! | [`copy`] | the explorer for `logged`: memory, marks, redo logs and image together |
-//! | [`large`] | the explorer for large files: memory, copy, and the disk with their content |
+//! | [`large`] | the explorer for large files: memory, backing, and the disk with their content |
 //!
 //! Two disciplines of persistence: on *battery*, stores are durable in program order; on *dax*, every
 //! 8-byte word stored since one thread last flushed it and fenced holds any of the values it has had since, or

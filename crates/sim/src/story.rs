@@ -29,7 +29,7 @@ pub enum Step {
     Swell(u64),
     /// Fills the log to so many percent.
     Fill(u64),
-    /// The copy has proved damaged: the next commit makes it anew.
+    /// The backing has proved damaged: the next commit makes it anew.
     Damage,
     /// Sabotage: what has changed is not marked.
     Forget,
@@ -240,7 +240,7 @@ impl<'w> Teller<'w> {
             Step::Ask | Step::Settle | Step::Sweep | Step::Join | Step::Come | Step::Go => {
                 return Err(pram::Error::Unusable("this takes several processes".into()).into());
             }
-            Step::Wait => return Ok(world.wait().map(|()| world.copy().is_some())?),
+            Step::Wait => return Ok(world.wait().map(|()| world.backing().is_some())?),
             Step::Commit => return Ok(world.commit()?),
             Step::Checkpoint => world.checkpoint()?,
             Step::Swell(bytes) => self.swell(*bytes)?,
@@ -290,7 +290,7 @@ impl<'w> Teller<'w> {
 
     /// Clears all marks.
     fn forget(&self) -> pram::Result<()> {
-        let marks = self.world.fs.session().memory().marks().expect("there is a copy");
+        let marks = self.world.fs.session().memory().marks().expect("there is a backing");
         (0..SETS).try_for_each(|set| marks.clear(set))
     }
 }
@@ -299,7 +299,7 @@ impl<'w> Teller<'w> {
 pub fn swell(fs: &Fs, bytes: u64) -> pram::Result<()> {
     let memory = fs.session().memory();
     let at = memory.geo.heap();
-    memory.marks().expect("there is a copy").mark(at, bytes.min(memory.size() - at))
+    memory.marks().expect("there is a backing").mark(at, bytes.min(memory.size() - at))
 }
 
 /// At the `nth` write from now on `op` is done.

@@ -121,7 +121,7 @@ impl Point {
 /// Memory and disks between two events.
 #[derive(Clone)]
 pub struct Still {
-    pub region: Vec<u8>,
+    pub memory: Vec<u8>,
     pub marks: Vec<u64>,
     pub files: Files,
 }
@@ -138,7 +138,7 @@ impl Still {
     fn store(&mut self, event: &Event, len: usize) {
         if let Event::Store { off, bytes } = event {
             let at = *off as usize;
-            self.region[at..at + len].copy_from_slice(&bytes[..len]);
+            self.memory[at..at + len].copy_from_slice(&bytes[..len]);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Worlds: a file system alive, in memory that records, with disks that record. On the memory alone; with a copy of that on
+//! Worlds: a file system alive, in memory that records, with disks that record. On the memory alone; with a backing of that on
 //! disks; or with the content of large files on a disk, too.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,9 +36,9 @@ pub fn identity() -> Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     Nothing,
-    /// A copy of the memory, and the ledger. On other media than `logged` it is a mirror, for which each operation waits.
-    Copy,
-    /// The content of large files; on `logged` also a copy of the memory.
+    /// A backing of the memory, and the ledger. On other media than `logged` it is a mirror, for which each operation waits.
+    Backing,
+    /// The content of large files; on `logged` also a backing of the memory.
     Segments,
 }
 
@@ -65,9 +65,9 @@ impl Setup {
         Setup { kind, size, atime: Atime::Never, stored: Stored::Nothing }
     }
 
-    /// Memory with its copy.
+    /// Memory with its backing.
     pub fn copied(kind: MediumKind, size: u64) -> Setup {
-        Setup { stored: Stored::Copy, ..Setup::alone(kind, size) }
+        Setup { stored: Stored::Backing, ..Setup::alone(kind, size) }
     }
 
     pub fn logged(size: u64) -> Setup {
@@ -82,7 +82,7 @@ impl Setup {
     fn has_copy(&self) -> bool {
         match self.stored {
             Stored::Nothing => false,
-            Stored::Copy => true,
+            Stored::Backing => true,
             Stored::Segments => self.kind == MediumKind::Logged,
         }
     }
@@ -92,7 +92,7 @@ impl Setup {
         let log = || if self.has_copy() { Platter::zeros(MIN_CAPACITY) } else { Platter::default() };
         let last = match self.stored {
             Stored::Nothing => Platter::default(),
-            Stored::Copy => Platter::zeros(ledger::BYTES),
+            Stored::Backing => Platter::zeros(ledger::BYTES),
             Stored::Segments => Platter::zeros(DISK),
         };
         Files([Platter::default(), log(), log(), last])
@@ -112,7 +112,7 @@ pub struct World {
     pub tape: Arc<Tape>,
     pub fs: Arc<Fs>,
     pub setup: Setup,
-    /// With a copy: the memory of the marks.
+    /// With a backing: the memory of the marks.
     marks: Option<OwnedFd>,
     ledger: Option<Arc<Ledger>>,
 }
@@ -133,7 +133,7 @@ fn plain(medium: TapeMedium) -> Box<dyn Medium> {
 }
 
 impl<'a> Way<'a> {
-    /// With these words of marks, if there is a copy.
+    /// With these words of marks, if there is a backing.
     fn new(setup: Setup, tape: &Arc<Tape>, faults: &Arc<Faults>, words: &[u64]) -> Result<Way<'a>, String> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let marks = setup.has_copy().then(|| memory(&bytes, Marks::bytes(setup.size))).transpose()?;
@@ -145,14 +145,14 @@ impl<'a> Way<'a> {
     /// files, where nobody needs it.
     fn left(setup: Setup, tape: &Arc<Tape>, faults: &Arc<Faults>, words: &[u64]) -> Result<Way<'a>, String> {
         let way = Way::new(Setup { atime: Atime::Never, ..setup }, tape, faults, words)?;
-        if setup.stored == Stored::Copy {
+        if setup.stored == Stored::Backing {
             tape.start(Some(way.mapped_marks().map_err(text)?));
         }
         Ok(way)
     }
 
     fn mapped_marks(&self) -> pram::Result<Mapping> {
-        let marks = self.marks.as_ref().expect("there is a copy");
+        let marks = self.marks.as_ref().expect("there is a backing");
         Mapping::file(marks, Marks::bytes(self.setup.size)).map_err(host)
     }
 
@@ -164,13 +164,13 @@ impl<'a> Way<'a> {
         (self.medium)(TapeMedium { kind: self.setup.kind, tape: self.tape.clone() })
     }
 
-    /// A session on memory with a copy that begins anew, of which the first bytes are not as the copy has them.
+    /// A session on memory with a backing that begins anew, of which the first bytes are not as the backing has them.
     fn begin(&self, marks: Marks, loaded: &Loaded, mut memory: Memory, new: usize) -> pram::Result<Session> {
-        let copy = Backing::begin(self.disks.clone(), &marks, identity(), loaded)?.awaited(true);
+        let backing = Backing::begin(self.disks.clone(), &marks, identity(), loaded)?.awaited(true);
         marks.mark(0, new as u64)?;
-        copy.note_in(&memory)?;
+        backing.note_in(&memory)?;
         memory.track(marks);
-        Session::private_with(memory, self.setup.keys(), Some(copy))
+        Session::private_with(memory, self.setup.keys(), Some(backing))
     }
 
     fn format(&self) -> pram::Result<Session> {
@@ -189,12 +189,12 @@ impl<'a> Way<'a> {
             return Session::private(open()?, self.setup.keys());
         }
         let marks = self.marks()?;
-        let copy = Backing::resume(self.disks.clone(), &marks, identity())?;
-        let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
-        copy.take_up_unnoted(&marks)?;
+        let backing = Backing::resume(self.disks.clone(), &marks, identity())?;
+        let backing = backing.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
+        backing.take_up_unnoted(&marks)?;
         let mut memory = open()?;
         memory.track(marks);
-        Session::private_with(memory, self.setup.keys(), Some(copy.awaited(true)))
+        Session::private_with(memory, self.setup.keys(), Some(backing.awaited(true)))
     }
 
     fn compare(&self, memory: Mapping) -> pram::Result<Session> {
@@ -211,14 +211,14 @@ impl<'a> Way<'a> {
         let loaded = backing::load(&self.disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
         backing::note_made(&self.disks, identity(), &memory, loaded.as_of)?;
         let marks = self.marks()?;
-        let copy = Backing::begin(self.disks.clone(), &marks, identity(), &loaded)?.awaited(true);
+        let backing = Backing::begin(self.disks.clone(), &marks, identity(), &loaded)?.awaited(true);
         let mut memory = Memory::open(memory, Box::new(LOGGED))?;
         memory.track(marks);
-        Session::private_with(memory, self.setup.keys(), Some(copy))
+        Session::private_with(memory, self.setup.keys(), Some(backing))
     }
 
     fn open(self, session: Session) -> Result<World, String> {
-        let ledger = (self.setup.stored == Stored::Copy).then(|| Ledger::over(self.other.clone()));
+        let ledger = (self.setup.stored == Stored::Backing).then(|| Ledger::over(self.other.clone()));
         if let Some(ledger) = &ledger {
             session.enlist(ledger.clone());
         }
@@ -258,7 +258,7 @@ impl World {
             Log::format(&session, &[region], SEGMENT).map_err(text)?;
         }
         let world = way.open(session)?;
-        if setup.stored == Stored::Copy {
+        if setup.stored == Stored::Backing {
             let waits = if setup.kind == MediumKind::Logged { Durability::Fsync } else { Durability::Strict };
             world.fs.set_policy(Policy { durability: waits, ..world.fs.policy() });
         }
@@ -272,11 +272,11 @@ impl World {
 
     pub fn resume_on(setup: Setup, left: &Still, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
         let way = Way::left(setup, tape, faults, &left.marks)?;
-        let session = way.resume(mapping(&left.region)).map_err(|e| format!("the memory is not taken up: {e}"))?;
+        let session = way.resume(mapping(&left.memory)).map_err(|e| format!("the memory is not taken up: {e}"))?;
         way.open(session)
     }
 
-    /// The same, of memory that has no copy.
+    /// The same, of memory that has no backing.
     pub fn recover(kind: MediumKind, memory: Mapping, tape: &Arc<Tape>) -> Result<World, String> {
         let way = Way::new(Setup::alone(kind, memory.len()), tape, &Faults::with(None), &[])?;
         let session = way.resume(memory).map_err(|e| format!("recovery failed: {e}"))?;
@@ -290,8 +290,8 @@ impl World {
 
     pub fn compare_on(setup: Setup, left: &Still, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
         let way = Way::left(setup, tape, faults, &[])?;
-        let session = way.compare(mapping(&left.region));
-        way.open(session.map_err(|e| format!("memory and copy cannot be compared: {e}"))?)
+        let session = way.compare(mapping(&left.memory));
+        way.open(session.map_err(|e| format!("memory and backing cannot be compared: {e}"))?)
     }
 
     /// After a power cut. All is recorded but stores.
@@ -301,28 +301,28 @@ impl World {
 
     pub fn load_on(setup: Setup, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
         let way = Way::left(setup, tape, faults, &[])?;
-        let session = way.load().map_err(|e| format!("the copy does not open: {e}"))?;
+        let session = way.load().map_err(|e| format!("the backing does not open: {e}"))?;
         way.open(session)
     }
 
-    pub fn copy(&self) -> Option<&Backing> {
+    pub fn backing(&self) -> Option<&Backing> {
         backing::of(self.fs.session())
     }
 
-    /// With a copy everything that was done is durable when it returns.
+    /// With a backing everything that was done is durable when it returns.
     pub fn wait(&self) -> pram::Result<()> {
         let session = self.fs.session();
-        self.copy().map_or_else(|| session.move_on().map(drop), |copy| copy.wait(session))
+        self.backing().map_or_else(|| session.move_on().map(drop), |backing| backing.wait(session))
     }
 
     /// What the commit interval does; did it make anything durable?
     pub fn commit(&self) -> pram::Result<bool> {
         let session = self.fs.session();
-        self.copy().map_or_else(|| session.move_on().map(|_| false), |copy| copy.commit_if_due(session, 0))
+        self.backing().map_or_else(|| session.move_on().map(|_| false), |backing| backing.commit_if_due(session, 0))
     }
 
     pub fn checkpoint(&self) -> pram::Result<()> {
-        self.copy().map_or(Ok(()), |copy| copy.checkpoint_if_due(self.fs.session()).map(drop))
+        self.backing().map_or(Ok(()), |backing| backing.checkpoint_if_due(self.fs.session()).map(drop))
     }
 
     pub fn union(&self) -> &Arc<Union> {
@@ -330,7 +330,7 @@ impl World {
     }
 
     pub fn ledger(&self) -> &Ledger {
-        self.ledger.as_ref().expect("it has a copy")
+        self.ledger.as_ref().expect("it has a backing")
     }
 
     /// Begins to record.
@@ -347,7 +347,7 @@ impl World {
     /// As it is now.
     pub fn still(&self) -> Result<Still, String> {
         let marks = self.mapped_marks()?.map(|marks| crate::tape::words_of(&marks)).unwrap_or_default();
-        Ok(Still { region: self.bytes(), marks, files: self.tape.files() })
+        Ok(Still { memory: self.bytes(), marks, files: self.tape.files() })
     }
 
     /// The memory's bytes.
@@ -390,7 +390,7 @@ pub fn reload(files: &Files, size: u64) -> Result<Vec<u8>, String> {
         there.ok_or(pram::Error::BadAddress { off, len: part.len() as u64 })?.copy_from_slice(part);
         Ok(())
     });
-    loaded.map_err(|e| format!("the copy does not load: {e}"))?;
+    loaded.map_err(|e| format!("the backing does not load: {e}"))?;
     ledger::check(files, &bytes)?;
     Ok(bytes)
 }

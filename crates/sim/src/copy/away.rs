@@ -1,4 +1,4 @@
-//! Memory that its copy leaves behind: all processes die, another memory is made of the copy, elsewhere, and works with
+//! Memory that its backing leaves behind: all processes die, another memory is made of the backing, elsewhere, and works with
 //! it for a while, until it is dead too or its host; then the first one is taken up again.
 //!
 //! What the other one was promised must not be written over: the first is refused. If the other one has committed
@@ -20,7 +20,7 @@ use crate::world::World;
 /// What the other memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
-    /// Made of the copy.
+    /// Made of the backing.
     New,
     /// Sabotage: the same, and afterwards it is as it was before.
     Same,
@@ -52,7 +52,7 @@ impl Stay {
     }
 }
 
-/// Explores memory that is left behind by a story's copy. An id is `name:away:point:stay/events/choice`, where `events`
+/// Explores memory that is left behind by a story's backing. An id is `name:away:point:stay/events/choice`, where `events`
 /// are those of the other one, or, with a power cut after the first was taken up again, that and `/events/choice`.
 pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
     let name = &story.name;
@@ -137,7 +137,7 @@ fn rest_of<'a>(wanted: &'a str, name: &str) -> Option<Option<&'a str>> {
     Some(rest.strip_prefix('/'))
 }
 
-/// The other one takes up the copy, and works with it.
+/// The other one takes up the backing, and works with it.
 fn work_elsewhere(history: &History, left: &Still, other: Other, stay: Stay) -> Result<History, String> {
     let world = match other {
         Other::New => World::load(history.setup, left.files.clone())?,

@@ -1,7 +1,7 @@
 //! The death of all processes, at any store and any write: memory, marks and disks stay as they are, and the next
 //! process goes on; then the power is cut too.
 //!
-//! Also the memory of the marks can be lost, and the region is compared with its copy.
+//! Also the memory of the marks can be lost, and the memory is compared with its backing.
 
 use rng::Rng;
 

@@ -1,5 +1,5 @@
-//! A story on a disk that fails: what was promised is kept; the copy is made anew from memory, or nothing more is promised, and
-//! the failure is reported to all. And a disk that fails when its copy is taken up: that is reported, and does no harm.
+//! A story on a disk that fails: what was promised is kept; the backing is made anew from memory, or nothing more is promised, and
+//! the failure is reported to all. And a disk that fails when its backing is taken up: that is reported, and does no harm.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub enum End {
     NotMade,
     /// It failed later.
     Failed,
-    /// It failed later, and the copy was made anew from memory.
+    /// It failed later, and the backing was made anew from memory.
     Anew,
 }
 
@@ -161,7 +161,7 @@ fn take_up(left: &Still, how: Taken, tape: &Arc<Tape>, faults: &Arc<Faults>) -> 
     }
 }
 
-/// Ways to take up a copy.
+/// Ways to take up a backing.
 #[derive(Clone, Copy, Debug)]
 pub enum Taken {
     /// With its memory and marks.

@@ -56,7 +56,7 @@ pub enum Sabotage {
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
     /// Most losses of each.
-    pub region: usize,
+    pub memory: usize,
     pub others: usize,
     /// Seeds per cut, beside none and all.
     pub seeds: u64,
@@ -65,8 +65,8 @@ pub struct Depth {
 impl Depth {
     pub fn from_env() -> Depth {
         match full() {
-            true => Depth { region: usize::MAX, others: 4000, seeds: 4 },
-            false => Depth { region: 24, others: 48, seeds: 1 },
+            true => Depth { memory: usize::MAX, others: 4000, seeds: 4 },
+            false => Depth { memory: 24, others: 48, seeds: 1 },
         }
     }
 }
@@ -133,13 +133,13 @@ impl Home {
         self.path().join(MIRROR)
     }
 
-    fn region(&self) -> PathBuf {
+    fn memory(&self) -> PathBuf {
         self.path().join("nvram")
     }
 
     /// Puts a region there, with or without its marks.
-    fn put_region(&self, bytes: &[u8], marks: Option<&[u64]>) -> Result<(), String> {
-        std::fs::write(self.region(), bytes).map_err(text)?;
+    fn put_memory(&self, bytes: &[u8], marks: Option<&[u64]>) -> Result<(), String> {
+        std::fs::write(self.memory(), bytes).map_err(text)?;
         for (path, words) in self.marks()?.into_iter().zip(marks) {
             std::fs::write(path, words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())
                 .map_err(text)?;
@@ -157,7 +157,7 @@ impl Home {
     }
 
     fn open(&self) -> Result<Pool, String> {
-        // Nothing goes to the copy but what operations wait for.
+        // Nothing goes to the backing but what operations wait for.
         let commit_interval = conquest::CommitInterval::try_from(86_400.0).ok();
         Pool::open(self.path(), &OpenOptions { noatime: true, commit_interval, ..OpenOptions::default() })
             .map_err(|e| format!("it does not open: {e}"))
@@ -244,7 +244,7 @@ fn losses(history: &History, lost: Lost, depth: Depth) -> Vec<Loss> {
         all.push((Point::within(&history.moments, events, cut), rng.below(2) == 0));
     }
     rng.shuffle(&mut all);
-    all.truncate(if lost == Lost::Region { depth.region } else { depth.others });
+    all.truncate(if lost == Lost::Region { depth.memory } else { depth.others });
     all.sort_unstable();
     all.dedup();
     all
@@ -260,14 +260,14 @@ fn judge(
     sabotage: Sabotage,
 ) -> Result<(), String> {
     let home = Home::new()?;
-    let mut region = left.region.clone();
+    let mut memory = left.memory.clone();
     if sabotage == Sabotage::NotUndone {
         // A transaction that counts as committed is not undone.
         let geo = pram::memory::Geometry::of(SIZE).map_err(text)?;
-        (0..geo.slots as u32).for_each(|slot| region[geo.slot(slot) as usize + 2] ^= 0x40);
+        (0..geo.slots as u32).for_each(|slot| memory[geo.slot(slot) as usize + 2] ^= 0x40);
     }
     let mut allowed = history.after_death(point.events);
-    let put_region = || home.put_region(&region, marks.then_some(&left.marks[..]));
+    let put_memory = || home.put_memory(&memory, marks.then_some(&left.marks[..]));
     match lost {
         Lost::Region => {
             let kept = left.files.cut(choice);
@@ -277,8 +277,8 @@ fn judge(
             let n = history.which_bytes(held, &reload(&kept, SIZE)?)?;
             allowed = n..=n;
         }
-        Lost::Mirror => put_region()?,
-        Lost::Neither => put_region().and_then(|()| home.put_mirror(&left.files))?,
+        Lost::Mirror => put_memory()?,
+        Lost::Neither => put_memory().and_then(|()| home.put_mirror(&left.files))?,
     }
     let pool = home.open()?;
     check(&pool, false)?;
@@ -309,7 +309,7 @@ fn lose_the_rest(home: &Home, pool: Pool) -> Result<(), String> {
     same(&pool, &worked, "the mirror is lost later")?;
     let worked = work(&pool, 2)?;
     drop(pool);
-    std::fs::remove_file(home.region()).map_err(text)?;
+    std::fs::remove_file(home.memory()).map_err(text)?;
     same(&home.open()?, &worked, "then the region")
 }
 

@@ -1,7 +1,7 @@
 //! The explorer for the medium `logged`: memory, marks, redo logs and image together.
 //!
 //! A story runs once, on memory and disks that record. Then the power is cut after each thing to the
-//! disks, and the copy must load as an instant between two operations ([`history`](crate::history)); and all processes die, at
+//! disks, and the backing must load as an instant between two operations ([`history`](crate::history)); and all processes die, at
 //! stores and at writes, the next one goes on from the memory, all or a part of it, and the power is cut while it does.
 //!
 //! | module | responsibility |
@@ -10,7 +10,7 @@
 //! | [`cut`] | power cuts, and power cuts afterwards |
 //! | [`death`] | deaths of all processes, and power cuts afterwards |
 //! | `later` | the life after a crash, and power cuts in it |
-//! | [`away`] | memory that its copy leaves behind, and that is taken up again |
+//! | [`away`] | memory that its backing leaves behind, and that is taken up again |
 //! | [`failing`] | a disk that fails at any call |
 //! | [`mirror`] | memory that survives on its own, with a mirror: either is lost |
 //! | [`several`] | several processes and threads at once, of which some die and the others go on |
@@ -97,7 +97,7 @@ pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
     each(stories, |story| &story.name, |story, filter, verdicts| explore(story, depth, filter, verdicts))
 }
 
-/// The same for what becomes of memory that the stories' copies leave behind; see [`away`].
+/// The same for what becomes of memory that the stories' backings leave behind; see [`away`].
 pub fn explore_away(stories: &[Story], depth: Depth) -> Stats {
     let explore = |story: &Story, filter: &Filter, verdicts: &mut Verdicts| {
         away::explore(story, Other::New, depth, filter, verdicts);

@@ -23,7 +23,7 @@ pub enum Plot {
     Large,
     /// A commit that turns out to be larger than the room that was left for it.
     Outgrown,
-    /// The copy is made anew, by a commit that somebody waits for, and after the other log took over by a checkpoint.
+    /// The backing is made anew, by a commit that somebody waits for, and after the other log took over by a checkpoint.
     Anew,
 }
 
@@ -106,5 +106,5 @@ impl Story {
 }
 
 fn setup_of(s: &Scenario) -> Setup {
-    Setup { kind: MediumKind::Logged, size: s.size, atime: s.atime, stored: Stored::Copy }
+    Setup { kind: MediumKind::Logged, size: s.size, atime: s.atime, stored: Stored::Backing }
 }

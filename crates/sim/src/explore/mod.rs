@@ -110,7 +110,7 @@ pub fn explore(
     let Some(run) = verdicts.made(caught(|| run(s, kind, sabotage)), || id("run:".into())) else { return };
     verdicts.stats.stories += 1;
     verdicts.stats.events += run.events() as u64;
-    let (base, moments) = (&run.history.start.region, &run.history.moments);
+    let (base, moments) = (&run.history.start.memory, &run.history.moments);
     let before = verdicts.failures.len();
     let mut search = Search { s, run: &run, kind, depth, filter, count: 0, committed: false };
     let found = each_point(kind, base, moments, filter.points(moments, depth), |point, medium| {

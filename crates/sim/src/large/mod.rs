@@ -1,4 +1,4 @@
-//! The explorer for large files: memory, its copy, and the disk with their content, on one tape.
+//! The explorer for large files: memory, its backing, and the disk with their content, on one tape.
 //!
 //! A story runs once, recording. Then, of what reached memory and disks in one order:
 //!
@@ -232,7 +232,7 @@ fn live_on(world: World, found: Tree) -> Result<(), String> {
     same(&world, &now, "cleaned")?;
     world.wait().map_err(|e| e.to_string())?;
     let left = world.still()?;
-    if world.copy().is_some() {
+    if world.backing().is_some() {
         let again = World::load(world.setup, left.files.cut(Choice::None))?;
         same(&again, &now, "memory lost")?;
     }

@@ -1,5 +1,5 @@
-//! Create and write 1 KB in this process without fsync, while the copy on disk follows in the background: on
-//! `logged`, and on `battery` with a running copy, as often as by default and as often as on `logged`, against `battery`
+//! Create and write 1 KB in this process without fsync, while the backing follows: on
+//! `logged`, and on `battery` with a backing, as often as by default and as often as on `logged`, against `battery`
 //! without. Long enough that the log is written and checkpointed into the image again and again.
 
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use crate::program::Own;
 use crate::workload::tree::{Content, Tree};
 
 const ROUNDS: usize = 3;
-/// With a copy as often as by default, and as often as on `logged`.
-const COPIED: &str = "conquest battery+copy";
-const OFTEN: &str = "conquest battery+copy, often";
+/// With a backing that commits as often as by default, and as often as on `logged`.
+const BACKED: &str = "conquest battery+backing";
+const OFTEN: &str = "conquest battery+backing, often";
 const CREATE: &str = "create+write";
 const UNLINK: &str = "unlink";
 const SIZE: usize = 1024;
-/// Seconds from commit to commit of a running copy, as a pool on `battery` has them by default.
+/// Seconds from commit to commit of a backing, as a pool on `battery` has them by default.
 const DEFAULT: f64 = 30.0;
 /// Seconds from commit to commit when quick.
 const SHORT: f64 = 0.2;
@@ -27,23 +27,23 @@ const SHORT: f64 = 0.2;
 pub fn run(setup: &Setup<'_>) -> Outcome {
     let (name, [often, seldom]) = (setup.name(), intervals(setup));
     let title =
-        format!("Create + write 1 KB without fsync, in process; copies on {name}, every {often} s, and {seldom} s");
+        format!("Create + write 1 KB without fsync, in process; backing on {name}, every {often} s, and {seldom} s");
     let mut sections = [Section::times("durable-behind", title, "us/op").against(BATTERY)];
     setup.attempt(&mut sections, |disk, sections| measure(setup, disk, &mut sections[0]));
     let row = |medium, what: String, required, aim, subject| {
         sections[0].row(medium, what, Goal::at_most(required, aim)).ratio(CREATE, subject, BATTERY)
     };
-    let copied = |every| format!("in process, with a running copy every {every} s: create + write, time of without");
+    let backed = |every| format!("in process, with a backing every {every} s: create + write, time of without");
     let alone = "in process: create + write without fsync, time of battery".into();
     let findings = vec![
         row(MediumKind::Logged, alone, 1.25, 1.1, LOGGED),
-        row(MediumKind::Battery, copied(seldom), 1.10, 1.03, COPIED),
-        row(MediumKind::Battery, copied(often), 1.10, 1.03, OFTEN),
+        row(MediumKind::Battery, backed(seldom), 1.10, 1.03, BACKED),
+        row(MediumKind::Battery, backed(often), 1.10, 1.03, OFTEN),
     ];
     Outcome { sections: sections.into(), findings }
 }
 
-/// Seconds from commit to commit: where copies are frequent, and of the other running copy.
+/// Seconds from commit to commit: where commits are frequent, and of the other backing.
 fn intervals(setup: &Setup<'_>) -> [f64; 2] {
     if setup.context.quick {
         [SHORT, 2.0 * SHORT]
@@ -68,12 +68,12 @@ fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section) -> Result<(), 
         let how = FormatOptions::on(MediumKind::Battery, setup.bytes());
         Own::make(context.base.join(format!("{label}.pool")), FormatOptions { backing, commit_interval, ..how })
     };
-    let copied = |label: &str, seconds| battery(label, Some(disk.dir.join(format!("{label}.copy"))), every(seconds)?);
+    let backed = |label: &str, seconds| battery(label, Some(disk.dir.join(format!("{label}.copy"))), every(seconds)?);
     let subjects = [
         subject(LOGGED, setup.logged(disk, "behind", setup.bytes(), every(often)?)?, often),
-        subject(OFTEN, copied("often", often)?, often),
+        subject(OFTEN, backed("often", often)?, often),
         subject(BATTERY, battery("behind", None, None)?, often),
-        subject(COPIED, copied("copied", seldom)?, seldom),
+        subject(BACKED, backed("backed", seldom)?, seldom),
     ];
     let plan = Plan::new(context.size(100_000, 5_000));
     for subject in &subjects {
@@ -82,7 +82,7 @@ fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section) -> Result<(), 
     for round in 0..context.count(ROUNDS) {
         for Subject { name, pool, nanos } in &subjects {
             context.say_round("without fsync", round, ROUNDS, name);
-            // Closed in between: what is still to be copied is not copied while others are measured.
+            // Closed in between: what is still to be backed is not backed while others are measured.
             let place = InProcess::open(&pool.dir)?;
             // The first files meet memory that this process has not touched.
             plan.round(&place, 0)?;
@@ -101,7 +101,7 @@ fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section) -> Result<(), 
 
 /// Commits so far and their bytes in the log, of a pool that has one.
 fn commits(place: &InProcess) -> Result<Option<(u64, u64)>, Error> {
-    Ok(place.pool.status()?.backing.map(|copy| (copy.commits, copy.logged)))
+    Ok(place.pool.status()?.backing.map(|backing| (backing.commits, backing.logged)))
 }
 
 struct Plan {

@@ -3,7 +3,7 @@
 //! | part | what it measures |
 //! | --- | --- |
 //! | [`synced`] | create + write + fsync through the mount, by one thread and by eight |
-//! | [`behind`] | create + write without fsync, while the copy follows, against `battery` |
+//! | [`behind`] | create + write without fsync, while the backing follows, against `battery` |
 //! | [`sqlite`] | transactions of sqlite3 through the mount |
 //! | [`volume`] | bytes that the log takes, against bytes that operations change |
 //! | [`reopen`] | opening after a power cut, and after `kill -9` of everything |
@@ -38,7 +38,7 @@ type Measure = fn(&Setup<'_>) -> Outcome;
 
 const PARTS: [Part<Measure>; 5] = [
     ("fsync", "create + write + fsync, by one thread and by eight", synced::run),
-    ("behind", "create + write, while the copy follows in the background", behind::run),
+    ("behind", "create + write, while the backing follows", behind::run),
     ("sqlite", "Transactions of sqlite3", sqlite::run),
     ("volume", "Bytes that the log takes", volume::run),
     ("reopen", "Opening after a power cut, and after `kill -9`", reopen::run),
@@ -55,7 +55,7 @@ options! { Options {
     synced: count "N" = 200, "Files per thread and round that are synced";
     transactions: count "N" = 2_000, "Transactions of sqlite3 per round";
     interval: real "SECONDS" = 5.0, "Seconds from commit to commit where nobody waits for one; a round takes as long. A \
-        running copy is measured with its default as well, 30";
+        backing is measured with its default as well, 30";
     content: count "MIB" = 700, "MiB of files in the pool that is opened, at most 800";
 } }
 

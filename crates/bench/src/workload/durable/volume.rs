@@ -61,8 +61,8 @@ fn once(pool: &Own, files: usize) -> Result<[f64; 2], Error> {
 }
 
 fn logged(place: &InProcess) -> Result<u64, Error> {
-    let copy = place.pool.status()?.backing.ok_or_else(|| Error::Wrong("a pool on logged has no copy".into()))?;
-    Ok(copy.logged)
+    let backing = place.pool.status()?.backing.ok_or_else(|| Error::Wrong("a pool on logged has no backing".into()))?;
+    Ok(backing.logged)
 }
 
 /// A region, and what it was.

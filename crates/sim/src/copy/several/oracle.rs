@@ -38,7 +38,7 @@ pub fn history(
     let first = |called| instants.partition_point(|state| *state < done(called));
     let acknowledged = promises.iter().map(|(returned, called)| (*returned, first(*called))).collect();
     let boundaries = instants.iter().map(|state| Boundary::new(*state, Vec::new())).collect();
-    History { setup: Setup::logged(start.region.len() as u64), start, moments, boundaries, acknowledged }
+    History { setup: Setup::logged(start.memory.len() as u64), start, moments, boundaries, acknowledged }
 }
 
 /// Is `found` a state that a cut after `at` events may leave?
@@ -56,7 +56,7 @@ pub fn judge(history: &History, at: usize, found: &[u8]) -> Result<(), String> {
 
 /// In how many lines each state up to `last` differs from `found`.
 fn differing(history: &History, found: &[u8], last: usize) -> Vec<usize> {
-    let (parts, mut bytes) = (copied(found.len()), history.start.region.clone());
+    let (parts, mut bytes) = (copied(found.len()), history.start.memory.clone());
     let differs = |bytes: &[u8], line: usize| {
         let (start, end) = (line * LINE, (line * LINE + LINE).min(found.len()));
         let mut within = parts.iter().map(|part| part.start.clamp(start, end)..part.end.clamp(start, end));

@@ -65,7 +65,7 @@ pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Mishap], dir: &Pat
     let seats = seats.map(|seat| seat.map(Mutex::new)).collect::<Result<Vec<_>, String>>()?;
     let scripts = play.parts.iter().map(|_| Mutex::default()).collect();
     let house = House { play, pool, stage, dir, seats, scripts };
-    let start = Still { region: house.pool.bytes()?, marks: Vec::new(), files: house.pool.tape.files() };
+    let start = Still { memory: house.pool.bytes()?, marks: Vec::new(), files: house.pool.tape.files() };
     house.pool.tape.start(None);
     house.stage.begin(house.pool.undertaker()?);
     let finale = std::thread::scope(|scope| {
@@ -101,14 +101,14 @@ enum Outcome {
 /// After a failure nobody is promised anything any more.
 fn refuses(fs: &Fs) -> Result<(), String> {
     let session = fs.session();
-    let copy = backing::of(session).ok_or("there is no copy")?;
+    let backing = backing::of(session).ok_or("there is no backing")?;
     if session.runtime().backing_failure().is_none() {
         return Err("nobody says why it failed".into());
     }
     if Runner::new(fs).run(&Op::Create("/after".into(), 0o644))?.is_ok() {
         return Err("after the failure things can be changed".into());
     }
-    match copy.wait(session) {
+    match backing.wait(session) {
         Ok(()) => Err("after the failure something is said to be durable".into()),
         Err(_) => Ok(()),
     }
@@ -166,8 +166,8 @@ impl House<'_> {
             }
             Step::Join => {
                 let third = self.pool.join(process, self.dir).map_err(|e| e.to_string())?;
-                let copy = backing::of(&third).ok_or("there is no copy")?;
-                copy.wait(&third).map(|()| Outcome::Durable(called)).map_err(|e| e.to_string())
+                let backing = backing::of(&third).ok_or("there is no backing")?;
+                backing.wait(&third).map(|()| Outcome::Durable(called)).map_err(|e| e.to_string())
             }
             _ => {
                 let fs = lock(seat).clone().ok_or("it is not attached")?;
@@ -179,10 +179,11 @@ impl House<'_> {
     /// What is done by whoever is attached.
     fn work(&self, fs: &Fs, script: &Mutex<Script>, step: &Step) -> Result<Outcome, String> {
         let (session, called) = (fs.session(), self.pool.tape.len());
-        let copy = backing::of(session).ok_or("there is no copy")?;
+        let backing = backing::of(session).ok_or("there is no backing")?;
         let early = self.play.sabotage == Sabotage::EarlyTicket;
-        let ask = || lock(script).asked = Some((copy.ticket(session), called));
-        let durable = |ticket: Ticket, called: usize| copy.wait_for(session, ticket).map(|()| Outcome::Durable(called));
+        let ask = || lock(script).asked = Some((backing.ticket(session), called));
+        let durable =
+            |ticket: Ticket, called: usize| backing.wait_for(session, ticket).map(|()| Outcome::Durable(called));
         let done = match step {
             Step::Op(op) => {
                 if early {
@@ -192,7 +193,7 @@ impl House<'_> {
             }
             Step::Wait => {
                 let asked = lock(script).asked.take_if(|_| early);
-                durable(asked.map_or_else(|| copy.ticket(session), |(ticket, _)| ticket), called)
+                durable(asked.map_or_else(|| backing.ticket(session), |(ticket, _)| ticket), called)
             }
             Step::Ask => {
                 ask();
@@ -203,11 +204,11 @@ impl House<'_> {
                 let (ticket, called) = asked.ok_or("nothing was asked for")?;
                 durable(ticket, called)
             }
-            Step::Commit => copy.commit_if_due(session, 0).map(|done| match done {
+            Step::Commit => backing.commit_if_due(session, 0).map(|done| match done {
                 true => Outcome::Durable(called),
                 false => Outcome::Nothing,
             }),
-            Step::Checkpoint => copy.checkpoint_if_due(session).map(|_| Outcome::Nothing),
+            Step::Checkpoint => backing.checkpoint_if_due(session).map(|_| Outcome::Nothing),
             Step::Sweep => {
                 return fs
                     .sweep()
@@ -252,14 +253,14 @@ impl House<'_> {
         let fs = left.first().ok_or("nobody is left")?;
         let session = fs.session();
         let reaped = session.reap().map_err(|e| format!("cleaning up: {e}"))?;
-        // Else the copy was made anew, and all goes on.
+        // Else the backing was made anew, and all goes on.
         if self.stage.has_failed() && session.runtime().backing_failure().is_some() {
             return left.iter().try_for_each(|fs| refuses(fs)).map(|()| Vec::new());
         }
-        let (copy, mut promises) = (backing::of(session).ok_or("there is no copy")?, Vec::new());
+        let (backing, mut promises) = (backing::of(session).ok_or("there is no backing")?, Vec::new());
         let mut wait = |when: &str| -> Result<(), String> {
             let called = self.pool.tape.len();
-            copy.wait(session).map_err(|e| format!("{when}: {e}"))?;
+            backing.wait(session).map_err(|e| format!("{when}: {e}"))?;
             promises.push((self.pool.tape.len(), called));
             Ok(())
         };
@@ -270,7 +271,7 @@ impl House<'_> {
         }
         check(fs, false)?;
         self.seen(fs, model)?;
-        copy.checkpoint_if_due(session).map_err(|e| format!("checkpointing after the death: {e}"))?;
+        backing.checkpoint_if_due(session).map_err(|e| format!("checkpointing after the death: {e}"))?;
         if let Err(e) = Runner::new(fs).run(&Op::Create("/after".into(), 0o644))? {
             return Err(format!("an operation after the death: {e:?}"));
         }

@@ -30,7 +30,7 @@ use crate::world::{identity, memory, Setup, UUID};
 pub struct Pool {
     pub tape: Arc<Tape>,
     pub stage: Arc<Stage>,
-    region: OwnedFd,
+    memory: OwnedFd,
     marks: OwnedFd,
     size: u64,
     sabotage: Sabotage,
@@ -40,12 +40,12 @@ pub struct Pool {
 
 impl Pool {
     pub fn over(still: &Still, stage: Arc<Stage>, processes: usize, sabotage: Sabotage) -> Result<Pool, String> {
-        let size = still.region.len() as u64;
+        let size = still.memory.len() as u64;
         let words: Vec<u8> = still.marks.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let (region, marks) = (memory(&still.region, size)?, memory(&words, Marks::bytes(size))?);
+        let (memory, marks) = (memory(&still.memory, size)?, memory(&words, Marks::bytes(size))?);
         let tape = Tape::over(still.files.clone());
         let locks = Arc::new(Mutex::new((0..processes).map(|_| Vec::new()).collect()));
-        Ok(Pool { tape, stage, region, marks, size, sabotage, locks })
+        Ok(Pool { tape, stage, memory, marks, size, sabotage, locks })
     }
 
     /// Attaches `process`; runtime files are in `dir`.
@@ -53,7 +53,7 @@ impl Pool {
         let session = self.join(process, dir).map_err(|e| format!("attaching {process}: {e}"))?;
         let policy = Policy { atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(session, policy).map_err(|e| e.to_string())?);
-        let there = fstat(&self.region).and_then(|region| stat(dir.join(shared_name(&UUID, &region))));
+        let there = fstat(&self.memory).and_then(|memory| stat(dir.join(shared_name(&UUID, &memory))));
         self.stage.attached(process, &fs, there.map_err(|e| format!("the runtime file: {e}"))?.st_ino);
         Ok(fs)
     }
@@ -65,7 +65,7 @@ impl Pool {
 
     /// An open file of its own, as a process has: locks are an open file's. Locked already.
     fn lock(&self, process: usize) -> pram::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.region.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", self.memory.as_raw_fd());
         let opened = || -> io::Result<OwnedFd> {
             let file = OwnedFd::from(OpenOptions::new().read(true).write(true).open(path)?);
             lock(&self.locks)[process].push(file.try_clone()?);
@@ -86,17 +86,17 @@ impl Pool {
         let marks = Marks::over(map(&self.marks, Marks::bytes(self.size))?)?;
         let disks = self.disks(process);
         let ledger = Ledger::over(disks[LEDGER].clone());
-        let copy = Backing::resume(disks_of(disks), &marks, identity())?;
-        let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
+        let backing = Backing::resume(disks_of(disks), &marks, identity())?;
+        let backing = backing.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
         if !in_use(&exclusive)? {
-            copy.take_up_unnoted(&marks)?;
+            backing.take_up_unnoted(&marks)?;
         }
         let inner = Box::new(TapeMedium { kind: MediumKind::Logged, tape: self.tape.clone() });
         let medium = Directed { inner, tape: self.tape.clone(), stage: self.stage.clone(), process };
-        let mut region = Memory::open(map(&self.region, self.size)?, Box::new(medium))?;
-        region.track(marks);
+        let mut memory = Memory::open(map(&self.memory, self.size)?, Box::new(medium))?;
+        memory.track(marks);
         let how = Attach { runtime_dir: dir, keys: Setup::logged(self.size).keys(), role: 0, label: b"" };
-        let session = Session::attach(region, exclusive, &how, Some(copy.awaited(true)))?;
+        let session = Session::attach(memory, exclusive, &how, Some(backing.awaited(true)))?;
         session.enlist(ledger);
         Ok(session)
     }
@@ -116,7 +116,7 @@ impl Pool {
         let locks = self.locks.clone();
         let marks = Mapping::file(&self.marks, Marks::bytes(self.size)).map_err(|e| e.to_string())?;
         let marks = Marks::over(marks).map_err(|e| e.to_string())?;
-        let region = Mapping::file(&self.region, self.size).map_err(|e| e.to_string())?;
+        let memory = Mapping::file(&self.memory, self.size).map_err(|e| e.to_string())?;
         let geo = pram::memory::Geometry::of(self.size).map_err(|e| e.to_string())?;
         let sabotage = self.sabotage;
         Ok(Box::new(move |process| {
@@ -125,7 +125,7 @@ impl Pool {
                 Sabotage::Unmarked => (0..SETS).for_each(|set| marks.clear(set).expect("marks can be cleared")),
                 Sabotage::NotUndone => {
                     for slot in 0..geo.slots as u32 {
-                        let word = region.atomic64(geo.slot(slot)).expect("a slot");
+                        let word = memory.atomic64(geo.slot(slot)).expect("a slot");
                         word.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     }
                 }
@@ -141,7 +141,7 @@ impl Pool {
 
     /// The region's bytes.
     pub fn bytes(&self) -> Result<Vec<u8>, String> {
-        let map = Mapping::file(&self.region, self.size).map_err(|e| e.to_string())?;
+        let map = Mapping::file(&self.memory, self.size).map_err(|e| e.to_string())?;
         let mut bytes = vec![0; self.size as usize];
         map.copy_out(0, &mut bytes).map(|()| bytes).map_err(|e| e.to_string())
     }

@@ -1,4 +1,4 @@
-//! Memory that its copy left behind, taken up again.
+//! Memory that its backing left behind, taken up again.
 
 use sim::copy::away::{explore, Other};
 use sim::copy::plot::Plot;

@@ -1,4 +1,4 @@
-//! ENOSPC and EIO at every write and flush of every file of the copy.
+//! ENOSPC and EIO at every write and flush of every file of the backing.
 
 use rustix::io::Errno;
 use sim::copy::failing::{calls, explore, End, Remains, Taken};
@@ -25,7 +25,7 @@ fn whatever_call_fails_what_was_promised_is_kept_and_the_copy_is_made_anew_or_th
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), wrong.len() + ends.len(), wrong.join("\n"));
     // Each failed, and most in the middle; but that one of two headers can be read suffices.
     assert!(ends.iter().all(|((_, call), end)| *call == Call::Read || *end != End::Whole));
-    // Of the copy memory has all; what a participant keeps it has not.
+    // Of the backing memory has all; what a participant keeps it has not.
     for (file, name) in NAMES.iter().enumerate() {
         for call in [Call::Read, Call::Write, Call::Flush] {
             let count = |end| ends.iter().filter(|found| **found == ((file, call), end)).count();

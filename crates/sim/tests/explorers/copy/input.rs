@@ -1,4 +1,4 @@
-//! Copies whose parts do not belong together: an error that says so, and nothing is written.
+//! Backings whose parts do not belong together: an error that says so, and nothing is written.
 
 use sim::disk::{Files, PARTS};
 use sim::fault::Faults;
@@ -16,7 +16,7 @@ fn with_teller<R>(tell: impl FnOnce(&World, &mut Teller) -> R) -> R {
     tell(&world, &mut teller)
 }
 
-/// Turns of its logs, with a file that changes before each step; the copy after each.
+/// Turns of its logs, with a file that changes before each step; the backing after each.
 fn turns<const N: usize>(world: &World, teller: &mut Teller, steps: [Step; N], last: Option<Step>) -> Vec<Files> {
     let mut ages = Vec::new();
     teller.step(&Step::Op(Op::Create("/f".into(), 0o644))).unwrap();
@@ -34,13 +34,13 @@ fn turns<const N: usize>(world: &World, teller: &mut Teller, steps: [Step; N], l
     ages
 }
 
-/// A pool's copy at several times: after each turn of its logs, and in between.
+/// A pool's backing at several times: after each turn of its logs, and in between.
 fn ages() -> Vec<Files> {
     let steps = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Checkpoint];
     with_teller(|world, teller| turns(world, teller, steps, Some(Step::Wait)))
 }
 
-/// The copy does not load, with an error that says this.
+/// The backing does not load, with an error that says this.
 fn refused(files: &Files, says: &str) {
     match reload(files, SIZE) {
         Ok(_) => panic!("loads, instead of saying `{says}`"),

@@ -13,7 +13,7 @@ fn either_suffices_and_nothing_that_returned_is_lost() {
 }
 
 fn found_with(sabotage: Sabotage, filter: &Filter) -> Vec<Failure> {
-    let depth = Depth { region: 40, others: 60, seeds: 1 };
+    let depth = Depth { memory: 40, others: 60, seeds: 1 };
     failures(|verdicts| explore(&tell(sabotage).unwrap(), sabotage, depth, filter, verdicts))
 }
 

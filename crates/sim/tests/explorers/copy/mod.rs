@@ -1,11 +1,11 @@
-//! The medium `logged`: memory, marks and the copy on disk.
+//! The medium `logged`: memory, marks and the backing on disk.
 //!
 //! | module | what it shows |
 //! | --- | --- |
-//! | [`away`] | memory that its copy left behind, taken up again |
+//! | [`away`] | memory that its backing left behind, taken up again |
 //! | [`explored`] | power cuts after each request to disks, deaths at stores and writes, and both |
 //! | [`faults`] | a disk that fails, at every call |
-//! | [`input`] | copies that are put together wrongly are refused, and nothing is written |
+//! | [`input`] | backings that are put together wrongly are refused, and nothing is written |
 //! | [`many`] | three processes at once, of which one or two die; several threads of a process |
 //! | [`mirror`] | the loss of a region, or of its mirror |
 //! | [`several`] | two processes at once, of which one dies |
