@@ -1,4 +1,4 @@
-//! Damaged content: told, never followed astray, and saved as far as it is whole.
+//! Damaged content: reported, never followed astray, and saved as far as it is whole.
 
 use pram::Off;
 
