@@ -35,7 +35,7 @@ fn go_on(history: &History, n: usize, left: &Files) -> Result<History, String> {
     // On a full file system work may fail: that is not judged here.
     let _ = work_with(&world.fs, &found);
     let instant = history.boundaries[n].bytes.clone();
-    let start = Still { region: instant.to_vec(), marks: Vec::new(), files: left.clone() };
+    let start = Still { memory: instant.to_vec(), marks: Vec::new(), files: left.clone() };
     live(&world, start, vec![Boundary::new(0, instant)], 0).map_err(|e| format!("after recovery: {e}"))
 }
 
@@ -63,5 +63,5 @@ pub fn live(world: &World, start: Still, earlier: Vec<Boundary>, promised: usize
 pub fn same_again(world: &World) -> Result<(), String> {
     let now = History::of(world.setup, world.still()?);
     let bytes = reload(&now.start.files.cut(Choice::None), now.setup.size).map_err(|e| format!("after a wait: {e}"))?;
-    now.which_bytes(0..=0, &bytes).map(drop).map_err(|e| format!("after a wait, the copy is not the region: {e}"))
+    now.which_bytes(0..=0, &bytes).map(drop).map_err(|e| format!("after a wait, the backing is not the memory: {e}"))
 }
