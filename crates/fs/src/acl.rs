@@ -35,7 +35,7 @@ struct Entry {
     id: u32,
 }
 
-/// What a new file gets from its directory's default ACL.
+/// The ACLs and mode of a new file by its directory's default ACL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inherited {
     pub mode: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Inherited {
     pub access: Option<Vec<u8>>,
 }
 
-/// What an access ACL means for the mode.
+/// The mode that an access ACL stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Folded {
     pub mode: u32,
@@ -69,7 +69,7 @@ pub(crate) fn fold(value: &[u8], mode: u32) -> Result<Folded> {
     })
 }
 
-/// What a file created with `mode` gets from the default ACL of its directory; the umask does not count. A
+/// The ACLs of a file created with `mode` by the default ACL of its directory; the umask does not count. A
 /// directory also gets the default ACL itself.
 pub(crate) fn inherit(default: &[u8], mode: u32) -> Result<Inherited> {
     let Some(mut acl) = Acl::parse(default)? else { return Ok(Inherited { mode, access: None }) };
@@ -183,7 +183,7 @@ impl Acl {
         self.0.iter().all(|e| matches!(e.tag, USER_OBJ | GROUP_OBJ | OTHER))
     }
 
-    /// What chmod does to an access ACL: the owner's, the group class's and the others' bits.
+    /// An access ACL after chmod: the owner's, the group class's and the others' bits.
     fn chmod(&mut self, mode: u32) {
         let bits = |shift: u32| (mode >> shift & 7) as u16;
         for (perm, bits) in [(USER_OBJ, bits(6)), (OTHER, bits(0))] {
@@ -227,7 +227,7 @@ impl Entry {
         let word = |i| u16::from_le_bytes([bytes[i], bytes[i + 1]]);
         let tag = word(0);
         let id = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-        // What entries without an id carry there is not looked at.
+        // The id of entries that have none is ignored.
         Entry { tag, perm: word(2), id: if matches!(tag, USER | GROUP) { id } else { NO_ID } }
     }
 }

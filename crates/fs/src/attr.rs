@@ -1,4 +1,4 @@
-//! What callers see of an inode, and who the caller is.
+//! The attributes of an inode, and the caller.
 
 use std::sync::Mutex;
 
@@ -99,7 +99,7 @@ pub enum SetTime {
     At(Time),
 }
 
-/// What `setattr` shall change; `None` leaves a field.
+/// The changes of `setattr`; `None` leaves a field.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     /// Permission bits, `& 0o7777`.

@@ -21,7 +21,7 @@ pub fn position(bytes: &[u8], wanted: u8) -> Option<usize> {
     if rest.is_empty() {
         return None;
     }
-    // What is behind the end is not looked at.
+    // Bytes behind the end are ignored.
     let hits = hits(short_word(rest), wanted) & (u64::MAX >> (64 - rest.len() * 8));
     (hits != 0).then(|| found(hits, bytes.len() - rest.len()))
 }

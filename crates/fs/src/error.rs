@@ -1,4 +1,4 @@
-//! What can fail, and the one table from failures to errno.
+//! Errors, and the one table from them to errno.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::Ino;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failed operation. Whatever the error, the operation left nothing behind.
+/// A failed operation. After any error the operation left nothing behind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -85,7 +85,7 @@ impl Error {
     }
 }
 
-/// What there is too little of.
+/// The resource that is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     Memory,

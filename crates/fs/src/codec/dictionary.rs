@@ -11,7 +11,7 @@ use crate::layout::RawDictionary;
 pub(crate) const LONGEST: usize = pram::memory::MAX_SMALL as usize - size_of::<RawDictionary>();
 
 pub(crate) struct Dictionary {
-    /// What content names that was compressed with it; not 0.
+    /// Its number, which content that was compressed with it names; not 0.
     pub number: u16,
     pub bytes: Vec<u8>,
     encoding: OnceLock<CDict<'static>>,

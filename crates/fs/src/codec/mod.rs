@@ -8,7 +8,7 @@
 //! | [`dictionary`] | what files have in common, for zstd |
 //! | [`worth`] | content that is not worth trying |
 //!
-//! A file is cut into chunks, so that whoever reads a part decodes no more than the chunks that it is in. A chunk that would not become
+//! A file is cut into chunks, so that a reader of a part decodes only the chunks of that part. A chunk that would not become
 //! shorter is taken as it is: its length says so.
 
 pub(crate) mod dictionary;
@@ -55,7 +55,7 @@ impl Codec {
     }
 }
 
-/// What content is to be compressed with.
+/// The codec to compress content with.
 #[derive(Clone, Default)]
 pub(crate) enum Method {
     #[default]
@@ -92,7 +92,7 @@ pub(crate) struct Encoded {
     pub stream: Vec<u8>,
 }
 
-/// What zstd tries how hard: the cold tier's aim is 65 % at 150 MB/s and more.
+/// The effort of zstd: the cold tier's aim is 65 % at 150 MB/s and more.
 const LEVEL: i32 = 3;
 /// The level of LZ4's slow parser.
 const LZ4_LEVEL: i32 = 2;
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Whatever is in the memory that it is copied from.
+    /// Any bytes in the memory that it is copied from.
     #[test]
     fn other_bytes_are_refused_or_decoded_to_something() {
         let mut rng = Rng::new(2);

@@ -31,10 +31,10 @@ use crate::codec::{self, Codec, Dictionary, Method};
 
 pub use survey::{Sum, Survey};
 
-/// How long a file is to be left alone that is compressed whatever its age: whoever has just made it goes on with it.
+/// How long a file is to be left alone that is compressed whatever its age: its maker probably still writes it.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What is compressed.
+/// The files to compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Files that were left alone for so long are compressed quickly, and those for so long well.
@@ -58,7 +58,7 @@ impl Plan {
         Plan { warm: Duration::ZERO, cold, again: true }
     }
 
-    /// What is compressed where memory is short.
+    /// The files to compress where memory is short.
     pub fn under_pressure(self) -> Plan {
         Plan { warm: self.warm.min(QUIET), cold: self.cold.min(self.warm), again: false }
     }
@@ -69,7 +69,7 @@ pub fn memory_of(size: u64, stored: u64) -> u64 {
     file::occupied(codec::chunks_of(size), stored as usize)
 }
 
-/// What is to be done about a file.
+/// The decision on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
@@ -80,7 +80,7 @@ enum Due {
     Cool,
 }
 
-/// What becomes of a file that looks like this.
+/// The decision on a file that looks like this.
 fn due(raw: &RawInode, c: &Content, at: i64, plan: &Plan) -> Due {
     let is_small = (LEAST..=codec::MOST).contains(&c.size) && c.root != 0;
     if raw.kind != Kind::Regular as u8 || raw.nlink == 0 || !is_small || c.is_large() || c.is_cut() {
@@ -110,7 +110,7 @@ fn due(raw: &RawInode, c: &Content, at: i64, plan: &Plan) -> Due {
     }
 }
 
-/// What a walk has done.
+/// The results of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Walked {
     /// Files that were looked at.
@@ -176,7 +176,7 @@ impl<'f> Compressor<'f> {
     /// Looks at one file, and compresses it if that is due. Bytes of it that were compressed, or tried.
     ///
     /// # Errors
-    /// There is no memory left, or nothing may be changed. What is wrong with one file is counted.
+    /// There is no memory left, or nothing may be changed. Errors of single files are counted.
     pub fn see(&mut self, ino: Ino) -> Result<u64> {
         let Ok(raw) = self.fs.snapshot(ino) else { return Ok(0) };
         if raw.kind != Kind::Regular as u8 {

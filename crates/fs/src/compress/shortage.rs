@@ -1,4 +1,4 @@
-//! Room where there is hardly any: who is to change something in a pool that is nearly full compresses what can be first.
+//! Room where there is hardly any: a change in a pool that is nearly full compresses files first.
 //!
 //! It is done before nothing is free at all, since what is compressed needs room for itself until its plain form is given up. One
 //! caller at a time does it; others wait only where they would fail otherwise, and try again. What has been quiet comes first, then what
@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// then is not.
 const REST: u32 = 20;
 
-/// What is quiet, well; what is young, quickly; and that well too where it is not enough.
+/// Quiet files, well; young ones, quickly, and well too where that is not enough.
 const PLANS: [Plan; COUNT] = [
     Plan { warm: QUIET, cold: QUIET, again: false },
     Plan { warm: WRITTEN, cold: QUIET, again: false },
@@ -87,7 +87,7 @@ pub(crate) fn free_memory(fs: &Fs, freed: u64) -> Result<bool> {
 /// Where so many bytes of what could be compressed are just being written, and nothing else was, waits until they are not.
 fn free_by(fs: &Fs, state: &mut State, worth: u64) -> Result<bool> {
     let mut saved = free_by_plans(fs, state)?;
-    // Who has got a little tries with that first.
+    // A change that has got a little tries with that first.
     let worth = if saved == 0 { worth } else { worth.max(ENOUGH) };
     if saved < ENOUGH && state.young >= worth {
         std::thread::sleep(WRITTEN + TICK);

@@ -1,4 +1,4 @@
-//! What of the content of small files is compressed, and what that saves.
+//! How much of the content of small files is compressed, and how much that saves.
 
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ pub struct Survey {
     /// Compressed by LZ4, and by zstd.
     pub warm: Sum,
     pub cold: Sum,
-    /// Of those that are plain: what was tried and is not worth it.
+    /// Of those that are plain: those that were tried and are not worth it.
     pub not_worth: Sum,
     /// Dictionaries, and the bytes that both copies of all of them occupy.
     pub dictionaries: u64,
@@ -75,7 +75,7 @@ impl Fs {
                 };
                 Ok::<_, Error>(Some((c, memory)))
             });
-            // What is damaged is the business of `fsck`.
+            // Damage is the business of `fsck`.
             let Ok(Some((c, memory))) = seen else { continue };
             match file::codec_of(&c) {
                 Some(Codec::Lz4) => survey.warm.add(c.size, memory),

@@ -156,7 +156,7 @@ fn little_that_is_young_makes_room() {
     }
 }
 
-/// What nobody wants compressed is not, and what cannot be is not tried over and over.
+/// Files that nobody wants compressed stay plain, and those that cannot be are tried once.
 #[test]
 fn a_full_pool_is_full() {
     for (forbidden, random) in [(true, false), (false, true)] {
@@ -172,7 +172,7 @@ fn a_full_pool_is_full() {
     }
 }
 
-/// What is due for zstd waits until it is known whether there is to be a dictionary.
+/// Files that are due for zstd wait until it is known whether there is to be a dictionary.
 #[test]
 fn cold_files_can_be_put_off() {
     let fs = small_pool();
@@ -207,7 +207,7 @@ fn several_fill_a_pool_beyond_its_memory() {
     assert!(fs.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
 }
 
-/// What takes several pieces finds room between them.
+/// A file of several pieces finds room between them.
 #[test]
 fn long_changes_of_a_nearly_full_pool_find_room() {
     let session = pram::Session::in_memory(24 << 20).unwrap();

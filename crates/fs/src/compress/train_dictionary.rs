@@ -18,7 +18,7 @@ const ENOUGH: u64 = 1 << 20;
 /// The newest is made of so few of them that another is due.
 const MORE: u64 = 4;
 
-/// What there is to take samples of.
+/// The files to take samples of.
 #[derive(Clone, Copy, Default)]
 struct Candidates {
     bytes: u64,

@@ -163,7 +163,7 @@ impl Found {
 /// Slots looked at in one go: a cache line of them.
 const CHUNK: u64 = 16;
 
-/// What a look for a name came to.
+/// The result of a look-up of a name.
 #[derive(Clone, Copy, Debug)]
 pub enum Look {
     Found(Found),

@@ -1,4 +1,4 @@
-//! What must hold of a directory.
+//! The invariants of a directory.
 
 use std::collections::HashSet;
 
@@ -220,7 +220,7 @@ fn belongs(hash: u64, (depth, local): (u8, u8), index: u64) -> bool {
     here >> unused == index >> unused
 }
 
-/// What is wrong with an entry in itself.
+/// Errors of an entry in itself.
 fn nonsense(name: &[u8], Entry { ino, kind }: Entry) -> Option<&'static str> {
     if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, 0 | b'/')) {
         Some("a name that is none")

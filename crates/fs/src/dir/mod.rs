@@ -3,7 +3,7 @@
 //! An empty directory has no object, a small one a lone bucket that grows with it, a large one a table of
 //! buckets indexed by the top bits of the name's hash. A bucket that overflows is split in two by the next
 //! bit; if no bit is left, the table doubles. Buckets that became nearly empty are merged, the table is
-//! halved, and what remains is a lone bucket again.
+//! halved, and in the end one bucket alone remains.
 //!
 //! ```text
 //! inode: content (root word), size (entries) → bucket
@@ -23,12 +23,12 @@
 //! | `shrink` | giving room back: merges, halving; never needs memory |
 //! | `pack` | packing and unpacking buckets |
 //! | `readout` | listing, in the order of the hash |
-//! | `check` | what must hold, for fsck, and every object, for the sweep |
+//! | `check` | the invariants, for fsck, and every object, for the sweep |
 //!
 //! Read-out follows the order of the hash, which splits, merges and doubling keep; a cookie is a place in
-//! that order, so it stays right whatever happens to the table between two calls.
+//! that order, so it stays right however the table changes between two calls.
 //!
-//! Readers take no lock: whatever they find in persistent RAM they check, and their caller throws the
+//! Readers take no lock: they check everything that they find in persistent RAM, and their caller throws the
 //! result away if somebody wrote meanwhile. Writers hold the directory's lock.
 
 mod bucket;
@@ -59,7 +59,7 @@ pub(crate) use naming::Naming;
 pub(crate) use pack::{each_packed, pack_next};
 pub use pack::{packed_entries, Taken};
 
-/// What a directory's inode keeps.
+/// The fields of a directory's inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dir {
     /// A packed [`Root`] of one of the forms below.
@@ -101,7 +101,7 @@ impl Dir {
     }
 }
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Inode number, 40 bits.

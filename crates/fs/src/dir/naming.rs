@@ -1,4 +1,4 @@
-//! What directories need to know of names beside the names themselves: how they are hashed, and with what they are packed.
+//! How directories hash names, and with which symbols they pack them.
 
 use crate::error::Result;
 use crate::packed::names::Symbols;

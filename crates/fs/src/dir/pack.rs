@@ -14,7 +14,7 @@ use crate::layout::{tag, Root, PACKED};
 use crate::packed::Profile;
 use pram::memory::capacity_of;
 
-/// What came of a look at one bucket.
+/// The result for one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     /// Bytes that it took, and takes; 0 if it was left as it was.
@@ -108,7 +108,7 @@ pub(crate) fn each_packed(r: &Memory, h: &impl Naming, d: &Dir, bucket: &mut dyn
     })
 }
 
-/// What entries take.
+/// The bytes of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     pub plain: u64,

@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! - P1. Entries are in the order of read-out, so that a cookie means the same as it did in the plain bucket.
-//! - P2. Who reads copies all of it first, and believes it if it has its check code: it may be another object's memory by then.
-//! - P3. It is only ever made smaller where it lies: an entry is removed, or leads elsewhere. Who adds one makes it plain first.
+//! - P2. A reader copies all of it first, and believes it if it has its check code: it may be another object's memory by then.
+//! - P3. It is only ever made smaller where it lies: an entry is removed, or leads elsewhere. A new entry makes it plain first.
 
 use pram::{Memory, Off, Tx};
 use smallvec::SmallVec;
@@ -386,7 +386,7 @@ pub fn encode(symbols: &Symbols, profile: u8, depth: u8, items: &[Owned]) -> Opt
     Some(out)
 }
 
-/// Gives the bytes of a packed bucket, whatever they are, the check code that makes readers believe them.
+/// Gives any bytes of a packed bucket the check code that makes readers believe them.
 #[cfg(test)]
 pub fn reseal(bucket: &mut [u8]) {
     let (head, body) = bucket.split_first_chunk_mut().expect("a header");

@@ -1,4 +1,4 @@
-//! Compressed files: what was plain content, whole, in few bytes. Read-only: who wants to change one makes it plain first.
+//! Compressed files: plain content, whole, in few bytes. Read-only: a change makes one plain first.
 //!
 //! Data model: root word → head | tables of chunks and objects | stream, in the same object, or its end there and the rest in others.
 //!
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::layout::{tag, RawCompressed, RawStreamChunk, Root};
 
 const HEAD: usize = size_of::<RawCompressed>();
-/// What has fewer bytes, head and tables included, lies in one object. Another costs a reader some hundred nanoseconds.
+/// Fewer bytes, head and tables included, lie in one object. Another costs a reader some hundred nanoseconds.
 const ALONE: usize = 2048;
 /// Most pieces that a stream is cut into beside its end.
 const MOST_PIECES: usize = 40;
@@ -177,7 +177,7 @@ pub(crate) fn occupied(chunks: usize, stored: usize) -> u64 {
     capacity_of((HEAD + table_len(chunks) + cut.pieces.len() * 8 + cut.end) as u64) + cut.occupied()
 }
 
-/// What was copied out of a compressed file, for a range of it: valid once the section or lock has ended well.
+/// A copy of the parts of a compressed file that a range needs: valid once the section or lock has ended well.
 #[derive(Default)]
 pub(crate) struct Copied {
     head: Option<(RawCompressed, Codec)>,
@@ -236,7 +236,7 @@ impl Copied {
         Ok(n)
     }
 
-    /// What was copied of the stream for chunk `n`.
+    /// The copied part of the stream for chunk `n`.
     fn chunk(&self, n: usize) -> Result<&[u8]> {
         let i = n.checked_sub(self.first).filter(|i| *i < self.ends.len());
         let i = i.ok_or_else(|| damaged("a chunk of it was not copied"))?;
@@ -250,7 +250,7 @@ impl Copied {
         Ok(packed)
     }
 
-    /// What the table says of chunk `n`, if there is one.
+    /// The table's entry of chunk `n`, if there is one.
     fn raw_chunk(&self, n: usize) -> Option<RawStreamChunk> {
         let chunks = self.head.map_or(0, |(head, _)| codec::chunks_of(head.size.into()));
         raw_chunk(&self.tables[..table_len(chunks)], n)
@@ -395,7 +395,7 @@ pub(crate) fn expand(tx: &mut Edit, c: &mut Content, plain: &[u8]) -> Result<()>
     found.free(tx)
 }
 
-/// Makes `plain` the content; what it had is not freed.
+/// Makes `plain` the content; its old content is not freed.
 pub(crate) fn replace(tx: &mut Edit, c: &mut Content, plain: &[u8]) -> Result<()> {
     let mut new = Content { owner: c.owner, ..Content::default() };
     super::write(&mut Edit::in_memory(tx), &mut new, 0, plain)?;

@@ -29,7 +29,7 @@ pub(super) struct Direct {
     pub reserved: bool,
 }
 
-/// What is to be stored.
+/// The bytes to store.
 #[derive(Clone, Copy)]
 pub(super) enum Patch<'a> {
     Bytes(&'a [u8]),
@@ -74,7 +74,7 @@ impl Direct {
         end <= MAX_SMALL && off <= self.cap + REACH
     }
 
-    /// Where byte `pos` is, and where what begins with it ends.
+    /// Where byte `pos` is, and the end of the run that begins with it.
     #[inline(always)]
     pub fn at(&self, pos: u64) -> (Where, u64) {
         match pos < self.cap {
@@ -258,7 +258,7 @@ fn check_allocated(r: &Memory, off: u64, problem: &mut dyn FnMut(String)) {
     }
 }
 
-/// Copies to `c`, which is empty, what of the block can be read; the bytes that cannot.
+/// Copies to `c`, which is empty, the readable part of the block; the bytes that cannot be read.
 pub(super) fn salvage(tx: &mut Tx, c: &mut Content, d: Direct) -> Result<u64> {
     let used = c.size.min(d.cap);
     let n = used.min(MAX_SMALL);

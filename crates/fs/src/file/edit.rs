@@ -1,6 +1,6 @@
-//! A change of content: a transaction, and what it has to do with the log of segments.
+//! A change of content: a transaction, and its changes of the log of segments.
 //!
-//! What a change takes from the log, or gives back to it, is gathered here and stored at its end, in the same transaction: the table
+//! A change gathers here which blocks it takes from the log or gives back to it, and stores that at its end, in the same transaction: the table
 //! of segments is changed once, and an undone change has changed nothing of it.
 
 use std::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ use super::PAGE;
 use crate::error::{Error, Result};
 use ilfs::{Log, Place};
 
-/// What files have to know of the disks of their pool.
+/// The disks of the pool, as files need to know them.
 #[derive(Clone, Copy)]
 pub(crate) struct Disks<'a> {
     pub log: &'a Log,
@@ -29,8 +29,8 @@ pub(crate) struct Disks<'a> {
 /// Of the memory executables beyond their threshold leave one part in so many to the union cache.
 const LEFT: u64 = 4;
 
-/// A change under way. Whoever changes a [large](super::Content::is_large) file has the lock of the log's table too
-/// ([`KEY`](ilfs::KEY)), and calls [`finish`](Edit::finish) before the transaction commits.
+/// A change under way. A change of a [large](super::Content::is_large) file holds the lock of the log's table too
+/// ([`KEY`](ilfs::KEY)), and ends by [`finish`](Edit::finish) before the transaction commits.
 pub struct Edit<'a, 'o> {
     tx: &'a mut Tx<'o>,
     disks: Option<Disks<'a>>,
@@ -89,7 +89,7 @@ impl<'a, 'o> Edit<'a, 'o> {
         Ok(self.tx.alloc_block(epoch, [owner, page])?)
     }
 
-    /// What is known of a block, if it is this page's.
+    /// The descriptor of a block, if it is this page's.
     pub fn block_of(&self, owner: u64, page: u64, block: u64) -> Result<Descriptor> {
         let descriptor = self.tx.memory().descriptor(block)?;
         match descriptor.owner == [owner, page] && self.tx.memory().is_allocated(block)? {
@@ -172,7 +172,7 @@ impl<'a, 'o> Edit<'a, 'o> {
         self.unlinked.sort_unstable();
         log.unlink(self.tx, &self.unlinked)?;
         log.promise(self.tx, self.promised)?;
-        // What replaces what it had needs no more room than that.
+        // A replacement needs no more room than the old content had.
         if self.tx.more_unplaced() + self.promised > self.unlinked.len() as i64 {
             log.admit(self.tx)?;
         }

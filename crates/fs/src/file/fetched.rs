@@ -42,13 +42,13 @@ pub(crate) trait FetchedPage {
     }
 }
 
-/// Whoever fetches.
+/// A source of pages on disk.
 pub(crate) trait Fetching {
     /// Fetches what lies at each of `places`; outside of operations and sections.
     fn fetch(&self, places: &[Place]) -> Vec<Box<dyn FetchedPage>>;
 }
 
-/// What could not be fetched.
+/// A page that could not be fetched.
 pub(crate) struct Unfetched(pub Errno);
 
 impl FetchedPage for Unfetched {
@@ -57,7 +57,7 @@ impl FetchedPage for Unfetched {
     }
 }
 
-/// What a pool without disks fetches: nothing leads there. In tests of this crate a map stands in for disks.
+/// The source of a pool without disks: nothing leads there. In tests of this crate a map stands in for disks.
 pub(crate) fn fetch_without(places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
     #[cfg(test)]
     return super::tests::disk::fetch(places);
@@ -65,7 +65,7 @@ pub(crate) fn fetch_without(places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
     places.iter().map(|_| -> Box<dyn FetchedPage> { Box::new(Unfetched(Errno::IO)) }).collect()
 }
 
-/// What has been fetched, by the place where it lies: there it does not change.
+/// Fetched pages, by their place: there it does not change.
 #[derive(Default)]
 pub(crate) struct Fetched(HashMap<Place, Box<dyn FetchedPage>>);
 
@@ -87,7 +87,7 @@ impl Fetched {
         self.get(place)?.failure()
     }
 
-    /// What was fetched from `place`.
+    /// The page that was fetched from `place`.
     pub fn get(&self, place: Place) -> Option<&dyn FetchedPage> {
         self.0.get(&place).map(|page| &**page)
     }

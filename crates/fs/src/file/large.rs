@@ -1,4 +1,4 @@
-//! Large files: becoming one, and what the union cache and the cleaner do with their pages.
+//! Large files: becoming one, and changes of their pages by the union cache and the cleaner.
 
 use pram::Memory;
 
@@ -29,7 +29,7 @@ fn stays(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -> bool {
 /// Is it a program by how it begins, once `data` is written at `off`?
 pub(super) fn is_executable(r: &Memory, c: &Content, off: u64, data: &[u8]) -> bool {
     let mut first = [0; EXECUTABLE.len()];
-    // What is wrong with the content the change itself finds.
+    // The change itself finds damage of the content.
     if read(r, c, 0, &mut first, |_, _| {}).is_err() {
         return false;
     }
@@ -56,7 +56,7 @@ fn become_large(tx: &mut Edit, c: &mut Content) -> Result<()> {
     }
 }
 
-/// Where the entry of a page is, and what it says.
+/// Where the entry of a page is, and its value.
 fn entry_of(r: &Memory, c: &Content, page: u64) -> Result<Option<(Node, Entry)>> {
     let Form::Tree(root) = form(r, c)? else { return Ok(None) };
     match find(r, root, page)? {
@@ -79,7 +79,7 @@ pub(crate) fn block_of(r: &Memory, c: &Content, page: u64) -> Result<Option<u64>
     })
 }
 
-/// What leads to a place.
+/// The entry or block that leads to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leads {
     /// The page's entry.

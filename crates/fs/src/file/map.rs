@@ -1,7 +1,7 @@
 //! Where the bytes of a file are, apart from moving them: everything that looks at content does it by its runs.
 //!
 //! Runs are found inside of the section that watches the file, or under its lock, and mean nothing after it. Finding them
-//! takes no memory of its own and waits for nobody; who must not look for long takes some, and goes on later.
+//! takes no memory of its own and waits for nobody; a caller that must not look for long takes some, and goes on later.
 
 use std::ops::Range;
 
@@ -78,7 +78,7 @@ impl<'r> Runs<'r> {
     }
 }
 
-/// What the first of some entries stands for, and how many go on with it.
+/// The run that the first of some entries stands for, and how many go on with it.
 #[inline(always)]
 fn first_run(r: &Memory, entries: &[Entry]) -> Result<(Where, u64)> {
     let alike = |is: fn(&Entry) -> bool| entries.iter().take_while(|e| is(e)).count() as u64;
@@ -147,7 +147,7 @@ pub(crate) fn read(r: &Memory, c: &Content, off: u64, buf: &mut [u8], found: imp
     Ok(n)
 }
 
-/// The same, with what has been fetched of it. What has not been is noted in `missing`, as far as there is room.
+/// The same, with what has been fetched of it. Pages that have not been fetched are noted in `missing`, as far as there is room.
 pub(crate) fn read_with(
     r: &Memory,
     c: &Content,
@@ -256,7 +256,7 @@ pub(crate) fn is_plain(r: &Memory, c: &Content, bytes: Option<&[u8]>) -> Result<
     Ok(true)
 }
 
-/// What a search for data or a hole came to.
+/// The result of a search for data or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sought {
     At(u64),
@@ -269,7 +269,7 @@ pub(crate) enum Sought {
 /// Runs that one search looks at.
 const SEARCHED: u32 = 1024;
 
-/// The first byte at or after `off` that is not in a hole. What is reserved is one; a page is data as a whole, as on other file
+/// The first byte at or after `off` that is not in a hole. A reserved page is one; a page with content is data as a whole, as on other file
 /// systems, also where a small file has less of it.
 pub(crate) fn seek_data(r: &Memory, c: &Content, off: u64) -> Result<Sought> {
     if off >= c.size {

@@ -6,13 +6,13 @@
 //! | [`direct`] | small files: one heap block holds the file from its first byte |
 //! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes |
 //! | [`compressed`] | small files that have been quiet: read-only, until they are made plain |
-//! | [`map`](mod@map) | where which bytes are: reading and searching, whatever the form |
+//! | [`map`](mod@map) | where which bytes are: reading and searching in any form |
 //! | [`run`] | a stretch of a file, and where it lies |
 //! | [`flatten`] | a tree by its runs: made direct, zeroed where it is not defined |
-//! | [`edit`] | a change: its transaction, and what it takes from the log of segments and gives back |
+//! | [`edit`] | a change: its transaction, and the blocks of the log of segments that it takes and gives back |
 //! | [`large`] | files whose content goes to disk: becoming one, and what the union cache does with their pages |
 //! | [`residence`] | moving content between memory pages and disk |
-//! | [`fetched`] | what has been fetched from disk, for a reader or a change |
+//! | [`fetched`] | pages that were fetched from disk, for a reader or a change |
 //!
 //! Data model: root word → data block | compressed content | index node → … → index node → page | block | place on disk.
 //!
@@ -30,7 +30,7 @@
 //! [`entry`](tree::entry) names.
 //!
 //! Invariants:
-//! - F1. Bytes below the size are defined; allocated bytes beyond it are not. Who moves the size over them
+//! - F1. Bytes below the size are defined; allocated bytes beyond it are not. A change that moves the size over them
 //!   stores or zeroes them first, unlogged: if the transaction is undone they are beyond the size again.
 //! - F2. Therefore a transaction that shrinks a file must not grow it again.
 //! - F3. Bytes below the size change only with the old ones in the undo log, or by switching to a copy.
@@ -89,7 +89,7 @@ pub(crate) use map::{
 pub(crate) use residence::{bring, elsewhere, is_program, resident, send, send_compressed, Fate, Sent};
 pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};
 
-/// What the inode keeps of a file's content.
+/// The fields of the inode for a file's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     /// A packed [`Root`].
@@ -110,7 +110,7 @@ pub(crate) const FILLED: u64 = 128;
 /// Largest size of a file.
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
-/// In `depth` of a tree: what is beyond the end of the file is being freed.
+/// In `depth` of a tree: the pages beyond the end of the file are being freed.
 const CUT: u8 = 1 << 7;
 const CUT_WORD: u64 = Root { off: 0, form: 0, depth: CUT }.pack();
 /// In `depth` of a tree: its content goes to disk.
@@ -126,7 +126,7 @@ const TRIAL_WORD: u64 = Root { off: 0, form: 0, depth: TRIAL }.pack();
 const FLAGS: u8 = CUT | LARGE | MOVED | TRIAL;
 const FLAG_WORDS: u64 = CUT_WORD | LARGE_WORD | MOVED_WORD | TRIAL_WORD;
 
-/// What is known of compressing content, or compressing it further. Whoever changes the content forgets it.
+/// What is known of compressing content, or compressing it further. A change of the content clears it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Trial {
@@ -142,7 +142,7 @@ pub(crate) enum Trial {
 }
 
 impl Content {
-    /// Does it go to disk? Whoever changes it has the lock of the log's table too.
+    /// Does it go to disk? A change of it holds the lock of the log's table too.
     #[inline(always)]
     pub fn is_large(&self) -> bool {
         self.root & LARGE_WORD != 0
@@ -277,7 +277,7 @@ pub(crate) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Result<()> 
     end_of(size, 0)?;
     c.forget_trial();
     expose(tx, c, size)?;
-    // What is reserved beyond the end goes too, even where the size stays.
+    // Reserved pages beyond the end go too, even where the size stays.
     match form(tx.memory(), c)? {
         Form::Compressed(_) if size == 0 => return free(tx, c),
         Form::Compressed(_) if size != c.size => return Err(Error::Elsewhere),
@@ -481,7 +481,7 @@ pub(crate) fn salvage(tx: &mut Edit, c: &mut Content) -> Result<u64> {
         Err(_) => Ok(c.size),
         Ok(Form::Direct(d)) => direct::salvage(tx, c, d),
         Ok(Form::Tree(root)) => tree::salvage(tx, c, root, old.is_large()),
-        // Who can decode it does that before: see `repair`.
+        // A caller that can decode it does that before: see `repair`.
         Ok(Form::Compressed(_)) => Ok(c.size),
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Sent {
     pub copy: Option<(Buffers, Place)>,
 }
 
-/// What became of a page that was sent.
+/// The result for a page that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It leads to the copy.

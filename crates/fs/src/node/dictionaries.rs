@@ -28,7 +28,7 @@ use crate::file;
 use crate::inode::packing::Purpose;
 use crate::layout::{root, tag, RawDictionary};
 
-/// What protects the lists.
+/// The lock of the lists.
 const KEY: u64 = (1 << 48) - 2;
 /// Most that a pool has at a time; none is made beyond.
 pub(crate) const MOST: usize = 16;
@@ -89,13 +89,13 @@ fn checksum(head: &RawDictionary, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(sum, &head.len.to_le_bytes()), bytes)
 }
 
-/// What a look at the lists found.
+/// The result of a look at the lists.
 pub(crate) struct Survey {
     /// Numbers of those of which at least one copy is whole, newest first.
     pub whole: Vec<u16>,
-    /// What is wrong.
+    /// Problems.
     pub problems: Vec<String>,
-    /// What they occupy.
+    /// Bytes that they occupy.
     pub objects: Vec<u64>,
 }
 
@@ -184,7 +184,7 @@ impl Fs {
         number == 0 || self.newest_number().is_ok_and(|newest| newest == number)
     }
 
-    /// What the newest was made of, in MiB, if there is one.
+    /// The MiB of samples of the newest, if there is one.
     pub(crate) fn newest_was_of(&self) -> Result<Option<u32>> {
         self.session().read(KEY, || Ok(list(self.memory(), 0)?.first().map(|one| one.head.of)))
     }
@@ -287,7 +287,7 @@ impl Fs {
         }
         whole.sort_unstable_by_key(|one| one.number);
         let mut heads = [0; 2];
-        // Oldest first, in a transaction of its own: nothing leads to them yet. What there was is swept.
+        // Oldest first, in a transaction of its own: nothing leads to them yet. The old ones are swept.
         let mut tx = op.tx()?;
         for dictionary in &whole {
             for last in &mut heads {
@@ -313,7 +313,7 @@ impl Fs {
     }
 }
 
-/// What can be read of a list, up to where it is damaged.
+/// The readable part of a list, up to where it is damaged.
 fn readable(r: &Memory, copy: usize) -> Vec<Dictionary> {
     let (mut found, mut at) = (Vec::new(), r.load(r.root(root::DICTIONARIES[copy])).unwrap_or(0));
     for _ in 0..MOST {

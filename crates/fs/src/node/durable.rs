@@ -1,6 +1,6 @@
-//! When what an operation did is durable: at its return, or after a commit that somebody waits for.
+//! When the change of an operation is durable: at its return, or after a commit that somebody waits for.
 //!
-//! A front end that must not block defers: what would wait inside [`Fs::deferring`] hands out a ticket instead.
+//! A front end that must not block defers: a wait inside [`Fs::deferring`] hands out a ticket instead.
 
 use std::cell::Cell;
 

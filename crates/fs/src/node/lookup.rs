@@ -21,7 +21,7 @@ impl Node {
         self.raw.is_dir()
     }
 
-    /// What `dir` works on; put it back with [`set_dir`](Self::set_dir).
+    /// The directory as `dir` works on it; put it back with [`set_dir`](Self::set_dir).
     #[inline(always)]
     pub(crate) fn dir(&self) -> Dir {
         Dir::of(&self.raw)
@@ -93,7 +93,7 @@ impl Fs {
                 return Ok(());
             }
         }
-        // Who knows no generation holds a reference, or had better; the others see a name that is gone.
+        // A caller without a generation holds a reference; the others see a name that is gone.
         Err(if at.generation.is_some() { Errno::NOENT } else { Errno::STALE }.into())
     }
 
@@ -132,7 +132,7 @@ impl Fs {
         dir::lookup(self.memory(), &self.names(), &Dir::of(d), name)
     }
 
-    /// What the public attributes are of an inode that was seen, is not locked and not being read.
+    /// The public attributes of an inode that was seen, is not locked and not being read.
     #[inline(always)]
     pub(crate) fn attr(&self, ino: Ino, raw: &RawInode) -> Result<Attr> {
         self.attr_with(ino, raw, self.seen_perm(ino, raw)?)
@@ -234,14 +234,14 @@ impl Fs {
         }
     }
 
-    /// What `name` leads to, for whoever holds the lock of `dir` or reads optimistically.
+    /// The target of `name`, under the lock of `dir` or for an optimistic reader.
     #[inline(always)]
     fn target(&self, dir: At, name: &[u8], caller: &Caller) -> Result<Ino> {
         let raw = self.raw_dir(dir)?;
         self.permit(&raw, caller, want::EXEC)?;
         match name {
             b"." => Ok(dir.ino),
-            // What was the parent of a removed directory may be anything by now.
+            // The former parent of a removed directory may be anything by now.
             b".." if raw.nlink == 0 => Err(Errno::NOENT.into()),
             b".." => Ok(raw.extra),
             _ => Ok(self.find(&raw, name)?.ok_or(Errno::NOENT)?.ino),
@@ -282,7 +282,7 @@ impl Fs {
     }
 
     /// Takes the reference before the parent's section ends: while the name is there the inode cannot end,
-    /// and who takes the name away later sees the reference.
+    /// and a later removal of the name sees the reference.
     #[inline]
     pub(crate) fn lookup_raw_retain(
         &self,

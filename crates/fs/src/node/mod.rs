@@ -12,17 +12,17 @@
 //! | `lookup` | names and attributes; reading without locks |
 //! | `lost` | pages whose content is lost become holes |
 //! | `create` | new inodes and further names |
-//! | `shortage` | where memory or room lacks: how much there is, and what makes more |
+//! | `shortage` | where memory or room lacks: how much there is, and ways to make more |
 //! | `remove` | unlink, rmdir, references and the end of inodes |
-//! | `cut` | freeing what large files lose, piece by piece |
+//! | `cut` | freeing the pages that large files lose, piece by piece |
 //! | `rename` | rename, in its three ways |
 //! | `attrs` | setattr |
 //! | `content` | read, write, seek, copy |
 //! | `allocate` | `fallocate` |
 //! | `piece` | changes of several pieces |
 //! | `compress` | compressing files that have been quiet, reading such, making them plain again |
-//! | `dictionaries` | what cold content is compressed with |
-//! | `names` | what directories need to know of names |
+//! | `dictionaries` | the dictionaries of cold content |
+//! | `names` | hash and symbols of names, for directories |
 //! | `packing` | packing and unpacking inodes |
 //! | `pack_names` | packing names of directories |
 //! | `prepare` | fetching what lies on disk, for readers and for changes of a part of it |
@@ -32,11 +32,11 @@
 //! | `xattrs` | extended attributes and ACLs |
 //! | `sizes` | statfs |
 //! | `times` | the times of changes |
-//! | `usage` | what an inode occupies, and how many copies there are of what is on disks |
-//! | `durable` | what waits for a commit |
-//! | `update` | what every change passes: telling others, waiting until it is durable |
+//! | `usage` | the memory and disk room of an inode, and the replicas of its content |
+//! | `durable` | waits for a commit |
+//! | `update` | the path of every change: telling others, waiting until it is durable |
 //! | `watch` | telling processes that cache |
-//! | `waits` | who may wait for a disk, and who may not |
+//! | `waits` | threads that must not wait for a disk |
 
 mod access_time;
 mod allocate;
@@ -110,7 +110,7 @@ pub struct Fs {
     dictionaries: dictionaries::Dictionaries,
     heat: compress::Heat,
     pub(crate) shortage: shortage::Shortage,
-    /// What makes room where there is too little.
+    /// The way to make room where there is too little.
     above: &'static dyn MakesRoom,
     /// Content on disks, if the pool has any.
     union: Option<Arc<Union>>,
@@ -186,12 +186,12 @@ pub enum Rename {
     NoReplace,
     /// Exchange the two names.
     Exchange,
-    /// Leave a whiteout under the old name: what union file systems take for a removed one. With or without
+    /// Leave a whiteout under the old name: which union file systems take for a removed one. With or without
     /// replacing what has the new name.
     Whiteout { replace: bool },
 }
 
-/// What else [`Fs::read_as`] does, or does not.
+/// Options of [`Fs::read_as`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadFlags {
     /// Leave the access time (O_NOATIME).
@@ -462,7 +462,7 @@ impl Inodes for Fs {
     }
 }
 
-/// The kernel's time at the resolution of its tick. What goes into inodes: [`times`].
+/// The kernel's time at the resolution of its tick. For the times in inodes see [`times`].
 #[inline(always)]
 pub fn now() -> Time {
     Time(pram::clock::now())

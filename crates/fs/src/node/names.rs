@@ -1,4 +1,4 @@
-//! What directories need to know of names, of a pool: its hash key, and the symbols of its profiles.
+//! The hash key of a pool's names, and the symbols of its profiles.
 
 use crate::dir::Naming;
 use crate::error::Result;

@@ -1,5 +1,5 @@
 //! Packing the names of directories that have been quiet: bucket by bucket, in transactions under the directory's lock, as any change of
-//! it. Nobody sees a difference: what a name leads to and the place of each entry in a listing stay. Whoever adds an entry to a packed
+//! it. Nobody sees a difference: what a name leads to and the place of each entry in a listing stay. A new entry in a packed
 //! bucket makes it plain first, in the same transaction.
 
 use std::ops::Range;
@@ -38,7 +38,7 @@ impl std::ops::AddAssign for PackedNames {
 
 impl Fs {
     /// Packs the names in those directories among the inodes of these blocks that have not changed since `quiet_since`, until `go_on`
-    /// says no. Blocks that are packed are passed over: what is in their directories was packed before.
+    /// says no. Blocks that are packed are passed over: their directories were packed before.
     pub fn pack_names(&self, blocks: Range<u64>, quiet_since: Time, go_on: &dyn Fn() -> bool) -> Result<PackedNames> {
         self.writable()?;
         let (mut packed, mut from) = (PackedNames::default(), blocks.start);
@@ -51,7 +51,7 @@ impl Fs {
                 match self.pack_names_in(ino, quiet_since) {
                     Ok(done) => packed += done,
                     Err(e) if e.is_full() => return Ok(packed),
-                    // What is damaged is for fsck to tell.
+                    // Damage is for fsck to report.
                     Err(Error::Corrupt(_)) => {}
                     Err(e) => return Err(e),
                 }
@@ -108,7 +108,7 @@ impl Fs {
         Ok(next)
     }
 
-    /// What names are packed now.
+    /// The names that are packed now.
     pub fn packed_names(&self) -> Result<PackedNames> {
         let (mut packed, mut from) = (PackedNames::default(), 0);
         while let Some(ino) = self.table().next_used(from)? {
@@ -127,7 +127,7 @@ impl Fs {
                 }
                 Ok::<_, Error>(found)
             });
-            // What is damaged is for fsck to tell.
+            // Damage is for fsck to report.
             packed += found.unwrap_or_default();
         }
         Ok(packed)

@@ -1,6 +1,6 @@
-//! Packing and unpacking of inodes: who asks for it.
+//! Packing and unpacking of inodes, for all of `node`.
 //!
-//! Inodes that have been quiet are packed, block by block, by who goes over the table ([`Fs::pack_inodes`]). Whoever is to change a
+//! Inodes that have been quiet are packed, block by block, by a walk over the table ([`Fs::pack_inodes`]). A change of a
 //! packed one fails with [`Error::Packed`] before anything has changed; its block is then unpacked outside the operation,
 //! which begins anew, as after content was fetched. An access time alone unpacks nothing.
 
@@ -72,7 +72,7 @@ impl Fs {
         self.unpack_block_for(ino, Purpose::Change, &[])
     }
 
-    /// What is packed now.
+    /// The inodes that are packed now.
     pub fn packed_inodes(&self) -> Result<Packed> {
         packing::count(self.table())
     }
@@ -130,13 +130,13 @@ impl Fs {
         seen.map(|seen| self.add_profile(&profiles::of(&seen).to_bytes())).transpose()
     }
 
-    /// What is seen of inodes, and of the names in directories among them.
+    /// Samples of inodes, and of the names in directories among them.
     fn sample(&self, quiet_since: Time, meant: fn(&RawInode) -> bool, least: usize) -> Result<Option<Seen>> {
         let mut names = |ino: Ino, raw: &RawInode, seen: &mut Seen| self.see_names(ino, raw, seen);
         profiles::sample(self.session(), self.table(), TRAINED, (quiet_since.0, meant), least, &mut names)
     }
 
-    /// The names in a directory, for a profile. What cannot be read is for fsck to tell.
+    /// The names in a directory, for a profile. Unreadable ones are for fsck to report.
     fn see_names(&self, ino: Ino, raw: &RawInode, seen: &mut Seen) {
         let mut found = Vec::new();
         let read = self.session().read(ino, || {

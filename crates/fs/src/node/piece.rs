@@ -15,7 +15,7 @@ pub(super) enum Provision {
     Memory,
     /// Room too. The first piece fails as a whole, and the whole change with it, which then begins anew.
     Room,
-    /// What compressing files frees, too.
+    /// Memory that compressing files frees, too.
     Shortage,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of content that lies on disk: what they need of it is fetched first. (What is compressed is made plain first, in the same
+//! Changes of content that lies on disk: the pages that they need are fetched first. (Compressed content is made plain first, in the same
 //! way: see [`compress`](super::compress).)
 //!
 //! Nobody waits for a device inside an operation. A change takes its lock and sets out as if all content were in memory,
@@ -8,7 +8,7 @@
 //! 2. The operation ends, and they are fetched into memory of this thread. (Entered into the file one by one, the first
 //!    could be evicted again before the last is there.)
 //! 3. The operation begins anew and takes its lock. Everything is looked at again: the file may have changed.
-//! 4. Under the same lock, what still lies where it did is entered into the file, and the change sets out again. (Nobody
+//! 4. Under the same lock, the pages that still lie where they did are entered into the file, and the change sets out again. (Nobody
 //!    evicts pages of a file that is locked.)
 //!
 //! If it lies elsewhere by then, all this repeats; after some times with the file's long lock, which who evicts respects as
@@ -34,7 +34,7 @@ use ilfs::Place;
 /// How many times a change fetches what it needs without a long lock.
 const TRIES: u32 = 3;
 
-/// What a change has fetched.
+/// The pages that a change has fetched.
 #[derive(Default)]
 struct Prepared<'s> {
     needed: Needed,
@@ -94,7 +94,7 @@ impl Fs {
         prepared: &mut Prepared<'s>,
     ) -> Result<()> {
         let Prepared { needed, fetched, tries, lock } = prepared;
-        // 1. What the failed change has made of `node` is worthless.
+        // 1. The failed change has left `node` in a worthless state.
         self.read_node(node.ino, node)?;
         if file::is_compressed(&node.content()) {
             return self.prepare_compressed(op, node, if lock.is_some() { Writers::None } else { others });
@@ -176,7 +176,7 @@ impl Fs {
 
     /// Says which bytes of a range could not be read, if disks are why.
     fn tell_unreadable(&self, ino: Ino, (offset, len): (u64, u64), content: &Content, fetched: &Fetched) {
-        // What has changed meanwhile needs no notification.
+        // Changes in between need no notification.
         let look = || file::unfetched(self.memory(), content, offset, len, fetched);
         for (at, place) in self.session().read(ino, look).unwrap_or_default() {
             self.tell_unfetched(ino, at, place, fetched);

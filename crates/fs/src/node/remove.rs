@@ -1,14 +1,14 @@
 //! Unlink, rmdir, references and the end of inodes.
 //!
-//! An inode ends when it has neither name nor reference. Who takes the last of either ends it:
+//! An inode ends when it has neither name nor reference. The removal of the last of either ends it:
 //! 1. With the inode's lock held, a transaction unlinks its content and sets `nlink` to 0. Of a large file it only
 //!    sets the size to 0.
 //! 2. The content of a large file is freed piece by piece, each in an operation of its own ([`truncate`](super::truncate)).
 //! 3. After the last commit its number becomes free (`inode`, I1). A crash in between leaves an inode without
-//!    name, which mark-and-sweep ends: whoever comes first does the next piece.
+//!    name, which mark-and-sweep ends: the first process to come does the next piece.
 //!
-//! A process takes its reference first and looks at `nlink` second; who unlinks sets `nlink` under the lock
-//! first and looks for references second. So one of the two sees the other.
+//! A process takes its reference first and looks at `nlink` second; an unlink sets `nlink` under the lock
+//! first and looks for references second. So one of the two sees the other's change.
 
 use pram::{Op, Tx};
 use rustix::io::Errno;
@@ -121,7 +121,7 @@ impl Fs {
     #[inline(always)]
     fn entry(&self, parent: At, name: &[u8], caller: &Caller, dir: &mut Node) -> Result<EntryPlace> {
         self.read_dir_node(parent, dir)?;
-        // Who may not search the directory does not learn what is in it.
+        // A caller that may not search the directory does not learn its names.
         self.permit(&dir.raw, caller, want::EXEC)?;
         Ok(self.spot(dir, name)?.ok_or(Errno::NOENT)?)
     }
@@ -221,7 +221,7 @@ impl Fs {
         };
         if let Err(e) = done {
             tracing::warn!("inode {ino}: {e}");
-            // Whatever stopped us, a sweep ends it.
+            // A sweep ends it if this has stopped.
             self.session().runtime().set_leaks_pending(true);
         }
     }
@@ -237,7 +237,7 @@ impl Fs {
         })
     }
 
-    /// Gives back all references of this process: what only they kept ends.
+    /// Gives back all references of this process: inodes that nothing else holds end.
     pub(super) fn release_all(&self) {
         for ino in self.session().runtime().referenced(self.session().runtime().me()) {
             self.release(ino, u32::MAX);

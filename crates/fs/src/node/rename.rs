@@ -83,7 +83,7 @@ impl Fs {
             let peek = |op: &mut Op, (dir, name): (At, &[u8])| -> Result<Option<Ino>> {
                 op.read(dir.ino, || {
                     let raw = self.raw_dir(dir)?;
-                    // Who may not search the directory does not learn what is in it.
+                    // A caller that may not search the directory does not learn its names.
                     self.permit(&raw, caller, want::EXEC)?;
                     Ok(self.find(&raw, name)?.map(|e| e.ino))
                 })

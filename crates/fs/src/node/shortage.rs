@@ -1,4 +1,4 @@
-//! Where memory or room lacks: how much there is, and what makes more.
+//! Where memory or room lacks: how much there is, and ways to make more.
 //!
 //! That lies above, since it compresses and moves files by operations of their own. It is called outside of operations, and only where
 //! there is too little, or will be soon.
@@ -18,7 +18,7 @@ const SMALL: u64 = 256;
 /// Plans by which files are compressed for somebody who needs memory.
 pub(crate) const PLANS: usize = 3;
 
-/// What makes room.
+/// Ways to make room.
 pub(crate) trait MakesRoom: Sync {
     /// Makes room in memory or on disks for who has found too little.
     fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()>;
@@ -81,7 +81,7 @@ impl Shortage {
 }
 
 impl Fs {
-    /// Whoever needs memory compresses nothing from now on.
+    /// From now on no operation compresses files when it needs memory.
     pub fn forbid_on_demand(&self) {
         self.shortage.forbid();
     }

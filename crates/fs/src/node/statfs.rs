@@ -32,7 +32,7 @@ pub struct StatFs {
     pub name_max: u32,
 }
 
-/// What was counted last.
+/// The last count.
 #[derive(Default)]
 pub(super) struct Census(Mutex<Option<Count>>);
 

@@ -1,10 +1,10 @@
 //! The times of changes: those of the kernel's tick, as its file systems have them, and exact ones where somebody has looked
 //! at the inode since the tick began, so that he finds out that it was changed again (as Linux does since 6.13).
 //!
-//! 1. Who tells an inode's times notes the latest in the runtime file and reads the inode again: a change that did not
+//! 1. A process that returns an inode's times notes the latest in the runtime file and reads the inode again: a change that did not
 //!    know of it learns of it then.
-//! 2. Who changes it again within the tick finds that there, holding its lock, and takes the exact time.
-//! 3. From then on no change has an earlier time, of whatever inode: what was changed later is never older.
+//! 2. A change of it within the tick finds that there, holding its lock, and takes the exact time.
+//! 3. From then on no change has an earlier time, of any inode: a later change is never older.
 
 use super::{now, Fs, Node};
 use crate::attr::{Ino, Time};

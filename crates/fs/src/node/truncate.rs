@@ -1,6 +1,6 @@
 //! Freeing what large files lose, piece by piece: truncation, and the end of an inode.
 //!
-//! A truncation is one transaction, whatever its length: the size is set, and the root word says that what is beyond the
+//! A truncation is one transaction, of any length: the size is set, and the root word says that what is beyond the
 //! end is being freed ([`Content::is_cut`](file::Content::is_cut)). Nobody sees the pages there any more. They are freed
 //! in transactions of some 2 MiB, each in an operation of its own, so that nobody waits long for a slot, a lock or a
 //! commit; whoever truncated does it before the call returns. If he dies, whoever changes the content next goes on with
@@ -25,7 +25,7 @@ impl Fs {
         Ok(())
     }
 
-    /// [`cut_off`](Self::cut_off) after a truncation, which is done, whatever comes of this.
+    /// [`cut_off`](Self::cut_off) after a truncation, which is done, even if this fails.
     #[inline(always)]
     pub(super) fn free_cut(&self, op: &mut Op, node: &mut Node) {
         if node.content().is_cut() {

@@ -1,4 +1,4 @@
-//! The one way to change anything on a caller's behalf: what comes after a change cannot be forgotten.
+//! The one way to change anything on a caller's behalf: no change can forget the steps after it.
 //!
 //! Ordered steps of an update:
 //! 1. It is refused where nothing may change.
@@ -27,13 +27,13 @@ const RELIEVED: u32 = 64;
 /// How often it unpacks an inode: in a pool that is full, others may pack it again.
 const UNPACKED: usize = 64;
 
-/// An update under way: an operation, and what to tell others after it.
+/// An update under way: an operation, and the notifications after it.
 pub(crate) struct Update<'u, 'f, 'n> {
     op: &'u mut Op<'f>,
     tells: &'u mut Tells<'f, 'n>,
 }
 
-/// What to tell others. Changes that were announced end with it.
+/// The notifications to others. Changes that were announced end with it.
 struct Tells<'f, 'n> {
     fs: &'f Fs,
     list: SmallVec<[Tell<'n>; 4]>,
@@ -47,7 +47,7 @@ impl Drop for Tells<'_, '_> {
     }
 }
 
-/// What others may have cached.
+/// The parts that others may have cached.
 enum Tell<'n> {
     Entry(Ino, &'n [u8]),
     Inode(Ino, Part),
@@ -90,7 +90,7 @@ impl<'n> Update<'_, '_, 'n> {
 pub(super) struct Relieved<'f> {
     pub fs: &'f Fs,
     times: u32,
-    /// What was made free before it ran last.
+    /// The room that was made free before it ran last.
     freed: u64,
 }
 
@@ -208,7 +208,7 @@ impl Fs {
         purpose: Purpose,
         mut work: impl FnMut(&mut Update<'_, '_, 'n>) -> Result<T>,
     ) -> Result<T> {
-        // Before anything has changed: who may not wait for it is called again.
+        // Before anything has changed: a caller that may not wait for it is called again.
         if self.is_nearly_full() {
             self.above.free_memory_ahead(self)?;
         }
@@ -233,7 +233,7 @@ impl Fs {
         retry::run(&mut provides, |_| work(&mut self.session().begin()?))
     }
 
-    /// What there is too little of for what has failed, if there may be enough after [`make_room`](Self::make_room).
+    /// The resource that was short for the operation that has failed, if there may be enough after [`make_room`](Self::make_room).
     pub(super) fn lack(&self, e: &Error) -> Option<Lack> {
         let lack = e.lack()?;
         self.union().is_some_and(|union| union.may_make_room(self.session(), lack)).then_some(lack)
@@ -282,7 +282,7 @@ impl Fs {
         }
     }
 
-    /// What the work came to, once it is durable; a call that failed may have changed something too.
+    /// The result of the work, once it is durable; a call that failed may have changed something too.
     #[cold]
     fn after_commit<T>(&self, done: Result<T>) -> Result<T> {
         let synced = self.sync();

@@ -1,4 +1,4 @@
-//! What an inode occupies, and where; and how many copies there are of what is on disks.
+//! The room that an inode occupies, and where; and the number of replicas on disks.
 //!
 //! A file may have millions of pages. So they are looked at a few thousand at a time, with others at work between: what this says of a
 //! file that changes meanwhile is of no one instant.
@@ -15,7 +15,7 @@ use crate::setting::Redundancy;
 use crate::xattr;
 use ilfs::Place;
 
-/// What an inode occupies, in bytes.
+/// The room that an inode occupies, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Of memory: the inode itself, its attributes, names and index.
@@ -46,7 +46,7 @@ impl Usage {
     }
 }
 
-/// `key=value`, with a comma between; what reads it passes keys that it does not know.
+/// `key=value`, with a comma between; readers skip keys that they do not know.
 impl std::fmt::Display for Usage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "memory={}", self.memory())?;
@@ -107,12 +107,12 @@ impl Usage {
     }
 }
 
-/// What is known of segments already: their copies, and the region of the first.
+/// Segments that were looked at: their replicas, and the region of the first.
 #[derive(Default)]
 struct Segments(HashMap<u64, (u32, Option<u32>)>);
 
 impl Fs {
-    /// What an inode occupies. Of a directory: by itself, what is in it not counted.
+    /// The room that an inode occupies. Of a directory: by itself, without its entries.
     pub fn usage(&self, ino: Ino) -> Result<Usage> {
         let mut usage = Usage::default();
         let raw = self.session().read(ino, || {
@@ -200,7 +200,7 @@ impl Fs {
         Ok(copies)
     }
 
-    /// What `user.conquest.effective.redundancy` says: of a file what there is of it, of a directory what files made in it get.
+    /// What `user.conquest.effective.redundancy` says: of a file its replicas, of a directory the redundancy of files made in it.
     pub(super) fn effective_redundancy(&self, ino: Ino, raw: &RawInode) -> Result<String> {
         if raw.kind != Kind::Regular as u8 {
             return Ok(raw.redundancy().to_string());
@@ -209,7 +209,7 @@ impl Fs {
     }
 }
 
-/// What there is of a file that is to have `wanted`.
+/// The state of a file that is to have `wanted`.
 fn summary(wanted: Redundancy, usage: &Usage) -> String {
     let placed = match (usage.placed, usage.copies_least) {
         (0, _) => return "memory".into(),

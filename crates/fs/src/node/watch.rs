@@ -13,13 +13,13 @@ const ENTRY: u64 = 1;
 const ATTRIBUTES: u64 = Part::Attributes as u64;
 const CONTENT: u64 = Part::Content as u64;
 const GROWTH: u64 = Part::Growth as u64;
-/// Whatever a repair has changed.
+/// Anything: a repair has changed it.
 const REPAIR: u64 = 5;
 
 /// A repair notifies of so many removed names one by one: each waits for who watches.
 const REMOVED_NOTIFIED: usize = 1024;
 
-/// What of an inode has changed.
+/// The parts of an inode that have changed.
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     Attributes = 2,
@@ -107,7 +107,7 @@ impl Fs {
                     ATTRIBUTES => f(Change::Inode { ino: e.key, attr_only: true, grown: false }),
                     CONTENT => f(Change::Inode { ino: e.key, attr_only: false, grown: false }),
                     GROWTH => f(Change::Inode { ino: e.key, attr_only: false, grown: true }),
-                    // A repair, or what this version does not know.
+                    // A repair, or something that this version does not know.
                     _ => f(Change::All),
                 },
             }

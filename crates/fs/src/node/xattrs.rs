@@ -38,7 +38,7 @@ impl Fs {
         })
     }
 
-    /// What a setting comes to for this inode, in this process.
+    /// The effect of a setting for this inode, in this process.
     fn in_effect(&self, ino: Ino, setting: Setting) -> Result<Vec<u8>> {
         let raw = self.snapshot(ino)?;
         Ok(match (setting, self.union()) {

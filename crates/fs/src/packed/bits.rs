@@ -1,9 +1,9 @@
 //! Streams of bits, lowest first.
 
-/// Longest stream that is read, in bytes: what is longer is no coded inode.
+/// Longest stream that is read, in bytes: a longer one is no coded inode.
 pub const LONGEST: usize = 96;
 
-/// Bits one after the other into bytes. What does not fit is counted and not written.
+/// Bits one after the other into bytes. Bits that do not fit are counted and not written.
 pub struct Writer<'a> {
     out: &'a mut [u8],
     /// Whole bytes.

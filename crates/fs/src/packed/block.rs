@@ -110,7 +110,7 @@ fn put_inode(profile: &Profile, values: &Values, inode: &RawInode, coded: &mut [
     }
 }
 
-/// What comes before the inodes.
+/// The head before the inodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     pub lengths: [u8; PER_BLOCK],
@@ -161,7 +161,7 @@ impl Header {
         self.len + self.lengths.iter().map(|len| usize::from(*len)).sum::<usize>()
     }
 
-    /// The inode that lies in its place as `coded`. `None`: it is none. What comes of damaged bytes may be any inode.
+    /// The inode that lies in its place as `coded`. `None`: it is none. Damaged bytes may give any inode.
     #[inline(always)]
     pub fn inode(&self, profile: &Profile, coded: &[u8]) -> Option<RawInode> {
         self.inode_in(profile, &padded(coded)?, coded.len())

@@ -1,4 +1,4 @@
-//! A prefix code over buckets of values, for one field: what is common takes few bits.
+//! A prefix code over buckets of values, for one field: common values take few bits.
 //!
 //! A bucket holds the values from its base on that so many extra bits tell apart; which bucket it is, a prefix tells.
 //! The three codecs of mramfs are such codes, and differ in how the buckets and the prefixes are chosen (see
@@ -62,7 +62,7 @@ pub struct Code {
     buckets: Vec<Bucket>,
     /// For each [`DEPTH`] bits the bucket whose prefix they begin with.
     found: [u8; 1 << DEPTH],
-    /// The buckets again, by number; what is not there is [`NONE`].
+    /// The buckets again, by number; missing ones are [`NONE`].
     by_number: [Bucket; BUCKETS + 1],
     /// For values below its length, the bucket.
     small: [u8; 256],
@@ -162,7 +162,7 @@ impl Code {
         w.put(rest, u32::from(b.extra));
     }
 
-    /// The next value; what is read of a stream that was not made by this code is any number.
+    /// The next value; a stream that was not made by this code gives any number.
     #[inline(always)]
     pub fn take(&self, r: &mut Reader) -> u64 {
         let word = r.peek();

@@ -1,6 +1,6 @@
-//! What is coded of an inode.
+//! The fields of an inode that are coded.
 
-/// What is coded of an inode, in this order.
+/// The fields of an inode that are coded, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Field {

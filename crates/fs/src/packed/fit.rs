@@ -18,7 +18,7 @@ use super::code::{Bucket, Code, BUCKETS, DEPTH, ESCAPED};
 
 /// Values and ranges between which cuts are looked for.
 const EXACT: usize = 1200;
-/// Bits that a bucket must save, all values together: what it takes in a profile.
+/// Bits that a bucket must save, all values together: its own bits in a profile.
 const PRICE: f64 = 40.0;
 /// From so many bits on, OTHER tells its own length in a hybrid code.
 const LONG: u8 = 32;
@@ -59,7 +59,7 @@ impl Tally {
         self.counts.iter().map(|(v, n)| u64::from(code.bits(*v)) * n).sum()
     }
 
-    /// Bits that all of it takes by `code`, and what is not in it and counts as if it were.
+    /// Bits that all of it takes by `code`, and values that are not in it and count as if they were.
     fn bits_and_unseen(&self, code: &Code, width: u8) -> u64 {
         let other = code.buckets().last().map_or(0, |other| other.bits(TYPICAL));
         self.bits(code) + u64::from(other) * (self.total / unseen(width) + 1) + 24 * code.buckets().len() as u64
@@ -164,7 +164,7 @@ pub fn gamma(tally: &Tally, width: u8) -> Code {
             }
         }
     }
-    // What is behind the ranges is OTHER's.
+    // Values behind the ranges are OTHER's.
     let whole_bits = |k: usize, n: usize| {
         let (bits, ..) = best[k][n]?;
         Some(bits + (total - sums[n]) * (k.max(1) as u64 + u64::from(width.min(64))))
@@ -227,7 +227,7 @@ fn whole(mut buckets: Vec<Bucket>, len: u8, width: u8) -> Code {
     Code::new(buckets).expect("made to be one")
 }
 
-/// Lengths of Huffman codes, 1 to [`DEPTH`]; what never occurred has one too.
+/// Lengths of Huffman codes, 1 to [`DEPTH`]; a value that never occurred has one too.
 fn huffman_lens(counts: &[u64]) -> Vec<u8> {
     let mut counts: Vec<u64> = counts.iter().map(|n| (*n).max(1)).collect();
     loop {
@@ -298,7 +298,7 @@ fn cut(tally: &Tally, price: f64) -> Vec<Range> {
     ranges
 }
 
-/// What is cut between: the values, or where there are many the common ones and ranges of the others, a sixteenth of a
+/// The points to cut at: the values, or where there are many the common ones and ranges of the others, a sixteenth of a
 /// power of two each.
 fn narrow(tally: &Tally) -> Vec<Range> {
     let all = tally.ascending();

@@ -1,4 +1,4 @@
-//! Packed inodes and names: what these take when they have been quiet (mramfs, chapters 4 and 5).
+//! Packed inodes and names: their form when they have been quiet (mramfs, chapters 4 and 5).
 //!
 //! | module | responsibility |
 //! | --- | --- |

@@ -62,7 +62,7 @@ fn load(bytes: &[u8]) -> u64 {
     }
 }
 
-/// What names are coded with.
+/// The symbols and codes of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbols {
     /// By code: by first byte, then longer ones first.
@@ -202,7 +202,7 @@ impl Sample {
         best
     }
 
-    /// What each symbol, and each pair that follow each other, would save.
+    /// The saving of each symbol, and of each pair of them.
     fn gains(&self, by: &Symbols) -> HashMap<Symbol, u64> {
         let mut gains: HashMap<Symbol, u64> = HashMap::new();
         for name in &self.names {

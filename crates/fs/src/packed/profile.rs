@@ -15,7 +15,7 @@ const MAGIC: [u8; 4] = *b"CQP\x02";
 /// Numbers of profiles of a pool.
 pub type Numbers = smallvec::SmallVec<[u8; PROFILES]>;
 
-/// What inodes and names are packed and read with.
+/// The codes that pack and read inodes and names.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub(super) codes: Box<[Code; Field::COUNT]>,

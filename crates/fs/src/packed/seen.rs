@@ -1,4 +1,4 @@
-//! What has been seen of inodes and names, and the profile that is best for it (mramfs, 4.5).
+//! Samples of inodes and names, and the profile that is best for it (mramfs, 4.5).
 
 use super::fields::Field;
 use super::fit::{self, Tally};

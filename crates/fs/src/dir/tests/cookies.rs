@@ -75,7 +75,7 @@ fn what_is_there_throughout_is_read_once() {
                 }
             }
         });
-        // What has been read is deleted, as by a recursive deletion.
+        // Entries that have been read are deleted, as by a recursive deletion.
         let mut gone = 0;
         let mut cookie = 0;
         while let Some((next, name, _)) = b.list_from(cookie, 1).pop() {

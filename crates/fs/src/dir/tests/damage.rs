@@ -1,4 +1,4 @@
-//! Whatever lies in persistent RAM: no panic, no endless loop; and the check finds it.
+//! With any bytes in persistent RAM: no panic, no endless loop; and the check finds it.
 
 use super::*;
 use pram::Off;

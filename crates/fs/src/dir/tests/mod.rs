@@ -16,7 +16,7 @@ mod packed;
 mod space;
 mod speed;
 
-/// A directory with the hash function, the model, and what to check after each step.
+/// A directory with the hash function, the model, and the checks after each step.
 pub struct Bench<H> {
     pub s: Session,
     pub h: H,
@@ -24,7 +24,7 @@ pub struct Bench<H> {
     pub model: BTreeMap<Vec<u8>, Entry>,
 }
 
-/// With symbols of names as the tests have them, whatever the hash.
+/// With symbols of names as the tests have them, with any hash.
 macro_rules! named {
     ($hash:ty) => {
         impl crate::dir::naming::Naming for $hash {

@@ -1,4 +1,4 @@
-//! Random steps beside the model; what an undone transaction leaves.
+//! Random steps beside the model; and the state after an undone transaction.
 
 use super::*;
 

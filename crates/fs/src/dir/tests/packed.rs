@@ -34,7 +34,7 @@ fn takes_half_and_reads_the_same() {
     }
 }
 
-/// P3: whatever is removed, in whatever order, what remains has room where it lies.
+/// P3: after any removals in any order the rest has room where it lies.
 #[test]
 fn removing_needs_no_memory() {
     for seed in 0..300 {
@@ -107,7 +107,7 @@ fn damage_is_found() {
     b.verify();
 }
 
-/// Whatever bytes have their check code, as damage by the program itself would: nobody panics, or goes on forever.
+/// Any bytes with their check code, as damage by the program itself would: nobody panics, or goes on forever.
 #[test]
 fn any_bytes_are_read() {
     let mut rng = Rng::new(6);

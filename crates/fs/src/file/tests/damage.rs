@@ -29,7 +29,7 @@ fn use_damaged(s: &Session, c: &Content, what: &str) {
         let mut tx = op.tx().unwrap();
         let _ = call(&mut Edit::in_memory(&mut tx), &mut c.clone());
     }
-    // What can be read is saved.
+    // The readable part is saved.
     let mut op = s.begin().unwrap();
     let mut tx = op.tx().unwrap();
     let mut saved = *c;

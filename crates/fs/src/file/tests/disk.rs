@@ -1,4 +1,4 @@
-//! A map that stands in for disks: what it costs to have content there that must be fetched.
+//! A map that stands in for disks: the cost of content that must be fetched from there.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
