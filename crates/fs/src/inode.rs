@@ -1,7 +1,7 @@
 //! The inode table: two levels of offsets, then blocks of sixteen inodes (mramfs, 5.1). The number of an
 //! inode is its place.
 //!
-//! A free inode has length 0 in its block's header. Who wants one turns the 0 into a reservation
+//! A free inode has length 0 in its block's header. An operation that wants one turns the 0 into a reservation
 //! ([`reserved_by`] its slot) by a compare-and-swap, outside any transaction; the transaction that creates
 //! the file then logs the change from there to [`INODE`]. So two creators never meet, and undoing one never
 //! touches the other. A crash leaves a reserved inode at worst, which mark-and-sweep frees: once it has the
@@ -86,7 +86,7 @@ impl InodePlace {
     }
 }
 
-/// What the word of a block leads to, by offset.
+/// The target of the word of a block, by offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
     None,
@@ -154,7 +154,7 @@ pub struct Table<'a> {
     known: &'a Known,
 }
 
-/// What a process knows of the table.
+/// A process's knowledge of the table.
 #[derive(Default)]
 pub struct Known {
     levels: Levels,
@@ -188,7 +188,7 @@ impl<'a> Table<'a> {
         Ok(Some(Off::<u64>::new(level2).index(block % TABLE)))
     }
 
-    /// Where the word of block number `block` leads to, whatever lies there.
+    /// The target of the word of block number `block`, unchecked.
     #[inline(always)]
     fn lead(&self, block: u64) -> Result<Block> {
         let Some(word) = self.block_word(block)? else { return Ok(Block::None) };

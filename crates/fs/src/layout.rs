@@ -1,4 +1,4 @@
-//! What lies in the memory: every structure of the file system, byte by byte. `docs/FORMAT.md` tells the
+//! The layout of the memory: every structure of the file system, byte by byte. `docs/FORMAT.md` tells the
 //! same; a test holds the two together.
 
 use pram::{Off, Tag};
@@ -31,11 +31,11 @@ pub mod tag {
     pub const LOG: Tag = ilfs::table::TAG;
     /// Compressed content of files.
     pub const COMPRESSED: Tag = Tag(11);
-    /// What compressed content was compressed with.
+    /// The codecs of compressed content.
     pub const DICTIONARY: Tag = Tag(12);
     /// Up to sixteen inodes, packed.
     pub const PACKED: Tag = Tag(13);
-    /// What those need beside: access times of ones that have been read since, and profiles.
+    /// Objects beside those: access times of ones that have been read since, and profiles.
     pub const PACKING: Tag = Tag(14);
 
     /// Names, by number, for reports. 0 stands for blocks, which are no objects; those without a name are not used.
@@ -73,7 +73,7 @@ pub mod root {
     pub const DICTIONARIES: [u64; 2] = [4, 5];
     /// Offset of the first of the plain inode blocks that are kept for unpacking where memory is full, or 0.
     pub const SPARE: u64 = 31;
-    /// Offsets of profiles, by number, or 0: what inodes are packed with.
+    /// Offsets of profiles, by number, or 0: the codes of packed inodes.
     pub const PROFILES: u64 = 32;
 }
 
@@ -148,7 +148,7 @@ const _: () = assert!(size_of::<InodeBlock>() == 1296);
 /// Profiles are numbered below this.
 pub const PROFILES: usize = 16;
 
-/// What a profile begins with: its bytes follow, and then again.
+/// The head of a profile: its bytes follow, and then again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawProfile {
@@ -161,7 +161,7 @@ const _: () = assert!(size_of::<RawProfile>() == 8);
 /// In a word that leads to a block of inodes or to a bucket: it is packed. Offsets are multiples of 16.
 pub const PACKED: u64 = 1;
 
-/// What comes before packed inodes.
+/// The head of packed inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawPacked {
@@ -206,7 +206,7 @@ impl RawPerm {
 pub struct RawCompressed {
     /// Bytes of the file.
     pub size: u32,
-    /// Bytes of the stream: what the chunks were compressed to, one behind the other.
+    /// Bytes of the stream: the compressed chunks, one behind the other.
     pub stored: u32,
     /// Checksum of the inode's number, of all this with 0 in its place, of the tables, and of a stream of one chunk.
     pub check: u32,
@@ -263,7 +263,7 @@ pub const PAGE: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
     pub off: u64,
-    /// What lies there; the meaning belongs to `file` or `dir`. 0 with offset 0: nothing.
+    /// The type of the object there; its meaning belongs to `file` or `dir`. 0 with offset 0: nothing.
     pub form: u8,
     /// Height of a page tree (and a bit, see `file`), or global depth of a bucket table.
     pub depth: u8,

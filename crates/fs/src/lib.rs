@@ -2,14 +2,14 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`error`] | what can fail, and the one errno table |
-//! | [`attr`] | what callers see of an inode, and who the caller is |
+//! | [`error`] | errors, and the one errno table |
+//! | [`attr`] | the attributes of an inode, and the caller |
 //! | [`node`] | the API by inode number, which every front end uses |
 //! | [`codec`] | bytes to fewer bytes, and back |
 //! | [`compress`] | compressing content: which files, when, and by what codec |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
-//! | [`poll`] | waiting for what others do and do not tell |
-//! | [`layout`] | what lies in the memory: superblock, inode, every size asserted |
+//! | [`poll`] | waiting for unannounced changes of others |
+//! | [`layout`] | the layout of the memory: superblock, inode, every size asserted |
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |
 //! | `dir` | directories: extendible hash tables of buckets |

@@ -1,4 +1,4 @@
-//! What one look at an inode finds.
+//! The findings of one look at an inode.
 
 use ilfs::table::Needs;
 
@@ -11,7 +11,7 @@ use crate::layout::RawInode;
 use crate::node::{content_of, Fs};
 use crate::xattr;
 
-/// What one look at an inode finds; thrown away if the look was torn.
+/// The findings of one look at an inode; thrown away if the look was torn.
 #[derive(Default)]
 pub(super) struct Findings {
     /// Offset, type, and bytes or what is wrong.
@@ -52,7 +52,7 @@ impl Findings {
                 if names {
                     file::check(memory, &c, &mut |p| problems.push((Damage::Content, p)));
                     if c.is_large() {
-                        // What cannot be read has been reported.
+                        // Unreadable content has been reported.
                         let _ = file::places(memory, &c, &mut |_, place| self.needs.add(place));
                     }
                 }

@@ -5,8 +5,8 @@
 //!    they allocated is linked, or freed, before marking begins.
 //! 2. Objects belong to one inode for life, and inodes are visited under their sequence counters. So an
 //!    object allocated before the start that nobody frees is marked.
-//! 3. Before sweeping, operations under way are waited for again: what they unlinked they have freed.
-//! 4. What is then allocated, neither marked nor new, is a leak.
+//! 3. Before sweeping, operations under way are waited for again: they have then freed everything that they unlinked.
+//! 4. An object that is then allocated, neither marked nor new, is a leak.
 
 use pram::memory::{Meta, BLOCK, BLOCKS, BLOCK_TABLE, CLASSES, PER_GROUP};
 use pram::{Memory, Op, Session, Tag, CHUNK};
@@ -22,7 +22,7 @@ pub struct Marks<'a> {
 
 impl<'a> Marks<'a> {
     pub fn begin(session: &'a Session) -> Result<Marks<'a>> {
-        // One sweep at a time; who sweeps is done in a moment, or dead.
+        // One sweep at a time; another sweep is done in a moment, or its process is dead.
         for round in 1u32.. {
             if session.runtime().start_sweep()? {
                 break;
@@ -42,12 +42,12 @@ impl<'a> Marks<'a> {
         self.set(off, cap)
     }
 
-    /// Marks the tables of segments of blocks; what is wrong with one of them.
+    /// Marks the tables of segments of blocks; the errors of each.
     pub fn mark_block_tables(&mut self) -> Result<Vec<String>> {
         let (session, mut problems) = (self.session, Vec::new());
         let memory = session.memory();
         for segment in memory.chunks() {
-            // What is no table, `check_segments` tells.
+            // `check_segments` reports what is no table.
             let Ok(table) = memory.block_table(segment) else { continue };
             if let Err(why) = self.mark(table, BLOCK_TABLE) {
                 // Others may have emptied the segment meanwhile.
@@ -163,7 +163,7 @@ fn for_each_object(memory: &Memory, f: &mut dyn FnMut(u64, u64) -> Result<()>) -
     Ok(())
 }
 
-/// What is wrong with the segment table itself, and which segment can only be given up for it.
+/// The errors of the segment table itself, and which segment can only be given up for it.
 pub fn check_segments(memory: &Memory) -> Result<Vec<(Option<u64>, String)>> {
     let mut problems = Vec::new();
     let mut run_end = 0;

@@ -12,7 +12,7 @@
 //! | [`repair`] | mending what the check found |
 //! | `lost_found` | names for inodes that have none |
 //!
-//! A check of a live pool first runs beside the others, inode by inode. What it finds wrong may have been
+//! A check of a live pool first runs beside the others, inode by inode. An error that it finds may have been
 //! under way, so if it finds anything it holds everybody up and looks again: a second or so for a million
 //! files.
 
@@ -38,7 +38,7 @@ use ilfs::table::Needs;
 use mark::Marks;
 pub use unreadable::{Look, Lost};
 
-/// What a check found.
+/// The results of a check.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub inodes: u64,
@@ -46,14 +46,14 @@ pub struct Report {
     pub entries: u64,
     /// Bytes in live objects.
     pub bytes: u64,
-    /// Objects and bytes that nothing refers to: what a crash leaves, harmless, swept by `repair`.
+    /// Objects and bytes that nothing refers to: left by a crash, harmless, swept by `repair`.
     pub leaked_objects: u64,
     pub leaked_bytes: u64,
     /// Disk slots that a process was discarding when it died: they are in no list; `repair` frees them.
     pub leaked_slots: u64,
-    /// Inodes without a name or reference: what a crash leaves of open unlinked files.
+    /// Inodes without a name or reference: left by a crash, of open unlinked files.
     pub orphans: u64,
-    /// Truncations of large files whose memory is not all free yet: under way, or what a crash leaves.
+    /// Truncations of large files whose memory is not all free yet: under way, or left by a crash.
     pub truncations: u64,
     /// Damage: each a sentence with the inode or offset. Empty: the pool is clean.
     pub problems: Vec<String>,
@@ -61,21 +61,21 @@ pub struct Report {
     pub losses: usize,
     /// Content that cannot be read any more, as its place on disk is gone: the segment was used again, or the disk is not there.
     pub lost: Vec<Lost>,
-    /// What `repair` did about them.
+    /// The repairs of them.
     pub repaired: Vec<String>,
 }
 
 /// Problems reported in full; the rest are counted.
 const REPORTED: usize = 1000;
 
-/// What one pass over the pool collects.
+/// The collection of one pass over the pool.
 struct Pass<'a> {
     fs: &'a Fs,
     marks: Marks<'a>,
     report: Report,
     unreported: u64,
     unreported_losses: u64,
-    /// By inode number: names found, `kind` in the names, what the inode itself says.
+    /// By inode number: names found, `kind` in the names, the inode's own fields.
     names: Vec<u32>,
     named_kind: Vec<u8>,
     /// Inodes to which names give different kinds: inode, directory, kind.
@@ -95,7 +95,7 @@ struct Pass<'a> {
     dead: Vec<DeadWord>,
     /// Blocks that were kept for unpacking when this pass began.
     spares: Vec<u64>,
-    /// What files need of the disks.
+    /// The disk room that files need.
     needs: Needs,
 }
 
@@ -107,7 +107,7 @@ struct DeadWord {
     perms: bool,
 }
 
-/// What the comparison of names and inodes needs to know of an inode.
+/// The fields of an inode for the comparison with names.
 #[derive(Clone, Copy, Default)]
 struct Brief {
     /// 0: free.
@@ -124,7 +124,7 @@ struct Brief {
 const NOWHERE: u32 = u32::MAX;
 const _: () = assert!(MAX_INODES <= NOWHERE as u64);
 
-/// What is wrong with an inode, as far as repair cares.
+/// The damage of an inode, for the repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Damage {
     Content,
@@ -188,7 +188,7 @@ impl Fs {
         }
         let mut gone = Vec::new();
         let repaired = repair::repair(self, pass, &frozen, &mut gone);
-        // Who watches may have to wait for operations before it can take notice.
+        // The watcher may have to wait for operations before it can take notice.
         drop(frozen);
         self.tell_repaired(&gone);
         let report = repaired?;
@@ -212,7 +212,7 @@ impl Fs {
         let rt = self.session().runtime();
         // 1. Its death from now on is followed by a sweep.
         let mut pass = Pass::begin(self, Marks::begin(self.session())?);
-        // 2. Before looking: who dies meanwhile leaves what we may have passed already.
+        // 2. Before looking: a process that dies meanwhile leaves objects that this may have passed already.
         rt.set_leaks_pending(false);
         let swept = self.try_sweep(&mut pass);
         // 3. Before the marks end, and with them 1.
@@ -229,7 +229,7 @@ impl Fs {
             return Err(Error::Corrupt(format!("{first}; nothing was swept")));
         }
         pass.sweep()?;
-        // Not now: a disk may take its time, and whoever sweeps has to see who else dies.
+        // Not now: a disk may take its time, and a sweep has to see which other processes die.
         if let Some(union) = self.union() {
             union.log().look_for_orphans();
         }

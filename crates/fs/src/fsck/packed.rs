@@ -15,9 +15,9 @@ use crate::node::Fs;
 /// Paths of what is in damaged blocks, by the block's number.
 pub type Named = HashMap<u64, Vec<String>>;
 
-/// What one look at a packed block finds.
+/// The findings of one look at a packed block.
 struct Seen {
-    /// Objects with their bytes, or what is wrong with them.
+    /// Objects with their bytes, or their errors.
     objects: Vec<(u64, Result<u64, String>)>,
     used: u16,
     /// It is not what was packed.
@@ -56,7 +56,7 @@ impl Pass<'_> {
     /// A packed block and its inodes.
     pub(super) fn packed_block(&mut self, block: u64, names: bool) -> Result<()> {
         let (fs, marks) = (self.fs, &self.marks);
-        // Whoever unpacks it has the lock of its first inode too.
+        // Unpacking holds the lock of its first inode too.
         let seen = fs.session().read(block * PER_BLOCK, || -> Result<_> {
             let Block::Packed(off) = fs.table().block(block)? else { return Ok(None) };
             let mut seen = Seen { objects: vec![(off, marks.check(off, tag::PACKED))], used: 0, damaged: true };
@@ -69,7 +69,7 @@ impl Pass<'_> {
             }
             Ok(Some(seen))
         })?;
-        // It has become plain: what is new needs no marks, and whose lock was held is looked at below.
+        // It has become plain: new objects need no marks, and inodes that were locked are looked at below.
         let Some(mut seen) = seen else { return self.inodes_of(block, u16::MAX, names) };
         for (off, checked) in &seen.objects {
             if let Err(why) = checked.clone().and_then(|cap| self.marks.set(*off, cap)) {

@@ -1,4 +1,4 @@
-//! One pass over the pool: tables, inodes, names; what it finds wrong, and what nothing refers to.
+//! One pass over the pool: tables, inodes, names; the errors that it finds, and unreferenced objects.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// What cold content was compressed with.
+    /// The dictionaries of cold content.
     fn dictionaries(&mut self) -> Result<()> {
         let found = dictionaries::survey(self.fs.session())?;
         for off in found.objects {
@@ -145,7 +145,7 @@ impl<'a> Pass<'a> {
         let table = self.fs.table();
         let top = inode::max_inodes(memory.size());
         for n in 0..top.div_ceil(TABLE * PER_BLOCK) {
-            // What leads nowhere, `mark_tables` has reported.
+            // `mark_tables` has reported references that lead nowhere.
             if !matches!(table.block_word(n * TABLE), Ok(Some(_))) {
                 continue;
             }
@@ -457,7 +457,7 @@ impl<'a> Pass<'a> {
                 fs.cut_off(&mut op, &mut node)?;
             }
         }
-        // Operations that were under way have ended: what they freed is free, what they reserved is used.
+        // Operations that were under way have ended: their frees are done, and their reservations are in use.
         fs.session().drain()?;
         for (slot, reserved) in std::mem::take(&mut self.reserved) {
             // No reservation of this slot's is anybody's while we have it.

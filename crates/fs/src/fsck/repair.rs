@@ -25,7 +25,7 @@ use ilfs::table::{self, Needs};
 /// Repairs until a pass finds nothing more, at most this often: mending one thing uncovers another.
 const ROUNDS: usize = 16;
 
-/// What the names and the other fields tell of an inode to be mended.
+/// An inode to be mended, by its names and other fields.
 #[derive(Clone, Copy)]
 struct Names {
     names: u32,
@@ -89,13 +89,13 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
             break;
         }
     }
-    // What is still damaged may refer to what looks like leaks.
+    // Damage that remains may refer to objects that look like leaks.
     if pass.report.problems.is_empty() {
         pass.marks.unmarked(Some(&|| frozen.begin()))?;
         free_reserved(fs, &pass)?;
     }
     let mut report = pass.report;
-    // What remains is reported as remaining, after what was found.
+    // The rest is reported as remaining, after the findings.
     let remaining = std::mem::take(&mut report.problems);
     report.problems = problems;
     report.problems.extend(remaining.into_iter().map(|p| format!("still: {p}")));
@@ -103,7 +103,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
     Ok(report)
 }
 
-/// What of the damage is mended next, and which stage that is: before inodes are what they were, what names and links look like
+/// The damage to mend next, and its stage: until inodes are whole again, the state of names and links
 /// means nothing.
 fn next_of(mut damaged: Vec<(Ino, Damage)>, failed: &HashSet<(Ino, Damage)>) -> (Vec<(Ino, Damage)>, Option<u8>) {
     let next = damaged.iter().filter(|d| !failed.contains(*d)).map(|(_, d)| stage(*d)).min();
@@ -113,7 +113,7 @@ fn next_of(mut damaged: Vec<(Ino, Damage)>, failed: &HashSet<(Ino, Damage)>) -> 
     (damaged, next)
 }
 
-/// What a pass has found of an inode elsewhere.
+/// The findings of a pass on an inode elsewhere.
 fn names_of(pass: &Pass, ino: Ino) -> Names {
     let ino = ino as usize;
     let brief = pass.inodes.get(ino).copied().unwrap_or_default();
@@ -160,8 +160,8 @@ fn free_reserved(fs: &Fs, pass: &Pass) -> Result<()> {
     Ok(())
 }
 
-/// What is mended before another look is taken: which inodes there are and of what type, what is in each,
-/// what leads to them.
+/// The repairs before another look: which inodes there are and of what type, what is in each,
+/// and references to them.
 fn stage(damage: Damage) -> u8 {
     match damage {
         Damage::Table | Damage::Packed | Damage::Inode | Damage::Dictionaries => 0,
@@ -275,8 +275,8 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: Names, gone: &mut
     }
 }
 
-/// What is left of the root is taken for a directory again; if nothing is, it becomes an empty one, and what
-/// was in it turns up as unnamed.
+/// The rest of the root is taken for a directory again; if there is none, it becomes an empty one, and entries that
+/// were in it turn up as unnamed.
 fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
     crate::inode::make_block_of(op, fs.table(), ROOT)?;
     let Some(place) = fs.table().place(ROOT)? else { return Ok("the root directory: no place for it".into()) };
@@ -320,7 +320,7 @@ fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, names: Names) -> Result<String> {
     let kind = most_likely([node.raw.kind, names.kind, perm.map_or(0, |p| (p.mode >> 12) as u8)]);
     node.raw.kind = kind as u8;
     match perm.filter(|p| p.mode >> 12 != kind as u32) {
-        // Whose mode that was, nobody knows: it gives nobody another's rights.
+        // The owner of that mode is unknown: it gives nobody another's rights.
         Some(p) => set_perm(fs, op, &mut node, RawPerm { mode: (kind as u32) << 12 | p.mode & 0o777, ..p })?,
         None => {
             op.lock(&[ino])?;
@@ -330,7 +330,7 @@ fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, names: Names) -> Result<String> {
     Ok(format!("inode {ino}: its type was in doubt, taken for {kind:?}"))
 }
 
-/// The type that an inode has by what it says itself, what its names say, and what its mode says: two of
+/// The type that an inode has by its own field, its names, and its mode: two of
 /// these, or else the first that is one.
 fn most_likely(hints: [u8; 3]) -> Kind {
     let [own, named, mode] = hints.map(Kind::from_type);
@@ -385,11 +385,11 @@ fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     Ok(format!("inode {ino}: {cut} of {size} bytes could not be read and are now a hole"))
 }
 
-/// Puts the entries of a directory that can be read into a new table; what is lost turns up as unnamed.
+/// Puts the entries of a directory that can be read into a new table; lost ones turn up as unnamed.
 ///
 /// 1. The table is built beside the old one, a transaction for each entry: nothing refers to it yet, so a crash, or
 ///    a lack of memory, leaves the directory as it was.
-/// 2. One transaction, of the inode alone, makes it the directory's. What the old one had is swept.
+/// 2. One transaction, of the inode alone, makes it the directory's. The old one is swept.
 fn rebuild_dir(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     let mut kept = Vec::new();
     dir::check(fs.memory(), &fs.names(), &node.dir(), &mut |_| {}, &mut |name, e| {
@@ -500,7 +500,7 @@ fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>, gone: &mut Gone
     Ok(format!("directory {ino}: {dropped} names too many removed"))
 }
 
-/// Clears words of tables that lead nowhere; what they led to is lost.
+/// Clears words of tables that lead nowhere; their targets are lost.
 fn clear_dead(fs: &Fs, dead: Vec<DeadWord>) -> Result<Vec<String>> {
     let mut repaired = Vec::new();
     for DeadWord { at, perms } in dead {

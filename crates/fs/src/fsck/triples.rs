@@ -1,7 +1,7 @@
 //! Freeing triples that no inode names: else whoever may change modes could fill the table for good.
 //!
 //! Beside others at work, this is exact. Ordered steps:
-//! 1. A new numbering begins: what processes remember of the table does not count any more, and whoever takes a triple
+//! 1. A new numbering begins: the memories of processes of the table do not count any more, and a process that takes a triple
 //!    up notes it, under the table's lock.
 //! 2. Operations under way are waited for. (Else one that found its triple before 1 would name it in an inode that has been
 //!    looked at.)
@@ -10,7 +10,7 @@
 //! 4. Those neither marked nor noted are freed, under the table's lock, some at a time. A crash leaves the rest, and the
 //!    next sweep finds them.
 //!
-//! Who reads an inode without its lock, and its triple afterwards, looks again: [`Fs::seen_perm`].
+//! A reader of an inode without its lock, and of its triple afterwards, looks again: [`Fs::seen_perm`].
 //! Other sweeps, and those who give inode blocks back, are kept out.
 
 use std::mem::offset_of;

@@ -52,7 +52,7 @@ impl LostPage {
     }
 }
 
-/// What the log said of segments, by number.
+/// The answers of the log on segments, by number.
 type Asked = HashMap<u64, Reach>;
 
 /// Blocks that are read at a time, and how many such reads are under way.
@@ -133,7 +133,7 @@ impl Fs {
             }
             Ok(())
         };
-        // What cannot be read at all is reported as damage.
+        // A page that cannot be read at all is reported as damage.
         if self.session().read(ino, see).is_err() {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl Fs {
             doubtful = self.unreadable(log, &pages);
         }
         for (off, place) in doubtful {
-            // Only what reading it finds is lost; and what the file still leads to.
+            // Only pages that cannot be read are lost, and that the file still leads to.
             let Verdict::Lost { why, is_final } = log.verdict(self.session(), place)? else { continue };
             if self.leads_to(ino, generation, off, place) {
                 lost.push(LostPage { ino, generation, size, off, place, why, for_good: is_final });
@@ -207,7 +207,7 @@ impl Fs {
         let (mut paths, mut below) = (HashMap::new(), vec![(crate::ROOT, String::new())]);
         let mut seen = HashSet::from([crate::ROOT]);
         while let Some((dir, path)) = below.pop().filter(|_| !wanted.is_empty()) {
-            // What cannot be read is reported as damage.
+            // A page that cannot be read is reported as damage.
             let _ = self.readdir(dir, 2, &mut |entry| {
                 let path = format!("{path}/{}", String::from_utf8_lossy(entry.name));
                 if wanted.remove(&entry.ino) {

@@ -1,4 +1,4 @@
-//! Who gets which free inode.
+//! Allocation of free inodes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -25,7 +25,7 @@ pub struct Allocator {
     rotor: Mutex<Rotor>,
 }
 
-/// What is known to an operation by its slot: nobody else has that meanwhile, so it stores without locks.
+/// The words of an operation, by its slot: nobody else has that meanwhile, so it stores without locks.
 struct SlotState {
     /// Block that this slot takes inodes from; 0 for none, else one more than its number.
     block: AtomicU64,
@@ -130,7 +130,7 @@ impl Allocator {
     fn next(&self, op: &mut Op, table: Table) -> Result<u64> {
         let mut rotor = table.memory.lock_by(&self.rotor);
         let mut looks = 0;
-        // Blocks that were given back leave gaps, so what bounds the search is steps, not blocks found.
+        // Blocks that were given back leave gaps, so steps bound the search, not blocks found.
         for _ in 0..GAP {
             let block = rotor.look;
             rotor.look += 1;

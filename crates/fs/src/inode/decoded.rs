@@ -10,7 +10,7 @@
 //!    state is what everybody sees as long as the lock is in that state.
 //! 2. It is put here only if the lock was still in the state after all had been read: so it is not torn. It is served only
 //!    to who finds the lock in that state; who reads without the lock looks at it once more afterwards, as after any other read.
-//!    Who has the lock, and so may be about to change the inode, is served nothing.
+//!    The holder of the lock, which may be about to change the inode, is served nothing.
 //! 3. Repairs lead a block elsewhere, or nowhere, without locks, while everybody is held up. So the offset of the packed form
 //!    is compared too, which was just read from the table.
 //! 4. A counter of 31 bits comes around. For the same state to be another one, somebody would have to take a lock exactly 2^31
@@ -52,7 +52,7 @@ struct Entry {
     inode: [AtomicU64; WORDS],
 }
 
-/// What is remembered. Memory for it there is from the first packed inode on.
+/// Remembered inodes. Their memory is taken with the first packed inode.
 #[derive(Default)]
 pub struct Decoded(OnceLock<Memory>);
 
@@ -114,7 +114,7 @@ impl Decoded {
             // Somebody else stores another one.
             return;
         }
-        // Who sees any of this sees the odd version afterwards.
+        // A reader of any of this sees the odd version afterwards.
         fence(Ordering::Release);
         let words: [u64; WORDS] = transmute!(*raw);
         entry.key.store(key(ino, seen), Ordering::Relaxed);

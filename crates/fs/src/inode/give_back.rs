@@ -1,15 +1,15 @@
 //! Empty inode blocks go back to the heap.
 //!
-//! Four parties may know a block: who reserves in it, who works on an inode of it, readers without lock, and
+//! Four parties may know a block: an operation that reserves in it, one that works on an inode of it, readers without lock, and
 //! sweeps. Steps for a block whose inodes are all free:
 //! 1. The locks of its inodes are taken. (So a reader that located an inode before step 3 finds its look
-//!    torn, whatever the memory holds by then.)
+//!    torn, with any content of the memory by then.)
 //! 2. All its inodes are reserved. (Else somebody could create a file in memory that is about to go.)
 //! 3. One word unlinks the block. A crash from here on leaks it, which mark-and-sweep finds.
 //! 4. Operations under way are waited for: they may have located the block before step 3.
 //! 5. The object is freed.
 //!
-//! Sweeps are kept out by the caller, who holds the mark of one.
+//! The caller holds the mark of a sweep, which keeps sweeps out.
 
 use pram::{Off, Op, Session};
 

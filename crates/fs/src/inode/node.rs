@@ -24,7 +24,7 @@ impl Node {
         Node { ino: 0, place: InodePlace::NOWHERE, raw: RawInode::new_zeroed() }
     }
 
-    /// What `file` works on; put it back with [`set_content`](Self::set_content).
+    /// The content as `file` works on it; put it back with [`set_content`](Self::set_content).
     #[inline(always)]
     pub(crate) fn content(&self) -> Content {
         content_of(self.ino, &self.raw)
@@ -66,7 +66,7 @@ impl Node {
         Ok(tx.set(self.plain()?.inode, &self.raw)?)
     }
 
-    /// Whoever changes a strict inode waits until that is durable.
+    /// A change of a strict inode waits until it is durable.
     #[inline(always)]
     fn pass_on(&self, tx: &mut Tx) {
         if self.raw.is_strict() {

@@ -1,6 +1,6 @@
 //! Reading inodes of a packed block where they are.
 //!
-//! Whoever reads does so under the sequence counter of the inode or with its lock, as of a plain one: packing and unpacking
+//! Readers read under the sequence counter of the inode or with its lock, as of a plain one: packing and unpacking
 //! take the locks of all sixteen, so a look at bytes that have gone since is torn and repeated. What is decoded may thus be
 //! anything; decoding is bounded and does not fail worse than with [`Error::Corrupt`]. The check code is for `fsck`, and for who
 //! unpacks.

@@ -42,11 +42,11 @@ use crate::packed::block::MAX;
 use crate::retry::with_memory;
 use crate::{Ino, Kind};
 
-/// What inodes are unpacked for.
+/// The reason for unpacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Change,
-    /// Something is removed, or goes to disk: what is kept for unpacking is kept for this, which others must not use up.
+    /// Something is removed, or goes to disk: the spare blocks are for this, and others must not use them up.
     Removal,
 }
 
@@ -56,7 +56,7 @@ const BATCH: usize = 64;
 const LOOK: usize = 1024;
 const N: usize = PER_BLOCK as usize;
 
-/// What was packed, or is.
+/// Counts of packing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Packed {
     pub blocks: u64,
@@ -128,7 +128,7 @@ pub fn pack(
             blocks.start = next.map_or(blocks.end, |block| block + 1);
             let Some(block) = next else { break };
             looked += 1;
-            // What cannot be read may be in the midst of being unpacked; or it is damaged, and fsck tells of it.
+            // An unreadable block may be in the midst of being unpacked; or it is damaged, and fsck reports it.
             if let Ok(Some(inodes)) = look(table, block, quiet_since) {
                 candidates.push(Candidate { block, generations: generations(&inodes) });
             }
@@ -166,7 +166,7 @@ pub fn pack(
         // 7 and 8.
         left.free(session)?;
         match done {
-            // No room for the packed form of some: what is done stays.
+            // No room for the packed form of some: the others stay packed.
             Err(e) if e.is_full() && packed.blocks > 0 => break,
             Err(e) if e.is_full() => {}
             done => done?,
@@ -315,7 +315,7 @@ fn numbers(block: u64) -> [Ino; N] {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     Heap,
-    /// What is kept for it.
+    /// The spare blocks.
     Spare,
 }
 
@@ -334,17 +334,17 @@ pub fn unpack(op: &mut Op, table: Table, ino: Ino, memory: Memory, left: &mut Le
     unpack_whole(op, table, (block, off), &whole, memory, left)
 }
 
-/// The same of one that is damaged, with everybody held up: what can be decoded stays. Says what came of it.
+/// The same of one that is damaged, with everybody held up: the decodable inodes stay. Returns a report.
 pub fn salvage(op: &mut Op, table: Table, block: u64) -> Result<String> {
     op.lock(&numbers(block))?;
     let Block::Packed(off) = table.block(block)? else { return Ok(format!("packed inode block {block}: gone")) };
     let (first, last) = (block * PER_BLOCK, (block + 1) * PER_BLOCK - 1);
     let Some(whole) = table.whole(off)? else {
-        // What it was, the sweep frees.
+        // The sweep frees the old one.
         table.block_word(block)?.map_or(Ok(()), |word| table.memory.commit_word(word, 0))?;
         return Ok(format!("packed inode block {block}: inodes {first} to {last} could not be read, removed"));
     };
-    // Whose the objects are that a damaged form leads to, and itself, nobody knows: the sweep does.
+    // The owners of the objects that a damaged form leads to are unknown: the sweep decides.
     unpack_whole(op, table, (block, off), &whole, Memory::Heap, &mut Left::default())?;
     let kept = whole.inodes.iter().flatten().count();
     Ok(format!("packed inode block {block}: {kept} inodes could be read, {} were lost", whole.lost.len()))
@@ -380,7 +380,7 @@ fn unpack_whole(
     Ok(())
 }
 
-/// What is packed.
+/// The packed inodes.
 pub fn count(table: Table) -> Result<Packed> {
     let (mut packed, mut from) = (Packed::default(), 0);
     while let Some(block) = table.next_block(from)? {

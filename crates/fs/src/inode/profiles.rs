@@ -1,4 +1,4 @@
-//! Profiles: what inodes are packed with, stored in the pool, so that it is read by whatever version wrote it.
+//! Profiles: the codes that inodes are packed with, stored in the pool, so that any version reads them.
 //!
 //! A profile has a number, for good; blocks that were packed with it say which. It is stored twice, each copy with its checksum,
 //! since what it says is part of everything packed with it. Only a repair takes one away, of which both copies are lost. Steps of adding one:
@@ -44,7 +44,7 @@ impl<'a> Table<'a> {
         let known = self.known.profiles.0.get(usize::from(n)).ok_or_else(missing)?;
         let profile = match stored(self.memory, n).ok().flatten() {
             Some(profile) => profile,
-            // What was stored under this number, and is lost.
+            // A lost profile was stored under this number.
             None if n == 0 => builtin().clone(),
             None => return Err(missing()),
         };
@@ -155,7 +155,7 @@ pub fn sample(
     for block in blocks.into_iter().step_by(step) {
         let mut inodes = Vec::new();
         for ino in block * PER_BLOCK..(block + 1) * PER_BLOCK {
-            // What cannot be read is for fsck to tell.
+            // Unreadable inodes are for fsck to report.
             let raw = session.read(ino, || table.get(ino)).ok().flatten();
             let Some(raw) = raw.filter(|raw| raw.ctime < quiet_since && meant(raw)) else { continue };
             names(ino, &raw, &mut tallies);

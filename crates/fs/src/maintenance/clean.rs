@@ -1,4 +1,4 @@
-//! What the cleaner has to know of files, and when it has to free segments.
+//! The answers of files to the cleaner, and when it has to free segments.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -164,7 +164,7 @@ impl Cleaning<'_> {
 }
 
 impl Files for Cleaning<'_> {
-    /// Newer versions that have no place have none of their page's places either: what was there is dead.
+    /// Newer versions that have no place have none of their page's places either: the block there is dead.
     fn fate(&self, owner: Owner, place: Place) -> ilfs::Result<Fate> {
         Ok(if self.leads(owner, place)? { Fate::Live } else { Fate::Dead })
     }
@@ -202,7 +202,7 @@ impl Files for Cleaning<'_> {
     }
 
     fn epoch(&self) -> u64 {
-        // What cannot be read now cannot be written either.
+        // A page that cannot be read now cannot be written either.
         self.fs.session().epoch().unwrap_or(u64::MAX)
     }
 }
@@ -217,7 +217,7 @@ impl Union {
         go_on: &mut dyn FnMut() -> bool,
     ) -> ilfs::Result<Reason> {
         let (session, log, mut without_gain) = (fs.session(), self.log(), 0);
-        // Who waits for room waits for nobody who gives way.
+        // An operation that waits for room does not wait for work that gives way.
         if !Background::is() {
             log.unthrottle();
         }
@@ -292,7 +292,7 @@ impl Union {
         loop {
             let rate = self.log().tasks(session)?.rate;
             budget.begin(rate);
-            // What has copies elsewhere gets another there, and is not moved.
+            // A segment with replicas elsewhere gets another there, and is not moved.
             while let Copied::Made { .. } | Copied::Dropped { .. } = self.copy_next(fs, &mut |bytes| {
                 budget.add(bytes);
                 true
@@ -328,7 +328,7 @@ impl Union {
                     if self.log().leaving(session, &self.log().leavers(session)?)?.segments == 0 {
                         return Ok(true);
                     }
-                    // What may be written to yet has its turn when that has ended.
+                    // A segment that may be written to yet follows when that has ended.
                     if !self.log().is_leaving_later(session)? {
                         return Ok(false);
                     }
@@ -357,7 +357,7 @@ impl Union {
         Ok(self.log().carry(fs.session(), &Cleaning::of(fs, self), put, progress)?)
     }
 
-    /// Makes up to so many segments free that were freed and can be; how many. What somebody saves is kept meanwhile, until its room is
+    /// Makes up to so many segments free that were freed and can be; how many. Segments that a save needs stay meanwhile, until their room is
     /// wanted: nobody waits for a save.
     pub(super) fn reclaim(&self, session: &Session, most: u64) -> ilfs::Result<u64> {
         let (durable, needed) = (session.epochs()?.durable, session.runtime().needed_from());

@@ -20,7 +20,7 @@ use ilfs::files::Files;
 use ilfs::scrub::{Scrubbed, Wrong};
 use ilfs::table::{Cause, CLEANING};
 
-/// What a piece of work came to.
+/// The result of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     Done,
@@ -58,7 +58,7 @@ impl Union {
         budget.rest(LEAST);
         Ok(match cleaned {
             Cleaned::Freed { .. } => Piece::Done,
-            // What was freed waits for a commit: without that there is nothing to wait for.
+            // Freed room waits for a commit: without that there is nothing to wait for.
             Cleaned::Asleep(Reason::NoRoom | Reason::NothingToGain) if self.log().counts(fs.session())?.freed > 0 => {
                 self.end_epoch_and_reclaim(fs.session())?;
                 Piece::Nothing
@@ -231,7 +231,7 @@ impl Union {
         session.runtime().sessions().iter().map(|one| one.counts[Count::Copied as usize]).sum()
     }
 
-    /// Whose a block is that was found wrong, and where in the file it lies now.
+    /// The owner of a block that was found wrong, and where in the file it lies now.
     pub fn page_now(&self, fs: &Fs, one: &Wrong) -> bool {
         let files = Cleaning::of(fs, self);
         files.fate(one.owner, one.place).is_ok_and(|fate| !matches!(fate, ilfs::files::Fate::Dead))

@@ -73,7 +73,7 @@ impl Union {
             let read = self.log().read(fs.session(), Run::one(place), memory);
             let Err(e) = read.and_then(|reading| reading.wait(self.log(), fs.session())) else { continue };
             let region = self.log().region_of(fs.session(), place)?.unwrap_or_default();
-            // Without the place: what is lost side by side is one range.
+            // Without the place: adjacent lost pages are one range.
             let why = match e {
                 ilfs::Error::Damaged { what, .. } => what.into(),
                 e => e.to_string(),
@@ -110,7 +110,7 @@ impl Union {
                         of_one.extend(place.filter(|place| wanted(*place)).map(|place| (owner, place)));
                     })
                 };
-                // What cannot be read at all fsck tells as damage.
+                // fsck reports a page that cannot be read at all as damage.
                 if fs.session().read(ino, look).is_ok() {
                     owners.append(&mut of_one);
                 }

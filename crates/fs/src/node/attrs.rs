@@ -171,7 +171,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Who does not own a file takes its set-id bits by writing to it only.
+    /// A process that does not own a file takes its set-id bits by writing to it only.
     fn permit_kill(&self, ino: Ino, raw: &RawInode, caller: &Caller) -> Result<()> {
         let old = self.seen_perm(ino, raw)?;
         if raw.is_dir() || without_setid(old.mode, caller.in_group(old.gid)) == old.mode {
@@ -210,7 +210,7 @@ impl Fs {
     }
 }
 
-/// What is left of a mode after a change of the content or the owner by a `member` of the file's group, or by another.
+/// The rest of a mode after a change of the content or the owner by a `member` of the file's group, or by another.
 /// Set-group-id without group execution runs nothing in the group's name, and members may set it.
 fn without_setid(mode: u32, member: bool) -> u32 {
     match member && mode & 0o010 == 0 {

@@ -1,6 +1,6 @@
 //! Compressing what has been quiet, reading it, and making it plain again.
 //!
-//! Nobody compresses or decodes inside an operation or a section: what it takes is copied out there, and looked at again under the lock
+//! Nobody compresses or decodes inside an operation or a section: the bytes are copied out there, and compared again under the lock
 //! before anything is made of the result.
 //!
 //! Ordered steps of [`compress`](Fs::compress):
@@ -48,11 +48,11 @@ const COUNTED: usize = 1024;
 const NOTED: usize = 4096;
 
 thread_local! {
-    /// What a reader copies out: its memory is kept.
+    /// The copy of a reader: its memory is reused.
     static COPIED: RefCell<Copied> = RefCell::new(Copied::default());
 }
 
-/// What became of a file that was to be compressed.
+/// The result for a file that was to be compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compressed {
     /// It is: bytes of content, that the plain content occupied, and that the compressed does.
@@ -79,7 +79,7 @@ impl Default for Heat {
 }
 
 impl Heat {
-    /// A compressed file was read. What two threads count at the same time may count once: it is a hint.
+    /// A compressed file was read. Two counts at the same time may count once: it is a hint.
     fn note(&self, ino: Ino) {
         let (count, second) = (&self.counts[ino as usize % COUNTED], now().0 / 1_000_000_000);
         let is = count.load(Ordering::Relaxed);
@@ -254,7 +254,7 @@ impl Fs {
         Ok(done)
     }
 
-    /// Compresses a file, or what is compressed by another method, if that is worth it. Steps 1 to 4.
+    /// Compresses a file, also one that is compressed by another method, if that is worth it. Steps 1 to 4.
     pub(crate) fn compress(&self, ino: Ino, method: &Method) -> Result<Compressed> {
         self.writable()?;
         // 1.
@@ -266,7 +266,7 @@ impl Fs {
             false => None,
         };
         let pays = |after: u64| after < before && after * 8 <= before * PAYS;
-        // Of what is compressed already, by another method, whatever is saved.
+        // Of a file that another method has compressed, any saving.
         let encoded = encoded.filter(|encoded| match copied {
             Some(_) => file::would_occupy(encoded) < before,
             None => pays(file::would_occupy(encoded)),
@@ -319,7 +319,7 @@ impl Fs {
     fn copy_plain(&self, ino: Ino, codec: Codec) -> Result<Option<(RawInode, Vec<u8>, Option<Copied>)>> {
         let (mut plain, mut copied) = (Vec::new(), Copied::default());
         let seen = self.session().read(ino, || {
-            // What a torn look has found.
+            // The finding of a torn look.
             (plain, copied) = (Vec::new(), Copied::default());
             let Some(raw) = self.table().get(ino)? else { return Ok(None) };
             let c = content_of(ino, &raw);
@@ -338,7 +338,7 @@ impl Fs {
             Ok::<_, Error>(Some(raw))
         });
         let seen = match seen {
-            // What is large by now is no candidate.
+            // A file that is large by now is no candidate.
             Err(Error::Elsewhere) => None,
             seen => seen?,
         };
@@ -370,7 +370,7 @@ impl Fs {
         })
     }
 
-    /// What can be decoded of a damaged compressed file, the rest zeros; and how many bytes those are. For repair.
+    /// The decodable part of a damaged compressed file, the rest zeros; and how many bytes those are. For repair.
     pub(crate) fn salvage_compressed(&self, c: &Content) -> Option<(Vec<u8>, u64)> {
         if !file::is_compressed(c) {
             return None;

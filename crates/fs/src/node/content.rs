@@ -24,7 +24,7 @@ const TAILS: usize = 1 << 16;
 /// Where Linux keeps what a program may do beyond its caller's rights.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Who may write to a file while it is changed.
+/// Whether others may write to a file while it is changed.
 #[derive(Clone, Copy)]
 pub(super) enum Writers {
     /// Others: if one of them is in the midst of a change of several pieces it is waited for.
@@ -116,7 +116,7 @@ impl Fs {
             self.kill_setid(ino)?;
         }
         if let Some(union) = self.union().filter(|union| offset.saturating_add(data.len() as u64) > union.threshold()) {
-            // Whoever writes then waits for the disk, once he has written.
+            // A write then waits for the disk, once it has written.
             if union.is_behind(self.session()) {
                 self.before_waiting()?;
             }
@@ -318,7 +318,7 @@ impl Fs {
     fn trim_in(&self, op: &mut Op, ino: Ino) -> Result<()> {
         op.lock(&[ino])?;
         let Ok(mut node) = self.node(ino) else { return Ok(()) };
-        // Who is in the midst of a change of several pieces, or of a truncation, may yet need it.
+        // A change of several pieces, or a truncation, that is under way may yet need it.
         if node.kind()? != Kind::Regular || op.is_long_locked(ino) || node.content().is_cut() {
             return Ok(());
         }

@@ -20,7 +20,7 @@ impl Fs {
         }
         check_regular(&target)?;
         check_regular(&source)?;
-        // What lies beyond the end is not copied, and overlaps nothing.
+        // Bytes beyond the end are not copied, and overlap nothing.
         let len = len.min(source.size.saturating_sub(from.1));
         if from.0 == to.0 && from.1.abs_diff(to.1) < len {
             return Err(Errno::INVAL.into());

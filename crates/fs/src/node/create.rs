@@ -16,7 +16,7 @@ use crate::xattr;
 
 const SETGID: u32 = 0o2000;
 
-/// What a new inode shall be.
+/// The description of a new inode.
 struct New<'a> {
     kind: Kind,
     mode: u32,
@@ -24,10 +24,10 @@ struct New<'a> {
     target: &'a [u8],
 }
 
-/// What union file systems take for a removed name: a device that there is not, which nobody may open.
+/// A removed name, for union file systems: a device that there is not, which nobody may open.
 const WHITEOUT: New = New { kind: Kind::CharDevice, mode: 0, rdev: 0, target: b"" };
 
-/// What a new inode takes over from its parent and its caller.
+/// The inheritance of a new inode from its parent and its caller.
 struct Inherited {
     perm: RawPerm,
     /// Values of `system.posix_acl_access` and `system.posix_acl_default`.
@@ -136,7 +136,7 @@ impl Fs {
         };
         let at = self.permit_new_entry(&dir, name, caller)?;
         (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
-        // Whoever makes it, or learns of it next, refers to it: that does not fail once it is there.
+        // Its maker, or the next one to learn of it, refers to it: that does not fail once it is there.
         let linked = match self.session().prepare_retain(made.ino) {
             Ok(()) => self.link_new(op, &mut dir, (name, at), made, perm, &inherited, new),
             Err(e) => Err(e.into()),
@@ -413,7 +413,7 @@ impl Fs {
         if node.is_dir() {
             return Err(Errno::PERM.into());
         }
-        // Found by a name that is gone by now; who holds a reference may give a new one.
+        // Found by a name that is gone by now; a holder of a reference may give a new one.
         if node.raw.nlink == 0 && at.generation.is_some() {
             return Err(Errno::NOENT.into());
         }

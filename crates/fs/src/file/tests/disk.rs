@@ -9,7 +9,7 @@ use super::*;
 use crate::file::tree::{find, Found};
 use ilfs::Place;
 
-/// What has been fetched from a place, or why it could not be.
+/// A page that was fetched from a place, or the error.
 type Bytes = Result<Box<[u8]>, Errno>;
 
 impl FetchedPage for Bytes {
@@ -32,7 +32,7 @@ pub(crate) fn before_each_fetch(f: impl FnMut() + 'static) {
     BEFORE.set(Some(Box::new(f)));
 }
 
-/// The map, as what fetches.
+/// The map, as a source of pages.
 pub(crate) struct Map;
 
 impl Fetching for Map {
@@ -52,7 +52,7 @@ pub(crate) fn fetch(places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
     places.iter().map(one).collect()
 }
 
-/// What lies at this place cannot be read any more.
+/// The page at this place cannot be read any more.
 pub(crate) fn spoil(place: Place) {
     DISK.lock().unwrap().insert(place, Err(Errno::IO));
 }

@@ -148,7 +148,7 @@ fn truncation_to_the_same_size_gives_reserved_memory_back() {
     assert!(heap_objects(s.memory()).is_empty());
 }
 
-/// All pages beyond the size go, in transactions that each free at most so many; what is below stays.
+/// All pages beyond the size go, in transactions that each free at most so many; the pages below stay.
 #[test]
 fn truncation_of_much_takes_several_transactions() {
     let s = pram::Session::in_memory(16 << 20).unwrap();
@@ -417,7 +417,7 @@ fn a_search_is_cut() {
     assert_eq!(data_at(s.memory(), &c, from), Some(MAX_SIZE / PAGE * PAGE));
 }
 
-/// What is reserved is a hole with memory: it reads as zeros though nobody has zeroed it, the size moves over any amount of
+/// A reserved page is a hole with memory: it reads as zeros though nobody has zeroed it, the size moves over any amount of
 /// it at once, and writing there takes no further memory.
 #[test]
 fn reserved_pages_are_zeros_with_memory() {

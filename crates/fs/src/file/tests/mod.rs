@@ -62,7 +62,7 @@ fn commit(s: &Session, c: &mut Content, f: impl FnOnce(&mut Edit, &mut Content) 
     Ok(())
 }
 
-/// What a search that may be cut finds in the end.
+/// The result in the end of a search that may be cut.
 fn found(mut from: u64, mut seek: impl FnMut(u64) -> Result<Sought>) -> Option<u64> {
     loop {
         match seek(from).unwrap() {
@@ -184,7 +184,7 @@ impl Model {
     }
 }
 
-/// What a random operation is made of.
+/// The parameters of a random operation.
 struct Dice(Rng);
 impl Dice {
     fn below(&mut self, n: u64) -> u64 {

@@ -55,7 +55,7 @@ impl Op {
         }
     }
 
-    /// What the operation does to the model; the errors that fallocate(2) demands.
+    /// The effect of the operation on the model; the errors that fallocate(2) demands.
     pub fn model(&self, m: &mut Model) -> std::result::Result<(), Errno> {
         match self {
             Op::Write(off, data) => m.put(*off, data),

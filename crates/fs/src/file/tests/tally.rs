@@ -1,4 +1,4 @@
-//! What a file occupies is what its objects are, a part at a time or not.
+//! A file occupies exactly its objects, a part at a time or not.
 
 use super::*;
 use crate::file::Part;
@@ -63,7 +63,7 @@ fn a_file_is_counted_in_whatever_form() {
     commit(&s, &mut c, |tx, c| write(tx, c, 1 << 45, b"far")).unwrap();
     commit(&s, &mut c, |tx, c| allocate(tx, c, 1 << 46, 9 * PAGE, true).map(|_| ())).unwrap();
     check(s.memory(), &c, 3);
-    // What goes to disk is memory no more.
+    // Content on disk takes no memory any more.
     let pages: Vec<u64> = (50..80).map(|n| n * 512 + 511).collect();
     commit(&s, &mut c, |tx, c| {
         pages.iter().try_for_each(|page| disk::evict(tx, c, *page).map(|place| assert!(place.is_some())))

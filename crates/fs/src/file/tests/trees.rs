@@ -56,7 +56,7 @@ fn a_hole_in_a_high_tree_takes_two_transactions_where_the_log_cannot_take_both_e
     }
 }
 
-/// Whatever the size: it has one end.
+/// Any size: it has one end.
 #[test]
 fn any_tree_is_truncated_in_one_transaction() {
     for (top, with) in [(6, true), (6, false), (5, true), (5, false)] {

@@ -7,20 +7,20 @@ use crate::attr::{Caller, Ino, SetAttr};
 use crate::node::{Fallocate, WriteFlags};
 use crate::ubj::tests::rig::{Copy, Rig};
 
-/// Files that reach beyond are large. (What is written first to a new file stays in memory up to 32 KiB.)
+/// Files that reach beyond are large. (The first bytes of a new file stay in memory up to 32 KiB.)
 const THRESHOLD: u64 = 8 << 10;
 const FILES: u64 = 3;
 
-/// What loses memory.
+/// The event that loses memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Medium {
     /// Nothing does.
     Battery,
-    /// A power cut: what the last commit held comes back.
+    /// A power cut: the state of the last commit comes back.
     Logged,
 }
 
-/// What was done beside the operations.
+/// The work beside the operations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     written: u64,
@@ -93,7 +93,7 @@ impl World {
         self.rig.check(&inodes, self.exact, what);
     }
 
-    /// What goes on beside those who use files.
+    /// The work beside the users of files.
     fn beside(&mut self, d: &mut Dice) -> String {
         let (fs, union) = (self.rig.fs.clone(), self.rig.union().clone());
         let one = self.files[d.below(FILES) as usize].0;
@@ -121,7 +121,7 @@ impl World {
                 self.kept = Some((self.rig.commit(), self.files.clone()));
                 "a commit".into()
             }
-            // What the threads of processes do; what has become cold is what is at hand.
+            // The background work of processes; any file at hand counts as cold.
             10 => match union.demote(&fs, 1 + d.below(100)) {
                 Ok(pages) => format!("{pages} pages were demoted"),
                 Err(e) => panic!("demotion: {e}"),

@@ -1,4 +1,4 @@
-//! Every heap object of a tree, and what is wrong with it.
+//! Every heap object of a tree, and its errors.
 
 use pram::memory::BLOCKS;
 use pram::{Memory, Tag};
@@ -22,7 +22,7 @@ pub(in crate::file) fn places(r: &Memory, root: Node, see: &mut dyn FnMut(u64, O
 
 /// Calls `problem` with what is wrong.
 pub(in crate::file) fn check(r: &Memory, c: &Content, root: Node, problem: &mut dyn FnMut(String)) {
-    // What a truncation cut off is still there for a while.
+    // Pages that a truncation cut off are still there for a while.
     let end = if c.is_cut() { u64::MAX } else { c.size.div_ceil(PAGE) };
     let mut nothing = |_, _| {};
     let mut walk = Walk { problem: Some(problem), end, patience: PATIENCE, ..Walk::of(r, &mut nothing) };

@@ -117,9 +117,9 @@ const _: () = assert!((MAX_SIZE / PAGE) >> (BITS * (MAX_HEIGHT as u32 - 1)) < 64
 // With parts of two pages.
 const _: () = assert!(ONE_END + 2 * (PAGE + RECORD) + RECORD + RESERVE <= LOG_CAPACITY);
 
-/// What taking pages out of a tree comes to.
+/// The result of taking pages out of a tree.
 enum Step {
-    /// What entry `i` of `node` refers to goes, with all below it.
+    /// Frees the target of entry `i` of `node`, with all below it.
     Free { node: Node, i: u64 },
     /// Nothing is left of a node: it goes, unchanged.
     Drop(Node),

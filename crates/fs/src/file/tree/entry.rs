@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 use ilfs::place::PLACE_BITS;
 use ilfs::Place;
 
-/// What an entry of a leaf stands for.
+/// The meaning of an entry of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::file) enum Entry {
     /// Zeros, without memory.
     Hole,
     /// A heap object of [`PAGE`](crate::file::PAGE) bytes.
     Page(u64),
-    /// The same, and nothing has been written to it yet: zeros, whatever its bytes are. At 0: without memory, of a file whose
+    /// The same, and nothing has been written to it yet: zeros, with any bytes in it. At 0: without memory, of a file whose
     /// content goes to disk.
     Reserved(u64),
     /// A block of the union cache; where its [descriptor](pram::memory::Descriptor) is void, content that is at its place alone.
@@ -44,7 +44,7 @@ const KIND_BITS: u32 = 3;
 const CODE_AT: u32 = OFFSET_BITS + KIND_BITS;
 const _REACHES: () = assert!(pram::memory::MAX_SIZE == 1 << OFFSET_BITS && PLACE_BITS <= OFFSET_BITS);
 
-/// What check codes are made with: odd, and no bits shifted out of it leave a row of 14 that are equal.
+/// The factor of check codes: odd, and no bits shifted out of it leave a row of 14 that are equal.
 const OF_OWNER: u64 = 0x8cb9_2ba7_2f3d_8dd7;
 const OF_PAGE: u64 = 0xd1b5_4a32_d192_ed03;
 const OF_WORD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -114,7 +114,7 @@ impl Entry {
         }
     }
 
-    /// What the word of a leaf at `spot` says.
+    /// The meaning of the word of a leaf at `spot`.
     #[inline(always)]
     pub fn decode(word: u64, spot: Spot) -> Result<Entry> {
         if word == 0 {
@@ -142,7 +142,7 @@ impl Entry {
     }
 }
 
-/// What the word of a higher node leads to.
+/// The target of the word of a higher node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::file) enum Below {
     Nothing,
@@ -152,7 +152,7 @@ pub(in crate::file) enum Below {
     Compact(u64),
 }
 
-/// What the word of a higher node at `spot` leads to.
+/// The target of the word of a higher node at `spot`.
 #[inline(always)]
 pub(in crate::file) fn decode_node(word: u64, spot: Spot) -> Result<Below> {
     if word == 0 {

@@ -31,7 +31,7 @@ pub(super) fn free_entry(tx: &mut Edit, node: Node, i: u64, budget: &mut Budget,
     free_page(tx, node.owner, node.page(i), entry, pages)
 }
 
-/// Frees what page `page` of the file of inode `owner` lies in, or is promised. Not whatever else a damaged entry leads to: what is
+/// Frees the memory or promise of page `page` of the file of inode `owner`. Not anything else that a damaged entry leads to: an object that is
 /// free already somebody may take meanwhile.
 pub(in crate::file) fn free_page(tx: &mut Edit, owner: u64, page: u64, entry: Entry, pages: &mut u64) -> Result<()> {
     if entry != Entry::Hole {

@@ -32,7 +32,7 @@ struct Grown {
     fresh: bool,
 }
 
-/// What leads to a node.
+/// The reference to a node.
 enum Link {
     Root,
     /// An entry of a higher one.
@@ -62,7 +62,7 @@ impl Span<'_> {
         (self.off.saturating_sub(start), (end - start).min(PAGE))
     }
 
-    /// What is written to bytes `a..b` of page `j`.
+    /// The bytes to write to `a..b` of page `j`.
     #[inline]
     fn bytes(&self, j: usize, a: u64, b: u64) -> &[u8] {
         let start = (self.page + j as u64) * PAGE;
@@ -261,7 +261,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         Ok(Grown { node: new, fresh: true })
     }
 
-    /// Writes `data` at `off`. What was allocated between the size and `off` has been zeroed.
+    /// Writes `data` at `off`. The allocated pages between the size and `off` have been zeroed.
     pub fn write(&mut self, off: u64, data: &[u8]) -> Result<()> {
         let last = (off + data.len() as u64 - 1) / PAGE;
         self.each_batch(off / PAGE, last, |w, leaf, page, count| w.write_span(&Span { leaf, page, count, off, data }))
@@ -380,7 +380,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         free_page(self.tx, self.c.owner, page, entry, &mut self.c.pages)
     }
 
-    /// Lets page `page`, whose entry is `old`, lead to `new`, and frees what it led to.
+    /// Lets page `page`, whose entry is `old`, lead to `new`, and frees its old target.
     pub fn exchange(&mut self, page: u64, old: Entry, new: Entry) -> Result<()> {
         self.free_entry(page, old)?;
         self.c.pages += 1;

@@ -5,16 +5,16 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`entry`] | what a word of an index node says |
+//! | [`entry`] | the words of an index node |
 //! | [`grow`] | adding pages and writing to them |
 //! | [`clear`] | taking pages away: truncation, holes, the whole file |
 //! | [`free`](mod@free) | freeing what an entry, a node or all of it refers to |
 //! | [`space`] | `fallocate`: reserve, punch |
 //! | [`shift`] | `fallocate`: collapse, insert |
 //! | [`runs`] | compact leaves: a word for each run of places |
-//! | [`check`](mod@check) | every heap object, and what is wrong |
-//! | [`tally`](mod@tally) | what is where, a part at a time |
-//! | [`salvage`](mod@salvage) | what can still be read |
+//! | [`check`](mod@check) | every heap object, and its errors |
+//! | [`tally`](mod@tally) | how many pages are where, a part at a time |
+//! | [`salvage`](mod@salvage) | the readable part of a damaged tree |
 
 mod check;
 mod clear;
@@ -237,7 +237,7 @@ pub(super) fn find(r: &Memory, root: Node, page: u64) -> Result<Found> {
     Ok(Found::Leaf(node))
 }
 
-/// What lies at `page`.
+/// The entry of `page`.
 pub(super) fn get(r: &Memory, root: Node, page: u64) -> Result<Entry> {
     match find(r, root, page)? {
         Found::Leaf(leaf) => leaf.get(r, leaf.index(page)),

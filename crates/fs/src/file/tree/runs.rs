@@ -1,4 +1,4 @@
-//! Compact leaves: what was written in order takes a word for each run of places, instead of one for each page.
+//! Compact leaves: pages that were written in order take a word for each run of places, instead of one for each page.
 //!
 //! ```text
 //! bits 0–46    the place of the run's first page; 0: its pages are holes
@@ -6,7 +6,7 @@
 //! bits 56–63   a check code of the bits below, the file and the leaf
 //! ```
 //! Words are in the order of their pages; a run goes on to the next one's, or to the end of the leaf. A word of 0 behind the first ends
-//! them. All in a compact leaf is on disk: who enters anything else makes an ordinary one of it first.
+//! them. All in a compact leaf is on disk: any other entry makes an ordinary one of it first.
 
 use pram::Memory;
 use smallvec::SmallVec;
@@ -64,7 +64,7 @@ fn parse(node: &Node, words: &[u64]) -> Result<Runs> {
     Ok(runs)
 }
 
-/// What page `i` of the leaf is, by its runs.
+/// The meaning of page `i` of the leaf, by its runs.
 fn entry(runs: &Runs, i: u64) -> Entry {
     match runs.iter().rev().find(|run| run.start <= i) {
         Some(Run { start, place: Some(place) }) => {

@@ -1,4 +1,4 @@
-//! What can still be read of a damaged tree, made whole.
+//! The readable part of a damaged tree, made whole.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::file::edit::Edit;
 use crate::file::{Content, PAGE};
 use crate::layout::tag;
 
-/// Copies to `c`, which is empty, what of the tree below `root` can be read; the bytes that cannot.
+/// Copies to `c`, which is empty, the readable part of the tree below `root`; the bytes that cannot be read.
 pub(in crate::file) fn salvage(tx: &mut Edit, c: &mut Content, root: Node, large: bool) -> Result<u64> {
     let mut s = Salvage { tx, large, c, seen: HashSet::from([root.off]), lost: 0 };
     s.node(root)?;

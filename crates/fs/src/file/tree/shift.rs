@@ -2,8 +2,8 @@
 //!
 //! The index is built anew; the pages stay where they are. Of a file with few pages that is one transaction. Of a large
 //! one, a [`Shift`] builds the new index beside the old, piece by piece: nothing leads there, so that a crash leaves no
-//! more than leaks. Then one transaction makes it the file's, and what only the old one had is freed, piece by piece too.
-//! Whoever does that has seen to it that nobody changes the file meanwhile, and that nobody sweeps.
+//! more than leaks. Then one transaction makes it the file's, and the nodes that only the old one had are freed, piece by piece too.
+//! The caller keeps others from changing the file meanwhile, and from sweeping.
 
 use pram::Memory;
 use rustix::io::Errno;
@@ -132,7 +132,7 @@ fn move_node(
     Ok(tx.free(node.off, tag::INDEX)?)
 }
 
-/// What `entry` stands for becomes page `to` of the file of inode `owner`, instead of `from`.
+/// The page of `entry` becomes page `to` of the file of inode `owner`, instead of `from`.
 fn set_page(tx: &mut Edit, owner: u64, from: u64, to: u64, entry: Entry) -> Result<()> {
     match entry {
         Entry::Block(block) if from != to => {
@@ -152,7 +152,7 @@ pub(crate) fn is_long(c: &Content) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shift {
     how: Move,
-    /// What has been built so far.
+    /// The part that has been built so far.
     new: Content,
     /// Old pages from here on are yet to be entered.
     at: u64,
@@ -210,13 +210,13 @@ impl Shift {
         Ok(false)
     }
 
-    /// The content once the new index is the file's, and what is then to be freed.
+    /// The content once the new index is the file's, and the nodes to free then.
     pub fn switch(self, r: &Memory, old: &Content) -> Result<(Content, Leftover)> {
         let removed = (self.how.first, if self.how.down { self.how.last } else { self.how.first });
         Ok((moved(self.new), Leftover::of(r, *old, removed)?))
     }
 
-    /// What is to be freed if this is given up.
+    /// The nodes to free if this is given up.
     pub fn give_up(self, r: &Memory) -> Result<Leftover> {
         Leftover::of(r, self.new, (0, 0))
     }

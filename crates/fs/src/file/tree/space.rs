@@ -29,7 +29,7 @@ pub(in crate::file) fn allocate(
 }
 
 pub(in crate::file) fn punch(tx: &mut Edit, c: &mut Content, root: Node, off: u64, end: u64) -> Result<u64> {
-    // The page that holds the end of the file is given back whole: what is cut off has no content.
+    // The page that holds the end of the file is given back whole: the part that is cut off has no content.
     let stop = if end >= c.size { end.max(c.size.next_multiple_of(PAGE)) } else { end };
     let (first, last) = (off.div_ceil(PAGE), stop / PAGE);
     if first > last {

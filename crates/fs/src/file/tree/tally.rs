@@ -1,4 +1,4 @@
-//! What a tree occupies, and where: a part of it at a time.
+//! The room of a tree, and where it lies: a part of it at a time.
 
 use pram::Memory;
 

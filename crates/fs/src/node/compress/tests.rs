@@ -1,4 +1,4 @@
-//! Files that are compressed: whoever reads or changes them sees nothing of it, and damage costs what is damaged.
+//! Files that are compressed: readers and changes see nothing of it, and damage costs the damaged part alone.
 
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +28,7 @@ fn text(rng: &mut Rng, len: usize) -> Vec<u8> {
     text
 }
 
-/// A file system with one file, and what should be in it.
+/// A file system with one file, and its expected content.
 struct Rig {
     fs: Rc<Fs>,
     ino: Ino,
@@ -365,7 +365,7 @@ fn others_at_work_see_nothing_of_it() {
     let session = pram::Session::in_memory(64 << 20).unwrap();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     let fs = Arc::new(Fs::over(session, Policy::default()).unwrap());
-    // Each file holds one repeated line, its version; whoever reads must see one version, whole.
+    // Each file holds one repeated line, its version; a reader must see one version, whole.
     let content = |version: u64, len: usize| {
         let line = format!("version {version:08} of the file\n");
         line.bytes().cycle().take(len).collect::<Vec<u8>>()
@@ -374,7 +374,7 @@ fn others_at_work_see_nothing_of_it() {
     let inos: Vec<Ino> = lens.iter().map(|len| add(&fs, &format!("f{len}"), &content(0, *len))).collect();
     let stop = AtomicBool::new(false);
     let running = || !stop.load(Ordering::Relaxed);
-    // Whoever fails does not leave the others to themselves.
+    // A thread that fails stops the others.
     struct End<'a>(&'a AtomicBool);
     impl Drop for End<'_> {
         fn drop(&mut self) {
