@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds them to |
 //! | --- | --- |
-//! | [`imports`] | no two modules of a crate import each other |
+//! | [`imports`] | the modules of a folder import each other in no circle |
 //! | [`length`] | a function has 70 lines at most, and a file 600 |
 //! | [`words`] | words that were given up are in no name |
 //!
