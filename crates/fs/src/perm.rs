@@ -1,8 +1,8 @@
 //! The shared table of (uid, gid, mode) triples (mramfs, 3.3.1): an inode holds an index into it.
 //!
-//! Triples never change while an inode names them, so what a process has read of the table stays true until a sweep begins
+//! Triples never change while an inode names them, so a process's knowledge of the table stays true until a sweep begins
 //! ([`free_unused`](crate::node::Fs::free_unused_triples)). Before one all processes get a new
-//! [numbering](pram::runtime::Runtime::numbering). The first free place is taken first, so that whoever knows the table up
+//! [numbering](pram::runtime::Runtime::numbering). The first free place is taken first, so that a process that knows the table up
 //! to there looks at what follows and knows it all.
 
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ struct Cached {
 
 #[derive(Default)]
 struct Known {
-    /// What is known is of this numbering.
+    /// The numbering of the known triples.
     numbering: u64,
     index: HashMap<RawPerm, u32>,
     /// Triples below this are known: the first free place, when it was looked for.

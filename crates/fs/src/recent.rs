@@ -2,8 +2,8 @@
 //! part of what finding a file in it costs.
 //!
 //! A path up to its last name leads through directories that have a lock each. What it led to, it leads to as long as
-//! none of these locks has been taken since: whoever changes names, permissions or ACLs of a directory does so under
-//! its lock, in whatever process, as every reader without locks relies on. So a change needs no notification.
+//! none of these locks has been taken since: a change of names, permissions or ACLs of a directory is made under
+//! its lock, in any process, as every reader without locks relies on. So a change needs no notification.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};

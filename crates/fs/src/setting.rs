@@ -54,11 +54,11 @@ const DURABILITY_BITS: u16 = 0b11;
 const THRESHOLD_BITS: u16 = 0b11111 << THRESHOLD_AT;
 /// The first of them.
 pub const THRESHOLD_AT: u32 = 2;
-/// What they say of a file whose content never goes to disk by its size.
+/// The value for a file whose content never goes to disk by its size.
 pub const THRESHOLD_NONE: u16 = 31;
 /// The power of two, in bytes, that 1 means there.
 pub const THRESHOLD_LEAST: u32 = 16;
-/// What they say at most of others.
+/// Their largest value for others.
 const THRESHOLD_MOST: u16 = 25;
 /// Those that say a [`Redundancy`], together with `RawInode::delay`; 0: not set.
 const REDUNDANCY_BITS: u16 = 0b111 << REDUNDANCY_AT;
@@ -116,7 +116,7 @@ pub(crate) fn threshold_text(bytes: u64) -> Vec<u8> {
     }
 }
 
-/// What can be set.
+/// The settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Durability,
@@ -127,7 +127,7 @@ pub(crate) enum Setting {
     Times,
 }
 
-/// What an inode has of a setting that is set, or of all of them.
+/// The bits of an inode for a setting that is set, or of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Set {
     /// Bits of `RawInode::settings`.
@@ -137,7 +137,7 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// What unsets a setting.
+    /// The value that unsets a setting.
     pub const NOTHING: Set = Set { bits: 0, delay: 0 };
 
     /// All that is set for an inode, which others made in it take over.
@@ -210,7 +210,7 @@ impl Setting {
         raw.settings & self.bits() != 0
     }
 
-    /// What it is set to, if it is.
+    /// Its value, if it is set.
     pub fn value(self, raw: &RawInode) -> Option<Vec<u8>> {
         match self {
             Setting::Durability => raw.durability().map(|durability| durability.name().into()),
@@ -222,7 +222,7 @@ impl Setting {
         }
     }
 
-    /// What an inode has that it is set to this: EINVAL for other values than it has.
+    /// The bits of an inode for this value: EINVAL for other values than it has.
     pub fn parse(self, value: &[u8]) -> Result<Set> {
         let set = match self {
             Setting::Durability => Durability::from_name(value).map(|durability| Set::bits(durability as u16)),
@@ -253,7 +253,7 @@ impl Setting {
 /// What attributes tell that is no setting. They are not listed, so that no copy takes them along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fact {
-    /// What the inode occupies: see [`Usage`](crate::node::Usage).
+    /// The room of the inode: see [`Usage`](crate::node::Usage).
     Usage,
     /// How many copies there can be: regions that take content and share no fate.
     Regions,
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!((raw.compression(), raw.times()), (Compression::Auto, Times::Exact));
     }
 
-    /// There is one bit for it: what is as usual is not set.
+    /// There is one bit for it: the usual value does not set it.
     #[test]
     fn exact_times_are_not_set() {
         assert_eq!(Setting::Times.parse(b"exact").unwrap(), Set::NOTHING);

@@ -1,4 +1,4 @@
-//! What names a file.
+//! Types that name a file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -12,7 +12,7 @@ use crate::node::{Fs, Node, WriteFlags};
 
 /// An open file: a reference that keeps the inode alive. Dropping it closes it.
 ///
-/// As `std::fs::File` it has a position, which [`Read`], [`Write`] and [`Seek`] use, also by a reference. What is read or written at a
+/// As `std::fs::File` it has a position, which [`Read`], [`Write`] and [`Seek`] use, also by a reference. A read or write at a
 /// given offset leaves that alone.
 pub struct File<'a> {
     fs: &'a Fs,
@@ -106,7 +106,7 @@ impl Write for &File<'_> {
         Ok(data.len())
     }
 
-    /// Nothing is held back; what is durable when, [`File::sync_all`] says.
+    /// Nothing is held back; [`File::sync_all`] makes it durable.
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }

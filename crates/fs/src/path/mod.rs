@@ -1,4 +1,4 @@
-//! The API by path, with permission checks: what a program that embeds Conquest uses. Files are as those of `std::fs`.
+//! The API by path, with permission checks: for programs that embed Conquest. Files are as those of `std::fs`.
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -42,7 +42,7 @@ pub struct View<'a> {
     pub caller: Caller<'a>,
 }
 
-/// Where a walk ended. It holds no reference: what goes on from here says which inode it saw.
+/// Where a walk ended. It holds no reference: a caller that goes on from here says which inode it saw.
 struct Found {
     ino: Ino,
     raw: RawInode,
@@ -175,7 +175,7 @@ impl<'a> View<'a> {
                 return Err(Errno::EXIST.into());
             }
             if rest.is_empty() {
-                // What a symbolic link leads to is more than the directories on the way can tell.
+                // The directories on the way cannot tell where a symbolic link leads.
                 if *links == 0 && after.is_empty() && at.ino != ROOT {
                     let up_to = &path[..path.len() - name.len()];
                     recent::note(&self.fs.serial, &self.caller, up_to, &trail, at);
@@ -202,7 +202,7 @@ impl<'a> View<'a> {
     #[inline]
     fn open_existing(&self, path: &[u8], how: Open) -> Result<File<'a>> {
         let found = self.walk_retain(path)?;
-        // From here on the file gives the reference back, whatever happens.
+        // From here on the file gives the reference back, in any case.
         let file = self.file(found.ino, how);
         self.permit_open(&found, how)?;
         if how.truncate && (how.write || how.append) {
@@ -333,7 +333,7 @@ impl<'a> View<'a> {
 
     /// The entries of a directory, `.` and `..` left out. One that is there throughout is among them exactly once.
     pub fn read_dir(&self, path: impl AsPath) -> Result<ReadDir<'a>> {
-        // As an open directory: what it names may go meanwhile, the directory itself stays.
+        // As an open directory: its names may go meanwhile, the directory itself stays.
         let found = self.walk_retain(path.bytes())?;
         let dir = self.file(found.ino, Open::new());
         match found.raw.is_dir() {

@@ -1,6 +1,6 @@
 //! How a file is to be opened.
 
-/// What [`View::open`](super::View::open) asks for; as `std::fs::OpenOptions`.
+/// Options of [`View::open`](super::View::open), as `std::fs::OpenOptions`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Open {
     pub(super) read: bool,

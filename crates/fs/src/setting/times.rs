@@ -5,12 +5,12 @@
 //! | `exact` | as they are: what is in effect where nothing is set, and nothing is stored for it |
 //! | `seconds` | to the second that they are in, all four, from the time on when the inode is packed |
 //!
-//! What holds for `seconds`:
+//! The rules for `seconds`:
 //! 1. No time becomes a later one, and two that are equal stay so, as do two in order, which may become equal. (Who looks for what is
 //!    newer than something would find what is not.)
-//! 2. What has been rounded stays as it is, however often it is packed again.
+//! 2. A rounded time stays as it is, however often it is packed again.
 //! 3. An inode is packed only once the second of its last change is over, for every clock. (A further change in that second would be
-//!    rounded to the time before it, and who compares times would take the file for unchanged.)
+//!    rounded to the time before it, and a comparison of times would take the file for unchanged.)
 
 use crate::layout::RawInode;
 

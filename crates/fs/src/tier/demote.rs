@@ -76,7 +76,7 @@ impl Union {
             let used = raw.atime.max(raw.mtime).max(raw.ctime);
             Ok::<_, Error>(self.demotable(fs, ino, &raw).map(|pages| Cold { used, ino, size: raw.size, pages }))
         };
-        // What cannot be read is nobody's to move.
+        // An unreadable file is not moved.
         fs.session().read(ino, look).ok().flatten()
     }
 

@@ -1,6 +1,6 @@
-//! Files follow their threshold: what lies on the wrong side of it moves, in the background.
+//! Files follow their threshold: a file on the wrong side of it moves, in the background.
 //!
-//! Whoever changes a file so that it may lie on the wrong side notes it, and the thread of that process moves it soon after. Where
+//! A change after which a file may lie on the wrong side notes it, and the thread of that process moves it soon after. Where
 //! all files may have to move, since the threshold of the pool or the size of its memory is another than it was, or somebody has
 //! set the threshold of a file, a walk over the inodes finds them. Two root words say whether one is due:
 //!
@@ -10,7 +10,7 @@
 //! | 1 | a walk is under way; or it was, and its process has died: then there is to be another |
 //! | anything else | yes |
 //!
-//! 1. A walk begins with a 1, under the lock of the log's table. (What is set after that begins another.)
+//! 1. A walk begins with a 1, under the lock of the log's table. (A threshold that is set after that begins another.)
 //! 2. It goes over all inodes.
 //! 3. It ends, under the same lock: if there still is a 1, both words say what was followed.
 //!
@@ -35,7 +35,7 @@ const FEW: usize = 64;
 const PASSED: usize = 1024;
 /// Pages that are sent at a time.
 const SOME: usize = 2048;
-/// Files within their threshold whose content is on disks, and what has to move.
+/// Files within their threshold whose content is on disks, and those that have to move.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Survey {
     pub demoted_files: u64,
@@ -65,12 +65,12 @@ impl Union {
         !self.follow.noted.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Moves some of a file, if it is on the wrong side; true if there is more. What fails stays where it is.
+    /// Moves some of a file, if it is on the wrong side; true if there is more. A page that fails stays where it is.
     fn move_one(&self, fs: &Fs, ino: Ino, stopped: &dyn Fn() -> bool) -> bool {
         let moved = match self.side(fs, ino) {
             Ok(Side::Right) => Ok(self.sort_some(fs, ino)),
             Ok(Side::Memory) => match self.bring(fs, ino, &|| !stopped()) {
-                // What came into memory and cannot stay there alone goes back.
+                // Pages that came into memory and cannot stay there alone go back.
                 Ok(Brought::Stopped) => self.send(fs, &[ino], SOME).map(|_| false),
                 brought => brought.map(|brought| brought == Brought::Part),
             },
@@ -175,7 +175,7 @@ impl Union {
         while let Some(ino) = fs.table().next_used(at)? {
             at = ino + 1;
             let look = || self.look(fs, ino, is_due, has_room);
-            // What cannot be read is for fsck to tell.
+            // Unreadable files are for fsck to report.
             let Ok::<Survey, Error>(one) = session.read(ino, look) else { continue };
             survey.demoted_files += one.demoted_files;
             survey.demoted_bytes += one.demoted_bytes;

@@ -2,13 +2,13 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`room`] | memory and disk for what is about to be written; the thread that sees to both |
+//! | [`room`] | memory and disk room for the next writes; the thread that provides both |
 //! | [`residence`] | files move, piece by piece, while others use them |
 //! | [`demote`] | where memory is short, cold small files go to disk |
 //! | [`follow`] | files whose threshold says that they lie on the wrong side |
 //! | [`sort`] | files whose content lies otherwise on disks than their setting says |
 //!
-//! What a process knows for it, and what can be known without moving a file, is part of the [cache](crate::ubj).
+//! A process's knowledge for it, without moving a file, is part of the [cache](crate::ubj).
 
 use pram::Session;
 

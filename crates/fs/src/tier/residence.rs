@@ -21,7 +21,7 @@
 //! | 2 | under the locks of file and log, those that still lie there become memory pages; what they had is given up | a page that was written since would be as it was before |
 //! | 3 | where none lies elsewhere any more, the same transaction makes the file a small one | what is written in place would not be on its disk |
 //!
-//! What is written to a file meanwhile goes to blocks, as it is large before its first piece towards disk is there and until after its
+//! Writes to a file meanwhile go to blocks, as it is large before its first piece towards disk is there and until after its
 //! last one towards memory. A copy that cannot be read leaves the file as it is.
 
 use std::sync::{Arc, PoisonError};
@@ -59,7 +59,7 @@ const PLENTY: u64 = 8;
 /// Pieces that are brought of a file before others have their turn.
 const PIECES: u32 = 64;
 
-/// A page, and what it had when it was copied; none: it is reserved. Of a compressed file what it was decoded from: of such a file all
+/// A page, and its entry when it was copied; none: it is reserved. Of a compressed file what it was decoded from: of such a file all
 /// pages go, or none.
 struct Copied {
     owner: Owner,
@@ -70,7 +70,7 @@ struct Copied {
 /// All pages of a compressed file go in one transaction.
 const _: () = assert!(codec::MOST.div_ceil(PAGE) as usize <= SENT);
 
-/// What bringing a file into memory came to.
+/// The result of bringing a file into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Brought {
     /// It is a small one, or is no more.
@@ -127,7 +127,7 @@ impl Union {
     fn send_some(&self, fs: &Fs, files: &[Ino], most: usize) -> Result<u64> {
         let session = fs.session();
         let most = most.min(self.log().room(session)? as usize);
-        // What is dirty has been promised its room.
+        // Dirty blocks have been promised their room.
         if most == 0 || !self.admits(session, most as u64 * BLOCK)? {
             return Err(ilfs::Error::NoSpace.into());
         }
@@ -288,7 +288,7 @@ impl Union {
     }
 }
 
-/// Step 1 of sending: adds up to `most` pages of a file. What cannot be read stays, and is for fsck to tell.
+/// Step 1 of sending: adds up to `most` pages of a file. Unreadable pages stay, and are for fsck to report.
 fn copy(fs: &Fs, ino: Ino, most: usize, copied: &mut Vec<Copied>) {
     let (mut found, mut bytes, mut generation) = (Vec::new(), Vec::new(), 0);
     let (mut packed, mut is_packed) = (file::Copied::default(), false);

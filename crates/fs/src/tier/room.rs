@@ -102,7 +102,7 @@ impl Union {
             match self.write_back(fs, most, only) {
                 Err(e) if e.errno() == rustix::io::Errno::NOSPC => {
                     self.free(fs, true)?;
-                    // Others may have taken what was there, and what is free now.
+                    // Others may have taken the room that was there, and other room may be free now.
                     if made() == before {
                         return Err(e);
                     }

@@ -1,7 +1,7 @@
 //! Files whose content lies otherwise on disks than their setting says.
 //!
-//! What is written goes to segments of its file's class at once, and so does what the cleaner moves. What was written before the setting
-//! was another is moved here, as the cleaner would, by whoever follows files ([`super::follow`]): after that its file has the copies that
+//! Writes go to segments of their file's class at once, and so do blocks that the cleaner moves. Blocks that were written before the setting
+//! changed are moved here, as the cleaner would, by the task that follows files ([`super::follow`]): after that its file has the copies that
 //! it wants, and no others.
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ impl Union {
         if moved == 0 {
             return Ok(false);
         }
-        // What has no room where it is to lie does not lie right after that either.
+        // A page without room where it is to lie does not lie right after that either.
         let left = self.misplaced(fs, ino, &raw)?;
         Ok(left.iter().map(|(owner, _)| owner).ne(misplaced.iter().map(|(owner, _)| owner)))
     }
@@ -93,7 +93,7 @@ impl Union {
         }
     }
 
-    /// What of a file is on disk, of a part of it that begins with page `from`; where the next begins.
+    /// The pages of a file on disk, in a part of it that begins with page `from`; where the next begins.
     pub(crate) fn pages_from(&self, fs: &Fs, ino: Ino, from: u64) -> Result<(Pages, Option<u64>)> {
         let (mut pages, mut generation) = (Vec::new(), 0);
         let next = fs.session().read(ino, || {

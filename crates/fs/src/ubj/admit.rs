@@ -1,8 +1,8 @@
-//! Admission: what lies on disk alone, and was read again, comes into a block of the union cache.
+//! Admission: pages that lie on disk alone, and were read again, come into a block of the union cache.
 //!
-//! What is read the first time is kept for a while by the process that reads ([`super::fetch`]); when bytes of a page are read a second time
+//! A page that is read the first time stays for a while in the process that reads ([`super::fetch`]); when bytes of a page are read a second time
 //! while it is kept, or lately after it left, it is worth memory that others see too. So a scan, however long, brings nothing in. And only free
-//! memory is taken, or what the hand of the clock takes away from others that were not used since it was there: a page that waits for
+//! memory is taken, or blocks that the hand of the clock takes away since they were not used since it was there: a page that waits for
 //! that finds it at its next reading, or not.
 
 use std::ops::Range;

@@ -38,7 +38,7 @@ impl Commits {
 /// Blocks that no commit has yet.
 fn new_blocks(session: &Session) -> u64 {
     let (mut count, mut cursor) = (0, Cursor::default());
-    // What cannot be read now fails at the instant.
+    // A block that cannot be read now fails at the instant.
     while session.heap().walk_blocks(Which::Fresh, &mut cursor, STEP, &mut |_, _| count += 1).unwrap_or(false) {}
     count
 }

@@ -7,8 +7,8 @@
 //! 2. is dirty again, so that write-back gives it another place, as soon as a region takes content ([`Union::redirty_doubtful`], when a region
 //!    becomes doubtful or is given up; [`Files::redirty`](ilfs::files::Files::redirty), when a read of the scrubber or the cleaner fails).
 //!
-//! It gives up its place and becomes dirty in one transaction, under the locks of its file and of the log: whoever dies in between leaves
-//! it clean, and whoever comes next finds it so.
+//! It gives up its place and becomes dirty in one transaction, under the locks of its file and of the log: a process that dies in between leaves
+//! it clean, and the next one finds it so.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! Eviction: clean blocks give their memory back; their pages are read from disk next time.
 //!
 //! The hand of a clock goes over all blocks. It passes by those that have no place, and once by those whose use was noted since it
-//! was there: readers note it, by a byte beside the heap, which they store to only where it is not set. What is fetched comes into
-//! memory only if it was read more than once lately ([`super::admit`]), so that who reads much once evicts nothing. What may be the last copy of a page stays ([`super::doubtful`]).
+//! was there: readers note it, by a byte beside the heap, which they store to only where it is not set. A fetched page comes into
+//! memory only if it was read more than once lately ([`super::admit`]), so that a scan evicts nothing. A block that may be the last copy of a page stays ([`super::doubtful`]).
 
 use std::sync::PoisonError;
 

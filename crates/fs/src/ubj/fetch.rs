@@ -1,10 +1,10 @@
-//! What lies on disk alone: fetching it for readers and changes, and ahead of who reads in order.
+//! Fetching pages that lie on disk alone, for readers and changes, and ahead of sequential readers.
 //!
 //! Fetched content stays for a while in memory of this process, by its place, where it does not change: so it needs to learn of
-//! nothing. It is little, and goes in the order in which it came. What was read of it is remembered for longer ([`super::ghosts`]), so
-//! that what is read again is distinguished from what a scan reads, and comes into the union cache ([`super::admit`]).
+//! nothing. It is little, and goes in the order in which it came. Its places are remembered for longer ([`super::ghosts`]), so
+//! that a page that is read again is distinguished from a scan's, and comes into the union cache ([`super::admit`]).
 //!
-//! What could not be read is forgotten: the next reader tries again.
+//! An unreadable page is forgotten: the next reader tries again.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -36,7 +36,7 @@ const STREAMS: usize = 256;
 const SILENCE: Duration = Duration::from_secs(60);
 const REPORTED: usize = 1024;
 
-/// What was fetched lately, and who reads in order.
+/// The pages that were fetched lately, and sequential readers.
 #[derive(Default)]
 pub(super) struct Reads {
     fetched: Mutex<Fetched>,
@@ -45,7 +45,7 @@ pub(super) struct Reads {
     reported: Mutex<HashMap<u64, Unreported>>,
 }
 
-/// What of a file could not be read since the last report.
+/// The pages of a file that could not be read since the last report.
 struct Unreported {
     last: Instant,
     /// Pages, and the first bytes of the first and the last of them.
@@ -193,7 +193,7 @@ impl FetchedPage for Page {
         Ok(())
     }
 
-    /// Who goes on where the last one has ended reads the page for the first time yet.
+    /// A read that goes on where the last one has ended reads the page for the first time yet.
     fn is_read_again(&self) -> bool {
         self.before != 0 && self.begins.get().is_some_and(|begins| begins != self.before)
     }
@@ -306,7 +306,7 @@ impl Union {
         (chunks, begun)
     }
 
-    /// This page of a file could not be read: said once of a file; what follows, once a minute ([`Union::report_unreported`]).
+    /// This page of a file could not be read: said once of a file; later ones, once a minute ([`Union::report_unreported`]).
     pub(crate) fn tell_unreadable(&self, ino: u64, at: u64, e: &Error) {
         if self.reads.note_unreadable(ino, at, Instant::now()) {
             tracing::error!(

@@ -1,4 +1,4 @@
-//! Which places were read lately and are kept no more: what is read again comes into the union cache.
+//! Places that were read lately and left memory since: a page that is read again comes into the union cache.
 //!
 //! A place is remembered as a number of 32 bits in one of the sets that there is room for, each of eight, the oldest of which goes
 //! first. Two places may have one number, once in some hundred million: then a page comes in that was read only once.

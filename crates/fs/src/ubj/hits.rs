@@ -1,4 +1,4 @@
-//! What readers find in memory: that it is of use, for the hand of the clock, and in what state it was, for who asks.
+//! Hits of readers in memory: a use, for the hand of the clock, and a count by state.
 //!
 //! A reader pays a load for each block, and a store where its use was not noted: no count that is shared, no lock. Of one block in
 //! [`SAMPLE`] that a thread reads it is looked at the state, and that counts for all of them.
@@ -37,7 +37,7 @@ pub(crate) fn note_hit(session: &Session, at: u64, len: u64, caller_caches: bool
 /// The state of this block counts for so many.
 #[cold]
 fn sample(session: &Session, block: u64, blocks: u64) {
-    // What a torn look has led to is none, or another's: it is only a count.
+    // A torn look may lead to no block, or another's: it is only a count.
     let Ok(descriptor) = session.memory().descriptor(block) else { return };
     let state = match session.epoch() {
         _ if descriptor.place != 0 => Count::FromClean,

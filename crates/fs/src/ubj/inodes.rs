@@ -1,4 +1,4 @@
-//! What the cache asks of the file system above it: the inodes that blocks belong to.
+//! The inodes that blocks belong to, which the cache gets from the file system above it.
 
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! The union cache: one space of persistent RAM that is both the cache and the journal of the content of large files (UBJ).
 //!
-//! What is written to a [large](crate::file) file lies in *blocks* ([`pram::memory::Descriptor`]), and stays where it is: a commit copies nothing.
-//! What becomes of a block its descriptor tells, by the place and the epoch that it has:
+//! Writes to a [large](crate::file) file go to *blocks* ([`pram::memory::Descriptor`]), and stay there: a commit copies nothing.
+//! The place and the epoch in a block's descriptor are its state:
 //!
 //! | state (UBJ 3.2, Figure 3) | place | epoch |
 //! | --- | --- | --- |
 //! | normal, dirty: of the running transaction | none | the running one, where commits have intervals |
 //! | frozen, dirty: of a committed transaction, for a checkpoint to write | none | an earlier one; with neither backing nor interval, any: each write commits |
-//! | clean: what is at its place on disk | that | any |
-//! | out of date | it is free at once: whoever writes to a page takes another block, and gives up the old version |
+//! | clean: the same is at its place on disk | that | any |
+//! | out of date | it is free at once: a write to a page takes another block, and gives up the old version |
 //!
 //! So moving the epoch on freezes all running blocks at once, in no time; frozen blocks are read as others are; a checkpoint finds
 //! only the last committed version of each page, since older ones are gone; and a page that has a place keeps its block until the
@@ -85,7 +85,7 @@ pub struct Options {
     pub threshold: u64,
     /// Executables and shared libraries stay in memory up to so many bytes each, as long as there is room for other files.
     pub executables: u64,
-    /// So many percent of the memory the cache keeps while some is made free ahead of need: who finds none takes it from there too.
+    /// So many percent of the memory the cache keeps while some is made free ahead of need: an operation that finds none takes it from there too.
     pub floor: u64,
     /// So many percent it has at most.
     pub ceiling: u64,
@@ -108,7 +108,7 @@ impl Default for Options {
     }
 }
 
-/// What each process counts since it opened the pool: a word of its session for each, which others read.
+/// The counts of each process since it opened the pool: a word of its session for each, which others read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Count {
@@ -137,7 +137,7 @@ pub(crate) enum Count {
     Copied,
 }
 
-/// What goes up when files are used.
+/// The counters of the use of files.
 const ACTIVITY: &[usize] = &[
     Count::Stored as usize,
     Count::Fetched as usize,
@@ -204,7 +204,7 @@ pub struct Status {
     pub threshold: u64,
 }
 
-/// What large files have and can have, in blocks.
+/// The blocks that large files have and can have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sizes {
     /// Of content, on all disks.
@@ -215,7 +215,7 @@ pub(crate) struct Sizes {
     pub clean: u64,
 }
 
-/// What a process has of the union cache.
+/// A process's part of the union cache.
 pub struct Union {
     log: Log,
     pub(crate) options: Options,
@@ -354,7 +354,7 @@ impl Union {
         })
     }
 
-    /// Capacity and room. What cannot be read counts as nothing: fsck tells why.
+    /// Capacity and room. Unreadable tables count as nothing: fsck reports why.
     pub(crate) fn sizes(&self, session: &Session) -> Sizes {
         let Ok(counts) = self.log.counts(session) else { return Sizes::default() };
         let usage = usage(session);
@@ -369,7 +369,7 @@ impl Union {
         self.wakeup.wake();
     }
 
-    /// What wakes the task that writes and cleans.
+    /// The wake-up of the task that writes and cleans.
     pub fn wakeup(&self) -> &Arc<Wakeup> {
         &self.wakeup
     }

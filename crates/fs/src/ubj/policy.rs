@@ -12,7 +12,7 @@ use crate::attr::Ino;
 use crate::error::Result;
 use crate::file;
 
-/// What becomes of a dirty block that is written to again.
+/// The treatment of a dirty block that is written to again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// It stays as it was committed, and another takes its place.

@@ -1,8 +1,8 @@
 //! How much memory and disk there is for what is about to be written.
 //!
-//! What is written to a large file takes memory now and room on a disk later. So it is admitted only where the log has room for all
+//! A write to a large file takes memory now and room on a disk later. So it is admitted only where the log has room for all
 //! that is dirty and for itself; and where memory is short, clean blocks go first, and dirty ones are written so that they are clean.
-//! A thread sees to both ahead of need; who finds too little all the same waits for it outside of his operation, and
+//! A thread sees to both ahead of need; a change that finds too little all the same waits for it outside of its operation, and
 //! begins anew: [`tier::room`](crate::tier).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ const LEFT_LEAST: u64 = 8;
 const LOOKS: u64 = 256;
 const LOOKED: u64 = 4 << 20;
 
-/// What this process knows of memory for small files.
+/// This process's knowledge of memory for small files.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     /// Bytes that it wrote to small files.
@@ -49,7 +49,7 @@ pub(crate) struct Ahead {
     tight: AtomicBool,
 }
 
-/// What this process knows of room.
+/// This process's knowledge of room.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     /// When there was no memory, and when no room on disk, to be made, in nanoseconds since `since`, plus 1.
@@ -65,7 +65,7 @@ pub(crate) struct Room {
     progressed: Condvar,
 }
 
-/// What is done for room.
+/// The work for room.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     /// How often this process has written or evicted blocks, or made segments free.
@@ -102,7 +102,7 @@ impl Room {
         }
         let progress = self.progress();
         let before = *progress;
-        // What it is doing may have begun before it was woken.
+        // Its work may have begun before it was woken.
         let rounds = before.rounds + 1 + u64::from(before.is_working);
         let waits = |now: &mut Progress| now.made == before.made && now.rounds < rounds;
         let waited = self.progressed.wait_timeout_while(progress, PATIENCE, waits);

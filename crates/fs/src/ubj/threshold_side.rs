@@ -27,15 +27,15 @@ pub(crate) enum Side {
     Disk,
 }
 
-/// What a process knows of files that may have to move.
+/// A process's knowledge of files that may have to move.
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
     pub noted: Mutex<BTreeSet<Ino>>,
-    /// The inode from which on the walk of this process goes on, if it walks, and what it follows.
+    /// The inode from which on the walk of this process goes on, if it walks, and the values that it follows.
     pub walk: Mutex<Option<(Ino, Followed)>>,
 }
 
-/// What files follow.
+/// The values that files follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Followed {
     pub threshold: u64,
@@ -46,11 +46,11 @@ impl Union {
     /// Where a file is to be that has this content.
     pub(crate) fn side_of(&self, raw: &RawInode, c: &Content) -> Side {
         let threshold = raw.threshold_or(self.threshold());
-        // What is promised beyond the end takes memory too.
+        // Promised room beyond the end takes memory too.
         let is_small = c.size <= threshold && c.pages.saturating_mul(PAGE) <= threshold.saturating_add(PAGE - 1);
         match c.is_large() {
             true if is_small => Side::Memory,
-            // What is compressed is small, and stays until it changes.
+            // A compressed file is small, and stays until it changes.
             false if c.size > threshold && !file::is_compressed(c) => Side::Disk,
             _ => Side::Right,
         }
@@ -86,7 +86,7 @@ impl Union {
         self.note_setting(session, ino)
     }
 
-    /// What files are to follow now.
+    /// The values that files are to follow now.
     pub(crate) fn followed_now(&self, session: &Session) -> Followed {
         Followed { threshold: self.threshold(), size: session.memory().size() }
     }
@@ -96,7 +96,7 @@ impl Union {
     }
 }
 
-/// What the root words say.
+/// The values in the root words.
 fn followed(session: &Session) -> Result<Followed> {
     let memory = session.memory();
     let threshold = memory.load(memory.root(root::FOLLOWED))?;

@@ -1,4 +1,4 @@
-//! Write-back: what UBJ calls a checkpoint. Dirty blocks go to segments, from where they lie, and stay as clean ones.
+//! Write-back, which UBJ calls a checkpoint. Dirty blocks go to segments, from where they lie, and stay as clean ones.
 //!
 //! | step | what | else |
 //! | --- | --- | --- |
@@ -41,7 +41,7 @@ pub(crate) const MUCH: usize = 8192;
 const LANES: usize = 4;
 const LANES_MOST: usize = 32;
 
-/// A dirty block, and whose it was when that was seen.
+/// A dirty block, and its owner when that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
     ino: u64,
@@ -101,7 +101,7 @@ impl Union {
             regions => ((LANES * regions).min(LANES_MOST), segment),
         };
         let (mut placed, mut failed, mut under_way) = (0, None, 0);
-        // What was found last is being written by others, or has gone.
+        // Others are writing the blocks that were found last, or these have gone.
         let mut found_nothing = false;
         let (mut found, mut at): (Vec<Found>, usize) = (Vec::new(), 0);
         // What had got places when it was looked for more.
@@ -113,7 +113,7 @@ impl Union {
             if !wait && failed.is_none() && !found_nothing {
                 match go_on() {
                     Ok(true) if at < found.len() => {}
-                    // What is there is being written: more may have come by when some of it has been.
+                    // These blocks are being written: more may have come by when some of them have been.
                     Ok(true) if under_way > 0 && self.idle(fs) < segment as u64 => wait = true,
                     // Of what was found nothing got a place: others write it, or nothing leads there.
                     Ok(true) if under_way == 0 && before == Some(placed) => (found, at) = (Vec::new(), 0),
@@ -122,7 +122,7 @@ impl Union {
                         Err(e) => failed = Some(e),
                     },
                     Ok(false) => (found, at) = (Vec::new(), 0),
-                    // What fails concerns the next one only.
+                    // A failure concerns the next one only.
                     Err(e) => failed = Some(e),
                 }
             }
@@ -174,7 +174,7 @@ impl Union {
     /// 1.
     fn find_room_and_dirty(&self, fs: &dyn Inodes, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
         assert_may_wait();
-        // What finds no room is written for nothing, with all that was written before it.
+        // A block that finds no room is written for nothing, with all that was written before it.
         let room = self.log().room(fs.session())?;
         if room == 0 {
             return Err(ilfs::Error::NoSpace.into());

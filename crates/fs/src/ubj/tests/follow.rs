@@ -44,7 +44,7 @@ fn demote_all(rig: &Rig) -> u64 {
     all
 }
 
-/// What the threads of processes do.
+/// The work of the threads of processes.
 fn follow(rig: &Rig) {
     while rig.union().follow(&rig.fs, true, &|| false).expect("it works") {}
 }
@@ -319,7 +319,7 @@ fn compressed(rig: &Rig, name: &str, content: impl Fn(Ino) -> Vec<u8>) -> Ino {
     ino
 }
 
-/// What was compressed stayed in memory for ever, and what was new went to disk.
+/// Compressed files stayed in memory for ever, and new ones went to disk.
 #[test]
 fn compressed_files_go_to_disk_too_and_come_back() {
     let rig = Rig::new(64 * MIB, 64, MIB);

@@ -1,4 +1,4 @@
-//! Compact leaves: what is written in order takes little memory, and is what it was whatever becomes of it.
+//! Compact leaves: pages that are written in order take little memory, and keep their content in every form.
 
 use rng::Rng;
 

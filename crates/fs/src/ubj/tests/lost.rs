@@ -1,4 +1,4 @@
-//! What is reported of content whose place on disk is gone.
+//! Reports of content whose place on disk is gone.
 
 use std::sync::atomic::Ordering;
 
@@ -46,7 +46,7 @@ fn with_older_memory(keeps: bool, others: u64) -> (Rig, Ino) {
     (rig.put_back(&older), file)
 }
 
-/// What is reported of the file is what of it cannot be read.
+/// The report of the file names exactly its unreadable pages.
 fn is_reported_rightly(rig: &Rig, file: Ino) -> Vec<Lost> {
     let lost = rig.fs.lost().expect("it runs");
     assert!(!lost.is_empty());
@@ -79,7 +79,7 @@ fn what_was_not_overwritten_yet_is_not_reported_as_lost() {
     assert!(lost.iter().any(ends_within), "something is there yet: {lost:?}");
 }
 
-/// What is lost for good reads as zeros once somebody has said so; nothing else changes.
+/// Content that is lost for good reads as zeros once somebody has said so; nothing else changes.
 #[test]
 fn what_is_lost_for_good_becomes_zeros() {
     let (rig, file) = with_older_memory(false, 9);

@@ -4,11 +4,11 @@
 //! | --- | --- |
 //! | `rig` | a file system whose large files go to a disk in memory; what leads where, against what is counted |
 //! | `follow` | files between memory and disk: demoted, and on the side of their threshold |
-//! | `leaves` | what is written in order, and takes little memory |
-//! | `lost` | what is reported of content whose place is gone |
-//! | `policies` | what comparisons with other caches see and set |
+//! | `leaves` | sequential writes take little memory |
+//! | `lost` | reports of content whose place is gone |
+//! | `policies` | the figures and settings for comparisons with other caches |
 //! | `races` | changes at the instants of a write-back at which somebody else may come |
-//! | `reads` | what is read again comes into memory, and what fails is tried again |
+//! | `reads` | pages that are read again come into memory, and failures are tried again |
 //! | `thresholds` | beyond which size a file's content goes to disk |
 //! | `transitions` | the states of a block, from each to each |
 //!

@@ -1,4 +1,4 @@
-//! What comparisons with other caches see and set.
+//! The figures and settings for comparisons with other caches.
 
 use super::super::policy::{Scheme, State};
 use super::rig::Rig;

@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 fn two_files() -> (Rig, u64, Vec<u8>) {
     let rig = Rig::new(32 << 20, 64, 8 << 10);
     let (first, second, third) = (rig.create("first"), rig.create("second"), rig.create("third"));
-    // What the first write of a process does to the labels is done.
+    // The first write of a process has changed the labels already.
     rig.write(third, 0, &[1; 20 * PAGE]);
     assert!(rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room") > 0);
     let bytes = Rng::new(1).bytes(25 * PAGE + 1000);

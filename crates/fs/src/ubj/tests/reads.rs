@@ -1,4 +1,4 @@
-//! What readers bring into memory, what they keep there, and what they find out.
+//! Pages that readers bring into memory and hold there, and the errors that they find.
 
 use std::sync::Arc;
 

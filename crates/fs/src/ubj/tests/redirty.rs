@@ -42,7 +42,7 @@ fn write_and_evict(fs: &Fs, union: &Union) {
     (0..3).for_each(|_| _ = union.evict(fs, u64::MAX, None).expect("it works"));
 }
 
-/// What a disk has damaged is in memory: scrubbing has it written anew.
+/// Damaged blocks of a disk are in memory: scrubbing has them written anew.
 #[test]
 fn scrubbing_saves_what_memory_holds() {
     let (rig, file, content) = with_clean_file();
@@ -74,7 +74,7 @@ fn scrubbing_saves_what_no_summary_tells_of() {
     rig.check(&[file], true, "after it was written anew");
 }
 
-/// What memory does not hold is lost, and reported so, also where no summary tells whose it is.
+/// Content that memory does not hold is lost, and reported so, also where no summary tells whose it is.
 #[test]
 fn what_memory_does_not_hold_is_reported_as_lost() {
     for at in [MIB, MIB + MIB / 2] {
@@ -125,7 +125,7 @@ fn is_right(fs: &Fs, file: Ino, content: &[u8]) {
     assert!(bytes == content);
 }
 
-/// A region is gone: what it had and memory holds is not evicted, but written to the other.
+/// A region is gone: blocks that it had and memory holds are not evicted, but written to the other.
 #[test]
 fn what_a_missing_region_had_is_written_elsewhere_before_it_is_evicted() {
     let (fs, file, content) = with_two_disks();
@@ -156,7 +156,7 @@ fn what_a_missing_region_had_is_dirty_when_that_is_found() {
     is_right(&fs, file, &content);
 }
 
-/// Where no other region takes content, what is in memory stays there.
+/// Where no other region takes content, blocks in memory stay there.
 #[test]
 fn what_can_go_nowhere_stays_in_memory() {
     let (fs, file, content) = with_two_disks();

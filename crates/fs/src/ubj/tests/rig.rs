@@ -29,7 +29,7 @@ type Before = Box<dyn FnMut(&Op) + Send>;
 pub struct Probed {
     pub disk: Arc<RamDisk>,
     before: Mutex<Option<Before>>,
-    /// It gives nothing back: what is discarded stays.
+    /// It gives nothing back: discarded content stays.
     pub keeps: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ pub struct Rig {
     threshold: u64,
 }
 
-/// What a commit to a backing holds.
+/// The content of a commit to a backing.
 pub struct Copy {
     memory: Vec<u8>,
     epoch: u64,
@@ -111,7 +111,7 @@ impl Rig {
         self.again(&bytes, disk)
     }
 
-    /// The same, and who comes has another threshold.
+    /// The same, with another threshold.
     pub fn with_threshold(mut self, threshold: u64) -> Rig {
         self.threshold = threshold;
         self.reopened()
@@ -157,7 +157,7 @@ impl Rig {
         Rig::over(session, RamDisk::with("disk", disk), self.threshold)
     }
 
-    /// A commit to a backing: what is there when all epochs before the running one have ended.
+    /// A commit to a backing: the state when all epochs before the running one have ended.
     pub fn commit(&self) -> Copy {
         let session = self.fs.session();
         assert!(session.move_on().expect("it works"));
@@ -201,7 +201,7 @@ impl Rig {
         count
     }
 
-    /// What memory need not hold it does not hold any more.
+    /// Memory drops everything that it need not hold.
     pub fn evict_all(&self) {
         self.union().evict(&*self.fs, u64::MAX, None).expect("it works");
         self.union().evict(&*self.fs, u64::MAX, None).expect("it works");

@@ -66,7 +66,7 @@ fn a_threshold_counts_when_a_file_grows() {
     rig.fs.removexattr(file, SET, &Caller::root()).expect("it is set");
     assert!(!rig.content(file).is_large(), "nothing was written to it since");
     assert!(grows(&rig, file, 3 * MIB + 5));
-    // It stays large, whatever is set and however short it becomes, until nothing is left of it.
+    // It stays large, with any setting and at any length, until nothing is left of it.
     set(&rig, file, "none");
     assert!(grows(&rig, file, 4 * MIB));
     let cut = |size| {

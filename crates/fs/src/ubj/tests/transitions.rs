@@ -99,7 +99,7 @@ fn a_checkpoint_writes_the_last_commit_alone() {
     rig.check(&[ino], true, "written back");
 }
 
-/// Clean to dirty: what lies on disk stays until the new one is committed, and its place is given up with that.
+/// Clean to dirty: the block on disk stays until the new one is committed, and its place is given up with that.
 #[test]
 fn a_write_to_a_clean_block_makes_the_page_dirty() {
     let (rig, ino) = rig();
