@@ -35,7 +35,7 @@ use crate::log::{self, Identity, Log, Position, MIN_CAPACITY};
 use pram::budget::{self, Budget};
 use pram::error::{Error, Result};
 use pram::marks::Marks;
-use pram::memory::{Memory, Standing, EPOCH_ROOT};
+use pram::memory::{BackingPosition, Memory, EPOCH_ROOT};
 use pram::runtime::control::{self, ControlBlock};
 use pram::runtime::{self, Runtime};
 use pram::session::{self, assert_may_wait, Frozen, Session};
@@ -99,7 +99,7 @@ impl session::Backing for Backing {
             let memory = session.memory();
             let end = self.end();
             let (closed, tail) = (end.last.commit, end.before);
-            memory.note_standing(Standing { closed, tail, ..memory.standing()? })?;
+            memory.note_backing_position(BackingPosition { closed, tail, ..memory.backing_position()? })?;
             self.marks.iter().for_each(|marks| _ = std::fs::remove_file(marks));
         }
         Ok(())
@@ -238,9 +238,9 @@ impl Backing {
     /// Notes in a memory which backing it is used with from now on. With nobody else attached.
     pub fn note_in(&self, memory: &Memory) -> Result<()> {
         let (lineage, last) = (super::lineage(&self.disks, self.id)?, self.last().commit);
-        let before = memory.standing()?;
+        let before = memory.backing_position()?;
         let begun = if before.lineage == lineage { before.begun.max(last) } else { last };
-        memory.note_standing(Standing { lineage, begun, ..before })
+        memory.note_backing_position(BackingPosition { lineage, begun, ..before })
     }
 
     /// The commit that will hold everything that was done before.

@@ -52,7 +52,7 @@ use pram::budget::Budget;
 use pram::error::{Error, Result};
 use pram::marks::Marks;
 use pram::mem::Mapping;
-use pram::memory::{self, Memory, Standing};
+use pram::memory::{self, BackingPosition, Memory};
 use pram::session::assert_may_wait;
 use state::State;
 use vote::Acknowledged;
@@ -268,29 +268,29 @@ fn active_log(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
 pub fn clean(disks: &Disks, id: Identity, memory: &Memory) -> Result<Option<Loaded>> {
     let (_, image) = Image::peek(&disks.image)?;
     let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
-    let (standing, as_of) = (memory.standing()?, loaded.as_of);
+    let (backing_position, as_of) = (memory.backing_position()?, loaded.as_of);
     // Empty, or the memory is of a version that noted nothing.
-    if as_of.commit == 0 || standing == Standing::default() {
+    if as_of.commit == 0 || backing_position == BackingPosition::default() {
         return Ok(None);
     }
-    if standing.lineage != lineage(disks, id)? {
+    if backing_position.lineage != lineage(disks, id)? {
         return Err(Error::Unusable(
             "it is another backing than the one that the memory was used with last, and nothing tells which of the two is \
              newer: `conquest import --force` goes on with the backing, and loses the memory"
                 .into(),
         ));
     }
-    if as_of.commit > standing.begun.max(standing.closed) {
+    if as_of.commit > backing_position.begun.max(backing_position.closed) {
         return Err(Error::Outdated(format!(
             "the memory was used with commit {} at last, but the backing has gone on to commit {}, as of {} ns after the \
              epoch",
-            standing.begun.max(standing.closed),
+            backing_position.begun.max(backing_position.closed),
             as_of.commit,
             as_of.time
         )));
     }
     let tail = loaded.state.logs[loaded.state.active].before;
-    Ok(((as_of.commit, tail) == (standing.closed, standing.tail)).then_some(loaded))
+    Ok(((as_of.commit, tail) == (backing_position.closed, backing_position.tail)).then_some(loaded))
 }
 
 /// What tells this backing from all others.
@@ -300,7 +300,7 @@ pub fn lineage(disks: &Disks, id: Identity) -> Result<u32> {
 
 /// Notes in a memory that has just been formatted that it is of no backing: put back later, it is an old one.
 pub fn note_new(memory: &Memory) -> Result<()> {
-    memory.note_standing(Standing { lineage: log::new_lineage()?, ..Standing::default() })
+    memory.note_backing_position(BackingPosition { lineage: log::new_lineage()?, ..BackingPosition::default() })
 }
 
 /// Notes in a memory that has been made from a backing how it stands to that. What the backing has there is of an earlier time.
@@ -310,7 +310,7 @@ pub fn note_made(disks: &Disks, id: Identity, map: &Mapping, as_of: Instant) -> 
 
 /// Did the backing hold all of the memory when that was closed?
 pub fn was_closed(memory: &Memory) -> Result<bool> {
-    Ok(memory.standing()?.closed != 0)
+    Ok(memory.backing_position()?.closed != 0)
 }
 
 /// Marks every page of `memory` that is not as the backing has it: after marks were lost, or the memory was made

@@ -103,7 +103,9 @@ impl Backing {
     /// What tells the backing from others: one of the logs suffices, or what the memory remembers.
     fn lineage(&self, session: &Session) -> Result<u32> {
         let of = |n: usize| Log::began(&self.disks().logs[n], self.id()).map(|began| began.lineage);
-        of(0).or_else(|_| of(1)).or_else(|_| session.memory().standing().map(|standing| standing.lineage))
+        of(0)
+            .or_else(|_| of(1))
+            .or_else(|_| session.memory().backing_position().map(|backing_position| backing_position.lineage))
     }
 }
 

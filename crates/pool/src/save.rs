@@ -48,7 +48,7 @@ impl Needed<'_> {
     }
 
     fn check(&self) -> Result<()> {
-        match self.0.runtime().is_needed_kept() {
+        match self.0.runtime().has_declared_need() {
             true => Ok(()),
             false => Err(Error::Pool(
                 "the pool's disks are full, and what was overwritten while it was saved had to make room: make room there, or save \

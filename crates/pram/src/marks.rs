@@ -115,7 +115,7 @@ impl Marks {
         if let Some(file) = &self.file {
             let len = self.map.len();
             let kept = |from: u64, to: u64| {
-                reserve::keep(file, from..to.min(len)).map_err(Error::host("taking memory for what has changed"))
+                reserve::fill_holes(file, from..to.min(len)).map_err(Error::host("taking memory for what has changed"))
             };
             kept(0, HEADER)?;
             for part in (old..n).map(|group| PARTS + group * PART) {

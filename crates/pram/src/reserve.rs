@@ -29,7 +29,7 @@ pub fn take(file: impl AsFd, range: Range<u64>, medium: MediumKind) -> rustix::i
 
 /// Makes sure that there are blocks for a range of `file` that is in use: where its holes were lost on the way, as by
 /// copying.
-pub fn keep(file: impl AsFd, range: Range<u64>) -> rustix::io::Result<()> {
+pub fn fill_holes(file: impl AsFd, range: Range<u64>) -> rustix::io::Result<()> {
     let (at, len) = (range.start, range.end.saturating_sub(range.start));
     if len == 0 {
         return Ok(());

@@ -509,7 +509,7 @@ fn skip_zero(memory: &Memory, at: u64, number: u64) -> Result<()> {
 }
 
 /// Gives a slot that has none its secret, if it needs one. While nobody uses it, and nothing is left to undo.
-pub(crate) fn keep_secret(memory: &Memory, slot: u32) -> Result<()> {
+pub(crate) fn ensure_secret(memory: &Memory, slot: u32) -> Result<()> {
     let at = memory.geo.slot(slot) + SECRET;
     if !memory.needs_flush() || memory.load(Off::<u64>::new(at))? != 0 {
         return Ok(());

@@ -349,7 +349,7 @@ impl Fs {
         (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
         let done = (|| -> Result<_> {
             self.retain(made.ino, 1)?;
-            self.session().keeps_alone();
+            self.session().note_last_reference();
             op.lock(&[made.ino])?;
             let mut tx = op.tx()?;
             self.init_inode(&mut tx, &mut made, perm, &inherited, &new, parent)?;

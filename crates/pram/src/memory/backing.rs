@@ -8,7 +8,7 @@ use crate::error::Result;
 
 /// How a memory stands to the backing that it was used with last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct BackingPosition {
     /// The commit that the backing ended with when the memory was closed, if that held all of it.
     pub closed: u64,
     /// The last commit that was begun: a backing that has more was written by another memory, or by a newer state of this
@@ -27,15 +27,15 @@ impl Memory {
     }
 
     /// How the memory stands to its backing.
-    pub fn standing(&self) -> Result<Standing> {
+    pub fn backing_position(&self) -> Result<BackingPosition> {
         let word = |n| self.load(self.root(n));
         let lineage = word(LINEAGE_ROOT)?;
         let (lineage, tail) = (lineage as u32, (lineage >> 32) as u32);
-        Ok(Standing { closed: word(BACKING_ROOT)?, begun: word(BEGUN_ROOT)?, lineage, tail })
+        Ok(BackingPosition { closed: word(BACKING_ROOT)?, begun: word(BEGUN_ROOT)?, lineage, tail })
     }
 
     /// Notes it. 1. All but whether it was closed. 2. That.
-    pub fn note_standing(&self, s: Standing) -> Result<()> {
+    pub fn note_backing_position(&self, s: BackingPosition) -> Result<()> {
         self.note(LINEAGE_ROOT, u64::from(s.tail) << 32 | u64::from(s.lineage))?;
         self.note_begun(s.begun)?;
         self.note(BACKING_ROOT, s.closed)

@@ -39,7 +39,7 @@ mod header;
 mod stores;
 mod taken;
 
-pub use backing::Standing;
+pub use backing::BackingPosition;
 pub(crate) use blocks::TAKEN_BITS;
 pub use blocks::{note_restored, Descriptor, BLOCK_TABLE, BLOCK_TABLE_BYTES};
 pub use chunk::{Meta, Tag, BLOCKS, TAGS};

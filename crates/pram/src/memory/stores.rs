@@ -83,7 +83,7 @@ impl Memory {
     }
 
     /// A device has stored to a block: makes it durable. In or outside an operation, before anything leads there.
-    pub fn keep_content(&self, off: u64, len: u64) -> Result<()> {
+    pub fn persist_content(&self, off: u64, len: u64) -> Result<()> {
         self.check_content(off, len)?;
         self.tell_range(off, len)?;
         self.persist(off, len);

@@ -92,7 +92,7 @@ impl Memory {
         for range in kept {
             self.give_back(at..range.start)?;
             at = range.end;
-            reserve::keep(file, range).map_err(Error::host("taking the memory that the pool uses"))?;
+            reserve::fill_holes(file, range).map_err(Error::host("taking the memory that the pool uses"))?;
         }
         self.give_back(at..self.size().max(at))
     }

@@ -264,7 +264,7 @@ impl Runtime {
     /// Makes sure that a range has memory.
     fn take(&self, range: Range<u64>) -> Result<()> {
         match &self.file {
-            Some(file) => crate::reserve::keep(file, range).map_err(Error::host(TAKING)),
+            Some(file) => crate::reserve::fill_holes(file, range).map_err(Error::host(TAKING)),
             None => Ok(()),
         }
     }
@@ -420,7 +420,7 @@ impl Runtime {
     /// references [are gone](Self::clear_refs).
     pub(crate) fn leaves_leaks(&self, n: u32) -> bool {
         let sweeps = self.header(H_SWEEPING).load(Ordering::SeqCst) as u32 == n + 1;
-        sweeps || self.hold() == Hold::Frozen(n) || self.is_unfinished(n) || self.keeps(n)
+        sweeps || self.hold() == Hold::Frozen(n) || self.is_unfinished(n) || self.holds_last(n)
     }
 
     /// Has somebody died since the last sweep who may have left what it ends?

@@ -14,7 +14,7 @@ const S_ROLE: u64 = 16;
 /// What its death would leave beside its slots: how much it is in the middle of (4 bytes), and whether anything is kept by
 /// its references alone (4 bytes).
 const S_UNFINISHED: u64 = 24;
-const S_KEEPS: u64 = 28;
+const S_HOLDS_LAST: u64 = 28;
 pub(crate) const S_CURSOR: u64 = 32;
 pub(crate) const S_CURSOR_WAKEUP: u64 = 40;
 /// What the layer above says that the process keeps to, and what it is asked to.
@@ -90,7 +90,7 @@ impl Runtime {
         self.session(n, S_ASKED).store(0, Ordering::Relaxed);
         self.session(n, S_LEFT).store(0, Ordering::Relaxed);
         self.session_half(n, S_UNFINISHED).store(0, Ordering::Relaxed);
-        self.session_half(n, S_KEEPS).store(0, Ordering::Relaxed);
+        self.session_half(n, S_HOLDS_LAST).store(0, Ordering::Relaxed);
         self.session(n, S_NEEDS).store(0, Ordering::Relaxed);
         self.clear_changing(n);
         self.clear_reports(n);
@@ -140,12 +140,12 @@ impl Runtime {
     }
 
     /// The references of session `n` alone keep something.
-    pub(crate) fn set_keeps(&self, n: u32) {
-        self.session_half(n, S_KEEPS).store(1, Ordering::SeqCst);
+    pub(crate) fn set_holds_last(&self, n: u32) {
+        self.session_half(n, S_HOLDS_LAST).store(1, Ordering::SeqCst);
     }
 
-    pub(super) fn keeps(&self, n: u32) -> bool {
-        self.session_half(n, S_KEEPS).load(Ordering::SeqCst) != 0
+    pub(super) fn holds_last(&self, n: u32) -> bool {
+        self.session_half(n, S_HOLDS_LAST).load(Ordering::SeqCst) != 0
     }
 
     /// Has session `n` begun transfers? Stays so when it has left, until they are known to have ended.
@@ -179,7 +179,7 @@ impl Runtime {
     }
 
     /// Has it been kept, since this process said so?
-    pub fn is_needed_kept(&self) -> bool {
+    pub fn has_declared_need(&self) -> bool {
         self.session(self.me(), S_NEEDS).load(Ordering::SeqCst) != 0
     }
 

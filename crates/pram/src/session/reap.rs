@@ -16,7 +16,7 @@ pub(super) fn recover(memory: &Memory, rt: &Runtime) -> Result<()> {
     let mut undone = 0;
     for slot in 0..memory.geo.slots as u32 {
         undone += u32::from(tx::roll_back(memory, slot)?);
-        tx::keep_secret(memory, slot)?;
+        tx::ensure_secret(memory, slot)?;
     }
     if undone > 0 {
         tracing::info!("undid {undone} transactions that were open");

@@ -55,7 +55,7 @@ impl Session {
         let holds = |s: u32| self.rt.refs(s, key).is_some_and(|refs| refs.load(Ordering::SeqCst) > 0);
         let mut referenced = false;
         for s in self.rt.live().filter(|s| holds(*s)) {
-            self.rt.set_keeps(s);
+            self.rt.set_holds_last(s);
             // It may be dead, and whoever cleans up after it have looked already: then its references are gone by now.
             referenced |= holds(s);
         }
@@ -63,8 +63,8 @@ impl Session {
     }
 
     /// This process holds a reference that alone keeps something, or is about to.
-    pub fn keeps_alone(&self) {
-        self.rt.set_keeps(self.rt.me());
+    pub fn note_last_reference(&self) {
+        self.rt.set_holds_last(self.rt.me());
     }
 
     /// Until it is dropped, the death of this process is followed by a sweep: for what is ended piece by piece, each in

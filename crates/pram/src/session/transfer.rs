@@ -61,7 +61,7 @@ impl Session {
     /// already. The caller has the lock of their owner, in an operation, or has just allocated them and linked them nowhere; the device
     /// is called when the operation has ended. Who allocates a block in one operation and links it in a later one, as for a
     /// fetch, is [`unfinished`](Session::unfinished) in between. What a device has stored counts on `dax` after
-    /// [`Memory::keep_content`](crate::Memory::keep_content).
+    /// [`Memory::persist_content`](crate::Memory::persist_content).
     ///
     /// # Errors
     /// [`Error::NotAllocated`] for a block that is free; [`Error::BadAddress`] where they are not in one chunk of blocks;

@@ -122,7 +122,7 @@ fn only_blocks_are_taken_for_blocks() {
     let bytes = [1; BLOCK as usize + 1];
     for (at, len) in [(object, 8), (block, bytes.len()), (block + 1, BLOCK as usize), (u64::MAX, 1)] {
         assert!(tx.store_content(at, &bytes[..len]).is_err() && tx.zero_content(at, len as u64).is_err());
-        assert!(tx.copy_content(block, at, len as u64).is_err() && memory.keep_content(at, len as u64).is_err());
+        assert!(tx.copy_content(block, at, len as u64).is_err() && memory.persist_content(at, len as u64).is_err());
     }
     tx.store_content(block + 1, &bytes[..BLOCK as usize - 1]).unwrap();
     tx.zero_content(block + 10, 20).unwrap();
@@ -323,7 +323,7 @@ fn content_is_not_marked() {
     tx.zero_content(b, BLOCK).unwrap();
     tx.copy_content(a, b + 64, 640).unwrap();
     tx.commit().unwrap();
-    memory.keep_content(a, BLOCK).unwrap();
+    memory.persist_content(a, BLOCK).unwrap();
     let marks = memory.marks().unwrap();
     for line in (a..a + BLOCK).chain(b..b + BLOCK).step_by(64) {
         assert!(!marks.has(line, 64), "{line:#x}");
@@ -351,7 +351,7 @@ fn what_a_commit_leads_to_is_durable() {
     // A device's stores.
     let transfer = session.transfer(zeroed, 1).unwrap().unwrap();
     (*transfer).as_ref()[..100].iter().for_each(|byte| byte.store(9, Ordering::Relaxed));
-    session.memory().keep_content(zeroed, 100).unwrap();
+    session.memory().persist_content(zeroed, 100).unwrap();
     drop(transfer);
     // That it has changed is durable at once.
     op.tx().unwrap().begin_change(stored, 4).unwrap();
