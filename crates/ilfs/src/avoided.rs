@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use pram::clock::Clock;
 use pram::Session;
 
 use super::error::{Error, Result};
@@ -28,12 +29,15 @@ pub struct Closed {
 }
 
 /// Segments that are left alone: since when, and until when.
-#[derive(Default)]
-pub struct Aside(HashMap<u64, (Instant, Instant)>);
+pub struct Aside(HashMap<u64, (Instant, Instant)>, Clock);
 
 impl Aside {
+    pub fn new(clock: &Clock) -> Aside {
+        Aside(HashMap::new(), clock.clone())
+    }
+
     pub fn add(&mut self, sequence: u64, rest: Duration) {
-        let now = Instant::now();
+        let now = self.1.instant();
         if self.0.len() >= ASIDE {
             self.0.retain(|_, (_, until)| *until > now);
         }
@@ -46,7 +50,7 @@ impl Aside {
     }
 
     pub fn has(&self, sequence: u64) -> bool {
-        self.0.get(&sequence).is_some_and(|(_, until)| *until > Instant::now())
+        self.0.get(&sequence).is_some_and(|(_, until)| *until > self.1.instant())
     }
 }
 
@@ -85,17 +89,17 @@ impl Log {
             for slot in all.heads.into_iter().chain(wholes).filter_map(slot_in) {
                 open.insert(table.get(slot)?.sequence);
             }
-            Ok::<_, Error>(Closed { at: Instant::now(), below: all.sequence, open })
+            Ok::<_, Error>(Closed { at: self.clock.instant(), below: all.sequence, open })
         })?;
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         // The last that is old enough, and those that become so.
-        while closed.get(1).is_some_and(|next| next.at.elapsed() >= LATER) {
+        while closed.get(1).is_some_and(|next| self.clock.since(next.at) >= LATER) {
             closed.pop_front();
         }
-        if closed.back().is_none_or(|last| last.at.elapsed() >= LATER / 8) {
+        if closed.back().is_none_or(|last| self.clock.since(last.at) >= LATER / 8) {
             closed.push_back(seen);
         }
-        let oldest = closed.front().filter(|oldest| oldest.at.elapsed() >= LATER);
+        let oldest = closed.front().filter(|oldest| self.clock.since(oldest.at) >= LATER);
         Ok(oldest.is_some_and(|oldest| sequence < oldest.below && !oldest.open.contains(&sequence)))
     }
 
@@ -122,7 +126,7 @@ impl Log {
     /// Can nothing be on its way to a segment that takes no more parts?
     pub(super) fn is_finished_by_now(&self, session: &Session, sequence: u64) -> bool {
         self.is_alone(session).unwrap_or(false)
-            || self.aside().0.get(&sequence).is_some_and(|(since, _)| since.elapsed() > FINISHED_AFTER)
+            || self.aside().0.get(&sequence).is_some_and(|(since, _)| self.clock.since(*since) > FINISHED_AFTER)
     }
 
     pub(super) fn under_way(&self) -> std::sync::MutexGuard<'_, Aside> {

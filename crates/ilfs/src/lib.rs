@@ -192,6 +192,8 @@ pub struct Log {
     /// Regions that are older than the memory, and nobody knows yet.
     old: Mutex<Vec<outdated::Old>>,
     /// Segments that could not be copied, and are left alone for a while.
+    /// That of the session.
+    clock: pram::clock::Clock,
     aside: Mutex<avoided::Aside>,
     /// Of these, the ones of which a disk did not give all.
     unread: Mutex<HashSet<u64>>,
@@ -318,9 +320,10 @@ impl Log {
             ignored: Mutex::default(),
             refused: Mutex::default(),
             old: Mutex::default(),
-            aside: Mutex::default(),
+            clock: session.clock().clone(),
+            aside: Mutex::new(avoided::Aside::new(session.clock())),
             unread: Mutex::default(),
-            under_way: Mutex::default(),
+            under_way: Mutex::new(avoided::Aside::new(session.clock())),
             lacking: Mutex::default(),
             is_in_place: AtomicBool::new(false),
             moving: Mutex::default(),

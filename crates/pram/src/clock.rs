@@ -1,8 +1,8 @@
 //! Times, in nanoseconds.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{clock_gettime, ClockId};
 
@@ -35,6 +35,8 @@ pub fn monotonic() -> u64 {
 pub struct Clock {
     /// Nanoseconds that a test has moved it on.
     moved: Arc<AtomicU64>,
+    /// Sleeping moves it on too.
+    jumps: Arc<AtomicBool>,
 }
 
 impl Clock {
@@ -50,6 +52,29 @@ impl Clock {
     /// [`monotonic`], by this clock.
     pub fn monotonic(&self) -> u64 {
         monotonic() + self.moved()
+    }
+
+    /// [`Instant::now`], by this clock.
+    pub fn instant(&self) -> Instant {
+        Instant::now() + Duration::from_nanos(self.moved())
+    }
+
+    /// How long ago an [`instant`](Clock::instant) of this clock was.
+    pub fn since(&self, instant: Instant) -> Duration {
+        self.instant().saturating_duration_since(instant)
+    }
+
+    pub fn sleep(&self, time: Duration) {
+        match self.jumps.load(Ordering::Relaxed) {
+            true => self.advance(time),
+            false => std::thread::sleep(time),
+        }
+    }
+
+    /// For tests: whoever sleeps by this clock moves it on instead.
+    #[doc(hidden)]
+    pub fn jump(&self) {
+        self.jumps.store(true, Ordering::Relaxed);
     }
 
     /// For tests: time passes at once.

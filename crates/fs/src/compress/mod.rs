@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::file::{self, Content, Trial};
 use crate::layout::RawInode;
 use crate::node::compress::{Compressed, LEAST};
-use crate::node::{content_of, now, Fs};
+use crate::node::{content_of, Fs};
 use crate::setting::Compression;
 
 use crate::codec::{self, Codec, Dictionary, Method};
@@ -184,7 +184,7 @@ impl<'f> Compressor<'f> {
         }
         self.done.files += 1;
         let c = content_of(ino, &raw);
-        let done = match due(&raw, &c, now().0, &self.plan) {
+        let done = match due(&raw, &c, self.fs.session().clock().now(), &self.plan) {
             Due::Nothing => return Ok(0),
             Due::Later => {
                 self.young += raw.size;

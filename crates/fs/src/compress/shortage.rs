@@ -6,7 +6,7 @@
 //! repeated for a while: on a pool that is full of what cannot be compressed every call would else look at every file.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pram::CHUNK;
 
@@ -58,7 +58,8 @@ pub(crate) fn free_memory_ahead(fs: &Fs) -> Result<()> {
         }
     };
     let worth = if fs.is_down_to(AHEAD / 2) { PROGRESS } else { u64::MAX };
-    let all_paused = (0..COUNT).all(|n| state.is_paused(n)) && state.young < worth;
+    let now = fs.session().clock().instant();
+    let all_paused = (0..COUNT).all(|n| state.is_paused(n, now)) && state.young < worth;
     if !fs.is_nearly_full() || all_paused {
         return Ok(());
     }
@@ -90,11 +91,12 @@ fn free_by(fs: &Fs, state: &mut State, worth: u64) -> Result<bool> {
     // A change that has got a little tries with that first.
     let worth = if saved == 0 { worth } else { worth.max(ENOUGH) };
     if saved < ENOUGH && state.young >= worth {
-        std::thread::sleep(WRITTEN + TICK);
+        fs.session().clock().sleep(WRITTEN + TICK);
         state.paused_until = Default::default();
         saved += free_by_plans(fs, state)?;
         if saved < PROGRESS {
-            *state = State { paused_until: [Some(Instant::now() + WRITTEN * REST); COUNT], young: 0, ..*state };
+            let until = fs.session().clock().instant() + WRITTEN * REST;
+            *state = State { paused_until: [Some(until); COUNT], young: 0, ..*state };
         }
     }
     if saved >= PROGRESS {
@@ -108,15 +110,16 @@ fn free_by(fs: &Fs, state: &mut State, worth: u64) -> Result<bool> {
 fn free_by_plans(fs: &Fs, state: &mut State) -> Result<u64> {
     let mut saved = 0;
     for (n, plan) in PLANS.iter().enumerate() {
-        if state.is_paused(n) {
+        let begun = fs.session().clock().instant();
+        if state.is_paused(n, begun) {
             continue;
         }
-        let begun = Instant::now();
         saved += free_round(fs, *plan, state, ENOUGH - saved)?;
         if saved >= ENOUGH {
             break;
         }
-        state.paused_until[n] = Some(Instant::now() + (begun.elapsed() * REST).max(WRITTEN));
+        let ended = fs.session().clock().instant();
+        state.paused_until[n] = Some(ended + ((ended - begun) * REST).max(WRITTEN));
     }
     Ok(saved)
 }

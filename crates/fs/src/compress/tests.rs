@@ -110,6 +110,7 @@ fn what_is_known_counts() {
 
 fn small_pool() -> Fs {
     let session = pram::Session::in_memory(6 << 20).unwrap();
+    session.clock().jump();
     Fs::format(&session, (0, 0, 0o755), 1).unwrap();
     Fs::over(session, Policy::default()).unwrap()
 }

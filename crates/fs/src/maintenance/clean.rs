@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use exraid::Background;
 use pram::budget::Budget;
@@ -228,7 +228,7 @@ impl Union {
             .gained_nothing
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .is_some_and(|at| at.elapsed() < RETRY_AFTER)
+            .is_some_and(|at| session.clock().since(at) < RETRY_AFTER)
         {
             return Ok(Reason::NothingToGain);
         }
@@ -246,7 +246,8 @@ impl Union {
                     let gained = counts.ready + counts.freed;
                     (most, since) = if gained > most { (gained, 0) } else { (most, since + 1) };
                     if since > GAINLESS {
-                        *self.gained_nothing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                        *self.gained_nothing.lock().unwrap_or_else(PoisonError::into_inner) =
+                            Some(session.clock().instant());
                         return Ok(Reason::NothingToGain);
                     }
                 }

@@ -60,8 +60,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn is_paused(&self, plan: usize) -> bool {
-        self.paused_until[plan].is_some_and(|until| Instant::now() < until)
+    pub fn is_paused(&self, plan: usize, now: Instant) -> bool {
+        self.paused_until[plan].is_some_and(|until| now < until)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Step 1 of a copy: a segment that takes no more parts, and a free slot for it in another domain.
 
 use std::sync::PoisonError;
-use std::time::Instant;
 
 use pram::Session;
 
@@ -104,7 +103,7 @@ impl Log {
 
     /// The host of that region has no room for copies: it is not asked again for a while, which is longer each time.
     pub(crate) fn set_full(&self, number: u32) {
-        let (mut full, now) = (self.full.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let (mut full, now) = (self.full.lock().unwrap_or_else(PoisonError::into_inner), self.clock.instant());
         let (until, rest) = full.entry(number).or_insert((now, SOON / 2));
         *rest = (*rest * 2).min(LATER);
         *until = now + *rest;
@@ -112,6 +111,6 @@ impl Log {
 
     pub(crate) fn is_full(&self, number: u32) -> bool {
         let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        full.get(&number).is_some_and(|(until, _)| *until > Instant::now())
+        full.get(&number).is_some_and(|(until, _)| *until > self.clock.instant())
     }
 }

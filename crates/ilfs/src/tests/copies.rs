@@ -313,7 +313,7 @@ fn a_slot_to_which_something_is_under_way_is_not_used_again() {
     world.commit();
     assert_eq!(world.reclaim().expect("it works"), 1);
     assert!(matches!(world.clean(1000).expect("it works"), Cleaned::Asleep(_)), "it is left alone for a moment");
-    std::thread::sleep(Duration::from_millis(2100));
+    world.rig.session.clock().advance(Duration::from_millis(2100));
     assert!(matches!(world.clean(1000).expect("it works"), Cleaned::Freed { moved: 0, .. }));
     world.rig.check();
 }
@@ -428,7 +428,7 @@ fn a_region_without_room_for_copies_is_left_alone_for_a_while() {
     assert!(!world.rig.log.is_full(full));
     world.rig.log.set_full(full);
     assert_eq!(world.rig.log.copy_next(&world.rig.session, &world, &mut |_| true).expect("it works"), Copied::NoRoom);
-    std::thread::sleep(Duration::from_millis(2100));
+    world.rig.session.clock().advance(Duration::from_millis(2100));
     assert!(!world.rig.log.is_full(full), "it is asked again");
     make_copies(&world);
     assert_eq!(world.verify(), 0);
