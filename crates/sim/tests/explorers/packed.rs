@@ -1,10 +1,11 @@
-//! Packing and unpacking inodes, crashed after every store: every operation on inodes that are packed.
+//! Packing and unpacking inodes, crashed after every store: operations on inodes that are packed, a sample of them
+//! (`CONQUEST_SIM_SEED=n` draws another, `CONQUEST_SIM=full` takes all).
 
 #[test]
 fn every_crash_around_packed_inodes_leaves_before_or_after() {
-    let stats = sim::explore::explore_all(&sim::scenario::packed());
+    let stats = sim::explore::explore_all(&sim::verdict::sample(sim::scenario::packed(), 4));
     if !sim::verdict::replays() {
-        assert!(stats.states > 10_000 && stats.before > 1000 && stats.after > 1000, "{stats:?}");
+        assert!(stats.states > 2500 && stats.before > 250 && stats.after > 250, "{stats:?}");
     }
 }
 

@@ -1,11 +1,11 @@
-//! Pairs of operations: the first acknowledged, the second crashed after every store. Every pair on names, and on content
-//! a sample (`CONQUEST_SIM_SEED=n` draws another one, `CONQUEST_SIM=full` takes all).
+//! Pairs of operations: the first acknowledged, the second crashed after every store. Samples of the pairs on names and of those on
+//! content (`CONQUEST_SIM_SEED=n` draws others, `CONQUEST_SIM=full` takes all).
 
 #[test]
 fn every_crash_of_every_pair_leaves_before_or_after() {
-    let stats = sim::explore::explore_all(&sim::scenario::pairs());
+    let stats = sim::explore::explore_all(&sim::verdict::sample(sim::scenario::pairs(), 4));
     if !sim::verdict::replays() {
-        assert!(stats.states > 10_000 && stats.before > 1000 && stats.after > 1000, "{stats:?}");
+        assert!(stats.states > 2500 && stats.before > 250 && stats.after > 250, "{stats:?}");
     }
 }
 
