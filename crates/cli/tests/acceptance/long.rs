@@ -209,11 +209,13 @@ impl Storm {
             || {
                 let list = self.lab.ok(&["region", "list", &self.lab.pool(), "--json"]);
                 let list: Value = serde_json::from_str(&list).expect("JSON");
-                let mut lacking = self.heal_regions(&list);
+                let status = self.lab.status();
+                let mut lacking = self.heal_regions(&list, &status);
                 if self.kind == Kind::Copies {
                     lacking.extend(self.without_copies());
                 }
-                *seen.lock().expect("an answer") = format!("{lacking:?}\n{}\n{}", list["regions"], self.lab.status());
+                lacking.extend(without_backing(&status));
+                *seen.lock().expect("an answer") = format!("{lacking:?}\n{}\n{status}", list["regions"]);
                 lacking.is_empty()
             },
         );
@@ -221,16 +223,18 @@ impl Storm {
     }
 
     /// What the commands said that are to put back what is not well.
-    fn heal_regions(&self, list: &Value) -> Vec<String> {
+    fn heal_regions(&self, list: &Value, status: &Value) -> Vec<String> {
         let mut done = Vec::new();
         let mut run = |args: &[&str]| {
             let ran = self.lab.run(args);
             done.push(format!("{args:?}: {}{}", ran.out, ran.err));
         };
-        for region in list["regions"].as_array().expect("regions") {
-            if region["standing"] == "failed" {
-                run(&["region", "readmit", &self.lab.pool(), &region["number"].to_string()]);
+        for out in status["work"]["out_of_use"].as_array().into_iter().flatten() {
+            if out["why"] == "failed" {
+                run(&["region", "readmit", &self.lab.pool(), &out["region"].to_string()]);
             }
+        }
+        for region in list["regions"].as_array().expect("regions") {
             for member in region["members"].as_array().into_iter().flatten() {
                 if member["state"] != "whole" {
                     run(&["region", "replace", &self.lab.pool(), member["path"].as_str().unwrap_or_default()]);
@@ -285,6 +289,12 @@ impl Drop for Well<'_> {
         self.0.is_over.store(true, Ordering::Relaxed);
         self.0.disks[self.1].well();
     }
+}
+
+/// Regions in which the backing is not whole: the next fault may meet the other one.
+fn without_backing(status: &Value) -> Vec<String> {
+    let regions = status["backing"]["regions"].as_array().into_iter().flatten();
+    regions.filter(|region| region["state"] != "whole").map(|region| format!("the backing in {region}")).collect()
 }
 
 /// What the files hold, and what one call that a killed server did not answer may have made of one of them.
