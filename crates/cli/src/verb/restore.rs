@@ -1,6 +1,9 @@
 //! `conquest restore`: make a pool from an image.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
+use std::time::Duration;
 
 use conquest::Pool;
 use conquest::{Incomplete, NewRegion, Over, Restored};
@@ -10,6 +13,9 @@ use crate::failure::{Context, Result};
 use crate::regions::{self, parse};
 use crate::verb::format::Medium;
 use crate::{disks, locate, lost_content, mounts, progress, say, size};
+
+/// How long an interrupted restore is waited for that does not stop: it may hang at a disk.
+const STOPS: Duration = Duration::from_secs(5);
 
 /// Make a pool from an image that `conquest save` wrote.
 #[derive(clap::Args)]
@@ -49,8 +55,12 @@ pub fn run(args: &Args) -> Result<()> {
     let disks = args.disk.iter().map(regions::absolute).collect::<Result<Vec<_>>>()?;
     let over = Over { medium: args.medium.map(Into::into), force: args.force, disks: &disks };
     let (mut bar, beside) = progress::bytes_beside("restoring");
+    let stop = leave_nothing_when_interrupted(&pool)?;
+    let mut bar = move |done, all| {
+        stop.if_asked();
+        bar(done, all);
+    };
     let mut ask = |found: &Incomplete| lost_content::judge(found, args.accept_lost, &beside);
-    leave_nothing_when_interrupted(&pool)?;
     let restored = Pool::restore_asking(&pool, &file, over, &mut bar, &mut ask)
         .context(|| format!("cannot restore {} from {}", pool.display(), file.display()))?;
     drop(bar);
@@ -75,17 +85,43 @@ fn lacks(restored: &Restored) -> String {
     }
 }
 
-/// By Ctrl-C or a signal like it: what was made by then goes, unless the pool has taken its place.
-fn leave_nothing_when_interrupted(pool: &Path) -> Result<()> {
+/// Ctrl-C, or a signal like it, as the thread notices that makes the pool.
+struct Stop {
+    asked: Arc<AtomicBool>,
+    stopped: mpsc::Sender<()>,
+}
+
+impl Stop {
+    /// Does not return if the end was asked for: from then on nothing more is made.
+    fn if_asked(&self) {
+        if self.asked.load(Ordering::SeqCst) {
+            _ = self.stopped.send(());
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
+
+/// By Ctrl-C or a signal like it: the making stops, and what was made by then goes. A pool that is complete stays.
+fn leave_nothing_when_interrupted(pool: &Path) -> Result<Stop> {
     let signals = fuse::Signals::catch().context(|| "cannot receive signals".into())?;
     let (pool, is_new) = (pool.to_path_buf(), !pool.exists());
+    let ((stopped, has_stopped), asked) = (mpsc::channel(), Arc::new(AtomicBool::new(false)));
+    let stop = Stop { asked: asked.clone(), stopped };
     let wait = move || {
         while !poll(&mut [PollFd::new(&signals, PollFlags::IN)], None).is_ok_and(|n| n > 0) {}
+        asked.store(true, Ordering::SeqCst);
+        // What hangs at a disk is not waited for.
+        if has_stopped.recv_timeout(STOPS) == Err(mpsc::RecvTimeoutError::Disconnected) {
+            return;
+        }
         Pool::give_up_making(&pool);
         if is_new {
             let _ = std::fs::remove_dir(&pool);
         }
         std::process::exit(1);
     };
-    std::thread::Builder::new().spawn(wait).map(drop).context(|| "cannot start a thread".into())
+    std::thread::Builder::new().spawn(wait).context(|| "cannot start a thread".into())?;
+    Ok(stop)
 }

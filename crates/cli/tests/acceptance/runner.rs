@@ -1,7 +1,8 @@
 //! Runs tests, several at a time: each in a process and a mount namespace of its own.
 //!
 //! Most of a test's time goes to waiting for disks, clocks and other programs, so there are more at a time than processors. Those of
-//! [`ALONE`] measure times, or have a disk that is late: they run at the end, one after another.
+//! [`ALONE`] measure times, have a disk that is late, or look at memory that the next process to open any pool gives back: they run
+//! at the end, one after another.
 
 use std::collections::VecDeque;
 use std::io::{Read, Seek};
@@ -17,8 +18,8 @@ pub const ONE: &str = "--one";
 /// How it ends where the test cannot run here; its last line says why.
 const IGNORED: u8 = 77;
 /// Modules whose tests run alone.
-const ALONE: [&str; 9] =
-    ["beside", "details", "fault_disk", "frozen", "hanging", "hung_disk", "parked", "slow_disk", "stopped"];
+const ALONE: [&str; 10] =
+    ["beside", "details", "fault_disk", "frozen", "hanging", "hung_disk", "memory", "parked", "slow_disk", "stopped"];
 
 /// What came of a test.
 enum Outcome {

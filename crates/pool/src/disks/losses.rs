@@ -53,7 +53,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        for path in Pool::memory(&self.path("pool")).into_iter().flatten() {
+        for path in Pool::memory(self.path("pool")).into_iter().flatten() {
             let _ = fs::remove_file(path);
         }
     }

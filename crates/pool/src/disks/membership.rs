@@ -34,13 +34,13 @@ impl Home {
 
     fn add(&self, name: &str, size: u64) -> Result<(), String> {
         let disk = NewDisk { path: Path::new("..").join(name), size: Some(size) };
-        Pool::add_disk(&self.pool(), &disk.into(), false).map_err(|e| e.to_string())
+        Pool::add_disk(self.pool(), &disk.into(), false).map_err(|e| e.to_string())
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        Pool::memory(&self.pool()).into_iter().flatten().for_each(|path| _ = std::fs::remove_file(path));
+        Pool::memory(self.pool()).into_iter().flatten().for_each(|path| _ = std::fs::remove_file(path));
     }
 }
 
@@ -117,7 +117,7 @@ fn a_disk_that_cannot_be_added_is_refused_and_nothing_changes() {
     let other = Home::format(MediumKind::Battery);
     let theirs = other.0.path().join("first");
     let disk = NewDisk { path: theirs, size: None };
-    let refusal = Pool::add_disk(&home.pool(), &disk.into(), false).expect_err("another pool has it").to_string();
+    let refusal = Pool::add_disk(home.pool(), &disk.into(), false).expect_err("another pool has it").to_string();
     assert!(refusal.contains("of the pool") && refusal.contains("--force"), "{refusal}");
     assert_eq!(Config::read(&home.pool()).expect("read").expect("there").disks.len(), 1);
     assert_eq!(write(&home.open(), 0, 4), 4);
@@ -159,7 +159,7 @@ impl Home {
             asked += 1;
             asked < segments
         };
-        Pool::remove_regions(&self.pool(), &[WhichRegion::Disk(self.0.path().join(name))], how, &mut go_on)
+        Pool::remove_regions(self.pool(), &[WhichRegion::Disk(self.0.path().join(name))], how, &mut go_on)
             .map_err(|e| e.to_string())
     }
 
@@ -270,7 +270,7 @@ fn a_disk_that_left_is_added_again_while_the_pool_is_in_use() {
     let mut mib = write(&pool, 0, 4);
     for _ in 0..2 {
         let disk = NewDisk { path: path.clone(), size: None };
-        Pool::add_disk(&home.pool(), &disk.into(), false).expect("nobody has it");
+        Pool::add_disk(home.pool(), &disk.into(), false).expect("nobody has it");
         mib += write(&pool, mib, 4);
         pool.union().expect("there are disks").write_all(&pool).expect("there is room");
         assert_eq!(pool.status().expect("facts").disks.len(), 2);
@@ -292,11 +292,11 @@ fn several_are_added_all_or_none() {
     std::fs::create_dir(at("directory")).expect("made");
     for bad in ["directory", "first", "third"] {
         let e =
-            Pool::add_disks(&home.pool(), &[disk("third"), disk(bad)], false).expect_err("one is refused").to_string();
+            Pool::add_disks(home.pool(), &[disk("third"), disk(bad)], false).expect_err("one is refused").to_string();
         assert!(e.contains(bad), "{e}");
         assert!(home.disks() == 2 && !at("third").exists(), "{bad}");
     }
-    Pool::add_disks(&home.pool(), &[disk("third"), disk("fourth")], false).expect("added");
-    assert_eq!((home.disks(), Pool::disks(&home.pool()).expect("an answer").0.len()), (4, 4));
+    Pool::add_disks(home.pool(), &[disk("third"), disk("fourth")], false).expect("added");
+    assert_eq!((home.disks(), Pool::disks(home.pool()).expect("an answer").0.len()), (4, 4));
     holds(&pool, mib);
 }

@@ -51,7 +51,7 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         for entry in fs::read_dir(self.0.path()).expect("a directory").flatten() {
-            Pool::memory(&entry.path()).into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
+            Pool::memory(entry.path()).into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
         }
     }
 }
@@ -317,7 +317,7 @@ fn what_is_left_of_a_pool_is_destroyed_with_its_disk() {
 fn the_usual_disk_is_as_large_as_what_its_host_has_free() {
     let home = Home::new();
     let how = FormatOptions::on(MediumKind::Logged, 8 * MIB);
-    let disk = Pool::usual_disk(&home.path("pool"), &how).expect("asked").expect("room");
+    let disk = Pool::usual_disk(home.path("pool"), &how).expect("asked").expect("room");
     let host = rustix::fs::statvfs(home.0.path()).expect("a file system");
     let (total, free) = (host.f_blocks * host.f_frsize, host.f_bavail * host.f_frsize);
     let size = disk.size.expect("a size");

@@ -74,12 +74,15 @@ pub struct Task {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Shows to other processes what a task does; nothing once it has ended.
+type Publish = Box<dyn Fn(Option<&TaskState>) + Send + Sync>;
+
 /// What a task's thread and others share.
 struct Shared {
     stopped: AtomicBool,
     rest: Box<dyn Rest>,
     state: Mutex<TaskState>,
-    publish: Box<dyn Fn(Option<&TaskState>) + Send + Sync>,
+    publish: Publish,
 }
 
 /// A task as its own runs see it.

@@ -232,7 +232,7 @@ mod tests {
         }
 
         fn memory(&self) -> Vec<PathBuf> {
-            Pool::memory(&self.dir()).expect("names")
+            Pool::memory(self.dir()).expect("names")
         }
 
         fn save(&self) -> PathBuf {
@@ -244,7 +244,7 @@ mod tests {
 
     impl Drop for Home {
         fn drop(&mut self) {
-            Pool::memory(&self.dir()).iter().flatten().for_each(|path| _ = fs::remove_file(path));
+            Pool::memory(self.dir()).iter().flatten().for_each(|path| _ = fs::remove_file(path));
         }
     }
 
@@ -472,7 +472,7 @@ mod tests {
         let away = Home::with("new", &logged());
         let image = away.save();
         at_each_step(&logged(), &|dir, step| restore(dir, &image, step), |home, old| {
-            Pool::import(&home.dir(), true, &mut |_, _| {}).expect("imported");
+            Pool::import(home.dir(), true, &mut |_, _| {}).expect("imported");
             assert_eq!((home.has("old"), home.has("new")), (old, !old));
         });
     }

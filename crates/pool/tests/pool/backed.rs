@@ -152,7 +152,7 @@ fn a_mirror_holds_what_has_returned() {
 fn a_mirror_that_is_lost_with_all_processes_is_made_anew() {
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
     let home = Home::new(FormatOptions { mirror: true, ..with_backing(&mirror.path().join("m")) });
-    let marks = || Pool::memory(&home.pool()).unwrap().remove(0);
+    let marks = || Pool::memory(home.pool()).unwrap().remove(0);
     let pool = home.open();
     write(&pool, "early", "both");
     let killed = std::fs::read(marks()).unwrap();
@@ -237,7 +237,7 @@ fn images_come_back_on_logged() {
     drop(pool);
     let away = Home::new(FormatOptions::on(MediumKind::Logged, 16 << 20));
     write(&away.open(), "mine", "still here");
-    let restore = |force| Pool::restore(&away.pool(), &image, None, force, &mut |_, _| {});
+    let restore = |force| Pool::restore(away.pool(), &image, None, force, &mut |_, _| {});
     assert!(restore(false).unwrap_err().to_string().contains("--force"));
     assert_eq!(read(&away.open(), "mine").as_deref(), Some("still here"));
     restore(true).unwrap();
@@ -293,7 +293,7 @@ fn an_image_takes_the_place_of_no_file_of_the_pool() {
         drop(pool);
         assert_eq!(read(&home.open(), "file").as_deref(), Some("kept"));
         std::fs::rename(backing.join("image"), backing.join("moved")).unwrap();
-        assert!(Pool::refuse_own_file(&dir, &backing.join("image")).is_err());
+        assert!(Pool::refuse_own_file(&dir, backing.join("image")).is_err());
         std::fs::rename(backing.join("moved"), backing.join("image")).unwrap();
     }
 }
@@ -336,16 +336,16 @@ fn memory_is_given_back_when_nobody_needs_it() {
     let pool = home.open();
     let memory = pool.status().unwrap().nvram;
     write(&pool, "kept", "on disk");
-    assert!(Pool::release(&home.pool()).unwrap_err().to_string().contains("in use"));
+    assert!(Pool::release(home.pool()).unwrap_err().to_string().contains("in use"));
     drop(pool);
-    Pool::release(&home.pool()).unwrap();
+    Pool::release(home.pool()).unwrap();
     assert!(!memory.exists());
-    Pool::release(&home.pool()).unwrap();
+    Pool::release(home.pool()).unwrap();
     let pool = home.open();
     clean(&pool);
     assert_eq!(read(&pool, "kept").as_deref(), Some("on disk"));
     let battery = Home::new(with_backing(".".as_ref()));
-    assert!(Pool::release(&battery.pool()).is_err() && battery.pool().join("nvram").exists());
+    assert!(Pool::release(battery.pool()).is_err() && battery.pool().join("nvram").exists());
 }
 
 fn home_is_usable(home: &Home) -> bool {
@@ -557,7 +557,7 @@ fn a_backing_that_is_all_that_is_left_becomes_a_pool() {
 fn newer_memory_is_not_lost_to_a_backing_alone() {
     let how = FormatOptions { medium: MediumKind::Logged, ..with_backing(".".as_ref()) };
     let home = Home::new(FormatOptions { backing: None, ..how });
-    let memory = Pool::memory(&home.pool()).unwrap();
+    let memory = Pool::memory(home.pool()).unwrap();
     let (toml, aside) = (home.pool().join("pool.toml"), home.0.path().join("pool.toml"));
     let pool = home.open();
     write(&pool, "early", "in the backing");
@@ -585,7 +585,7 @@ fn newer_memory_is_not_lost_to_a_backing_alone() {
 #[test]
 fn memory_whose_backing_is_lost_is_saved_alone() {
     let home = Home::new(FormatOptions::on(MediumKind::Logged, 8 << 20));
-    let save = |image: &Path| Pool::of_memory(&home.pool())?.save(image, &mut |_, _| {});
+    let save = |image: &Path| Pool::of_memory(home.pool())?.save(image, &mut |_, _| {});
     let image = home.0.path().join("saved");
     for (lost, text) in BACKING.into_iter().zip(["one", "two", "three"]) {
         let pool = home.open();
@@ -603,7 +603,7 @@ fn memory_whose_backing_is_lost_is_saved_alone() {
         let memory: Vec<PathBuf> = regions(&home.pool());
         let before = std::fs::read(&memory[0]).unwrap();
         save(&image).unwrap();
-        let alone = Pool::of_memory(&home.pool()).unwrap();
+        let alone = Pool::of_memory(home.pool()).unwrap();
         clean(&alone);
         assert_eq!(read(&alone, lost).as_deref(), Some(text));
         assert!(View::new(&alone, Caller::root()).unlink(lost.as_bytes()).is_err(), "to look at");
@@ -612,10 +612,10 @@ fn memory_whose_backing_is_lost_is_saved_alone() {
         if lost == "image" {
             BACKING.iter().for_each(|name| _ = std::fs::remove_file(home.pool().join(name)));
         }
-        let refusal = Pool::restore(&home.pool(), &image, None, false, &mut |_, _| {}).unwrap_err().to_string();
+        let refusal = Pool::restore(home.pool(), &image, None, false, &mut |_, _| {}).unwrap_err().to_string();
         assert!(refusal.contains("--force"), "{refusal}");
         assert!(std::fs::read(&memory[0]).unwrap() == before, "it is as it was");
-        Pool::restore(&home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
+        Pool::restore(home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
         assert!(!memory[0].exists() || lost != "image", "nobody would find it any more");
         let pool = home.open();
         clean(&pool);
@@ -704,7 +704,7 @@ fn twins() -> (Home, PathBuf, PathBuf) {
     let home = Home::new(logged());
     let (image, twins) = (home.0.path().join("saved"), ["one", "other"].map(|name| home.0.path().join(name)));
     home.open().save(&image, &mut |_, _| {}).unwrap();
-    Pool::release(&home.pool()).unwrap();
+    Pool::release(home.pool()).unwrap();
     twins.iter().for_each(|dir| Pool::restore(dir, &image, None, false, &mut |_, _| {}).unwrap());
     let [one, other] = twins;
     (home, one, other)
@@ -731,7 +731,7 @@ fn memory_of_a_pool_of_the_same_uuid_is_not_taken() {
         let memory = Pool::memory(&other).unwrap();
         let refusal = Pool::of_memory(&one).err().expect("there is none").to_string();
         assert!(refusal.contains("no memory"), "{refusal}");
-        Pool::restore(&one, &home.0.path().join("saved"), None, true, &mut |_, _| {}).unwrap();
+        Pool::restore(&one, home.0.path().join("saved"), None, true, &mut |_, _| {}).unwrap();
         // Where the directory is gone that it notes, whoever makes a pool just now may give it back: the backing holds it all.
         assert!(renamed || memory.iter().all(|part| part.exists()));
         assert_eq!(read(&open(&other), "theirs").as_deref(), Some("in memory"));
@@ -763,7 +763,7 @@ fn memory_is_found_beside_that_of_a_pool_of_the_same_uuid() {
 fn memory_that_cannot_be_distinguished_is_named() {
     let home = Home::new(logged());
     drop(home.open());
-    let regions = Pool::memory(&home.pool()).unwrap();
+    let regions = Pool::memory(home.pool()).unwrap();
     for part in &regions {
         let again = part.to_string_lossy().replace("-region", "0-region").replace("-marks", "0-marks");
         std::fs::copy(part, again).unwrap();
@@ -786,7 +786,7 @@ fn memory_stays_as_long_as_its_pool_is_there() {
     std::fs::remove_file(home.pool().join("image")).unwrap();
     drop(Home::new(logged()));
     assert!(memory.iter().flatten().all(|part| part.exists()));
-    let alone = Pool::of_memory(&home.pool()).unwrap();
+    let alone = Pool::of_memory(home.pool()).unwrap();
     assert_eq!(read(&alone, "precious").as_deref(), Some("in memory"));
     drop(alone);
 
@@ -1010,7 +1010,7 @@ fn a_copied_pool_does_not_work_with_the_backing_of_the_first() {
 fn older_memory_without_marks_does_not_replace_what_the_backing_has() {
     for closed in [true, false] {
         let home = Home::new(logged());
-        let memory_path = Pool::memory(&home.pool()).unwrap().remove(0);
+        let memory_path = Pool::memory(home.pool()).unwrap().remove(0);
         let pool = home.open();
         write(&pool, "early", "in both");
         pool.sync().unwrap();
@@ -1031,7 +1031,7 @@ fn older_memory_without_marks_does_not_replace_what_the_backing_has() {
                 assert!(refusal.contains("gone on"), "{refusal}");
                 assert!(refusal.contains("conquest save"), "{refusal}");
             }
-            let alone = Pool::of_memory(&home.pool()).unwrap();
+            let alone = Pool::of_memory(home.pool()).unwrap();
             assert_eq!(read(&alone, "early").as_deref(), Some("in both"));
             drop(alone);
             std::fs::remove_file(&memory_path).unwrap();
@@ -1055,7 +1055,7 @@ fn memory_without_marks_goes_on_where_its_backing_has_not() {
         write(&pool, "early", "in both");
         pool.sync().unwrap();
         write(&pool, "late", "in memory alone");
-        let memory = Pool::memory(&home.pool()).unwrap();
+        let memory = Pool::memory(home.pool()).unwrap();
         let killed = std::fs::read(&memory[0]).unwrap();
         let backing = BACKING.map(|name| std::fs::read(home.pool().join(name)).unwrap());
         drop(pool);
@@ -1191,7 +1191,7 @@ fn what_killed_processes_shared_goes_with_their_pool() {
         {
             drop(home.open());
             home.open().sync().unwrap();
-            let memory = Pool::memory(&home.pool()).unwrap().pop().unwrap().to_string_lossy().into_owned();
+            let memory = Pool::memory(home.pool()).unwrap().pop().unwrap().to_string_lossy().into_owned();
             let shared = PathBuf::from(memory.strip_suffix("-marks").unwrap());
             std::fs::write(&shared, "left").unwrap();
             replace(&home.pool()).unwrap();
@@ -1297,7 +1297,7 @@ fn a_pool_that_was_used_while_it_was_imported_stays() {
     let home = Home::new(with_backing(".".as_ref()));
     drop(home.open());
     let mut used = false;
-    let refusal = Pool::import(&home.pool(), true, &mut |_, _| {
+    let refusal = Pool::import(home.pool(), true, &mut |_, _| {
         if !std::mem::replace(&mut used, true) {
             write(&home.open(), "acked", "and in the backing when it was closed");
         }
@@ -1338,7 +1338,7 @@ fn stale_marks_are_not_believed(mirror: bool) {
         write(&pool, &format!("late{n}"), &"l".repeat(3000));
     }
     backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
-    let old = Pool::memory(&home.pool()).unwrap().remove(0);
+    let old = Pool::memory(home.pool()).unwrap().remove(0);
     let killed = std::fs::read(&old).unwrap();
     drop(pool);
     // What a killed restore left becomes the new region, and its number is known.
@@ -1349,8 +1349,8 @@ fn stale_marks_are_not_believed(mirror: bool) {
     assert_ne!(old, new);
     [&old, &new].into_iter().for_each(|marks| std::fs::write(marks, &killed).unwrap());
 
-    Pool::restore(&home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
-    assert_eq!(Pool::memory(&home.pool()).unwrap(), std::slice::from_ref(&new));
+    Pool::restore(home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
+    assert_eq!(Pool::memory(home.pool()).unwrap(), std::slice::from_ref(&new));
     assert!(!old.exists() && !new.exists());
     let pool = home.open();
     write(&pool, "restored", "yes");
@@ -1437,7 +1437,7 @@ fn a_check_tells_of_a_rotten_backing_and_leaves_it() {
         backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
         assert!(checked(&pool).0, "{:?}", checked(&pool));
         drop(pool);
-        let rest = || checked(&Pool::look_whole(&home.pool()).unwrap());
+        let rest = || checked(&Pool::look_whole(home.pool()).unwrap());
         assert!(rest().0, "{:?}", rest());
         flip();
         let bytes = || files.iter().map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>();

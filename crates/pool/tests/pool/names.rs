@@ -206,7 +206,8 @@ fn background_tasks_tell_what_they_do() {
     for session in other.status().unwrap().sessions {
         let mut shown: Vec<_> = session.tasks.iter().map(|task| task.name).collect();
         let mut all = all;
-        (shown.sort(), all.sort());
+        shown.sort();
+        all.sort();
         assert!(shown == all && !session.gone, "{session:?}");
     }
     drop(pool);

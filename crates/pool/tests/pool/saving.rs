@@ -39,7 +39,7 @@ impl Homes {
 
     fn restore(&self, name: &str, disks: &[NewRegion]) -> conquest_fs::Result<conquest::Restored> {
         let over = Over { medium: Some(MediumKind::Battery), force: false, disks };
-        Pool::restore_asking(&self.path(name), &self.path("image"), over, &mut |_, _| {}, &mut |found| {
+        Pool::restore_asking(self.path(name), self.path("image"), over, &mut |_, _| {}, &mut |found| {
             panic!("{found} of a pool elsewhere")
         })
     }
@@ -134,7 +134,7 @@ fn saved_at_work(medium: MediumKind, backing: bool) {
         while View::new(&pool, Caller::root()).stat(b"records3").map_or(0, |found| found.size) < RECORDS * RECORD {
             std::thread::yield_now();
         }
-        let saved = pool.save_with(&homes.path("image"), HowToSave::default(), &mut |_, _| {});
+        let saved = pool.save_with(homes.path("image"), HowToSave::default(), &mut |_, _| {});
         stop.store(true, Ordering::Relaxed);
         (saved.unwrap(), writer.join().unwrap())
     });
@@ -151,7 +151,7 @@ fn saved_at_work(medium: MediumKind, backing: bool) {
     // It works on, and is saved again.
     View::new(&pool, Caller::root()).create(b"more", 0o600).unwrap().write_all_at(&large(), 0).unwrap();
     pool.sync().unwrap();
-    pool.save(&homes.path("image"), &mut |_, _| {}).unwrap();
+    pool.save(homes.path("image"), &mut |_, _| {}).unwrap();
     drop(pool);
     homes.restore("again", &[]).unwrap();
     let pool = open(&homes.path("again"));
@@ -179,7 +179,7 @@ fn content_goes_to_disks_of_another_kind_and_size() {
     let homes = Homes::new();
     let pool = homes.format(MediumKind::Logged, true);
     fill(&pool);
-    pool.save(&homes.path("image"), &mut |_, _| {}).unwrap();
+    pool.save(homes.path("image"), &mut |_, _| {}).unwrap();
     drop(pool);
     let given = |name: &str, size: u64| {
         let file = std::fs::File::create(homes.path(name)).unwrap();
@@ -204,7 +204,7 @@ fn an_image_of_memory_alone_says_what_it_leaves_out() {
     let pool = homes.format(MediumKind::Logged, true);
     fill(&pool);
     let how = HowToSave { memory_only: true, force: false };
-    let saved = pool.save_with(&homes.path("image"), how, &mut |_, _| {}).unwrap();
+    let saved = pool.save_with(homes.path("image"), how, &mut |_, _| {}).unwrap();
     assert!(saved.left_out >= 9 * MIB && saved.content == 0, "{saved:?}");
     drop(pool);
     let restored = homes.restore("elsewhere", &[]).unwrap();
@@ -223,7 +223,7 @@ fn neither_takes_the_place_of_what_is_not_its_own() {
     assert_eq!(std::fs::read(&notes).unwrap(), b"notes of mine");
     // An image it does, and an empty file.
     std::fs::write(homes.path("image"), "").unwrap();
-    (0..2).for_each(|_| pool.save(&homes.path("image"), &mut |_, _| {}).unwrap());
+    (0..2).for_each(|_| pool.save(homes.path("image"), &mut |_, _| {}).unwrap());
     pool.save_with(&notes, HowToSave { force: true, memory_only: true }, &mut |_, _| {}).unwrap();
     drop(pool);
     std::fs::create_dir(homes.path("mine")).unwrap();
@@ -239,7 +239,7 @@ fn over_its_own_pool_an_image_brings_back_what_the_disk_lacks() {
     let homes = Homes::new();
     let pool = homes.format(MediumKind::Logged, true);
     fill(&pool);
-    pool.save(&homes.path("image"), &mut |_, _| {}).unwrap();
+    pool.save(homes.path("image"), &mut |_, _| {}).unwrap();
     let view = View::new(&pool, Caller::root());
     view.unlink(b"large").unwrap();
     for n in 0..10u64 {
@@ -247,6 +247,6 @@ fn over_its_own_pool_an_image_brings_back_what_the_disk_lacks() {
         pool.sync().unwrap();
     }
     drop(pool);
-    Pool::restore(&homes.path("pool"), &homes.path("image"), None, true, &mut |_, _| {}).unwrap();
+    Pool::restore(homes.path("pool"), homes.path("image"), None, true, &mut |_, _| {}).unwrap();
     is_whole(&open(&homes.path("pool")));
 }

@@ -259,7 +259,7 @@ impl Bench {
 
     /// Removes what shared memory keeps of the pool: the next state is another machine's.
     fn forget(&self) {
-        for path in Pool::memory(&self.pool()).unwrap_or_default() {
+        for path in Pool::memory(self.pool()).unwrap_or_default() {
             let _ = fs::remove_file(path);
         }
     }
