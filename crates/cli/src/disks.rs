@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use conquest::Pool;
 use conquest::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionStatus, SegmentStatus, WorkStatus};
@@ -260,8 +261,12 @@ const SHOWN: usize = 10;
 
 /// How long ago that was, in words.
 fn since(seconds: u64) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    format!("{} ago", duration(now.saturating_sub(seconds) as f64))
+    format!("{} ago", duration((unix_now() as u64).saturating_sub(seconds) as f64))
+}
+
+/// Seconds since 1970.
+pub fn unix_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 fn duration(seconds: f64) -> String {

@@ -216,9 +216,9 @@ pub struct BackingStatus {
     pub age: f64,
     /// Bytes that have changed since.
     pub pending: u64,
-    /// Seconds from commit to commit where nobody waits for one: the shortest of what the attached processes keep to;
-    /// and what those do which have no other.
+    /// Seconds from commit to commit where nobody waits for one: the shortest interval of all attached processes.
     pub interval: f64,
+    /// The interval of the pool: of each process that was given no other.
     pub pool_interval: f64,
     /// Bytes in a second that go there at most where nobody waits for it; none: as fast as the disk is.
     pub rate: Option<u64>,
@@ -274,7 +274,7 @@ pub struct SessionStatus {
     pub commit: Option<f64>,
     /// The process ended without closing the pool, and no other has cleaned up after it yet.
     pub gone: bool,
-    /// What its background tasks do, as far as who asks has the pool open.
+    /// What its background tasks do; none if the pool was only looked at, not opened.
     pub tasks: Vec<TaskState>,
 }
 

@@ -1,9 +1,9 @@
-//! What background work may use: so many bytes in a second, or a share of one processor. Between its pieces it rests as long as
-//! that asks for.
+//! What background work may use: so many bytes in a second, or a share of one processor. The work rests between its pieces.
 //!
-//! What was done is paid for until an instant of the monotonic clock. Each piece moves that on by what it costs; whoever is ahead of the
-//! clock rests. Processes may share it, as a word: a death loses no more than a piece. Nothing is held for its sake: where a rest ends
-//! early, since somebody waits or the work is to stop, the budget ends, and the remaining work is done at full speed and costs nothing.
+//! The budget is an instant of the monotonic clock until which all work is paid for. Each piece moves it on by its cost, and work that
+//! is ahead of the clock rests. Processes may share the instant as a word: a process that dies loses one piece at most. No lock is held
+//! during a rest. A rest ends early where somebody waits for the work, or where it is to stop: then the budget ends too, and the
+//! remaining work costs nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,10 +17,10 @@ const PIECE: u64 = 64 << 10;
 const TIME: Duration = Duration::from_millis(4);
 /// What was not used may be made up for, this much: sleeping is not exact.
 const CREDIT: u64 = 50_000_000;
-/// Whoever wrote that so much is paid for ahead has another clock. No piece costs more than half of that.
+/// A word further ahead than this was written by another clock. No piece costs more than half of it.
 const STRAY: u64 = 10_000_000_000;
 
-/// Rests for so long, or until there is reason to end it: then false. For no time at all it only looks for such a reason.
+/// Sleeps for the given time, and returns false at once when the rest is to end. A time of zero only asks.
 pub type Rest<'a> = Box<dyn FnMut(Duration) -> bool + 'a>;
 
 /// A [`Rest`] that looks every `glance` whether to go on.
@@ -117,7 +117,11 @@ impl<'a> Budget<'a> {
 
     /// Is the work to go on?
     pub fn goes_on(&mut self) -> bool {
-        let goes_on = (self.rest)(Duration::ZERO);
+        self.rest_for(Duration::ZERO)
+    }
+
+    fn rest_for(&mut self, time: Duration) -> bool {
+        let goes_on = (self.rest)(time);
         if !goes_on {
             self.lift();
         }
@@ -149,11 +153,7 @@ impl<'a> Budget<'a> {
             return true;
         }
         self.rested = true;
-        let goes_on = (self.rest)(left);
-        if !goes_on {
-            self.lift();
-        }
-        goes_on
+        self.rest_for(left)
     }
 
     /// Pays for what is owed; how long to rest for it. What processes share, the next one rests for.
@@ -184,7 +184,7 @@ impl<'a> Budget<'a> {
 }
 
 impl Drop for Budget<'_> {
-    /// The last bytes, fewer than a piece, are whoever comes next to wait for.
+    /// Charges the last bytes, fewer than a piece; the next process rests for them.
     fn drop(&mut self) {
         if self.owed > 0 && matches!(self.limit, Limit::Shared(..)) && self.goes_on() {
             self.charge();

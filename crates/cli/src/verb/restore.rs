@@ -14,7 +14,7 @@ use crate::regions::{self, parse};
 use crate::verb::format::Medium;
 use crate::{disks, locate, lost_content, mounts, progress, say, size};
 
-/// How long an interrupted restore is waited for that does not stop: it may hang at a disk.
+/// How long an interrupted restore may take to stop: its thread may hang at a disk.
 const STOPS: Duration = Duration::from_secs(5);
 
 /// Make a pool from an image that `conquest save` wrote.
@@ -85,7 +85,7 @@ fn lacks(restored: &Restored) -> String {
     }
 }
 
-/// Ctrl-C, or a signal like it, as the thread notices that makes the pool.
+/// How the thread that makes the pool learns of Ctrl-C, or of a signal like it.
 struct Stop {
     asked: Arc<AtomicBool>,
     stopped: mpsc::Sender<()>,
@@ -112,7 +112,7 @@ fn leave_nothing_when_interrupted(pool: &Path) -> Result<Stop> {
     let wait = move || {
         while !poll(&mut [PollFd::new(&signals, PollFlags::IN)], None).is_ok_and(|n| n > 0) {}
         asked.store(true, Ordering::SeqCst);
-        // What hangs at a disk is not waited for.
+        // A thread that hangs at a disk does not stop.
         if has_stopped.recv_timeout(STOPS) == Err(mpsc::RecvTimeoutError::Disconnected) {
             return;
         }

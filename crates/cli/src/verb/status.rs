@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use conquest::Pool;
 use conquest::{
@@ -330,13 +330,8 @@ fn describe(out: &mut String, s: &SessionStatus) {
     let gone = if s.gone { ": GONE without closing the pool; another process cleans up after it" } else { "" };
     let _ = writeln!(out, "in use by      pid {} ({}{place}{transport}{durability}{commit}){gone}", s.pid, s.role);
     for task in &s.tasks {
-        let _ = writeln!(out, "  {:12} {}", task.name, of_task(task, unix_now()));
+        let _ = writeln!(out, "  {:12} {}", task.name, of_task(task, disks::unix_now()));
     }
-}
-
-/// Seconds since 1970.
-fn unix_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 fn of_task(task: &TaskState, now: f64) -> String {

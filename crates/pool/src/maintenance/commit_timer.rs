@@ -131,7 +131,7 @@ fn commit(fs: &Fs, interval: Duration, tick: Duration, run: &Run) -> Next {
         bytes if bytes >= much(fs, backing.is_awaited()) => (backing.takes(fs.session()) * SHARE).min(interval),
         _ => interval,
     };
-    // Whoever fails tells every process and the log.
+    // A commit that fails reports that to every process, and to the log, by itself.
     if let Err(e) = backing.commit_if_due(fs.session(), wait.as_nanos() as u64) {
         run.note_failure("a commit", &e);
     }

@@ -52,7 +52,7 @@ pub enum Activity {
     Running,
     /// There is nothing to do for it now: it wakes by itself, or is woken.
     Asleep,
-    /// It has to do something, or may have, and cannot yet.
+    /// Work is due, or may be, and something else must happen first.
     Waiting,
     /// Its thread has ended by a defect.
     Ended,
@@ -113,7 +113,7 @@ struct Record {
     at_most: u64,
     runs: u64,
     done: u64,
-    /// 0: it tells no progress.
+    /// 0: no progress is reported.
     total: u64,
     /// The bits of an `f64`; 0: no error.
     failed_at: u64,

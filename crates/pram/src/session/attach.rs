@@ -152,7 +152,7 @@ pub(super) fn attach_locked(
         made?
     };
     let mut me = None;
-    // The dead are left to those who clean up, for others to see meanwhile; unless there is no other record.
+    // A record of a dead process stays until the reaper cleans up, so that `status` can show it. It is taken if no other is free.
     let (left, free) = (0..SESSIONS).filter(|n| !alive[*n as usize]).partition::<Vec<_>, _>(|n| rt.session_taken(*n));
     for n in free.into_iter().chain(left) {
         // Blocks that its last process has begun to transfer say its number.
