@@ -1,21 +1,21 @@
-//! What everything here is built of: a device that is read, written, flushed and discarded, many requests at a time.
+//! The base of this crate: a device that is read, written, flushed and discarded, many requests at a time.
 //!
 //! Words that carry a guarantee:
 //! - a request is *under way* from [`Device::submit`] until the device will touch its memory no more. It has been
-//!   *answered* when its [`Done`] was called. Nearly always that is the same; after a timeout, it is answered first.
-//! - a write is *complete* when it is answered without an error: reads see it. It is *durable* when a flush that was
-//!   submitted after that is answered without an error. A write that failed may have happened, in part or in whole, also
-//!   later, as long as it is under way.
+//!   *answered* when its [`Done`] was called. Nearly always the two coincide; after a timeout, the answer comes first.
+//! - a write is *complete* when it is answered without an error: reads see it. It is *durable* when a later flush is
+//!   answered without an error. A failed write may have happened, in part or in whole, and still may as long as it is
+//!   under way.
 //!
 //! Contract of a device:
 //! - D1. Each request is answered exactly once, by any thread, perhaps before `submit` returns.
 //! - D2. Requests under way at the same time happen in any order; overlapping ones give any mixture of sectors.
-//! - D3. A flush makes durable what was complete when it was submitted. Nothing else does.
-//! - D4. A flush that failed may have lost what it was to make durable, and the host tells that once only. So all later
-//!   flushes fail too, until the device is opened anew, or [begun anew](Device::begin_anew): what was acknowledged before must be looked at.
-//! - D5. What was discarded reads as anything until it is written again.
-//! - D6. Memory of a request is held until it is no longer under way, and given back with the answer unless the answer
-//!   came before (a timeout): then it is let go when the transfer ends.
+//! - D3. A flush makes durable all writes that were complete when it was submitted. Nothing else does.
+//! - D4. A failed flush may have lost these writes, and the host reports that only once. So all later flushes fail too,
+//!   until the device is opened anew, or [begun anew](Device::begin_anew): acknowledged writes must be verified.
+//! - D5. A discarded stretch reads as anything until it is written again.
+//! - D6. The device holds the memory of a request until the request is no longer under way, and gives it back with the
+//!   answer. If the answer came before (a timeout), the device drops the memory when the transfer ends.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Class, Error, Result};
 use crate::sys::memory::{Aligned, Buffers};
 
-/// What a device can do.
+/// The abilities of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Bytes that can be addressed.
@@ -33,22 +33,22 @@ pub struct Properties {
     pub block: u32,
     /// Memory begins at a multiple of this: a power of two, up to 4096.
     pub memory: u32,
-    /// Bytes of a request, and their alignment, that the device does best with.
+    /// The best size and alignment of a request, in bytes.
     pub preferred: u32,
     /// Requests at a time beyond which it gains nothing.
     pub depth: u32,
     /// Transfers pass the host's page cache.
     pub direct: bool,
     pub read_only: bool,
-    /// Discarding gives something back.
+    /// Discarding gives storage back.
     pub discards: bool,
-    /// What is not [reserved](Op::Reserve) may find no room: a file on a host, sparse.
+    /// A write to a stretch that is not [reserved](Op::Reserve) may fail for lack of storage: a sparse file on a host.
     pub sparse: bool,
     /// A disk that turns.
     pub rotates: bool,
 }
 
-/// What is asked of a device. `at` and ranges count bytes from its start.
+/// An operation on a device. `at` and ranges count bytes from its start.
 #[derive(Clone, Debug)]
 pub enum Op {
     Read {
@@ -61,9 +61,9 @@ pub enum Op {
     },
     /// See D3.
     Flush,
-    /// The content is needed no more (D5). Where [`Properties::discards`] is false it does nothing.
+    /// The content is needed no more (D5). Nothing happens where [`Properties::discards`] is false.
     Discard(Range<u64>),
-    /// What lies there is from now on backed by room of its own, so that a write does not find the host full.
+    /// The stretch gets storage of its own, so that a write to it does not find the host full.
     Reserve(Range<u64>),
 }
 
@@ -100,7 +100,7 @@ impl Op {
         }
     }
 
-    /// Where it works; nowhere for a flush.
+    /// The bytes it concerns; none for a flush.
     pub fn range(&self) -> Range<u64> {
         match self {
             Op::Read { at, into: memory } | Op::Write { at, from: memory } => *at..at.saturating_add(memory.len()),
@@ -116,7 +116,7 @@ impl Op {
         }
     }
 
-    /// The memory alone.
+    /// Its memory alone.
     pub fn into_buffers(self) -> Option<Buffers> {
         match self {
             Op::Read { into: memory, .. } | Op::Write { from: memory, .. } => Some(memory),
@@ -153,16 +153,17 @@ impl std::fmt::Display for Op {
     }
 }
 
-/// A device that has answered nothing for so long, while something is asked of it, is *late*: who can do without it goes round it. What
-/// it was asked goes on, and a late answer is as good as any.
+/// A device with requests that has answered none for this long is *late*: callers that can do without it use others.
+/// Its requests go on, and a late answer counts.
 pub const LATE: Duration = Duration::from_secs(1);
-/// Who has answered nothing for so long, and is one of several that can do without it, is done without for good: until it is put back.
+/// A member that has answered nothing for this long is put out, if the region can do without it, until somebody puts it
+/// back.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs once when a device is late with a request, on the thread that answers, like [`Done`].
 #[derive(Clone)]
 pub struct Late {
-    /// When the device has answered nothing for so long.
+    /// How long the device must have answered nothing.
     pub after: Duration,
     report: Arc<dyn Fn() + Send + Sync>,
 }
@@ -192,12 +193,12 @@ impl std::fmt::Debug for Late {
 #[derive(Clone, Debug)]
 pub struct Request {
     pub op: Op,
-    /// Anything: [`Device::pending`] shows it, so that an owner of memory or of segments knows what still happens
+    /// Any number: [`Device::pending`] shows it, so that an owner of memory or of segments knows what still happens
     /// there.
     pub tag: u64,
-    /// The time after which it is answered by [`Class::Timeout`] where the device has not answered before.
+    /// After this time the answer is [`Class::Timeout`], if the device has not answered before.
     pub within: Option<Duration>,
-    /// What runs when the device is late with it.
+    /// Runs when the device is late with it.
     pub late: Option<Late>,
 }
 
@@ -237,13 +238,13 @@ impl Request {
 #[derive(Debug)]
 pub struct Answer {
     pub result: Result<()>,
-    /// The memory of a read or write, unless the transfer is still under way (D6). What was read is here: a region that
-    /// has read a second copy may give back other memory than it was given.
+    /// The memory of a read or write, unless the transfer is still under way (D6). Use this memory for the content
+    /// read: a region that has read a second copy may give back other memory than it got.
     pub buffers: Option<Buffers>,
 }
 
-/// Called with the answer. It must not wait for other requests of the same device: it may run on the thread that
-/// answers them. Submitting further ones is what it is for.
+/// Called with the answer. It may submit further requests, but must not wait for requests of the same device: it may
+/// run on the thread that answers them.
 pub type Done = Box<dyn FnOnce(Answer) + Send>;
 
 /// A request under way.
@@ -255,23 +256,23 @@ pub struct Pending {
     pub range: Range<u64>,
     /// Since it was submitted.
     pub age: Duration,
-    /// It was answered (by a timeout) and still may read or write its memory, and the device.
+    /// It was answered (by a timeout) and may still read or write its memory and the device.
     pub answered: bool,
 }
 
-/// Where what a device was opened by leads by now.
+/// Where the path of a device leads now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
     There,
-    /// Elsewhere, or nowhere: it may come back.
+    /// Elsewhere, or nowhere: the device may come back.
     Away,
-    /// It is a file that was deleted: it ends with the last who has it open.
+    /// A deleted file: it ends with its last open descriptor.
     Deleted,
 }
 
 /// A device; see the [module](self) for its contract.
 pub trait Device: Send + Sync {
-    /// What it is called in messages: a path, or what it is made of.
+    /// Its name in messages: a path, or a list of its parts.
     fn name(&self) -> &Arc<str>;
 
     fn properties(&self) -> Properties;
@@ -279,43 +280,44 @@ pub trait Device: Send + Sync {
     /// Takes a request. Never waits for the device.
     fn submit(&self, request: Request, done: Done);
 
-    /// Requests under way. After the death of a process its transfers go on and this does not show them: the host ends them
-    /// in its own time.
+    /// Requests under way. After the death of a process its transfers go on, and are not listed here: the host ends
+    /// them in its own time.
     fn pending(&self) -> Vec<Pending>;
 
-    /// Bytes that a sparse one can have from its host yet, beyond what is to stay free there; `None`: all of it is there.
+    /// Bytes that a sparse device can still get from its host, beyond the host's reserve; `None`: it has all its
+    /// storage.
     fn left(&self) -> Option<u64> {
         None
     }
 
-    /// Will whoever opens it next find it?
+    /// Whether the next process that opens its path finds it.
     fn whereabouts(&self) -> Whereabouts {
         Whereabouts::There
     }
 
-    /// Nothing that it holds counts, and all that is to be there is about to be written: that a flush has failed before is forgotten (D4).
+    /// Forgets failed flushes (D4): no content of the device counts any more, and all of it is about to be written.
     fn begin_anew(&self) {}
 
-    /// Has it been [late](LATE) with something that is under way, and answered nothing since?
+    /// Is a request under way [late](LATE), with no answer since?
     fn is_late(&self) -> bool {
         false
     }
 
-    /// The first stretch from `at` on in which anything may lie: what comes before, from `at` on, was never written, or was discarded.
-    /// Where that is not known, all there is. This may wait for the host.
+    /// The first stretch from `at` on that may hold content: the bytes between `at` and its start were never written,
+    /// or were discarded. If that is unknown, all bytes from `at` on. May wait for the host.
     fn written(&self, at: u64) -> Range<u64> {
         at..u64::MAX
     }
 
-    /// Takes a request; the answer can be waited for.
+    /// Submits a request and returns a ticket for its answer.
     fn start(&self, request: Request) -> Ticket {
         let (done, ticket) = Ticket::new();
         self.submit(request.with_late(ticket.late()), done);
         ticket
     }
 
-    /// Takes a request and waits for the answer, but for no device that answers nothing for so long: then it is [`Class::Timeout`], and the
-    /// request goes on.
+    /// Submits a request and waits for the answer, until the device has answered nothing for `patience`: then the
+    /// answer is [`Class::Timeout`], and the request goes on.
     fn ask(&self, request: Request, patience: Duration) -> Answer {
         let op = request.op.to_string();
         let (done, ticket) = Ticket::new();
@@ -323,12 +325,12 @@ pub trait Device: Send + Sync {
         ticket.wait_unless_late().unwrap_or_else(|_| late(self.name(), &op))
     }
 
-    /// Takes a request and waits for the answer.
+    /// Submits a request and waits for the answer.
     fn run(&self, request: Request) -> Answer {
         self.start(request).wait()
     }
 
-    /// Fills `to` with what lies at `at`; any length, any alignment.
+    /// Fills `to` with the content at `at`; any length, any alignment.
     fn read_at(&self, to: &mut [u8], at: u64) -> Result<()> {
         let whole = blocks_around(&self.properties(), at, to.len());
         let memory = Aligned::zeroed((whole.end - whole.start) as usize);
@@ -357,7 +359,7 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// What is answered for a device that is late with what it was asked.
+/// The answer for a device that is late with a request.
 pub(crate) fn late(name: &Arc<str>, op: &str) -> Answer {
     let what = format!("{op}: it does not answer");
     Answer { result: Err(Error::new(Class::Timeout, name, what)), buffers: None }
@@ -369,7 +371,7 @@ pub(crate) fn blocks_around(properties: &Properties, at: u64, len: usize) -> Ran
     at / block * block..at.saturating_add(len as u64).div_ceil(block).saturating_mul(block)
 }
 
-/// Refuses what no device takes: beyond the end, not aligned, a write where nothing is written.
+/// Refuses requests that no device takes: beyond the end, not aligned, a change of a read-only device.
 pub fn check(name: &Arc<str>, properties: &Properties, op: &Op) -> Result<()> {
     let refuse = |class, why: &str| Err(Error::new(class, name, format!("{op}: {why}")));
     let (range, block) = (op.range(), u64::from(properties.block));
@@ -425,7 +427,7 @@ impl Ticket {
         (Box::new(done), Ticket(place))
     }
 
-    /// Tells who waits that the device is late.
+    /// Tells the waiting thread that the device is late.
     pub fn late(&self) -> Late {
         let theirs = self.0.clone();
         Late::new(move || {
@@ -444,7 +446,7 @@ impl Ticket {
         }
     }
 
-    /// Waits until the answer is there, or the device is late; `Err` gives the ticket back.
+    /// Waits for the answer, or until the device is late; `Err` gives the ticket back.
     pub fn wait_unless_late(self) -> Result<Answer, Ticket> {
         let mut state = self.0.lock();
         loop {
@@ -458,7 +460,7 @@ impl Ticket {
         Err(self)
     }
 
-    /// Waits for some time; `Err` gives the ticket back. The request goes on, unlike after a timeout of its own.
+    /// Waits for at most `time`; `Err` gives the ticket back. The request goes on; its own timeout is another matter.
     pub fn wait_for(self, time: Duration) -> Result<Answer, Ticket> {
         let until = Instant::now() + time;
         let mut state = self.0.lock();

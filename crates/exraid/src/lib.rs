@@ -1,26 +1,25 @@
-//! Disks and regions: what a log of segments, or another client, is built on.
+//! Disks and regions: the base of a log of segments, or of another client.
 //!
-//! This crate knows nothing of files and nothing of persistent RAM. It offers devices with flush, of which many requests
-//! can be under way; labels, by which a disk says whose it is; and *regions*: a disk or several that together are one
-//! stretch of the address space, with what is known of their speed, their failures and how many more they can stand.
-//! It decides nothing: where content goes, how many copies there are and what is moved is the client's (E×RAID, USENIX
-//! ATC 2002).
+//! This crate knows nothing of files or of persistent RAM. It offers devices with flush, of which many requests can be
+//! under way; labels, by which a disk names its owner; and *regions*: a disk or several that together are one stretch
+//! of the address space, with their speed, their failures and how many more they can stand. The client decides where
+//! content goes, how many copies there are and when content moves (E×RAID, USENIX ATC 2002).
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`device`] | the trait of everything that is read, written and flushed, and its contract |
-//! | `flight` | requests under way on one device, and how long they may take |
+//! | [`device`] | the trait of everything that can be read, written and flushed, and its contract |
+//! | `in_flight` | requests under way on one device, and how long they may take |
 //! | [`disk`] | files and block devices of the host, by io_uring or threads |
-//! | [`label`] | what each disk says of itself: whose it is, its place in its region, the epoch |
-//! | [`note`] | what the client keeps beside the labels |
+//! | [`label`] | the label of each disk: its owner, its place in its region, the epoch |
+//! | [`note`] | the client's note beside the labels |
 //! | [`duplex`] | streams that lie in segments of two regions at once |
-//! | [`region`] | a disk, a stripe, a mirror, a RAID-5: what a client uses; degraded operation, rebuilding |
-//! | [`space`] | all regions as one address space whose boundaries are known |
+//! | [`region`] | a disk, a stripe, a mirror, a RAID-5, as a client uses them; degraded operation, rebuilding |
+//! | [`space`] | all regions as one address space with known boundaries |
 //! | [`meter`] | speed, latency, queue, errors |
-//! | [`events`] | what happens to regions |
-//! | [`owner`] | whose files are, and who else may change them |
-//! | [`error`] | what can fail |
-//! | `fault` | for tests: disks that fail, and what a power cut leaves of them |
+//! | [`events`] | events of regions |
+//! | [`owner`] | the owner of files, and other users with access |
+//! | [`error`] | the kinds of failure |
+//! | `fault` | for tests: disks that fail or lose power |
 //! | `sys` | all `unsafe`: memory of transfers, io_uring, system calls |
 //!
 //! A request goes region → member → device → host, and its answer the same way back:
@@ -54,7 +53,7 @@
 //! mirror.flush()?;
 //! drop(mirror);
 //!
-//! // Without one of its disks it is opened all the same, and says so. What is lost with the next is the client's to know.
+//! Without one of its disks it can be opened, and says so. The client has to know that the next loss costs content.
 //! let open = |path| Disk::open(path, &Options::default()).map(|disk| Arc::new(disk) as Arc<dyn Device>);
 //! let mirror = region::open(vec![open(&paths[1])?])?;
 //! assert_eq!(mirror.tolerated(), Some(0));
@@ -62,7 +61,7 @@
 //! mirror.read_at(&mut found, 1 << 20)?;
 //! assert_eq!(found, [7; 100]);
 //!
-//! // A new disk takes the place of the other; only what the client says is live is copied.
+//! A new disk takes the place of the other; only the content that the client names as live is copied.
 //! let spare = Disk::make(&dir.path().join("c"), &making)?;
 //! let live = &mut || vec![0..4096, 1 << 20..(1 << 20) + 4096];
 //! let is_whole = mirror.rebuild(0, Some((Arc::new(spare), Uuid::random()?)), live, &mut |_left| true)?;

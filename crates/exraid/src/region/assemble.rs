@@ -58,11 +58,12 @@ pub fn make(
     open_or_begin(devices, true, Together::Alone)
 }
 
-/// How processes share a region.
+/// The means by which processes share a region.
 #[derive(Clone)]
 pub struct Sharing {
     pub common: Common,
-    /// Finds a disk that another process has put in a member's place; what nobody finds is excluded by the next write.
+    /// Finds a disk that another process has put in a member's place; if it is not found, the next write excludes the
+    /// member.
     pub find: Option<Finder>,
 }
 
@@ -74,7 +75,7 @@ pub fn open_shared(devices: Vec<Arc<dyn Device>>, sharing: &Sharing) -> Result<A
     open_or_begin(devices, false, Together::Share(sharing))
 }
 
-/// The same as [`open`], of disks that are only read, for one who looks at what the processes that use the region have measured.
+/// The same as [`open`], of disks that are only read, for a process that looks at the users' measurements.
 ///
 /// # Errors
 /// Those of [`open`].
@@ -82,7 +83,7 @@ pub fn look(devices: Vec<Arc<dyn Device>>, common: &Common) -> Result<Arc<dyn Re
     open_or_begin(devices, false, Together::Look(common))
 }
 
-/// What a process has to do with the others.
+/// The relation of a process to the others.
 #[derive(Clone, Copy)]
 enum Together<'t> {
     Alone,
@@ -90,7 +91,7 @@ enum Together<'t> {
     Look(&'t Common),
 }
 
-/// A process comes to the others.
+/// Joins the other processes.
 fn join(devices: &[Arc<dyn Device>], sharing: &Sharing) -> Result<(Arc<SharedState>, Opening), OpenError> {
     let labelled = by_role(devices.to_vec())?;
     let (any, label) = labelled.into_values().next().ok_or_else(no_disk)?;
@@ -102,8 +103,8 @@ fn no_disk() -> OpenError {
     OpenError::Unusable { path: PathBuf::new(), what: "a region has a disk".into() }
 }
 
-/// Opens the region that these disks are of. Where it can do without those that are missing, or have missed something, it
-/// does, and says so; where the disks may be written, the others' labels say so too, before anything else is written.
+/// Opens the region of these disks. It does without members that are missing or have missed a write, if it can, and
+/// says so. If the disks are writable, the others' labels record that before anything else is written.
 pub fn open(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Region>, OpenError> {
     open_or_begin(devices, false, Together::Alone)
 }
@@ -113,7 +114,7 @@ fn open_or_begin(
     is_new: bool,
     together: Together,
 ) -> Result<Arc<dyn Region>, OpenError> {
-    // Who only looks changes nothing that others would have to know.
+    // A process that only reads changes nothing that others have to know.
     let looks = devices.iter().any(|device| device.properties().read_only);
     let (sharing, common) = match together {
         Together::Alone => (None, None),
@@ -122,7 +123,7 @@ fn open_or_begin(
     };
     let joined = sharing.filter(|_| !looks).map(|sharing| join(&devices, sharing)).transpose()?;
     let shared_state = joined.as_ref().map(|(shared_state, _)| shared_state.clone());
-    // Nobody changes labels until this process knows them, and has said what it has to say.
+    // No process changes labels until this one knows them and has written its changes.
     let name: Arc<str> = devices.first().map_or_else(|| "a region".into(), |device| device.name().clone());
     let held = shared_state.as_ref().map(|shared_state| shared_state.labels(&name)).transpose()?;
     let labelled = by_role(devices)?;
@@ -176,7 +177,7 @@ fn open_or_begin(
     Ok(Arc::new(volume))
 }
 
-/// Where processes share what they measure.
+/// The measurements that processes share.
 fn meters(
     joined: &Option<(Arc<SharedState>, Opening)>,
     common: Option<&Common>,
@@ -206,7 +207,7 @@ fn by_role(devices: Vec<Arc<dyn Device>>) -> Result<Labelled, OpenError> {
             }
         }
         if let Some((other, first)) = labelled.get(&label.role) {
-            // One that another has taken the place of comes back.
+            // A disk that was replaced comes back.
             match first.epoch.relation(&label.epoch) {
                 Relation::Ahead => continue,
                 Relation::Behind => {
@@ -223,12 +224,12 @@ fn by_role(devices: Vec<Arc<dyn Device>>) -> Result<Labelled, OpenError> {
     Ok(labelled)
 }
 
-/// The label that says how things stand: that of the last epoch, which the others must have been through or be in.
+/// The newest label: that of the last epoch, which the others must have been through or be in.
 fn newest(labelled: &Labelled) -> Result<&Label, OpenError> {
     let newest = labelled.values().max_by_key(|(_, label)| (label.epoch.number(), label.generation));
     let Some((best, newest)) = newest else { return Err(no_disk()) };
     for (device, label) in labelled.values() {
-        // What the newest one has given up is not asked.
+        // A disk that the newest label replaces does not count.
         let is_replaced = newest.members.get(label.role).is_none_or(|member| member.device != label.device);
         if is_replaced {
             continue;

@@ -1,15 +1,15 @@
-//! The exclusion of members that missed something, and those who wait for it.
+//! The exclusion of members that missed a write, and the operations that wait for it.
 //!
-//! A write counts when it is on all members that are used. One that misses it is excluded: it is out from that moment, for
-//! reads too. The write is answered only when the labels of the others say so, durably:
+//! A write counts when it is on all members in use. A member that misses it is excluded: it is out from that moment,
+//! for reads too. The write is answered only when the others' labels record that durably:
 //!
 //! | step | what | else |
 //! | --- | --- | --- |
-//! | 1 | the member that failed is out, here: nothing reads or writes it | a read gives what was there before the write |
-//! | 2 | the labels of the others say that it is out, in a new epoch; durable | after a power cut it looks like the others, and an acknowledged write is there or not |
+//! | 1 | the member that failed is out in this process, which neither reads nor writes it any more | a read returns content older than the write |
+//! | 2 | the labels of the others record that it is out, in a new epoch; durable | after a power cut it looks like the others, and an acknowledged write may be missing |
 //! | 3 | the write is answered | |
 //!
-//! Step 2 waits for disks, so a thread of the region does it, and does what waits for it in order.
+//! Step 2 waits for disks, so a thread of the region does it, and in order the tasks that wait for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Sender};
@@ -30,7 +30,7 @@ enum Task {
         role: usize,
         why: String,
     },
-    /// Another process has changed how members stand.
+    /// Another process has changed the members' states.
     Adopt {
         set: Arc<Set>,
         then: Then,
@@ -42,29 +42,29 @@ enum Task {
     },
 }
 
-/// The thread. It ends when the region does: nobody can send it anything then.
+/// The thread. It ends with the region, when no task can come any more.
 pub struct Exclusion {
     tasks: Mutex<Sender<Task>>,
-    /// Members that are out here, and not yet in the labels. Goes up while the states are locked.
+    /// Members that are out here, and not yet in the labels. Increased while the states are locked.
     leaving: Arc<AtomicUsize>,
 }
 
-/// How members stand at an instant.
+/// The states of the members at an instant.
 pub struct View {
     pub states: Vec<MemberState>,
-    /// One that is out here is not yet so in the labels: what it misses is answered when it is.
+    /// A member is out here and not yet so in the labels: a write that it misses is answered afterwards.
     pub misses: bool,
 }
 
 impl View {
-    /// Members that are written.
+    /// Members in use.
     pub fn used(&self) -> Vec<usize> {
         (0..self.states.len()).filter(|role| self.states[*role] != MemberState::Out).collect()
     }
 }
 
 impl Exclusion {
-    /// `name` is that of the thread.
+    /// `name` is for the thread.
     pub fn new(name: &str) -> std::io::Result<Exclusion> {
         let (send, tasks) = channel::<Task>();
         let leaving = Arc::<AtomicUsize>::default();
@@ -93,11 +93,11 @@ impl Exclusion {
     }
 
     fn task(&self, task: Task) {
-        // The thread is there as long as anybody can ask it.
+        // The thread runs as long as this exists.
         let _ = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).send(task);
     }
 
-    /// Calls `then` when this process knows how members stand.
+    /// Calls `then` once this process knows the members' states.
     pub fn adopt(&self, set: &Arc<Set>, then: impl FnOnce(Result<()>) + Send + 'static) {
         self.task(Task::Adopt { set: set.clone(), then: Box::new(then) });
     }
@@ -107,7 +107,7 @@ impl Exclusion {
         View { misses: self.leaving.load(Ordering::SeqCst) > 0, states: states.clone() }
     }
 
-    /// Step 1; the thread does the others. False: it was out, or the region cannot do without it.
+    /// Step 1; the thread does the rest. False: it was out, or the region cannot do without it.
     pub fn out(&self, set: &Arc<Set>, role: usize, why: &str) -> bool {
         let mut states = set.states();
         if states[role] == MemberState::Out || !set.can_miss(&states, &[role]) {
@@ -116,14 +116,14 @@ impl Exclusion {
         states[role] = MemberState::Out;
         set.leaves(role);
         self.leaving.fetch_add(1, Ordering::SeqCst);
-        // Before anybody sees it and waits for it: tasks are done in order.
+        // Before others see the state and wait for it: tasks are done in order.
         self.task(Task::Exclude { set: set.clone(), role, why: why.into() });
         true
     }
 
-    /// All members have answered something that each of them had to do, and these have failed: excludes them, and goes on
-    /// when that is durable. Where they cannot all be done without, or it was not their fault, nobody is excluded and
-    /// the failure is the result. `misses` is that of the [`View`] by which the members were chosen.
+    /// All members have answered a request that each had to do, and these have failed: excludes them, and calls `then`
+    /// when that is durable. If the region cannot do without all of them, or it was not their fault, none is excluded
+    /// and the failure is the result. `misses` is that of the [`View`] by which the members were chosen.
     pub fn finish(
         &self,
         set: &Arc<Set>,

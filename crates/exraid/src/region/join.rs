@@ -1,4 +1,4 @@
-//! One request that became several: answered when the last of them is, or when it can do without those that are late.
+//! One request split into several: answered with the last of them, or when it can do without the late ones.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,13 +6,13 @@ use crate::device::{late, Answer, Done, Late, PATIENCE};
 use crate::error::{Error, Result};
 use crate::sys::memory::Buffers;
 
-/// What came of the parts: by number, the error of those that failed.
+/// The failed parts, by number.
 pub type Failures = Vec<(usize, Error)>;
 
 type Last = Box<dyn FnOnce(Failures, Option<Buffers>) + Send>;
 
 struct State {
-    /// Parts that were not answered, and those of them whose device is late.
+    /// Parts without an answer, and those of them with a late device.
     left: Vec<usize>,
     late: Vec<usize>,
     failures: Failures,
@@ -24,7 +24,7 @@ struct State {
 /// Counts the parts.
 pub struct Join {
     state: Mutex<State>,
-    /// Who can do without late parts.
+    /// Whether it can do without late parts.
     without: Option<Without>,
 }
 
@@ -33,14 +33,15 @@ type Can = Box<dyn Fn(&[usize]) -> bool + Send + Sync>;
 /// Can a request do without parts that are late?
 pub struct Without {
     pub name: Arc<str>,
-    /// Without these parts, which failed or are late?
+    /// May these parts, which failed or are late, be missing?
     pub can: Can,
-    /// Runs when it cannot, and waits.
+    /// Runs if they may not, and the request waits.
     pub late: Late,
 }
 
 impl Join {
-    /// Of these parts, by their numbers; `memory` is that of the whole request, given to `last` unless a part still uses it.
+    /// Of these parts, by number; `memory` is that of the whole request, and `last` gets it unless a part still uses
+    /// it.
     pub fn new(
         parts: Vec<usize>,
         memory: Option<Buffers>,
@@ -49,7 +50,7 @@ impl Join {
         Join::make(parts, None, memory, last)
     }
 
-    /// The same of one that may do without late parts: they have failed then ([`Class::Timeout`](crate::Class)).
+    /// The same, for a request that may do without late parts: they count as failed ([`Class::Timeout`](crate::Class)).
     pub fn without_late(
         parts: Vec<usize>,
         without: Without,
@@ -80,7 +81,7 @@ impl Join {
         let join = self.clone();
         Box::new(move |Answer { result, buffers }| {
             let is_held = moves && buffers.is_none();
-            // Its share in the memory goes first: whoever gets the last answer may want the memory for himself.
+            // Drops its reference first: the receiver of the last answer may need the memory for itself alone.
             drop(buffers);
             join.ended(number, result, is_held);
         })
@@ -118,7 +119,7 @@ impl Join {
         self.go_on(state);
     }
 
-    /// Answers, if nothing is left that is waited for. Else who may do without what is late, if there is one.
+    /// Answers, if nothing is left to wait for. Returns `without` if late parts cannot be missed.
     fn go_on(&self, mut state: MutexGuard<'_, State>) -> Option<&Without> {
         let are_late = !state.left.is_empty() && state.left.len() == state.late.len();
         if let Some(without) = self.without.as_ref().filter(|_| are_late && state.last.is_some()) {

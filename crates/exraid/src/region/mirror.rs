@@ -1,11 +1,10 @@
 //! A region with the same content on each of its disks.
 //!
-//! A write goes to all members and counts when it is on all that are used; one that misses it is
-//! [excluded](super::exclusion).
+//! A write goes to all members and counts when it is on all in use; one that misses it is [excluded](super::exclusion).
 //!
-//! A member that is being rebuilt is written like the others and read where it has been rebuilt. Rebuilding copies piece
-//! by piece; the piece that is being copied is not written meanwhile: a write shares the [range locks](super::range_locks) of its
-//! pieces with other writes, and a copy with nobody.
+//! A member that is being rebuilt is written like the others and read where it has been rebuilt. Rebuilding copies
+//! piece by piece, and excludes writes from the piece: a write shares the [range locks](super::range_locks) of its
+//! pieces with other writes, a copy does not share them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,10 +23,11 @@ use crate::error::{Class, Error, OpenError, Result};
 use crate::label::{MemberState, Uuid};
 use crate::sys::memory::{Aligned, Buffers};
 
-/// How long a member is waited for where there are others: so many times as long as it should take, within these bounds and [`LATE`].
+/// The longest wait for a member where there are others: this many times the expected time, within these bounds and
+/// [`LATE`].
 const HEDGE: u32 = 4;
 const HEDGE_LEAST: Duration = Duration::from_millis(50);
-/// Reads of which one goes to the second best member.
+/// One read in so many goes to the second best member.
 const TRIED: u64 = 64;
 
 pub struct Mirror {
@@ -36,14 +36,14 @@ pub struct Mirror {
 
 struct Inner {
     reads: AtomicU64,
-    /// For pieces that are rebuilt at a time: writes share theirs, a copy excludes them.
+    /// On pieces of a rebuild: writes share them, a copy excludes writes.
     range_locks: Arc<RangeLocks>,
     exclusion: Exclusion,
-    /// For the range locks, while the mirror is there.
+    /// For the range locks, as long as the mirror exists.
     preparation: OnceLock<Arc<Current>>,
 }
 
-/// Nobody writes by what he knew before others changed it.
+/// No write uses outdated states.
 struct Current(Arc<Set>);
 
 impl Preparation for Current {
@@ -68,7 +68,7 @@ impl Mirror {
         Ok(Mirror { inner: Arc::new(Inner { reads, range_locks, exclusion, preparation: OnceLock::new() }) })
     }
 
-    /// Members that are read where `range` lies, the one that will answer first before the others.
+    /// Members that can be read in `range`, the one with the quickest answer first.
     fn readable(set: &Set, range: &Range<u64>) -> Vec<usize> {
         let states = set.states().clone();
         let can = |state: &MemberState| match state {
@@ -87,7 +87,7 @@ impl Mirror {
 
     fn read(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
         let mut roles = Mirror::readable(set, &op.range());
-        // Or nobody would see that a slow one is well again. Of one that does not answer that is seen when it does.
+        // Otherwise a slow member could never prove well again. A stuck one proves it by its late answer.
         if roles.len() > 1 && self.inner.reads.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
             let is_stuck = set.part(roles[1]).is_some_and(|part| part.performance().is_stuck());
             roles.swap(0, usize::from(!is_stuck));
@@ -97,7 +97,7 @@ impl Mirror {
 
     fn write(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
         let (inner, set) = (self.inner.clone(), set.clone());
-        // A flush is of no place.
+        // A flush has no range.
         let pieces = pieces(&op.range());
         self.inner.range_locks.ask(pieces, true, move |lock| match lock {
             Ok(lock) => inner.write(&set, op, manner, lock, done),
@@ -116,7 +116,7 @@ impl Inner {
         let without = set.without(manner);
         let join = Join::without_late(targets.clone(), without, memory, move |failures, buffers| {
             let is_all = failures.len() == all;
-            // Others read by the labels: what is to be known is there before the lock ends.
+            // Others read by the labels: they are written before the lock ends.
             let end = move |result| {
                 drop(lock);
                 done(Answer { result, buffers });
@@ -132,11 +132,11 @@ impl Inner {
     }
 }
 
-/// Members that are asked for a read.
+/// The members that may serve a read.
 struct Asked {
-    /// The next first.
+    /// In the order of trying.
     roles: Vec<usize>,
-    /// Those that did not answer in time, and are asked again where the others fail.
+    /// Those that did not answer in time; they are asked again if the others fail.
     late: Vec<usize>,
 }
 
@@ -149,7 +149,7 @@ impl Asked {
         self.roles.is_empty() && self.late.is_empty()
     }
 
-    /// The next; and how long it is waited for, where there are others.
+    /// The next, and how long to wait for it, where there are others.
     fn next(&mut self, set: &Set) -> Option<(usize, Option<Duration>)> {
         if self.roles.is_empty() {
             return Some((self.late.pop()?, None));
@@ -161,7 +161,7 @@ impl Asked {
     }
 }
 
-/// From one member, and from the next where that fails, or does not answer in time.
+/// Reads from one member, and from the next if that fails or does not answer in time.
 fn try_read(set: Arc<Set>, inner: Arc<Inner>, mut asked: Asked, op: Op, manner: Manner, done: Done) {
     let Some((role, hedge)) = asked.next(&set) else {
         let e = Error::new(Class::Gone, &set.name, format!("{op}: no member has it"));
@@ -180,14 +180,14 @@ fn try_read(set: Arc<Set>, inner: Arc<Inner>, mut asked: Asked, op: Op, manner: 
         if e.class == Class::Gone {
             inner.exclusion.out(&then, role, &e.to_string());
         }
-        // Memory that a member still has is not given to the next one: what comes late would be written over what came.
+        // Memory that a member still has is not given to the next one: a late answer would overwrite the content.
         let into = answer.buffers.unwrap_or_else(|| Buffers::whole(&Aligned::zeroed(again.unwrap_or(0) as usize)));
         try_read(then, inner, asked, Op::Read { at: range.start, into }, manner, done);
     };
     set.send(role, op, Manner { within, ..manner }, Box::new(next));
 }
 
-/// A discard that some have not done is done.
+/// A discard that some members have not done counts as done.
 fn first_if(is_all: bool, failures: Failures) -> Result<()> {
     failures.into_iter().next().filter(|_| is_all).map_or(Ok(()), |(_, e)| Err(e))
 }
@@ -250,7 +250,7 @@ impl Map for Mirror {
                     note(set, role, at)?;
                     return Ok(false);
                 }
-                // Within a piece of the range locks.
+                // Within one piece of the range locks.
                 let end = range.end.min(at + going.piece()).min((at / PIECE + 1) * PIECE);
                 going.copy(end - at, || self.copy(set, role, at..end))?;
                 (left, at) = (left - (end - at), end);
@@ -266,7 +266,7 @@ impl Map for Mirror {
 }
 
 impl Mirror {
-    /// Goes on with a request when this process knows how members stand.
+    /// Goes on with a request once this process knows the members' states.
     fn adopt(
         &self,
         set: &Arc<Set>,
@@ -281,7 +281,7 @@ impl Mirror {
         });
     }
 
-    /// Copies a piece, which nobody writes meanwhile.
+    /// Copies a piece under its lock.
     fn copy(&self, set: &Arc<Set>, role: usize, range: Range<u64>) -> Result<()> {
         let lock = self.inner.range_locks.wait(pieces(&range));
         let _lock = lock.unwrap_or_else(|| Err(Error::new(Class::Transient, &set.name, "waiting for a range lock")))?;

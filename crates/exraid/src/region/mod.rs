@@ -7,27 +7,29 @@
 //! | `stripe` | content striped over several |
 //! | `mirror` | the same content on several |
 //! | [`raid5`] | content striped over several, with parity: one of them can be done without |
-//! | `exclusion` | the exclusion of members that missed something |
+//! | `exclusion` | the exclusion of members that missed a write |
+//! | `member_state` | whole, out, or being rebuilt |
 //! | `rebuild` | putting a member back |
-//! | [`throttle`] | when work in the background may have the region |
-//! | `range_locks` | who may change what, among threads and processes |
-//! | [`shared_state`] | what processes that share a region agree by |
-//! | `join` | one request that became several |
-//! | `assemble` | from disks and their labels to a region; what is missing, stale, or went another way |
+//! | [`throttle`] | when background work may use the region |
+//! | `range_locks` | locks on stretches, among threads and processes |
+//! | [`shared_state`] | locks and words that the processes of a region share |
+//! | `join` | one request split into several |
+//! | `assemble` | makes a region of disks and their labels; finds missing, stale and diverged ones |
 //!
 //! A region is a [`Device`] of its content, from 0 on, and tells more than a device does: its members, how many it can
-//! still lose ([`Region::tolerated`]), its speed and that of each member, and what happens to it as events. What it does
-//! by itself is what nobody above could do in time: an answer from another copy, the exclusion of a member that missed a
-//! write. Rebuilding and everything else is asked for by the client, which knows what is live.
+//! still lose ([`Region::tolerated`]), its speed and that of each member, and its events. By itself it does only the
+//! work that its client could not do in time: it answers from another copy and excludes a member that missed a write.
+//! The client, which knows which content is live, asks for everything else, such as rebuilding.
 //!
-//! Several processes may use a region at a time, where each opens it with what they [share](open_shared): one that does
-//! not know how members stand by now reads the labels before it goes on. Without that, one process at a time uses it.
+//! Several processes may use a region at a time, if each opens it with the [shared state](open_shared): a process that
+//! does not know the present states of the members reads the labels before it goes on. Otherwise one process at a time
+//! uses it.
 //!
-//! To what [`crate::device`] promises a region adds:
-//! - R1. A write that is answered without an error is on all members that are used; one that it missed is out, durably.
-//! - R2. A read that one copy does not answer goes to the next. Where the first still has the memory that was given
-//!   (a timeout), the content is in other memory: that which is given back with the answer.
-//! - R3. Copies of what was never written, or whose write failed, may differ.
+//! A region adds to the contract of [`crate::device`]:
+//! - R1. A write that is answered without an error is on all members in use; one that it missed is out, durably.
+//! - R2. A read that one copy does not answer goes to the next. If the first still has the memory of the request (a
+//!   timeout), the content is in other memory, which the answer carries.
+//! - R3. Copies of content that was never written, or where a write failed, may differ.
 
 mod assemble;
 mod exclusion;
@@ -61,7 +63,7 @@ pub use assemble::{look, make, open, open_shared, Sharing};
 pub use set::Finder;
 pub use shared_state::Common;
 
-/// How a member does.
+/// The status of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberStatus {
     pub device: Uuid,
@@ -74,25 +76,25 @@ pub struct MemberStatus {
 /// Each region has 2 to the power of this addresses: 64 TiB.
 pub const SHIFT: u32 = 46;
 
-/// What a log, or another client, uses.
+/// The interface of a region to its client.
 pub trait Region: Device {
     /// Its number in the pool.
     fn number(&self) -> u32;
 
     fn layout(&self) -> Layout;
 
-    /// Bytes, and the alignment, of writes that the region does best with: a whole stripe.
+    /// The best size and alignment of writes, in bytes: a whole stripe.
     fn stripe(&self) -> u64;
 
     fn members(&self) -> Vec<MemberStatus>;
 
-    /// Members that it can still do without; `None`: it has lost content.
+    /// Members that it can still lose; `None`: it has lost content.
     fn tolerated(&self) -> Option<usize>;
 
     /// Of the region as a whole.
     fn performance(&self) -> Performance;
 
-    /// What happens from now on.
+    /// Events from now on.
     fn events(&self) -> Receiver<Event>;
 
     /// The epoch of its membership.
@@ -101,63 +103,66 @@ pub trait Region: Device {
     /// No segment has a sequence number as high as this.
     fn sequence(&self) -> u64;
 
-    /// Raises that mark; it is durable when this returns. Waits for disks. Processes that share the region do this one
-    /// after the other, and may have raised it before: [`sequence`](Self::sequence) then tells.
+    /// Raises [`sequence`](Self::sequence); durable when this returns. Waits for disks. Processes that share the region
+    /// do this in turn, and another may have raised it before: read it again afterwards.
     fn raise_sequence(&self, to: u64) -> Result<()>;
 
-    /// Bytes from the start below which the client may write what it looks for afterwards, as all labels say and this process knows it.
+    /// The client may write content that it later looks for only below this byte. The value is that of all labels, as
+    /// this process knows them.
     fn high_water(&self) -> u64;
 
-    /// Raises that in all labels; durable when it returns. Waits for disks, as [`raise_sequence`](Self::raise_sequence) does.
+    /// Raises that byte in all labels; durable when it returns. Waits for disks, as
+    /// [`raise_sequence`](Self::raise_sequence) does.
     fn raise_high_water(&self, to: u64) -> Result<()>;
 
-    /// Says in all labels by whom the disks are used; durable when it returns. Waits for disks, as
+    /// Writes the user of the disks to all labels; durable when it returns. Waits for disks, as
     /// [`raise_sequence`](Self::raise_sequence) does.
     fn set_lease(&self, lease: &[u8]) -> Result<()>;
 
-    /// Writes labels and notes anew that are not the same in both their places; which they were. Waits for disks, as
+    /// Rewrites labels and notes whose two instances differ, and returns their names. Waits for disks, as
     /// [`raise_sequence`](Self::raise_sequence) does.
     fn mend_ends(&self) -> Result<Vec<String>>;
 
-    /// Bytes that a thread of the [background](throttle::Background) is to ask for at a time.
+    /// Bytes that a thread of the [background](throttle::Background) should ask for at a time.
     fn piece(&self) -> u64;
 
-    /// Waits until such a thread may ask for so many bytes; any other may at once. True: one request at a time, as others want it.
+    /// Waits until a background thread may ask for so many bytes; another thread may at once. True: make one request at
+    /// a time, since others use the region.
     fn give_way(&self, bytes: u64) -> bool;
 
-    /// For so long no such thread waits: what it does is waited for.
+    /// Ends the throttle for that time: somebody waits for the background work.
     fn unthrottle(&self, time: Duration);
 
     /// A random number, drawn when the region was made.
     fn secret(&self) -> u64;
 
-    /// What the client has [noted](crate::note) beside the labels. Waits for disks.
+    /// The client's [note](crate::note) beside the labels. Waits for disks.
     fn note(&self) -> Result<Option<Vec<u8>>>;
 
-    /// Replaces that, on all members that are used; durable when it returns, and all or nothing after a crash. A member that misses
-    /// it is out, as with a write. One process at a time, by the client's own agreement. Waits for disks.
+    /// Replaces the note on all members in use; durable when it returns, and all or nothing after a crash. A member
+    /// that misses it is out, as with a write. The client lets one process at a time do this. Waits for disks.
     fn set_note(&self, note: &[u8]) -> Result<()>;
 
-    /// Copies of all content that the region keeps, at most.
+    /// The highest number of copies of content in the region.
     fn copies(&self) -> usize;
 
-    /// Reads from one copy alone: where the content of another has proved wrong.
+    /// Reads from one copy alone: where the content of another was wrong.
     fn read_copy(&self, copy: usize, request: Request, done: Done);
 
-    /// A member lacks what the others have: it is out, durably, where the region can do without it. False where it cannot.
-    /// Waits for disks.
+    /// Puts out, durably, a member that lacks content of the others. False where the region cannot do without it. Waits
+    /// for disks.
     fn put_out(&self, member: usize, why: &str) -> Result<bool>;
 
-    /// A member that was done without since it did not answer, and answers again: it can be put back.
+    /// A member that was put out since it did not answer, and answers again: it can be put back.
     fn returned(&self) -> Option<usize> {
         None
     }
 
-    /// Puts a member back, or `spare` (a disk without a label, and the name that it gets) in its place: copies what
-    /// `live` says, giving way as a thread of the [background](throttle::Background) does. `live` is asked when the member has begun to take part in writes, and names everything that was
-    /// written, or was being written, by then. `go_on` gets the bytes that are left, between pieces, and may sleep;
-    /// where it says no, this returns false and can be called again, also after the region was opened anew. Waits for
-    /// disks.
+    /// Puts a member back, or `spare` (a disk without a label, and the name that it gets) in its place: copies the
+    /// stretches that `live` returns, and gives way as a thread of the [background](throttle::Background) does. `live`
+    /// is called when the member takes part in writes, and returns all stretches written, or being written, by then.
+    /// `go_on` gets the bytes that are left, between pieces, and may sleep; where it returns false, this returns false
+    /// and can be called again, also after the region was opened anew. Waits for disks.
     fn rebuild(
         &self,
         member: usize,
@@ -167,7 +172,7 @@ pub trait Region: Device {
     ) -> Result<bool>;
 }
 
-/// How a region begins to be used.
+/// How a process begins to use a region.
 #[derive(Clone, Copy)]
 struct Begin {
     /// It has just been made.
@@ -184,12 +189,12 @@ trait Map: Send + Sync {
         0
     }
 
-    /// Bytes that each member must have.
+    /// The least bytes that each member must have.
     fn least(&self) -> u64 {
         0
     }
 
-    /// Where in the region a stretch of a member may belong.
+    /// Stretches of the region to which a stretch of a member may belong.
     fn origin(&self, range: Range<u64>) -> Range<u64> {
         range
     }
@@ -200,7 +205,7 @@ trait Map: Send + Sync {
 
     fn submit(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done);
 
-    /// Before anything else is asked of it: what the members have to do before they can be used. Waits for disks.
+    /// Prepares the members before the first request. Waits for disks.
     fn start(&self, _: &Arc<Set>, _: Begin) -> Result<(), OpenError> {
         Ok(())
     }
@@ -231,7 +236,7 @@ struct Volume {
 }
 
 impl Volume {
-    /// With what all members can do.
+    /// With the common abilities of all members.
     fn new(set: Set, map: Box<dyn Map>) -> Volume {
         let parts: Vec<Properties> =
             (0..set.len()).filter_map(|role| set.part(role)).map(|part| part.device.properties()).collect();
@@ -249,14 +254,14 @@ impl Volume {
             rotates: parts.iter().any(|part| part.rotates),
         };
         let throttle = Arc::new(Throttle::new(set.shared_state().cloned()));
-        // A region is known by what was drawn when it was made, whichever disks are its members by now.
+        // The random number of a region identifies it, since its members may change.
         let mut identity = [0; 16];
         identity[..8].copy_from_slice(&set.secret.to_le_bytes());
         let meter = Arc::new(Meter::shared(set.meters(), 0, Uuid(identity)));
         Volume { set: Arc::new(set), map, properties, meter, throttle }
     }
 
-    /// Refuses what cannot be, else notes that the request is under way; returns what runs when it ends.
+    /// Refuses an invalid request, else notes that it is under way; returns the callback for its end.
     fn begin(&self, request: Request, done: Done) -> Option<(Op, Manner, Done)> {
         if let Err(e) = check(&self.set.name, &self.properties, &request.op) {
             done(Answer { result: Err(e), buffers: request.op.into_buffers() });
@@ -266,7 +271,7 @@ impl Volume {
         let range = op.range();
         let (throttle, seen) = (self.throttle.clone(), self.throttle.begin(op.kind(), range.end - range.start));
         let begun = self.meter.begin(op.kind(), range);
-        // Members have the patience; the table of the region only tells what is under way.
+        // Timeouts are the members' business; the region's table only shows requests under way.
         let of = self.set.flights.begin_which(op, tag, None, late, done);
         let (meter, set) = (self.meter.clone(), self.set.clone());
         let done = move |answer: Answer| {
@@ -293,7 +298,7 @@ impl Device for Volume {
         }
     }
 
-    /// Of one disk; others can do without a member that is gone.
+    /// Of one disk; a region of several can do without a deleted member.
     fn whereabouts(&self) -> Whereabouts {
         match (self.set.len(), self.set.part(0)) {
             (1, Some(part)) => part.device.whereabouts(),
@@ -307,7 +312,8 @@ impl Device for Volume {
         used.filter_map(|role| self.set.part(role)).any(|part| part.device.is_late())
     }
 
-    /// Below the [high-water mark](Region::high_water). Of one disk what that tells, too: what of several lies where, they would have to tell together.
+    /// Below the [high-water mark](Region::high_water). For one disk, the disk narrows this down; several members would
+    /// have to do so together.
     fn written(&self, at: u64) -> Range<u64> {
         let end = self.set.written_end();
         let found = match (self.set.layout, self.set.part(0)) {
@@ -325,8 +331,6 @@ impl Device for Volume {
         }
     }
 
-    /// By the region's own addresses. Of a member's transfer that goes on after its request was answered, the least
-    /// stretch of the region that surely holds it.
     /// As much as its fullest host has for its member.
     fn left(&self) -> Option<u64> {
         let members = (0..self.set.states().len()).filter_map(|role| self.set.part(role));
@@ -335,6 +339,8 @@ impl Device for Volume {
         Some((u128::from(least) * size / share) as u64)
     }
 
+    /// In the region's own addresses. For a member's transfer that goes on after its request was answered: the least
+    /// stretch of the region that surely holds it.
     fn pending(&self) -> Vec<Pending> {
         let mut pending = self.set.flights.pending();
         for role in 0..self.set.len() {
@@ -468,7 +474,7 @@ impl Region for Volume {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<bool> {
         let _background = Background::begin();
-        // Asked for once: where it fails somebody has to look.
+        // Reported once: after a failure somebody has to look.
         self.set.set_silent(member, false);
         let going = &mut Going { meter: &self.meter, throttle: &self.throttle, go_on };
         self.map.rebuild(&self.set, member, spare, live, going)

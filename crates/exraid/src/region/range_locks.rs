@@ -1,11 +1,12 @@
-//! Range locks: who may change which stripes.
+//! Range locks: exclusive or shared locks on stripes.
 //!
-//! Whatever changes a stripe, or needs its content and its parity to belong together, has a range lock on it. Locks come in the
-//! order in which they were asked for, as far as they exclude one another; each asks once for all stripes that it
-//! needs, so nobody waits in a circle. (Of a mirror, a stripe is a piece that is rebuilt at a time.)
+//! Each operation that changes a stripe, or needs its content and parity to match, holds a range lock on it. Locks that
+//! exclude one another are granted in the order of asking. Each operation asks once for all stripes that it needs, so
+//! there is no deadlock. (For a mirror, a stripe is one piece of a rebuild.)
 //!
-//! Where other processes have the region open, a range lock is also a [lock](super::shared_state) among them. One that somebody else has is
-//! tried again by a thread; so is one before which something has to be done that waits for disks ([`Preparation`]).
+//! Where other processes have the region open, a range lock is also a [lock](super::shared_state) among them. If
+//! another process holds it, a thread tries again; the thread also does work that waits for disks before a lock
+//! ([`Preparation`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,18 +19,18 @@ use super::shared_state::{failed, SharedState};
 use crate::error::Result;
 
 type Go = Box<dyn FnOnce(Result<RangeLock>) + Send>;
-/// Done by the thread, again and again until it says that it is.
+/// Run by the thread, again and again until it returns true.
 type Later = Box<dyn FnMut() -> bool + Send>;
 
-/// How long the thread waits until it tries again.
+/// The pause of the thread between two tries.
 const PAUSES: Range<Duration> = Duration::from_micros(50)..Duration::from_millis(2);
 
-/// What comes before a lock is taken, where other processes have the region open.
+/// Work before a lock is granted, where other processes have the region open.
 pub trait Preparation: Send + Sync {
-    /// Is nothing to be done first? Does not wait.
+    /// Is there no such work? Does not wait.
     fn is_ready(&self, stripes: &Range<u64>) -> bool;
 
-    /// Does it.
+    /// Does the work.
     fn prepare(&self, stripes: &Range<u64>) -> Result<()>;
 }
 
@@ -48,22 +49,22 @@ struct Shared {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// Those that have a lock, and those that wait for one, by order.
+    /// Granted and waiting locks, by order.
     asked: BTreeMap<u64, Asked>,
 }
 
-/// What is asked for.
+/// A lock that is asked for.
 #[derive(Clone, PartialEq, Eq)]
 struct Wish {
     stripes: Range<u64>,
     is_shared: bool,
-    /// Whoever else comes waits, also in other processes.
+    /// All later ones wait, also in other processes.
     is_all: bool,
 }
 
 struct Asked {
     wish: Wish,
-    /// Gone once it has its lock.
+    /// None once it has its lock.
     go: Option<Go>,
 }
 
@@ -85,7 +86,7 @@ impl State {
         !self.asked.range(..number).any(|(_, before)| before.wish.excludes(&one.wish))
     }
 
-    /// Those that can go now and have not gone yet.
+    /// Takes those that can be granted now.
     fn ready(&mut self) -> Vec<(u64, Wish, Go)> {
         let waits = self.asked.iter().filter(|(_, asked)| asked.go.is_some());
         let ready: Vec<u64> = waits.filter(|(number, one)| self.can_go(**number, one)).map(|(n, _)| *n).collect();
@@ -96,7 +97,7 @@ impl State {
         ready.into_iter().filter_map(go).collect()
     }
 
-    /// What of these stripes no other lock that was taken is on.
+    /// The parts of these stripes on which no other granted lock lies.
     fn uncovered(&self, stripes: &Range<u64>) -> Vec<Range<u64>> {
         let mut left = vec![stripes.clone()];
         for asked in self.asked.values().filter(|asked| asked.go.is_none()) {
@@ -111,7 +112,7 @@ impl State {
 }
 
 impl RangeLocks {
-    /// `name` is that of the thread, if there is one.
+    /// `name` is for the thread, if there is one.
     pub fn new(name: &str, shared_state: Option<Arc<SharedState>>) -> std::io::Result<RangeLocks> {
         let Some(shared_state) = shared_state else { return Ok(RangeLocks { state: Mutex::default(), shared: None }) };
         let (send, tasks) = channel();
@@ -120,7 +121,7 @@ impl RangeLocks {
         Ok(RangeLocks { state: Mutex::default(), shared: Some(shared) })
     }
 
-    /// Who takes care from now on.
+    /// Sets the preparation.
     pub fn prepare_by(&self, preparation: Weak<dyn Preparation>) {
         if let Some(shared) = &self.shared {
             let _ = shared.preparation.set(preparation);
@@ -131,8 +132,8 @@ impl RangeLocks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `go` when these stripes are free: perhaps at once, perhaps on the thread of whoever had them before. Those
-    /// that share do not exclude one another.
+    /// Calls `go` when these stripes are free: at once, or on the thread that unlocks them. Shared locks do not exclude
+    /// one another.
     pub fn ask(
         self: &Arc<RangeLocks>,
         stripes: Range<u64>,
@@ -150,12 +151,12 @@ impl RangeLocks {
         self.go_on(state);
     }
 
-    /// The same, for who can wait. Every lock comes.
+    /// The same, waiting for the lock. Every lock is granted in time.
     pub fn wait(self: &Arc<RangeLocks>, stripes: Range<u64>) -> Option<Result<RangeLock>> {
         self.wait_for(Wish { stripes, is_shared: false, is_all: false })
     }
 
-    /// For all stripes; nobody else begins anything until it has come and ended.
+    /// A lock on all stripes; no other operation begins until it has been granted and released.
     pub fn wait_for_all(self: &Arc<RangeLocks>, stripes: Range<u64>) -> Option<Result<RangeLock>> {
         self.wait_for(Wish { stripes, is_shared: false, is_all: true })
     }
@@ -163,14 +164,14 @@ impl RangeLocks {
     fn wait_for(self: &Arc<RangeLocks>, wish: Wish) -> Option<Result<RangeLock>> {
         let (send, receive) = channel();
         let go = move |lock| {
-            // Whoever asked waits for it.
+            // The receiver waits for it.
             let _ = send.send(lock);
         };
         self.ask_for(wish, Box::new(go));
         receive.recv().ok()
     }
 
-    /// Has the thread do something until it is done; false where there is none.
+    /// Runs a task on the thread until it is done; false where there is no thread.
     pub fn later(&self, task: impl FnMut() -> bool + Send + 'static) -> bool {
         let Some(shared) = &self.shared else { return false };
         shared.thread.lock().unwrap_or_else(PoisonError::into_inner).send(Box::new(task)).is_ok()
@@ -202,7 +203,7 @@ impl Shared {
         locked.map_err(|e| failed(&self.name, &e))
     }
 
-    /// The lock has come in this process.
+    /// The lock has been granted in this process.
     fn come(&self, lock: RangeLock, wish: Wish, go: Go) {
         match self.try_lock(&wish) {
             Ok(true) if self.preparation().is_none_or(|preparation| preparation.is_ready(&wish.stripes)) => {
@@ -244,7 +245,7 @@ impl Drop for RangeLock {
     fn drop(&mut self) {
         let mut state = self.range_locks.lock();
         let ended = state.asked.remove(&self.number);
-        // With the state locked: who comes next and shares stripes locks them afterwards.
+        // With the state locked: the next holder that shares stripes locks them afterwards.
         if let (Some(shared), Some(ended)) = (&self.range_locks.shared, ended) {
             shared.end(&state, &ended.wish);
         }
@@ -252,7 +253,7 @@ impl Drop for RangeLock {
     }
 }
 
-/// Tries again what could not be done, in order, as long as anybody can come.
+/// Tries unfinished tasks again, in order, as long as the region is open.
 fn serve(tasks: &Receiver<Later>) {
     let (mut waiting, mut pause): (Vec<Later>, Duration) = (Vec::new(), PAUSES.start);
     loop {

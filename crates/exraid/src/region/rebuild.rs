@@ -1,4 +1,4 @@
-//! What rebuilding a member takes, whatever the others have of its content.
+//! The common steps of rebuilding a member, for all layouts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::events::What;
 use crate::label::{MemberState, Uuid};
 use crate::meter::Meter;
 
-/// Bytes of a member that are put back at a time.
+/// Bytes that are put back at a time, at most.
 pub const PIECE: u64 = 1 << 20;
-/// Bytes of a rebuild after which labels say how far it is.
+/// The labels record the progress of a rebuild every so many bytes.
 pub const NOTED: u64 = 1 << 30;
-/// A member that takes so long for a piece of a rebuild is not rebuilt.
+/// The time limit for a piece of a rebuild.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How requests of the region's own are made.
+/// The manner of requests of the region's own.
 pub const OWN: Manner = Manner { tag: 0, within: Some(PATIENCE), of: None };
 
-/// A rebuild that goes on.
+/// A rebuild in progress.
 pub struct Going<'g> {
     pub meter: &'g Meter,
     pub throttle: &'g Throttle,
@@ -28,12 +28,12 @@ pub struct Going<'g> {
 }
 
 impl Going<'_> {
-    /// Bytes of a member that are put back next, at most.
+    /// Bytes of the next piece, at most.
     pub fn piece(&self) -> u64 {
         self.throttle.piece(self.meter.delivers()).min(PIECE)
     }
 
-    /// Has a piece copied, when that is due.
+    /// Waits until a piece is due, and copies it.
     pub fn copy(&self, bytes: u64, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         let delivers = self.meter.delivers();
         self.throttle.wait(bytes, delivers);
@@ -44,7 +44,7 @@ impl Going<'_> {
     }
 }
 
-/// From now on the member is written. Bytes of its share that it has, from the first on; `None`: it is whole.
+/// From now on the member is written. Returns the rebuilt bytes at the start of its share; `None`: it is whole.
 pub fn begin(set: &Arc<Set>, role: usize, spare: Option<(Arc<dyn Device>, Uuid)>) -> Result<Option<u64>> {
     join_in(set, role, spare)?;
     match set.states()[role] {
@@ -69,11 +69,11 @@ fn join_in(set: &Arc<Set>, role: usize, spare: Option<(Arc<dyn Device>, Uuid)>) 
         let what = format!("{} is smaller than what it is to hold, {} bytes", device.name(), set.share);
         return Err(Error::new(Class::NoSpace, &set.name, what));
     }
-    // Writes that began before are not on it; they lie where it has not been rebuilt yet.
+    // Writes that began before are not on it; they lie where it is still to be rebuilt.
     set.replace(role, device, uuid)
 }
 
-/// How far it is, durably.
+/// Records the progress, durably.
 pub fn note(set: &Arc<Set>, role: usize, rebuilt: u64) -> Result<()> {
     run(set, role, Op::Flush).result?;
     set.note_rebuilt(role, rebuilt)?;
@@ -81,7 +81,7 @@ pub fn note(set: &Arc<Set>, role: usize, rebuilt: u64) -> Result<()> {
     Ok(())
 }
 
-/// So much of it can be read there, unless a write has failed there meanwhile.
+/// The member can be read up to `end`, unless a write has failed there meanwhile.
 pub fn reached(set: &Set, role: usize, end: u64) -> Result<()> {
     match &mut set.states()[role] {
         MemberState::Rebuilding { rebuilt } => {
@@ -92,7 +92,7 @@ pub fn reached(set: &Set, role: usize, end: u64) -> Result<()> {
     }
 }
 
-/// It has everything: durable before the report.
+/// The member is whole; durable before the event.
 pub fn finish(set: &Arc<Set>, role: usize) -> Result<()> {
     run(set, role, Op::Flush).result?;
     set.change(role, MemberState::Whole)?;
@@ -100,7 +100,6 @@ pub fn finish(set: &Arc<Set>, role: usize) -> Result<()> {
     Ok(())
 }
 
-/// Sends a request to a member and waits for the answer.
 pub fn run(set: &Arc<Set>, role: usize, op: Op) -> Answer {
     let (done, ticket) = Ticket::new();
     set.send(role, op, OWN, done);

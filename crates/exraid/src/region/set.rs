@@ -1,4 +1,4 @@
-//! The disks of a region: where their shares lie, how they do, and their labels.
+//! The disks of a region: their shares, speed, states and labels.
 
 mod stored;
 
@@ -20,12 +20,12 @@ use crate::meter::stutter::Stutter;
 use crate::meter::{Meter, Performance};
 use crate::note;
 
-/// What a request carries beside its operation.
+/// The part of a request that is not its operation.
 #[derive(Clone, Copy)]
 pub struct Manner {
     pub tag: u64,
     pub within: Option<Duration>,
-    /// The request of the region for which it is: it is reported to its client when it is late.
+    /// The request of the region that it serves, whose client learns when it is late.
     pub of: Option<Which>,
 }
 
@@ -33,23 +33,23 @@ pub struct Manner {
 pub struct Part {
     pub device: Arc<dyn Device>,
     meter: Meter,
-    /// Its speed tells of the disk, and not of the memory of its host.
+    /// Its speed is that of the disk, and not of its host's memory.
     direct: bool,
 }
 
 impl Part {
-    /// In the place of `role`. Called by one process at a time, where several measure.
+    /// The member in the place of `role`. If several processes measure, one at a time calls this.
     pub fn new(device: Arc<dyn Device>, meters: Option<&Arc<Meters>>, role: usize, uuid: Uuid) -> Arc<Part> {
         let (meter, direct) = (Meter::shared(meters, role + 1, uuid), device.properties().direct);
         Arc::new(Part { device, meter, direct })
     }
 
-    /// It delivers much less than it did.
+    /// Set if it delivers much less than before.
     pub fn stutter(&self) -> Option<Stutter> {
         self.meter.stutter()
     }
 
-    /// How long a read that comes now is likely to take.
+    /// The expected time of a read that begins now.
     pub fn expected_read(&self) -> Duration {
         self.meter.expected_read()
     }
@@ -60,14 +60,14 @@ impl Part {
     }
 }
 
-/// The lowest and the highest of the [marks](Label::high_water) in the labels of those that are used.
+/// The lowest and the highest of the [marks](Label::high_water) in the labels of the members in use.
 fn high_water_of(labels: &BTreeMap<usize, Label>, states: &[MemberState]) -> (u64, u64) {
     let used = labels.iter().filter(|(role, _)| states[**role] != MemberState::Out);
     let marks: Vec<u64> = used.map(|(_, label)| label.high_water).collect();
     (marks.iter().copied().min().unwrap_or(0), marks.into_iter().max().unwrap_or(0))
 }
 
-/// How members stand, from now on.
+/// Sets the members' states, in a new epoch.
 fn set_states(label: &mut Label, states: &[MemberState], stamp: u64) {
     label.epoch = label.epoch.next(stamp);
     for (member, state) in label.members.iter_mut().zip(states) {
@@ -75,10 +75,10 @@ fn set_states(label: &mut Label, states: &[MemberState], stamp: u64) {
     }
 }
 
-/// Finds the disk with a UUID, which another process has put in a member's place.
+/// Finds the disk with a UUID that another process has put in a member's place.
 pub type Finder = Arc<dyn Fn(Uuid) -> Option<Arc<dyn Device>> + Send + Sync>;
 
-/// What a region has of other processes.
+/// The connection of a region to other processes.
 pub struct Others {
     pub shared_state: Arc<SharedState>,
     pub find: Option<Finder>,
@@ -89,12 +89,12 @@ pub struct Set {
     pub name: Arc<str>,
     pub number: u32,
     pub layout: Layout,
-    /// Bytes of each member that count.
+    /// Bytes of each member that the region uses.
     pub share: u64,
-    /// The random number that all labels have. Beside them, since an update of labels waits for disks, and who answers for
-    /// a disk asks for this.
+    /// The random number of all labels. It is also here, since an update of labels waits for disks, and threads that
+    /// answer for a disk read this.
     pub secret: u64,
-    /// The [mark](Label::high_water) that all labels have at least, as this process knows it; beside them for the same reason.
+    /// The least [mark](Label::high_water) in all labels, as this process knows it; also here for the same reason.
     high_water: AtomicU64,
     pub events: Events,
     /// Requests of the region that are under way.
@@ -104,12 +104,12 @@ pub struct Set {
     states: Mutex<Vec<MemberState>>,
     /// A bit for each member, by role: see [`Set::lose`].
     lost: AtomicU32,
-    /// Those of the members that are there. Held during an update.
+    /// The labels of the members that are there. Locked during an update.
     labels: Mutex<BTreeMap<usize, Label>>,
     others: Option<Others>,
-    /// Where processes share what they measure.
+    /// The measurements that processes share.
     meters: Option<Arc<Meters>>,
-    /// The version of the labels that is known here.
+    /// The version of the labels that this process knows.
     seen: AtomicU64,
     /// A bit for each member that is out here, and not yet in the labels.
     leaving: AtomicU32,
@@ -176,7 +176,7 @@ impl Set {
         self.labels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Members that this region can still do without; `None`: it has lost content.
+    /// Members that this region can still lose; `None`: it has lost content.
     pub fn tolerated(&self) -> Option<usize> {
         if self.lost.load(Ordering::SeqCst) != 0 {
             return None;
@@ -186,12 +186,13 @@ impl Set {
         self.layout.tolerates(states.len()).checked_sub(missing)
     }
 
-    /// A member that the region cannot do without is gone. No label records that: with it, the region could be opened again.
+    /// A member that the region cannot do without is gone. No label records that, since the region can be opened again
+    /// with the member.
     pub fn lose(&self, role: usize) {
         self.lost.fetch_or(1 << role, Ordering::SeqCst);
     }
 
-    /// Is it gone, though no label says so?
+    /// Is it gone, though its state is another?
     pub fn is_lost(&self, role: usize) -> bool {
         self.lost.load(Ordering::SeqCst) & 1 << role != 0
     }
@@ -200,20 +201,20 @@ impl Set {
         self.events.tell(&Event { region: self.number, what });
     }
 
-    /// Tells who asked for this that it comes late.
+    /// Tells the client of a request that it is late.
     pub fn late(self: &Arc<Set>, manner: Manner) -> Late {
         let set = self.clone();
         Late::new(move || manner.of.into_iter().for_each(|of| set.flights.tell_late(of)))
     }
 
-    /// How what all members are asked may do without those that are late: they have missed it then.
+    /// How a request to all members may do without late ones, which then have missed it.
     pub fn without(self: &Arc<Set>, manner: Manner) -> Without {
         let set = self.clone();
         let can = Box::new(move |roles: &[usize]| set.can_miss(&set.states(), roles));
         Without { name: self.name.clone(), can, late: self.late(manner) }
     }
 
-    /// Sends a request to a member; where it works counts from the start of the member's share.
+    /// Sends a request to a member; its range counts from the start of the member's share.
     pub fn send(self: &Arc<Set>, role: usize, op: Op, manner: Manner, done: Done) {
         self.send_with_late(role, op, manner, done, self.late(manner));
     }
@@ -240,8 +241,8 @@ impl Set {
         part.device.submit(Request { op: op.moved(END), tag, within, late: Some(late) }, Box::new(done));
     }
 
-    /// Has a member become slow, or well again? Its peers are the others that take a part in what it does: where they have become slow
-    /// alike, it is not the disk.
+    /// Judges whether a member has become slow, or well again. Its peers are the other members: if they have become
+    /// slow alike, the disk is not the cause.
     fn judge(&self, role: usize, part: &Part) {
         if part.direct {
             part.meter.judge(|| {
@@ -260,7 +261,8 @@ impl Set {
         }
     }
 
-    /// The first member that is used and delivers much less than it did. Says so, where another process has noticed it.
+    /// The first member in use that delivers much less than before. Also sends the events of members that another
+    /// process has judged.
     pub fn stutter(&self) -> Option<Stutter> {
         let states = self.states().clone();
         let used = (0..states.len()).filter(|role| states[*role] != MemberState::Out);
@@ -276,12 +278,12 @@ impl Set {
         self.meters.as_ref()
     }
 
-    /// The highest mark of sequence numbers that any label has.
+    /// The highest mark of sequence numbers in any label.
     pub fn sequence(&self) -> u64 {
         self.labels().values().map(|label| label.sequence).max().unwrap_or(0)
     }
 
-    /// Does this process know how members stand? Else another one has changed that since.
+    /// Does this process know the members' present states? If not, another has changed them.
     pub fn is_current(&self) -> bool {
         self.others.as_ref().is_none_or(|others| others.shared_state.version() == self.seen.load(Ordering::SeqCst))
     }
@@ -290,12 +292,12 @@ impl Set {
         self.others.as_ref().map(|others| &others.shared_state)
     }
 
-    /// The member is out, and the labels will say so. Under the lock of the states.
+    /// Notes that the member is out, and that the labels have yet to record it. Under the lock of the states.
     pub fn leaves(&self, role: usize) {
         self.leaving.fetch_or(1 << role, Ordering::SeqCst);
     }
 
-    /// The member is out since it did not answer, or is no more.
+    /// Whether the member is out since it did not answer.
     pub fn set_silent(&self, role: usize, is_silent: bool) {
         match is_silent {
             true => self.silent.fetch_or(1 << role, Ordering::SeqCst),
@@ -303,7 +305,7 @@ impl Set {
         };
     }
 
-    /// A member that is out since it did not answer, and has answered all by now.
+    /// A member that is out since it did not answer, and has answered all requests by now.
     pub fn returned(&self) -> Option<usize> {
         let (silent, states) = (self.silent.load(Ordering::SeqCst), self.states().clone());
         let is_out = |role: &usize| silent & 1 << role != 0 && states[*role] != MemberState::Whole;
@@ -311,7 +313,7 @@ impl Set {
         (0..states.len()).filter(is_out).find(answers)
     }
 
-    /// Knows what the labels say, if another process has changed that. Waits for disks.
+    /// Reads the labels, if another process has changed them. Waits for disks.
     pub fn adopt(&self) -> Result<()> {
         match self.is_current() {
             true => Ok(()),
@@ -319,7 +321,7 @@ impl Set {
         }
     }
 
-    /// From now on no other process changes labels, and what they say is known here.
+    /// Keeps other processes from changing labels, and reads them if they have changed.
     fn alone(&self) -> Result<Option<Held<'_>>> {
         let Some(others) = &self.others else { return Ok(None) };
         let held = others.shared_state.labels(&self.name)?;
@@ -329,12 +331,12 @@ impl Set {
         Ok(Some(held))
     }
 
-    /// Takes over what the labels say, but for who is out here and not there yet.
+    /// Takes over the states in the labels, but for a member that is out here and not yet in the labels.
     fn read_labels(&self, others: &Others) -> Result<()> {
         let mut found = BTreeMap::new();
         for role in 0..self.len() {
             let Some(part) = self.part(role) else { continue };
-            // One that cannot be read is excluded by the next update, or by the next request. One that does not answer is asked no more.
+            // An unreadable one is excluded by the next update or request. A late one gets no further request.
             if part.device.is_late() {
                 continue;
             }
@@ -342,7 +344,7 @@ impl Set {
                 found.insert(role, label);
             }
         }
-        // One who is out here alone may be the one whose label alone can be read.
+        // The only readable label may be that of a member that is out here; the epoch tells.
         let newest =
             newest_of(found.values()).filter(|label| label.epoch.number() >= others.shared_state.epoch()).cloned();
         let Some(newest) = newest else {
@@ -365,7 +367,7 @@ impl Set {
             self.parts.write().unwrap_or_else(PoisonError::into_inner)[role] =
                 device.map(|device| Part::new(device, self.meters.as_ref(), role, member.device));
         }
-        // Whoever changed them has died in between: it is as he said in the first one.
+        // The process that changed them died before it had written all: finish its change.
         let lags = found.iter().any(|(role, label)| {
             newest.members[*role].state != MemberState::Out && label.epoch.number() < newest.epoch.number()
         });
@@ -399,7 +401,7 @@ impl Set {
         Ok(())
     }
 
-    /// Whoever reads labels finds this one, or knows that he lacks it.
+    /// Other processes that read labels find this epoch, or know that they lack it.
     pub fn tell_epoch(&self) {
         if let (Some(others), Some(epoch)) = (&self.others, self.epoch()) {
             others.shared_state.tell_epoch(epoch.number());
@@ -410,15 +412,15 @@ impl Set {
         (0..self.len()).filter_map(|role| self.part(role)).all(|part| !part.device.properties().read_only)
     }
 
-    /// The labels are about to say something else, for all processes.
+    /// The labels are about to change, for all processes.
     fn bump(&self) {
         if let Some(others) = &self.others {
             self.seen.store(others.shared_state.change(), Ordering::SeqCst);
         }
     }
 
-    /// How members stand is changed in all labels, with an epoch of its own; durable when it returns. Those that are out
-    /// do not get it: their epoch is what they are known by when they come back.
+    /// Changes a member's state in all labels, in a new epoch; durable when it returns. Labels of members that are out
+    /// stay as they are: by their epoch they are recognised when they come back.
     pub fn change(&self, role: usize, state: MemberState) -> Result<()> {
         let stamp = self.stamp()?;
         let _alone = self.alone()?;
@@ -434,8 +436,8 @@ impl Set {
         self.update(|label| set_states(label, &states, stamp))
     }
 
-    /// The labels say that a member is out that is so here. It is in use again where the region cannot do without it any more: another
-    /// process has excluded a different one.
+    /// Records in the labels that a member is out. If another process has excluded a different one, so that the region
+    /// cannot do without this one any more, this one is in use again.
     pub fn exclude(&self, role: usize) -> Result<()> {
         let changed = self.exclude_alone(role);
         self.leaving.fetch_and(!(1 << role), Ordering::SeqCst);
@@ -461,7 +463,7 @@ impl Set {
         self.update(|label| set_states(label, &states, stamp))
     }
 
-    /// How far a member has been put back, without an epoch of its own.
+    /// Records how far a member has been put back, without a new epoch.
     pub fn note_rebuilt(&self, role: usize, rebuilt: u64) -> Result<()> {
         let _alone = self.alone()?;
         let state = MemberState::Rebuilding { rebuilt };
@@ -472,7 +474,7 @@ impl Set {
         self.update(|label| label.members[role].state = state)
     }
 
-    /// What was found when the region was opened is made to be so in all labels, in an epoch of its own.
+    /// Records the states found at opening in all labels, in a new epoch.
     pub fn write_found(&self, newest: &Label) -> Result<()> {
         self.bump();
         self.write_labels(newest)
@@ -491,8 +493,8 @@ impl Set {
         stamp().map_err(|e| Error::new(Class::Transient, &self.name, format!("a random number: {e}")))
     }
 
-    /// Changes the labels of all members that are used. One that does not take it is out, where the region can do
-    /// without it: its label would be that of a member that has everything.
+    /// Changes the labels of all members in use. A member that does not take the change is out, if the region can do
+    /// without it: its label would pass for that of a whole member.
     fn update(&self, change: impl Fn(&mut Label)) -> Result<()> {
         let mut failed = self.update_each(&change);
         while let Some((role, e)) = failed.pop() {
@@ -518,7 +520,7 @@ impl Set {
         };
         let mut failed: Vec<(usize, Error)> = used.filter_map(update).collect();
         if self.others.is_some() {
-            // Its label could not be read: it would say for ever what it says now.
+            // Its label could not be read: it would never change again.
             let unknown = |role: &usize| states[*role] != MemberState::Out && !labels.contains_key(role);
             let e =
                 |role| Error::new(Class::Gone, &self.name, format!("the label of disk {} cannot be read", role + 1));
@@ -527,13 +529,13 @@ impl Set {
         failed
     }
 
-    /// Can it do without these members too, where the others stand so?
+    /// Can the region, in these states, do without these members too?
     pub fn can_miss(&self, states: &[MemberState], roles: &[usize]) -> bool {
         let is_missing = |role: &usize| states[*role] != MemberState::Whole || roles.contains(role);
         (0..states.len()).filter(is_missing).count() <= self.layout.tolerates(states.len())
     }
 
-    /// Puts another disk in a member's place, with a label that says that it has nothing yet.
+    /// Puts another disk in a member's place, with a label that says that it has no content yet.
     pub fn replace(&self, role: usize, device: Arc<dyn Device>, uuid: Uuid) -> Result<()> {
         let stamp = self.stamp()?;
         let _alone = self.alone()?;
@@ -551,8 +553,8 @@ impl Set {
             label.members[role].state = state;
         };
         self.bump();
-        // First the others: they must not take it for whole, whatever its label says by then. Who has been in its place
-        // gets nothing: it stays behind, and is known by that.
+        // The others' labels first, so that they never take it for whole by an old label of it. The disk that it
+        // replaces gets no label: it stays behind, and is recognised by that.
         self.states()[role] = MemberState::Out;
         self.update(next)?;
         device.begin_anew();
@@ -571,14 +573,14 @@ impl Set {
         Ok(())
     }
 
-    /// The epoch, as the labels of those that are used have it.
+    /// The epoch in the labels of the members in use.
     pub fn epoch(&self) -> Option<Epoch> {
         let states = self.states().clone();
         let used = |(role, _): &(&usize, &Label)| states[**role] != MemberState::Out;
         self.labels().iter().filter(used).map(|(_, label)| label.epoch).max_by_key(Epoch::number)
     }
 
-    /// The member is out, and the labels say so; false where the region cannot do without it.
+    /// Puts a member out and records that in the labels; false where the region cannot do without it.
     pub fn put_out(&self, role: usize, why: &str) -> Result<bool> {
         if self.states().get(role).is_none_or(|state| *state == MemberState::Out) {
             return Ok(true);

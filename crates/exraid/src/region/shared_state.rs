@@ -1,34 +1,36 @@
-//! What processes that have one region open agree by: words that all of them have mapped, and locks that end with their owner.
+//! The agreement of the processes that have one region open: words that all of them have mapped, and locks that end
+//! with their owner.
 //!
-//! Both are in a file that the client names ([`Common`]), the same for all regions of a pool. Of each region:
+//! Both are in a file that the client provides ([`Common`]), the same for all regions of a pool. Per region:
 //!
 //! | lock on | held by |
 //! | --- | --- |
-//! | presence | whoever has it open, shared; alone: whoever finds nobody else, while the words are made anew |
-//! | opening | whoever opens it, until what a crash left is in order |
-//! | labels | whoever changes labels, from before they are read to after they are written |
-//! | log | whoever retires intents |
-//! | mending | whoever finishes what one who has died had begun |
-//! | gate | whoever wants a lock on everything: nobody takes another one meanwhile |
-//! | stripes | whoever has a lock on them |
+//! | presence | each process that has it open, shared; exclusively: the first process, while it makes the words anew |
+//! | opening | a process that opens it, until the consequences of a crash are repaired |
+//! | labels | a process that changes labels, from before it reads them until after it has written them |
+//! | log | the process that retires intents |
+//! | mending | a process that finishes the work of a dead one |
+//! | gate | a process that wants a lock on all stripes: no other takes a lock meanwhile |
+//! | stripes | the process that has these stripes locked |
 //!
 //! | word | |
 //! | --- | --- |
-//! | version | goes up before labels say that members stand otherwise: who knows another one reads the labels first |
-//! | epoch | that of the membership, once labels say so: who finds no label of it may not go by those that he finds |
-//! | gate | not zero: look whether somebody has the gate |
-//! | throttle | who uses the region, and how fast work in the background may be ([`super::throttle`]) |
+//! | version | goes up before labels change the members' states: a process that knows another version reads the labels first |
+//! | epoch | that of the membership, once labels have it: a process that finds no label of it must not trust the labels that it found |
+//! | gate | not zero: check whether a process has the gate |
+//! | throttle | the users of the region, and how fast background work may be ([`super::throttle`]) |
 //! | others | those of the log of intents ([`super::raid5`]) |
 //!
-//! What is measured of a region and of each of its members ([`crate::meter`]) lies further on in the file, a few pages each, and stays when
-//! whoever measured has died. Each process that has the region open has one of a few slots in them, by a lock of its own:
+//! The measurements of a region and of each of its members ([`crate::meter`]) lie further on in the file, a few pages
+//! each, and survive the process that took them. Each process that has the region open has one of a few slots in them,
+//! by a lock of its own:
 //!
 //! | lock on | held by |
 //! | --- | --- |
-//! | slot n | the process whose requests are counted in slot n |
+//! | slot n | the process that counts its requests in slot n |
 //!
-//! An uncontended lock takes a call of a microsecond. Whoever waits for a disk while he has one of the first five is waited for
-//! by those who want it, and by nobody who answers requests.
+//! An uncontended lock takes a call of a microsecond. A process that waits for a disk under one of the first five holds
+//! up only processes that want the same lock, and no thread that answers requests.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -45,19 +47,19 @@ use crate::meter;
 use crate::meter::shared::{self, Meters};
 use crate::sys::shared::{is_excluded, lock, Lock, Words};
 
-/// Words of a region.
+/// Words per region.
 const WORDS: usize = 1024;
 const BYTES: u64 = (WORDS * size_of::<AtomicU64>()) as u64;
-/// Regions whose locks a file has room for.
+/// The most regions whose locks fit into a file.
 const REGIONS: u64 = (1 << (63 - SHIFT)) - 1;
 
 const VERSION: usize = 0;
 const GATED: usize = 1;
 const EPOCH: usize = 2;
-/// Those by which the background gives way ([`super::throttle`]).
+/// The words by which background work gives way ([`super::throttle`]).
 pub const THROTTLE: usize = 8;
 const THROTTLE_WORDS: Range<usize> = 4..4 + THROTTLE;
-/// Those of the log of intents: the rest of the first page but its end, and the second one.
+/// The words of the log of intents: the rest of the first page but its end, and the second one.
 const LOG_WORDS: Range<usize> = 16..WORDS;
 
 const _: () = assert!(THROTTLE_WORDS.end <= LOG_WORDS.start);
@@ -71,19 +73,20 @@ const GATE: u64 = 5;
 const SLOTS: u64 = 64;
 const STRIPES: u64 = 4096;
 
-/// Where the meters are: behind the words of all regions.
+/// Where the meters lie: behind the words of all regions.
 const METERS_AT: u64 = 1 << 31;
 const _: () = assert!(REGIONS * BYTES <= METERS_AT && SLOTS + meter::PROCESSES as u64 <= STRIPES);
 
-/// How long somebody may take to open a region.
+/// The longest time for another process to open a region.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSES: Range<Duration> = Duration::from_micros(100)..Duration::from_millis(5);
 
-/// A file by which processes agree. Each opens it for itself; what is in it counts only while somebody has.
+/// A file by which processes agree. Each opens it for itself; its content counts only while a process has it open.
 #[derive(Clone)]
 pub struct Common {
     file: Arc<File>,
-    /// By region: locks are of the description, so whoever opens a region twice by one has one slot in its meters.
+    /// By region: locks belong to the description, so a process that opens a region twice through one has one slot in
+    /// its meters.
     meters: Arc<Mutex<BTreeMap<u32, Weak<Meters>>>>,
 }
 
@@ -92,13 +95,13 @@ impl Common {
         Common { file: Arc::new(file), meters: Arc::default() }
     }
 
-    /// To be [held](crate::disk::Options::held) open by the disks: else what a process that was killed had asked of them may happen
-    /// after others have taken its locks for gone.
+    /// The disks should [hold](crate::disk::Options::held) it open. Otherwise transfers of a killed process may happen
+    /// after others have taken its locks for free.
     pub fn held(&self) -> io::Result<Arc<OwnedFd>> {
         Ok(Arc::new(self.file.try_clone()?.into()))
     }
 
-    /// What is measured of a region, for one who measures, as it has been opened. None where all slots are others'.
+    /// The meters of a region for a process that opens it and measures. None if others have all slots.
     pub fn meters(&self, opening: &Opening) -> io::Result<Option<Arc<Meters>>> {
         let number = ((opening.shared_state.base >> SHIFT) - 1) as u32;
         let mut known = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +115,7 @@ impl Common {
         Ok(meters)
     }
 
-    /// The same, for one who only looks at what others have measured.
+    /// The same, for a process that only looks at others' measurements.
     pub fn look_at_meters(&self, number: u32) -> Arc<Meters> {
         Arc::new(Meters::look(&self.file, meters_at(number)))
     }
@@ -122,17 +125,17 @@ fn base(number: u32) -> u64 {
     (u64::from(number) + 1) << SHIFT
 }
 
-/// Of one region.
+/// The state of one region.
 pub struct SharedState {
     file: Arc<File>,
     base: u64,
     words: Words,
-    /// Locks are a process's: its threads exclude one another by these.
+    /// Locks belong to the process; these exclude its threads from one another.
     labels: Mutex<()>,
     mending: Mutex<()>,
 }
 
-/// Something that one thread of one process has.
+/// A lock held by one thread of one process.
 pub struct Held<'b> {
     shared_state: &'b SharedState,
     at: u64,
@@ -145,7 +148,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Until it is dropped nobody else opens the region.
+/// Keeps others from opening the region until it is dropped.
 pub struct Opening {
     shared_state: Arc<SharedState>,
     pub is_alone: bool,
@@ -158,7 +161,7 @@ impl Drop for Opening {
 }
 
 impl SharedState {
-    /// Comes in. Who finds nobody else makes the words anew. Waits for whoever is opening it.
+    /// Joins the region's users; the only one makes the words anew. Waits while another process opens the region.
     pub fn join(common: &Common, number: u32) -> io::Result<(Arc<SharedState>, Opening)> {
         if u64::from(number) >= REGIONS {
             return Err(io::Error::other(format!("region {number}: processes can share {REGIONS}")));
@@ -179,7 +182,7 @@ impl SharedState {
         if is_alone {
             shared_state.words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
         }
-        // Who was opening it is out of the way, and who has it open has it shared.
+        // No other process opens it now, and those that have it open share the lock.
         let is_in = shared_state.try_lock(PRESENCE, Lock::Shared)?;
         let opening = Opening { shared_state: shared_state.clone(), is_alone };
         match is_in {
@@ -193,7 +196,7 @@ impl SharedState {
     }
 
     fn unlock(&self, at: u64) {
-        // It is there: nothing can be in its way.
+        // The file is there: unlocking cannot fail.
         let _ = self.try_lock(at, Lock::None);
     }
 
@@ -206,7 +209,7 @@ impl SharedState {
         Ok(Held { shared_state: self, at, _thread: thread })
     }
 
-    /// Waits for whoever changes labels.
+    /// Locks the labels; waits for another holder.
     pub fn labels(&self, name: &Arc<str>) -> Result<Held<'_>> {
         self.have(LABELS, &self.labels, name)
     }
@@ -215,7 +218,7 @@ impl SharedState {
         self.have(MENDING, &self.mending, name)
     }
 
-    /// For the one who retires intents in this process.
+    /// For the thread of this process that retires intents.
     pub fn try_log(&self) -> io::Result<bool> {
         self.try_lock(LOG, Lock::Exclusive)
     }
@@ -228,17 +231,17 @@ impl SharedState {
         self.words[VERSION].load(Ordering::SeqCst)
     }
 
-    /// Labels are about to say something else; the version from now on.
+    /// Labels are about to change; returns the new version.
     pub fn change(&self) -> u64 {
         self.words[VERSION].fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The number of the last epoch that labels have.
+    /// The number of the last epoch that was written to labels.
     pub fn epoch(&self) -> u64 {
         self.words[EPOCH].load(Ordering::SeqCst)
     }
 
-    /// They have this one.
+    /// Labels have this epoch.
     pub fn tell_epoch(&self, number: u64) {
         self.words[EPOCH].fetch_max(number, Ordering::SeqCst);
     }
@@ -256,7 +259,7 @@ impl SharedState {
         self.base + STRIPES + stripes.start..self.base + STRIPES + stripes.end
     }
 
-    /// Locks stripes; false where somebody has them, or has the gate.
+    /// Locks stripes; false where another holder has them, or has the gate.
     pub fn try_lock_range(&self, stripes: &Range<u64>, is_shared: bool) -> io::Result<bool> {
         if stripes.is_empty() {
             return Ok(true);
@@ -270,7 +273,7 @@ impl SharedState {
         lock(&self.file, &self.stripes(stripes), if is_shared { Lock::Shared } else { Lock::Exclusive })
     }
 
-    /// The same for all of them: at first nobody else begins any more.
+    /// Locks all of them: first the gate, so that no others begin.
     pub fn try_everything(&self, stripes: &Range<u64>) -> io::Result<bool> {
         if !self.try_lock(GATE, Lock::Exclusive)? {
             return Ok(false);
@@ -303,7 +306,7 @@ fn wait(pause: &mut Duration) {
     *pause = (*pause * 2).min(PAUSES.end);
 }
 
-/// Processes cannot agree.
+/// The error for processes that cannot agree.
 pub fn failed(name: &Arc<str>, e: &io::Error) -> Error {
     Error::new(Class::Transient, name, format!("locking the region among processes: {e}"))
 }

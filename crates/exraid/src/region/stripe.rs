@@ -1,7 +1,7 @@
 //! A region whose content lies striped over several disks: as fast as all of them, and lost with any of them.
 //!
-//! Chunk c is on member c mod n, its c div n th there. What a request touches on one member is one stretch there, so each
-//! member gets one request, however large it was.
+//! Chunk c is on member c mod n, as its c div n th. A request touches one stretch of each member, so each member gets
+//! one request, however long it is.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ pub struct Stripe {
     pub chunk: u64,
 }
 
-/// What of a request is one member's.
+/// The part of a request that lies on one member.
 #[derive(Debug, PartialEq, Eq)]
 struct Piece {
     member: u64,
-    /// On the member.
+    /// Range on the member.
     range: Range<u64>,
-    /// The same, as stretches of the request.
+    /// The same bytes, as parts of the request.
     of: Vec<Range<u64>>,
 }
 
@@ -114,7 +114,7 @@ impl Map for Stripe {
 mod tests {
     use super::*;
 
-    /// Each byte is in one place, each place has one byte, and pieces say the same as single bytes do.
+    /// Each byte has one place, each place one byte, and pieces agree with single bytes.
     #[test]
     fn pieces_lie_where_their_bytes_do() {
         let stripe = Stripe { members: 3, chunk: 4 };

@@ -1,19 +1,19 @@
-//! When work in the background may have a region, so that whoever waits for it notices little of that.
+//! The throttle of background work on a region, which keeps it from slowing down others noticeably.
 //!
-//! A thread says that what it asks is done in the background ([`Background`]); what all others ask is in the foreground. While nothing in
-//! the foreground is asked of a region, nor was a moment ago, the background has all of it. Else it transfers in pieces that keep the
-//! region for a few milliseconds, one at a time, and between them waits ([`Throttle::wait`]):
+//! A thread declares its requests background work ([`Background`]); all others are foreground. While a region has no
+//! foreground request, nor had one a moment ago, the background has all of it. Otherwise it transfers in pieces that
+//! keep the region busy for a few milliseconds, one at a time, and between them waits ([`Throttle::wait`]):
 //!
-//! - so long that it has the region for a quarter of the time: a disk that turns is as slow for others as it is busy;
-//! - and so long that it keeps to a rate, which grows as long as nobody is slowed down, and is halved when somebody is: when a piece, or
-//!   a read in the foreground, takes several times as long as such do. A device that counts bytes (a throttle, a disk in a network, one
-//!   whose cache is full) is as fast as ever until it has been asked for too much; then all wait.
+//! - long enough to use the region for a quarter of the time: a rotating disk is as slow for others as it is busy;
+//! - and long enough to keep to a rate. The rate grows while no request is slowed down, and is halved when one is: when
+//!   a piece, or a foreground read, takes several times as long as usual. A device that counts bytes (a throttled one,
+//!   a network disk, one with a full cache) is fast until it has been asked for too much; then all wait.
 //!
-//! It never waits longer than a tenth of what the region delivers demands: it ends, whatever else goes on. Whoever waits for it to end can
-//! say so ([`Throttle::unthrottle`]).
+//! It always gets a tenth of the region's speed, within bounds, so it ends under any load. A caller that waits for its
+//! end can say so ([`Throttle::unthrottle`]).
 //!
-//! What this is decided by are words that all processes share that have the region open: those in the foreground are another's as a rule
-//! than the one that works in the background.
+//! The decision uses words that all processes of the region share, since the process with foreground requests is
+//! usually not the one with background work.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,45 +26,45 @@ use super::shared_state::{SharedState, THROTTLE as COUNT};
 use crate::device::Kind;
 use crate::sys::shared::Words;
 
-/// So long after a request in the foreground the background gives way yet.
+/// The background gives way for this long after a foreground request.
 const PRESENT: u64 = 250_000;
-/// A piece keeps the region so long, about; its bytes are within these bounds.
+/// A piece keeps the region busy for about this long; its bytes are within these bounds.
 const PIECE: Duration = Duration::from_millis(4);
 const LEAST_PIECE: u64 = 64 << 10;
 const MOST_PIECE: u64 = 1 << 20;
-/// Of a region of which nothing is known.
+/// For a region of unknown speed.
 const UNKNOWN_PIECE: u64 = 128 << 10;
 const UNKNOWN_RATE: u64 = 8 << 20;
-/// After a piece it waits so many times as long as that took.
+/// After a piece, the wait is this many times the time of the piece.
 const REST: u64 = 3;
-/// One part in so many of what the region delivers, within these bounds, the background has at least.
+/// The background gets at least the region's speed divided by this, within these bounds.
 const FLOOR: u64 = 10;
 const FLOORS: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
-/// The rate at which it begins: one part in so many of what the region delivers, within these bounds.
+/// The first rate: the region's speed divided by this, within these bounds.
 const FIRST: u64 = 4;
 const FIRSTS: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
 const MOST_RATE: u64 = 1 << 32;
-/// The rate grows by one part in so many, so often; not so long after somebody was slowed down.
+/// The rate grows by one part in `GROWTH` every `GROWS`, but not within `CALM` after a request was slowed down.
 const GROWTH: u64 = 16;
 const GROWS: u64 = 100_000;
 const CALM: u64 = 300_000;
-/// It is halved this often at most.
+/// The shortest time between two halvings.
 const FALLS: u64 = 100_000;
-/// What takes so many times as long as such do, and so much longer, is slow.
+/// A request is slow if it takes more than this many times the usual time, and this many microseconds in addition.
 const SLOW: u64 = 3;
 const SLOW_BY: u64 = 4_000;
-/// Reads of more bytes in the foreground tell nothing.
+/// Longer foreground reads are not judged.
 const SMALL: u64 = 128 << 10;
-/// What is usual follows what is longer slowly: by one part in so many.
+/// The usual time follows longer ones slowly: by one part in so many of the difference.
 const FOLLOWS: u64 = 64;
-/// Waiting is looked at this often.
+/// Waiting threads check again this often.
 const GLANCE: Duration = Duration::from_millis(20);
-/// No other process makes one wait longer: a word that says so is none of ours.
+/// The longest wait: a word that demands more is invalid.
 const LONGEST: u64 = 2_000_000;
 
-/// Words: when something in the foreground was asked or answered last; when the background may go on; its rate; when somebody was slowed
-/// down, and when the rate grew last; until when nobody waits; how long a piece and a small read in the foreground take at best.
-/// Times are microseconds of the clock that all processes have.
+/// Words: the time of the last foreground request or answer; when the background may go on; its rate; when a request
+/// was last slowed down, and when the rate last grew; until when nothing waits; the usual times of a piece and of a
+/// small foreground read. Times are microseconds of a clock that all processes share.
 const SEEN: usize = 0;
 const NEXT: usize = 1;
 const RATE: usize = 2;
@@ -75,11 +75,11 @@ const PIECES: usize = 6;
 const READS: usize = 7;
 
 thread_local! {
-    /// Whether this thread works in the background, and whether it is to give way also where the region is not used.
+    /// Whether this thread works in the background, and whether it gives way even where the region is not in use.
     static BACKGROUND: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// What this thread asks of regions is done in the background, until this is dropped.
+/// Declares the requests of this thread background work until it is dropped.
 #[must_use = "it ends when it is dropped"]
 pub struct Background {
     before: Option<bool>,
@@ -95,7 +95,7 @@ impl Background {
         BACKGROUND.get().is_some()
     }
 
-    /// Others are at work beside this thread, or not, whether or not they use a region: they have the processors.
+    /// Whether others work beside this thread, even without using a region: they need the processors.
     pub fn set_beside(others: bool) {
         BACKGROUND.set(BACKGROUND.get().map(|_| others));
     }
@@ -107,13 +107,13 @@ impl Drop for Background {
     }
 }
 
-/// Of one region; see the [module](self).
+/// The throttle of one region; see the [module](self).
 pub struct Throttle {
     own: Box<[AtomicU64]>,
     shared: Option<Arc<SharedState>>,
 }
 
-/// A request of which it is known whose it is.
+/// A request, with its kind of work.
 #[derive(Clone, Copy)]
 pub struct Seen {
     kind: Kind,
@@ -123,7 +123,7 @@ pub struct Seen {
     beside: bool,
 }
 
-/// Microseconds of the clock that all processes have.
+/// Microseconds of a clock that all processes share.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
@@ -149,7 +149,6 @@ impl Throttle {
         self.word(n).store(value, Ordering::Relaxed);
     }
 
-    /// A request begins.
     pub fn begin(&self, kind: Kind, bytes: u64) -> Seen {
         let (at, how) = (now(), BACKGROUND.get());
         if how.is_none() {
@@ -158,7 +157,7 @@ impl Throttle {
         Seen { kind, bytes, at, is_background: how.is_some(), beside: how == Some(true) }
     }
 
-    /// It ends. `delivers`: bytes in a second of the region, as far as that is known.
+    /// Ends it. `delivers`: the speed of the region in bytes per second; 0: unknown.
     pub fn end(&self, seen: Seen, delivers: u64) {
         self.end_at(now(), seen, delivers);
     }
@@ -178,7 +177,7 @@ impl Throttle {
         }
         let rest = (took * REST).min(seen.bytes.saturating_mul(1_000_000) / floor(delivers)).min(LONGEST);
         self.word(NEXT).fetch_max(now + rest, Ordering::Relaxed);
-        // What is small is over before it tells anything.
+        // A small request is too short to judge.
         if seen.bytes >= LEAST_PIECE / 2 && self.is_slow(PIECES, took) {
             self.slow_down(now, delivers);
         } else if now.saturating_sub(self.get(GREW)) >= GROWS && now.saturating_sub(self.get(SLOWED)) >= CALM {
@@ -191,7 +190,7 @@ impl Throttle {
         }
     }
 
-    /// Did something take several times as long as it does at best?
+    /// Did a request take several times as long as usual?
     fn is_slow(&self, which: usize, took: u64) -> bool {
         let (took, usual) = (took.max(1), self.get(which));
         let is_slow = usual > 0 && took > usual * SLOW + SLOW_BY;
@@ -206,7 +205,7 @@ impl Throttle {
         }
     }
 
-    /// Bytes in a second beside others.
+    /// The rate beside others, in bytes per second.
     fn rate(&self, delivers: u64) -> u64 {
         match (self.get(RATE), delivers) {
             (0, 0) => UNKNOWN_RATE,
@@ -215,13 +214,13 @@ impl Throttle {
         }
     }
 
-    /// Is the region used in the foreground?
+    /// Does the region have foreground requests?
     pub fn is_used(&self, now: u64) -> bool {
         let seen = self.get(SEEN);
         seen != 0 && now.saturating_sub(seen) < PRESENT
     }
 
-    /// Bytes that the background is to transfer at a time.
+    /// Bytes that the background should transfer at a time.
     pub fn piece(&self, delivers: u64) -> u64 {
         if !(BACKGROUND.get() == Some(true) || self.is_used(now())) {
             return MOST_PIECE;
@@ -233,8 +232,8 @@ impl Throttle {
         bytes.clamp(LEAST_PIECE, MOST_PIECE) / LEAST_PIECE * LEAST_PIECE
     }
 
-    /// Waits until the background may transfer so many bytes, and tells whether others use the region. A thread of the foreground may
-    /// at once.
+    /// Waits until the background may transfer so many bytes, and tells whether others use the region. In a foreground
+    /// thread it does not wait.
     pub fn wait(&self, bytes: u64, delivers: u64) -> bool {
         let Some(beside) = BACKGROUND.get() else { return false };
         while let Some(left) = self.left(now(), beside, bytes, delivers) {
@@ -243,7 +242,7 @@ impl Throttle {
         beside || self.is_used(now())
     }
 
-    /// How long it has to wait yet; `None`: it has its turn.
+    /// The remaining wait; `None`: it may go on.
     fn left(&self, now: u64, beside: bool, bytes: u64, delivers: u64) -> Option<Duration> {
         if self.get(UNTHROTTLED) > now || !(beside || self.is_used(now)) {
             return None;
@@ -257,14 +256,14 @@ impl Throttle {
         taken.is_err().then_some(Duration::ZERO)
     }
 
-    /// For so long nobody waits: what is done in the background is waited for.
+    /// Lifts the throttle for that time: somebody waits for the background work.
     pub fn unthrottle(&self, time: Duration) {
         let until = now() + (time.as_micros() as u64).min(LONGEST);
         self.word(UNTHROTTLED).fetch_max(until, Ordering::Relaxed);
     }
 }
 
-/// Bytes in a second that the background has at least.
+/// The least speed of the background, in bytes per second.
 fn floor(delivers: u64) -> u64 {
     (delivers / FLOOR).clamp(*FLOORS.start(), *FLOORS.end())
 }
@@ -282,8 +281,8 @@ mod tests {
         throttle.end_at(at + took, seen, delivers);
     }
 
-    /// Seconds of work in the background beside reads of 4 KiB every two milliseconds, on a device that takes `takes` for so many bytes
-    /// at that time; bytes that were transferred.
+    /// Runs background work for some seconds beside reads of 4 KiB every two milliseconds. `takes`: the microseconds
+    /// that the device takes at a time for so many bytes. Returns the bytes transferred.
     fn beside(throttle: &Throttle, delivers: u64, seconds: u64, takes: &mut dyn FnMut(u64, u64) -> u64) -> u64 {
         let (mut now, mut done, bytes) = (SECOND, 0, 256 << 10);
         while now < (1 + seconds) * SECOND {
@@ -313,7 +312,7 @@ mod tests {
         assert!(throttle.left(6 * SECOND + 2, true, MIB, 0).is_some(), "others are at work elsewhere");
     }
 
-    /// A disk that turns: 10 ms for 256 KiB.
+    /// A rotating disk: 10 ms for 256 KiB.
     #[test]
     fn a_busy_disk_is_had_for_a_quarter_of_the_time_at_most() {
         let throttle = Throttle::new(None);
@@ -322,7 +321,7 @@ mod tests {
         assert!((0.1..=0.26).contains(&share), "{share}");
     }
 
-    /// One that takes 60 MB in a second at once, and then nothing until it may again: as fast as memory until then.
+    /// The device takes 60 MB per second as fast as memory, and then nothing until the next second.
     #[test]
     fn what_a_throttle_lets_pass_is_found_and_kept_to() {
         const RATE: u64 = 60_000_000;
@@ -342,7 +341,7 @@ mod tests {
         assert!(stalls <= 20 * 3, "{stalls} times in 20 seconds somebody was slowed down");
     }
 
-    /// Whatever else goes on: each piece takes seconds.
+    /// Each piece takes seconds.
     #[test]
     fn it_never_starves() {
         let throttle = Throttle::new(None);

@@ -1,18 +1,18 @@
-//! What all processes that have the region open know of its log of intents: in the words that they [share](Between), or, of a
-//! region that is one process's own, in words of that.
+//! The log of intents as all processes of the region know it: in the words that they
+//! [share](crate::region::shared_state::SharedState), or, for a region of one process, in its own.
 //!
 //! | word | |
 //! | --- | --- |
 //! | next | the sequence number of the next intent |
-//! | copy | that copy of the head is written next: whose last bit says |
-//! | slot, each | free; *busy*: the members are being written; *done*: they have been, and it is not retired yet; with its stripe |
-//! | floor, each | what has a lower sequence number is retired, and the members know it |
+//! | copy | its last bit tells the copy of the head that is written next |
+//! | slot, each | free; *busy*: the members are being written; *done*: they have been, and the intent is not retired yet; with its stripe |
+//! | floor, each | intents of lower sequence numbers are retired, and the members record that |
 //!
-//! Who makes a slot busy has the lock on its stripe, and makes it done before the lock ends. So who has the lock on the stripe of
-//! a slot that is busy knows that its owner has died.
+//! A process makes a slot busy under the lock on its stripe, and makes it done before it releases the lock. So if
+//! another process gets that lock and the slot is busy, its owner has died.
 //!
-//! The next number is taken after the slot. So whoever retires reads the number first and then the slots: one that is free then has
-//! nothing below that number that counts, now or later.
+//! A process takes the slot first and the number afterwards. To retire, it reads the number first and then the slots: a
+//! slot that is free then has no intent below that number, now or later.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,7 @@ pub enum Slot {
     Busy {
         stripe: u64,
     },
-    /// They have been; not retired yet.
+    /// They have been written; the intent is not retired yet.
     Done {
         stripe: u64,
     },
@@ -64,7 +64,7 @@ impl Slot {
         }
     }
 
-    /// Of an intent that is not retired.
+    /// The stripe of an intent that is not retired.
     pub fn stripe(self) -> Option<u64> {
         match self {
             Slot::Free => None,
@@ -100,12 +100,11 @@ impl IntentTable {
         self.word(NEXT).load(Ordering::SeqCst)
     }
 
-    /// Takes the next sequence number.
     pub fn take_next(&self) -> u64 {
         self.word(NEXT).fetch_add(1, Ordering::SeqCst)
     }
 
-    /// What the members said, for who has found nobody else.
+    /// Initial values from the members' logs, set by the process that opens the region first.
     pub fn begin(&self, next: u64, floors: &[u64]) {
         self.word(NEXT).store(next, Ordering::SeqCst);
         self.set_floors(floors);
@@ -124,7 +123,7 @@ impl IntentTable {
         (0..self.slots).map(|slot| self.slot(slot))
     }
 
-    /// False where it was something else.
+    /// False if the slot had another state.
     pub fn set_slot(&self, slot: usize, from: Slot, to: Slot) -> bool {
         let word = self.word(FIRST_SLOT + slot);
         word.compare_exchange(from.word(), to.word(), Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -139,19 +138,19 @@ impl IntentTable {
         self.word(FIRST_FLOOR + slot).load(Ordering::SeqCst)
     }
 
-    /// For who has the log, or is alone.
+    /// Only under the lock on the log, or in a process that is alone.
     pub fn set_floors(&self, floors: &[u64]) {
         for (slot, floor) in floors.iter().enumerate() {
             self.word(FIRST_FLOOR + slot).store(*floor, Ordering::SeqCst);
         }
     }
 
-    /// Has one of these stripes an intent that is not retired?
+    /// Is an intent of these stripes not retired?
     pub fn has_intents_of(&self, stripes: &Range<u64>) -> bool {
         self.all().any(|slot| slot.stripe().is_some_and(|stripe| stripes.contains(&stripe)))
     }
 
-    /// Slots of these stripes that are busy.
+    /// The busy slots of these stripes.
     pub fn busy(&self, stripes: &Range<u64>) -> Vec<(usize, u64)> {
         let is_busy = |slot: usize| match self.slot(slot) {
             Slot::Busy { stripe } if stripes.contains(&stripe) => Some((slot, stripe)),

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::raw::{HEAD, HEADER, LEAST_SLOTS, LOG, SLOTS};
 
-/// Of a region; all is computed from these two.
+/// The numbers from which the layout of a region follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     pub members: u64,
@@ -20,13 +20,13 @@ pub struct Geometry {
     pub chunk: u64,
 }
 
-/// What of a stretch of the region is one member's, one after the other there.
+/// The part of a stretch of the region that lies on one member, one byte after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub role: usize,
     /// Of the member's share.
     pub range: Range<u64>,
-    /// The same, as stretches of what was asked for.
+    /// The same bytes, as parts of the whole stretch.
     pub of: Vec<Range<u64>>,
 }
 
@@ -41,12 +41,12 @@ impl Geometry {
         self.chunk * self.width()
     }
 
-    /// Intents that there is room for.
+    /// The number of slots for intents.
     pub fn slots(&self) -> usize {
         (LOG / self.slot()).clamp(LEAST_SLOTS as u64, SLOTS as u64) as usize
     }
 
-    /// Bytes of a slot: a header, and what is to be written to one chunk.
+    /// Bytes of a slot: a header, and the new content of one chunk.
     fn slot(&self) -> u64 {
         HEADER + self.chunk
     }
@@ -71,12 +71,12 @@ impl Geometry {
         share.saturating_sub(self.data_at()) / self.chunk
     }
 
-    /// Who has the parity of a stripe.
+    /// The member with the parity of a stripe.
     pub fn parity(&self, stripe: u64) -> usize {
         (self.members - 1 - stripe % self.members) as usize
     }
 
-    /// Who has a chunk of a stripe, 0 to `width` - 1.
+    /// The member with a chunk of a stripe, 0 to `width` - 1.
     pub fn role(&self, stripe: u64, chunk: u64) -> usize {
         ((self.parity(stripe) as u64 + 1 + chunk) % self.members) as usize
     }
@@ -92,7 +92,7 @@ impl Geometry {
         at + columns.start..at + columns.end
     }
 
-    /// The stripes in which a stretch of a member's share lies, which is not in front of the first.
+    /// The stripes of a stretch of a member's share that lies behind the log.
     pub fn stripes_of(&self, range: &Range<u64>) -> Range<u64> {
         (range.start - self.data_at()) / self.chunk..(range.end - self.data_at()).div_ceil(self.chunk)
     }
@@ -102,7 +102,7 @@ impl Geometry {
         range.start / self.stripe()..range.end.div_ceil(self.stripe())
     }
 
-    /// The stripes that lie in a stretch of the region as a whole.
+    /// The stripes that lie wholly in a stretch of the region.
     pub fn within(&self, range: &Range<u64>) -> Range<u64> {
         let (first, end) = (range.start.div_ceil(self.stripe()), range.end / self.stripe());
         first..end.max(first)
@@ -118,7 +118,7 @@ impl Geometry {
         }
     }
 
-    /// Columns that hold all that a stretch of the content of a stripe touches.
+    /// The columns of all bytes in a stretch of a stripe's content.
     pub fn hull(&self, within: &Range<u64>) -> Range<u64> {
         match within.start / self.chunk == within.end.saturating_sub(1) / self.chunk {
             true => self.touched(within, within.start / self.chunk),
@@ -135,7 +135,7 @@ impl Geometry {
         }
     }
 
-    /// What of a stretch of the region is whose.
+    /// Splits a stretch of the region by member.
     pub fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut at = range.start;
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// What lies in front of the stripes does not overlap, and stripes begin at multiples of a chunk.
+    /// The heads and slots do not overlap, and stripes begin at multiples of a chunk.
     #[test]
     fn the_log_lies_in_front_of_the_stripes() {
         for chunk in (12..=24).map(|bits| 1 << bits) {

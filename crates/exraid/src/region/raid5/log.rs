@@ -1,19 +1,19 @@
-//! The log of intents: what is about to be written to parts of stripes, durable before any member is touched.
+//! The log of intents: writes to parts of stripes, durable there before any member changes.
 //!
-//! Each member keeps what is to be written to itself: no content is written more than twice, and with any one disk lost
-//! the parity in the others' records stands for what was in its.
+//! Each member stores its own new content: none is written more than twice, and if one disk is lost, the parity in the
+//! others' records replaces the content in its record.
 //!
 //! | step | what | else, after a power cut with a disk lost |
 //! | --- | --- | --- |
-//! | 1 | a record in the same slot of each member that is whole and will be touched: what is to be written there, and which members have records; durable | |
-//! | 2 | one that has not taken its record is out, and the labels say so, durably | the others' records count as not complete, and step 3 is not undone and not done |
-//! | 3 | the members are written | content and parity do not belong together, and what was on the lost disk cannot be known |
+//! | 1 | a record in the same slot of each whole member that the write touches: its new content, and which members have records; durable | |
+//! | 2 | a member that has not taken its record is out, and the labels record that durably | the others' records count as incomplete, and step 3 may be done in part for ever |
+//! | 3 | the members are written | content and parity do not match, and the lost disk's content cannot be computed |
 //! | 4 | the slot is used again when the intent was [retired](super::retire) | |
 //!
-//! An intent is *complete* when all members have it that should, as far as they are whole. When the region is opened, those
-//! that are complete and not retired are done again in order; of the others no member was touched.
+//! An intent is *complete* if each of its members that is whole has its record. When the region is opened, the complete
+//! intents that are not retired are done again in order; an incomplete one has changed no member.
 //!
-//! Several intents become durable together: those that come while others are being written wait for these, and are then
+//! Several intents become durable together: those that arrive during a write of others wait for it, and are then
 //! written at once and flushed once.
 
 use std::collections::VecDeque;
@@ -33,13 +33,13 @@ use crate::label::MemberState;
 use crate::region::set::Manner;
 use crate::sys::memory::{Aligned, Buffers};
 
-/// Bytes of which a checksum is computed at a time.
+/// Bytes per step of computing a checksum.
 const SUMMED: usize = 64 << 10;
 
-/// What is to be written to a member, behind room for the header of a record.
+/// The new content of a member, behind the space for a record's header.
 pub struct Change {
     pub role: usize,
-    /// Of its chunk in the stripe.
+    /// The columns of its chunk in the stripe.
     pub columns: Range<u64>,
     memory: Arc<Aligned>,
 }
@@ -47,7 +47,7 @@ pub struct Change {
 impl Change {
     pub fn new(role: usize, columns: Range<u64>, content: &[u8]) -> Change {
         let mut memory = Aligned::zeroed(HEADER as usize + content.len());
-        // It is not shared yet.
+        // Nothing else refers to it yet.
         if let Some(memory) = Arc::get_mut(&mut memory) {
             memory.bytes_mut()[HEADER as usize..].copy_from_slice(content);
         }
@@ -78,41 +78,41 @@ impl Change {
 /// Called when an intent is durable, with its slot.
 type Then = Box<dyn FnOnce(Result<usize>, Vec<Change>) + Send>;
 
-/// What is about to be written.
+/// A write to a part of a stripe.
 pub struct Intent {
     pub stripe: u64,
-    /// Of the stripe's content.
+    /// The bytes of the stripe's content.
     pub within: Range<u64>,
     pub changes: Vec<Change>,
     pub manner: Manner,
     pub then: Then,
 }
 
-/// One that has a slot.
+/// An intent with a slot.
 struct Record {
     intent: Intent,
     slot: usize,
-    /// Members that are to have it.
+    /// Members that get it.
     roles: Vec<usize>,
     misses: bool,
 }
 
-/// What this process has of it; what all know is in the [table of intents](super::intent_table).
+/// This process's state; the common state is the [table of intents](super::intent_table).
 pub struct Log(Mutex<State>);
 
 #[derive(Default)]
 pub struct State {
     pub retirement: Retirement,
-    /// Those that have no slot yet.
+    /// Intents without a slot.
     pub waiting: VecDeque<Intent>,
     queue: Vec<Record>,
     is_writing: bool,
-    /// Somebody looks after slots whose owners may have died.
+    /// A task waits for slots whose owners may have died.
     is_looking: bool,
 }
 
 impl State {
-    /// Slots for as many as there are; they are written next.
+    /// Gives slots to waiting intents, as far as there are any, and queues them.
     fn admit(&mut self, array: &Array) {
         while let Some(stripe) = self.waiting.front().map(|intent| intent.stripe) {
             let Some(slot) = array.core.intent_table.take_slot(stripe) else { return };
@@ -140,7 +140,7 @@ impl State {
         }
     }
 
-    /// Half of the slots could be free and are not, or somebody waits for one.
+    /// Retiring intents would help: fewer than half of the slots are free, or an intent waits for one.
     fn is_full(&self, intent_table: &IntentTable) -> bool {
         let free = intent_table.all().filter(|slot| *slot == Slot::Free).count();
         let is_done = |slot: Slot| matches!(slot, Slot::Done { .. });
@@ -159,13 +159,13 @@ impl Log {
 }
 
 impl Array {
-    /// Makes it durable.
+    /// Makes an intent durable.
     pub fn log(&self, intent: Intent) {
         self.core.log.lock().waiting.push_back(intent);
         self.write_log();
     }
 
-    /// The members have been written, or will not be.
+    /// Ends an intent: the members have been written, or will not be.
     pub fn logged(&self, slot: usize) {
         if let busy @ Slot::Busy { stripe } = self.core.intent_table.slot(slot) {
             self.core.intent_table.set_slot(slot, busy, Slot::Done { stripe });
@@ -173,13 +173,13 @@ impl Array {
         self.write_log();
     }
 
-    /// Writes what waits to be written, unless somebody does.
+    /// Writes the queued intents, unless another thread does.
     pub fn write_log(&self) {
         loop {
             let mut state = self.core.log.lock();
             state.admit(self);
             let is_full = state.is_full(&self.core.intent_table) && !state.retirement.is_running();
-            // Other processes have them all.
+            // Other processes have all slots.
             let looks = !state.waiting.is_empty() && !is_full && !state.is_looking && self.set.shared_state().is_some();
             state.is_looking |= looks;
             let batch = match state.is_writing {
@@ -197,7 +197,7 @@ impl Array {
             if batch.is_empty() {
                 return;
             }
-            // Whoever comes last goes on: this loop, where disks answer at once, or else who answers.
+            // The later of two goes on: this loop, where disks answer at once, or else the thread that answers.
             let (is_last, array) = (Arc::new(AtomicBool::new(false)), self.clone());
             let theirs = is_last.clone();
             self.write_batch(batch, move || {
@@ -211,7 +211,8 @@ impl Array {
         }
     }
 
-    /// Goes on when a slot is not busy any more: its owner, if he lives, ends his lock, and else whoever gets that ends it for him.
+    /// Goes on when a slot is not busy any more. Its owner, if alive, releases its lock; otherwise the process that
+    /// gets the lock ends the intent.
     fn look_after_slots(&self) {
         let busy = self.core.intent_table.busy(&(0..u64::MAX)).into_iter().next();
         let array = self.clone();
@@ -224,7 +225,7 @@ impl Array {
                 drop(lock);
                 again();
             }),
-            // Somebody retires them.
+            // They will be retired.
             None => {
                 let mut again = Some(again);
                 let mut first = true;
@@ -239,7 +240,7 @@ impl Array {
         }
     }
 
-    /// Steps 1 and 2 for all of them.
+    /// Steps 1 and 2 for a batch.
     fn write_batch(&self, batch: Vec<Record>, then: impl FnOnce() + Send + 'static) {
         let within = batch.iter().filter_map(|record| record.intent.manner.within).min();
         let manner = Manner { tag: 0, within, of: None };

@@ -3,37 +3,39 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | `layout` | where content and parity lie |
-//! | `read` | from who has it, or from all the others |
+//! | `read` | reads, from the member that has the content or from all others |
 //! | [`write`] | whole stripes; flush, discard, reserve |
 //! | `partial` | parts of a stripe |
-//! | `log` | intents: what is about to be written to parts of stripes, durably |
-//! | `intent_table` | what all processes know of the intents |
-//! | `retire` | intents that are needed no more |
-//! | `replay` | intents that were found when the region was opened |
-//! | `restore` | putting a member back |
+//! | `log` | intents: writes to parts of stripes, made durable first |
+//! | `intent_table` | the state of the intents, common to all processes |
+//! | `retire` | retiring intents |
+//! | `replay` | finishing intents found when the region is opened |
+//! | `rebuild` | putting a member back |
 //! | `xor` | parity |
 //! | [`raw`] | the bytes of the log of intents |
 //!
-//! A *column* is what lies at one place of all chunks of a stripe: one byte of it is the parity of the others. It is
-//! *even* if that is so. Without one member, its byte is what makes the column even.
+//! A *column* is the bytes at one position in all chunks of a stripe. It is *even* if its byte of parity is the parity
+//! of the others. The byte of a missing member follows from that.
 //!
-//! - P1. What was written, and is not being written, lies in even columns: at once, and after a power cut when the region
-//!   has been opened. The others may be anything.
-//! - P2. So a write makes every column even that it touches, from content alone and never from the parity that was
-//!   there: where all members are there, that may be wrong where nothing was written yet, or a write was torn.
-//! - P3. A write of whole stripes changes nothing but what is being written, so it goes straight to the members, and may be
-//!   torn. A write of a part of a stripe is durable as an intent before the first member is touched: torn, and
-//!   with a disk lost by then, it would take with it what it does not write.
-//! - P4. Whatever changes a stripe, or computes what one member has from the others, has a range lock on it.
-//! - P5. Before a stripe is written as a whole its intents are retired, durably: replayed later, they would put
-//!   back what was there before.
+//! - P1. Content that was written, and is not being written, lies in even columns: at once, and after a power cut once
+//!   the region has been opened. Other columns may hold anything.
+//! - P2. So a write makes every column even that it touches, from content alone and never from the old parity, which
+//!   may be wrong where nothing was written yet or a write was torn.
+//! - P3. A write of whole stripes changes only the content that it writes, so it goes straight to the members, and may
+//!   be torn. A write of a part of a stripe is durable as an intent before the first member is touched: torn, and with
+//!   a disk lost by then, it would destroy content that it does not write.
+//! - P4. Each operation that changes a stripe, or computes one member's content from the others, holds a range lock on
+//!   it.
+//! - P5. Before a stripe is written as a whole its intents are retired, durably: replayed later, they would put back
+//!   older content.
 //!
-//! A member that is being rebuilt is written like the others and read where it has been rebuilt. A write of a part of a
-//! stripe that has not been rebuilt there writes all its columns to it, so that they are even with what it has.
+//! A member that is being rebuilt is written like the others and read where it has been rebuilt. A partial write to a
+//! stripe that the member does not have yet writes all its columns to it, so that they are even with the rest of its
+//! chunk.
 //!
-//! Several processes may use such a region at a time, where they [share](super::shared_state) it: range locks hold among them, and the
-//! slots of the log of intents are everybody's. What one of them was writing who has died is
-//! finished by whoever has the next lock on that stripe.
+//! Several processes may use such a region at a time, where they [share](super::shared_state) it: range locks hold
+//! among them, and they have one log of intents. The next process that locks a stripe finishes the writes of a dead
+//! process to it.
 
 mod intent_table;
 mod layout;
@@ -68,11 +70,11 @@ pub use raw::MOST_CHUNK;
 
 pub struct Raid5 {
     core: Arc<Core>,
-    /// For the range locks, while the region is there.
+    /// For the range locks, as long as the region exists.
     preparation: OnceLock<Arc<UpToDate>>,
 }
 
-/// Nobody has a lock by what he knew before others changed it, or before what one who has died had begun is finished.
+/// No process takes a lock by outdated states, or before the writes of a dead process are finished.
 struct UpToDate(Array);
 
 impl Preparation for UpToDate {
@@ -97,7 +99,7 @@ struct Core {
     exclusion: Exclusion,
 }
 
-/// The region as its requests know it.
+/// The region as its requests use it.
 #[derive(Clone)]
 struct Array {
     set: Arc<Set>,
@@ -206,7 +208,7 @@ impl Map for Raid5 {
     }
 }
 
-/// Memory that several members have filled, by role.
+/// Memory filled by several members, by role.
 type Filled = Vec<(usize, Arc<Aligned>)>;
 
 impl Array {
@@ -214,7 +216,7 @@ impl Array {
         &self.core.geometry
     }
 
-    /// Goes on with a request when this process knows how members stand.
+    /// Goes on with a request once this process knows the members' states.
     fn adopt(&self, op: Op, done: Done, then: impl FnOnce(&Arc<Set>, Op, Done) + Send + 'static) {
         let set = self.set.clone();
         self.core.exclusion.adopt(&self.set, move |adopted| match adopted {
@@ -223,7 +225,7 @@ impl Array {
         });
     }
 
-    /// So much is missing that `what` cannot be done.
+    /// The error for `what`, which too many missing members make impossible.
     fn gone(&self, what: &str) -> Error {
         let states = self.set.states().clone();
         let is_gone = |role: &usize| states[*role] == MemberState::Out || self.set.is_lost(*role);
@@ -235,7 +237,7 @@ impl Array {
         Error::new(Class::Gone, &self.set.name, what)
     }
 
-    /// Does a member have what belongs there?
+    /// Does a member have its content in this range?
     fn has(states: &[MemberState], role: usize, range: &Range<u64>) -> bool {
         match states[role] {
             MemberState::Whole => true,
@@ -244,7 +246,7 @@ impl Array {
         }
     }
 
-    /// A member has failed something that others can do for it.
+    /// Notes that a member has failed a request which others can do for it.
     fn blame(&self, role: usize, e: &Error) {
         if e.class == Class::Gone && !self.core.exclusion.out(&self.set, role, &e.to_string()) {
             self.lose(role);
@@ -257,7 +259,7 @@ impl Array {
         }
     }
 
-    /// Excludes those that have failed what all had to do; see [`Exclusion::finish`].
+    /// Excludes members that failed a request to all; see [`Exclusion::finish`].
     fn finish(&self, misses: bool, failures: Failures, then: impl FnOnce(Result<()>) + Send + 'static) {
         let (array, gone) = (self.clone(), |e: &Error| e.class == Class::Gone);
         let gone: Vec<usize> = failures.iter().filter(|(_, e)| gone(e)).map(|(role, _)| *role).collect();
@@ -269,8 +271,8 @@ impl Array {
         });
     }
 
-    /// Requests to several members at a time, of memory that is not the client's. All of them are sent before any is
-    /// waited for; `then` gets what failed, by role.
+    /// Requests to several members at a time, of memory that is not the client's. All are sent before the first is
+    /// waited for; `then` gets the failures, by role.
     fn send_all(&self, ops: Vec<(usize, Op)>, manner: Manner, then: impl FnOnce(Failures) + Send + 'static) {
         self.send_to(ops, self.set.without(manner), manner, then);
     }
@@ -311,7 +313,7 @@ impl Array {
         });
     }
 
-    /// What a member should have there, from all the others. Whoever asks has a lock on these stripes.
+    /// Computes a member's content from all the others. The caller holds a lock on these stripes.
     fn compute(
         &self,
         role: usize,
@@ -336,7 +338,7 @@ impl Array {
             }
             Err(failures) => {
                 failures.iter().for_each(|(role, e)| array.blame(*role, e));
-                // There is one, or nobody had failed.
+                // One that failed, or else too many are missing.
                 let first = failures.into_iter().next().map(|(_, e)| e);
                 then(Err(first.unwrap_or_else(|| array.gone("a read"))));
             }

@@ -2,15 +2,15 @@
 //!
 //! | step | what |
 //! | --- | --- |
-//! | 1 | the lock on the stripe |
-//! | 2 | what the columns that are touched hold besides is read: from the others and the parity where a member does not have it |
-//! | 3 | the parity of these columns is computed from all content (P2) |
-//! | 4 | what is to be written is durable as an [intent](super::log) |
-//! | 5 | the members are written; one that fails is out, durably |
-//! | 6 | the lock ends, the write is answered |
+//! | 1 | lock the stripe |
+//! | 2 | read the rest of the touched columns: from the others and the parity where a member lacks it |
+//! | 3 | compute the parity of these columns from all content (P2) |
+//! | 4 | make the new content durable as an [intent](super::log) |
+//! | 5 | write the members; one that fails is out, durably |
+//! | 6 | unlock the stripe, answer the write |
 //!
-//! The content is copied when it is asked for: parity and content are of the same bytes, whoever stores to the client's
-//! memory meanwhile, and no member has that memory afterwards.
+//! The content is copied first: so parity and content are of the same bytes even if the client's memory changes
+//! meanwhile, and no member has that memory after the answer.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ use crate::sys::memory::{Aligned, Buffers};
 struct Partial {
     array: Array,
     stripe: u64,
-    /// Of the stripe's content.
+    /// The bytes of the stripe's content.
     within: Range<u64>,
     content: Vec<u8>,
     manner: Manner,
@@ -75,7 +75,7 @@ impl Partial {
         });
     }
 
-    /// One that cannot be read there is done without, once.
+    /// Does without a member that cannot be read there, once.
     fn read_without(self, failed: Option<usize>, failures: Failures) {
         failures.iter().for_each(|(role, e)| self.array.blame(*role, e));
         match (&failures[..], failed) {
@@ -93,7 +93,7 @@ impl Partial {
         let len = (hull.end - hull.start) as usize;
         let states = self.array.set.states().clone();
         let range = geometry.columns(self.stripe, hull);
-        // What is still to be rebuilt here is to be even with what it has.
+        // A member that is still to be rebuilt here gets all columns, even with the rest of its chunk.
         let takes_all =
             |role: usize| matches!(states[role], MemberState::Rebuilding { .. }) && !Array::has(&states, role, &range);
         let mut parity = vec![0; len];
@@ -107,7 +107,7 @@ impl Partial {
                     let all: Vec<Buffers> = filled.iter().map(|(_, memory)| Buffers::whole(memory)).collect();
                     xor::sum(&all, &mut content);
                 }
-                // All of it is written.
+                // The write covers it.
                 None => {}
             }
             let touched = geometry.touched(&self.within, chunk);
@@ -162,8 +162,8 @@ impl Partial {
         });
     }
 
-    /// A member has not taken what the others have, and is used on: a host had no room. The parity is made to be that of
-    /// what is there, so that a disk that is lost later takes nothing with it that was not being written.
+    /// A member did not take the write, as its host had no storage left, and stays in use. This recomputes the parity
+    /// from the present content, so that a disk lost later takes no other content with it.
     fn mend(self, slot: usize, e: Error) {
         let (array, geometry, stripe) = (self.array.clone(), *self.array.geometry(), self.stripe);
         let range = geometry.columns(stripe, &geometry.hull(&self.within));
@@ -186,7 +186,7 @@ impl Partial {
             let last = next.clone();
             let parity = geometry.parity(stripe);
             next.send_all(vec![(parity, Op::Write { at, from })], OWN, move |failures| {
-                // It has a parity that is wrong, and cannot be put right.
+                // It has a wrong parity that cannot be corrected.
                 for (role, e) in failures {
                     last.core.exclusion.out(&last.set, role, &e.to_string());
                 }
@@ -195,7 +195,7 @@ impl Partial {
         });
     }
 
-    /// Step 6: first the lock, so that whoever is answered does not wait behind himself.
+    /// Step 6: unlocks first, so that the client's next request does not wait behind this one.
     fn end(self, result: Result<()>) {
         let Partial { lock, done, .. } = self;
         drop(lock);

@@ -1,4 +1,4 @@
-//! The bytes of the log of intents, as docs/FORMAT.md tells them, and the gate through which they are trusted.
+//! The bytes of the log of intents, as docs/FORMAT.md describes them, and their verification.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -12,12 +12,12 @@ pub const HEADER: u64 = 4096;
 /// Slots of a log, at least and at most.
 pub const LEAST_SLOTS: usize = 16;
 pub const SLOTS: usize = 256;
-/// Bytes that the slots of a log have together, where that is neither too few nor too many of them.
+/// Bytes of all slots of a log, if their number stays within those bounds.
 pub const LOG: u64 = 4 << 20;
-/// Bytes of a chunk, at most: those of a stripe of all members are counted in 32 bits.
+/// Bytes of a chunk, at most: the bytes of a stripe on all members are counted in 32 bits.
 pub const MOST_CHUNK: u64 = 16 << 20;
 
-/// What comes first in a slot; what is to be written to the member follows it.
+/// The header of a slot; the member's new content follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawIntent {
@@ -50,18 +50,18 @@ pub struct RawFloors {
 
 const _: () = assert!(size_of::<RawIntent>() as u64 == HEADER && size_of::<RawFloors>() as u64 == HEAD);
 
-/// Where what the checksum covers begins.
+/// The checksum covers the bytes from here on.
 const SUMMED: usize = 16;
 
 impl RawIntent {
-    /// With the checksum that belongs to it and to what is to be written.
+    /// Sets the checksum of the header and the new content.
     #[must_use]
     pub fn sealed(mut self, content: &[u8]) -> RawIntent {
         self.crc = self.sum(content);
         self
     }
 
-    /// An intent of the region with this secret, if the header is one; its checksum is not looked at.
+    /// An intent of the region with this secret, if the header is one; does not verify its checksum.
     pub fn read(bytes: &[u8], secret: u64) -> Option<RawIntent> {
         let raw = RawIntent::read_from_bytes(bytes).ok()?;
         (raw.magic == INTENT_MAGIC && raw.version == VERSION && raw.secret == secret).then_some(raw)
@@ -81,7 +81,7 @@ impl RawFloors {
         raw
     }
 
-    /// A whole head of the region with this secret.
+    /// An intact head of the region with this secret.
     pub fn read(bytes: &[u8], secret: u64) -> Option<RawFloors> {
         let raw = RawFloors::read_from_bytes(bytes).ok()?;
         let is_ours = raw.magic == FLOORS_MAGIC && raw.version == VERSION && raw.secret == secret;

@@ -1,4 +1,4 @@
-//! Reads: from who has it, and where that fails from all the others.
+//! Reads: from the member that has the content, and where that fails from all the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,10 +9,10 @@ use crate::error::{Class, Error, Result};
 use crate::region::set::Manner;
 use crate::sys::memory::{Aligned, Buffers};
 
-/// Where a read is to get its content.
+/// The source of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// The member whose it is, else the others.
+    /// The member with the content, else the others.
     Any,
     Straight,
     Computed,
@@ -30,7 +30,7 @@ struct Reading {
 
 struct State {
     left: usize,
-    /// What was computed, by piece.
+    /// Computed content, by piece.
     computed: Vec<(usize, Vec<u8>)>,
     /// A member still has memory of the read.
     is_held: bool,
@@ -43,12 +43,12 @@ impl Array {
         self.read_from(Source::Any, op, manner, done);
     }
 
-    /// From the members whose the content is, alone.
+    /// From the members with the content, alone.
     pub fn read_straight(&self, op: Op, manner: Manner, done: Done) {
         self.read_from(Source::Straight, op, manner, done);
     }
 
-    /// From the others alone, and the parity.
+    /// From the others and the parity, alone.
     pub fn read_computed(&self, op: Op, manner: Manner, done: Done) {
         self.read_from(Source::Computed, op, manner, done);
     }
@@ -64,7 +64,7 @@ impl Array {
         let reading = Arc::new(Reading { array: self.clone(), into, pieces, manner, from, state });
         let states = self.set.states().clone();
         for (number, piece) in reading.pieces.iter().enumerate() {
-            // Nobody waits for one that does not answer where the others have it.
+            // A late member is not waited for where the others have its content.
             let is_late = || self.set.part(piece.role).is_some_and(|part| part.device.is_late());
             let goes_round = || from == Source::Any && self.set.can_miss(&states, &[piece.role]) && is_late();
             match from != Source::Computed && Array::has(&states, piece.role, &piece.range) && !goes_round() {
@@ -106,7 +106,7 @@ impl Reading {
         set.send(piece.role, Op::Read { at: piece.range.start, into }, manner, Box::new(done));
     }
 
-    /// `why`: what came of reading it straight. The error if nothing else has the content.
+    /// `why`: the error of the direct read, returned if the others do not have the content either.
     fn compute(self: &Arc<Reading>, number: usize, why: Option<Error>) {
         let (reading, piece) = (self.clone(), &self.pieces[number]);
         let stripes = self.array.geometry().stripes_of(&piece.range);
@@ -148,8 +148,8 @@ impl Reading {
         done(answer);
     }
 
-    /// The memory of the read with what was computed. Where a member still has some of it, other memory: what comes late
-    /// would be written over what came.
+    /// The memory of the read with the computed content. If a member still has some of it, other memory: a late answer
+    /// would overwrite the content.
     fn filled(&self, computed: &[(usize, Vec<u8>)], is_held: bool) -> Buffers {
         let memory = match is_held {
             true => Buffers::whole(&Aligned::of(&self.into.to_vec())),
@@ -161,7 +161,7 @@ impl Reading {
 }
 
 impl Piece {
-    /// What of the memory of the whole is this piece's.
+    /// This piece's part of the memory of the whole.
     fn memory(&self, all: &Buffers) -> Buffers {
         let mut memory = Buffers::new();
         self.of.iter().for_each(|range| memory.join(all.slice(range.clone())));

@@ -1,7 +1,7 @@
-//! Putting a member back: what it has is computed from all the others, stripe by stripe.
+//! Putting a member back: its content is computed from all the others, stripe by stripe.
 //!
-//! Content or parity, it is the same sum. Stripes that are put back are not written meanwhile; before the member counts
-//! as whole, nothing is, and all intents are retired: it has no records of those that began before, and may have old
+//! Content or parity, it is the same sum. Stripes are locked while they are put back. Before the member counts as
+//! whole, all stripes are locked and all intents are retired: it has no records of older intents, and may have outdated
 //! ones of its own.
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::label::Uuid;
 use crate::region::rebuild::{begin, finish, note, reached, run, Going, NOTED};
 
 impl Array {
-    /// Room for the log of intents: a write must not find none for it.
+    /// Reserves the log of intents: a write must not fail for lack of storage there.
     pub fn reserve_log(&self, role: usize) -> Result<()> {
         run(&self.set, role, Op::Reserve(0..self.geometry().data_at())).result
     }
@@ -57,7 +57,7 @@ impl Array {
         Ok(true)
     }
 
-    /// The stripes of which something is live, and that a member does not have that has so many bytes of its share.
+    /// The stripes with live content that a member with `rebuilt` bytes of its share still lacks.
     fn stripes_of_live(&self, live: &[Range<u64>], rebuilt: u64) -> Vec<Range<u64>> {
         let geometry = self.geometry();
         let from = rebuilt.saturating_sub(geometry.data_at()) / geometry.chunk;
@@ -97,7 +97,7 @@ impl Array {
         let _lock = all.unwrap_or_else(|| Err(self.gone("waiting for a range lock")))?;
         let (send, retired) = channel();
         self.retire(Some(role), move |result| {
-            // Whoever asked waits for it.
+            // The receiver waits for it.
             let _ = send.send(result);
         });
         retired.recv().unwrap_or_else(|_| Err(self.gone("retiring intents")))?;

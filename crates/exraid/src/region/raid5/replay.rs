@@ -1,11 +1,12 @@
-//! Intents that are found when the region is opened: those that are complete and not retired are done again.
+//! Intents found when the region is opened: those that are complete and not retired are done again.
 //!
-//! Where other processes have the region open, that is their business; but what one of them was writing who has died is finished
-//! by whoever next has a lock on that stripe: from what others know of the log, since the disks do not tell what is retired.
+//! If other processes have the region open, they do this. The writes of one that has died are finished by the next
+//! process that locks the stripe, with the others' table of intents, since the disks do not tell which intents are
+//! retired.
 //!
-//! It is the same whether it happens once or several times, and whether it is cut short: until the floors are durable, the
-//! same intents are found again. A member whose log cannot be read is out, where the region can do without it: without
-//! knowing what it has, nobody can tell what is complete.
+//! Replaying may happen several times, and may be cut short: until the floors are durable, the same intents are found
+//! again. A member with an unreadable log is put out, where the region can do without it, since completeness cannot be
+//! judged without its log.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,19 +25,19 @@ use crate::label::{MemberState, END};
 use crate::region::rebuild::{run, OWN};
 use crate::sys::memory::{Aligned, Buffers};
 
-/// What one intent says, wherever it is found; sorted by sequence number.
+/// An intent, as any member records it; sorted by sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
     sequence: u64,
     stripe: u64,
     start: u64,
     end: u64,
-    /// Members that should have it, a bit for each.
+    /// Members that should have a record, a bit for each.
     roles: u32,
     slot: usize,
 }
 
-/// What a member's log holds.
+/// The content of a member's log.
 struct Area {
     floors: Vec<u64>,
     found: Vec<Found>,
@@ -64,8 +65,9 @@ impl Array {
         let complete: Vec<(&Found, Vec<usize>)> =
             intents.into_iter().filter(|(found, roles)| self.is_complete(found, roles)).collect();
         if self.is_read_only() {
-            // Whoever writes next finishes them. Until then what a missing disk had of these stripes may read as anything: the client
-            // verifies what it reads, and a pool whose disks nobody may write can be inspected, and read, all the same.
+            // The next process that may write finishes them. Until then a missing disk's content in these stripes may
+            // read as anything. The client verifies content, so a pool on read-only disks can still be inspected and
+            // read.
             return Ok(());
         }
         for (found, roles) in complete {
@@ -73,13 +75,13 @@ impl Array {
         }
         let (send, retired) = channel();
         self.retire_all(move |result| {
-            // Whoever asked waits for it.
+            // The receiver waits for it.
             let _ = send.send(result);
         });
         retired.recv().unwrap_or_else(|_| Err(self.gone("finishing what was cut short")))
     }
 
-    /// Finishes what one who has died had begun with these stripes, which nobody else changes meanwhile. Waits for disks.
+    /// Finishes a dead process's writes to these stripes. The caller has them locked. Waits for disks.
     pub fn mend_for(&self, stripes: &Range<u64>) -> Result<()> {
         let Some(shared_state) = self.set.shared_state() else { return Ok(()) };
         let _held = shared_state.mending(&self.set.name)?;
@@ -90,7 +92,7 @@ impl Array {
         Ok(())
     }
 
-    /// At most one intent of a slot is not retired. Where it is not complete, no member was touched.
+    /// At most one intent of a slot is not retired. An incomplete one has changed no member.
     fn mend_slot(&self, slot: usize, stripe: u64) -> Result<()> {
         let floor = self.core.intent_table.floor(slot);
         let states = self.set.states().clone();
@@ -111,7 +113,7 @@ impl Array {
         }
     }
 
-    /// What a member has in a slot, if it is whole.
+    /// A member's record in a slot, if it is intact.
     fn record(&self, role: usize, slot: usize) -> Result<Option<Found>> {
         let raw = RawIntent::read(&self.header(role, slot)?, self.set.secret);
         let Some(raw) = raw.filter(|raw| self.fits(role, raw)) else { return Ok(None) };
@@ -130,7 +132,7 @@ impl Array {
         (0..states.len()).filter(is_asked).all(|role| roles.contains(&role))
     }
 
-    /// Of the members that are whole.
+    /// The logs of the members that are whole.
     fn areas(&self) -> Result<BTreeMap<usize, Area>> {
         let states = self.set.states().clone();
         let mut areas = BTreeMap::new();
@@ -143,7 +145,7 @@ impl Array {
         Ok(areas)
     }
 
-    /// A member that has failed is out, durably.
+    /// Puts out, durably, a member that has failed.
     fn do_without(&self, role: usize, e: Error) -> Result<()> {
         let can_miss = self.set.can_miss(&self.set.states(), &[role]);
         if !can_miss || self.is_read_only() {
@@ -165,7 +167,7 @@ impl Array {
             floors.iter_mut().zip(head.floors).for_each(|(floor, other)| *floor = other.max(*floor));
         }
         let read = |slot: usize| read_header(device, END + geometry.slot_at(slot));
-        // All at a time.
+        // All are read at once.
         let headers: Vec<Ticket> = (0..geometry.slots()).map(read).collect();
         let mut found = Vec::new();
         for (slot, header) in headers.into_iter().enumerate() {
@@ -173,7 +175,7 @@ impl Array {
             answer.result?;
             let raw = RawIntent::read(&answer.buffers.unwrap_or_default().to_vec(), secret);
             let Some(raw) = raw.filter(|raw| self.fits(role, raw)) else { continue };
-            // What is retired does not have to be whole.
+            // A retired record need not be intact.
             if raw.sequence < floors[slot] || self.content(role, slot, &raw)?.is_some() {
                 let RawIntent { sequence, stripe, start, end, roles, .. } = raw;
                 found.push(Found { sequence, stripe, start, end, roles, slot });
@@ -182,7 +184,7 @@ impl Array {
         Ok(Area { floors, found })
     }
 
-    /// Does it make sense, there?
+    /// Is it plausible for this member?
     fn fits(&self, role: usize, raw: &RawIntent) -> bool {
         let geometry = self.geometry();
         let is_one = raw.stripe < geometry.stripes(self.set.share)
@@ -193,7 +195,7 @@ impl Array {
         is_one && geometry.changed(raw.stripe, &(raw.start..raw.end), role) == (raw.at..raw.at.saturating_add(raw.len))
     }
 
-    /// What is to be written, if it is whole.
+    /// The new content of a record, if it is intact.
     fn content(&self, role: usize, slot: usize, raw: &RawIntent) -> Result<Option<Buffers>> {
         let into = Buffers::whole(&Aligned::zeroed((HEADER + raw.len) as usize));
         let answer = run(&self.set, role, Op::Read { at: self.geometry().slot_at(slot), into });
@@ -249,11 +251,11 @@ impl Array {
         Ok(answer.buffers.unwrap_or_default().to_vec())
     }
 
-    /// Makes the columns of one member even with those of the others.
+    /// Makes one member's columns even with those of the others.
     pub fn even(&self, role: usize, range: Range<u64>) -> Result<()> {
         let (send, computed) = channel();
         self.compute(role, range.clone(), OWN, move |result| {
-            // Whoever asked waits for it.
+            // The receiver waits for it.
             let _ = send.send(result);
         });
         let bytes = computed.recv().unwrap_or_else(|_| Err(self.gone("computing what a disk has")))?;

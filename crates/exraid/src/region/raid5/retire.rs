@@ -1,15 +1,15 @@
-//! The retirement of intents: what was written to the members is durable there, and is not done again.
+//! The retirement of intents: the members have the writes durably, and replay leaves these intents out.
 //!
 //! | step | what | else |
 //! | --- | --- | --- |
-//! | 1 | a flush of all members, after those of which there are intents were written | an intent is retired whose writes are lost |
-//! | 2 | the *floors*: the lowest sequence number that counts in each slot, on all members that are whole; durable | an old intent is found alone when the disks are lost that have newer ones in its slot, and is done again |
-//! | 3 | the slots are free; stripes may be written as wholes | |
+//! | 1 | flush all members, after the writes of the intents | an intent is retired whose writes are lost |
+//! | 2 | write the *floors*: the lowest sequence number that counts in each slot, to all members that are whole; durable | an old intent whose slot was used again is replayed, if the disks with the newer records are lost |
+//! | 3 | free the slots; stripes may be written as wholes | |
 //!
-//! Whoever retires does that for all processes that have the region open, and is the only one who does meanwhile
+//! One process at a time retires, for all that have the region open
 //! ([`SharedState`](crate::region::shared_state::SharedState)).
 //!
-//! A head has two copies, which are written in turns: of what is found, the highest floors hold.
+//! A head has two copies, which are written alternately: the highest floors count.
 
 use zerocopy::IntoBytes;
 
@@ -30,9 +30,9 @@ pub struct Retirement {
     waiting: Vec<Wanted>,
 }
 
-/// Who waits for one.
+/// A waiting caller of a retirement.
 struct Wanted {
-    /// This member too is to know the floors, though it is not whole yet.
+    /// This member gets the floors too, though it is not whole yet.
     also: Option<usize>,
     /// The floors are written in any case.
     is_forced: bool,
@@ -52,7 +52,7 @@ impl Array {
         self.retire_for(Wanted { also, is_forced: also.is_some(), then: Box::new(then) });
     }
 
-    /// The same for those that were found when the region was opened, which have no slots here.
+    /// The same for intents found when the region was opened, which have no slots here.
     pub fn retire_all(&self, then: impl FnOnce(Result<()>) + Send + 'static) {
         self.retire_for(Wanted { also: None, is_forced: true, then: Box::new(then) });
     }
@@ -66,10 +66,10 @@ impl Array {
         }
     }
 
-    /// When no other process does.
+    /// Retires, when no other process does.
     fn retire_next(&self) {
         let Some(shared_state) = self.set.shared_state().cloned() else { return self.retire_alone() };
-        // Where it is unknown whether another one does, that is tried again.
+        // If locking failed, it is tried again.
         match shared_state.try_log() {
             Ok(true) => self.retire_alone(),
             _ => {
@@ -85,7 +85,7 @@ impl Array {
         }
     }
 
-    /// For all who wait; of all processes.
+    /// For all waiting callers; no other process retires now.
     fn retire_alone(&self) {
         let wanted = std::mem::take(&mut self.core.log.lock().retirement.waiting);
         self.retire_wanted(wanted);
@@ -102,7 +102,7 @@ impl Array {
         let floor = |slot: usize| if is_busy(slot) { intent_table.floor(slot) } else { next };
         let floors: Vec<u64> = (0..slots.len()).map(floor).collect();
         let array = self.clone();
-        // What was written by now may be on a member that this process does not know to be used.
+        // The writes may be on a member that this process does not know to be in use.
         if !self.set.is_current() {
             return self.core.exclusion.adopt(&self.set, move |adopted| match adopted {
                 Ok(()) => array.retire_wanted(wanted),
@@ -145,7 +145,7 @@ impl Array {
         });
     }
 
-    /// Step 3. Where it has failed, nobody gets a slot any more who waits for one.
+    /// Step 3. If it has failed, intents that wait for a slot are refused.
     fn retired(&self, wanted: Vec<Wanted>, done: Vec<(usize, Slot)>, floors: Option<Vec<u64>>, result: Result<()>) {
         let mut state = self.core.log.lock();
         let mut refused = Vec::new();

@@ -1,4 +1,4 @@
-//! Writes of whole stripes, and what concerns stripes as wholes: flush, discard, reserve.
+//! Writes of whole stripes; flush, discard and reserve, which work on whole stripes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ impl Array {
         }
     }
 
-    /// A part of a stripe, whole ones, a part of one.
+    /// Splits a write into a part of a stripe, whole ones, and a part of one.
     fn write_split(&self, at: u64, from: Buffers, manner: Manner, done: Done) {
         let (stripe, range) = (self.geometry().stripe(), at..at + from.len());
         let whole = self.geometry().within(&range);
         let (first_whole, end_whole) = (whole.start * stripe, whole.end * stripe);
         let mut parts: Vec<Range<u64>> = match whole.is_empty() {
-            // In one stripe, or across the border of two.
+            // In one stripe, or across a boundary.
             true => {
                 let border = range.end.min((range.start / stripe + 1) * stripe);
                 vec![range.start..border, border..range.end]
@@ -56,7 +56,7 @@ impl Array {
         }
     }
 
-    /// Parity is computed before anybody has to wait for it, by whoever asks.
+    /// The parity is computed before locking, on the caller's thread.
     fn write_whole(&self, stripes: Range<u64>, from: Buffers, manner: Manner, done: Done) {
         let parity = self.parity_of(&stripes, &from);
         let array = self.clone();
@@ -83,7 +83,7 @@ impl Array {
     fn parity_of(&self, stripes: &Range<u64>, from: &Buffers) -> Arc<Aligned> {
         let geometry = self.geometry();
         let mut memory = Aligned::zeroed(((stripes.end - stripes.start) * geometry.chunk) as usize);
-        // It is not shared yet.
+        // Nothing else refers to it yet.
         let Some(all) = Arc::get_mut(&mut memory) else { return memory };
         for (n, parity) in all.bytes_mut().chunks_mut(geometry.chunk as usize).enumerate() {
             let chunk = |chunk| self.chunk_of(n as u64, chunk, from);
@@ -98,7 +98,7 @@ impl Array {
         from.slice(at..at + self.geometry().chunk)
     }
 
-    /// One request for each member, whatever it has of each stripe.
+    /// One request for each member, with its chunks of all stripes.
     fn write_members(
         &self,
         stripes: &Range<u64>,
@@ -139,7 +139,7 @@ impl Array {
         memory
     }
 
-    /// Of parts of stripes the parity is still needed.
+    /// Discards whole stripes only: the parity of a partly discarded one is still needed.
     fn discard(&self, stripes: Range<u64>, manner: Manner, done: Done) {
         if stripes.is_empty() {
             return done(Answer { result: Ok(()), buffers: None });
@@ -161,7 +161,7 @@ impl Array {
                     answer(done)(Err(e));
                 }
             };
-            // P5: replayed later, they would put back a part of what was discarded.
+            // P5: replayed later, they would put back some of the discarded content.
             match array.core.intent_table.has_intents_of(&stripes) {
                 false => go_on(&array, Ok(())),
                 true => array.clone().retire(None, move |retired| go_on(&array, retired)),
@@ -169,13 +169,13 @@ impl Array {
         });
     }
 
-    /// The same for all members, which has no memory.
+    /// Sends a request without memory to all members.
     pub fn tell_all(&self, op: Op, manner: Manner, then: impl FnOnce(Result<()>) + Send + 'static) {
         let view = self.core.exclusion.view(&self.set);
         let ops: Vec<(usize, Op)> = view.used().into_iter().map(|role| (role, op.clone())).collect();
         let (array, all) = (self.clone(), ops.len());
         self.send_all(ops, manner, move |failures| match op.kind() {
-            // One that some have not done is done.
+            // A discard that some members have not done counts as done.
             Kind::Discard if failures.len() < all => then(Ok(())),
             Kind::Discard => then(first(failures)),
             _ => array.finish(view.misses, failures, then),

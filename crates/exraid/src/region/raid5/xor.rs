@@ -2,15 +2,14 @@
 
 use crate::sys::memory::Buffers;
 
-/// Bytes that are summed at a time: what of all is summed stays in the processor's first cache.
+/// Bytes that are summed at a time: so the pieces of all sources stay in the processor's first cache.
 const PIECE: usize = 8 << 10;
 
-/// Adds one to the other.
 pub fn add(to: &mut [u8], from: &[u8]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to ^= from);
 }
 
-/// The sum of all of them, which are as long as `to`.
+/// The sum of all sources, each as long as `to`.
 pub fn sum(of: &[Buffers], to: &mut [u8]) {
     let mut piece = [0; PIECE];
     for (n, to) in to.chunks_mut(PIECE).enumerate() {

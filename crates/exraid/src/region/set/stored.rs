@@ -1,4 +1,4 @@
-//! What the labels and notes of a region keep for its client: marks, its lease, its note.
+//! The client's data in the labels and notes of a region: marks, its lease, its note.
 
 use std::sync::atomic::Ordering;
 
@@ -8,12 +8,12 @@ use crate::label::{Label, MemberState, LEASE};
 use crate::note::{self, Note};
 
 impl Set {
-    /// Raises the mark in all labels; durable when it returns. Other processes may have raised it.
+    /// Raises the mark in all labels; durable when it returns. Other processes may have raised it further.
     pub fn raise_sequence(&self, to: u64) -> Result<()> {
         self.note_in_labels(&|label| label.sequence = label.sequence.max(to))
     }
 
-    /// The same of the [high-water mark](Label::high_water).
+    /// Raises the [high-water mark](Label::high_water) in the same way.
     pub fn raise_high_water(&self, to: u64) -> Result<()> {
         self.note_in_labels(&|label| label.high_water = label.high_water.max(to))?;
         self.high_water.fetch_max(to, Ordering::SeqCst);
@@ -24,8 +24,8 @@ impl Set {
         self.high_water.load(Ordering::SeqCst)
     }
 
-    /// Behind this nothing was written, as the labels say. One that a program has written which knows of no such mark says nothing, and
-    /// that program may have written anywhere; of two that differ a disk may have lost the higher one.
+    /// By the labels, nothing was written beyond this byte. A mark of 0 is from a program that has no such mark and may
+    /// have written anywhere. If two marks differ, a disk may have lost the higher one.
     pub fn written_end(&self) -> u64 {
         let states = self.states().clone();
         match high_water_of(&self.labels(), &states) {
@@ -34,7 +34,7 @@ impl Set {
         }
     }
 
-    /// The client's word of who uses the disks, in all labels; durable when it returns.
+    /// Writes the client's name for the user of the disks to all labels; durable when it returns.
     pub fn set_lease(&self, lease: &[u8]) -> Result<()> {
         if lease.len() > LEASE {
             return Err(Error::new(Class::Invalid, &self.name, format!("a lease of {} bytes", lease.len())));
@@ -42,7 +42,7 @@ impl Set {
         self.note_in_labels(&|label| label.lease = lease.to_vec())
     }
 
-    /// Labels and notes of which one copy is not like the other are written anew; of which disks they were.
+    /// Rewrites labels and notes whose two instances differ; returns their names.
     pub fn mend_ends(&self) -> Result<Vec<String>> {
         let (mut labels, mut notes) = (Vec::new(), Vec::new());
         {
@@ -68,14 +68,14 @@ impl Set {
         Ok(labels.into_iter().chain(notes).collect())
     }
 
-    /// Changes what labels have that is no matter of the membership.
+    /// Changes fields of the labels that do not concern the membership.
     fn note_in_labels(&self, change: &dyn Fn(&mut Label)) -> Result<()> {
         let _alone = self.alone()?;
         if self.others.is_none() {
             let mut labels = self.labels();
             let states = self.states().clone();
             for (role, label) in labels.iter_mut().filter(|(role, _)| states[**role] != MemberState::Out) {
-                // One that cannot be read is excluded by the update, or fails it.
+                // An unreadable one is excluded by the update, or makes it fail.
                 let Some(part) = self.part(*role) else { continue };
                 match label.catch_up(&*part.device) {
                     Err(e) if e.class == Class::Invalid => return Err(e),
@@ -86,7 +86,7 @@ impl Set {
         self.update(change)
     }
 
-    /// A member that takes part again has the note that the others have. (Else they could be lost, and with them the note.)
+    /// Gives a member that takes part again the others' note. (Otherwise the note would be lost with the others.)
     pub(super) fn carry_note(&self, role: usize) -> Result<()> {
         let label = self.labels().get(&role).cloned();
         match (self.newest_note(), self.part(role), label) {
@@ -95,7 +95,7 @@ impl Set {
         }
     }
 
-    /// The newest note that any member has that is used.
+    /// The newest note of the members in use.
     pub(super) fn newest_note(&self) -> Option<Note> {
         let labels = self.labels().clone();
         let states = self.states().clone();
@@ -118,7 +118,7 @@ impl Set {
         Ok(())
     }
 
-    /// Writes it to all members that are used; those that missed it.
+    /// Writes a note to all members in use; returns the failures.
     fn write_note(&self, bytes: &[u8]) -> Result<Vec<(usize, Error)>> {
         let _alone = self.alone()?;
         let generation = self.newest_note().map_or(1, |note| note.generation + 1);
