@@ -33,7 +33,7 @@ macro_rules! wire {
 /// Numbers the opcodes, and gives the size of the fixed argument that opens each request.
 macro_rules! opcodes {
     ($($name:ident = $code:literal: $args:expr;)*) => {
-        /// What a request asks for.
+        /// The operation of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Opcode { $($name = $code),* }
 
@@ -42,7 +42,7 @@ macro_rules! opcodes {
                 Some(match code { $($code => Opcode::$name,)* _ => return None })
             }
 
-            /// Bytes of the fixed argument; what follows it (names, data, values) is the payload.
+            /// The length in bytes of the fixed argument; the payload (names, data, values) follows it.
             pub fn args_size(self) -> usize {
                 match self { $(Opcode::$name => $args,)* }
             }
@@ -202,12 +202,12 @@ wire! {
     /// Followed by the name, padded to 8 bytes.
     Dirent = 24 { ino: u64, off: u64, namelen: u32, kind: u32 }
 
-    /// Opens an extension, of [`EXT_GROUPS`] type here: then a count and so many group ids.
+    /// Opens an extension, here of type [`EXT_GROUPS`]: then come a count and that many group ids.
     ExtHeader = 8 { size: u32, kind: u32 }
 
     NotifyInvalInode = 24 { ino: u64, off: i64, len: i64 }
     NotifyInvalEntry = 16 { parent: u64, namelen: u32, flags: u32 }
-    /// Before so much content.
+    /// Comes before `size` bytes of content.
     NotifyStore = 24 { ino: u64, offset: u64, size: u32, padding: u32 }
 
     /// The head of an io_uring entry: a request on fetch, a reply on commit.
@@ -257,11 +257,12 @@ pub mod fattr {
     pub const MTIME_NOW: u32 = 1 << 8;
     pub const CTIME: u32 = 1 << 10;
     pub const KILL_SUIDGID: u32 = 1 << 11;
-    /// All that say what to change.
+    /// The bits that name a change.
     pub const CHANGES: u32 = MODE | UID | GID | SIZE | ATIME | MTIME | ATIME_NOW | MTIME_NOW | CTIME | KILL_SUIDGID;
 }
 
-/// Users and groups of requests that make nothing, once [`init::ALLOW_IDMAP`] is agreed: the kernel does not say who asks.
+/// The user and group of a request that makes no inode, once [`init::ALLOW_IDMAP`] is agreed: the kernel then does not
+/// name the caller.
 pub const NO_CALLER: u32 = u32::MAX;
 
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
@@ -273,7 +274,7 @@ pub const EXT_GROUPS: u32 = 32;
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 pub const NOTIFY_INVAL_ENTRY: i32 = 3;
 pub const NOTIFY_STORE: i32 = 4;
-/// Since 7.44: makes every cached name be looked up again.
+/// Since 7.44: makes the kernel look up every cached name again.
 pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// The protocol version that brought [`NOTIFY_INC_EPOCH`].
 pub const INC_EPOCH_MINOR: u32 = 44;

@@ -1,8 +1,8 @@
-//! Requests that are answered later, by whatever thread. The thread that took one goes on with others.
+//! Requests that any thread may answer later. The thread that took one goes on with others.
 
 use crate::request::{Answer, Request};
 
-/// What a transport keeps of a request until it is answered.
+/// A request as its transport stores it until the answer.
 pub trait Carrier: Send {
     fn request(&mut self) -> Request<'_>;
 
@@ -10,7 +10,7 @@ pub trait Carrier: Send {
     fn send(self: Box<Self>, answer: Answer);
 }
 
-/// A request that is answered later. One that is dropped before is answered with EIO: nobody waits for ever.
+/// A request that is answered later. Dropping it answers EIO, so that its caller does not wait for ever.
 pub struct Parked(Option<Box<dyn Carrier>>);
 
 impl Parked {
@@ -46,7 +46,7 @@ pub mod tests {
     use super::*;
     use crate::abi::InHeader;
 
-    /// One whose answer goes to a channel.
+    /// A request that sends its answer to a channel.
     pub struct Answering {
         pub data: Vec<u8>,
         pub sender: mpsc::Sender<Answer>,

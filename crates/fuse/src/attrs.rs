@@ -36,7 +36,7 @@ impl Server {
         Ok(attr)
     }
 
-    /// Might the file's size be one that the kernel does not know, but will? Ask when you have seen the size.
+    /// May the kernel soon know a larger size than it knows now? Call this after reading the size.
     pub(crate) fn is_growing(&self, ino: Ino, thread: u32) -> bool {
         self.notifier.stale.is_under_way(ino, thread) || self.fs().is_changing(ino)
     }
@@ -59,8 +59,8 @@ impl Server {
         req.reply(&attr_out(&attr, self.made_valid()))
     }
 
-    /// What a change takes beside what it sets, where the message does not tell. What else of an inode without a name is to
-    /// go the kernel says: nobody else can have given it a capability.
+    /// Adds the privileges that the change takes but the message does not name. For an inode without a name the kernel
+    /// names all others: no other process can have given it a capability.
     fn as_meant(&self, req: &Request, set: SetAttr) -> SetAttr {
         let nameless = || self.fs().getattr(req.head.nodeid).is_ok_and(|attr| attr.nlink == 0);
         match (set.size, set.uid.is_some() || set.gid.is_some()) {
@@ -77,28 +77,29 @@ impl Server {
         }
     }
 
-    /// Do the caller's groups decide, which a SETATTR does not bring, whether a set-group-id bit may be set or stays?
+    /// Does the change depend on the caller's groups, which a SETATTR does not carry? They decide about the
+    /// set-group-id bit.
     fn asks_for_groups(&self, ino: Ino, set: &SetAttr, caller: &Caller) -> bool {
         let sets = set.mode.is_some_and(|mode| mode & SGID != 0);
         let members_retain = || self.fs().getattr(ino).is_ok_and(|attr| members_may_retain(attr.perm));
         !caller.checked || sets || set.kill_suidgid && members_retain()
     }
 
-    /// The same where it depends on what the request does not say of its caller.
+    /// The change where it depends on groups or capabilities of the caller, which the request lacks.
     #[cold]
     fn setattr_by_process(&self, req: &Request, set: &SetAttr, caller: &Caller) -> Result<Attr, Errno> {
         let process = Process::behind(&req.head);
         let old = self.fs().getattr(req.head.nodeid).map_err(errno)?;
         let groups = groups(&process, &old, set);
-        // Where bits are all that is to go, it may be before a write, through whatever descriptor.
+        // A change that only clears bits may precede a write, through any descriptor.
         let writes = || !caller.checked && process.writes(self.file_system(), req.head.nodeid);
         let owns: &[u32] = if may_set(&process, set, &old) || writes() { &[old.uid] } else { &[] };
         let caller = Caller { groups: &groups, owns, ..*caller };
         self.fs().setattr(req.head.nodeid, set, &caller).map_err(errno)
     }
 
-    /// Takes the set-id bits of a file whose content is changed, unless the caller may keep them. The kernel has taken those
-    /// that it knew of, and says only of WRITE who may not keep them.
+    /// Clears the set-id bits of a file whose content changes, unless the caller may retain them. The kernel has
+    /// cleared the bits that it knew of, and reports only for WRITE that the caller may not retain them.
     #[inline(always)]
     pub(crate) fn clear_setid(&self, req: &Request, ino: Ino, may_retain: fn(&Process) -> bool) -> Result<(), Errno> {
         match self.fs().has_setid(ino).map_err(errno)? {
@@ -160,7 +161,7 @@ impl Server {
         if name == CAPABILITY {
             self.privileges.forget(&req.head);
         }
-        // The kernel says so of default ACLs as well, which give nobody rights.
+        // The kernel sets this flag for default ACLs as well, which grant nobody any rights.
         if name == ACCESS_ACL && args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
             self.clear_sgid(req)?;
         }
@@ -183,7 +184,7 @@ impl Server {
         Ok(0)
     }
 
-    /// What the owner may do to the request's inode, and who has the capability to act for the owner.
+    /// Performs a change that needs the owner of the request's inode, or the capability to act for the owner.
     pub(crate) fn as_owner(
         &self,
         req: &Request,
@@ -196,13 +197,13 @@ impl Server {
     }
 }
 
-/// May what this process changes retain its set-id bits? Of a proxy only the kernel knows.
+/// May a file that this process changes retain its set-id bits? For a proxy only the kernel knows.
 pub(crate) fn may_retain_setid(process: &Process) -> bool {
     process.is_proxy() || process.rules(process::FSETID, 0, None)
 }
 
-/// The groups that `process` is in, for the set-group-id bit of an inode: who has the capability counts as in its group,
-/// and those of a proxy only the kernel knows.
+/// The groups of `process` that count for the set-group-id bit of an inode. The capability counts as membership in the
+/// inode's group, and so does being a proxy, whose groups only the kernel knows.
 fn groups(process: &Process, old: &Attr, set: &SetAttr) -> Vec<u32> {
     let mut groups = process.groups();
     if process.is_proxy() {
@@ -213,12 +214,12 @@ fn groups(process: &Process, old: &Attr, set: &SetAttr) -> Vec<u32> {
     groups
 }
 
-/// Has a mode a set-group-id bit that runs nothing in the group's name, so that members may retain it?
+/// Does this mode have the set-group-id bit without the group's execute bit? Then members of the group may retain it.
 fn members_may_retain(perm: u32) -> bool {
     perm & (SGID | 0o010) == SGID
 }
 
-/// Has the process what it takes to do this without being the owner?
+/// Does the process have the capabilities to make this change without being the owner?
 fn may_set(process: &Process, set: &SetAttr, old: &Attr) -> bool {
     let chown = set.uid.is_some() || set.gid.is_some();
     let other = !chown || set.mode.is_some() || set.atime.is_some() || set.mtime.is_some();
@@ -230,7 +231,7 @@ fn has_trusted(names: &[u8]) -> bool {
     names.split(|b| *b == 0).any(|name| name.starts_with(b"trusted."))
 }
 
-/// May the caller read these attributes? Then it learns that they are there.
+/// May the caller read `trusted.` attributes, and so learn that they exist?
 #[cold]
 fn may_see_trusted(head: &InHeader) -> bool {
     let process = Process::behind(head);
@@ -240,12 +241,12 @@ fn may_see_trusted(head: &InHeader) -> bool {
     }
 }
 
-/// Names, each with a zero byte, but for those that only the superuser has to do with.
+/// The names, each ended by a zero byte, without those that only the superuser may see.
 fn without_trusted(names: &[u8]) -> Vec<u8> {
     names.split_inclusive(|b| *b == 0).filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
 }
 
-/// A value, or only its size if the caller gave no room.
+/// Replies with a value, or with its size only if `room` is 0.
 fn reply_value(req: &mut Request, value: &[u8], room: u32) -> Answer {
     match room as usize {
         0 => req.reply(&GetxattrOut { size: value.len() as u32, padding: 0 }),

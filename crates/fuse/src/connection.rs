@@ -1,4 +1,4 @@
-//! Ending a connection from outside, where its server was killed.
+//! Ends a connection from outside, after its server was killed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,24 +10,26 @@ use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags,
 use crate::error::{Context, Error, Result};
 use crate::mounts::{self, TABLE};
 
-/// Where the kernel shows connections, if that is mounted: to root, and to the user who mounted.
+/// The kernel's directory of connections, if it is mounted. Root can use it, and the user who mounted.
 const SHOWN: &str = "/sys/fs/fuse/connections";
-/// Bits of a minor number, where the kernel keeps it together with the major one.
+/// The number of bits of a minor number, where the kernel stores it together with the major one.
 const MINOR_BITS: u32 = 20;
 
 /// The connection of a mount.
 pub struct Connection {
-    /// The file that ends this connection and no other, also when the mount is gone and its numbers are another's.
+    /// Writing to this file ends this connection and no other, also after the mount is gone and its numbers belong to
+    /// another.
     abort: File,
 }
 
 impl Connection {
-    /// That of the file system with this number, which this process holds.
+    /// The connection of the file system with this number, which this process holds open.
     pub fn numbered(number: &str) -> Result<Connection> {
         Ok(Connection { abort: open_control(number).context("find the connection of a mount")? })
     }
 
-    /// That of what is mounted at `dir`, a real path; nobody is asked but the mount table.
+    /// The connection of the file system that is mounted at `dir`, a real path. Only the mount table is read: no server
+    /// is asked.
     pub fn at(dir: &Path) -> Result<Connection> {
         let shown = dir.display();
         let number = || match mounts::at(dir).context(TABLE)? {
@@ -42,8 +44,8 @@ impl Connection {
         }
     }
 
-    /// Ends it: what the kernel has asked fails, and so does what it is asked from now on. Of one that has ended already
-    /// it is no error.
+    /// Ends the connection: pending and later requests of the kernel fail. A connection that has ended already is no
+    /// error.
     pub fn abort(&self) -> Result<()> {
         (&self.abort).write_all(b"1").context("end a connection")
     }
@@ -55,7 +57,7 @@ fn open_control(number: &str) -> io::Result<File> {
     shown.or_else(|e| open_hidden(&name).map_err(|_| e))
 }
 
-/// The same where it is not mounted, for root.
+/// As `open_control` where the directory of connections is not mounted; root only.
 fn open_hidden(name: &str) -> io::Result<File> {
     let connections = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&connections)?;
@@ -63,7 +65,7 @@ fn open_hidden(name: &str) -> io::Result<File> {
     Ok(openat(root, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
-/// What the kernel calls the connection of file system `major:minor`: both in one number, as it keeps them.
+/// The kernel's name of the connection of file system `major:minor`: both numbers in one, as it stores them.
 fn control_name(number: &str) -> String {
     let parse = |text: &str| text.parse::<u64>().ok();
     let both = number.split_once(':').and_then(|(major, minor)| Some((parse(major)?, parse(minor)?)));

@@ -1,4 +1,4 @@
-//! Between the attributes and errors of `fs` and those of the protocol.
+//! Converts attributes and errors between `fs` and the protocol.
 
 use std::cell::Cell;
 
@@ -8,16 +8,15 @@ use rustix::io::Errno;
 
 use crate::abi::{fattr, AttrOut, EntryOut, InHeader, Opcode, SetattrIn, StatxOut, SxTime, WireAttr, WireStatx};
 
-/// How long the kernel may keep a reply: until a notification says otherwise.
+/// The time for which the kernel may cache a reply: until a notification says otherwise.
 pub const FOREVER: u64 = u32::MAX as u64;
 
-/// `st_blksize`: what programs take as the size of their buffers. Each write is a message, so larger than
-/// a page.
+/// `st_blksize`, which programs take as their buffer size. Each write is a message, so it is larger than a page.
 const IO_SIZE: u32 = 64 << 10;
 
 const NANOS: i64 = 1_000_000_000;
 
-/// An entry whose attributes the kernel may keep for so many seconds.
+/// An entry whose attributes the kernel may cache for `valid` seconds.
 pub fn entry_out(attr: &Attr, valid: u64) -> EntryOut {
     EntryOut {
         nodeid: attr.ino,
@@ -109,8 +108,9 @@ pub fn kind_and_perm(mode: u32) -> Option<(Kind, u32)> {
     Some((kind, mode & 0o7777))
 }
 
-/// Does the message name nothing to change? Then the set-id bits are to go: with a change of owner to the same one, or a
-/// write that is no WRITE (fallocate, copy_file_range). Of these the kernel has not checked the first.
+/// Does the message name no change? Then it asks to clear the set-id bits: for a change of owner to the same owner, or
+/// for a change of content without WRITE (fallocate, copy_file_range). The kernel has not checked the permission of the
+/// first.
 pub fn is_bare(args: &SetattrIn) -> bool {
     args.valid & fattr::CHANGES == 0
 }
@@ -122,7 +122,7 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
         (true, false) => Some(SetTime::At(join(sec, nsec))),
         (false, false) => None,
     };
-    // With HANDLE_KILLPRIV_V2 a change of owner leaves it to the server to clear the set-id bits.
+    // With HANDLE_KILLPRIV_V2 the server clears the set-id bits at a change of owner.
     let chown = has(fattr::UID | fattr::GID) && !has(fattr::MODE);
     SetAttr {
         mode: has(fattr::MODE).then_some(args.mode & 0o7777),
@@ -138,7 +138,8 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
     }
 }
 
-/// The errno of a failure. One that tells its caller all is not logged; damage and a failing host are, with what was asked.
+/// The errno of a failure. Damage and a failing host are also logged, with the request, since an errno does not tell
+/// the caller enough.
 pub fn errno(error: conquest_fs::Error) -> Errno {
     if !matches!(error, conquest_fs::Error::Posix(_)) && !error.is_full() {
         let (call, inode) = SERVED.get();
@@ -153,7 +154,7 @@ thread_local! {
     static SERVED: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// This thread serves a request: what fails of it is its reply.
+/// Records the request that this thread serves, which the message of a failure names.
 pub fn serving(head: &InHeader) {
     SERVED.set((head.opcode, head.nodeid));
 }

@@ -1,5 +1,5 @@
-//! Cookies of directories for 32-bit programs, which can hold no long ones: each is given another number, by which it is known
-//! until as many more have been given out.
+//! Cookies of directories for 32-bit programs, which cannot hold long ones. Each cookie gets a short number, which
+//! stays valid until as many more have been given out.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use conquest_fs::node::SHORT_COOKIES;
 use rustix::io::Errno;
 
-/// The numbers are those that fit and are no cookies.
+/// The short numbers: those that fit and are no cookies.
 const FIRST: u64 = SHORT_COOKIES + 1;
 const COUNT: u64 = i32::MAX as u64 - SHORT_COOKIES;
 
-/// What the numbers stand for; they are given out round and round.
+/// The cookies that the numbers stand for. Numbers are reused in a circle.
 #[derive(Default)]
 pub struct Cookies(Mutex<Given>);
 
@@ -23,7 +23,7 @@ struct Given {
 }
 
 impl Cookies {
-    /// The cookie that `thread` gets for `cookie`.
+    /// The cookie to send to `thread` in place of `cookie`.
     #[inline(always)]
     pub fn shown(&self, cookie: u64, thread: u32) -> u64 {
         match cookie <= SHORT_COOKIES || !is_32_bit(thread) {
@@ -43,7 +43,7 @@ impl Cookies {
         FIRST + n
     }
 
-    /// The cookie that was given for this one. EINVAL: not by this server.
+    /// The cookie that `given` stands for. EINVAL: this server has not given it out.
     #[inline(always)]
     pub fn meant(&self, given: u64) -> Result<u64, Errno> {
         match given.checked_sub(FIRST) {

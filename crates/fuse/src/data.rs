@@ -16,21 +16,21 @@ use crate::convert::errno;
 use crate::request::{Answer, Request};
 use crate::server::Server;
 
-/// Most bytes copied for one request, so that others in its queue need not wait long; the caller asks again
-/// for the rest.
+/// Most bytes copied for one request, so that other requests in its queue need not wait long. The caller asks again for
+/// the rest.
 const COPY_MAX: u64 = 16 << 20;
 
-/// What the kernel keeps of files is in pages of so many bytes.
+/// The size of the pages in which the kernel caches files.
 const PAGE: u64 = 4096;
 
-/// More than so many bytes of a file are not allocated, copied or cut off while others wait.
+/// Allocating, copying or cutting off more bytes of a file than this is a long request, which a worker serves.
 const LONG: u64 = 1 << 20;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl Server {
-    /// May it take long to serve this? Work on much content, and on a file on which somebody does such work.
+    /// May it take long to serve this? So does work on much content, and on a file that is locked for such work.
     pub(crate) fn is_long(&self, req: &Request) -> bool {
         let busy = |ino| self.fs().session().has_long_lock(ino);
         let ino = req.head.nodeid;
@@ -47,7 +47,7 @@ impl Server {
         }
     }
 
-    /// Bytes of memory that a file may have beyond `size`.
+    /// Bytes of memory that the file may hold beyond `size`.
     fn has_beyond(&self, ino: Ino, size: u64) -> u64 {
         self.fs().getattr(ino).map_or(0, |attr| (attr.blocks * 512).min(attr.size.saturating_sub(size)))
     }
@@ -58,7 +58,7 @@ impl Server {
         let (ino, buf) = (req.head.nodeid, &mut req.data[..size]);
         self.seeks.note_read(ino);
         let open = OFlags::from_bits_retain(args.flags);
-        // What does not go past its page cache the kernel keeps.
+        // The kernel caches a read that does not bypass its page cache.
         let flags =
             ReadFlags { unnoted: open.contains(OFlags::NOATIME), caller_caches: !open.contains(OFlags::DIRECT) };
         self.fs().read_as(ino, args.offset, buf, flags).map_err(errno)
@@ -84,7 +84,7 @@ impl Server {
         let (ino, data) = (req.head.nodeid, req.content(args.size as usize)?);
         let flags = WriteFlags {
             append: open.contains(OFlags::APPEND) && !from_cache,
-            // The kernel does not ask each time, and another mount may have set it since.
+            // The kernel does not ask each time, and another mount may have set a capability since.
             kill_capability: !from_cache,
             write_back: from_cache,
             ..WriteFlags::default()
@@ -94,7 +94,7 @@ impl Server {
         }
         let (offset, _) = self.fs().write(ino, args.offset, data, flags).map_err(errno)?;
         if flags.append && offset != args.offset {
-            // The file had grown without the kernel's knowledge: its pages show the data elsewhere.
+            // The file had grown without the kernel's knowledge: its pages show the data at another offset.
             self.notifier.content_moved(ino);
         }
         if !self.durable() && open.intersects(OFlags::DSYNC | OFlags::SYNC) {
@@ -124,7 +124,7 @@ impl Server {
         done.map(|()| 0)
     }
 
-    /// After an error, or a part of the work, the kernel keeps what it knew of the file.
+    /// After an error, or after a part of the work, the kernel still believes its cached state of the file.
     fn may_have_changed(&self, ino: Ino) {
         self.notifier.content_moved(ino);
     }
@@ -140,19 +140,20 @@ impl Server {
         req.reply(&LseekOut { offset })
     }
 
-    /// Is it to be answered by a hole of which the kernel may have pages that were stored to?
+    /// May the answer be a hole in which the kernel has pages that were stored to?
     pub(crate) fn may_hide_stores(&self, req: &Request) -> bool {
         Opcode::from_code(req.head.opcode) == Some(Opcode::Lseek)
             && self.seeks.was_read(req.head.nodeid)
             && self.hole_after(req).is_ok_and(|hole| !hole.is_empty())
     }
 
-    /// Has the kernel write back what it has of the holes that the answer to this request depends on. Not for a thread that serves.
+    /// Has the kernel write back its pages in the holes that the answer to this request depends on. Not for a thread
+    /// that serves requests.
     pub(crate) fn write_back_holes(&self, req: &Request) -> Result<(), Errno> {
         let mut written = 0;
         loop {
             let hole = self.hole_after(req)?;
-            // Where data has come into the first hole, the answer is another.
+            // Data in the first hole changes the answer.
             if hole.end <= written {
                 return Ok(());
             }
@@ -161,7 +162,8 @@ impl Server {
         }
     }
 
-    /// The hole by which the file system, as it is, answers: the one that SEEK_DATA passes over, or SEEK_HOLE finds. Empty: none.
+    /// The hole that decides the answer in the present state of the file system: SEEK_DATA passes over it, or SEEK_HOLE
+    /// finds it. Empty: none.
     fn hole_after(&self, req: &Request) -> Result<Range<u64>, Errno> {
         let (args, ino): (LseekIn, _) = (req.args()?, req.head.nodeid);
         let start = match args.whence {
@@ -188,7 +190,7 @@ impl Server {
         self.clear_setid(req, to.0, may_retain_setid)?;
         let copied = self.fs().copy_range(from, to, asked).map_err(errno);
         let at_end = |copied| self.fs().getattr(from.0).is_ok_and(|attr| attr.size <= from.1 + copied);
-        // Beyond what it says was copied, a part of a piece may be there.
+        // Beyond the reported length, a part of a piece may have been copied.
         if !copied.is_ok_and(|copied| copied == asked || at_end(copied)) {
             self.may_have_changed(to.0);
         }
@@ -201,7 +203,7 @@ impl Server {
 
     pub(crate) fn fsync(&self, req: &Request) -> Answer {
         if self.durable() {
-            // Remembered by the kernel: it asks no more.
+            // The kernel remembers this answer and asks no more.
             return Err(Errno::NOSYS);
         }
         let args: FsyncIn = req.args()?;
@@ -230,9 +232,9 @@ impl Server {
     }
 }
 
-/// How much of `len` bytes may be copied to `at` in a file of `size` bytes, so that no page is changed that keeps a part of
-/// what it has: the kernel drops what it has of such a page, and with it what somebody stored there through a mapping
-/// meanwhile. `None`: nothing; the kernel then reads and writes instead.
+/// How many of `len` bytes may be copied to `at` in a file of `size` bytes without changing a page that retains a part
+/// of its content. The kernel drops its copy of a changed page, and with it any store that a program made there through
+/// a mapping meanwhile. `None`: no bytes; the kernel then reads and writes instead.
 fn copied_in_pages(at: u64, len: u64, size: u64) -> Option<u64> {
     let end = at.saturating_add(len);
     let end = if end >= size { end } else { end / PAGE * PAGE };
@@ -243,7 +245,7 @@ fn open_flags(args: &WriteIn) -> OFlags {
     OFlags::from_bits_retain(args.flags)
 }
 
-/// Is it what somebody has stored through a mapping?
+/// Does this write carry data that a program stored through a mapping?
 fn is_from_cache(args: &WriteIn) -> bool {
     args.write_flags & WRITE_CACHE != 0
 }

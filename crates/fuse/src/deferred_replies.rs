@@ -1,8 +1,8 @@
-//! Replies that wait until what they acknowledge is durable: made by the threads that serve requests, which go on
-//! with others, and sent by a thread that waits for commits.
+//! Replies that wait until the change that they acknowledge is durable. Threads that serve requests add them and go on;
+//! one thread waits for commits and sends them.
 //!
-//! All who are served while one commit is under way are answered by the next: that is the group commit of the
-//! mount.
+//! All requests that are served while one commit is under way are answered after the next: this is the group commit of
+//! the mount.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -35,19 +35,19 @@ struct Reply {
 }
 
 impl Deferred {
-    /// `request` is answered so when what `ticket` stands for is durable; with an error if it can never be.
+    /// Answers `request` with `answer` when the change of `ticket` is durable, or with an error if it can never be.
     pub fn add(&self, ticket: Ticket, answer: Answer, request: Parked) {
         self.lock().replies.push(Reply { ticket, answer, request });
         self.wakeup.notify_one();
     }
 
-    /// No more will be added.
+    /// Ends the adding of replies.
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.wakeup.notify_one();
     }
 
-    /// Sends replies until there are no more.
+    /// Sends replies until `stop` was called and none is left.
     pub fn send_all(&self, fs: &Fs) {
         let mut priority = ThreadPriority::default();
         self.send_by(|ticket| {
@@ -56,7 +56,7 @@ impl Deferred {
         });
     }
 
-    /// A panic below is a defect; it fails those who wait, and does not leave them waiting.
+    /// A panic below is a defect. It fails the waiting requests, which would else wait for ever.
     fn send_by(&self, mut wait_for: impl FnMut(Ticket) -> Result<(), Errno>) {
         while let Some(ticket) = self.next() {
             let outcome = catch_unwind(AssertUnwindSafe(|| wait_for(ticket))).unwrap_or(Err(Errno::IO));
@@ -66,7 +66,7 @@ impl Deferred {
         }
     }
 
-    /// Those that a commit serves.
+    /// Takes the replies that the commit `done` makes durable.
     fn take(&self, done: Ticket) -> Vec<Reply> {
         let mut waiting = self.lock();
         let (now, later) = std::mem::take(&mut waiting.replies).into_iter().partition(|reply| reply.ticket <= done);
@@ -74,7 +74,7 @@ impl Deferred {
         now
     }
 
-    /// The commit that is needed first; waits until one is.
+    /// The ticket to wait for first. Waits until there is one; `None` after `stop`.
     fn next(&self) -> Option<Ticket> {
         let until = |w: &mut Waiting| w.replies.is_empty() && !w.stopped;
         let waiting = self.wakeup.wait_while(self.lock(), until).unwrap_or_else(|e| e.into_inner());
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::answer_later::tests::Answering;
 
-    /// Whoever waited for the thread that had panicked waited for ever.
+    /// A panic of the sending thread once left the requests that waited for it waiting for ever.
     #[test]
     fn who_waits_is_answered_whatever_panics() {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();

@@ -1,6 +1,6 @@
-//! Mounts that are nowhere yet: made, or copied from one that is there, with all their flags, and then put in place in one
-//! step. So no place that is to be read-only was ever writable, and nobody reaches the directory below a dead mount while
-//! another mount takes its place.
+//! Mounts that are made, or copied from an existing one, with all their flags before one step attaches them to a
+//! directory. So a read-only mount point is never writable for a moment, and no access reaches the directory below a
+//! dead mount while another mount replaces it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,7 +17,7 @@ use rustix::mount::{
 use crate::mounts;
 use crate::sys::mount_setattr;
 
-/// The flags of a mount; the others are the file system's, and so of all places.
+/// The flags of a mount. All others belong to the file system, and so to all its mount points.
 const OF_PLACE: [(MountFlags, Attr); 8] = [
     (MountFlags::RDONLY, Attr::MOUNT_ATTR_RDONLY),
     (MountFlags::NOSUID, Attr::MOUNT_ATTR_NOSUID),
@@ -31,7 +31,7 @@ const OF_PLACE: [(MountFlags, Attr); 8] = [
 const ATIMES: Attr = Attr::MOUNT_ATTR__ATIME.union(Attr::MOUNT_ATTR_NODIRATIME);
 const OF_ALL: [(MountFlags, &str); 2] = [(MountFlags::SYNCHRONOUS, "sync"), (MountFlags::DIRSYNC, "dirsync")];
 
-/// A mount of a new file system. `words`: its options, as the file system takes them.
+/// A mount of a new file system, attached to no directory yet. `words`: its options, as the file system takes them.
 pub fn fresh(kind: &str, source: &Path, words: &[(&str, String)], flags: MountFlags) -> io::Result<OwnedFd> {
     let made = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&made, "source", source)?;
@@ -48,20 +48,21 @@ pub fn fresh(kind: &str, source: &Path, words: &[(&str, String)], flags: MountFl
     Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, of_place(flags))?)
 }
 
-/// Another mount of what is at `place`.
+/// Another mount of the file system at `place`, attached to no directory yet.
 pub fn copy_of(place: &Path, flags: MountFlags) -> io::Result<OwnedFd> {
     let copy = open_tree(CWD, place, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     set_flags(&copy, c"", flags, false)?;
     Ok(copy)
 }
 
-/// The number by which the mount table will call its file system. No server is asked.
+/// The number of its file system in the mount table. Asks no server.
 pub fn number_of(mount: &OwnedFd) -> io::Result<String> {
     let found = statx(mount, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
     Ok(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
 }
 
-/// Puts a mount of `source` at `dir`, a real path. A dead mount there is replaced: each access finds either of them.
+/// Attaches a mount of `source` at `dir`, a real path. It replaces a dead mount there: each access finds one of the
+/// two.
 pub fn put(mount: &OwnedFd, source: &Path, dir: &Path) -> io::Result<()> {
     loop {
         let top = opened(dir)?;
@@ -72,7 +73,8 @@ pub fn put(mount: &OwnedFd, source: &Path, dir: &Path) -> io::Result<()> {
             take_away(&top)?;
             continue;
         }
-        // Before Linux 6.5 there is no beneath; nor beneath a mount that a namespace has from another user's.
+        // Linux before 6.5 cannot mount beneath another mount; no Linux can beneath one that came from another user's
+        // namespace.
         return match put_on(mount, &top, MoveMountFlags::MOVE_MOUNT_BENEATH) {
             Ok(()) => Ok(take_away(&top)?),
             Err(Errno::INVAL) => Ok(put_on(mount, &top, MoveMountFlags::empty())?),
@@ -81,7 +83,7 @@ pub fn put(mount: &OwnedFd, source: &Path, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts it on whatever is there.
+/// Attaches it on top of the mount at `dir`.
 pub fn put_over(mount: &OwnedFd, dir: &Path) -> io::Result<()> {
     Ok(put_on(mount, &opened(dir)?, MoveMountFlags::empty())?)
 }
@@ -95,7 +97,7 @@ fn put_on(mount: &OwnedFd, dir: &OwnedFd, how: MoveMountFlags) -> Result<(), Err
     move_mount(mount, "", dir, "", both_open | how)
 }
 
-/// Is the mount just below the dead one at `dir` dead too? A pool has one server: any other mount of it is.
+/// Is the mount just below the dead one at `dir` dead too? A pool has one server: its other mounts are dead with it.
 fn is_dead_beneath(source: &Path, dir: &Path, number: &str) -> io::Result<bool> {
     let stack = mounts::stack_at(dir)?;
     let below = stack.len().checked_sub(2).and_then(|at| stack.get(at));
@@ -104,29 +106,30 @@ fn is_dead_beneath(source: &Path, dir: &Path, number: &str) -> io::Result<bool> 
     }))
 }
 
-/// Takes away that mount and no other, whatever lies at its path.
+/// Detaches that mount and no other, wherever its path leads by now.
 fn take_away(top: &OwnedFd) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", top.as_raw_fd());
     match unmount(path, UnmountFlags::DETACH) {
-        // Somebody else was faster.
+        // Another process was faster.
         Err(Errno::INVAL) => Ok(()),
         taken => taken,
     }
 }
 
-/// Changes the flags of a mount that is there. Access times stay as they are where nothing is said of them.
+/// Changes the flags of an existing mount. Access times stay as they are unless a flag names them.
 pub fn change(place: &std::ffi::CStr, flags: MountFlags) -> Result<(), Errno> {
     let atimes = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
     set_flags(CWD, place, flags, !flags.intersects(atimes))
 }
 
-/// Changes those of the file system that is mounted there. It is only ever made writable, as each place may be read-only.
+/// Changes the flags of the file system mounted there. It only ever becomes writable, since each mount point may be
+/// read-only.
 pub fn change_all(place: &Path, flags: MountFlags) -> Result<(), Errno> {
     let picked = fspick(CWD, place, FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_NO_AUTOMOUNT)?;
     if !flags.contains(MountFlags::RDONLY) {
         fsconfig_set_flag(&picked, "rw")?;
     }
-    // `dirsync` is not among what Linux changes of a file system that is there (MS_RMT_MASK): what it means, the server does.
+    // Linux cannot change `dirsync` of an existing file system (MS_RMT_MASK): the server does what it means.
     fsconfig_set_flag(&picked, if flags.contains(MountFlags::SYNCHRONOUS) { "sync" } else { "async" })?;
     fsconfig_reconfigure(&picked)
 }
@@ -140,7 +143,7 @@ fn set_flags(at: impl AsFd, path: &std::ffi::CStr, flags: MountFlags, keep_atime
     mount_setattr(at, path, set.bits(), clear.bits())
 }
 
-/// Access times are noted by `relatime` unless something else is said.
+/// Access times follow `relatime` unless a flag says otherwise.
 fn of_place(flags: MountFlags) -> Attr {
     OF_PLACE.iter().filter(|(flag, _)| flags.contains(*flag)).fold(Attr::empty(), |all, (_, attr)| all | *attr)
 }

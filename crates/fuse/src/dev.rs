@@ -1,5 +1,5 @@
-//! Transport /dev/fuse: several threads, each with a clone of the device, that read requests and write
-//! replies. One such thread also stays beside io_uring, for what the kernel never sends there.
+//! Transport /dev/fuse: several threads, each with a clone of the device, read requests and write replies. Beside
+//! io_uring one such thread serves the messages that the kernel never sends there.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -31,13 +31,13 @@ fn serve_paced(device: &Arc<Device>, server: &Server, pause: Duration) -> io::Re
     let mut message = Message::new(device);
     let mut priority = ThreadPriority::default();
     loop {
-        // Callers do not wait for what is served at a pace.
+        // No caller waits for messages that are served with a pause.
         if pause.is_zero() {
             priority.review();
         }
         match message.read() {
             Ok(()) => {}
-            // Interrupted, or the request was withdrawn while being read.
+            // Interrupted, or the kernel withdrew the request during the read.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
             Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => return Ok(()),
             Err(e) => return Err(e.into()),
@@ -56,12 +56,12 @@ fn serve_paced(device: &Arc<Device>, server: &Server, pause: Duration) -> io::Re
     }
 }
 
-/// A message of the device, and room for its answer.
+/// A message of the device, and the buffer for its answer.
 struct Message {
     device: Arc<Device>,
     head: InHeader,
     body: Vec<u8>,
-    /// Bytes of `body` that came with it.
+    /// How many bytes of `body` came with it.
     len: usize,
 }
 
@@ -77,7 +77,7 @@ impl Message {
         Ok(())
     }
 
-    /// Bytes of the fixed argument.
+    /// The length in bytes of the fixed argument.
     fn args_size(&self) -> usize {
         Opcode::from_code(self.head.opcode).map_or(0, Opcode::args_size).min(self.len)
     }
@@ -107,7 +107,7 @@ fn reply(device: &Device, unique: u64, answer: Answer, data: &[u8]) {
     let len = std::mem::size_of::<OutHeader>() + body.len();
     let head = OutHeader { len: len as u32, error, unique };
     match rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(body)]) {
-        // The caller was interrupted and is gone, or the mount is.
+        // The caller was interrupted and is gone, or the mount is gone.
         Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => {}
         Err(e) => tracing::error!("the kernel refused a reply: {e}"),
     }

@@ -1,8 +1,8 @@
-//! Reading directories, without and with the attributes of what they hold.
+//! Reads directories, with and without the attributes of their entries.
 //!
-//! The kernel is not to keep listings. It fills what it keeps while somebody reads the directory, and where others change it
-//! meanwhile it may take what was read before a change for what is there after it, for good; and who goes on in a listing
-//! that was made anew may see it end where a page of it is full.
+//! The kernel must not cache listings. It fills its cache while a program reads the directory. If another process
+//! changes the directory meanwhile, the kernel may keep entries from before the change for good. And a program that
+//! goes on in a listing that was made anew may see it end at a page that is full.
 
 use conquest_fs::node::DirEntry;
 use conquest_fs::Kind;
@@ -48,7 +48,7 @@ fn record_size(entry: &DirEntry) -> usize {
 }
 
 impl Server {
-    /// Were it answered "not here", the kernel would keep listings.
+    /// With the answer "not here" the kernel would cache listings.
     pub(crate) fn opendir(&self, req: &mut Request) -> Answer {
         req.reply(&OpenOut::default())
     }
@@ -79,15 +79,16 @@ impl Server {
             !full
         });
         match (listed, records.len) {
-            // What was listed before a failure counts: the kernel holds references to it.
+            // Entries listed before a failure count: the kernel holds references to them.
             (Err(e), 0) => Err(errno(e)),
             (Ok(()), 0) if full => Err(Errno::INVAL),
             (_, len) => Ok(len),
         }
     }
 
-    /// What READDIRPLUS says of an entry. Node 0: nothing, the kernel looks it up if it needs it. So for `.`
-    /// and `..`, to which the kernel takes no reference, for a file that grows, and where there is no memory for a reference.
+    /// The attributes of an entry in READDIRPLUS. Node 0 means none: the kernel looks the entry up if it needs it. This
+    /// is so for `.` and `..`, to which the kernel takes no reference, for a file that grows, and where memory for a
+    /// reference is lacking.
     fn entry_of(&self, entry: &DirEntry, thread: u32) -> EntryOut {
         if entry.name == b"." || entry.name == b".." {
             return EntryOut::default();

@@ -1,30 +1,30 @@
-//! Room that is on its way: what a removed file held is free once the kernel has forgotten the file, a little after the
-//! call that removed it has returned. Whoever finds no room waits for that, so that on a full pool a write that follows
-//! a deletion finds what the deletion gave. Such a request is parked meanwhile.
+//! Waits for space that is about to become free. The content of a removed file is freed once the kernel has forgotten
+//! the file, a little after the call that removed it returned. A request that finds no space waits for that, so that on
+//! a full pool a write after a deletion finds the space of the deleted file. Meanwhile the request is parked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the thread beside io_uring rests after each message, so that FORGETs gather and one waking
-/// handles many. What a removed file occupied is free that much later.
+/// How long the thread beside io_uring rests after each message, so that FORGETs gather and one wake-up handles many.
+/// The content of a removed file is freed that much later.
 pub const FORGETS_GATHER: Duration = Duration::from_millis(2);
-/// Longest wait after a removal. The kernel gives up a large file's pages first, and is busy.
+/// Longest wait after a removal. The kernel first gives up the pages of a large file, which takes time.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// From one attempt to the next.
+/// Shortest and longest pause between two attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(16));
 
-/// What the mount has removed.
+/// The removals of the mount.
 #[derive(Default)]
 pub struct Removals {
     removals: AtomicU64,
-    /// Removals after which somebody has waited in vain: no more comes of them.
+    /// Removals after which a request waited in vain: they free no more space.
     spent: AtomicU64,
 }
 
 /// One request's wait.
 pub struct Retry {
     start: Instant,
-    /// Removals before it.
+    /// Removals before the request.
     removals: u64,
     patience: Duration,
     pause: Duration,
@@ -36,7 +36,7 @@ impl Removals {
         self.removals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A wait for room begins. `alone`: no other process removes files.
+    /// Begins a request's wait for space. `alone`: no other process removes files.
     pub fn retry(&self, alone: bool) -> Retry {
         let removals = self.removals.load(Ordering::Relaxed);
         let patience = match self.spent.load(Ordering::Relaxed) == removals {
@@ -47,7 +47,7 @@ impl Removals {
         Retry { start: Instant::now(), removals, patience, pause: PAUSES.0 }
     }
 
-    /// Another attempt is due after this pause. `None`: no more can be hoped for.
+    /// The pause before the next attempt. `None`: no more space is to be expected.
     pub fn next_pause(&self, retry: &mut Retry) -> Option<Duration> {
         if retry.start.elapsed() >= retry.patience {
             self.spent.store(retry.removals, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! What can go wrong with a mount as a whole. Single operations fail with an errno instead.
+//! Failures of a mount as a whole. Single operations fail with an errno instead.
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A mount option that is not one, or a value it does not take.
+    /// An unknown mount option, or a value that the option does not take.
     #[error("{0}")]
     Option(String),
     /// The directory cannot be mounted on, or unmounted; the text says what to do.
@@ -21,7 +21,7 @@ pub enum Error {
     Pool(#[from] conquest_fs::Error),
 }
 
-/// Says what was being done when a system call failed.
+/// Adds to a failed system call a description of the attempted action.
 pub(crate) trait Context<T> {
     fn context(self, what: impl Into<String>) -> Result<T>;
 }

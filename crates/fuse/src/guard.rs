@@ -1,10 +1,11 @@
-//! The guard of a server: a second process, which sends its notifications and ends the [`Connection`] when it has ended.
+//! The guard of a server: a second process, which sends the server's notifications, and ends the [`Connection`] when
+//! the server has ended.
 //!
 //! A notification may wait in the kernel for a page or a directory that a request holds, and SIGKILL does not end that
-//! wait. If the server waited itself and were killed just then, nobody would answer the request any more and the server
-//! could not end; what it has open, /dev/fuse and the rings, would stay open, what it had locked in the pool locked, and
-//! everybody would wait for ever. So another process waits, which holds nothing but /dev/fuse. When the server has ended
-//! that process ends the connection: then the request fails and the wait is over.
+//! wait. Suppose the server itself waited and were killed just then. Nobody would answer the request, and the server
+//! could not end. Its /dev/fuse and rings would stay open, its locks in the pool locked, and all others would wait for
+//! ever. So another process waits, which has nothing open but /dev/fuse. When the server has ended, the guard ends the
+//! connection: the request fails, and the wait is over.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -20,14 +21,14 @@ use crate::notify;
 use crate::sys::{Device, Signals};
 use crate::wait_policy;
 
-/// What a guard is given by [`Mount::guarded`](crate::Mount::guarded).
+/// The descriptors that [`Mount::guarded`](crate::Mount::guarded) gives to a guard.
 pub struct Duty {
     pub device: OwnedFd,
     pub server: OwnedFd,
 }
 
 impl Duty {
-    /// Given as standard input and standard output.
+    /// Takes them from standard input and standard output.
     pub fn inherited() -> Result<Duty> {
         let own = |fd: std::io::Result<OwnedFd>| fd.context("take over the server's notifications");
         Ok(Duty {
@@ -37,21 +38,21 @@ impl Duty {
     }
 }
 
-/// Guards the mount at `dir`, whose server is our parent, until the server has ended. The process should end then.
+/// Guards the mount at `dir`, whose server is our parent, until the server has ended. The process should then end.
 pub fn guard(server: u32, dir: &Path, duty: Duty) -> Result<()> {
-    // What asks the server to end is not meant for us: we end after it.
+    // A signal that asks the server to end is not meant for us: we end after it.
     Signals::catch().context("receive signals")?;
     let Some(pid) = Pid::from_raw(server as i32) else { return Ok(()) };
-    // Without it, which only some users lack, notifications are sent all the same.
+    // Only some users can find it; notifications are sent without it too.
     let connection = Connection::at(dir);
     let opened = pidfd_open(pid, PidfdFlags::empty());
     let relay = std::thread::Builder::new().name("fuse-notify".into());
     relay.spawn(move || relay_all(duty)).context("start a thread")?;
-    // Somebody else may have its number already.
+    // If the parent has changed, the number may already belong to another process.
     if getppid() == Some(pid) {
         wait_for(&opened.context("guard the server")?)?;
     }
-    // As a rule it has been killed: else it would have ended us first. It may have been unmounted, too.
+    // As a rule the server was killed: else it would have ended us first. The mount may also have been unmounted.
     if let Err(e) = connection.and_then(|connection| connection.abort()) {
         tracing::debug!("{e}");
     }

@@ -1,4 +1,4 @@
-//! `fusermount3` mounts and unmounts for those who may not.
+//! `fusermount3` mounts and unmounts for users who may not.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, IoSliceMut};
@@ -18,7 +18,7 @@ use crate::mounts::{self, TABLE};
 use crate::options::MountOptions;
 use crate::sys::Device;
 
-/// Mounts on `dir`; the device comes back over a socket.
+/// Mounts on `dir`; the helper sends the device over a socket.
 pub fn mount(source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None).context("make a socket")?;
@@ -33,7 +33,7 @@ pub fn mount(source: &Path, dir: &Path, options: &MountOptions) -> Result<Device
 
 fn words(source: &Path, options: &MountOptions) -> OsString {
     let mut words = OsString::from("fsname=");
-    // A comma or backslash in the name would end it.
+    // A comma or backslash would end the name.
     let name = source.as_os_str().as_bytes().iter().flat_map(|&b| match b {
         b',' | b'\\' => vec![b'\\', b],
         _ => vec![b],
@@ -76,7 +76,7 @@ fn run(command: &mut Command, what: &str, dir: &Path) -> Result<()> {
     Err(Error::Target(format!("cannot {what} {}: {}", dir.display(), said.trim())))
 }
 
-/// It would say that nothing is mounted there.
+/// `fusermount3` would say that nothing is mounted there.
 fn refuse_not_ours(dir: &Path) -> Result<()> {
     let mounted = mounts::at(dir).context(TABLE)?;
     match mounted.and_then(|mounted| mounted.owner) {
@@ -88,7 +88,7 @@ fn refuse_not_ours(dir: &Path) -> Result<()> {
     }
 }
 
-/// Unmounts `dir`, also while it is in use if `lazily`.
+/// Unmounts `dir`; if `lazily`, also while it is in use.
 pub fn unmount(dir: &Path, lazily: bool) -> Result<()> {
     refuse_not_ours(dir)?;
     let mut command = Command::new("fusermount3");

@@ -1,16 +1,16 @@
-//! What the host says of its processors, and of the threads that wait for them.
+//! The host's counts of processors and of threads that run or wait for one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 const LOADAVG: &str = "/proc/loadavg";
-/// Of the thread that opens it.
+/// The scheduler's statistics of the thread that opens the file.
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
-/// What the host says of its processors.
+/// The processors of the host, and its count of running threads.
 pub struct Host {
-    /// Where it says how many threads run; without it, ways are only tried.
+    /// The file with that count. Without it, ways are only tried.
     running: Option<File>,
     processors: u32,
 }
@@ -23,14 +23,14 @@ impl Default for Host {
 }
 
 impl Host {
-    /// One that says nothing.
+    /// A host without a count.
     #[cfg(test)]
     pub fn unknown() -> Host {
         Host { running: None, processors: 1 }
     }
 
-    /// Do threads run on all processors? The one that asks is not counted: its caller may still be where it was when it
-    /// asked, or another queue be awake.
+    /// Do threads run on all processors? The calling thread is not counted: its caller may still be on the processor
+    /// from which it asked, or another queue may be awake.
     pub fn all_busy(&self) -> bool {
         let mut text = [0; 64];
         let len = self.running.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
@@ -38,7 +38,7 @@ impl Host {
     }
 }
 
-/// How many threads run, from such as `0.52 0.58 0.59 2/613 12345`.
+/// The number of running threads in a line such as `0.52 0.58 0.59 2/613 12345`.
 fn running_in(loadavg: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(loadavg).ok()?;
     text.split(' ').nth(3)?.split('/').next()?.parse().ok()
@@ -46,7 +46,7 @@ fn running_in(loadavg: &[u8]) -> Option<u32> {
 
 /// How long a thread has waited for a processor.
 pub struct Delay {
-    /// Where the host says it; without it, nothing held the thread up.
+    /// The host's record of it. Without it, nothing held the thread up.
     stat: Option<File>,
     last: Duration,
 }
@@ -56,7 +56,7 @@ impl Delay {
         Delay { stat: File::open(SCHEDSTAT).ok(), last: Duration::ZERO }
     }
 
-    /// Since it was last asked.
+    /// The growth since the last call.
     pub fn grew_by(&mut self) -> Duration {
         let mut text = [0; 96];
         let len = self.stat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
@@ -65,7 +65,7 @@ impl Delay {
     }
 }
 
-/// How long a thread waited, from such as `326105 90715 2`: nanoseconds that it ran and waited, and turns.
+/// The waiting time in a line such as `326105 90715 2`: nanoseconds that the thread ran and waited, and time slices.
 fn delay_in(schedstat: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(schedstat).ok()?;
     text.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)

@@ -1,4 +1,4 @@
-//! INIT: what kernel and server agree on before anything else.
+//! INIT: kernel and server agree on capabilities before anything else.
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,16 +16,15 @@ const MAX_PAGES: u16 = 256;
 const MAX_BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
-/// What is asked for where the kernel offers it. Not asked for, on purpose:
+/// Asked for where the kernel offers it. Not asked for, on purpose:
 /// - WRITEBACK_CACHE: an acknowledged write must be in the pool.
 /// - ATOMIC_O_TRUNC: opens send no message, so truncation must.
-/// - NO_OPENDIR_SUPPORT: the kernel would keep listings, see `dirs`.
+/// - NO_OPENDIR_SUPPORT: the kernel would cache listings, see `dirs`.
 /// - AUTO_INVAL_DATA: pages stay until `notify` says otherwise.
-/// - EXPLICIT_INVAL_DATA: the kernel would not drop pages after it has cut them off at a size that is not true any more, see
-///   `stale_attrs`.
-/// - ASYNC_DIO: the kernel would drop pages before a write past them (O_DIRECT, by io_submit) has been done and not after;
-///   direct reads and writes in batches are a tenth slower without.
-/// - Locks: the kernel's own are enough, every user of a lock is on this machine's mount.
+/// - EXPLICIT_INVAL_DATA: the kernel would keep pages after it has cut them off at an outdated size, see `stale_attrs`.
+/// - ASYNC_DIO: before a write past the page cache (O_DIRECT, by io_submit) the kernel would drop pages, and not after
+///   it. Without it, direct reads and writes in batches are a tenth slower.
+/// - Locks: the kernel's own are enough, since every user of a lock is on this machine's mount.
 const WANTED: u64 = init::ASYNC_READ
     | init::EXPORT_SUPPORT
     | init::BIG_WRITES
@@ -43,19 +42,19 @@ const WANTED: u64 = init::ASYNC_READ
     | init::CREATE_SUPP_GROUP
     | init::HAS_EXPIRE_ONLY;
 
-/// Without these the answers of `server` would be wrong.
+/// Without these `server` would answer wrongly.
 const NEEDED: u64 = init::NO_OPEN_SUPPORT | init::INIT_EXT | init::HANDLE_KILLPRIV_V2;
 
-/// What a server asks of the kernel: where it is offered, and without what it cannot be.
+/// The capabilities that a server asks for where they are offered, and those that it cannot do without.
 pub struct Terms {
     pub wanted: u64,
     pub needed: u64,
 }
 
-/// Those of a pool.
+/// The terms of a pool.
 pub const POOL: Terms = Terms { wanted: WANTED, needed: NEEDED };
 
-/// The same where places may map users.
+/// The terms of a pool whose mount points may map users.
 pub const POOL_IDMAPPED: Terms = Terms { wanted: WANTED | init::ALLOW_IDMAP, needed: NEEDED | init::ALLOW_IDMAP };
 
 /// Reads INIT from a fresh connection and answers it. Returns the kernel's minor version.
@@ -72,7 +71,7 @@ pub fn negotiate(dev: &sys::Device, terms: &Terms, transport: Transport) -> Resu
     if Opcode::from_code(head.opcode) != Some(Opcode::Init) {
         return Err(bad());
     }
-    // Older kernels send a shorter structure; what it lacks is zero.
+    // Older kernels send a shorter structure: the missing fields are zero.
     let mut args = InitIn::default();
     let size = rest.len().min(std::mem::size_of::<InitIn>());
     args.as_mut_bytes()[..size].copy_from_slice(&rest[..size]);

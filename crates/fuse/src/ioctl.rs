@@ -1,5 +1,5 @@
-//! The flags of a file that `chattr` sets and `lsattr` shows, as far as they mean something here: `c`, compress it, and `m`, do not.
-//! They are another way to say what the attribute `user.conquest.compression` says: `always`, and `never`.
+//! The flags of a file that `chattr` sets and `lsattr` shows, as far as they have a meaning here: `c`, compress it, and
+//! `m`, do not. They are another form of the attribute `user.conquest.compression`: `always`, and `never`.
 
 use conquest_fs::node::SetXattr;
 use rustix::io::Errno;
@@ -12,7 +12,7 @@ use crate::server::Server;
 /// From `linux/fs.h`: commands, whose numbers hold the size of a word, and flags.
 const GET: u32 = 0x8008_6601;
 const SET: u32 = 0x4008_6602;
-/// The kernel asks for these, which are none of ours, before it sets flags.
+/// The kernel asks for these flags before it sets others; none of them exists here.
 const GET_XFLAGS: u32 = 0x801c_581f;
 const COMPRESS: u32 = 0x4;
 const NO_COMPRESS: u32 = 0x400;
@@ -48,7 +48,7 @@ impl Server {
     fn set_file_flags(&self, req: &Request, flags: u32) -> Result<(), Errno> {
         let ino = req.head.nodeid;
         let Some(value) = setting_of(flags)? else {
-            // `auto`, `warm` and `cold` have no flag that could have been taken away.
+            // `auto`, `warm` and `cold` have no flag that the caller could have cleared.
             return match self.file_flags(ino)? {
                 0 => Ok(()),
                 _ => self.as_owner(req, |caller| self.fs().removexattr(ino, SETTING, caller)),

@@ -1,9 +1,8 @@
-//! Which Linux this is.
+//! The version of the running Linux.
 
-/// Such as (6, 18, 4).
+/// For example (6, 18, 4).
 pub type Version = (u32, u32, u32);
 
-/// The version of the running kernel.
 pub fn version() -> Option<Version> {
     parse(rustix::system::uname().release().to_str().ok()?)
 }

@@ -1,11 +1,12 @@
-//! What /proc says of a process that is being killed.
+//! Reads from /proc whether a process is being killed.
 
 /// The bit of SIGKILL in the masks of /proc/PID/status.
 const KILL: u64 = 1 << 8;
-/// The flag of /proc/PID/stat for who is in the middle of ending: PF_EXITING.
+/// The flag of /proc/PID/stat for a thread that is ending: PF_EXITING.
 const EXITING: u64 = 4;
 
-/// Has the process been killed, or begun to end? False if it cannot be seen. A thread that ends by itself looks the same.
+/// Has the process been killed, or begun to end? False if it cannot be seen. A thread that ends by itself looks the
+/// same.
 pub fn is_ending(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.flatten().any(|thread| {
@@ -14,8 +15,8 @@ pub fn is_ending(pid: u32) -> bool {
     })
 }
 
-/// Is it certain that the process ends, whatever its threads still do? SIGKILL waits for all of them if it waits for
-/// one, and the first thread ends by itself only with the process.
+/// Is it certain that the process ends, even while threads of it still run? A SIGKILL that is pending for one thread is
+/// pending for all, and the first thread ends by itself only with the process.
 pub fn is_doomed(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
@@ -23,14 +24,15 @@ pub fn is_doomed(pid: u32) -> bool {
     first_ends || threads.flatten().any(|thread| waits_to_be_killed(&read(thread.path().join("status"))))
 }
 
-/// Does /proc/PID/status say that SIGKILL waits to be heard?
+/// Does /proc/PID/status show a pending SIGKILL?
 fn waits_to_be_killed(status: &str) -> bool {
     let masks =
         status.lines().filter_map(|line| line.split_once(':')).filter(|(k, _)| matches!(*k, "SigPnd" | "ShdPnd"));
     masks.map(|(_, mask)| u64::from_str_radix(mask.trim(), 16)).any(|mask| mask.is_ok_and(|mask| mask & KILL != 0))
 }
 
-/// Does /proc/PID/stat say that the thread ends or has ended? `pid (name) state ...`, the ninth field is the flags.
+/// Does /proc/PID/stat show that the thread ends or has ended? The line is `pid (name) state ...`, and its ninth field
+/// is the flags.
 fn has_ended(stat: &str) -> bool {
     let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
     let fields: Vec<&str> = fields.split(' ').collect();
@@ -61,7 +63,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         assert!(!is_ending(child.id()) && !is_doomed(child.id()));
         child.kill().unwrap();
-        // Until it is waited for it stays: killed, ending, or a zombie.
+        // The child stays until its parent waits for it: killed, ending, or a zombie.
         assert!(is_ending(child.id()) && is_doomed(child.id()));
         child.wait().unwrap();
         assert!(!is_ending(child.id()) && !is_doomed(child.id()));

@@ -2,49 +2,49 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`options`] | what `-o` says, and which transport that means |
+//! | [`options`] | the options of `-o`, and the transport that they choose |
 //! | [`mount`](mod@mount) | attaching to a directory |
-//! | `unmount` | letting go of it |
-//! | `detached` | mounts made with all their flags before they are put in place |
-//! | `helper` | the same by `fusermount3`, for those who may not mount |
-//! | `block` | the same as the file system of a block device, so that `sync` waits for us and the device stays the same |
+//! | `unmount` | detaching from it |
+//! | `detached_mount` | mounts made with all their flags before they are attached |
+//! | `helper` | the same by `fusermount3`, for users who may not mount |
+//! | `fuseblk` | the same as the file system of a block device, so that `sync` waits for us and the device stays the same |
 //! | [`mounts`] | the kernel's mount table |
-//! | `prime` | what the kernel learns by the first calls |
+//! | `no_open` | teaches the kernel that opening and closing need no messages |
 //! | `session` | the life of a mount: signals, the end |
-//! | `threads` | the threads of a mount, and that one of them has ended |
+//! | `threads` | the threads of a mount, and the end of one of them |
 //! | `guard` | the process that sends notifications, and ends the connection of a killed server |
-//! | `killed` | whether a process is being killed |
+//! | `killed_process` | whether a process is being killed |
 //! | `connection` | ending a connection from outside |
 //! | `init` | the negotiation of capabilities |
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
 //! | `wait_policy` | how queues wait for requests, on quiet and on busy machines |
-//! | `host` | how many threads run, and how long one has waited for a processor |
+//! | `host_cpus` | how many threads run, and how long one has waited for a processor |
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
 //! | `enospc` | on a full pool: when a request that found no space is tried again |
 //! | `server` | opcode → operation, and the answers that save messages |
 //! | `stale_attrs` | attributes that the kernel must not believe |
-//! | `parked` | requests that are answered later, by whatever thread |
+//! | `answer_later` | requests that any thread may answer later |
 //! | `workers` | the threads for requests that take long, or wait for space |
-//! | `deferred` | replies that wait until what they acknowledge is durable |
+//! | `deferred_replies` | replies that wait until the change that they acknowledge is durable |
 //! | `seeks` | SEEK_DATA and SEEK_HOLE, which wait for what programs have stored through mappings |
-//! | `names` `attrs` `data` `dirs` `file_flags` | the operations, by subject |
-//! | `privileges` | for whom a change takes set-id bits, which the message does not say |
+//! | `names` `attrs` `data` `dirs` `ioctl` | the operations, by subject |
+//! | `privileges` | for which callers a change clears set-id bits, which the message does not say |
 //! | `cookies` | cookies of directories for 32-bit programs |
-//! | `process` | what the process behind a request may do beyond what its numbers say |
+//! | `process` | rights of the calling process beyond the numbers in its request |
 //! | `volume` | a linear device shown as one file |
 //! | `request` | one request: header, argument, payload, reply in place |
-//! | `notify` | notifications to the kernel's caches of what other processes changed |
+//! | `notify` | notifications to the kernel's caches about changes by other processes |
 //! | `convert` | attributes between `fs` and the protocol |
-//! | `kernel` | which Linux this is |
+//! | `kernel` | the version of Linux |
 //! | `abi` | the protocol's messages |
 //! | `sys` | the one module with `unsafe`: io_uring commands, device clones, loop devices, signals |
 //!
-//! The way of a request: kernel → (`uring` | `dev`) → `server` → `fs`, in one thread, without an
-//! allocation of ours or a lock that many share; the reply goes back the same way. What takes long or has to wait is
-//! `parked`, and served or answered by other threads: those of the transports never wait.
+//! A request goes kernel → (`uring` | `dev`) → `server` → `fs`, in one thread, without an allocation of ours and
+//! without a lock that many share; the reply goes back the same way. A request that takes long or has to wait is parked
+//! (`answer_later`), and other threads serve or answer it: those of the transports never wait.
 //!
-//! Caching: the kernel may keep names, attributes and pages until a notification of `notify`. There
-//! is no write-back cache: what `write(2)` returned for is in the pool.
+//! Caching: the kernel may cache names, attributes and pages until a notification of `notify`. There is no write-back
+//! cache: when `write(2)` returns, its data is in the pool.
 
 #![deny(unsafe_code)]
 

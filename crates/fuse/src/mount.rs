@@ -1,4 +1,4 @@
-//! Attaching to a directory.
+//! Attaches a mount to a directory.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ use crate::sys::Device;
 use crate::unmount::{c_path, find, is_dead, probe, real_path, release};
 use crate::{detached_mount, fuseblk, helper, mounts};
 
-/// Bytes of a block, where the kernel takes us for the file system of a block device.
+/// The block size in bytes, where the kernel takes us for the file system of a block device.
 const BLOCK_SIZE: u32 = 4096;
 
-/// Most dead mounts that a user has taken away from one directory.
+/// Most dead mounts that a user's mount removes from one directory.
 const STALE_MAX: usize = 16;
 
-/// Mounts `pool` on `dir`; `source` (its directory) is what the mount table shows. It serves from now on,
-/// by threads of this process, so fork before and not after; [`Mount::run`] does the rest. Takes over SIGINT, SIGTERM and
-/// SIGHUP, which that understands as a request to unmount.
+/// Mounts `pool` on `dir`; the mount table shows `source`, its directory. Threads of this process serve it from now on,
+/// so fork before and not after; [`Mount::run`] does the rest. Takes over SIGINT, SIGTERM and SIGHUP, which `run` takes
+/// as a request to unmount.
 pub fn mount(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions) -> Result<Mount> {
     let source = source.canonicalize().unwrap_or_else(|_| source.into());
     let target = Target::find(&source, dir)?;
@@ -46,7 +46,7 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
         return attach_by_helper(pool, source, dir, options, transport);
     }
     let (made, device) = made_by_root(&pool, source, dir, options)?;
-    // It serves before anybody can ask.
+    // It serves before the mount point can be used.
     let number = detached_mount::number_of(&made).context("number a mount")?;
     let mount = Mount::start(pool, device, dir, number, transport, options)
         .inspect_err(|_| give_up(detached_mount::put_over(&made, dir).map_err(|e| cannot_mount(dir, e)), dir))?;
@@ -60,7 +60,7 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
     }
 }
 
-/// `fusermount3` mounts on no dead mount: that is taken away just before.
+/// `fusermount3` mounts on no dead mount, so that is removed just before.
 fn attach_by_helper(
     pool: Arc<Pool>,
     source: &Path,
@@ -76,7 +76,7 @@ fn attach_by_helper(
     Mount::start(pool, device, dir, number, transport, options).inspect_err(|_| give_up(Ok(()), dir))
 }
 
-/// Ends a mount that nobody serves: nobody may be there to answer the kernel's last message.
+/// Ends a mount that has no server: nobody may be there to answer the kernel's last message.
 pub(crate) fn give_up(placed: Result<()>, dir: &Path) {
     if let Err(e) = placed.and_then(|()| release(dir, UnmountFlags::FORCE | UnmountFlags::DETACH)) {
         tracing::warn!("{e}");
@@ -87,12 +87,13 @@ pub(crate) fn give_up(placed: Result<()>, dir: &Path) {
 pub(crate) struct Target {
     /// Its real path.
     pub dir: PathBuf,
-    /// Keeps others from mounting there at the same time, on top of each other. `None` where nothing can be locked.
+    /// Locks out other processes that mount there at the same time, one on top of the other. `None` where nothing can
+    /// be locked.
     _alone: Option<OwnedFd>,
 }
 
 impl Target {
-    /// Fails where nothing can be mounted, and where a pool is, unless its server is gone.
+    /// Fails where nothing can be mounted, and where a pool is mounted whose server is alive.
     pub fn find(source: &Path, dir: &Path) -> Result<Target> {
         let dir = resolve(dir)?;
         let _alone = alone_on(&dir);
@@ -146,7 +147,7 @@ pub(crate) fn open_device() -> Result<Device> {
     })
 }
 
-/// A mount that is nowhere yet, and who serves it.
+/// A mount attached to no directory yet, and the device that serves it.
 fn made_by_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<(OwnedFd, Device)> {
     if fuseblk::receives_sync() {
         let name = u128::from_be_bytes(pool.uuid()?);
@@ -190,14 +191,15 @@ pub(crate) fn words(device: &Device, subtype: &str, block_size: Option<u32>) -> 
     words
 }
 
-/// Makes `dir` a further place of the mount of `source` that is at `place`, with flags of its own. Its server is not asked.
+/// Makes `dir` a further mount point of the mount of `source` at `place`, with flags of its own. Its server is not
+/// asked.
 pub fn mount_again(source: &Path, place: &Path, dir: &Path, options: &MountOptions) -> Result<()> {
     let target = Target::find(source, dir)?;
     let copied = detached_mount::copy_of(place, options.flags);
     copied.and_then(|mount| detached_mount::put(&mount, source, &target.dir)).map_err(|e| cannot_mount(&target.dir, e))
 }
 
-/// Changes `ro`, `rw`, `noatime` and the like of the mount at `dir`, and `sync` of all places.
+/// Changes `ro`, `rw`, `noatime` and the like of the mount at `dir`, and `sync` of all its mount points.
 pub fn remount(dir: &Path, options: &MountOptions) -> Result<()> {
     let real = real_path(dir);
     let mounted = find(&real, dir)?;

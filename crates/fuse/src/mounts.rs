@@ -6,42 +6,42 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// What fails where they cannot be read.
+/// The action that an error names when the mount table cannot be read.
 pub(crate) const TABLE: &str = "read the mount table";
 
-/// What the kernel appends to the type of a mount of ours.
+/// The kernel appends this to the type of our mounts.
 pub const SUBTYPE: &str = "conquest";
-/// The same of a volume that is shown.
+/// The kernel appends this to the type of a mount that shows a volume.
 pub const VOLUME_SUBTYPE: &str = "conquest-volume";
-/// The type of such a mount.
+/// The type of a mount that shows a volume.
 pub const VOLUME_TYPE: &str = "fuse.conquest-volume";
 /// The type of our mounts: `mount -t` takes it, and the table shows it.
 pub const TYPE: &str = "fuse.conquest";
-/// The type of those that the kernel takes for the file system of a block device.
+/// The type of our mounts that the kernel takes for the file system of a block device.
 pub const BLOCK_TYPE: &str = "fuseblk.conquest";
 
-/// What the table says of one mount.
+/// One mount in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// Of this mount; a file system may be mounted at several places.
+    /// The number of this mount; a file system may have several.
     pub id: u32,
     /// The mount that it lies on.
     pub parent: u32,
-    /// `major:minor` of the file system, as long as it is there nobody else's.
+    /// `major:minor` of the file system; no other has the same as long as this one exists.
     pub number: String,
-    /// What of the file system is there, from its root on: `/`, or a directory of it.
+    /// The directory of the file system that is mounted, from its root on: `/`, or a directory of it.
     pub root: PathBuf,
     pub dir: PathBuf,
     /// For Conquest: the pool directory.
     pub source: PathBuf,
     pub fs_type: String,
-    /// Options of the mount: `rw,nosuid,noatime`; and `sync` and `dirsync`, which are the file system's.
+    /// Options of the mount: `rw,nosuid,noatime`; and `sync` and `dirsync`, which belong to the file system.
     pub options: String,
-    /// The whole file system is read-only, whatever the mount.
+    /// The whole file system is read-only, independent of the options of the mount.
     pub read_only: bool,
-    /// For FUSE: who has mounted it.
+    /// For FUSE: the user who has mounted it.
     pub owner: Option<u32>,
-    /// For FUSE: others than its owner may use it.
+    /// For FUSE: other users than its owner may use it.
     pub allow_other: bool,
 }
 
@@ -56,18 +56,18 @@ impl Mounted {
         self.fs_type == VOLUME_TYPE
     }
 
-    /// False: its server is gone, every access answers ENOTCONN.
+    /// False: its server is gone, and every access fails with ENOTCONN.
     pub fn is_alive(&self) -> bool {
         !is_disconnected(&self.dir)
     }
 }
 
-/// Every access to `dir` answers that the server of a mount is gone.
+/// Does every access to `dir` fail because the server of a mount is gone?
 pub fn is_disconnected(dir: &Path) -> bool {
     matches!(rustix::fs::statvfs(dir), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// All mounts that this process sees, the later over the earlier.
+/// All mounts that this process sees, later ones after earlier ones.
 pub fn all() -> std::io::Result<Vec<Mounted>> {
     table("/proc/self/mountinfo")
 }
@@ -81,17 +81,18 @@ fn table(file: &str) -> std::io::Result<Vec<Mounted>> {
     Ok(std::fs::read(file)?.split(|b| *b == b'\n').filter_map(parse).collect())
 }
 
-/// The places of the file system with this number, the oldest first.
+/// The mounts of the file system with this number, the oldest first.
 pub fn of(number: &str) -> std::io::Result<Vec<Mounted>> {
     Ok(all()?.into_iter().filter(|m| m.number == number).collect())
 }
 
-/// The mount on top at exactly `dir`, of whatever type.
+/// The mount on top at exactly `dir`, of any type.
 pub fn at(dir: &Path) -> std::io::Result<Option<Mounted>> {
     Ok(stack(all()?, dir).pop())
 }
 
-/// The mounts at exactly `dir`, each covered by the next. The table lists them by age, and a later one may lie beneath.
+/// The mounts at exactly `dir`, each covered by the next. The table lists them by age, and a later one may lie beneath
+/// an earlier one.
 pub fn stack_at(dir: &Path) -> std::io::Result<Vec<Mounted>> {
     Ok(stack(all()?, dir))
 }
@@ -101,13 +102,14 @@ fn stack(all: Vec<Mounted>, dir: &Path) -> Vec<Mounted> {
     let mut stack: Vec<Mounted> = Vec::new();
     while !left.is_empty() {
         let lowest = left.iter().position(|m| left.iter().all(|other| other.id != m.parent));
-        // Without one, the table changed while it was read.
+        // If no lowest mount is found, the table changed while it was read.
         stack.push(left.remove(lowest.unwrap_or(0)));
     }
     stack
 }
 
-/// One line: `36 35 98:0 /root /dir options [optional fields] - type source super-options`. Any bytes may stand in it.
+/// Parses one line: `36 35 98:0 /root /dir options [optional fields] - type source super-options`. Any bytes may stand
+/// in it.
 fn parse(line: &[u8]) -> Option<Mounted> {
     let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(ids([first, other, later], "/"), [] as [u32; 0]);
     }
 
-    /// One such mount, of whatever type, kept every pool from being mounted and unmounted.
+    /// One mount with such a path, of any type, once kept every pool from being mounted and unmounted.
     #[test]
     fn paths_are_bytes() {
         let line = b"36 35 0:45 / /mnt/\xff\\0121 rw - tmpfs none rw";

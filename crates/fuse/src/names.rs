@@ -15,12 +15,12 @@ use crate::convert::{decode_dev, entry_out, errno, kind_and_perm, FOREVER};
 use crate::request::{Answer, Request};
 use crate::server::{caller, creator, Server};
 
-/// How often a name is looked up again when another process removes what it led to meanwhile.
+/// How often a name is looked up again when another process removes its inode meanwhile.
 const LOOKUP_TRIES: usize = 8;
 
 const WHITEOUT_NOREPLACE: RenameFlags = RenameFlags::WHITEOUT.union(RenameFlags::NOREPLACE);
 
-/// How files are opened: as those are of whose opening the kernel sends no message.
+/// The answer of CREATE and TMPFILE: files are as those opened without a message.
 const OPENED: OpenOut = OpenOut { fh: 0, open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH, backing_id: 0 };
 
 impl Server {
@@ -38,7 +38,7 @@ impl Server {
         for _ in 0..LOOKUP_TRIES {
             let attr = match name {
                 // An inode of any kind that the kernel has forgotten and finds again by a file handle (NFS). One
-                // without a name is nobody's by then: a FORGET is on its way.
+                // without a name is about to be freed: a FORGET is on its way.
                 b"." => match self.fs().getattr(req.head.nodeid) {
                     Ok(attr) if attr.nlink == 0 => return Err(Errno::STALE),
                     found => found,
@@ -53,8 +53,8 @@ impl Server {
         Err(Errno::STALE)
     }
 
-    /// Takes the reference that an entry in a reply gives the kernel. `None`: another process has freed the
-    /// inode since it was looked up.
+    /// Takes the reference that an entry in a reply gives the kernel. `None`: another process has freed the inode since
+    /// the look-up.
     pub(crate) fn hold(&self, attr: &Attr) -> Result<Option<Attr>, Errno> {
         self.fs().retain(attr.ino, 1).map_err(errno)?;
         match self.fs().getattr(attr.ino) {
@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Names that are not there may be remembered for good if a notification makes the kernel forget them all.
+    /// The kernel may cache for good that a name does not exist, if a notification can make it forget all names.
     fn negative_valid(&self) -> u64 {
         if self.notifier.knows_epochs() {
             FOREVER
@@ -114,14 +114,13 @@ impl Server {
         let groups = req.groups();
         let made = self.fs().create(req.head.nodeid, req.name()?, kind, perm, rdev, &creator(req, &groups, umask));
         match made.map_err(errno) {
-            // Another process made it since the kernel looked. The open(2) behind this may want that file
-            // all the same: ESTALE makes the kernel look again and then decide.
+            // Another process made it since the kernel looked. The open(2) behind this may want that file all the same:
+            // ESTALE makes the kernel look again and then decide.
             Err(Errno::EXIST) => Err(Errno::STALE),
             made => made,
         }
     }
 
-    /// Makes a file and opens it.
     pub(crate) fn create(&self, req: &mut Request) -> Answer {
         let args: CreateIn = req.args()?;
         let made = self.make(req, conquest_fs::Kind::Regular, args.mode & 0o7777, 0, args.umask)?;
@@ -151,7 +150,7 @@ impl Server {
         self.reply_entry(req, &attr.map_err(errno)?)
     }
 
-    /// Makes a file without a name and opens it. It comes referenced.
+    /// Makes a file without a name and opens it; the caller gets a reference to it.
     pub(crate) fn tmpfile(&self, req: &mut Request) -> Answer {
         let args: CreateIn = req.args()?;
         let groups = req.groups();
@@ -201,7 +200,7 @@ impl Server {
         Ok(0)
     }
 
-    /// Takes names from directories that may be sticky: then they are their owners' to take.
+    /// Removes names from directories. In a sticky directory only owners may.
     fn removing(
         &self,
         req: &Request,
@@ -210,7 +209,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let lookup = |(dir, name): &(Ino, &[u8])| self.fs().lookup(*dir, name, &caller(req)).ok();
         let thread = req.head.pid;
-        // The kernel counts links down when this returns, also those of attributes that came meanwhile.
+        // The kernel counts links down when this returns, even if attributes with the new count came meanwhile.
         let linked: SmallVec<[Ino; 2]> = entries.iter().filter_map(lookup).filter(has_links).map(|a| a.ino).collect();
         linked.iter().for_each(|ino| self.notifier.stale.begin(*ino, thread));
         let done = self.as_owners(req, remove, || {
@@ -226,12 +225,12 @@ impl Server {
     }
 }
 
-/// Is it a file that will still be there without one of its names?
+/// Does this file still exist without one of its names?
 fn has_links(attr: &Attr) -> bool {
     attr.nlink > 1 && attr.kind != conquest_fs::Kind::Directory
 }
 
-/// Puts a handle after the entry that is the reply so far.
+/// Appends a handle to the entry that is the reply so far.
 fn reply_open(req: &mut Request, entry: usize) -> Answer {
     let size = std::mem::size_of_val(&OPENED);
     let place = req.data.get_mut(entry..entry + size).ok_or(Errno::NOBUFS)?;

@@ -1,8 +1,8 @@
-//! Notifications to the kernel's caches of what other processes changed; what the kernel may keep without it is all.
+//! Notifications to the kernel's caches about changes by other processes; without one, the kernel may cache everything.
 //!
-//! A notification that drops pages or names may wait in the kernel for a request that holds the page or the directory,
-//! so it is never sent from a thread that serves requests; nor, where there is a [guard](crate::guard), from this
-//! process, since not even SIGKILL ends that wait.
+//! A notification that drops pages or names may wait in the kernel for a request that holds the page or the directory.
+//! So no thread that serves requests sends one; nor, where there is a [guard](crate::guard), does this process, since
+//! not even SIGKILL ends that wait.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -24,10 +24,10 @@ use crate::stale_attrs::StaleAttrs;
 use crate::sys::Device;
 use crate::wait_policy;
 
-/// How long, and how often, the kernel gets a notification again that does not have the inode and is about to: what it asked
-/// for is done at once, as a rule, or waits for a commit.
+/// Interval and number of attempts to notify the kernel of an inode that it does not have yet but is about to get. As a
+/// rule the pending request is done at once, or waits for a commit.
 const KNOWN: (Duration, u32) = (Duration::from_micros(200), 250);
-/// Longest notification: that of a name.
+/// The length of the longest notification, that of a name.
 const LONGEST: usize = std::mem::size_of::<OutHeader>() + std::mem::size_of::<NotifyInvalEntry>() + 256;
 
 /// Sends notifications; cheap to clone.
@@ -36,18 +36,18 @@ pub struct Notifier {
     device: Arc<Device>,
     /// The kernel's protocol version.
     minor: u32,
-    /// To the process that sends those which may wait.
+    /// To the process that sends the notifications that may wait.
     guard: Arc<Mutex<Option<UnixStream>>>,
     moved: Arc<Mutex<Moved>>,
     /// Files whose attributes the kernel is not to believe.
     pub stale: Arc<StaleAttrs>,
 }
 
-/// Files whose content is not where the kernel believes, and which it has no notification of yet.
+/// Files whose content the kernel believes at the wrong offsets, and that it has no notification of yet.
 #[derive(Default)]
 struct Moved {
     files: BTreeSet<Ino>,
-    /// A thread tells it.
+    /// A thread is sending these notifications.
     is_notified: bool,
 }
 
@@ -56,17 +56,17 @@ impl Notifier {
         Notifier { device, minor, guard: Arc::default(), moved: Arc::default(), stale: Arc::default() }
     }
 
-    /// From now on a process at the other end sends what may wait.
+    /// From now on the process at the other end sends the notifications that may wait.
     pub fn delegate(&self, guard: UnixStream) {
         *lock(&self.guard) = Some(guard);
     }
 
-    /// Can a notification make the kernel look all names up again?
+    /// Can a notification make the kernel look up all names again?
     pub fn knows_epochs(&self) -> bool {
         self.minor >= INC_EPOCH_MINOR
     }
 
-    /// Tells the kernel of a change that another process made.
+    /// Notifies the kernel of a change by another process.
     pub fn tell(&self, fs: &Fs, change: Change) {
         tracing::trace!(?change, "notify");
         match change {
@@ -88,8 +88,8 @@ impl Notifier {
         }
     }
 
-    /// A request changed a file's content otherwise than the kernel believes. Rare, hence a thread that comes and goes: the
-    /// request's own must not wait for what the request holds.
+    /// A request changed a file's content otherwise than the kernel believes. This is rare, so a thread is started for
+    /// it: the request's own thread must not wait for pages that the request holds.
     pub fn content_moved(&self, ino: Ino) {
         let mut moved = lock(&self.moved);
         moved.files.insert(ino);
@@ -103,7 +103,7 @@ impl Notifier {
         }
     }
 
-    /// Tells of all files whose content has moved, until there are no more.
+    /// Notifies the kernel of all files whose content has moved, until there are no more.
     fn tell_moved(&self) {
         loop {
             let mut moved = lock(&self.moved);
@@ -116,23 +116,24 @@ impl Notifier {
         }
     }
 
-    /// Has the kernel write back what programs have stored in a range of a file, and drop its pages of it; waits for that.
+    /// Makes the kernel write back the stores of programs in a range of a file, and drop its pages there; waits for
+    /// that.
     pub fn write_back(&self, ino: Ino, range: Range<u64>) {
         let at = |off: u64| off.min(i64::MAX as u64) as i64;
         let (off, len) = (at(range.start), at(range.end) - at(range.start));
-        // No length would mean to the end.
+        // A length of 0 would mean up to the end.
         if len > 0 {
             self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off, len }, &[]);
         }
     }
 
-    /// Attributes and ACLs, and unless `attr_only` all pages. False if the kernel has no such inode.
+    /// Drops attributes and ACLs, and unless `attr_only` all pages. False if the kernel has no such inode.
     fn inode(&self, ino: Ino, attr_only: bool) -> bool {
         let off = if attr_only { -1 } else { 0 };
         self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off, len: 0 }, &[])
     }
 
-    /// The same of one that the kernel may be about to have: the reply that brings it does not say of the change.
+    /// As [`inode`](Self::inode), for an inode that the kernel may be about to get by a reply from before the change.
     fn known_inode(&self, fs: &Fs, ino: Ino, attr_only: bool) {
         for _ in 0..KNOWN.1 {
             if self.inode(ino, attr_only) || !fs.is_retained(ino) {
@@ -142,34 +143,34 @@ impl Notifier {
         }
     }
 
-    /// Attributes that were asked for before are not noted when they come. For the thread that serves a request of the
-    /// inode: then nobody has to be waited for, not by this notification.
+    /// Makes the kernel ignore attributes that it has asked for already. For the thread that serves a request of the
+    /// inode: this notification then waits for no other request.
     pub fn outdate(&self, ino: Ino) {
         let body = NotifyInvalInode { ino, off: -1, len: 0 };
         report(NOTIFY_INVAL_INODE, write(&self.device, &message(NOTIFY_INVAL_INODE, body.as_bytes(), &[])));
     }
 
-    /// A file is longer, which its attributes do not say until somebody asks for them: where it ends the kernel writes what
-    /// is appended, and maps and copies no further. A byte stored at the end makes it know.
+    /// A file has become longer. Its attributes tell the kernel only when it asks for them; until then it appends at
+    /// the old end, and maps and copies no further. Storing a byte at the new end makes it know.
     ///
-    /// Its pages are dropped before: those that were stored to are written back up to the end that the kernel knew, and
-    /// beyond it they have nothing. That of the byte is dropped after, too: somebody may have written there through this
-    /// mount meanwhile, and the kernel may take for whole what has only this byte.
+    /// Its pages are dropped before: pages that were stored to are written back up to the old end, and hold nothing
+    /// beyond it. The page of the byte is also dropped afterwards: a program may have written there through this mount
+    /// meanwhile, and the kernel may take the page for whole, which has only this byte.
     fn grown(&self, fs: &Fs, ino: Ino) {
         let Some((offset, last)) = last_byte(fs, ino) else { return };
         self.send(NOTIFY_STORE, &NotifyStore { ino, offset, size: 1, padding: 0 }, &[&[last]]);
         self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off: offset as i64, len: 1 }, &[]);
     }
 
-    /// A name, there or not; and with it the directory's attributes and listing.
+    /// Drops a name, existing or not, and with it the directory's attributes and listing.
     fn entry(&self, parent: Ino, name: &[u8]) {
         let head = NotifyInvalEntry { parent, namelen: name.len() as u32, flags: 0 };
         self.send(NOTIFY_INVAL_ENTRY, &head, &[name, b"\0"]);
-        // A name that is not cached stops the kernel before it comes to the directory.
+        // If the name is not cached, the kernel stops before it reaches the directory.
         self.inode(parent, false);
     }
 
-    /// Everything: names by a new epoch, the rest one by one.
+    /// Drops everything: names by a new epoch, the rest inode by inode.
     fn all(&self, fs: &Fs) {
         self.stale.forget_all();
         if self.knows_epochs() {
@@ -203,7 +204,7 @@ impl Notifier {
         }
     }
 
-    /// False if the kernel does not have what it is about.
+    /// False if the kernel does not have the inode or name.
     fn send<T: IntoBytes + Immutable>(&self, code: i32, body: &T, name: &[&[u8]]) -> bool {
         let message = message(code, body.as_bytes(), name);
         let sent = self.hand_over(&message).unwrap_or_else(|| write(&self.device, &message));
@@ -211,7 +212,7 @@ impl Notifier {
         sent != Err(Errno::NOENT)
     }
 
-    /// Has the guard send it, and waits until it is sent. `None`: there is no guard.
+    /// Has the guard send a notification, and waits for that. `None`: there is no guard.
     fn hand_over(&self, message: &[u8]) -> Option<Result<(), Errno>> {
         let mut guard = lock(&self.guard);
         let stream = guard.as_mut()?;
@@ -232,18 +233,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Where a file's last byte is, and what it is. `None`: it has none, or it is no file, or nobody's any more.
+/// The offset and value of a file's last byte. `None`: the file is empty, of another kind, or freed.
 fn last_byte(fs: &Fs, ino: Ino) -> Option<(u64, u8)> {
     let attr = fs.getattr(ino).ok().filter(|attr| attr.kind == Kind::Regular)?;
     let (offset, mut last) = (attr.size.checked_sub(1)?, [0]);
-    // Cut off meanwhile, what the next notification is of.
+    // If the file was cut meanwhile, the next notification reports that.
     let read = fs.read_as(ino, offset, &mut last, ReadFlags { unnoted: true, caller_caches: true }).ok()?;
     (read == 1).then_some((offset, last[0]))
 }
 
 fn report(code: i32, sent: Result<(), Errno>) {
     match sent {
-        // Not cached, or the mount is ending: nothing to forget.
+        // Not cached, or the mount is ending: there is nothing to drop.
         Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::NOTDIR) => {}
         Err(e) => tracing::warn!(code, "the kernel refused a notification: {e}"),
     }
@@ -259,7 +260,7 @@ fn write(device: &Device, message: &[u8]) -> Result<(), Errno> {
     rustix::io::write(device, message).map(drop)
 }
 
-/// The guard's part: sends what comes from the server, one after another, until nothing comes any more.
+/// The guard's side: sends the server's notifications one after another, until the server closes its end.
 pub fn relay(device: &Device, server: &mut UnixStream) -> std::io::Result<()> {
     let mut message = [0; LONGEST];
     loop {
@@ -280,11 +281,11 @@ pub fn relay(device: &Device, server: &mut UnixStream) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Each started a thread, which may wait in the kernel as long as a request takes.
+    /// Each such file once started a thread, which may wait in the kernel as long as a request takes.
     #[test]
     fn one_thread_tells_of_all_files_whose_content_moved() {
         let (device, mut kernel) = UnixStream::pair().unwrap();
-        // Nobody reads: whoever writes waits.
+        // Nobody reads: each writer waits.
         device.set_nonblocking(true).unwrap();
         while (&device).write(&[0; 4096]).is_ok() {}
         device.set_nonblocking(false).unwrap();
@@ -293,7 +294,7 @@ mod tests {
         let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         let tasks = || std::fs::read_dir("/proc/self/task").unwrap().flatten().map(name);
         let count = || tasks().filter(|name| name.trim() == "fuse-moved").count();
-        // A thread names itself when it runs.
+        // A thread gets its name when it runs.
         while count() == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }

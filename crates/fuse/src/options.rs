@@ -1,4 +1,4 @@
-//! Mount options, and the transport they choose.
+//! Mount options, and the transport that they choose.
 
 use std::path::Path;
 
@@ -27,27 +27,27 @@ impl std::fmt::Display for Transport {
     }
 }
 
-/// What the `transport` option asks for.
+/// The value of the `transport` option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// io_uring where it can be had, else /dev/fuse.
+    /// io_uring where it is available, else /dev/fuse.
     #[default]
     Auto,
     Only(Transport),
 }
 
-/// What `-o` says. The default is read-write, access times by `relatime`.
+/// The options of `-o`. The default is read-write, with access times by `relatime`.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     pub read_only: bool,
     pub noatime: bool,
     pub strictatime: bool,
-    /// Others than the mounting user may use the mount; always so for root.
+    /// Other users than the mounting one may use the mount; always true for root.
     pub allow_other: bool,
     pub transport: TransportChoice,
-    /// Further places may map users and groups to others.
+    /// Further mount points may map users and groups to others.
     pub idmap: bool,
-    /// Not a new mount: change the one that is there, by [`remount`](crate::remount).
+    /// Change the existing mount, by [`remount`](crate::remount), instead of making one.
     pub remount: bool,
     /// `nosuid`, `nodev` and the like, for the kernel.
     pub(crate) flags: MountFlags,
@@ -78,7 +78,7 @@ impl MountOptions {
         Ok(options)
     }
 
-    /// One more word, which wins over those before it.
+    /// Takes one more word, which overrides earlier ones.
     fn take(&mut self, word: &str) -> Result<()> {
         for (_, flag, set) in KERNEL_FLAGS.iter().filter(|(name, ..)| *name == word) {
             self.flags.set(*flag, *set);
@@ -99,12 +99,11 @@ impl MountOptions {
         Ok(())
     }
 
-    /// Are directories' access times to stay as they are?
     pub fn nodiratime(&self) -> bool {
         self.flags.contains(MountFlags::NODIRATIME)
     }
 
-    /// Do both ask the same of the kernel?
+    /// Do both options give the kernel the same flags?
     pub fn has_flags_of(&self, other: &MountOptions) -> bool {
         self.flags == other.flags
     }
@@ -153,8 +152,8 @@ fn is_kernel_flag(word: &str) -> bool {
     KERNEL_FLAGS.iter().any(|(name, ..)| *name == word)
 }
 
-/// Words that say something to `mount(8)` or to fstab's readers, that always hold here, or that stand in the
-/// mount table and come back with a remount.
+/// Words that are for `mount(8)` or for readers of fstab, that always hold here, or that stand in the mount table and
+/// come back with a remount.
 fn is_for_mount(word: &str) -> bool {
     const WORDS: &[&str] = &[
         "defaults",
@@ -199,8 +198,8 @@ fn unknown(word: &str) -> Error {
     ))
 }
 
-/// The transport a mount with these options will use. As root this turns FUSE over io_uring on where the
-/// kernel has it and keeps it off.
+/// The transport of a mount with these options. As root this turns FUSE over io_uring on where the kernel supports it
+/// but has it turned off.
 pub fn choose_transport(options: &MountOptions) -> Result<Transport> {
     if !Path::new(sys::DEVICE).exists() {
         return Err(no_device());
@@ -226,7 +225,7 @@ pub(crate) fn no_device() -> Error {
     )
 }
 
-/// Why FUSE over io_uring cannot be used, if so.
+/// Fails with the reason if FUSE over io_uring cannot be used.
 fn uring_ready() -> Result<()> {
     let Ok(now) = std::fs::read_to_string(ENABLE_URING) else {
         return Err(Error::Unavailable(

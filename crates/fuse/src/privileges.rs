@@ -1,13 +1,14 @@
-//! For whom a change takes set-id bits: a SETATTR does not say. The kernel asks for a file's capability before a call takes
-//! its privileges, so what the same thread asked before tells:
+//! For which callers a change clears set-id bits: a SETATTR does not say. The kernel asks for a file's capability
+//! before a call that clears the file's privileges, so the thread's requests before it tell:
 //!
 //! | before a SETATTR of a file | it is of |
+//! | before a SETATTR of a file | it comes from |
 //! | --- | --- |
-//! | no GETXATTR that finds a capability, or one | chown(2), which takes the bits |
-//! | two | a write to what has a capability, which says itself whether the bits go |
+//! | no GETXATTR that finds a capability, or one | chown(2), which clears the bits |
+//! | two | a write to a file with a capability; the request says whether the bits go |
 //! | a SETATTR of the mode, of a file without a name, and no GETXATTR since | the kernel: overlayfs gives its copy the owner of the original |
 //!
-//! Only the last two are noted. Where that was forgotten the bits go.
+//! Only the last two are recorded. Where that record is lost, the bits are cleared.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +18,10 @@ use conquest_fs::Ino;
 
 use crate::abi::InHeader;
 
-/// So many inodes are noted; for one more all are forgotten.
+/// The number of inodes recorded; one more drops all records.
 const LIMIT: usize = 1024;
 
-/// What a thread did last.
+/// The last request of a thread, as far as it matters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// It set the mode of a file without a name.
@@ -32,16 +33,16 @@ enum Step {
 
 struct Noted {
     thread: u32,
-    /// By which request: it may be served again.
+    /// The request that was this step: it may be served again.
     request: u64,
     step: Step,
 }
 
-/// What threads did last to inodes whose privileges may be about to go.
+/// The last requests of threads to inodes whose privileges may be about to go.
 #[derive(Default)]
 pub struct Privileges {
     noted: Mutex<HashMap<Ino, Noted>>,
-    /// How many are noted, to be read without the lock.
+    /// The number of records, readable without the lock.
     count: AtomicUsize,
 }
 
@@ -65,19 +66,19 @@ impl Privileges {
         self.note(&mut self.lock(), head, Some(Step::ModeSet));
     }
 
-    /// The request gives its inode a capability, or reads it, before which the kernel asks for its length.
+    /// The request gives its inode a capability, or reads it after the kernel asked for its length.
     pub fn forget(&self, head: &InHeader) {
         if !self.is_empty() {
             self.note(&mut self.lock(), head, None);
         }
     }
 
-    /// Is this change of the owner the kernel's own?
+    /// Does this change of the owner come from the kernel itself?
     pub fn is_kernels(&self, head: &InHeader) -> bool {
         self.came_after(head, Step::ModeSet)
     }
 
-    /// Does this take what a write takes?
+    /// Does this request clear the privileges that a write clears?
     pub fn is_before_write(&self, head: &InHeader) -> bool {
         self.came_after(head, Step::FoundAgain)
     }

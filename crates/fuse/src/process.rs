@@ -1,6 +1,6 @@
-//! What the process behind a request may do beyond what the request says: its groups and capabilities, as /proc shows
-//! them. It waits for its answer meanwhile, so it is there. That takes long, and is asked only of who would be refused
-//! otherwise.
+//! Rights of the process behind a request that the request does not carry: its groups and capabilities, as /proc shows
+//! them. The process waits for its answer meanwhile, so it exists. Reading /proc takes long, so it is done only for a
+//! caller who would be refused otherwise.
 
 use std::fs::read_to_string;
 
@@ -15,7 +15,7 @@ pub const SYS_ADMIN: u32 = 21;
 
 pub struct Process {
     pid: u32,
-    /// As the request has it.
+    /// The user of the request.
     uid: u32,
     status: String,
 }
@@ -27,21 +27,20 @@ impl Process {
         Process { pid: head.pid, uid: head.uid, status }
     }
 
-    /// The supplementary groups.
     pub fn groups(&self) -> Vec<u32> {
         self.field("Groups:").filter_map(|id| id.parse().ok()).collect()
     }
 
-    /// Does it do this in the name of somebody else, as what overlayfs does is done by who has mounted it, and what a
-    /// server of NFS does by its clients? Then what /proc shows is not theirs.
+    /// Does it act in the name of another, as overlayfs acts for the user who mounted it, and an NFS server for its
+    /// clients? Then /proc does not show the rights of that other.
     pub fn is_proxy(&self) -> bool {
-        // Of the user's four numbers the last is the one that counts for files.
+        // Of the four user ids the last one counts for files.
         self.field("Uid:").nth(3).and_then(|id| id.parse().ok()) != Some(self.uid)
     }
 
-    /// Has it `capability` over an inode of this owner, and of this group if that matters? In a user namespace of its own
-    /// it has all that whoever made that wanted, but only over who is mapped there; there that is believed of who does
-    /// something in the name of another, too.
+    /// Has it `capability` over an inode of this owner, and of this group if that matters? In a user namespace of its
+    /// own a process has all capabilities that the namespace's maker wanted, but only over users mapped there. The same
+    /// is assumed there for a proxy.
     pub fn rules(&self, capability: u32, uid: u32, gid: Option<u32>) -> bool {
         if self.shares_our_users() {
             return !self.is_proxy() && self.has(capability);
@@ -51,8 +50,8 @@ impl Process {
             && gid.is_none_or(|gid| is_mapped(&self.file("gid_map"), gid))
     }
 
-    /// Has it inode `ino` of this file system open for writing? Its table of mounts says which that is: others have inodes
-    /// of the same number.
+    /// Has it inode `ino` of this file system open for writing? Its mount table tells the file system: inodes of others
+    /// have the same numbers.
     pub fn writes(&self, file_system: &str, ino: u64) -> bool {
         let Ok(open) = std::fs::read_dir(format!("/proc/{}/fdinfo", self.pid)) else { return false };
         let mounts = mounts::seen_by(self.pid).unwrap_or_default();
@@ -81,7 +80,7 @@ impl Process {
     }
 }
 
-/// Is `id`, as we see it, in a table of lines `there here count`?
+/// Does a table of lines `there here count` map `id`, as we see it?
 fn is_mapped(table: &str, id: u32) -> bool {
     table.lines().any(|line| {
         let numbers: Vec<u32> = line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
@@ -89,7 +88,8 @@ fn is_mapped(table: &str, id: u32) -> bool {
     })
 }
 
-/// By which mount a descriptor that /proc tells this of leads to inode `ino`, if it is for writing.
+/// The mount by which a descriptor leads to inode `ino`, if it is open for writing. `facts`: its file in
+/// /proc/PID/fdinfo.
 fn mount_of_writer(facts: &str, ino: u64) -> Option<u32> {
     let fact = |name| facts.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let flags = i32::from_str_radix(fact("flags:")?, 8).ok()?;

@@ -1,14 +1,14 @@
-//! One request, wherever it came from: header, fixed argument, payload.
+//! One request of either transport: header, fixed argument, payload.
 //!
-//! The payload buffer serves both ways: names or data come in it, and the reply is built in it, so that
-//! file content moves between the kernel and the pool with no copy in between.
+//! The payload buffer serves both ways: it holds the names or data of the request, and the reply is built in it. So
+//! file content moves between the kernel and the pool without another copy.
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::abi::{ExtHeader, InHeader, EXT_GROUPS};
 
-/// Bytes of reply in the payload buffer, or why there is none.
+/// The length of the reply in the payload buffer, or the error.
 pub type Answer = Result<usize, Errno>;
 
 /// Most supplementary groups taken from a request; the kernel sends the one that matters.
@@ -18,9 +18,9 @@ pub struct Request<'a> {
     pub head: InHeader,
     /// The fixed argument of the opcode.
     pub args: &'a [u8],
-    /// The payload buffer, whole.
+    /// The whole payload buffer.
     pub data: &'a mut [u8],
-    /// Bytes of it that came with the request.
+    /// The length of the request's part of it.
     pub len: usize,
 }
 
@@ -45,24 +45,24 @@ impl Request<'_> {
         &self.data[..self.len.min(self.data.len())]
     }
 
-    /// The name that opens the payload.
+    /// The name at the start of the payload.
     pub fn name(&self) -> Result<&[u8], Errno> {
         Ok(split_name(self.payload())?.0)
     }
 
-    /// The two names that open the payload.
+    /// The two names at the start of the payload.
     pub fn names(&self) -> Result<(&[u8], &[u8]), Errno> {
         let (first, rest) = split_name(self.payload())?;
         Ok((first, split_name(rest)?.0))
     }
 
-    /// The name that opens the payload, and `len` bytes after it.
+    /// The name at the start of the payload, and `len` bytes after it.
     pub fn name_and_value(&self, len: usize) -> Result<(&[u8], &[u8]), Errno> {
         let (name, rest) = split_name(self.payload())?;
         Ok((name, rest.get(..len).ok_or(Errno::INVAL)?))
     }
 
-    /// The first `len` bytes of the payload: what a WRITE carries.
+    /// The first `len` bytes of the payload: the content of a WRITE.
     pub fn content(&self, len: usize) -> Result<&[u8], Errno> {
         self.payload().get(..len).ok_or(Errno::INVAL)
     }
@@ -106,7 +106,7 @@ impl Groups {
     }
 }
 
-/// Splits at the zero byte that ends a name.
+/// Splits after the zero byte that ends a name.
 fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
     let end = bytes.iter().position(|&b| b == 0).ok_or(Errno::INVAL)?;
     Ok((&bytes[..end], &bytes[end + 1..]))
@@ -139,7 +139,7 @@ mod tests {
         let len = data.len();
         assert_eq!(request(&mut data, len, 2).groups().as_slice(), &[42]);
         assert!(request(&mut data, len, 0).groups().as_slice().is_empty());
-        // Lengths that lie about what follows are ignored, not followed.
+        // Wrong lengths are ignored, not followed.
         assert!(request(&mut data, len, 900).groups().as_slice().is_empty());
         data[5] = 200;
         assert!(request(&mut data, len, 2).groups().as_slice().is_empty());

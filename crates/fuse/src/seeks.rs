@@ -1,10 +1,12 @@
-//! SEEK_DATA and SEEK_HOLE where the kernel may have data that the pool has not: what a program stores through a mapping comes
-//! when the kernel writes it back, up to half a minute later, and `cp` would pass over it as over a hole.
+//! SEEK_DATA and SEEK_HOLE where the kernel may have data that the pool lacks. The stores of programs through a mapping
+//! reach the pool when the kernel writes them back, up to half a minute later, and `cp` would skip them as a hole.
 //!
-//! So an answer with a hole waits until the kernel has written back what it has there. It drops these pages, which are of
-//! no use to it where the hole is one. It has pages of a hole only of files that it has read: nobody else waits.
+//! So an answer with a hole waits until the kernel has written back its pages there. The kernel drops these pages,
+//! which are useless to it where the hole is real. It has pages in a hole only of files that it has read: requests for
+//! other files do not wait.
 //!
-//! These writes may have to be served by [`workers`](crate::workers), which therefore must not wait for them: a thread of its own does.
+//! [`workers`](crate::workers) may have to serve these writes, and therefore must not wait for them: a thread of its
+//! own does.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +16,7 @@ use conquest_fs::Ino;
 
 use crate::answer_later::Parked;
 
-/// Files are known by their numbers modulo this.
+/// Files are identified by their numbers modulo this.
 const SLOTS: u64 = 1 << 16;
 
 /// Requests that wait for a write-back, and the files of which the kernel has read content.
@@ -39,17 +41,18 @@ impl Default for Seeks {
 }
 
 impl Seeks {
-    /// The kernel is about to get content of the file. It may read so also for a mapping of a file that was opened with O_DIRECT.
+    /// Records that the kernel is about to read content of the file. It may do so also for a mapping of a file that was
+    /// opened with O_DIRECT.
     #[inline(always)]
     pub fn note_read(&self, ino: Ino) {
         let (word, bit) = self.bit_of(ino);
-        // As a rule it is noted already; then the line stays shared.
+        // As a rule the bit is set already; then the cache line stays shared.
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
-    /// May the kernel have pages of it that were stored to where the pool has a hole?
+    /// May the kernel have pages with stores in a hole of this file?
     pub fn was_read(&self, ino: Ino) -> bool {
         let (word, bit) = self.bit_of(ino);
         word.load(Ordering::SeqCst) & bit != 0
@@ -62,7 +65,7 @@ impl Seeks {
 
     pub fn add(&self, request: Parked) {
         let mut waiting = self.lock();
-        // Whoever comes when all is over is answered by being dropped, outside of the lock.
+        // After the stop a request is answered by being dropped, outside of the lock.
         if waiting.stopped {
             return drop(waiting);
         }
@@ -70,7 +73,7 @@ impl Seeks {
         self.wakeup.notify_one();
     }
 
-    /// Lets the thread end. What has not been begun fails.
+    /// Lets the thread end. Requests not yet begun fail.
     pub fn stop(&self) {
         let mut waiting = self.lock();
         waiting.stopped = true;
@@ -80,7 +83,7 @@ impl Seeks {
         drop(left);
     }
 
-    /// The next request; waits for one. `None`: no more.
+    /// The next request. Waits until there is one; `None` after the stop.
     pub fn next(&self) -> Option<Parked> {
         let until = |w: &mut Waiting| w.requests.is_empty() && !w.stopped;
         let mut waiting = self.wakeup.wait_while(self.lock(), until).unwrap_or_else(|e| e.into_inner());

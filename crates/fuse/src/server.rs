@@ -1,4 +1,4 @@
-//! From requests to the file system: one entry for every opcode, the same over both transports.
+//! Serves requests from the file system: one entry for every opcode, the same over both transports.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::request::{Answer, Groups, Request};
 use crate::seeks::Seeks;
 use crate::workers::Workers;
 
-/// What serves requests; shared by all threads, changed by none.
+/// The server of requests; all threads share it, and none changes it.
 pub struct Server {
     pool: Arc<Pool>,
-    /// What has returned is durable: the kernel need not ask for more.
+    /// An operation that has returned is durable: the kernel need not ask for more.
     durable: bool,
     pub(crate) notifier: Notifier,
     pub(crate) removals: Removals,
@@ -32,13 +32,13 @@ pub struct Server {
     pub(crate) deferred: Deferred,
     pub(crate) workers: Workers,
     pub(crate) seeks: Seeks,
-    /// What the kernel's mount table calls the file system; empty if that is not known.
+    /// The number of the file system in the kernel's mount table; empty if unknown.
     file_system: String,
 }
 
-/// What has become of a request.
+/// The result of serving a request.
 pub enum Served {
-    /// It is done: the answer, if it wants one.
+    /// It is done. `None`: it wants no reply.
     Now(Option<Answer>),
     /// It is to be [parked](Server::park).
     Later(Later),
@@ -46,13 +46,13 @@ pub enum Served {
 
 /// Why a request is answered later.
 pub enum Later {
-    /// It is done, and the answer must wait until that is durable.
+    /// It is done, and the answer must wait until it is durable.
     Durable(Answer, Ticket),
-    /// It would take long, or wait for a disk, and is to be served by a thread that may; what it has done is done again.
+    /// It would take long, or wait for a disk. A thread that may wait serves it again from the beginning.
     Long,
-    /// It found no space, and is to be served again after a pause. It is as it was.
+    /// It found no space and changed nothing. It is to be served again after a pause.
     NoSpace(Retry, Duration),
-    /// The kernel is to write back first what programs have stored in a hole.
+    /// The kernel must first write back the stores of programs in a hole.
     WriteBack,
 }
 
@@ -87,7 +87,7 @@ impl Server {
         self.durable
     }
 
-    /// Serves one request, for a thread that may not wait: what takes long, or has to wait, is for later.
+    /// Serves one request, for a thread that may not wait: a request that takes long, or has to wait, is for later.
     pub fn serve(&self, req: &mut Request) -> Served {
         if self.is_long(req) {
             return Served::Later(Later::Long);
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// The same of one that may have found no space before.
+    /// Serves a request whole, also one that found no space before.
     #[inline(always)]
     fn serve_whole(&self, req: &mut Request, retry: Option<Retry>) -> Served {
         let (answer, ticket) = match self.durable {
@@ -129,7 +129,7 @@ impl Server {
         }
     }
 
-    /// Sees to it that a request is answered later.
+    /// Has other threads answer a request later.
     pub fn park(&self, request: Parked, why: Later) {
         match why {
             Later::Durable(answer, ticket) => self.deferred.add(ticket, answer, request),
@@ -139,7 +139,7 @@ impl Server {
         }
     }
 
-    /// Serves requests that were parked, until there are no more. One worker's part.
+    /// Serves parked requests until there are no more. Each worker runs this.
     pub fn work(&self) {
         while let Some(mut job) = self.workers.next() {
             match self.serve_whole(&mut job.request.request(), job.retry) {
@@ -149,7 +149,7 @@ impl Server {
         }
     }
 
-    /// Serves those that wait for the kernel's write-back, until there are no more.
+    /// Serves the requests that wait for the kernel's write-back, until there are no more.
     pub fn seek_all(&self) {
         while let Some(mut request) = self.seeks.next() {
             let mut req = request.request();
@@ -162,26 +162,26 @@ impl Server {
         }
     }
 
-    /// No more requests come: the threads that serve those that were parked may end.
+    /// Ends the serving of requests: the threads for parked requests may end.
     pub fn stop(&self) {
         self.deferred.stop();
         self.workers.stop();
         self.seeks.stop();
     }
 
-    /// How many seconds the kernel may keep attributes that come with an entry that was looked up. What another process
-    /// changes before the kernel has the inode, no notification reaches.
+    /// For how many seconds the kernel may cache attributes that come with a looked-up entry. A notification does not
+    /// reach the kernel before it has the inode.
     pub(crate) fn found_valid(&self) -> u64 {
         self.valid(1)
     }
 
-    /// The same of attributes that come with what it asked to be made or changed: it takes them for new whatever notifications it got
-    /// meanwhile, and the reply may have to wait for a disk.
+    /// For how many seconds the kernel may cache attributes that come with the reply to a change. It takes them for new
+    /// in spite of notifications that came meanwhile, and the reply may have to wait for a disk.
     pub(crate) fn made_valid(&self) -> u64 {
         self.valid(0)
     }
 
-    /// For ever, or so long where others change things too.
+    /// For ever, or for `beside_others` seconds where other processes change things too.
     fn valid(&self, beside_others: u64) -> u64 {
         if self.is_alone() {
             FOREVER
@@ -195,8 +195,8 @@ impl Server {
         self.fs().session().runtime().live().count() < 2
     }
 
-    /// Does what is for owners to do. Who the kernel took for one, and is none, is refused, unless it has the capability to
-    /// act for `owners`: their numbers, and their groups' where these count.
+    /// Performs a change that only owners may make. If the kernel wrongly took the caller for an owner, it is refused,
+    /// unless it has the capability to act for `owners`: their users, and their groups where these count.
     pub(crate) fn as_owners(
         &self,
         req: &Request,
@@ -214,7 +214,7 @@ impl Server {
         act(&Caller { owns: &owns, ..caller }).map_err(errno)
     }
 
-    /// `None`: it wants no reply.
+    /// `None`: the request wants no reply.
     pub(crate) fn attempt(&self, req: &mut Request) -> Option<Answer> {
         let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
         tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
@@ -272,26 +272,26 @@ impl Server {
             Statfs => self.statfs(req),
             Readdir => self.readdir(req),
             Readdirplus => self.readdirplus(req),
-            // Files opened by CREATE and TMPFILE are closed by a message until the kernel knows that OPEN is not here.
+            // CREATE and TMPFILE make the kernel send a message at closing, until it knows that there is no OPEN.
             Release | Releasedir => Ok(0),
             Opendir => self.opendir(req),
-            // "Not here" is an answer the kernel remembers: it then opens and closes files without a
-            // message, checks permissions by the attributes it has, and sends no more interrupts, which nothing here
-            // waits long enough for.
+            // The kernel remembers the answer "not here": it then opens and closes files without a message, checks
+            // permissions by the attributes it has, and sends no more interrupts, for which no request here waits long
+            // enough.
             Open | Flush | Access | Interrupt => Err(Errno::NOSYS),
-            // Comes once, before there is a server.
+            // INIT comes once, before there is a server.
             Init => Err(Errno::IO),
         })
     }
 }
 
-/// The caller of a request that makes something new: groups and umask matter.
+/// The caller of a request that makes an inode: groups and umask matter.
 pub(crate) fn creator<'a>(req: &Request, groups: &'a Groups, umask: u32) -> Caller<'a> {
     Caller { uid: req.head.uid, gid: req.head.gid, groups: groups.as_slice(), umask, checked: true, owns: &[] }
 }
 
-/// The caller of any other request: the kernel has checked what it may, by what it knows. Where it does not say who that is,
-/// that check has to do.
+/// The caller of any other request: the kernel has checked its permissions, as far as it knows them. Where the kernel
+/// does not name the caller, that check has to do.
 pub(crate) fn caller(req: &Request) -> Caller<'static> {
     if req.head.uid == NO_CALLER {
         return Caller { checked: true, ..Caller::root() };
@@ -299,7 +299,7 @@ pub(crate) fn caller(req: &Request) -> Caller<'static> {
     Caller { uid: req.head.uid, gid: req.head.gid, groups: &[], umask: 0, checked: true, owns: &[] }
 }
 
-/// Is that the refusal of a caller that is not the owner?
+/// Is this the refusal of a caller that is not the owner?
 pub(crate) fn is_refused(e: Errno) -> bool {
     matches!(e, Errno::PERM | Errno::ACCESS)
 }

@@ -25,13 +25,13 @@ use crate::{dev, fuseblk, init, no_open, unmount, uring, wait_policy, workers};
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
 
-/// A mounted pool. Serves already; [`run`](Mount::run) does the rest and waits for the end.
+/// A mounted pool. It serves already; [`run`](Mount::run) does the rest and waits for the end.
 #[must_use = "without `run` the mount ends with the process and not before"]
 pub struct Mount {
     dir: PathBuf,
-    /// What the mount table calls the file system; empty if it does not say.
+    /// The number of the file system in the mount table; empty if unknown.
     number: String,
-    /// Found while the number is its own.
+    /// Opened while the number still belongs to this mount.
     connection: Option<Connection>,
     transport: Transport,
     read_only: bool,
@@ -54,8 +54,8 @@ enum End {
 }
 
 impl Mount {
-    /// Serves a fresh connection whose kernel side is, or is to be, mounted on `dir`; `number` is what the mount table calls
-    /// the file system, empty if that is not known.
+    /// Serves a fresh connection whose kernel side is, or will be, mounted on `dir`. `number`: of the file system in
+    /// the mount table, empty if unknown.
     pub(crate) fn start(
         pool: Arc<Pool>,
         device: Device,
@@ -86,7 +86,7 @@ impl Mount {
         };
         match mount.start_threads() {
             Ok(()) => Ok(mount),
-            // The others end with the connection, which whoever made it ends now.
+            // The other threads end with the connection, which the caller ends now.
             Err(e) => {
                 mount.server.stop();
                 Err(e)
@@ -114,7 +114,7 @@ impl Mount {
                 Ok(())
             })?;
         }
-        // Before the first request: the kernel keeps what a reply says of a name until a notification.
+        // Before the first request: the kernel caches a name from a reply until a notification.
         self.pool.begin_watching()?;
         match self.transport {
             Transport::Uring => self.start_queues(),
@@ -126,12 +126,12 @@ impl Mount {
         self.transport
     }
 
-    /// The number by which the mount table calls the file system, wherever it is mounted; empty if that is not known.
+    /// The number of the file system in the mount table, the same at all its mount points; empty if unknown.
     pub fn number(&self) -> &str {
         &self.number
     }
 
-    /// From now on a [guard](crate::guard) sends notifications, which is to be started with what this returns.
+    /// From now on a [guard](crate::guard) sends notifications. Start it with the returned [`Duty`].
     pub fn guarded(&self) -> Result<Duty> {
         let (ours, theirs) = UnixStream::pair().context("make a socket")?;
         let device = self.device.as_fd().try_clone_to_owned().context("hand /dev/fuse to the guard")?;
@@ -174,20 +174,21 @@ impl Mount {
         Ok(())
     }
 
-    /// Not before there is a guard: what it tells the kernel may wait there for a request to us.
+    /// Not before there is a guard: a notification may wait in the kernel for a request to us.
     fn start_watcher(&mut self) -> Result<()> {
         let (pool, notifier) = (self.pool.clone(), self.notifier.clone());
         let watch = move || {
             wait_policy::come_first();
-            // Without it the kernel would believe for ever what it has cached.
+            // Without the watcher the kernel would believe its cache for ever.
             let watched = pool.watch(&mut |change| notifier.tell(&pool, change));
             watched.map_err(|e| io::Error::other(format!("changes by other processes are no longer seen: {e}")))
         };
         self.threads.spawn("fuse-watch", watch)
     }
 
-    /// Calls `ready` once the kernel knows all of us that it is to know. Serves until somebody unmounts it, or SIGINT,
-    /// SIGTERM or SIGHUP asks for the end; then it is unmounted, and what programs had mapped and changed is in the pool.
+    /// Calls `ready` once the kernel has learned all it needs about the mount. Serves until it is unmounted, or until
+    /// SIGINT, SIGTERM or SIGHUP asks for the end; then it unmounts itself, and the stores of programs through mappings
+    /// are in the pool.
     pub fn run(mut self, ready: impl FnOnce()) -> Result<()> {
         let watching = self.start_watcher();
         if watching.is_ok() {
@@ -203,13 +204,13 @@ impl Mount {
         match end {
             End::Asked => {
                 tracing::info!(dir = %self.dir.display(), "asked to end, unmounting");
-                // It may be out of the mount table, and live on for open files or in another mount namespace.
+                // The mount may be out of the mount table, and live on for open files or in another mount namespace.
                 if let Err(e) = unmount::detach(&self.number) {
                     tracing::warn!("{e}; ending its connection");
                     self.disconnect();
                 }
             }
-            // Not all that is asked is answered any more, so nothing may be waited for.
+            // Not every request is answered any more, so nothing may be waited for.
             End::Failed => {
                 self.disconnect();
                 if let Err(e) = unmount::abandon(&self.number) {

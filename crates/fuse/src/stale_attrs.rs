@@ -1,33 +1,36 @@
-//! Attributes that the kernel must not believe: sizes of files that grow at this moment, and counts of links that go.
+//! Attributes that the kernel must not believe: sizes of files that are growing, and counts of links that are being
+//! removed.
 //!
-//! Where attributes tell the kernel of another size than it knows, it notes the size, and then zeroes its pages beyond,
-//! without any lock. If the file has grown further between the two and somebody has read or mapped its new end, that is
-//! zeros then, and a store to it is lost. So attributes must come with the size that the kernel knows, but for what it
-//! cannot learn otherwise: that the file was cut by another process. Who makes a file longer tells the kernel otherwise:
-//! - *Writes and allocations through the page cache* by themselves: it ignores all attributes until they have returned.
+//! When attributes carry another size than the kernel knows, it notes the size and then zeroes its pages beyond,
+//! without any lock. If the file has grown further between the two and a program has read or mapped its new end, that
+//! part becomes zeros, and a store to it is lost. So attributes must carry the size that the kernel knows, except where
+//! it cannot learn otherwise that another process cut the file. The kernel learns of growth in other ways:
+//! - *Writes and allocations through the page cache*: the kernel ignores all attributes until they have returned.
 //! - *Other processes' changes* are notified by [`notify`](crate::notify), and announced before they can be seen.
-//! - *Writes past the page cache* (O_DIRECT), but only when they return, and nobody tells us when they have. They have when the same
-//!   thread asks for something else. (Only one at a time makes a file longer.) Else that is believed after a while.
+//! - *Writes past the page cache* (O_DIRECT): the kernel learns when they return, but does not report that to us. A
+//!   write has returned when the same thread makes another request. (Only one at a time makes a file longer.) Else it
+//!   is assumed after a while.
 //!
-//! So with links: the kernel counts one down when UNLINK or RENAME returns, also from a count that came meanwhile.
+//! The same holds for links: the kernel counts one down when UNLINK or RENAME returns, even from a count that came
+//! meanwhile.
 //!
-//! Until then attributes are made old before they are sent: who asked gets them, and the kernel notes nothing.
+//! Until then attributes are made old before they are sent: the caller gets them, and the kernel stores nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use conquest_fs::Ino;
 use rustix::time::{clock_gettime, ClockId};
 
-/// Files are known by their numbers modulo this.
+/// Files are identified by their numbers modulo this.
 const SLOTS: u64 = 1 << 16;
 
-/// A write returns so many milliseconds after it was answered at the latest, and so many after it was begun or where its
+/// The longest time, in milliseconds, until a write returns: after its answer, and after its beginning or while its
 /// reply waits for a disk.
 const RETURNS: u64 = 1000;
 const RETURNS_DURABLE: u64 = 30_000;
 
-/// Files that were written past the page cache, or had a link removed: the thread that did so last, and until when its call
-/// may not have returned: the low 32 bits of a time in milliseconds.
+/// Files that were written past the page cache, or had a link removed. Each slot holds the last thread that did so, and
+/// the time until which its call may not have returned: the low 32 bits of a time in milliseconds.
 pub struct StaleAttrs(Box<[AtomicU64]>);
 
 impl Default for StaleAttrs {
@@ -43,7 +46,7 @@ impl StaleAttrs {
         self.slot(ino).store(noted(thread, RETURNS_DURABLE), Ordering::SeqCst);
     }
 
-    /// It will be answered now.
+    /// Its request is answered now.
     #[inline(always)]
     pub fn end(&self, ino: Ino, thread: u32) {
         self.slot(ino).store(noted(thread, RETURNS), Ordering::SeqCst);
@@ -57,7 +60,7 @@ impl StaleAttrs {
         }
     }
 
-    /// May such a write not have returned yet, when `thread` asks?
+    /// May such a call not have returned yet, at a request of `thread`?
     #[inline(always)]
     pub fn is_under_way(&self, ino: Ino, thread: u32) -> bool {
         let noted = self.slot(ino).load(Ordering::SeqCst);
@@ -75,7 +78,7 @@ impl StaleAttrs {
         by != thread || thread == 0
     }
 
-    /// Another process has changed the file: attributes are how the kernel learns of a cut.
+    /// Another process has changed the file: the kernel learns of a cut by attributes.
     pub fn forget(&self, ino: Ino) {
         self.slot(ino).store(0, Ordering::SeqCst);
     }
@@ -93,7 +96,7 @@ fn noted(thread: u32, returns: u64) -> u64 {
     u64::from(thread) << 32 | u64::from((now() + returns) as u32)
 }
 
-/// Milliseconds of a clock that goes on.
+/// Milliseconds of a monotonic clock.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::MonotonicCoarse);
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000

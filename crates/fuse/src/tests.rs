@@ -1,4 +1,4 @@
-//! The dispatch over a real pool, without a kernel: what it answers, and that no request can break it.
+//! The dispatch over a real pool, without a kernel: its answers, and that no request can break it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn absent_names_are_remembered_and_made_ones_found() {
     assert_eq!(lab.ask(Opcode::Lookup, ROOT_ID, &[], b"f\0"), Ok(128));
     let found: EntryOut = lab.reply();
     assert_eq!((found.nodeid, found.attr.mode), (node, 0o100644));
-    // Another process was first: the kernel shall look again.
+    // Another process was first: the kernel must look again.
     let args = MknodIn { mode: 0o100600, ..Default::default() };
     assert_eq!(lab.ask(Opcode::Mknod, ROOT_ID, args.as_bytes(), b"f\0"), Err(Errno::STALE));
 }
@@ -177,7 +177,7 @@ fn directories_are_read_in_pieces_of_any_size() {
     }
 }
 
-/// Its size is not for the kernel to believe, see `stale_attrs`.
+/// The kernel must not believe its size, see `stale_attrs`.
 #[test]
 fn a_file_that_is_written_past_the_page_cache_is_listed_without_attributes() {
     let mut lab = Lab::new();
@@ -208,7 +208,7 @@ fn extended_attributes_tell_their_size_first() {
     assert_eq!(lab.data[..5], *b"value");
 }
 
-/// A panic would be answered with EIO; no request may cause one, whatever its bytes.
+/// A panic would be answered with EIO; no bytes of a request may cause one.
 #[test]
 fn senseless_requests_get_an_error_and_break_nothing() {
     let mut lab = Lab::new();
@@ -234,7 +234,7 @@ fn senseless_requests_get_an_error_and_break_nothing() {
     assert_eq!(lab.ask(Opcode::Getattr, ROOT_ID, &[0; 16], &[]), Ok(104));
 }
 
-/// The other end of what a transport takes for /dev/fuse.
+/// The other end of the socket that a transport takes for /dev/fuse.
 struct Kernel(OwnedFd);
 
 impl Kernel {
@@ -259,7 +259,7 @@ impl Kernel {
     }
 }
 
-/// A reader that waited itself had no time for the FORGETs that would have given room.
+/// A reader that waited itself had no time for the FORGETs that would have freed space.
 #[test]
 fn who_waits_for_room_does_not_keep_it_from_coming() {
     let mut lab = Lab::new();
@@ -292,7 +292,7 @@ fn who_waits_for_room_does_not_keep_it_from_coming() {
     works.join().unwrap();
 }
 
-/// A transport that is refused and replaced by another left a thread behind, and with it the pool.
+/// A transport that is refused and replaced by another once left a thread behind, which held the pool open.
 #[test]
 fn a_mount_that_cannot_start_keeps_nothing() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -303,7 +303,7 @@ fn a_mount_that_cannot_start_keeps_nothing() {
     let (kernel, device) = Kernel::new();
     let init = InitIn { major: 7, minor: VERSION.1, flags: u32::MAX, flags2: u32::MAX, ..Default::default() };
     kernel.ask(Opcode::Init, 0, 1, &[init.as_bytes()]);
-    // What is asked of the ring no socket understands.
+    // No socket understands the commands of the ring.
     let refused =
         Mount::start(pool.clone(), device, dir.path(), String::new(), Transport::Uring, &MountOptions::default());
     let error = refused.err().expect("a refusal").to_string();

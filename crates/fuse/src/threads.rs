@@ -1,4 +1,4 @@
-//! The threads that serve a mount, and that one of them has ended.
+//! The threads that serve a mount, and the end of one of them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use rustix::fd::OwnedFd;
 
 use crate::error::{Context, Result};
 
-/// How long the end waits for threads; the end of the process ends them too.
+/// How long the end of a mount waits for threads; those left end with the process.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The threads of a mount. Each is needed: when one has ended the mount ends.
+/// The threads of a mount. Each is needed: the end of one ends the mount.
 pub struct Threads {
     pub ended: Arc<Ended>,
     all: Vec<JoinHandle<()>>,
@@ -24,11 +24,11 @@ pub struct Threads {
 /// Whether a thread has ended, and how.
 pub struct Ended {
     pub wakeup: OwnedFd,
-    /// One that was not to: by an error or a panic.
+    /// A thread ended that should not have: by an error or a panic.
     pub failed: AtomicBool,
 }
 
-/// Tells that its thread has ended, when it is dropped.
+/// Reports the end of its thread when it is dropped.
 struct Tells(Arc<Ended>);
 
 impl Drop for Tells {
@@ -36,7 +36,7 @@ impl Drop for Tells {
         if std::thread::panicking() {
             self.0.failed.store(true, Ordering::SeqCst);
         }
-        // Fails only if the counter is full: then it is readable anyhow.
+        // The write fails only if the counter is full: then it is readable anyhow.
         let _ = rustix::io::write(&self.0.wakeup, &1u64.to_ne_bytes());
     }
 }
@@ -61,7 +61,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits for their ends for a while. What still runs then ends with the process.
+    /// Waits for a while for them to end. Threads that still run then end with the process.
     pub fn join(&mut self) {
         let _ = poll_until(PATIENCE, || self.all.iter().all(JoinHandle::is_finished));
         for thread in self.all.drain(..).filter(JoinHandle::is_finished) {

@@ -1,4 +1,4 @@
-//! Letting go of a directory, as who asks for it and as the server that ends.
+//! Detaches from a directory, for a user who asks for it and for the server that ends.
 
 use std::ffi::{CStr, CString};
 use std::io::ErrorKind;
@@ -22,14 +22,14 @@ pub fn umount(dir: &Path) -> Result<()> {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Err(Error::System { what: format!("{}", dir.display()), source: e })
         }
-        // Root may unmount what its user shows to nobody else, and anybody what is damaged.
+        // Root may unmount a mount that its owner shows to no other user, and any user may unmount a damaged one.
         _ => UnmountFlags::empty(),
     };
-    // A dead mount's own path cannot be resolved any more, the way to it can.
+    // The path of a dead mount cannot be resolved, but the path to it can.
     let real = real_path(dir);
     let source = find(&real, dir)?.source;
     release(&real, flags)?;
-    // Before Linux 6.5 a mount that took the place of a dead one lies on it.
+    // Before Linux 6.5 a mount that replaced a dead one lies on top of it.
     let is_left = |mount: Mounted| mount.is_conquest() && mount.source == source && !mount.is_alive();
     while mounts::at(&real).context(TABLE)?.is_some_and(is_left) {
         if let Err(e) = release(&real, UnmountFlags::DETACH) {
@@ -40,7 +40,7 @@ pub fn umount(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The Conquest file system that is mounted at `real`; `dir` is what the user calls it.
+/// The Conquest file system that is mounted at `real`; errors name it `dir`, as the user does.
 pub(crate) fn find(real: &Path, dir: &Path) -> Result<Mounted> {
     let dir = dir.display();
     match mounts::at(real).context(TABLE)? {
@@ -58,8 +58,8 @@ pub(crate) fn real_path(dir: &Path) -> PathBuf {
     })
 }
 
-/// Ends our own mount, the file system with this number, at all its places, also while it is in use: then what programs
-/// have mapped and changed is written first, and they see the end of the connection.
+/// Ends our own mount, the file system with this number, at all its mount points, also while it is in use. The stores
+/// of programs through mappings are written first, and then programs see the end of the connection.
 pub(crate) fn detach(number: &str) -> Result<()> {
     let places = || Ok::<_, Error>(mounts::of(number).context(TABLE)?.into_iter().rev().map(|place| place.dir));
     let mut is_anywhere = false;
@@ -77,18 +77,18 @@ pub(crate) fn detach(number: &str) -> Result<()> {
             tracing::warn!("cannot write back changed mappings: {e}");
         }
     }
-    // FORCE ends the connection, so that nobody waits for an answer that will not come.
+    // FORCE ends the connection, so that no caller waits for an answer that will not come.
     places()?.try_for_each(|dir| release_own(&dir, UnmountFlags::FORCE | UnmountFlags::DETACH))
 }
 
-/// The same of one that does not answer any more: nothing is written, and nobody is waited for.
+/// Detaches a mount that does not answer any more: nothing is written, and nothing is waited for.
 pub(crate) fn abandon(number: &str) -> Result<()> {
     let places = mounts::of(number).context(TABLE)?.into_iter().rev();
     places.map(|place| release_own(&place.dir, UnmountFlags::FORCE | UnmountFlags::DETACH)).fold(Ok(()), Result::and)
 }
 
-/// Has the kernel write back what programs have stored through mappings of files of a file system that is mounted at `dir`, and
-/// waits for that, at most for so long.
+/// Has the kernel write back the stores of programs through mappings, for all files of the file system mounted at
+/// `dir`. Waits for that, at most for `limit`.
 pub fn write_back(dir: &Path, limit: Option<Duration>) -> std::io::Result<()> {
     let sync =
         |dir: &CStr| open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).and_then(syncfs);
@@ -99,10 +99,11 @@ pub fn write_back(dir: &Path, limit: Option<Duration>) -> std::io::Result<()> {
     }?)
 }
 
-/// Like `release`, of a mount that this process serves.
+/// As `release`, for a mount that this process serves.
 ///
-/// The kernel asks us before it lets go of a mount as a block device, and waits for the answer even if who waits is killed.
-/// So that must not be us: we would wait for ourselves for ever, and every `sync` of the machine for us.
+/// The kernel asks the server before it detaches a mount as a block device, and waits for the answer even if the caller
+/// is killed. So the caller must not be this process: it would wait for itself for ever, and every `sync` of the
+/// machine for it.
 fn release_own(dir: &Path, flags: UnmountFlags) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return release(dir, flags);
@@ -133,7 +134,7 @@ fn cannot_release(dir: &Path, e: Errno) -> Error {
     }
 }
 
-/// Metadata from the server if it is a mount: what the kernel still has in its cache proves nothing.
+/// Metadata from the server if it is a mount: metadata in the kernel's cache proves nothing.
 pub(crate) fn probe(dir: &Path) -> std::io::Result<std::fs::Metadata> {
     rustix::fs::statfs(dir)?;
     std::fs::metadata(dir)

@@ -1,7 +1,7 @@
 //! Transport FUSE over io_uring: a queue per possible CPU, each served by a thread pinned to that CPU.
 //!
-//! A request is then handled on the CPU that made it, and a reply and the wait for the next request are
-//! one system call. The kernel uses the queues once every one of them has registered.
+//! So a request is handled on the CPU that made it, and one system call sends a reply and waits for the next request.
+//! The kernel uses the queues once every one of them has registered.
 
 use std::io;
 use std::sync::{mpsc, Arc, Mutex};
@@ -19,22 +19,22 @@ use crate::server::{Served, Server};
 use crate::sys::{is_passing, Device, Entry, Event, Queue};
 use crate::wait_policy::WaitPolicy;
 
-/// Requests that a queue holds at once: one in service, and those that are answered later, which may be 200 that wait for a
-/// disk; whoever comes when all are taken waits in the kernel until one is answered. The kernel uses what was used last
-/// first, so entries that are not needed take address space only.
+/// Requests that a queue holds at once: one in service, and those that are answered later, of which 200 may wait for a
+/// disk. When all are taken, a further request waits in the kernel. The kernel reuses the last used entry first, so
+/// unneeded entries take address space only.
 const ENTRIES: usize = 256;
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// How many queues the kernel wants.
+/// The number of queues that the kernel wants.
 pub fn queues() -> io::Result<u16> {
     let list = std::fs::read_to_string(POSSIBLE)?;
-    // Such as `0-3` or `0,2-5`; queues are numbered up to the last.
+    // For example `0-3` or `0,2-5`; queues are numbered up to the last CPU.
     let last = list.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<u16>().ok());
     last.and_then(|n| n.checked_add(1)).ok_or_else(|| io::Error::other(format!("{POSSIBLE} says {list:?}")))
 }
 
-/// Serves one queue until the connection ends. `ready` gets whether it could be registered.
+/// Serves one queue until the connection ends. Sends to `ready` whether the queue could be registered.
 pub fn serve(
     device: &Device,
     number: u16,
@@ -49,7 +49,7 @@ pub fn serve(
         queue.register()?;
         Ok((queue, answered))
     });
-    // Nobody listens only if another queue has failed already.
+    // The receiver is gone only if another queue has failed already.
     let (queue, answered) = match registered {
         Ok(registered) => registered,
         Err(e) => {
@@ -67,7 +67,7 @@ fn pin(cpu: u16) {
     if usize::from(cpu) < CpuSet::MAX_CPU {
         set.set(cpu.into());
         if let Err(e) = sched_setaffinity(None, &set) {
-            // A CPU that is possible but not there: its queue stays idle.
+            // This CPU is possible but not present: its queue stays idle.
             tracing::debug!(cpu, "cannot pin the thread: {e}");
         }
     }
@@ -75,7 +75,7 @@ fn pin(cpu: u16) {
 
 fn run(mut queue: Queue, answered: &Arc<Answered>, server: &Server, policy: &WaitPolicy) -> io::Result<()> {
     let mut wait = policy.of_queue();
-    // All entries may be parked, and then none is with the kernel.
+    // All entries may be parked, and then the kernel has none.
     let mut parked = 0;
     while queue.is_live() || parked > 0 {
         queue.wait(wait.prepare())?;
@@ -84,7 +84,7 @@ fn run(mut queue: Queue, answered: &Arc<Answered>, server: &Server, policy: &Wai
             match event {
                 Event::Request(mut entry) => match server.serve(&mut request_in(&mut entry)) {
                     Served::Now(answer) => {
-                        // What wants no reply never comes this way.
+                        // A request that wants no reply never comes this way.
                         answer_in(&mut entry, answer.unwrap_or(Ok(0)));
                         queue.commit(entry)?;
                     }
@@ -127,7 +127,7 @@ impl Carrier for Taken {
     }
 }
 
-/// Entries of a queue that were answered by other threads, for its own to commit.
+/// Entries of a queue that other threads have answered, for its own thread to commit.
 struct Answered {
     entries: Mutex<Vec<Entry>>,
     wakeup: OwnedFd,
@@ -141,12 +141,12 @@ impl Answered {
 
     fn push(&self, entry: Entry) {
         self.entries.lock().unwrap_or_else(|e| e.into_inner()).push(entry);
-        // Fails only if the counter is full: then it is readable anyhow.
+        // The write fails only if the counter is full: then it is readable anyhow.
         let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
     fn take(&self) -> Vec<Entry> {
-        // The wake-up first: an entry pushed after it was taken wakes again.
+        // Read the wake-up first: an entry pushed later wakes again.
         let _ = rustix::io::read(&self.wakeup, &mut [0; 8]);
         std::mem::take(&mut *self.entries.lock().unwrap_or_else(|e| e.into_inner()))
     }
@@ -158,7 +158,7 @@ fn request_in(entry: &mut Entry) -> Request<'_> {
     Request { head, args: &header.op_in, data, len: header.entry.payload_size as usize }
 }
 
-/// Puts the answer in the place of the request; the reply's content is there.
+/// Puts the answer in the place of the request; the buffer holds the reply's content already.
 fn answer_in(entry: &mut Entry, answer: Answer) {
     let (header, _) = entry.parts();
     let (head, _) = InHeader::read_from_prefix(&header.in_out).unwrap_or_default();

@@ -1,20 +1,20 @@
-//! How queues wait for the next request: the way that lets callers come back sooner, found by trying.
+//! How queues wait for the next request: in the way that brings callers back sooner, found by trying.
 //!
-//! - *Last*: the queue sleeps, and is a thread that everybody else comes before. The kernel then takes a CPU on which
-//!   nothing else runs for an idle one, and leaves the caller there when the reply wakes it. Of any other queue it
-//!   would send the caller away, to a CPU that is idle, and has to be woken, with each reply (on two virtual CPUs 13 us
-//!   a request against 30 to 100).
-//! - *Awake*, where threads may not be given a higher priority, which they need to come back: the queue stays awake
-//!   for a while and gives way to its caller again and again, which has the same effect most of the time.
-//! - *First*: the queue sleeps, and comes before everybody else once there is a request. On a busy machine whoever comes
-//!   last or gives way waits for the time slices of others, each time (50 ms or 110 us a request against 15, and a commit
-//!   is waited for twice).
+//! - *Last*: the queue sleeps, and its thread has the lowest priority. The kernel then takes a CPU where no other
+//!   thread runs for idle, and leaves the caller there when the reply wakes it. With any other priority of the queue,
+//!   the kernel moves the caller with each reply to an idle CPU, which has to be woken (on two virtual CPUs 13 us a
+//!   request against 30 to 100).
+//! - *Awake*, where threads may not raise their priority again, which *last* needs: the queue stays awake for a while
+//!   and yields to its caller again and again. Most of the time this has the same effect.
+//! - *First*: the queue sleeps, and precedes all other threads once there is a request. On a busy machine a thread that
+//!   comes last or yields waits for the time slices of others, each time (50 ms or 110 us a request against 15, and a
+//!   commit needs two waits).
 //!
-//! Where no processor is idle, as the host's count of running threads says, queues come first: nobody is sent away then.
-//! Elsewhere nothing says beforehand which it is. An *epoch* is some requests of a queue; the median time from one
-//! request to the next tells how good the way was, whatever pauses the caller makes. Now and then, less often the
-//! longer nothing changes, and when it suddenly takes longer, an epoch tries the other way. A queue that had to wait for a
-//! processor while it yielded stops yielding at once.
+//! Where no processor is idle, by the host's count of running threads, queues come first: then the kernel moves no
+//! caller. Elsewhere nothing tells beforehand which way is better. An *epoch* is a number of requests of a queue. Its
+//! median time from one request to the next measures the way, since the median ignores the caller's pauses. Now and
+//! then an epoch tries the other way: less often the longer nothing changes, and at once when the median suddenly
+//! grows. A queue that had to wait for a processor while it yielded stops yielding at once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
@@ -23,17 +23,17 @@ use std::time::{Duration, Instant};
 use crate::host_cpus::{Delay, Host};
 use crate::sys::{may_come_last, set_priority, Priority};
 
-/// Requests of an epoch; and of one that tries the other way, which may be far worse.
+/// The requests of an epoch; and of one that tries the other way, which may be far worse.
 const EPOCH: usize = 32;
 const TRIAL: usize = 12;
-/// Longest median that says anything, nanoseconds: a caller that takes so long does not wait for us.
+/// Longest median that is of use, in nanoseconds: a slower caller does not wait for us.
 const BUSY: u32 = 5_000_000;
-/// A queue that had to wait so long for a processor waits for the time slices of somebody who computes. (Whoever comes
-/// last may wait 50 ms, with each request: there is no waiting for the end of the epoch.)
+/// A queue that waited so long for a processor waited for the time slices of a computing thread. (A thread that comes
+/// last may wait 50 ms at each request, so the queue does not wait for the end of the epoch.)
 const HELD: Duration = Duration::from_millis(1);
 /// Epochs until the other way is tried, at first and at most.
 const TRIALS: (u32, u32) = (8, 1024);
-/// Of the last 8 looks at the host, this many that saw no processor idle count as busy.
+/// The host counts as busy if this many of the last 8 looks saw no processor idle.
 const MANY: u32 = 4;
 /// Calls of [`ThreadPriority::review`] from one look to the next.
 const CALLS: u32 = 4;
@@ -41,7 +41,7 @@ const CALLS: u32 = 4;
 /// The ways between which a queue chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Last or awake, whichever is possible.
+    /// Last or awake, by what is possible.
     Yielding,
     First,
 }
@@ -55,7 +55,7 @@ impl Way {
     }
 }
 
-/// What the queues of a mount have found out.
+/// The state of the policy that the queues of a mount share.
 pub struct WaitPolicy {
     host: Host,
     /// Queues that yield come last; else they stay awake.
@@ -67,12 +67,12 @@ pub struct WaitPolicy {
 
 struct Found {
     looks: Looks,
-    /// The way that is better as far as is known, and its median, 0 if unknown.
+    /// The better way as far as is known, and its median, 0 if unknown.
     best: Way,
     median: u32,
     /// The other way is being tried.
     trying: bool,
-    /// Epochs until the next trial, and how many it was last time.
+    /// Epochs until the next trial, and the number of the last pause.
     left: u32,
     pause: u32,
 }
@@ -87,7 +87,7 @@ impl Default for WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// A queue's part in it.
+    /// The state of one queue.
     pub fn of_queue(&self) -> QueueWait<'_> {
         let delay = Delay::of_this_thread();
         let periods = [0; EPOCH];
@@ -100,7 +100,7 @@ impl WaitPolicy {
         self.now.store(count.wrapping_add(1) << 2 | bits, Ordering::Relaxed);
     }
 
-    /// An epoch has ended that began at `now` and was all of the same way.
+    /// Records an epoch that began at `now` and kept one way throughout.
     fn note(&self, now: u32, median: u32) {
         let all_busy = self.host.all_busy();
         let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
@@ -112,7 +112,7 @@ impl WaitPolicy {
         }
     }
 
-    /// A queue that yields, as of `now`, was held up by others.
+    /// Records that other threads held up a queue that yields, as of `now`.
     fn note_held(&self, now: u32) {
         let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
         if self.now.load(Ordering::Relaxed) == now {
@@ -123,7 +123,7 @@ impl WaitPolicy {
 }
 
 impl Found {
-    /// The way to go on after an epoch, if it is to change, or is no trial any more.
+    /// The way to go on after an epoch, if it changes, or is no trial any more.
     fn after(&mut self, all_busy: bool, median: u32) -> Option<Way> {
         if self.looks.add(all_busy) {
             return self.come_first();
@@ -155,7 +155,7 @@ impl Found {
         Some(self.best.other())
     }
 
-    /// No processor is idle.
+    /// Makes queues come first, since no processor is idle.
     fn come_first(&mut self) -> Option<Way> {
         let now = if self.trying { self.best.other() } else { self.best };
         (self.best, self.median, self.trying) = (Way::First, 0, false);
@@ -163,7 +163,7 @@ impl Found {
         (now != Way::First).then_some(Way::First)
     }
 
-    /// Somebody came before us, and took his time: no use to yield for a while.
+    /// Other threads held the queue up: it does not yield for a while.
     fn held(&mut self) {
         self.pause = match self.trying && self.best == Way::First {
             true => (self.pause * 2).min(TRIALS.1),
@@ -173,20 +173,21 @@ impl Found {
     }
 }
 
-/// The last looks at the host, a bit each: all processors were busy.
+/// The last looks at the host, a bit each: set if all processors were busy.
 #[derive(Default)]
 struct Looks(u8);
 
 impl Looks {
-    /// One more; are they busy for the most part?
+    /// Adds one look. Were the processors busy in most of them?
     fn add(&mut self, all_busy: bool) -> bool {
         self.0 = self.0 << 1 | u8::from(all_busy);
         self.0.count_ones() >= MANY
     }
 }
 
-/// How a thread that sleeps until there is something to do stands among others: before them where all processors are
-/// busy. Elsewhere such a thread would be sent from one to the other (a request over /dev/fuse took twice as long).
+/// The priority of a thread that sleeps until there is work: before other threads where all processors are busy.
+/// Elsewhere such a priority would make it move from one processor to the other (a request over /dev/fuse took twice as
+/// long).
 #[derive(Default)]
 pub struct ThreadPriority {
     host: Host,
@@ -196,7 +197,7 @@ pub struct ThreadPriority {
 }
 
 impl ThreadPriority {
-    /// To be called now and then by the thread that it is of.
+    /// The thread that owns it calls this now and then.
     pub fn review(&mut self) {
         self.calls = self.calls.wrapping_add(1);
         if self.calls % CALLS != 0 {
@@ -209,13 +210,13 @@ impl ThreadPriority {
     }
 }
 
-/// Before all others, for a thread with short work for which other processes wait, and their callers. Beside callers and
-/// queues that wake each other all the time it would get no processor for seconds.
+/// Lets the calling thread precede all others, for short work that other processes and their callers wait for.
+/// Otherwise it would get no processor for seconds, beside callers and queues that wake each other all the time.
 pub fn come_first() {
     set(Priority::First);
 }
 
-/// Among all others, for long work.
+/// Gives the calling thread the usual priority, for long work.
 pub fn come_among_others() {
     set(Priority::Shared);
 }
@@ -226,7 +227,7 @@ fn set(priority: Priority) {
     }
 }
 
-/// The way that the word of a policy says.
+/// The way in the word of a policy.
 fn way_of(word: u32) -> Way {
     match word & 1 {
         1 => Way::First,
@@ -234,7 +235,7 @@ fn way_of(word: u32) -> Way {
     }
 }
 
-/// The requests of an epoch that begins at that word.
+/// The length of an epoch that begins with that word.
 fn epoch_of(word: u32) -> usize {
     match word & 2 {
         2 => TRIAL,
@@ -242,7 +243,7 @@ fn epoch_of(word: u32) -> usize {
     }
 }
 
-/// One queue's part in the policy of its mount.
+/// One queue's state in the policy of its mount.
 pub struct QueueWait<'a> {
     policy: &'a WaitPolicy,
     delay: Delay,
@@ -255,7 +256,7 @@ pub struct QueueWait<'a> {
 }
 
 impl QueueWait<'_> {
-    /// Sets up the calling thread for its wait for the next request; is it to stay awake?
+    /// Sets up the calling thread for its wait for the next request. Should it stay awake?
     pub fn prepare(&mut self) -> bool {
         let now = self.policy.now.load(Ordering::Relaxed);
         let way = way_of(now);
@@ -264,7 +265,7 @@ impl QueueWait<'_> {
             set(match way {
                 Way::First => Priority::First,
                 Way::Yielding if self.policy.last => Priority::Last,
-                // Whoever comes first and gives way gives way to nobody.
+                // A thread of the first priority would yield to nobody.
                 Way::Yielding => Priority::Shared,
             });
         }
@@ -287,7 +288,7 @@ impl QueueWait<'_> {
             return;
         }
         self.count = 0;
-        // The little that each request of an epoch waits is not what holds a queue up.
+        // The short wait of each request in an epoch is no holding up.
         self.delay.grew_by();
         let (_, median, _) = self.periods[..epoch].select_nth_unstable(epoch / 2);
         if let Some(now) = self.now {
@@ -300,7 +301,7 @@ impl QueueWait<'_> {
 mod tests {
     use super::*;
 
-    /// Lives through `epochs` where the ways take `yielding` and `first`; in how many queues came first.
+    /// Runs `epochs` in which the ways take `yielding` and `first`. Returns in how many of them queues came first.
     fn live(found: &mut Found, way: &mut Way, all_busy: bool, epochs: u32, [yielding, first]: [u32; 2]) -> u32 {
         let mut came_first = 0;
         for _ in 0..epochs {

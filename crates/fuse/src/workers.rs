@@ -1,8 +1,8 @@
-//! Threads for requests that take long, or found no space and are to be tried again: the threads that take requests from
-//! the kernel never wait, so that nobody waits for another's.
+//! Threads for requests that take long, or found no space and are to be tried again. The threads that take requests
+//! from the kernel never wait, so that no request waits for another.
 //!
-//! They are few. What is more than they can do at a time waits parked, and keeps nobody from anything but its own
-//! callers; all of it is answered, as none of it waits for another.
+//! The workers are few. Requests beyond their number wait parked, and delay no callers but their own. All are answered,
+//! since none waits for another.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,13 +14,13 @@ use rustix::io::Errno;
 use crate::answer_later::Parked;
 use crate::enospc::Retry;
 
-/// So many.
+/// The number of threads.
 pub const WORKERS: usize = 4;
 
 /// Requests that may wait for space at a time; those beyond are refused at once.
 const RETRIES: usize = 192;
 
-/// What there is to do.
+/// The queue of jobs.
 #[derive(Default)]
 pub struct Workers {
     todo: Mutex<Todo>,
@@ -38,9 +38,9 @@ struct Todo {
 
 pub struct Job {
     due: Instant,
-    /// The order of those that are due at the same time.
+    /// Orders jobs that are due at the same time.
     number: u64,
-    /// It has found no space, and has waited so long.
+    /// It has found no space; its wait so far.
     pub retry: Option<Retry>,
     pub request: Parked,
 }
@@ -66,12 +66,12 @@ impl Ord for Job {
 }
 
 impl Workers {
-    /// To be served as soon as there is a thread for it.
+    /// Adds a request, to be served as soon as a thread is free.
     pub fn add(&self, request: Parked) {
         self.push(Duration::ZERO, None, request);
     }
 
-    /// To be served again after a pause.
+    /// Adds a request, to be served again after a pause.
     pub fn add_after(&self, pause: Duration, retry: Retry, request: Parked) {
         if self.lock().retries >= RETRIES {
             return request.reply(Err(Errno::NOSPC));
@@ -81,7 +81,7 @@ impl Workers {
 
     fn push(&self, pause: Duration, retry: Option<Retry>, request: Parked) {
         let mut todo = self.lock();
-        // Whoever comes when all is over is answered by being dropped, outside of the lock.
+        // After the stop a request is answered by being dropped, outside of the lock.
         if todo.stopped {
             return drop(todo);
         }
@@ -92,7 +92,7 @@ impl Workers {
         self.wakeup.notify_one();
     }
 
-    /// Lets the threads end. What has not been begun fails.
+    /// Lets the threads end. Jobs not yet begun fail.
     pub fn stop(&self) {
         let mut todo = self.lock();
         todo.stopped = true;
@@ -102,7 +102,7 @@ impl Workers {
         drop(left);
     }
 
-    /// The next job that is due; waits for one. `None`: no more.
+    /// The next job that is due. Waits until there is one; `None` after the stop.
     pub fn next(&self) -> Option<Job> {
         let mut todo = self.lock();
         loop {
@@ -120,7 +120,7 @@ impl Workers {
         let Reverse(job) = todo.jobs.pop()?;
         todo.retries -= usize::from(job.retry.is_some());
         if !todo.jobs.is_empty() {
-            // Who waits for this one to be due shall look at the next.
+            // Another thread that waits for this job shall look at the next one.
             self.wakeup.notify_one();
         }
         Some(job)

@@ -1,5 +1,5 @@
-//! A call made by another process: for those that may wait for us in the kernel, and that no signal ends. If we are killed
-//! meanwhile we end, with all that we have open; what waited for us sees that, and the child ends too.
+//! A call made by a child process, for calls that may wait for us in the kernel without a signal ending the wait. If we
+//! are killed meanwhile, we end and close all descriptors: the waiting call sees that, and the child ends too.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use rustix::time::Timespec;
 /// The exit status of a child may be any errno, and is 0 if there was none.
 const OTHER: i32 = 255;
 
-/// Has a child call `f`, which must do nothing but system calls, with memory of before, and waits for it.
+/// Has a child call `f`, and waits for it. `f` must do nothing but system calls, with memory that existed before.
 pub fn in_child(f: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
     wait_for(start(f)?)
 }
 
-/// The same, at most for so long: then it is killed. As it may not hear that yet, it is left behind.
+/// As [`in_child`], with a time limit, after which the child is killed. The signal may take effect later, so the child
+/// is not waited for.
 pub fn in_child_within(limit: Duration, f: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
     let child = start(f)?;
     let end = pidfd_open(child, PidfdFlags::empty());

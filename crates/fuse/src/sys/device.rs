@@ -17,7 +17,7 @@ impl Device {
         Ok(Device(OpenOptions::new().read(true).write(true).open(DEVICE)?))
     }
 
-    /// A further descriptor of the same connection, with a request queue of its own to work on.
+    /// A further descriptor of the same connection, with a request queue of its own.
     pub fn clone_queue(&self) -> io::Result<Device> {
         let clone = Device::open()?;
         let source = self.0.as_raw_fd() as u32;

@@ -1,12 +1,12 @@
-//! Saying that this process writes back what others have changed.
+//! Declares to the kernel that this process writes back the changes of others.
 
 use std::io;
 
 /// `include/uapi/linux/prctl.h`
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
-/// From now on the kernel does not write pages back on behalf of this thread, and those that it starts, when they need
-/// memory: that might wait for themselves. `EPERM` without CAP_SYS_RESOURCE.
+/// From now on this thread, and those that it starts, do not write pages back when they allocate memory: that
+/// write-back might wait for this process itself. `EPERM` without CAP_SYS_RESOURCE.
 pub fn flushes_for_others() -> io::Result<()> {
     // SAFETY: this request takes numbers only.
     match unsafe {

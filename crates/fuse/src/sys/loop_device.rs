@@ -1,4 +1,4 @@
-//! A block device of no use but to be there: a loop device over a page of memory.
+//! A block device that only needs to exist: a loop device over a page of memory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,12 +15,12 @@ const CONTROL: &str = "/dev/loop-control";
 const NAME: &str = "conquest";
 const MAJOR: u32 = 7;
 const SIZE: u64 = 4096;
-/// The device is free again once nobody has it open.
+/// Frees the device once no process has it open.
 const AUTOCLEAR: u32 = 4;
-/// Free devices that somebody else took first.
+/// How many free devices other processes may take first before the search ends.
 const ATTEMPTS: u32 = 16;
 
-/// Numbers that are chosen for who asks: those below are handed out by the kernel, in order.
+/// Numbers that the caller chooses: the kernel hands out those below, in order.
 const CHOSEN: std::ops::Range<u32> = 1 << 12..1 << 20;
 
 const LOOP_CTL_ADD: libc::c_ulong = 0x4c80;
@@ -28,7 +28,7 @@ const LOOP_CTL_REMOVE: libc::c_ulong = 0x4c81;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
 
-/// `struct loop_config` of linux/loop.h, with the `struct loop_info64` that is in it.
+/// `struct loop_config` of linux/loop.h, with the `struct loop_info64` inside it.
 #[derive(FromZeros, Immutable, IntoBytes)]
 #[repr(C)]
 struct Config {
@@ -44,7 +44,7 @@ struct Config {
 
 const _: () = assert!(size_of::<Config>() == 304 && std::mem::offset_of!(Config, flags) == 60);
 
-/// Where loop devices are asked for.
+/// The control device of loop devices.
 pub struct LoopControl(File);
 
 impl LoopControl {
@@ -52,8 +52,8 @@ impl LoopControl {
         Ok(LoopControl(OpenOptions::new().read(true).write(true).open(CONTROL)?))
     }
 
-    /// Makes a device node at `node`. The device is there as long as somebody has it open: the descriptor returned, or
-    /// a file system. It has the same number each time for the same `name`, unless somebody else has that one.
+    /// Makes a device node at `node`. The device exists as long as the returned descriptor or a file system has it
+    /// open. It has the same number each time for the same `name`, unless another process has taken that number.
     pub fn make(&self, node: &Path, name: u128) -> io::Result<File> {
         let memory = memfd_create(NAME, MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, SIZE)?;
@@ -65,7 +65,7 @@ impl LoopControl {
             let Ok(number) = number else { continue };
             mknodat(CWD, node, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, makedev(MAJOR, number))?;
             let device = OpenOptions::new().read(true).write(true).open(node);
-            // To be read from then on: some systems refuse to mount what somebody else may write to.
+            // Opened for reading from then on: some systems refuse to mount a device that others may write to.
             let reader = |device: File| {
                 configure(&device, &memory)?;
                 File::open(node)
@@ -78,7 +78,7 @@ impl LoopControl {
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
 
-    /// A device of this number; it may have been there, and be in use.
+    /// Adds a device of this number. It may have existed before, and be in use.
     fn add(&self, number: u32) -> io::Result<u32> {
         // SAFETY: the request takes a number; the descriptor is open.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), LOOP_CTL_ADD as _, libc::c_ulong::from(number)) } {
@@ -90,13 +90,13 @@ impl LoopControl {
         }
     }
 
-    /// Takes away what was made for `name` and nobody uses.
+    /// Removes the unused devices that were made for `name`.
     pub fn remove_all(&self, name: u128) {
-        // It fails for those that are not there or are used.
+        // It fails for devices that do not exist or are in use.
         (0..ATTEMPTS).for_each(|attempt| _ = self.remove(number_for(name, attempt)));
     }
 
-    /// Takes a device away whose number was chosen, unless somebody uses it.
+    /// Removes a device of a chosen number, unless it is in use.
     pub fn remove(&self, minor: u32) -> io::Result<()> {
         if !CHOSEN.contains(&minor) {
             return Ok(());
@@ -115,7 +115,7 @@ impl LoopControl {
     }
 }
 
-/// The number to try for `name` after so many others were somebody else's.
+/// The number to try for `name` after `attempt` numbers that others have taken.
 fn number_for(name: u128, attempt: u32) -> u32 {
     let (many, first) = (u128::from(CHOSEN.end - CHOSEN.start), u128::from(CHOSEN.start));
     // Less than 2^20.
@@ -126,15 +126,15 @@ fn configure(device: &File, memory: &OwnedFd) -> io::Result<()> {
     let mut config = Config::new_zeroed();
     (config.fd, config.flags) = (memory.as_raw_fd() as u32, AUTOCLEAR);
     config.file_name[..NAME.len()].copy_from_slice(NAME.as_bytes());
-    // SAFETY: the request reads a `struct loop_config` through the pointer, of which `Config` has size and layout
-    // (asserted above), and which lives across the call; both descriptors are open.
+    // SAFETY: the request reads a `struct loop_config` through the pointer, which lives across the call; `Config` has
+    // its size and layout (asserted above). Both descriptors are open.
     match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, config.as_bytes().as_ptr()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// From now on the calling thread has a root and a current directory of its own.
+/// Gives the calling thread a root and a current directory of its own.
 pub fn unshare_root() -> io::Result<()> {
     // SAFETY: only `FS` is unshared, and no memory or descriptor with it.
     Ok(unsafe { unshare_unsafe(UnshareFlags::FS) }?)

@@ -1,9 +1,9 @@
-//! The one module with `unsafe`: what no safe wrapper exists for.
+//! The one module with `unsafe`: calls that have no safe wrapper.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`child`] | a call made by another process |
-//! | [`flusher`] | a process that writes back what others have changed |
+//! | [`child`] | a call made by a child process |
+//! | [`flusher`] | declares that the process writes back the changes of others |
 //! | [`device`] | /dev/fuse and its clones |
 //! | [`loop_device`] | a block device to mount as |
 //! | [`priority`] | how a thread is scheduled |

@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! 1. `Memory` maps `entries` strides of a header page and a payload, private to this queue.
-//! 2. An entry is the kernel's from REGISTER or COMMIT until its completion is seen, ours from then until the next COMMIT.
-//!    While it is ours there is one [`Entry`] of it, and no other way to its memory; while it is the kernel's there is none.
+//! 2. An entry is the kernel's from REGISTER or COMMIT until its completion is seen, ours from then until the next
+//!    COMMIT.
+//! While it is ours there is one [`Entry`] of it, and no other way to its memory; while it is the kernel's there is none.
 //! 3. The kernel copies into entries in the context of the thread that owns the ring, hence only inside
 //!    its calls to io_uring_enter.
 //! 4. `Memory` is unmapped only when the queue and all its `Entry`s are gone, and no entry is the kernel's (`live` is 0);
@@ -29,36 +30,36 @@ const HEADER_SPACE: usize = 4096;
 const SQE_LEN_OFFSET: usize = 24;
 /// The device, as the ring knows it.
 const DEVICE: types::Fixed = types::Fixed(0);
-/// The user data of what is watched; entries have small numbers.
+/// The user data of the watched descriptor; entries have small numbers.
 const WATCH: u64 = u64::MAX;
 
 const _: () = assert!(std::mem::size_of::<squeue::Entry128>() == 128);
 const _: () = assert!(std::mem::size_of::<UringHeader>() <= HEADER_SPACE);
 
-/// What a completion means.
+/// The meaning of a completion.
 pub enum Event {
     /// This entry holds a request, and is ours until it is committed.
     Request(Entry),
-    /// What is [watched](Queue::watch) can be read.
+    /// The [watched](Queue::watch) descriptor is readable.
     Woken,
-    /// The kernel has not taken the reply in this entry, as a rule since the connection is closing.
+    /// The kernel has not taken the reply in this entry, as a rule because the connection is closing.
     Refused(Entry, io::Error),
 }
 
-/// One queue: its ring, and the memory of its entries. To be used by the thread that made it.
+/// One queue: its ring, and the memory of its entries. Only the thread that made it may use it.
 pub struct Queue {
     ring: Ring,
     queue: u16,
     memory: Arc<Memory>,
-    /// Those that are the kernel's are here, as nobody else is to have them.
+    /// The entries of the kernel: they are stored here so that nothing else has them.
     kernels: Vec<Option<Entry>>,
-    /// Something is watched.
+    /// A descriptor is watched.
     watching: bool,
     /// Requests that came while the queue was being registered.
     early: Vec<Entry>,
 }
 
-/// A request, and room for its reply: ours alone until it is committed, and any thread's to fill.
+/// A request, and the buffer for its reply. Until it is committed it is ours alone, and any thread may fill it.
 pub struct Entry {
     memory: Arc<Memory>,
     index: usize,
@@ -69,35 +70,35 @@ struct Memory {
     at: NonNull<u8>,
     stride: usize,
     entries: usize,
-    /// Entries that are the kernel's.
+    /// The number of entries that the kernel has.
     live: AtomicUsize,
 }
 
-/// How long a queue that waits awake gives way to others before it sleeps all the same.
+/// How long an awake queue yields to others before it sleeps all the same.
 const AWAKE: Duration = Duration::from_micros(100);
-/// How long a queue rests when the kernel lacks memory or room for what it is asked.
+/// How long a queue rests when the kernel lacks memory or space for a request.
 const SHORT_OF_MEMORY: Duration = Duration::from_millis(1);
 
-/// `IORING_ENTER_GETEVENTS`: run what completions wait for.
+/// `IORING_ENTER_GETEVENTS`: run the task work of completions.
 const ENTER_GETEVENTS: u32 = 1;
 
-/// Can rings of the kind needed be made here?
+/// Fails if the required kind of ring cannot be made here.
 pub fn try_ring() -> io::Result<()> {
     ring(1).map(drop)
 }
 
 fn ring(entries: u32) -> io::Result<Ring> {
-    // Completions are run by the waiting thread itself, woken once; a flag tells it of them while awake.
+    // The waiting thread itself runs completions and is woken once; while it is awake, a flag reports them.
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
-    // A child would keep it, and the connection that is registered with it, when we are gone.
+    // After our end a child would still hold the ring, and the connection registered with it.
     builder.dontfork();
     builder.build(entries)
 }
 
 impl Queue {
     pub fn new(device: BorrowedFd, queue: u16, entries: usize, payload: usize) -> io::Result<Queue> {
-        // One more than entries: for what is watched.
+        // One more than entries: for the watched descriptor.
         let ring = ring(entries as u32 + 1)?;
         ring.submitter().register_files(&[device.as_fd().as_raw_fd()])?;
         let memory = Arc::new(Memory::map(entries, HEADER_SPACE + payload)?);
@@ -105,7 +106,7 @@ impl Queue {
         Ok(Queue { ring, queue, memory, kernels, watching: false, early: Vec::new() })
     }
 
-    /// Hands all entries to the kernel. A refusal is returned.
+    /// Hands all entries to the kernel. Fails if it refuses one.
     pub fn register(&mut self) -> io::Result<()> {
         for index in 0..self.kernels.len() {
             let entry = Entry { memory: self.memory.clone(), index };
@@ -132,7 +133,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Sends what was committed and waits for the next completion, for a while `awake` if wanted.
+    /// Sends the committed entries and waits for the next completion; if `awake`, it stays awake for a while.
     pub fn wait(&mut self, awake: bool) -> io::Result<()> {
         if !self.early.is_empty() {
             return self.enter(0);
@@ -143,7 +144,7 @@ impl Queue {
         self.enter(1)
     }
 
-    /// Sends what was committed and looks for a completion as long as that is worth while; is one there?
+    /// Sends the committed entries and looks for a completion as long as that is worth while. Is one there?
     fn poll(&mut self) -> io::Result<bool> {
         self.run()?;
         let start = Instant::now();
@@ -159,13 +160,13 @@ impl Queue {
         Ok(true)
     }
 
-    /// Sends what was committed, and sleeps until as many completions are there.
+    /// Sends the committed entries, and sleeps until `want` completions are there.
     fn enter(&mut self, want: usize) -> io::Result<()> {
         let sent = self.ring.submit_and_wait(want);
         go_on(sent)
     }
 
-    /// Sends what was committed, and runs what completions wait for.
+    /// Sends the committed entries, and runs the task work of completions.
     fn run(&mut self) -> io::Result<()> {
         let to_submit = self.ring.submission().len() as u32;
         // SAFETY: every entry in the queue is valid for as long as the kernel has it (`push`), and no further
@@ -174,7 +175,7 @@ impl Queue {
         go_on(sent)
     }
 
-    /// The next completion that is there.
+    /// The next completion, if one is there.
     pub fn next(&mut self) -> Option<Event> {
         self.early.pop().map(Event::Request).or_else(|| self.completed())
     }
@@ -186,7 +187,7 @@ impl Queue {
                 self.watching = false;
                 return Some(Event::Woken);
             }
-            // One that the kernel did not have has no completion.
+            // An entry that the kernel did not have gets no completion.
             let Some(entry) = self.kernels.get_mut(completion.user_data() as usize).and_then(Option::take) else {
                 continue;
             };
@@ -198,7 +199,7 @@ impl Queue {
         }
     }
 
-    /// Tells by [`Event::Woken`], once, when `what` can be read. It must stay open as long as the queue.
+    /// Reports once, by [`Event::Woken`], that `what` is readable. It must stay open as long as the queue.
     pub fn watch(&mut self, what: &impl AsFd) -> io::Result<()> {
         if std::mem::replace(&mut self.watching, true) {
             return Ok(());
@@ -214,15 +215,15 @@ impl Queue {
         self.memory.live.load(Ordering::Relaxed) > 0
     }
 
-    /// Queues the reply in this entry, to be sent by the next [`wait`](Self::wait); its header's `entry`
-    /// still names the request.
+    /// Queues the reply in this entry, which the next [`wait`](Self::wait) sends; its header's `entry` still names the
+    /// request.
     pub fn commit(&mut self, mut entry: Entry) -> io::Result<()> {
         let id = entry.parts().0.entry.commit_id;
         let command = self.command(entry.index, URING_COMMIT_AND_FETCH, id, None);
         self.push(entry, &command)
     }
 
-    /// The same after it was refused for want of memory.
+    /// Commits an entry again that was refused for want of memory.
     pub fn commit_again(&mut self, entry: Entry) -> io::Result<()> {
         std::thread::sleep(SHORT_OF_MEMORY);
         self.commit(entry)
@@ -235,7 +236,7 @@ impl Queue {
         opcode::UringCmd80::new(DEVICE, op).cmd(cmd).addr(addr).build().user_data(entry as u64)
     }
 
-    /// The entry is the kernel's from here on.
+    /// Gives the entry to the kernel.
     fn push(&mut self, entry: Entry, command: &squeue::Entry128) -> io::Result<()> {
         // SAFETY: the buffers the command names stay mapped while the kernel has them (invariant 4).
         unsafe { self.ring.submission().push(command) }.map_err(|_| io::Error::other("the ring is full"))?;
@@ -246,12 +247,12 @@ impl Queue {
     }
 }
 
-/// Is that something that passes by itself? The kernel lacks memory, or wants completions to be taken first.
+/// Does this error pass by itself? The kernel lacks memory, or first wants completions to be taken.
 pub fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
 
-/// What was not sent is sent by the next call.
+/// The next call sends the entries that were not sent.
 fn go_on(sent: io::Result<usize>) -> io::Result<()> {
     match sent {
         Err(e) if is_passing(&e) => std::thread::sleep(SHORT_OF_MEMORY),
@@ -262,12 +263,11 @@ fn go_on(sent: io::Result<usize>) -> io::Result<()> {
 }
 
 impl Entry {
-    /// Header and payload.
     pub fn parts(&mut self) -> (&mut UringHeader, &mut [u8]) {
         let (header, payload) = self.memory.pointers(self.index);
         // SAFETY: by invariants 1, 2 and 4 the memory is mapped, disjoint and this entry's alone as long as `self` is
-        // borrowed: the kernel's it is only while `Queue` has the entry, in `kernels`, where nobody calls this; any bytes are
-        // a valid `UringHeader`; pages are aligned.
+        // borrowed. It is the kernel's only while `Queue` has the entry in `kernels`, where this is not called. Any
+        // bytes are a valid `UringHeader`; pages are aligned.
         unsafe {
             let payload = std::slice::from_raw_parts_mut(payload.as_ptr(), self.memory.stride - HEADER_SPACE);
             (header.cast().as_mut(), payload)
@@ -275,14 +275,14 @@ impl Entry {
     }
 }
 
-// SAFETY: the pointer is to a mapping of this process that lives as long as the value; it is read and written only by who
-// has an `Entry`, of which there is one at most for each part of it (invariant 2).
+// SAFETY: the pointer is to a mapping of this process that lives as long as the value; only the owner of an `Entry`
+// reads and writes it, and each part of the mapping has at most one `Entry` (invariant 2).
 unsafe impl Send for Memory {}
-// SAFETY: as above; what is shared of it is not changed but for an atomic counter.
+// SAFETY: as above; all shared parts are constant except an atomic counter.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeroed private memory, page-aligned; pages take up room when first used.
+    /// Maps zeroed private memory, page-aligned; pages take memory when first used.
     fn map(entries: usize, stride: usize) -> io::Result<Memory> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let (len, how) = (entries * stride, libc::PROT_READ | libc::PROT_WRITE);
@@ -295,7 +295,7 @@ impl Memory {
         Ok(Memory { at, stride, entries, live: AtomicUsize::new(0) })
     }
 
-    /// Where header and payload of an entry lie.
+    /// The addresses of an entry's header and payload.
     fn pointers(&self, index: usize) -> (NonNull<u8>, NonNull<u8>) {
         assert!(index < self.entries);
         // SAFETY: inside the mapping (invariant 1).
@@ -309,8 +309,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if *self.live.get_mut() == 0 {
-            // SAFETY: mapped by `map` with this length; the kernel has no entry (invariant 4), and references
-            // from an `Entry` cannot outlive it, which keeps this.
+            // SAFETY: mapped by `map` with this length; the kernel has no entry (invariant 4), and references from an
+            // `Entry` cannot outlive it, which keeps this.
             unsafe { libc::munmap(self.at.as_ptr().cast(), self.entries * self.stride) };
         }
     }

@@ -1,11 +1,11 @@
-//! Changing the flags of one mount, wherever it is or not yet.
+//! Changes the flags of one mount, attached to a directory or not yet.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-/// Clears and then sets flags of the mount at `path`, which is seen from `dir`; with an empty one, of `dir` itself.
+/// Clears and then sets flags of the mount at `path`, relative to `dir`. An empty path means `dir` itself.
 pub fn mount_setattr(dir: impl AsFd, path: &CStr, set: u32, clear: u32) -> Result<(), Errno> {
     let flags = if path.is_empty() { libc::AT_EMPTY_PATH } else { libc::AT_SYMLINK_NOFOLLOW };
     let attr = libc::mount_attr { attr_set: set.into(), attr_clr: clear.into(), propagation: 0, userns_fd: 0 };

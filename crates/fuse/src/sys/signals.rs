@@ -1,7 +1,7 @@
 //! Signals that ask a mount to end, as a file descriptor.
 //!
-//! A handler rather than a blocked mask: the mask is per thread, and those that run already when the mount
-//! begins would still die of the signal.
+//! A handler rather than a blocked mask: the mask is per thread, and threads that run already when the mount begins
+//! would still die of the signal.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::event::{eventfd, EventfdFlags};
 
-/// What the handler writes to; negative: nothing yet.
+/// The descriptor that the handler writes to; negative: none yet.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
-/// Readable once SIGINT, SIGTERM or SIGHUP has come, in this process, since the first of these was made.
+/// Readable once SIGINT, SIGTERM or SIGHUP has come to this process, since the first of these was made.
 pub struct Signals(BorrowedFd<'static>);
 
 impl Signals {
@@ -57,8 +57,8 @@ fn install(signal: libc::c_int) -> io::Result<()> {
 
 extern "C" fn wake(_signal: libc::c_int) {
     let one = 1u64;
-    // SAFETY: `write` may be called in a handler; it reads eight bytes of `one`. Nothing can be done about a
-    // failure, which means that it is readable already.
+    // SAFETY: `write` may be called in a handler; it reads eight bytes of `one`. A failure needs no handling: it means
+    // that the descriptor is readable already.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;

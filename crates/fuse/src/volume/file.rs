@@ -44,7 +44,7 @@ fn errno(e: &Error) -> Errno {
     }
 }
 
-/// Said once here: who asked hears a number.
+/// Logged here once: the caller only gets a number.
 fn failed(e: Error) -> Errno {
     tracing::error!("{e}");
     errno(&e)
@@ -57,7 +57,7 @@ impl OneFile {
         OneFile { device, owner, made }
     }
 
-    /// `None`: it wants no reply.
+    /// `None`: the request wants no reply.
     pub fn serve(&self, message: &mut Message) -> Option<Answer> {
         let node = message.head().nodeid;
         Some(match message.opcode() {
@@ -74,7 +74,7 @@ impl OneFile {
             Some(Opcode::Readdir) => self.readdir(node, message),
             Some(Opcode::Release | Opcode::Releasedir) => Ok(Reply::Nothing),
             Some(Opcode::Statfs) => Ok(self.statfs()),
-            // Remembered by the kernel: it asks no more.
+            // The kernel remembers this answer and asks no more.
             _ => Err(Errno::NOSYS),
         })
     }
@@ -107,7 +107,7 @@ impl OneFile {
         Ok(value(&EntryOut { nodeid: FILE_ID, entry_valid: FOREVER, attr_valid: FOREVER, attr, ..Default::default() }))
     }
 
-    /// As of a block device: its size stays, whatever is asked, and so do its times.
+    /// As with a block device, no request changes its size or its times.
     fn setattr(&self, node: u64, message: &mut Message) -> Answer {
         let args: SetattrIn = message.args()?;
         match args.valid & (abi::fattr::MODE | abi::fattr::UID | abi::fattr::GID) {
@@ -155,7 +155,7 @@ impl OneFile {
 
     fn read(&self, message: &mut Message) -> Answer {
         let args: ReadIn = message.args()?;
-        // Beyond the end there is nothing, as in any file.
+        // A read beyond the end returns nothing, as in any file.
         let left = self.device.size().saturating_sub(args.offset);
         let len = u64::from(args.size).min(left) as usize;
         if len == 0 {
@@ -184,7 +184,7 @@ impl OneFile {
         let end = args.offset.checked_add(args.length).filter(|end| *end <= self.device.size()).ok_or(Errno::NOSPC)?;
         let range = args.offset..end;
         let done = match args.mode & !KEEP_SIZE {
-            // Who asked writes zeros itself then, and discards nothing.
+            // The caller then writes zeros itself, and discards nothing.
             PUNCH_HOLE if !self.device.discards() => return Err(Errno::OPNOTSUPP),
             PUNCH_HOLE => self.device.discard(range),
             ZERO_RANGE => self.device.zero(range),

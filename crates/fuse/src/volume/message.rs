@@ -1,4 +1,4 @@
-//! A request of /dev/fuse: what a WRITE carries lies at the start of memory that disks take.
+//! A request of /dev/fuse. The content of a WRITE begins where the memory for disks begins.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use crate::init::MAX_PAYLOAD;
 use crate::sys::Device;
 
 const HEAD: usize = size_of::<InHeader>();
-/// Bytes before the content of a WRITE.
+/// The number of bytes before the content of a WRITE.
 const BEFORE: usize = HEAD + size_of::<WriteIn>();
 
-/// How often it is looked whether memory is not shared any more.
+/// How often to check whether the memory is still shared.
 const PATIENCE: u32 = 100;
 
-/// Room for a request, and for what is read for it.
+/// The memory of a request, and of the content that is read for it.
 pub struct Message {
     before: [u8; BEFORE],
     memory: Arc<Aligned>,
-    /// Bytes of the request.
+    /// The length of the request.
     len: usize,
 }
 
-/// What a reply carries.
+/// The content of a reply.
 pub enum Reply {
     Nothing,
     Bytes(Vec<u8>),
-    /// So much of the message's own memory.
+    /// So many bytes of the message's own memory.
     Own(usize),
 }
 
@@ -50,8 +50,8 @@ impl Message {
         Ok(())
     }
 
-    /// Who has just answered may have a share in the memory for a moment yet; a disk that did not answer in time has it for
-    /// longer, and keeps it.
+    /// Makes the memory unshared. A disk that has just answered may share it for a moment; one that did not answer in
+    /// time shares it for longer, and keeps it.
     fn have_alone(&mut self) {
         for _ in 0..PATIENCE {
             if Arc::get_mut(&mut self.memory).is_some() {
@@ -83,7 +83,7 @@ impl Message {
         Ok(bytes[..end].to_vec())
     }
 
-    /// So many bytes after the header, as far as they came.
+    /// `len` bytes after the header, or as many as came.
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         let len = len.min(self.len - HEAD);
         let first = len.min(BEFORE - HEAD);
@@ -94,7 +94,7 @@ impl Message {
         bytes
     }
 
-    /// What a WRITE of so many bytes carries.
+    /// The content of a WRITE of `len` bytes.
     pub fn content(&self, len: u32) -> Result<Buffers, Errno> {
         match self.len.checked_sub(BEFORE) == Some(len as usize) {
             true => Ok(Buffers::part(&self.memory, 0..len as usize)),
@@ -107,7 +107,7 @@ impl Message {
         Buffers::part(&self.memory, 0..len.min(self.memory.len()))
     }
 
-    /// What was read, by the same memory if it is there.
+    /// The reply for the bytes that were read, in the message's own memory if they are there.
     pub fn filled(&self, found: &Buffers) -> Reply {
         let len = found.len() as usize;
         match found.layout().eq(self.room(len).layout()) {
@@ -127,7 +127,7 @@ impl Message {
             }
             Ok(Reply::Own(len)) => match Arc::get_mut(&mut self.memory) {
                 Some(memory) => (0, &memory.bytes_mut()[..len]),
-                // See `have_alone`: it is filled, all the same.
+                // See `have_alone`: the memory is shared, but filled all the same.
                 None => {
                     copy = self.room(len).to_vec();
                     (0, &copy)

@@ -1,4 +1,4 @@
-//! A linear device shown as one file, for a loop device and a file system that knows nothing of it.
+//! A linear device shown as one file, for a loop device and a file system that knows nothing of Conquest.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -6,18 +6,18 @@
 //! | `file` | a directory with one file: opcode → call of the device |
 //! | `message` | a request of /dev/fuse whose content lies in memory that disks take |
 //!
-//! Not the way of a pool's requests (`server`): there is nothing to translate and nothing in memory, each request waits for
-//! disks, and its content is to go there without a copy. What both share is below: the protocol, the greeting, threads,
-//! mounting.
+//! A pool's requests (`server`) go another way: here there is nothing to translate and nothing in memory. Each request
+//! waits for disks, and its content must reach them without a copy. Both share the layers below: the protocol, the
+//! greeting, threads, mounting.
 //!
-//! The file is opened past the page cache: what is written is asked of us at once, and what a loop device has in memory
-//! is not there twice. Requests of one loop device are under way at the same time (`ASYNC_DIO`).
+//! The file is opened past the page cache: writes reach us at once, and the cached content of a loop device is not
+//! cached twice. Requests of one loop device are under way at the same time (`ASYNC_DIO`).
 //!
-//! *Memory.* A loop device on this file writes a file system's dirty pages back through us. If we waited for memory that
-//! only that could free, both would wait for ever. So each thread has its memory from the beginning, disks are read and
-//! written past the page cache, and as root the process says that it writes others' pages back (`PR_SET_IO_FLUSHER`): the kernel
-//! then never asks it to write such pages itself when it needs memory. For disks that are files of a file system that
-//! itself may need memory, that holds as far as that file system goes.
+//! *Memory.* A loop device on this file writes a file system's dirty pages back through us. If we waited for memory
+//! that only this write-back could free, both would wait for ever. So each thread allocates its memory at the
+//! beginning, and disks are read and written past the page cache. As root the process also declares that it writes back
+//! others' pages (`PR_SET_IO_FLUSHER`): the kernel then never asks it to write such pages when it needs memory. For
+//! disks that are files, this holds only if their own file system does not need memory.
 
 mod file;
 mod message;

@@ -1,7 +1,8 @@
-//! Attaching to a directory, threads, and the end.
+//! Attaches to a directory; threads, and the end.
 //!
-//! Who is asked to end (SIGINT, SIGTERM, SIGHUP) while a loop device has the file lets go of the directory and serves on until
-//! nobody has it: the file system above would lose what it has not written yet. Who is asked again ends at once.
+//! At the first signal (SIGINT, SIGTERM, SIGHUP) while a loop device has the file open, the server detaches from the
+//! directory and serves on until the file is closed: the file system above would lose its unwritten data. At the second
+//! signal the server ends at once.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,7 +29,7 @@ use crate::sys::{Device, Signals};
 use crate::threads::Threads;
 use crate::unmount::{real_path, release};
 
-/// Requests at a time.
+/// Requests served at a time.
 const READERS: usize = 16;
 
 const TERMS: Terms = Terms {
@@ -42,7 +43,7 @@ const TERMS: Terms = Terms {
     needed: can::INIT_EXT,
 };
 
-/// A device that is shown. Serves already; [`run`](Shown::run) waits for the end.
+/// A device that is shown as a file. It serves already; [`run`](Shown::run) waits for the end.
 #[must_use = "without `run` it ends with the process and not before"]
 pub struct Shown {
     number: String,
@@ -51,13 +52,13 @@ pub struct Shown {
     threads: Threads,
 }
 
-/// Is a volume shown at this directory, a real path?
+/// Does `dir`, a real path, show a volume?
 pub fn is_volume_at(dir: &Path) -> Result<bool> {
     Ok(mounts::at(dir).context(TABLE)?.is_some_and(|mounted| mounted.is_volume()))
 }
 
-/// Shows `device` as the one file of `dir`; `source` is what the mount table says. It serves from now on, by threads of
-/// this process, so fork before. Takes over SIGINT, SIGTERM and SIGHUP.
+/// Shows `device` as the one file of `dir`; the mount table shows `source`. Threads of this process serve it from now
+/// on, so fork before. Takes over SIGINT, SIGTERM and SIGHUP.
 pub fn mount_volume(device: Arc<dyn BlockDevice>, source: &Path, dir: &Path) -> Result<Shown> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Unavailable("only root can show a volume, as only root can make loop devices of it".into()));
@@ -83,7 +84,7 @@ pub fn mount_volume(device: Arc<dyn BlockDevice>, source: &Path, dir: &Path) -> 
     Ok(shown)
 }
 
-/// Ends what is shown at `dir`. The server ends when nobody has the file.
+/// Detaches the volume shown at `dir`. The server ends when no process has the file open.
 pub fn umount_volume(dir: &Path) -> Result<()> {
     let real = real_path(dir);
     let dir = dir.display();
@@ -119,11 +120,11 @@ impl Shown {
         Ok(Shown { number, dir: dir.into(), signals, threads })
     }
 
-    /// Serves until it is unmounted and nobody has the file.
+    /// Serves until it is unmounted and no process has the file open.
     pub fn run(mut self) -> Result<()> {
         let ended = self.wait(true)? || {
             tracing::info!(dir = %self.dir.display(), "asked to end");
-            // Nobody finds it any more; who has the file keeps it.
+            // The file cannot be opened any more; processes that have it open keep it.
             for place in mounts::of(&self.number).context(TABLE)?.into_iter().rev() {
                 release(&place.dir, UnmountFlags::DETACH)?;
             }
@@ -153,7 +154,7 @@ impl Shown {
                 return Ok(true);
             }
             if !fds[1].revents().is_empty() {
-                // Silenced, so that the next one is heard.
+                // Clears the signal, so that the next one is seen.
                 let _ = rustix::io::read(&self.signals, &mut [0; 8]);
                 return Ok(false);
             }
