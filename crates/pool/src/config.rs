@@ -1,4 +1,4 @@
-//! `pool.toml`: what a pool directory says of itself.
+//! `pool.toml`: the settings and media of a pool.
 
 mod cache;
 mod compression;
@@ -30,7 +30,7 @@ pub const VERSION: u32 = 1;
 pub struct Config {
     /// Version of this file.
     pub version: u32,
-    /// Of the pool; its media carry it too.
+    /// The UUID of the pool; its media carry it too.
     pub uuid: String,
     pub medium: MediumKind,
     /// The memory's file or device, relative to the pool directory or absolute. Not on `logged`, where the memory
@@ -44,25 +44,25 @@ pub struct Config {
     /// The backing lies in regions of the pool, in two that fail apart where there are two.
     #[serde(default, alias = "copy_in_regions", skip_serializing_if = "std::ops::Not::not")]
     pub backing_in_regions: bool,
-    /// The backing is a mirror: what returned is in it.
+    /// The backing is mirrored: it has every change when the call returns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mirror: bool,
-    /// Seconds after which what has changed goes to the backing.
+    /// The commit interval in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_interval: Option<CommitInterval>,
-    /// Bytes in a second that go there at most where nobody waits for it.
+    /// Most bytes per second that background work writes to the backing.
     #[serde(default, alias = "copy_rate", skip_serializing_if = "Option::is_none")]
     pub backing_rate: Option<Rate>,
-    /// Bytes beyond which a file's content goes to disk, where nothing else is set.
+    /// Bytes beyond which a file's content goes to disk, if the file has no threshold of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Threshold>,
-    /// What memory the union cache has, and when it writes.
+    /// The memory of the union cache, and the times of its writes.
     #[serde(default, skip_serializing_if = "CacheConfig::is_usual")]
     pub cache: CacheConfig,
-    /// When small files that nobody uses are compressed.
+    /// When small files that are not in use are compressed.
     #[serde(default, skip_serializing_if = "CompressionConfig::is_usual")]
     pub compression: CompressionConfig,
-    /// Names of domains of regions that share their fate, and the numbers that the segment table has for them.
+    /// Names of domains of regions that fail together, and their numbers in the segment table.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub domains: BTreeMap<String, u32>,
     /// Its disks. None: all content is in persistent RAM.
@@ -79,22 +79,22 @@ pub struct DiskEntry {
     /// Bytes of a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// It was there before the pool, a device or a file outside of the pool directory: it outlives the pool.
+    /// It existed before the pool, a device or a file outside of the pool directory: it outlives the pool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given: bool,
-    /// The number of its region, as its label said when it was made: for when that cannot be read.
+    /// The number of its region, from its label when it was made: for the case that the label is unreadable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<u32>,
 }
 
 impl DiskEntry {
-    /// Where it is.
+    /// Its path.
     pub fn at(&self, dir: &Path) -> PathBuf {
         dir.join(&self.path)
     }
 }
 
-/// Seconds from commit to commit where nobody waits for one, between [`MIN`](CommitInterval::MIN) and
+/// The commit interval in seconds, between [`MIN`](CommitInterval::MIN) and
 /// [`MAX`](CommitInterval::MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
@@ -143,7 +143,7 @@ impl From<CommitInterval> for Duration {
     }
 }
 
-/// Bytes in a second that go to the backing where nobody waits for it, between [`MIN`](Rate::MIN) and
+/// Bytes per second that background work writes to the backing, between [`MIN`](Rate::MIN) and
 /// [`MAX`](Rate::MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
@@ -204,7 +204,7 @@ impl From<Threshold> for u64 {
 }
 
 impl Config {
-    /// A pool as it is made when nothing else is asked for.
+    /// The default configuration.
     pub fn new(medium: MediumKind, uuid: String) -> Config {
         let in_pool = |what: &str| (medium != MediumKind::Logged).then(|| PathBuf::from(what));
         Config {
@@ -230,14 +230,14 @@ impl Config {
         Config::read_for(dir, &dir.join(paths::CONFIG))
     }
 
-    /// The same of the pool in `dir`, from another file there.
+    /// The same from another file in `dir`.
     pub fn read_for(dir: &Path, file: &Path) -> Result<Option<Config>> {
         let Some(config) = Config::read_file(file)? else { return Ok(None) };
         config.refuse_foreign_media(dir)?;
         Ok(Some(config))
     }
 
-    /// What such a file says, which must be ours. What it names need not be.
+    /// The content of such a file, which must be ours. The files that it names need not be.
     fn read_file(path: &Path) -> Result<Option<Config>> {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -281,12 +281,12 @@ impl Config {
             .map_err(|e| Error::host(&dir.join(paths::CONFIG), &e))
     }
 
-    /// As it stands in the file.
+    /// The text of the file.
     pub fn to_text(&self) -> Result<String> {
         toml::to_string(self).map_err(|e| Error::Pool(e.to_string()))
     }
 
-    /// What such text says.
+    /// Reads such text.
     pub fn from_text(text: &str) -> Option<Config> {
         let config: Config = toml::from_str(text).ok()?;
         (config.version == VERSION && config.uuid_bytes().is_ok()).then_some(config)
@@ -307,7 +307,7 @@ impl Config {
         }
     }
 
-    /// The file whose locks say who has the pool open.
+    /// The file whose locks tell which processes have the pool open.
     pub fn lock_path(&self, dir: &Path) -> PathBuf {
         match self.medium {
             MediumKind::Logged => dir.join(IMAGE),
@@ -315,7 +315,7 @@ impl Config {
         }
     }
 
-    /// Where the backing lies, if there is one in a directory; on `logged` also where the file is that tells of one in regions.
+    /// The directory of the backing, if it lies in one; on `logged` always the pool directory, whose `image` tells of a backing in regions.
     pub fn backing_dir(&self, dir: &Path) -> Option<PathBuf> {
         match self.medium {
             MediumKind::Logged => Some(dir.into()),
@@ -324,21 +324,21 @@ impl Config {
         }
     }
 
-    /// How long a change may wait until it goes to the backing.
+    /// The longest time until a change is in a commit.
     pub fn interval(&self) -> CommitInterval {
         self.commit_interval.unwrap_or(match self.medium {
             MediumKind::Logged => CommitInterval(5.0),
-            // The memory survives a power cut itself.
+            // The memory itself survives a power cut.
             MediumKind::Battery | MediumKind::Dax => CommitInterval(30.0),
         })
     }
 
-    /// Bytes beyond which a file's content goes to disk, where nothing else is set.
+    /// Bytes beyond which a file's content goes to disk, if the file has no threshold of its own.
     pub fn threshold(&self) -> u64 {
         self.threshold.map_or(ubj::THRESHOLD, u64::from)
     }
 
-    /// Is it the memory of this pool?
+    /// Whether it is the memory of this pool.
     pub fn is_of(&self, memory: &pram::Memory) -> bool {
         self.uuid_bytes().is_ok_and(|uuid| uuid == memory.info.uuid)
     }
@@ -375,7 +375,7 @@ fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
 mod tests {
     use super::*;
 
-    /// As the keys of the backing were called.
+    /// Earlier names of the backing's keys.
     #[test]
     fn older_names_of_keys_are_read_and_newer_ones_written() {
         let old =

@@ -5,27 +5,27 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | what a program or an operator asks of a pool |
+//! | this | the operations of a pool, for programs and operators |
 //! | [`open`] | opening one: its media, its disks, its threads |
 //! | [`options`] | how to make a pool, and how to open one |
 //! | [`config`] | `pool.toml` |
-//! | [`medium`] | what keeps the persistent RAM |
-//! | [`paths`] | what the files of a pool are called and where they lie |
+//! | [`medium`] | the kinds of persistent RAM |
+//! | [`paths`] | names and paths of a pool's files |
 //! | [`memory`] | the memory: a file, a DAX device, shared memory |
 //! | [`rescue`] | memory that has lost its backing, its name or its pool |
 //! | [`disks`] | the disks, for content that is not in memory |
-//! | [`backing`] | what keeps the memory's content on disk: where the backing lies, taking it up, checking it |
+//! | [`backing`] | the backing: its place, opening it, checking it |
 //! | [`inspect`] | opening a pool to look at it, which changes nothing |
 //! | [`make`] | making a pool: format, restore, import, and the atomic swap |
 //! | [`maintenance`] | background work: deaths, sweeping, commits in time, checkpoints |
 //! | [`remount`] | the settings in effect in a process, and asking another to change them |
 //! | [`save`] | saving |
 //! | [`own_files`] | the files of a pool, which nothing else may replace |
-//! | [`scrub`] | verifying what is on disks |
+//! | [`scrub`] | verifying the content on disks |
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`uuid`] | UUIDs |
 //!
-//! Who uses whom: this → `open` → `make` → `backing` → `disks` → `rescue` → `memory`, and all of them `config`, `medium` and `paths`.
+//! Imports go this way: this → `open` → `make` → `backing` → `disks` → `rescue` → `memory`, and all of them use `config`, `medium` and `paths`.
 
 #![forbid(unsafe_code)]
 
@@ -109,7 +109,7 @@ struct Semantics;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// What a session says of itself: its role.
+/// The role of a session, which it publishes to others.
 pub(crate) mod role {
     pub const API: u64 = 0;
     pub const MOUNT_DEV: u64 = 1;
@@ -132,11 +132,11 @@ pub struct Pool {
     disks: Disks,
     /// Where the backing lies, if in regions.
     duplex: Option<Arc<Duplex>>,
-    /// Whatever it is asked, each change waits for the backing.
+    /// Each change waits for the backing, whatever its durability setting.
     mirrored: bool,
     dir: PathBuf,
     config: Config,
-    /// Of a pool that is looked at alone: how its backing stands; and nobody comes to it meanwhile.
+    /// The state of the backing, for a pool that is only inspected; `_held` keeps other processes away meanwhile.
     found: Option<inspect::BackingFound>,
     _held: Option<Exclusive>,
 }
@@ -148,21 +148,21 @@ impl Pool {
         format::format(dir.as_ref(), how, &mut || Ok(()))
     }
 
-    /// Is there a pool at `dir` (a `pool.toml`, or one that takes its place when the pool is opened)?
+    /// Whether there is a pool at `dir` (a `pool.toml`, or a new pool that takes its place at the next opening).
     pub fn exists(dir: impl AsRef<Path>) -> bool {
         let dir = dir.as_ref();
         dir.join(paths::CONFIG).exists() || paths::is_swap_due(dir)
     }
 
-    /// Fails if the pool at `dir`, or anything that it names, [is another user's](exraid::owner), or others may write there.
+    /// Fails if the pool at `dir`, or a file that it names, [is another user's](exraid::owner), or others may write there.
     pub fn refuse_of_others(dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
         owner::refuse_foreign_dir(dir)?;
         Config::read(dir).map(drop)
     }
 
-    /// The files in shared memory that belong to the pool at `dir`, whether or not they are there. Whoever removes the
-    /// pool directory removes them too; removing them alone, with no process attached, is what a reboot does.
+    /// The files in shared memory that belong to the pool at `dir`, whether or not they exist. With the pool directory, remove
+    /// them too; removing them alone, with no process attached, has the effect of a reboot.
     pub fn memory(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
         let dir = dir.as_ref();
         let config = read_config(dir)?;
@@ -188,19 +188,19 @@ impl Pool {
         Ok(users.into_iter().map(status::session_status).collect())
     }
 
-    /// Has any process the pool at `dir` open? Tells so also where nothing says which.
+    /// Whether any process has the pool at `dir` open, also where no list of processes can be read.
     pub fn is_in_use(dir: impl AsRef<Path>) -> Result<bool> {
         let dir = dir.as_ref();
         locks::are_attached(&read_config(dir)?.lock_path(dir))
     }
 
-    /// Has any process its files open? Tells so also where only the kernel still has, for a process that has ended.
+    /// Whether any process has the pool's files open, also where only the kernel still does, for a process that has ended.
     pub fn is_held(dir: impl AsRef<Path>) -> Result<bool> {
         let dir = dir.as_ref();
         locks::are_held(&load(dir)?.lock_path(dir))
     }
 
-    /// The backing lies in none of these regions from now on, if it lies in regions.
+    /// Moves the backing out of these regions, if it lies in regions.
     fn move_backing_away(&self, numbers: &[u32]) -> Result<()> {
         let (Some(duplex), Some(union)) = (&self.duplex, self.fs.union()) else { return Ok(()) };
         placement::Pool { fs: &self.fs, union, duplex, dir: &self.dir }.move_away(numbers)
@@ -221,7 +221,7 @@ impl Pool {
         self.config.backing_dir(&self.dir).map(|backing| backing.components().collect())
     }
 
-    /// What maintenance compresses, and when.
+    /// The settings of compression.
     pub fn compression(&self) -> &CompressionConfig {
         &self.config.compression
     }
@@ -230,7 +230,7 @@ impl Pool {
         self.config.medium
     }
 
-    /// The file that such memory is in, if there is any; also of a pool of which nothing else is left.
+    /// The shared memory of the pool on `logged` at `dir`, a file, if there is one; also where nothing else is left of the pool.
     pub fn memory_alone(dir: impl AsRef<Path>) -> Result<Option<PathBuf>> {
         let dir = dir.as_ref();
         match read_config(dir).map_or_else(|_| salvage::lost(dir), |config| Ok(Some(config)))? {
@@ -254,8 +254,8 @@ impl Pool {
         Pool::restore_asking(dir.as_ref(), file.as_ref(), over, progress, &mut reconcile::refuse).map(drop)
     }
 
-    /// The same, but asks about what the disks lack: it goes on if the answer is no error. Where the pool has no disks, and the image has
-    /// the content of those of the pool that was saved, it gets others, and that is written there.
+    /// The same, but calls `ask` about content that the disks lack, and goes on if it returns no error. Where the pool has no disks, and the
+    /// image has the content of the saved pool's disks, `over` names new ones, and the content is written there.
     pub fn restore_asking(
         dir: impl AsRef<Path>,
         file: impl AsRef<Path>,
@@ -271,13 +271,13 @@ impl Pool {
         Ok(restored)
     }
 
-    /// Gives back what this process has made of a pool at `dir` that has not taken its place, for one that is about to end.
+    /// Removes the unfinished pool that this process was making at `dir`, for a process that is about to end.
     pub fn give_up_making(dir: impl AsRef<Path>) {
         make::give_up(dir.as_ref());
     }
 
-    /// Makes the pool larger: it may take up to `size` bytes from now on, whoever works on it. Fails for fewer than it has.
-    /// It counts when it returns, also on disk.
+    /// Makes the pool larger, for all its processes: it may take up to `size` bytes from now on. Fails for fewer than it has.
+    /// The new size is durable on return.
     pub fn resize(&self, size: u64) -> Result<()> {
         let refused = |why| Error::Pool(format!("{}: {why}", self.dir.display()));
         if let Some(total) = memory::shared::total_at(&self.config.nvram_path(&self.dir)).filter(|total| size > *total)
@@ -294,26 +294,26 @@ impl Pool {
         ::backing::of(self.fs.session()).map_or(Ok(()), |backing| Ok(backing.wait(self.fs.session())?))
     }
 
-    /// The disk that a pool like `how` at `dir` gets where nobody says which: a file in its directory, as large as what the
-    /// host has free less a reserve. None where that is next to nothing.
+    /// The default disk of a pool like `how` at `dir`: a file in its directory, as large as the free room of the host less a
+    /// reserve. None where that is next to nothing.
     pub fn usual_disk(dir: impl AsRef<Path>, how: &FormatOptions) -> Result<Option<NewDisk>> {
         disks::plan::usual(dir.as_ref(), how)
     }
 
-    /// Gives the pool at `dir` a region, its first one while nobody uses it. What is on its disks is only lost with `force`. Interrupted, it
-    /// can be repeated.
+    /// Gives the pool at `dir` a region; its first one while no process uses the pool. Disks with content are only taken with `force`.
+    /// Interrupted, it can be repeated.
     pub fn add_disk(dir: impl AsRef<Path>, region: &NewRegion, force: bool) -> Result<()> {
         Pool::add_disks(dir.as_ref(), std::slice::from_ref(region), force)
     }
 
-    /// The same with several regions: all of them, or none where one is refused.
+    /// The same with several regions: all of them, or none if one is refused.
     pub fn add_disks(dir: impl AsRef<Path>, regions: &[NewRegion], force: bool) -> Result<()> {
         let dir = dir.as_ref();
         let config = load(dir)?;
         match regions {
             [] => Ok(()),
             [first, rest @ ..] if config.disks.is_empty() => {
-                // All are looked at before the first is made.
+                // Check all before making the first.
                 drop(disks::grow::planned(dir, &config, regions, force)?);
                 first_disk::add(dir, first, force)?;
                 match rest {
@@ -328,7 +328,8 @@ impl Pool {
         }
     }
 
-    /// Takes regions from the pool at `dir`, which may be in use: what they hold is moved to the others, as one plan. `go_on` gets the bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
+    /// Takes regions from the pool at `dir`, which may be in use: their content moves to the others, as one plan. `go_on` gets the bytes that
+    /// are left, about, after each segment; if it returns false, the move stops there, and a further call continues it.
     pub fn remove_regions(
         dir: impl AsRef<Path>,
         which: &[WhichRegion],
@@ -338,8 +339,8 @@ impl Pool {
         disks::leave::remove(dir.as_ref(), which, how, go_on)
     }
 
-    /// Gives the disks of the pool at `dir` to that directory, where another one, from which it was copied or that was copied from it, used
-    /// them last; the pool there is refused from then on. Nobody may use either. The disks.
+    /// Gives the disks of the pool at `dir` to that directory, where another directory, its copy or its original, used them last; the
+    /// pool there is refused from then on. No process may use either. Returns the disks.
     ///
     /// # Errors
     /// [`Error::Pool`] where either is in use, or a disk is missing.
@@ -347,17 +348,17 @@ impl Pool {
         disks::take::take(dir.as_ref())
     }
 
-    /// The regions of the pool at `dir`, their disks, and what is wrong with them, without opening the pool.
+    /// The regions of the pool at `dir`, their disks and their faults, without opening the pool.
     pub fn disks(dir: impl AsRef<Path>) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
         let dir = dir.as_ref();
         let config = read_config(dir)?;
-        // Who may not look at the pool learns nothing wrong of its disks.
+        // A caller without access to the pool gets an error, not a list of faults.
         locks::are_attached(&config.lock_path(dir))?;
         let status = disks::disks_status::of_closed(dir, &config)?;
         Ok((status.regions, status.disks))
     }
 
-    /// Where the memory of a pool at `dir` on `medium` is taken from: the file or device, or where shared memory is.
+    /// The source of the memory of a pool at `dir` on `medium`: the file or device, or the directory of shared memory.
     pub fn takes_memory_in(dir: impl AsRef<Path>, medium: MediumKind, nvram: Option<&Path>) -> PathBuf {
         let dir = dir.as_ref();
         match medium {
@@ -366,9 +367,9 @@ impl Pool {
         }
     }
 
-    /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the backing. What
-    /// the backing lacks goes there first. Or, where `dir` is the file of such memory, that of a pool that is gone, if its backing
-    /// held everything.
+    /// Gives back the shared memory of a pool on `logged` that no process uses: the next opening makes it from the backing. Changes
+    /// that the backing lacks go there first. `dir` may also be the file of memory whose pool is gone: that is given back if its
+    /// backing held everything.
     pub fn release(dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
         if let Some(uuid) = orphans::memory_at(dir) {
@@ -390,9 +391,9 @@ impl Pool {
         }
     }
 
-    /// Destroys the pool at `dir`, which nobody may use: memory, backing and `pool.toml`, and the directory if nothing
-    /// else is in it. Interrupted, it is finished by whoever makes or destroys a pool there next. Or what is left of a pool
-    /// there, or memory that belongs to no pool, whose file `dir` is.
+    /// Destroys the pool at `dir`, which no process may use: memory, backing and `pool.toml`, and the directory if nothing
+    /// else is in it. Interrupted, the next making or destroying of a pool there finishes it. Also destroys the remains of a pool,
+    /// or memory that belongs to no pool, whose file `dir` is.
     pub fn destroy(dir: impl AsRef<Path>) -> Result<()> {
         destroy::destroy(dir.as_ref(), &mut || Ok(()))
     }
@@ -414,21 +415,21 @@ impl Pool {
     }
 
     /// Makes the pool at `dir` from its backing alone: after the loss of its persistent RAM, or where the files of the
-    /// backing and `pool.toml` were brought from another machine. A memory that is there is only replaced with `force`.
-    /// Where the backing is all that is left, without `pool.toml`, it becomes that of a pool on `logged`.
-    /// Returns the instant that the pool is as of, nanoseconds since the epoch. Fails if its disks lack content that the backing
+    /// backing and `pool.toml` were brought from another machine. Existing memory is only replaced with `force`.
+    /// A backing without `pool.toml` becomes a pool on `logged`.
+    /// Returns the instant of the imported state, in nanoseconds since the epoch. Fails if its disks lack content that the backing
     /// leads to.
     pub fn import(dir: impl AsRef<Path>, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
         Pool::import_asking(dir.as_ref(), force, progress, &mut reconcile::refuse)
     }
 
-    /// Makes the pool at `dir` of its disks alone, whose regions have the backing, on `logged`. What its disks lack is asked
-    /// about.
+    /// Makes the pool at `dir`, on `logged`, from its disks alone, whose regions have the backing. Calls `ask` about content that the
+    /// disks lack.
     pub fn import_from_disks(dir: impl AsRef<Path>, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
         from_disks::make(dir.as_ref(), disks, ask)
     }
 
-    /// The same, but asks about what the disks lack: it goes on if the answer is no error.
+    /// The same, but calls `ask` about content that the disks lack, and goes on if it returns no error.
     pub fn import_asking(
         dir: impl AsRef<Path>,
         force: bool,
@@ -465,7 +466,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// What the backing would have to hold goes to segments first.
+    /// Writes content to segments first, which the backing would otherwise have to hold.
     fn drop(&mut self) {
         if let (true, Some(union), true) =
             (self.threads.stop_segments(), self.fs.union(), ::backing::of(self.fs.session()).is_some())

@@ -19,49 +19,49 @@ pub struct FormatOptions {
     pub medium: MediumKind,
     /// On `battery` and `dax`: the directory of a backing, relative to the pool directory; `None`: no backing.
     pub backing: Option<PathBuf>,
-    /// Does the backing lie in the pool's regions?
+    /// Whether the backing lies in the pool's regions.
     pub backing_in_regions: InRegions,
-    /// The backing is a mirror: an operation returns when it is in both.
+    /// The backing is mirrored: an operation returns when its change is in memory and backing.
     pub mirror: bool,
-    /// How often what has changed goes to the backing, if not as usual for the medium.
+    /// The commit interval of the backing, if not the usual one of the medium.
     pub commit_interval: Option<CommitInterval>,
-    /// How fast it goes there where nobody waits for it; `None`: as fast as the disk is.
+    /// The most that background work writes to the backing; `None`: as fast as the disk is.
     pub backing_rate: Option<Rate>,
-    /// Beyond what size a file's content goes to disk, if not beyond 1 MiB.
+    /// The size beyond which a file's content goes to disk, if not 1 MiB.
     pub threshold: Option<Threshold>,
-    /// What memory the union cache has, when it writes, and how large segments are, if not as usual.
+    /// The memory of the union cache, the times of its writes, and the size of segments, if not the usual ones.
     pub cache: CacheConfig,
-    /// When small files that nobody uses are compressed, if not as usual.
+    /// When small files that are not in use are compressed, if not at the usual times.
     pub compression: CompressionConfig,
     /// The regions of its disks; none: all content is in persistent RAM.
     pub regions: Vec<NewRegion>,
-    /// Destroy a pool that is there, and what is on the disks.
+    /// Destroy an existing pool, and the content of the disks.
     pub force: bool,
     /// Mode, owner and group of the root directory.
     pub root_mode: u32,
     pub root_owner: (u32, u32),
 }
 
-/// Does the backing of a pool's memory lie in its regions?
+/// Whether the backing of a pool's memory lies in its regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InRegions {
     No,
     Yes,
-    /// On `logged`, where all disks were given, which outlive the pool directory, and have room for it.
+    /// On `logged`, if all disks are given, so that they outlive the pool directory, and have room for it.
     IfGiven,
 }
 
-/// A disk that a pool is to have.
+/// A disk for a new pool or region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDisk {
-    /// A file or block device, relative to the pool directory or absolute. A file that is not there is made.
+    /// A file or block device, relative to the pool directory or absolute. A missing file is made.
     pub path: PathBuf,
-    /// Bytes of a file, which is sparse; `None`: those that it has, or, of one that is made, what its host has free, less a
+    /// Bytes of a file, which is sparse; `None`: its present size or, for a new file, the free room of its host less a
     /// reserve. A device is used whole.
     pub size: Option<u64>,
 }
 
-/// A region that a pool is to have: a disk, or several that are one to the log.
+/// A new region: one disk, or several that are one to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRegion {
     pub layout: Layout,
@@ -112,23 +112,22 @@ pub struct OpenOptions {
     pub noatime: bool,
     /// Update access times on every read.
     pub strictatime: bool,
-    /// Never update those of directories.
+    /// Never update access times of directories.
     pub nodiratime: bool,
-    /// `Strict`: whatever this process changes is durable when the call returns, on every medium.
+    /// `Strict`: each change of this process is durable when the call returns, on every medium.
     pub durability: Durability,
-    /// Commit to the backing this often, instead of what `pool.toml` says. Any process of the pool commits for
-    /// all.
+    /// The commit interval, instead of that of `pool.toml`. Any process of the pool commits for all.
     pub commit_interval: Option<CommitInterval>,
-    /// Go on without disks that cannot be opened: what lies there cannot be read. For who looks at the pool.
+    /// Go on without disks that cannot be opened: content there cannot be read. For processes that inspect the pool.
     pub without_disks: bool,
-    /// Fail unless another process has the pool open: for who [looks](conquest_fs::Pool::look) at it.
+    /// Fail unless another process has the pool open: for processes that only [look](conquest_fs::Pool::look) at it.
     pub only_beside: bool,
     /// This process is the mount: it caches, and is listed as such in the status. Refused
     /// ([`Error::Served`](conquest_fs::Error::Served)) while another process is.
     pub mount: Option<MountInfo>,
 }
 
-/// What `status` says of the mount.
+/// The mount, as `status` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountInfo {
     /// True: io_uring, false: /dev/fuse.

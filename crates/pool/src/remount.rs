@@ -1,8 +1,8 @@
-//! What a process keeps to while it has the pool open, and how another one asks it to change that: a remount, without
-//! taking the mount away.
+//! The terms of a process while it has the pool open, and a request of another process to change them: a remount, without
+//! an unmount.
 //!
-//! Both are words of the process's record in the runtime file: one says what is in effect, for `status`; in the
-//! other somebody leaves what he wants, which the process takes when it [heeds](Pool::heed) it.
+//! Both are words of the process's record in the runtime file: one has the terms in effect, for `status`; in the
+//! other, another process leaves the terms that it wants, which the process takes when it [heeds](Pool::heed) them.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,20 +16,20 @@ use conquest_fs::poll::poll_until;
 use conquest_fs::setting::Durability;
 use ilfs::table::GROWING;
 
-/// How long a process has to do as it is asked.
+/// How long a process has to heed a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is to change, or what is in effect. `None`: it stays; it has no effect here.
+/// Terms to change, or in effect. `None`: unchanged; without effect here.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
     pub durability: Option<Durability>,
     pub commit_interval: Option<CommitInterval>,
-    /// What `pool.toml` says of the threshold is to be taken up.
+    /// Read the threshold from `pool.toml` again.
     pub settings: bool,
 }
 
-/// Bits of the word: a durability, 0 for none; that settings are to be taken up; that the word is one; then an interval in microseconds, 0
-/// for none.
+/// Bits of the word: a durability, 0 for none; that settings are to be read again; that there is a word; then an interval in microseconds,
+/// 0 for none.
 const DURABILITY: u64 = 0b11;
 const SETTINGS: u64 = 1 << 2;
 const SAID: u64 = 1 << 7;
@@ -54,14 +54,14 @@ impl Terms {
 }
 
 impl Pool {
-    /// What this process keeps to.
+    /// The terms in effect in this process.
     pub fn terms(&self) -> Terms {
         let durability = if self.durable_at_return() { Durability::Strict } else { self.policy().durability };
         let commit_interval = self.threads.commits.as_ref().map(|commits| commits.interval());
         Terms { durability: Some(durability), commit_interval, settings: false }
     }
 
-    /// Keeps to something else from now on: calls that begin after this returns.
+    /// Changes the terms, for calls that begin after this returns.
     pub fn change(&self, terms: &Terms) {
         if let Some(durability) = terms.durability.filter(|_| !self.mirrored) {
             self.set_policy(Policy { durability, ..self.policy() });
@@ -83,8 +83,8 @@ impl Pool {
         }
     }
 
-    /// Sets the size beyond which the content of files goes to disk. It counts for whoever opens the pool from now on, and for the mount; files
-    /// that lie on the wrong side then are moved in the background.
+    /// Sets the size beyond which the content of files goes to disk, for all processes that open the pool from now on, and for the mount.
+    /// Maintenance moves files that are then on the wrong side.
     pub fn set_threshold(&self, threshold: Threshold) -> Result<()> {
         let Some(union) = self.fs.union() else {
             return Err(Error::Pool(format!(
@@ -93,7 +93,7 @@ impl Pool {
             )));
         };
         {
-            // Others who change what is written there have this lock too.
+            // All that change `pool.toml` hold this lock.
             let _alone = self.session().long_lock(GROWING)?;
             let Some(mut config) = Config::read(&self.dir)? else {
                 return Err(Error::Pool(format!("{}: the pool has no settings", self.dir.display())));
@@ -108,12 +108,12 @@ impl Pool {
         }
     }
 
-    /// Lets others know.
+    /// Publishes the terms of this process.
     pub(super) fn tell(&self) {
         self.session().runtime().set_terms(self.terms().word());
     }
 
-    /// Does what others have asked of this process since the last time.
+    /// Takes the terms that another process has asked for since the last time.
     pub fn heed(&self) {
         let runtime = self.session().runtime();
         if let Some(word) = runtime.asked() {
@@ -124,17 +124,17 @@ impl Pool {
         }
     }
 
-    /// This process, the mount, is mounted there, too; and where it was first, no more.
+    /// Reports this mount point of the process, the mount, instead of the one before.
     pub fn set_mountpoint(&self, dir: impl AsRef<Path>) {
         self.session().runtime().set_label(dir.as_ref().as_os_str().as_bytes());
     }
 
-    /// Over which transport this process, the mount, is served.
+    /// Reports the transport over which this process, the mount, is served.
     pub fn set_transport(&self, uring: bool) {
         self.session().runtime().set_role(role::of_mount(uring));
     }
 
-    /// This process is the mount no more, though it has the pool open: another one may be.
+    /// This process is no longer the mount, though it has the pool open: another one may be.
     pub fn end_mount(&self) {
         self.session().runtime().set_role(role::API);
     }
@@ -151,7 +151,7 @@ impl Pool {
     }
 }
 
-/// Something that was asked of another process; dropping it takes it back if it has not been heeded.
+/// A request to another process; dropping it takes it back if it has not been heeded.
 #[must_use = "nobody may have heard"]
 pub struct Asked<'a> {
     pool: &'a Pool,
@@ -160,7 +160,7 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Waits until it is done.
+    /// Waits until the process has heeded it.
     pub fn wait(&self) -> Result<()> {
         let runtime = self.pool.session().runtime();
         if poll_until(PATIENCE, || !runtime.is_asked(self.session, self.word)) {

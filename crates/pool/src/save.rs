@@ -22,26 +22,26 @@ use ilfs::Log;
 /// How a pool is saved.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HowToSave {
-    /// Content of large files that is on disks is left out.
+    /// Leave out content of large files that is on disks.
     pub memory_only: bool,
-    /// What is at the image's place is replaced, whatever it is.
+    /// Replace any file at the image's place.
     pub force: bool,
 }
 
-/// What was saved.
+/// The result of saving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// Bytes of content on disks: that the image has; that could not be read; and that was left out, about.
+    /// Bytes of content on disks: in the image; unreadable; and left out, about.
     pub content: u64,
     pub unread: u64,
     pub left_out: u64,
 }
 
-/// What is given up on the disks is kept while this lives, as far as others can do without its room.
+/// Keeps replaced content on the disks while this lives, as long as other processes can do without its room.
 struct Needed<'s>(&'s Session);
 
 impl Needed<'_> {
-    /// From the running epoch on: what was given up before it nothing leads to.
+    /// From the running epoch on: the snapshot does not lead to content that was replaced before.
     fn begin(session: &Session) -> Result<Needed<'_>> {
         session.runtime().need_from(Some(session.epoch()?));
         Ok(Needed(session))
@@ -66,18 +66,18 @@ impl Drop for Needed<'_> {
 }
 
 impl Pool {
-    /// Writes an image of the pool to `file`: its memory, and the content of large files on its disks, as of one instant, while others work.
-    /// `progress(done, total)` in bytes.
+    /// Writes an image of the pool to `file`: its memory, and the content of large files on its disks, as of one instant, while other threads
+    /// and processes work. `progress(done, total)` in bytes.
     pub fn save(&self, file: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         self.save_with(file.as_ref(), HowToSave::default(), progress).map(drop)
     }
 
-    /// The same as `how` says. What cannot be read of the disks is left out, and the rest is saved.
+    /// The same as `how` says. Leaves out unreadable content of the disks, and saves the rest.
     ///
     /// Ordered steps:
-    /// 1. What is given up on the disks from now on is kept. (Else what the memory of step 2 leads to would be overwritten.)
-    /// 2. The memory as of one instant, in a file of its own. 3. It goes to the image. 4. So does what it leads to on the disks.
-    /// 5. All of that was there to the end: the image takes its place.
+    /// 1. From now on, replaced content stays on the disks. (Otherwise content that the memory of step 2 leads to would be overwritten.)
+    /// 2. The memory as of one instant goes to a file of its own. 3. It goes to the image. 4. So does its content on the disks.
+    /// 5. All of that content was there to the end: the image takes its place.
     pub fn save_with(
         &self,
         file: impl AsRef<Path>,
@@ -114,7 +114,7 @@ impl Pool {
         Ok(Saved { content: carried.blocks * BLOCK, unread: carried.unread * BLOCK, left_out: 0 })
     }
 
-    /// What the memory of a snapshot leads to goes to an image.
+    /// Writes the content to which the memory of a snapshot leads to an image.
     fn carry(&self, snapshot: Snapshot, writer: &mut Writer, progress: &mut dyn FnMut(u64, u64)) -> Result<Carried> {
         let memory = snapshot.into_memory();
         let keys = max_inodes(memory.size());
@@ -140,16 +140,16 @@ impl Pool {
         refuse_foreign(file.as_ref())
     }
 
-    /// Fails if an image at `file` would take the place of one of the files of the pool at `dir`, without opening it.
+    /// Fails if an image at `file` would replace one of the files of the pool at `dir`, without opening it.
     pub fn refuse_own_file(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<()> {
         let (dir, file) = (dir.as_ref(), file.as_ref());
         own_files::refuse(dir, &load(dir)?, file)
     }
 
-    /// Fails if `file` is to lie in a mount of this pool: writing it would wait for a pool that stands still until it is
+    /// Fails if `file` lies in a mount of this pool: writing it would wait for a pool that stands still until it is
     /// written.
     fn refuse_own_mount(&self, file: &Path) -> Result<()> {
-        // As the kernel knows it: the server of a mount, which may be stopped, is not asked.
+        // The kernel's knowledge suffices: the server of a mount, which may be stopped, is not asked.
         let device = |path: &Path| {
             let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
             Some((found.stx_dev_major, found.stx_dev_minor))
@@ -171,7 +171,7 @@ impl Pool {
     }
 }
 
-/// Fails if there is anything at `file` that is no image, and not empty.
+/// Fails if there is a file at `file` that is neither an image nor empty.
 fn refuse_foreign(file: &Path) -> Result<()> {
     match save::is_foreign(file)? {
         true => Err(Error::Pool(format!(

@@ -36,50 +36,49 @@ pub struct Status {
     pub size: u64,
     pub used: u64,
     pub free: u64,
-    /// Bytes of memory that it has: what is in use, and what has been taken ahead.
+    /// Bytes of memory taken from the host: in use, and taken ahead.
     pub taken: u64,
-    /// The host has refused it more: it is full before it has the size that was said.
+    /// The host has refused more memory: the pool is full before it reaches its size.
     pub host_full: bool,
     pub inodes: u64,
     /// The attached processes.
     pub sessions: Vec<SessionStatus>,
     pub heap: Vec<HeapStatus>,
-    /// The part of the segments in use that would be free if the objects of each kind and size lay close together.
+    /// The part of the chunks in use that would be free if the objects of each kind and size lay close together.
     pub fragmentation: f64,
-    /// A process left without closing; a sweep is due or under way.
+    /// A process ended without closing the pool; a sweep is due or under way.
     pub sweep_pending: bool,
-    /// The longest time, in seconds, that no operation could go on, since the first process attached: for a commit, a save or a
-    /// repair.
+    /// The longest time, in seconds, for which a commit, a save or a repair stopped all operations, since the first process attached.
     pub longest_standstill: f64,
-    /// The running epoch, and the first that is not durable. Each commit moves it on.
+    /// The running epoch, and the first that is not durable. Each commit begins a new epoch.
     pub epoch: u64,
     pub durable_epoch: u64,
     /// The backing, if the pool has one.
     pub backing: Option<BackingStatus>,
-    /// The regions that the disks are, the disks, and the segments that they are divided into.
+    /// The regions, their disks, and the segments on them.
     pub regions: Vec<RegionStatus>,
     pub disks: Vec<DiskStatus>,
-    /// What there is to do on the disks, if there are any.
+    /// Pending work on the disks, if there are any.
     pub work: Option<WorkStatus>,
     pub segments: Option<SegmentStatus>,
-    /// What of large files is in memory, if the pool has disks and they are there.
+    /// The blocks of large files in memory, if the pool has disks and they are there.
     pub cache: Option<CacheStatus>,
-    /// The content of files whose home is memory: what of it is compressed, before and after.
+    /// Compression of small files: their bytes before and after.
     pub compression: CompressionStatus,
-    /// Inodes that are packed, and names.
+    /// Packed inodes, and packed names.
     pub packed_inodes: Packed,
     pub packed_names: PackedNames,
 }
 
-/// Compression of what nobody uses.
+/// Compression of files that are not in use.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CompressionStatus {
     #[serde(flatten)]
     pub found: Survey,
-    /// Bytes of memory that it saves.
+    /// Bytes of memory that compression saves.
     pub saved: u64,
-    /// By the settings: seconds after which files are compressed quickly, and well; percent of the memory in use from which on younger
-    /// ones are; percent of one processor that goes to it.
+    /// The settings: the age in seconds from which files are compressed quickly, and well; percent of the memory in use from which on
+    /// younger files are too; percent of one processor that compression may take.
     pub warm_after: u64,
     pub cold_after: u64,
     pub pressure: u64,
@@ -100,59 +99,59 @@ impl CompressionStatus {
     }
 }
 
-/// The union cache: what of large files is in memory. In bytes.
+/// The union cache: blocks of large files in memory. In bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CacheStatus {
     pub memory: u64,
-    /// Of that what has not been written to a disk yet, and of this what has been committed.
+    /// Dirty blocks, and those of them that are committed.
     pub dirty: u64,
     pub frozen: u64,
-    /// What is on disk too, and goes when the memory is wanted.
+    /// Blocks that are also on disk, and are evicted when memory is wanted.
     pub clean: u64,
-    /// By the settings: what it keeps while memory is made free ahead of need, has at most, and may have dirty before that is written;
-    /// seconds after which that is in any case, and what begins to be written where somebody waits for commits.
+    /// The settings: what making memory free ahead of need leaves, the most that the cache takes, the most dirty before write-back;
+    /// the age in seconds at which write-back comes in any case, and the dirty bytes at which it begins where commits are waited for.
     pub floor: u64,
     pub ceiling: u64,
     pub dirty_most: u64,
     pub dirty_age: u64,
     pub behind: u64,
-    /// Of what is dirty, what no commit has yet.
+    /// Dirty blocks that no commit has yet.
     pub running: u64,
-    /// Bytes that were written to large files, and that were written to segments for them, by write-back and by the cleaner, since the
-    /// attached processes opened the pool; and the second for each of the first, if there were any.
+    /// Bytes written to large files, and bytes written to segments for them, by write-back and by the cleaner, since the attached
+    /// processes opened the pool; and the ratio of the second to the first, if there were any.
     pub stored: u64,
     pub written: u64,
     pub written_per_stored: Option<f64>,
-    /// Blocks of 4096 bytes that were taken out of memory, and that were let in because they were read again.
+    /// Blocks of 4096 bytes that were evicted, and blocks that were admitted because they were read again.
     pub evicted: u64,
     pub admitted: u64,
-    /// Blocks that were read, by where they were found.
+    /// Blocks that were read, by place.
     pub hits: HitStatus,
-    /// Bytes that were copied so that content has as many copies as it is to have: balancing and cleaning are not among them.
+    /// Bytes copied to give content its redundancy, without those that balancing and cleaning moved.
     pub copied: u64,
-    /// Blocks that were moved, and segments that were freed, by cleaning; and the first for each block of the second, if there were any.
+    /// Blocks that cleaning moved, and segments that it freed; and the moved blocks per freed block, if there were any.
     pub moved: u64,
     pub freed: u64,
     pub moved_per_freed: Option<f64>,
-    /// Files that reach beyond so many bytes have their content on disk, where nothing else is set.
+    /// Files longer than this many bytes have their content on disk, unless set otherwise.
     pub threshold: u64,
-    /// Files within their threshold whose content is on disks, since memory was short, and its bytes.
+    /// Demoted files, and their bytes on disks: files within their threshold that left memory since it was short.
     pub demoted_files: u64,
     pub demoted: u64,
-    /// Bytes of files that have to move yet, between memory and disks, since a threshold or the memory's size was changed.
+    /// Bytes of files that are still to move between memory and disks, since a threshold or the memory's size was changed.
     pub left: u64,
 }
 
-/// Blocks of 4096 bytes that readers found, by where, about.
+/// Blocks of 4096 bytes that readers found, by place, about.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct HitStatus {
     /// In memory: not committed; committed and not on disk; on disk too.
     pub running: u64,
     pub frozen: u64,
     pub clean: u64,
-    /// In what the process has read a moment ago.
+    /// Among the blocks that the process fetched a moment ago.
     pub kept: u64,
-    /// Nowhere: they were read from a disk.
+    /// Not in memory: they were read from a disk.
     pub missed: u64,
 }
 
@@ -173,7 +172,7 @@ impl CacheStatus {
             memory: found.blocks * BLOCK,
             dirty: found.dirty * BLOCK,
             frozen: found.frozen * BLOCK,
-            // They are counted one after the other, with others at work.
+            // They are counted one after the other while other threads work.
             clean: found.blocks.saturating_sub(found.dirty) * BLOCK,
             floor: found.floor * BLOCK,
             ceiling: found.ceiling * BLOCK,
@@ -203,32 +202,32 @@ const FULL: &str = "its disk is full, and nothing can be changed; it goes on by 
 
 const UNUSABLE: &str = "it cannot be used; the messages of the process that opened the pool first say why";
 
-/// How the backing stands.
+/// The state of the backing.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackingStatus {
     /// Where it lies.
     #[serde(serialize_with = "as_text")]
     pub dir: PathBuf,
-    /// If in regions of the pool: in which, and which of them lacks something.
+    /// If it lies in regions of the pool: which, and whether they are complete.
     pub regions: Vec<BackingRegion>,
-    /// The instant that it is of, seconds since the epoch; and how long ago that was.
+    /// The instant of its state, in seconds since the epoch; and how long ago that was.
     pub as_of: f64,
     pub age: f64,
-    /// Bytes that have changed since.
+    /// Bytes that have changed since that instant.
     pub pending: u64,
-    /// Seconds from commit to commit where nobody waits for one: the shortest interval of all attached processes.
+    /// The commit interval in seconds: the shortest of all attached processes.
     pub interval: f64,
-    /// The interval of the pool: of each process that was given no other.
+    /// The commit interval of the pool: of each process without one of its own.
     pub pool_interval: f64,
-    /// Bytes in a second that go there at most where nobody waits for it; none: as fast as the disk is.
+    /// Most bytes per second that background work writes there; none: as fast as the disk is.
     pub rate: Option<u64>,
     /// Commits, and the bytes that they wrote to the logs, since the first process attached.
     pub commits: u64,
     pub logged: u64,
-    /// Why nothing more goes to it; on `logged` nothing can be changed then.
+    /// Why the backing takes no more writes; the pool cannot be changed then on `logged`.
     pub failure: Option<String>,
-    /// How often it was made anew from memory since the first process attached, as something of it was damaged; and what that was the
-    /// last time, or is while it is being made.
+    /// How often it was made anew from memory since the first process attached, as something of it was damaged; and the last damage,
+    /// or the present one while it is being made.
     pub made_anew: u64,
     pub damage: Option<String>,
 }
@@ -237,7 +236,7 @@ pub struct BackingStatus {
 #[derive(Clone, Debug, Serialize)]
 pub struct BackingRegion {
     pub region: u32,
-    /// `whole`; `out`: it lacks what was written since; `filling`: that is being copied to it; `missing`.
+    /// `whole`; `out`: it lacks recent writes; `filling`: these are being copied to it; `missing`.
     pub state: &'static str,
     /// Since when, in seconds since 1970.
     pub since: u64,
@@ -265,21 +264,21 @@ pub struct SessionStatus {
     pub role: String,
     /// `io_uring` or `/dev/fuse`, for mounts.
     pub transport: Option<String>,
-    /// For mounts: where, or one of the places.
+    /// For mounts: a mount point.
     #[serde(serialize_with = "as_text_if_any")]
     pub mountpoint: Option<PathBuf>,
-    /// When what it changes is durable: `strict`, at return; `fsync`, after that.
+    /// When its changes are durable: `strict`, at return; `fsync`, after that.
     pub durability: Option<&'static str>,
-    /// Seconds from commit to commit where nobody waits for one, if the pool has a backing.
+    /// The commit interval in seconds, if the pool has a backing.
     pub commit: Option<f64>,
     /// The process ended without closing the pool, and no other has cleaned up after it yet.
     pub gone: bool,
-    /// What its background tasks do; none if the pool was only looked at, not opened.
+    /// Its background tasks; none if the pool was only inspected, not opened.
     pub tasks: Vec<TaskState>,
 }
 
 impl SessionStatus {
-    /// Is it the mount of the pool?
+    /// Whether it is the mount of the pool.
     pub fn is_mount(&self) -> bool {
         self.transport.is_some()
     }
@@ -306,7 +305,7 @@ impl HeapStatus {
 }
 
 impl BackingStatus {
-    /// Of a backing that this process does not write.
+    /// The status of a backing that this process does not write.
     fn unused(dir: PathBuf, interval: f64, rate: Option<u64>, failure: String) -> BackingStatus {
         let failure = Some(failure);
         BackingStatus {
@@ -335,7 +334,7 @@ impl Status {
         self
     }
 
-    /// Any of the processes commits for all.
+    /// Each process commits for all, so the shortest interval counts.
     fn set_interval(&mut self) {
         if let Some(backing) = &mut self.backing {
             let shortest = self.sessions.iter().filter_map(|session| session.commit).reduce(f64::min);
@@ -397,14 +396,14 @@ impl Pool {
         Ok(status)
     }
 
-    /// Segments that the backing has.
+    /// Segments of the backing.
     fn kept(&self) -> u64 {
         let Some(duplex) = &self.duplex else { return 0 };
         duplex.members().iter().map(|member| member.bytes).sum::<u64>() / duplex.segment()
     }
 
     pub(super) fn disks_status(&self) -> disks_status::DisksStatus {
-        // Other disks may have come since the pool was opened.
+        // Disks may have been added since the pool was opened.
         let config = read_config(&self.dir).unwrap_or_else(|_| self.config.clone());
         let logged = self.fs.union().map_or(Vec::new(), |union| union.regions());
         let mut status = disks_status::tell(&self.dir, &config, &self.disks, &logged);

@@ -1,14 +1,14 @@
-//! The memory of a pool on ordinary RAM (`logged`): shared memory that outlives every process, what of it has
-//! changed since the last commit, and its backing.
+//! The memory of a pool on ordinary RAM (`logged`): shared memory that outlives every process, marks of changes
+//! since the last commit, and its backing.
 //!
 //! ```text
-//! pool directory   image, redo-0, redo-1     the backing; the image's locks say who is attached
+//! pool directory   image, redo-0, redo-1     the backing; the image's locks tell which processes are attached
 //! /dev/shm         conquest-…-region         the memory
-//!                  conquest-…-marks          what has changed, how far the logs have come
-//!                  conquest-…                the runtime file, while somebody is attached
+//!                  conquest-…-marks          changed lines; how far the redo logs have come
+//!                  conquest-…                the runtime file, while a process is attached
 //! ```
-//! After a reboot nothing is in `/dev/shm`, and the memory is made from the backing; after all processes were killed
-//! everything is, and work goes on at once. If only the marks are gone, memory and backing are compared.
+//! After a reboot nothing is in `/dev/shm`, and the memory is made from the backing; after the death of all processes
+//! everything is, and work goes on at once. If only the marks are lost, memory and backing are compared.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -36,8 +36,8 @@ use crate::uuid;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 
-/// Makes an empty memory of `size` bytes, and an empty backing in `dir`, for a pool that is being formatted, and whose `home` is
-/// where the backing will be.
+/// Makes an empty memory of `size` bytes, and an empty backing in `dir`, for a pool that is being formatted. The backing will
+/// move to `home`.
 pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Memory, Backing)> {
     let (id, size) = (Identity { uuid }, size / CHUNK * CHUNK);
     orphans::sweep();
@@ -49,14 +49,14 @@ pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) ->
     let map = map_memory(&made.file, &path, size)?;
     let (marks, backing) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
     let mut memory = Memory::format(map, Box::new(LOGGED), uuid, version, pram::clock::precise())?;
-    // Made before anything was marked: headers and root words.
+    // Headers and root words were written before changes were tracked.
     marks.mark(0, TABLE_AT)?;
     backing.note_in(&memory)?;
     memory.track(marks);
     Ok((memory, backing))
 }
 
-/// What else can be done about it where the size has yet to be chosen.
+/// Adds the other remedy where the size has yet to be chosen.
 fn less(e: Error) -> Error {
     match e {
         Error::Pool(why) => Error::Pool(format!("{why}, or give the pool less with --nvram SIZE")),
@@ -64,7 +64,7 @@ fn less(e: Error) -> Error {
     }
 }
 
-/// Destroys what is in shared memory of the pool in `dir`, where nobody is attached: what counts is its backing.
+/// Removes the shared memory of the pool in `dir`, to which no process is attached: its backing counts.
 pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     let Ok(lock) = files::open_file(dir, IMAGE) else { return };
     let memory_path = shared::path(&lock, uuid, "region");
@@ -74,7 +74,7 @@ pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     }
 }
 
-/// Gives back the memory of the pool in `dir`, which nobody may use; false if it holds what its backing lacks.
+/// Gives back the memory of the pool in `dir`, which no process may use; false if it has changes that its backing lacks.
 pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
     let lock = files::open_file(dir, IMAGE)?;
     let exclusive = Exclusive::over(lock.try_clone().map_err(|e| Error::host(dir, &e))?.into())?;
@@ -82,7 +82,7 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
         return Err(Error::Pool(format!("{} is in use; its memory stays", dir.display())));
     }
     if paths::is_swap_due(dir) || !is_at(&exclusive, &dir.join(IMAGE))? {
-        // Its memory went with it.
+        // Its memory was removed with it.
         return Ok(true);
     }
     let [memory_path, marks] = [shared::path(&lock, uuid, "region")?, shared::path(&lock, uuid, "marks")?];
@@ -96,18 +96,18 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
     Ok(is_backed)
 }
 
-/// Makes a memory, and its backing in `dir`, from an image, for a pool whose `home` is where the backing will be.
+/// Makes a memory, and its backing in `dir`, from an image. The backing will move to `home`.
 pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<Content> {
     let info = backing::save::info(image)?;
     let id = Identity { uuid: info.uuid };
     let disks = files::make(dir, backing::log_bytes(info.size))?;
     backing::create(&disks, id, backing::log_bytes(info.size))?;
     let lock = files::open_file(dir, IMAGE)?;
-    // Of a pool of this UUID that is gone, and whose image had this number.
+    // Of a removed pool of this UUID whose image had this number.
     marks::forget(&lock, &id.uuid);
     let path = shared::path(&lock, &id.uuid, "region")?;
     let content = backing::save::restore(image, &path, MediumKind::Logged, progress)?;
-    // Compared with the empty backing, all of it is what the backing lacks.
+    // Compared with the empty backing, which lacks all of it.
     let opened = open_as(dir, home, id.uuid, None, ExpectMarks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
     let session = Session::private_with(opened.memory, max_inodes(info.size), opened.backing)?;
@@ -115,18 +115,18 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     Ok(content)
 }
 
-/// Opens the memory of the pool in `dir`; makes it from the backing where it is not in memory any more. `None` if the pool was
+/// Opens the memory of the pool in `dir`; makes it from the backing if it is not in shared memory. `None` if the pool was
 /// replaced before it could be locked: then another one is there.
 pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Opened>> {
     let expect = if only_beside { ExpectMarks::InUse } else { ExpectMarks::Yes };
     open_as(dir, dir, config.uuid_bytes()?, Some(config), expect)
 }
 
-/// Should there be marks for a memory that is there?
+/// Whether an existing memory should have marks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExpectMarks {
     Yes,
-    /// Others use them, or it is not opened.
+    /// Other processes use them, or it is not opened.
     InUse,
     /// It has just been made from an image.
     NotYet,
@@ -176,9 +176,9 @@ fn open_as(
     }
     let (mapped, backing) = match found {
         Some(file) => match memory.join(&file) {
-            // Used elsewhere meanwhile: by another container, or on another host.
+            // Another container or host has used the pool meanwhile.
             Err(Error::Outdated(why)) if !attached && memory.is_backed(&file)? => {
-                // All of it can be read.
+                // First check that all of it can be read.
                 backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| memory.not_its_backing(&e.into()))?;
                 tracing::info!("the pool's memory is made from its backing again: {why}");
                 forget(dir, &uuid);
@@ -192,17 +192,17 @@ fn open_as(
     Ok(Some(Opened { memory: mapped, exclusive, backing: Some(backing.awaited(true)), duplex }))
 }
 
-/// A pool's memory and backing, with nobody attaching meanwhile.
+/// A pool's memory and backing, while no process attaches.
 struct SharedMemory<'a> {
     dir: &'a Path,
-    /// Where the backing lies in the end.
+    /// Where the backing will lie in the end.
     home: &'a Path,
-    /// Of the memory.
+    /// The path of the memory.
     path: &'a Path,
     disks: &'a Disks,
     lock: &'a fs::File,
     id: Identity,
-    /// Processes work on the pool.
+    /// Other processes work on the pool.
     attached: bool,
     marks: ExpectMarks,
 }
@@ -212,7 +212,7 @@ impl SharedMemory<'_> {
         Tracked { id: self.id, dir: self.home, disks: self.disks, lock: self.lock }
     }
 
-    /// The memory is there.
+    /// Joins the existing memory.
     fn join(&self, file: &fs::File) -> Result<(Memory, Backing)> {
         let mut mapped = self.open(file)?;
         let (marks, backing) =
@@ -233,7 +233,7 @@ impl SharedMemory<'_> {
         Ok((mapped, backing))
     }
 
-    /// Does the backing hold all that the memory in `file` does: as the marks say, or without them the memory itself?
+    /// Whether the backing holds everything of the memory in `file`: by the marks, or without them by the memory itself.
     fn is_backed(&self, file: &fs::File) -> Result<bool> {
         match self.tracked().is_backed()? {
             Some(backed) => Ok(backed),
@@ -241,7 +241,7 @@ impl SharedMemory<'_> {
         }
     }
 
-    /// The memory is gone: after a reboot.
+    /// Makes the memory from the backing: after a reboot.
     fn load(&self) -> Result<(Memory, Backing)> {
         if self.attached {
             return Err(self.gone(self.path));
@@ -266,7 +266,7 @@ impl SharedMemory<'_> {
                 marks.mark(0, HEADERS as u64)?;
             }
             let mut mapped = Memory::open(memory, Box::new(LOGGED))?;
-            // Complete from here on: a process that dies before leaves no memory.
+            // Complete from here on: a process that dies earlier leaves no memory.
             fs::rename(&new, self.path).map_err(|e| Error::host(self.path, &e))?;
             tracing::info!(
                 "the pool's memory was made from its backing, as of {} ns after the epoch",
@@ -320,7 +320,7 @@ impl SharedMemory<'_> {
     }
 }
 
-/// Memory and backing cannot be used together. A disk that cannot be read tells nothing of that.
+/// Memory and backing cannot be used together. An unreadable disk says nothing about that.
 fn not_its_backing(memory: &Path, dir: &Path, e: &Error) -> Error {
     let (memory, backing) = (memory.display(), dir.display());
     let text = format!(
@@ -347,7 +347,7 @@ fn damaged(memory: &Path, dir: &Path, e: &Error) -> Error {
     }
 }
 
-/// The host has failed: what is there may be whole, and nothing has to be given up.
+/// The host has failed: the files may be whole, and nothing has to be given up.
 pub(super) fn failed(what: &str, e: &Error) -> Error {
     let Error::Host { what: at, errno } = e else { return Error::Pool(format!("{what}: {e}")) };
     let is_device = matches!(*errno, Errno::IO | Errno::NXIO | Errno::NODEV | Errno::TIMEDOUT | Errno::REMOTEIO);

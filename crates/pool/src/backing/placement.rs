@@ -1,8 +1,8 @@
-//! Looking after the backing in regions, by whoever sees to background work: that it lies in two regions that fail apart, where there are
-//! two; that it leaves regions which leave; that the notes say what they should.
+//! Maintenance of a backing in regions: it lies in two regions that fail apart, if there are two; it leaves regions that leave; its notes
+//! are correct.
 //!
-//! A member that was excluded and whose region is well, or another region in its place, is filled while the pool is at work. Only when it
-//! has all is one retired that is not wanted any more.
+//! An excluded member whose region is well, or another region in its place, is filled while the pool is at work. A member that is not
+//! wanted any more is only retired once the new one is whole.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,25 +20,25 @@ use conquest_fs::error::{Error, Result};
 use conquest_fs::node::Fs;
 use conquest_fs::ubj::Union;
 
-/// How long after a member was excluded its region may be tried again.
+/// Seconds after the exclusion of a member before its region may be tried again.
 const CALM: u64 = 10;
-/// How often it is looked for what no note names, and whether others remember how members stand.
+/// How often to look for segments that no note names, and to refresh the states of members in other regions.
 const SELDOM: Duration = Duration::from_secs(60);
-/// After a failure it rests.
+/// The rest after a failure.
 const REST: Duration = Duration::from_secs(10);
-/// Seconds after which what an attempt to move the backing has left is taken for that.
+/// Seconds after which an unfinished backing in regions counts as left by an interrupted move.
 const OLD: u64 = 600;
-/// Members that there are to be.
+/// The number of members to have.
 const WANTED: usize = 2;
 
-/// What is remembered from time to time.
+/// The state of this work between calls.
 #[derive(Default)]
 pub struct Placement {
     looked: Option<Instant>,
     rests: Option<Instant>,
     /// The epoch that this process announced.
     announced: Option<u64>,
-    /// When the scrub began, seconds since 1970, with which all of this was looked at last.
+    /// The beginning, in seconds since 1970, of the last scrub that included the backing.
     scrubbed: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ fn fail(e: &exraid::Error) -> Error {
 }
 
 impl Placement {
-    /// Some of it; false where there is nothing to do.
+    /// Does some of the work; false if there is nothing to do.
     pub fn maintain(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
         if self.rests.is_some_and(|until| Instant::now() < until) {
             return Ok(false);
@@ -76,7 +76,7 @@ impl Placement {
         self.scrub(pool, go_on)
     }
 
-    /// Where something wrong was come upon, or all is scrubbed in the background.
+    /// Checks the backing when a damaged part was found, or when everything is scrubbed in the background.
     fn scrub(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let (log, session) = (pool.union.log(), pool.fs.session());
         let (_, began) = log.scrubbed(session)?;
@@ -99,7 +99,7 @@ impl Placement {
         Ok(true)
     }
 
-    /// Regions that are no members remember how members stand; segments of the backing that are named nowhere are given back.
+    /// Writes the states of members to regions that are no members; gives back segments of the backing that no note names.
     fn announce(&mut self, pool: &Pool) -> Result<()> {
         let said = pool.duplex.for_witness().map_err(|e| fail(&e))?;
         let is_due = self.looked.is_none_or(|looked| looked.elapsed() > SELDOM);
@@ -127,13 +127,13 @@ impl Placement {
 }
 
 impl Pool<'_> {
-    /// What `pool.toml` says is found with the backing.
+    /// Stores the text of `pool.toml` with the backing.
     fn note_settings(&self) -> Result<()> {
         let Some(config) = Config::read(self.dir)? else { return Ok(()) };
         self.duplex.set_extra(config.to_text()?.as_bytes()).map_err(|e| fail(&e))
     }
 
-    /// The backing has room ahead of need, if its regions have any.
+    /// Takes room for the backing ahead of need, if its regions have any.
     fn make_room(&self) {
         let size = self.fs.session().memory().size();
         let members = self.duplex.members();
@@ -146,7 +146,7 @@ impl Pool<'_> {
         }
     }
 
-    /// Lets the backing lie where it should, and not in these regions; true if something was done.
+    /// Moves the backing to where it should lie, and not in these regions; true if something was done.
     pub fn improve(&self, without: &[u32], go_on: &dyn Fn() -> bool) -> Result<bool> {
         let members = self.duplex.members();
         if members.iter().any(|member| member.state == State::Filling && member.is_there) {
@@ -155,11 +155,11 @@ impl Pool<'_> {
         let log = self.union.log();
         let fenced: Vec<u32> = log.out_of_use(self.fs.session())?.into_iter().map(|fenced| fenced.number).collect();
         let is_fenced = |member: &&MemberStatus| member.state != State::Out && fenced.contains(&member.region);
-        // One that was not there when the memory was made anew: its segments may be others' by now.
+        // A member that was missing when the memory was made anew: its segments may have another use by now.
         let is_strange =
             |member: &&MemberStatus| member.state != State::Out && member.is_there && !self.has_segments(member.region);
         if let Some(lost) = members.iter().find(is_fenced).or_else(|| members.iter().find(is_strange)) {
-            // What is written there may be found by nobody.
+            // Writes to it may never be found.
             if members.iter().any(|member| member.is_whole() && !fenced.contains(&member.region)) {
                 self.duplex.put_away(lost.region).map_err(|e| fail(&e))?;
                 tracing::error!("the pool's backing in region {} gets none of what is written", lost.region);
@@ -172,7 +172,7 @@ impl Pool<'_> {
         if good.len() < WANTED && self.begin(&members, &good, without)? {
             return Ok(true);
         }
-        // Where there is another that has all, those go that are to leave, are none of the pool any more, or are not needed.
+        // If another member is whole, retire members that leave, belong to no region of the pool, or are not needed.
         let whole = members.iter().filter(|member| member.is_whole()).count();
         let numbers = log.numbers();
         let is_needless = |member: &&MemberStatus| match member.is_whole() {
@@ -190,7 +190,7 @@ impl Pool<'_> {
         Ok(false)
     }
 
-    /// Are the segments that its note names the backing's? Where that is unknown they are.
+    /// Whether the segments in its note belong to the backing; true if unknown.
     fn has_segments(&self, number: u32) -> bool {
         let Ok(named) = self.duplex.segments_in(number) else { return true };
         self.union.log().are_of_backing(self.fs.session(), number, &named).unwrap_or(true)
@@ -201,7 +201,7 @@ impl Pool<'_> {
         without.contains(&number) || leavers.contains(&number)
     }
 
-    /// One more member begins to be filled: one that was excluded, if its region is well, or another.
+    /// Begins to fill one more member: an excluded one whose region is well, or another region.
     fn begin(&self, members: &[MemberStatus], good: &[u32], without: &[u32]) -> Result<bool> {
         let (log, session) = (self.union.log(), self.fs.session());
         let homes = log.homes_for_backing(session, without)?;
@@ -214,7 +214,7 @@ impl Pool<'_> {
         let out = |number: &u32| members.iter().find(|member| member.region == *number && member.state == State::Out);
         let now = seconds();
         choices.retain(|number| out(number).is_none_or(|member| now.saturating_sub(member.since) >= CALM));
-        // Of those that were members before less is new.
+        // A former member has less to copy.
         choices.sort_by_key(|number| out(number).is_none());
         let mut why = None;
         for number in choices {
@@ -248,7 +248,7 @@ impl Pool<'_> {
         }
     }
 
-    /// Bytes of a stream that are in use; while it is being filled more may come, which goes to all members.
+    /// Bytes of a stream that are in use; writes beyond them while it is being filled go to all members.
     fn extent(&self, stream: usize) -> u64 {
         struct Stream<'a>(&'a Duplex, usize);
         impl Disk for Stream<'_> {
@@ -263,7 +263,7 @@ impl Pool<'_> {
             }
         }
         let disk = Stream(self.duplex, stream);
-        // A checkpoint that is under way, or a log that begins anew, writes behind that to all members.
+        // A checkpoint that is under way, or a log that begins anew, writes beyond that to all members.
         let extent = if stream == IMAGE { Image::extent(&disk) } else { Log::extent(&disk) };
         extent.unwrap_or(u64::MAX)
     }
@@ -272,7 +272,7 @@ impl Pool<'_> {
         self.duplex.members().iter().filter(|member| member.is_whole()).count()
     }
 
-    /// The backing lies in none of these regions when this returns.
+    /// Moves the backing out of all of these regions.
     pub fn move_away(&self, numbers: &[u32]) -> Result<()> {
         let is_in = |member: &MemberStatus| numbers.contains(&member.region);
         while self.duplex.members().iter().any(is_in) {
@@ -292,10 +292,10 @@ fn seconds() -> u64 {
     pram::clock::seconds()
 }
 
-/// A pool whose backing does not lie in regions: what an attempt to move it there has left goes.
+/// For a pool whose backing does not lie in regions: clears the remains of an attempt to move it there.
 pub fn clear(fs: &Fs, union: &Union) -> Result<()> {
     for region in union.regions() {
-        // One that is just being made is not left.
+        // Leave one that is just being made.
         let is_old = |said: &Said| said.created / 1_000_000_000 + OLD < seconds();
         if duplex::named_by(&*region).ok().flatten().is_some_and(|said| is_old(&said)) {
             duplex::forget(&*region).map_err(|e| fail(&e))?;

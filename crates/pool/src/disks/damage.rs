@@ -1,9 +1,9 @@
-//! What scrubbing has found wrong: kept in a file of the pool directory until somebody has seen it.
+//! The findings of scrubbing: stored in a file of the pool directory until somebody acknowledges them.
 //!
-//! Several processes may find something at a time. Ordered steps of an addition:
-//! 1. The file of the lock is there, and locked. (Else: of two who read the same list the second one's replaces what the first has
-//!    added.)
-//! 2. The list is read, and what is new added.
+//! Several processes may report findings at a time. Ordered steps of an addition:
+//! 1. The file of the lock exists, and is locked. (Else: of two processes that read the same list the second replaces the first
+//!    one's additions.)
+//! 2. The list is read, and new findings added.
 //! 3. It is written beside its place; durable. (Else: after a power cut the name leads to a file without content.)
 //! 4. It takes its place, durably.
 
@@ -23,34 +23,34 @@ use conquest_fs::node::Fs;
 use conquest_fs::ubj::Union;
 use ilfs::scrub::Wrong;
 
-/// Findings that are kept at most: beyond them only their number.
+/// Findings that are stored at most: beyond them only their number.
 const MOST: usize = 10_000;
 const PAGE: u64 = ilfs::place::BLOCK;
 
-/// Bytes of a file that were wrong in one place.
+/// Bytes of a file that were damaged in one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
     pub ino: u64,
-    /// A name that leads to the file, if it has one; names of other bytes than text have these replaced.
+    /// A path of the file, if it has one; bytes that are not UTF-8 are replaced.
     pub path: Option<String>,
     /// The first and the last byte.
     pub first: u64,
     pub last: u64,
-    /// The region in which it was.
+    /// The region of the damaged replica.
     pub region: u32,
     pub why: String,
-    /// Another copy had it right, and it was put right from there; else these bytes are lost.
+    /// Repaired from another replica; else these bytes are lost.
     pub repaired: bool,
-    /// That copy was the one in memory: it is written anew.
+    /// Repaired from memory: the content is written anew.
     #[serde(default)]
     pub from_memory: bool,
-    /// It was in a file of the pool's backing, and in no region.
+    /// The damage was in a file of the pool's backing, and in no region.
     #[serde(default)]
     pub beside: bool,
 }
 
 impl Damage {
-    /// What became of it.
+    /// The outcome, in words.
     pub fn outcome(&self) -> &'static str {
         match (self.repaired, self.from_memory) {
             (false, _) => "LOST",
@@ -60,15 +60,15 @@ impl Damage {
     }
 }
 
-/// What was found and not acknowledged yet.
+/// Findings that are not acknowledged yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     pub damage: Vec<Damage>,
-    /// Beside these.
+    /// The number of further findings.
     pub more: u64,
 }
 
-/// Ranges of what was wrong, by file.
+/// Damaged ranges, by file.
 pub fn ranges(fs: &Fs, union: &Union, wrong: &[Wrong]) -> Vec<Damage> {
     let mut all: Vec<Damage> = Vec::new();
     for one in wrong.iter().filter(|one| one.repaired || union.page_now(fs, one)) {
@@ -101,7 +101,7 @@ pub fn ranges(fs: &Fs, union: &Union, wrong: &[Wrong]) -> Vec<Damage> {
     all
 }
 
-/// Adds to what was found.
+/// Adds findings.
 pub fn note(fs: &Fs, union: &Union, dir: &Path, wrong: &[Wrong]) {
     if wrong.is_empty() {
         return;
@@ -117,7 +117,7 @@ pub fn note(fs: &Fs, union: &Union, dir: &Path, wrong: &[Wrong]) {
     }
 }
 
-/// Held by who changes the list: a lock on [a file](DAMAGE_LOCK) in the pool directory.
+/// Held to change the list: a lock on [a file](DAMAGE_LOCK) in the pool directory.
 struct Locked {
     path: PathBuf,
     _lock: File,
@@ -131,7 +131,7 @@ impl Locked {
             let lock = paths::open_or_make(dir, DAMAGE_LOCK)?;
             match flock(&lock, FlockOperation::LockExclusive) {
                 Ok(()) if is_at(&lock, &path)? => return Ok(Locked { path, _lock: lock }),
-                // It is the file of somebody who has ended meanwhile, which nobody finds any more.
+                // The locked file belonged to a process that has ended, and has no name any more.
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::host(&path, &errno.into())),
             }
@@ -145,7 +145,7 @@ impl Drop for Locked {
     }
 }
 
-/// Adds to what was found, durably.
+/// Adds findings, durably.
 pub fn add(dir: &Path, damage: Vec<Damage>) -> Result<()> {
     if damage.is_empty() {
         return Ok(());
@@ -165,16 +165,16 @@ pub fn add(dir: &Path, damage: Vec<Damage>) -> Result<()> {
     write(dir, &found)
 }
 
-/// What was found and not acknowledged yet.
+/// The findings that are not acknowledged yet.
 pub fn read(dir: &Path) -> Result<Found> {
     let Some(mut file) = paths::open_own(dir, DAMAGE, OFlags::RDONLY)? else { return Ok(Found::default()) };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(|e| Error::host(&dir.join(DAMAGE), &e))?;
-    // It is a report: one that makes no sense is made anew.
+    // It is a report: an unreadable one begins anew.
     Ok(serde_json::from_slice(&bytes).unwrap_or_default())
 }
 
-/// It was seen; or its pool is gone.
+/// Clears the findings: they are acknowledged, or their pool is gone.
 pub fn forget(dir: &Path) -> Result<()> {
     let path = dir.join(DAMAGE);
     if !path.exists() {
@@ -226,7 +226,7 @@ mod tests {
         let mut found: Vec<u64> = read(dir).expect("read").damage.iter().map(|damage| damage.ino).collect();
         found.sort_unstable();
         assert_eq!(found, (0..8).flat_map(|thread| (0..20).map(move |n| thread * 100 + n)).collect::<Vec<_>>());
-        // What is known is not added again.
+        // A known finding is not added again.
         add(dir, vec![damage(0)]).expect("added");
         assert_eq!(read(dir).expect("read").damage.len(), 160);
         forget(dir).expect("forgotten");
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir).expect("read").count(), 0, "nothing else is left there");
     }
 
-    /// Root wrote his findings into a file that somebody had a link lead to.
+    /// Root followed a link of another user, and wrote its findings into that user's choice of a file.
     #[test]
     fn no_link_is_followed_and_nothing_of_another_user_is_read() {
         let (home, out) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));

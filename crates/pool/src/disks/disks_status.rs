@@ -1,4 +1,4 @@
-//! What `status` and `region list` tell of a pool's disks.
+//! The report of a pool's disks for `status` and `region list`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,65 +20,65 @@ use crate::paths::{as_text, as_text_if_any};
 use conquest_fs::error::Result;
 use ilfs::Log;
 
-/// How a disk stands.
+/// The state of a disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct DiskStatus {
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
-    /// It was there before the pool, and outlives it.
+    /// It existed before the pool, and outlives it.
     pub given: bool,
-    /// Bytes; 0 where it cannot be opened.
+    /// Bytes; 0 if it cannot be opened.
     pub size: u64,
-    /// Of a file, the bytes that its host has given it, and has left for it beyond a reserve.
+    /// For a file: the bytes that its host has given it, and the free bytes of the host beyond a reserve.
     pub backed: Option<u64>,
     pub host_free: Option<u64>,
-    /// The number of its region, and what kind of one that is.
+    /// The number of its region, and that region's layout.
     pub region: Option<u32>,
     pub layout: Option<String>,
-    /// As a member of it: `whole`, `out`, `rebuilding`, `missing`.
+    /// Its state as a member of the region: `whole`, `out`, `rebuilding`, `missing`.
     pub state: Option<&'static str>,
-    /// Why it cannot be used, or is not.
+    /// Why it cannot be used, or is not used.
     pub problem: Option<String>,
-    /// What those who have the pool open have measured.
+    /// Measurements of all processes that have the pool open.
     #[serde(flatten)]
     pub performance: PerformanceStatus,
 }
 
-/// How a region stands.
+/// The state of a region.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionStatus {
     pub number: u32,
     /// `single`, `stripe`, `mirror`, `raid5`.
     pub layout: String,
-    /// Bytes that lie on one disk before the next one's turn.
+    /// Bytes on one disk before the address space goes on to the next one.
     pub chunk: Option<u32>,
-    /// Bytes of content; 0 where it cannot be used.
+    /// Bytes of content; 0 if it cannot be used.
     pub size: u64,
     /// Its addresses: the first, and the one behind the last.
     pub start: u64,
     pub end: u64,
-    /// Disks that it can do without yet; `None`: it has lost content, or cannot be used.
+    /// Further disks that it can do without; `None`: it has lost content, or cannot be used.
     pub tolerated: Option<usize>,
     /// By role.
     pub members: Vec<MemberStatus>,
     /// Why it cannot be used.
     pub problem: Option<String>,
-    /// The name of its domain, if it has one that was named and the memory of the pool was asked.
+    /// The name of its domain, if it has one with a name and the pool's memory could be read.
     pub domain: Option<String>,
-    /// It takes no new content while another one does: one of its disks stutters.
+    /// It takes no new content while another region does: one of its disks stutters.
     pub sits_out: bool,
-    /// What those who have the pool open have measured, of the region as a whole.
+    /// Measurements of all processes that have the pool open, for the region as a whole.
     #[serde(flatten)]
     pub performance: PerformanceStatus,
 }
 
-/// How a member of a region stands.
+/// The state of a member of a region.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemberStatus {
-    /// Where it is, or should be as far as is known.
+    /// Its path, or the path where it should be, if known.
     #[serde(serialize_with = "as_text_if_any")]
     pub path: Option<PathBuf>,
-    /// Of the disk, as the labels of the others name it.
+    /// The UUID of the disk in the labels of the others.
     pub uuid: String,
     /// `whole`; `out`: it missed something, and is not used; `rebuilding`; `missing`.
     pub state: &'static str,
@@ -88,13 +88,13 @@ pub struct MemberStatus {
     pub problem: Option<String>,
 }
 
-/// What all processes that have the pool open have measured of a disk or a region, together.
+/// Measurements of a disk or a region, from all processes that have the pool open.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PerformanceStatus {
-    /// The horizons of speeds and loads, in seconds: what is so old counts 1/e of what is new. The second is that of what is called recent.
+    /// The horizons of speeds and loads, in seconds: a measurement of that age counts 1/e of a new one. The second is for recent values.
     pub horizon_seconds: f64,
     pub recent_horizon_seconds: f64,
-    /// It delivers much less than it did for the same requests.
+    /// It delivers much less than before for the same requests.
     pub stutter: Option<StutterStatus>,
     pub read: FlowStatus,
     pub write: FlowStatus,
@@ -103,16 +103,16 @@ pub struct PerformanceStatus {
     pub flush_p99: f64,
     /// Age of the oldest request under way, in seconds.
     pub oldest: f64,
-    /// Failed requests, by what kind of failure it was.
+    /// Failed requests, by kind of failure.
     pub errors: Vec<(String, u64)>,
 }
 
-/// How a disk has slowed down.
+/// The slowdown of a disk.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct StutterStatus {
     /// Seconds since 1970.
     pub since: u64,
-    /// Bytes in a second of work, as they are now, and as they were for the same requests.
+    /// Bytes per second of work: now, and formerly for the same requests.
     pub delivers: f64,
     pub used_to_deliver: f64,
     pub under_way: f64,
@@ -138,10 +138,10 @@ impl From<Stutter> for StutterStatus {
 pub struct FlowStatus {
     pub requests: u64,
     pub bytes: u64,
-    /// Bytes in a second of work, at the horizon of half a minute, and lately; 0 where nothing is known.
+    /// Bytes per second of work, at the horizon of half a minute, and lately; 0 if unknown.
     pub speed: f64,
     pub recent_speed: f64,
-    /// Bytes in a second, worked or not, at the same horizons.
+    /// Bytes per second, idle time included, at the same horizons.
     pub load: f64,
     pub recent_load: f64,
     /// Seconds in which half, and 99 of 100, of the last requests were done.
@@ -155,26 +155,26 @@ pub struct FlowStatus {
 /// The segments of all disks together.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SegmentStatus {
-    /// Those that the backing has.
+    /// Segments of the backing.
     pub kept: u64,
     /// Bytes of a segment.
     pub size: u64,
     pub segments: u64,
-    /// Those that hold something, those that can be used, and those that wait for a commit before they can.
+    /// Segments in use, usable segments, and segments that wait for a commit before they are usable.
     pub used: u64,
     pub free: u64,
     pub freed: u64,
-    /// Of the free ones, those for which hosts of disks keep room; and segments that are not used again.
+    /// Of the free segments, those for which hosts of disks reserve room; and segments that are not used again.
     pub held: u64,
     pub bad: u64,
-    /// Bytes of content: what files have there, what is promised to them beyond it, and all that there is room for.
+    /// Bytes of content: of files, promised to files beyond that, and the most that fits.
     pub live: u64,
     pub promised: u64,
     pub capacity: u64,
 }
 
 impl SegmentStatus {
-    /// So many of those that take no content are the backing's.
+    /// Counts so many of the segments that take no content as the backing's.
     pub fn without_backing(self, kept: u64) -> SegmentStatus {
         SegmentStatus { kept, bad: self.bad.saturating_sub(kept), ..self }
     }
@@ -216,7 +216,7 @@ impl From<&Performance> for PerformanceStatus {
 }
 
 impl DiskStatus {
-    /// What is there, and its label.
+    /// The disk at the entry's path, and its label.
     fn of(dir: &Path, entry: &DiskEntry) -> DiskStatus {
         let mut status = DiskStatus {
             path: entry.at(dir),
@@ -224,7 +224,7 @@ impl DiskStatus {
             size: 0,
             backed: None,
             host_free: None,
-            // What the label says counts, if it can be read.
+            // The label counts instead, if it can be read.
             region: entry.region,
             layout: None,
             state: None,
@@ -316,7 +316,7 @@ impl RegionStatus {
         self.members.iter().find(|member| member.path.as_deref() == Some(path))
     }
 
-    /// Does it do without a disk that it has?
+    /// Whether it does without one of its disks.
     pub fn is_degraded(&self) -> bool {
         self.problem.is_none() && !self.members.iter().all(MemberStatus::is_whole)
     }
@@ -338,7 +338,7 @@ impl RegionStatus {
         })
     }
 
-    /// What is wrong with it, where it goes on all the same.
+    /// Its faults, if it goes on all the same.
     pub fn trouble(&self, dir: &Path) -> Option<String> {
         if !self.is_degraded() {
             return None;
@@ -355,7 +355,7 @@ impl RegionStatus {
     }
 }
 
-/// The status of disks, and of the regions that they are.
+/// The status of disks and their regions.
 pub struct DisksStatus {
     pub disks: Vec<DiskStatus>,
     pub regions: Vec<RegionStatus>,
@@ -394,7 +394,7 @@ pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region
     DisksStatus { disks: config.disks.iter().map(tell).collect(), regions }
 }
 
-/// Labels name disks by UUID. Where as many cannot be opened as regions lack, these are those, in the order of `pool.toml`.
+/// Labels name disks by UUID. If as many disks cannot be opened as regions lack, assigns these to those, in the order of `pool.toml`.
 fn name_missing(regions: &mut [RegionStatus], disks: &Disks) {
     let members = regions.iter_mut().flat_map(|region| &mut region.members);
     let lacking: Vec<&mut MemberStatus> = members.filter(|member| member.is_missing()).collect();

@@ -1,4 +1,4 @@
-//! From `pool.toml` to regions: each disk is opened and its label read, and those of one region are put together.
+//! From `pool.toml` to regions: opens each disk, reads its label, and puts together the disks of each region.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,23 +17,23 @@ use crate::paths::CONFIG;
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// A disk that is not used.
+/// An unused disk.
 pub struct Missing {
     pub path: PathBuf,
     /// Why, in few words.
     pub why: String,
-    /// Why, and what to do where the pool cannot do without it.
+    /// Why, and what to do if the pool needs it.
     pub error: Error,
-    /// What it held is not there. Else it may be, and this process is only not let to it.
+    /// The disk or its content is gone. Otherwise it may be there, and this process has no access to it.
     pub is_lost: bool,
     /// It does not answer.
     pub is_late: bool,
-    /// The number of its region, if `pool.toml` says it.
+    /// The number of its region, if `pool.toml` has it.
     region: Option<u32>,
 }
 
 impl Missing {
-    /// Is it not where it should be?
+    /// Whether it is not where it should be.
     fn is_gone(&self) -> bool {
         self.is_lost && !self.is_late
     }
@@ -44,18 +44,18 @@ impl Missing {
     }
 }
 
-/// A disk that is not where `pool.toml` names it, or not of the region.
+/// A disk that is not where `pool.toml` names it, or of another region than it says.
 pub struct Moved {
     pub from: PathBuf,
     pub to: PathBuf,
     pub region: u32,
 }
 
-/// A region that cannot be used, though disks of it are there.
+/// A region that cannot be used, though some of its disks are there.
 pub struct Broken {
-    /// The label of it that holds.
+    /// The newest label of the region.
     pub label: Label,
-    /// The disks of it that are there, and their UUIDs.
+    /// Its disks that are there, and their UUIDs.
     pub there: Vec<(PathBuf, Uuid)>,
     pub error: Error,
 }
@@ -67,16 +67,16 @@ struct Found {
     label: Label,
 }
 
-/// What a process has to do with others that use the pool.
+/// The relation of a process to others that use the pool.
 #[derive(Clone, Copy)]
 pub enum With<'w> {
     Nobody,
     Sharing(&'w Sharing),
-    /// It only looks at what they have measured.
+    /// It only reads their measurements.
     Looking(&'w Common),
 }
 
-/// The disks of a pool, by region; and those that cannot be opened.
+/// The disks of a pool, by region; and disks that cannot be opened.
 #[derive(Default)]
 pub struct Gathered {
     regions: BTreeMap<u32, Vec<Found>>,
@@ -85,7 +85,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Opens those of the pool at `dir`, which has this UUID.
+    /// Opens the disks of the pool at `dir`, which has this UUID.
     pub fn of(dir: &Path, config: &Config, uuid: [u8; 16], options: &Options) -> Gathered {
         let mut gathered = Gathered::default();
         for entry in &config.disks {
@@ -114,7 +114,7 @@ impl Gathered {
             if !config.disks.iter().any(|entry| is_of(entry.region)) || !self.lacks(&label) {
                 continue;
             }
-            // Where names have moved on by one, `pool.toml` names the disk of another region by the one that is free now.
+            // If names have moved on by one, the name that is free now belonged to the disk of another region.
             let gone = self.missing.iter_mut().enumerate().filter(|(_, missing)| missing.is_gone());
             let Some((at, missing)) = gone.max_by_key(|(_, missing)| missing.region == Some(label.region)) else {
                 return;
@@ -130,7 +130,7 @@ impl Gathered {
                     self.moved.push(Moved { from, to: path.clone(), region: now.region });
                     self.add(Found { path, device: Arc::new(disk), label: now });
                 }
-                // Names change just now.
+                // Names are changing at the moment.
                 Ok(_) => {}
                 Err(why) => missing.also(&why),
             }
@@ -141,14 +141,14 @@ impl Gathered {
         self.regions.entry(found.label.region).or_default().push(found);
     }
 
-    /// Has its region the disk with this label, which is not there?
+    /// Whether the disk with this label belongs to its region and is missing there.
     fn lacks(&self, label: &Label) -> bool {
         let Some(disks) = self.regions.get(&label.region) else { return true };
         let is_there = disks.iter().any(|disk| disk.label.device == label.device);
         !is_there && newest(disks).members.iter().any(|member| member.device == label.device)
     }
 
-    /// Regions whose disks are to say that the pool directory `dir` uses them.
+    /// Regions whose labels should say that the pool directory `dir` uses them.
     ///
     /// # Errors
     /// [`Error::Pool`] where one is used by another directory, from which this one was copied.
@@ -162,17 +162,17 @@ impl Gathered {
         Ok(regions)
     }
 
-    /// What the labels say of who uses the disks.
+    /// The notes in the labels about the directory that uses the disks.
     pub fn leases(&self) -> impl Iterator<Item = &[u8]> {
         self.regions.values().flatten().map(|disk| &disk.label.lease[..])
     }
 
-    /// Is a disk missing, or one that cannot be opened?
+    /// Whether a disk is missing or cannot be opened.
     pub fn lacks_any(&self) -> bool {
         !self.missing.is_empty()
     }
 
-    /// A region that can do without a disk and lacks one, of which its labels do not say yet that it is out.
+    /// Whether a region lacks a disk that it can do without, and its labels do not say yet that the disk is out.
     pub fn newly_lost(&self) -> bool {
         let lacks = |disks: &&Vec<Found>| {
             let is_there = |device: Uuid| disks.iter().any(|disk| disk.label.device == device);
@@ -183,12 +183,12 @@ impl Gathered {
         self.regions.values().any(|disks| lacks(&disks))
     }
 
-    /// One does not answer.
+    /// Whether a disk does not answer.
     pub fn is_late(&self) -> bool {
         self.missing.iter().any(|missing| missing.is_late)
     }
 
-    /// The regions that they are, by number.
+    /// The regions of these disks, by number.
     pub fn assemble(self, dir: &Path, read_only: bool, with: With) -> Disks {
         let (mut regions, mut broken) = (Vec::<Arc<dyn Region>>::new(), Vec::new());
         for disks in self.regions.into_values() {
@@ -209,7 +209,7 @@ impl Gathered {
     }
 }
 
-/// The label that says how a region stands: that of the last epoch.
+/// The valid label of a region: that of the last epoch.
 fn newest(disks: &[Found]) -> &Label {
     let labels = disks.iter().map(|disk| &disk.label);
     labels.max_by_key(|label| (label.epoch.number(), label.generation)).expect("a region has a disk")
@@ -244,7 +244,7 @@ fn is_late(e: &OpenError) -> bool {
     matches!(e, OpenError::Transfer(e) if e.class == Class::Timeout)
 }
 
-/// Is the disk, or what it held, not there? A region can do without it then. One that somebody may not open is whole.
+/// Whether the disk or its content is gone. A region can do without it then. A disk that this process may not open is whole.
 fn is_lost(e: &OpenError) -> bool {
     match e {
         OpenError::Missing(_)
@@ -258,7 +258,7 @@ fn is_lost(e: &OpenError) -> bool {
     }
 }
 
-/// Has the name become that of something else, whoever has that for himself?
+/// Whether the name now leads to another disk, also if another process holds that exclusively.
 fn is_another(path: &Path, uuid: [u8; 16]) -> bool {
     match Disk::peek(path) {
         Ok(label) => label.pool != Uuid(uuid),
@@ -286,13 +286,13 @@ fn cannot_use(dir: &Path, e: &OpenError) -> Error {
         OpenError::Unusable { .. } | OpenError::Mismatch { .. } | OpenError::Unsuitable { .. } => {
             format!("put the pool's disk there, whole; {give_up}")
         }
-        // It says itself what to do, or nothing is known.
+        // The error itself says what to do, or nothing is known.
         _ => return Error::Pool(format!("the pool's disk cannot be used: {e}")),
     };
     Error::Pool(format!("the pool's disk cannot be used: {e}: {what_to_do}"))
 }
 
-/// The same of a region whose disks could be opened.
+/// The same for a region whose disks could be opened.
 fn cannot_use_region(dir: &Path, label: &Label, e: &OpenError) -> Error {
     if label.members.len() == 1 {
         return cannot_use(dir, e);

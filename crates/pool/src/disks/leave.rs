@@ -1,18 +1,18 @@
 //! Taking regions, each of one disk or several, from a pool that is in use.
 //!
-//! | step | what | else, after a crash |
+//! | step | action | otherwise, after a crash |
 //! | --- | --- | --- |
-//! | 1 | the regions take no more content, if what they have fits elsewhere | they never get empty |
-//! | 2 | what they have is moved, and the backing that lies there; the commits of that are durable | content is lost with them |
-//! | 3 | the table of segments has no such regions any more; durable | a backing leads there |
-//! | 4 | `pool.toml` names their disks no more; durable | the pool waits for disks that are another's by now |
-//! | 5 | their files are removed; of disks that were given the labels | |
-//! | 6 | all who have the pool open have let go of the disks that were given, as they find that the table has changed | who uses one for something else finds it in use |
+//! | 1 | the regions take no more content, if the other regions have room for theirs | they never get empty |
+//! | 2 | their content and the backing on them move, and the commits of that become durable | content is lost with them |
+//! | 3 | the table of segments drops the regions; durable | a backing leads there |
+//! | 4 | `pool.toml` drops their disks; durable | the pool waits for disks that have another owner by now |
+//! | 5 | their own files are removed; given disks lose their labels | |
+//! | 6 | all processes close the given disks, once they find that the table has changed | another program finds its disk in use |
 //!
-//! Who is interrupted before step 3 goes on later, or has the regions take content again; so does whoever sees to background work. What is
-//! left of steps 4 and 5 whoever opens the pool does: the table remembers the numbers of regions that are gone.
+//! A removal that is interrupted before step 3 is continued later, by the same command or by maintenance, or cancelled: the regions then
+//! take content again. The next opening of the pool completes steps 4 and 5: the table remembers the numbers of removed regions.
 //!
-//! By force step 2 is left out: what has no copy elsewhere is lost, and reported before.
+//! Force leaves out step 2: content without a replica elsewhere is lost, and reported before.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -31,58 +31,58 @@ use conquest_fs::ubj::Union;
 use ilfs::leave::{Course, Leaving};
 use ilfs::{table, Log};
 
-/// How long a commit is waited for that others have to end, by whoever gives a region up.
+/// Times that a removal waits for commits, which other processes may have to end, before it gives up.
 const COMMITS: u32 = 100;
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// How long it is waited for that others let go of a disk: they look every second.
+/// How long a removal waits until other processes close a disk: they look every second.
 const CLOSED: Duration = Duration::from_secs(4);
 
-/// What is to become of regions.
+/// What to do with regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Only report what that takes.
+    /// Only report how much would have to move.
     Look,
-    /// `fewer`: also where content has fewer copies then than it is to have.
+    /// `fewer`: also where files then have fewer replicas than their redundancy says.
     Leave { fewer: bool },
-    /// They begin to leave; whoever sees to background work moves what they have.
+    /// They begin to leave; maintenance moves their content.
     Begin { fewer: bool },
     /// They stay after all.
     Cancel,
     /// Only report what would be lost by force.
     LookForced,
-    /// They are given up with what they alone have.
+    /// Give them up, with the content that only they have.
     Force,
 }
 
-/// A region: by its number, or as that of a disk.
+/// A region: by its number, or by one of its disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
     Number(u32),
     Disk(PathBuf),
 }
 
-/// What came of it.
+/// The outcome of [`remove`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     Looked(Leaving),
-    /// These, all of their regions, are no disks of the pool any more; none: the regions had gone before.
+    /// These, all disks of the regions, have left the pool; none: the regions had left before.
     Gone(Vec<PathBuf>),
     /// They take content again.
     Stays,
-    /// So much is left; it goes on when it is asked for again, and in the background.
+    /// So much is left to move; a further call or maintenance continues.
     Interrupted(Leaving),
-    /// What is lost by force, or would be; and the disks that are none of the pool any more.
+    /// The content that is lost by force, or would be; and the disks that have left the pool.
     Forced(Vec<Lost>, Vec<PathBuf>),
 }
 
-/// A region that is taken away, and the disks that it is.
+/// A region to remove, and its disks.
 struct Chosen {
     number: u32,
     entries: Vec<DiskEntry>,
 }
 
-/// Takes regions from the pool at `dir`. `go_on` gets the bytes that are left, after each segment.
+/// Takes regions from the pool at `dir`. `go_on` gets the bytes that are left, after each segment, and stops the move with false.
 pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Left> {
     let is_forced = matches!(how, How::LookForced | How::Force);
     let pool = Pool::open(dir, &OpenOptions { without_disks: is_forced, ..OpenOptions::default() })?;
@@ -90,7 +90,7 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     let config = read_config(dir)?;
     let union = pool.union().ok_or_else(|| Error::Pool("the pool has no log of segments".into()))?;
     let gone = union.log().gone(session)?;
-    // Who was killed at the end of it, and asks again.
+    // A removal that was killed at its end, and is asked for again.
     let is_done = |one: &&Which| matches!(one, Which::Number(number) if gone.contains(number));
     let chosen = which.iter().filter(|one| !is_done(one)).map(|one| find(dir, &config, union.log(), one, &gone));
     let chosen: Vec<Chosen> = chosen.collect::<Result<_>>()?;
@@ -141,7 +141,7 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     for number in &numbers {
         let mut tries = 0;
         while !union.log().remove_region(session, *number)? {
-            // What was freed there waits for commits.
+            // Freed segments there wait for commits.
             if tries == COMMITS || left(union)?.segments > 0 {
                 return Ok(Left::Interrupted(left(union)?));
             }
@@ -153,7 +153,7 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     end(dir, session, &chosen)
 }
 
-/// The commit of step 3, 4 and 5.
+/// The commit of step 3; then 4, 5 and 6.
 fn end(dir: &Path, session: &Session, chosen: &[Chosen]) -> Result<Left> {
     backing::of(session).map_or(Ok(()), |backing| backing.wait(session))?;
     let _alone = session.long_lock(table::GROWING)?;
@@ -165,8 +165,8 @@ fn end(dir: &Path, session: &Session, chosen: &[Chosen]) -> Result<Left> {
     Ok(Left::Gone(entries.iter().map(|entry| entry.at(dir)).collect()))
 }
 
-/// Step 6. Who does not let go, since he has the pool open for reading alone or is stopped, is not waited for long; nor is a disk that does
-/// not answer, which nobody can let go.
+/// Step 6. The wait is short for processes that do not close a disk since they are stopped or have the pool open read-only. A disk that
+/// does not answer is not waited for: no process can close it.
 fn wait_until_closed(disks: &[PathBuf]) {
     let (began, alone) = (Instant::now(), Options { read_only: true, alone: true, ..Options::default() });
     let is_held = |path: &&PathBuf| matches!(Disk::open(path, &alone), Err(OpenError::Busy { .. }));
@@ -182,14 +182,14 @@ fn wait_until_closed(disks: &[PathBuf]) {
     }
 }
 
-/// Step 3, without 2, and what follows it.
+/// Step 3 without 2, and the steps after it.
 fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
     let (session, Some(union)) = (pool.session(), pool.union()) else { return Ok(Left::Stays) };
     for one in chosen {
         union.log().ignore(session, one.number)?;
     }
     if how == How::Force {
-        // What memory holds is not lost.
+        // Content in memory is not lost.
         union.redirty_doubtful(pool)?;
     }
     let lost = pool.lost()?;
@@ -197,7 +197,7 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
         return Ok(Left::Forced(lost, Vec::new()));
     }
     if let Some(duplex) = &pool.duplex {
-        // Nothing more is written there; what has all is elsewhere.
+        // Nothing more is written there; the whole copy lies elsewhere.
         for one in chosen.iter().filter(|one| duplex.members().iter().any(|member| member.region == one.number)) {
             let away = duplex.put_away(one.number);
             away.map_err(|e| {
@@ -206,18 +206,18 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
         }
         pool.move_backing_away(&chosen.iter().map(|one| one.number).collect::<Vec<_>>())?;
     }
-    // Where the memory was made anew: what the other disks have of it is looked for before anything is written there.
+    // Where the memory was made anew, read from the other disks what it lacks, before anything is written there.
     union.log().put_in_order(session)?;
     for one in chosen {
         let mut tries = 0;
         let give_up = || {
-            // Nobody fills a slot meanwhile that is given up with what is lost.
+            // Until the slots of lost content are given up, no cleaner fills one.
             let _alone = session.long_lock(table::CLEANING)?;
             let given_up = union.log().give_up_region(session, one.number);
             given_up.map_err(|e| cannot(&names(dir, chosen), Leaving::default(), &e))
         };
         while !give_up()? {
-            // What was freed there waits for commits.
+            // Freed segments there wait for commits.
             union.end_epoch_and_reclaim(session)?;
             tries += 1;
             if tries > COMMITS {
@@ -227,7 +227,7 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
             std::thread::sleep(GLANCE);
         }
     }
-    // What came into memory meanwhile, before its segment was given up.
+    // Blocks that came into memory meanwhile, before their segment was given up.
     union.redirty_cached(pool, &mut |place| Ok(union.log().is_in_doubt(session, place, &[])?))?;
     match end(dir, session, chosen)? {
         Left::Gone(paths) => Ok(Left::Forced(lost, paths)),
@@ -235,7 +235,7 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
     }
 }
 
-/// Steps 2 to 5 for regions that leave and are empty by now: by whoever sees to background work.
+/// Steps 3 to 5 for regions that leave and are empty by now, for maintenance.
 pub fn complete_empty(dir: &Path, union: &Union, session: &Session) -> Result<()> {
     for number in union.log().leavers(session)? {
         if union.log().remove_region(session, number)? {
@@ -253,7 +253,7 @@ fn forget(dir: &Path, entries: &[DiskEntry]) -> Result<()> {
     config.disks.retain(|other| entries.iter().all(|entry| other.path != entry.path));
     // 4.
     config.write(dir)?;
-    // 5. One that is lost has nothing to be removed.
+    // 5. A lost disk has no file or label to remove.
     for entry in entries {
         if let Err(e) = place::remove(dir, entry, uuid) {
             match label(dir, entry).is_some() {
@@ -265,7 +265,7 @@ fn forget(dir: &Path, entries: &[DiskEntry]) -> Result<()> {
     Ok(())
 }
 
-/// Steps 4 and 5 of a removal that was cut short.
+/// Completes steps 4 and 5 of a removal that was cut short.
 pub fn complete(dir: &Path, config: &Config, session: &Session) -> Result<()> {
     let Some(log) = Log::open(session, &[], ilfs::Options::default())? else { return Ok(()) };
     let gone = log.gone(session)?;
@@ -273,7 +273,7 @@ pub fn complete(dir: &Path, config: &Config, session: &Session) -> Result<()> {
         return Ok(());
     }
     let uuid = Uuid(config.uuid_bytes()?);
-    // Of one whose file was deleted there is no label any more.
+    // A disk whose file was deleted has no label any more.
     let number = |entry: &DiskEntry| match label(dir, entry) {
         Some(label) => (label.pool == uuid).then_some(label.region),
         None => entry.region.filter(|_| !entry.at(dir).exists()),
@@ -292,8 +292,8 @@ fn label(dir: &Path, entry: &DiskEntry) -> Option<Label> {
     Disk::open(&entry.at(dir), &options).and_then(|disk| Label::read(&disk)).ok()
 }
 
-/// Has `pool.toml` tell of each disk which region it is of, where an older version has left that out and the label can be read: once
-/// it cannot, nothing else tells several of them apart.
+/// Writes into `pool.toml` the region of each disk for which an older version has left that out, while its label can be read: without
+/// either, several unreadable disks cannot be told apart.
 pub fn note_regions(dir: &Path, config: &Config, session: &Session) -> Result<()> {
     let uuid = Uuid(config.uuid_bytes()?);
     let number = |entry: &DiskEntry| label(dir, entry).filter(|label| label.pool == uuid).map(|label| label.region);
@@ -308,8 +308,7 @@ pub fn note_regions(dir: &Path, config: &Config, session: &Session) -> Result<()
     config.write(dir)
 }
 
-/// The number of the region that a disk is of: as its label tells, or, where that cannot be read, `pool.toml`; or it is the only one of
-/// which no disk can be read.
+/// The number of the region of a disk: from its label, else from `pool.toml`; else the only region of which no disk can be read.
 pub(super) fn number_of(dir: &Path, config: &Config, log: &Log, entry: &DiskEntry) -> Option<u32> {
     if let Some(number) = label(dir, entry).map(|label| label.region).or(entry.region) {
         return Some(number);
@@ -347,7 +346,7 @@ fn find(dir: &Path, config: &Config, log: &Log, which: &Which, gone: &[u32]) -> 
             dir.display()
         )));
     };
-    // A disk that is missing, of a region that does without it, is no disk of the pool either when the region is gone.
+    // A missing disk of a degraded region leaves the pool with its region.
     let is_of = |entry: &&DiskEntry| number_of(dir, config, log, entry) == Some(number);
     Ok(Chosen { number, entries: config.disks.iter().filter(is_of).cloned().collect() })
 }

@@ -2,36 +2,36 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | what a process has open; what a pool can do without |
-//! | [`gather`] | from `pool.toml` to regions: what is wrong with a disk, and what to do |
-//! | [`plan`] | what is to become a disk: whether it can, how large it will be |
-//! | [`place`] | making them beside what is there; taking their places; removing them |
+//! | this | the open disks of a process; which missing disks a pool can do without |
+//! | [`gather`] | from `pool.toml` to regions: faults of a disk, and their remedies |
+//! | [`plan`] | future disks: whether they are possible, how large they will be |
+//! | [`place`] | making disks beside what is there; moving them into place; removing them |
 //! | [`grow`] | a further one, for a pool in use |
 //! | [`leave`] | taking one away, from a pool in use |
 //! | [`replace`] | a member of a region put back, or another in its place |
 //! | [`lease`] | which directory uses a disk |
 //! | [`take`] | giving the disks of a pool to another directory |
-//! | [`rebuild`] | one process at a time does that |
-//! | [`find_moved`] | finding those that are not where `pool.toml` names them |
-//! | [`shared`] | what the processes that use the disks agree by |
-//! | [`removal_check`] | what would be lost with a region, or a disk |
-//! | [`damage`] | what scrubbing has found wrong |
-//! | [`domain`] | names of what regions have in common |
+//! | [`rebuild`] | rebuilding a member, by one process at a time |
+//! | [`find_moved`] | finding disks that are not where `pool.toml` names them |
+//! | [`shared`] | the agreement of the processes that use the disks |
+//! | [`removal_check`] | the losses that removing a region or a disk would cause |
+//! | [`damage`] | the findings of scrubbing |
+//! | [`domain`] | names of domains |
 //! | [`disks_alone`] | content from the disks alone, where the memory is lost |
-//! | [`work`] | what there is to do on them, and what somebody asks for |
+//! | [`work`] | pending and requested work on disks |
 //! | `growing`, `losses` | tests: pools that get disks and lose them while in use; which content counts as lost |
-//! | [`disks_status`] | what `status` and `region list` tell of them |
+//! | [`disks_status`] | the report of disks for `status` and `region list` |
 //!
-//! `pool.toml` names them, and each carries in its label the pool's UUID, by which it is known. A disk is either the
-//! pool's own, a file that was made with it and goes with it, or *given*: a device, or a file that was there before. That
-//! one outlives the pool, which writes nothing to it but between and into its labels.
+//! `pool.toml` names them, and each carries in its label the pool's UUID, which identifies it. A disk is either the
+//! pool's *own*, a file that was made and is removed with it, or *given*: a device, or a file that existed before. A given disk
+//! outlives the pool, which writes only its labels and the room between them.
 //!
 //! ```text
 //! pool.toml --path--> disk --label--> region --> ilfs::Log
 //! ```
 //!
-//! Which region a disk is of, and in which role, its label tells: `pool.toml` need not be right about it, and cannot be wrong. A region
-//! that can do without a disk is used without it, and says so; what only looks at a pool changes nothing of how its regions stand.
+//! The label of a disk, not `pool.toml`, decides its region and role. A region that can do without a disk is used without it, and the
+//! label notes that; a process that only inspects a pool changes no health of its regions.
 
 pub mod damage;
 pub mod disks_alone;
@@ -73,7 +73,7 @@ use ilfs::table::Where;
 use ilfs::Log;
 use shared::Agreement;
 
-/// How long a disk may take to answer whoever opens the pool first.
+/// How long a disk may take to answer the first process that opens the pool.
 const SPIN_UP: Duration = Duration::from_secs(10);
 /// Segments that a log has if it can: with fewer of them the cleaner has little to choose from.
 const MANY_SEGMENTS: u64 = 64;
@@ -81,24 +81,24 @@ const MANY_SEGMENTS: u64 = 64;
 /// The disks that a process has open.
 #[derive(Default)]
 pub struct Disks {
-    /// Those that no log has: until that is opened all of them.
+    /// The regions that no log has taken over: all, until a log is opened.
     pub regions: Vec<Arc<dyn Region>>,
-    /// Those that are not used, and why.
+    /// Unused disks, and why.
     pub missing: Vec<Missing>,
-    /// Those of which `pool.toml` is wrong.
+    /// Disks that are not where `pool.toml` names them.
     pub moved: Vec<Moved>,
-    /// Regions that cannot be used, though disks of them are there.
+    /// Regions that cannot be used, though some of their disks are there.
     pub broken: Vec<Broken>,
     /// Nothing is written to them.
     pub read_only: bool,
-    /// With the other processes; behind the regions, which are closed before it ends.
+    /// Shared with the other processes; declared after the regions, which close first.
     pub agreement: Option<Arc<Agreement>>,
 }
 
 impl Disks {
-    /// Opens those of the pool at `dir`; without any that cannot be opened if `tolerant`, and then nothing of them changes in
-    /// how regions stand. Else without those that a region can do without, and without whole regions, but where the memory was made anew
-    /// and something is to be written.
+    /// Opens the disks of the pool at `dir`. If `tolerant`, it leaves out any disk that cannot be opened, and changes no health
+    /// of regions. Otherwise it leaves out disks that their regions can do without, and whole regions; but no whole region where the
+    /// memory was made anew and the pool is opened for writing.
     ///
     /// # Errors
     /// [`Error::Pool`] for a disk that cannot be used; the text says what to do.
@@ -108,7 +108,7 @@ impl Disks {
         }
         let agreement = Agreement::open(dir, config, session)?;
         let (uuid, sharing) = (config.uuid_bytes()?, agreement.sharing(dir));
-        // Who has it open sees to a disk that does not answer; who comes first waits for one that has to begin to turn.
+        // Processes that have it open deal with a disk that does not answer; the first one waits for a disk to spin up.
         let are_others = session.runtime().sessions().len() > 1;
         let patience = if are_others { LATE } else { SPIN_UP };
         let gather_within = |read_only, patience| {
@@ -118,7 +118,7 @@ impl Disks {
         let gather = |read_only| gather_within(read_only, patience);
         let assemble = |found: Gathered, read_only| found.assemble(dir, read_only, With::Sharing(&sharing));
         let mut found = gather(false);
-        // To do without it is not undone in a moment.
+        // A disk left out needs a rebuild: wait longer before that.
         if found.is_late() && found.newly_lost() {
             drop(found);
             found = gather_within(false, patience.max(PATIENCE));
@@ -132,7 +132,7 @@ impl Disks {
             }
             (false, false) => assemble(found, false).judged(dir, config, session, is_read_only)?,
             (false, true) => {
-                // Labels say that a disk is out as soon as its region is opened without it: not for a pool that is not opened then.
+                // Opening a region without a disk marks that disk as out: first check whether the pool opens at all.
                 drop(found);
                 drop(assemble(gather(true), true).judged(dir, config, session, is_read_only)?);
                 assemble(gather(false), false).judged(dir, config, session, is_read_only)?
@@ -144,11 +144,11 @@ impl Disks {
         Ok(Disks { agreement: Some(agreement), ..disks })
     }
 
-    /// The labels of these regions say that this directory uses them.
+    /// Notes in the labels of these regions that this directory uses them.
     fn take_leases(&self, dir: &Path, numbers: &[u32]) -> Result<()> {
         let Some(lease) = lease::of(dir)? else { return Ok(()) };
         for region in self.regions.iter().filter(|region| numbers.contains(&region.number())) {
-            // It is reported elsewhere if a disk cannot be written.
+            // A disk that cannot be written is reported elsewhere.
             if let Err(e) = region.set_lease(&lease) {
                 tracing::warn!("noting in the label of {} that {} uses it: {e}", region.name(), dir.display());
             }
@@ -156,7 +156,7 @@ impl Disks {
         Ok(())
     }
 
-    /// From now on `pool.toml` names them where they are.
+    /// Corrects the paths of moved disks in `pool.toml`.
     pub fn note_moved(&self, dir: &Path, session: &Session) -> Result<Config> {
         let _alone = session.long_lock(ilfs::table::GROWING)?;
         let mut config = read_config(dir)?;
@@ -170,7 +170,7 @@ impl Disks {
         config.write(dir).map(|()| config)
     }
 
-    /// Opens those that can be opened, to look at them.
+    /// Opens the disks that can be opened, to inspect them.
     pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
         let options = Options { read_only: true, ..Options::default() };
         let measured = Agreement::look(dir, config);
@@ -178,14 +178,14 @@ impl Disks {
         Ok(Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true, with))
     }
 
-    /// The regions that the log knows, or has known, are the log's from now on: which there are changes while the pool is open.
+    /// Leaves to the log the regions that it knows or has removed: they change while the pool is open.
     pub fn give_to(&mut self, log: &Log, session: &Session) -> Result<()> {
         let (there, gone) = (log.numbers(), log.gone(session)?);
         self.regions.retain(|region| !there.contains(&region.number()) && !gone.contains(&region.number()));
         Ok(())
     }
 
-    /// Refuses what the pool cannot do without, and says what it does without.
+    /// Refuses a pool without a disk that it needs, and warns about other missing disks.
     fn judged(self, dir: &Path, config: &Config, session: &Session, is_read_only: bool) -> Result<Disks> {
         let first = self.missing.first();
         let refusal = |why: &Error| Err(Error::Pool(why.to_string()));
@@ -202,7 +202,7 @@ impl Disks {
                 None => return refusal(&first.error),
                 Some(log) if log.is_whole() => {}
                 _ if self.regions.is_empty() => return refusal(&first.error),
-                // What the memory was made anew from may lead to what nobody knows of but the disk.
+                // The backing that the memory was made from may lack writes that only the missing disk knows.
                 Some(log) if !is_read_only && !is_in_order(&log) => {
                     return Err(Error::Pool(format!(
                         "the memory of the pool was made anew from its backing, and {} ({}) may hold what came after that: attach it, mount the \
@@ -218,26 +218,25 @@ impl Disks {
         }
         self.refuse_behind(dir, session)?;
         let regions = disks_status::tell(dir, config, &self, &[]).regions;
-        // Once, by who uses it.
+        // Only processes that use the disks report it.
         let regions = regions.iter().filter(|_| !self.read_only);
         regions.filter_map(|region| region.trouble(dir)).for_each(|trouble| tracing::warn!("{trouble}"));
         Ok(self)
     }
 
-    /// Numbers are issued below the mark in the labels. Where that is lower than this memory knows it, what is there of a region missed
-    /// what was written to the others since.
+    /// Numbers are issued below the mark in the labels. A region whose mark is lower than that of the memory missed writes that the others
+    /// got.
     fn refuse_behind(&self, dir: &Path, session: &Session) -> Result<()> {
         let table = session.read(ilfs::KEY, || Where::find(session.memory()))?;
         let Some((_, table)) = table else { return Ok(()) };
         let log = Log::open(session, &self.regions, ilfs::Options::default())?;
         let away: Vec<u32> = match &log {
-            // It is known that it missed something.
+            // These are known to have missed something.
             Some(log) => log.out_of_use(session)?.into_iter().map(|fenced| fenced.number).collect(),
             None => Vec::new(),
         };
         for region in self.regions.iter().filter(|region| region.layout().tolerates(region.members().len()) > 0) {
-            // Before anything was written to it the mark is not raised.
-            // What is kept for the backing is no content.
+            // The first write raises the mark. Segments of the backing are no content.
             let kept = |log: &Log| log.backing_in_region(session, region.number()).unwrap_or(0);
             let held = |log: &Log| log.held_in(session, region.number()).map_or(true, |held| held.segments > kept(log));
             let is_new = || region.sequence() == 0 && !log.as_ref().is_some_and(held);
@@ -261,7 +260,7 @@ impl Disks {
     }
 }
 
-/// Gives a pool its log on these regions, its first disks; with segments of so many bytes, if not the usual.
+/// Makes the log of a pool on its first regions; `segment`: bytes of a segment, if not the usual.
 pub fn make_log(session: &Session, regions: &[Arc<dyn Region>], segment: Option<u64>) -> Result<()> {
     match regions.is_empty() {
         true => Ok(()),
@@ -269,20 +268,20 @@ pub fn make_log(session: &Session, regions: &[Arc<dyn Region>], segment: Option<
     }
 }
 
-/// Gives a pool its log where making it was interrupted before that.
+/// Makes the log of a pool where making the pool was interrupted before that.
 pub fn make_log_if_none(session: &Session, regions: &[Arc<dyn Region>], segment: Option<u64>) -> Result<()> {
     if regions.is_empty() || has_log(session)? {
         return Ok(());
     }
     match make_log(session, regions, segment) {
-        // Another one was faster.
+        // Another process was faster.
         Err(_) if has_log(session)? => {}
         made => made?,
     }
     backing::of(session).map_or(Ok(()), |backing| Ok(backing.wait(session)?))
 }
 
-/// Has the pool content on disks, or had it once?
+/// Whether the pool has content on disks, or once had.
 pub fn has_log(session: &Session) -> Result<bool> {
     Ok(Log::open(session, &[], ilfs::Options::default())?.is_some())
 }
@@ -297,7 +296,7 @@ fn segment_for(regions: &[Arc<dyn Region>]) -> u64 {
     segment
 }
 
-/// The disk that lies in the directory of a pool whose `pool.toml` is gone, if it is that pool's.
+/// The disk in the directory of a pool whose `pool.toml` is gone, if it is that pool's.
 pub fn adopted(dir: &Path, uuid: [u8; 16]) -> Vec<DiskEntry> {
     let options = Options { read_only: true, ..Options::default() };
     let label = Disk::open(&dir.join(DISK), &options).and_then(|disk| Label::read(&disk));

@@ -1,5 +1,5 @@
-//! What is to become a disk: whether it can, how large it will be, and keeping it from others until then. Nothing of it
-//! is changed.
+//! Future disks: whether they are possible, how large they will be, and keeping them from other processes until they are made.
+//! Planning changes nothing on them.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -21,29 +21,29 @@ pub const SMALLEST: u64 = exraid::disk::MIN_SIZE;
 const _: () = assert!(SMALLEST >= 2 * END + ilfs::LEAST * *ilfs::SEGMENTS.start());
 /// Sizes of files are multiples of this.
 const GRAIN: u64 = 1 << 20;
-/// Beyond this no host's files are sure to reach.
+/// No file system is sure to have larger files.
 const LARGEST: u64 = 8 << 40;
 
-/// Where the host has its devices.
+/// The directory of devices.
 const DEVICES: &str = "/dev";
 
-/// Of so much of a disk that a region has no use for it is said, one part in so many.
+/// A warning tells of a disk's unused room if it is more than one part in so many.
 const MUCH: u64 = 10;
 
-/// A disk that is to be.
+/// A future disk.
 pub struct Planned {
     pub entry: DiskEntry,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     pub size: u64,
-    /// Nobody said how large it is to be: it may as well be smaller.
+    /// No size was asked for: it may as well be smaller.
     yields: bool,
-    /// Of what is there: nobody else takes it.
+    /// Keeps other processes from an existing disk.
     claim: Option<Claim>,
 }
 
 impl Planned {
-    /// Backs the room of its labels, if it is a file that was there.
+    /// Backs the room of its labels, if it is a given file.
     pub fn reserve_ends(&self) -> Result<()> {
         match self.claim.as_ref().filter(|_| self.entry.given) {
             Some(claim) => claim.reserve_ends(&self.path, self.size).map_err(|e| cannot_make(&e)),
@@ -51,21 +51,21 @@ impl Planned {
         }
     }
 
-    /// Gives up what kept it from others, for whoever makes the disk now: its place, size and entry.
+    /// Gives up the claim, so that the caller can make the disk; returns its place, size and entry.
     pub fn release(self) -> (PathBuf, u64, DiskEntry) {
         (self.path, self.size, self.entry)
     }
 }
 
-/// A region that is to be, its disks by role.
+/// A future region, its disks by role.
 pub struct PlannedRegion {
     pub layout: Layout,
     pub disks: Vec<Planned>,
 }
 
 impl PlannedRegion {
-    /// Each disk has the size of the smallest: a region has no use for what others have beyond it, and a label that promised
-    /// more would have to be made good by every disk that takes another's place.
+    /// Gives each disk the size of the smallest: the region has no use for more, and every disk that replaces one later would have to
+    /// be as large as its label promised.
     fn even_out(&mut self) {
         let Some(share) = self.disks.iter().map(|disk| disk.size).min() else { return };
         for disk in &mut self.disks {
@@ -85,15 +85,15 @@ impl PlannedRegion {
     }
 }
 
-/// All regions of a pool that is to be.
+/// All regions of a future pool.
 #[derive(Default)]
 pub struct Plan(pub Vec<PlannedRegion>);
 
 impl Plan {
-    /// Those that `how` asks for, of the pool `config` in `dir`, in the place of the pool `old`.
+    /// The regions that `how` asks for, of the pool `config` in `dir`, in the place of the pool `old`.
     ///
     /// # Errors
-    /// [`Error::Pool`] where one cannot be had or would lose what is on it, which only `force` allows.
+    /// [`Error::Pool`] if one is impossible, or would lose existing content, which only `force` allows.
     pub fn of(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&Config>) -> Result<Plan> {
         let wanted =
             Wanted { dir, config, old, force: how.force, taken: taken(dir, config, how.size), beyond_hosts: false };
@@ -120,13 +120,13 @@ impl Plan {
         self.0.iter().flat_map(|region| &region.disks)
     }
 
-    /// In the order in which the disks are numbered; the regions have the numbers from 0 on.
+    /// In the order in which the disks are numbered; regions are numbered from 0.
     pub fn entries(&self) -> Vec<DiskEntry> {
         let entry = |number: u32| move |planned: &Planned| DiskEntry { region: Some(number), ..planned.entry.clone() };
         (0..).zip(&self.0).flat_map(|(number, region)| region.disks.iter().map(entry(number))).collect()
     }
 
-    /// One disk, by whatever path.
+    /// Refuses the same disk under another path.
     fn refuse_twice(&self, path: &Path) -> Result<()> {
         let real = paths::real(path);
         let same = |other: &&Planned| other.path == real || exraid::disk::are_same(&other.path, &real);
@@ -137,15 +137,15 @@ impl Plan {
     }
 }
 
-/// Where a disk is wanted.
+/// The pool for which a disk is wanted.
 pub struct Wanted<'a> {
     pub dir: &'a Path,
     pub config: &'a Config,
     pub old: Option<&'a Config>,
     pub force: bool,
-    /// Bytes that the pool will take elsewhere in file systems with these numbers.
+    /// Bytes that memory and backing of the pool will take, by the device numbers of their file systems.
     pub taken: Vec<(u64, u64)>,
-    /// Files may be larger than their file systems: what is to be in them is known.
+    /// Files may be larger than their file systems: the content that they will get is known.
     pub beyond_hosts: bool,
 }
 
@@ -198,7 +198,7 @@ impl Wanted<'_> {
         is_file && (in_pool || self.old.is_some_and(of_old))
     }
 
-    /// What is in the pool directory is named without it, so that the directory can be moved.
+    /// Paths in the pool directory are relative to it, so that the directory can be moved.
     fn relative(&self, path: &Path) -> PathBuf {
         let dir = self.dir.canonicalize().unwrap_or_else(|_| self.dir.into());
         path.strip_prefix(&dir).or_else(|_| path.strip_prefix(self.dir)).unwrap_or(path).into()
@@ -206,7 +206,7 @@ impl Wanted<'_> {
 
     fn claim(&self, path: &Path) -> Result<Claim> {
         match Claim::take(path, self.force) {
-            // Left of an interrupted attempt to make it a disk of this very pool.
+            // Left by an interrupted attempt to make it a disk of this very pool.
             Err(OpenError::Foreign { .. }) if self.is_of(path) => Claim::take(path, true),
             taken => taken,
         }
@@ -244,7 +244,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The file system that a file lies in, or will.
+/// The file system of a file, or of a future one.
 struct Host {
     device: u64,
     total: u64,
@@ -261,8 +261,8 @@ impl Host {
         Ok(Host { device, total: bytes(statvfs.f_blocks), free: bytes(statvfs.f_bavail) })
     }
 
-    /// What a file may grow to: what is free, with what the disks of the pool that was there give back, less what the new
-    /// one takes elsewhere, and the host's reserve.
+    /// The most that a file may grow to: free room, plus the room of the old pool's disks, less what the new pool takes elsewhere, and
+    /// less the host's reserve.
     fn may_take(&self, taken: &[(u64, u64)], old: Option<&Config>, dir: &Path) -> u64 {
         let own = old.into_iter().flat_map(|old| &old.disks).filter(|entry| !entry.given);
         let files = own.filter_map(|entry| fs::metadata(entry.at(dir)).ok());
@@ -273,7 +273,7 @@ impl Host {
     }
 }
 
-/// What the memory of a pool of `size` bytes and its backing may take, by file system.
+/// The most that the memory of a pool of `size` bytes and its backing take, by file system.
 fn taken(dir: &Path, config: &Config, size: u64) -> Vec<(u64, u64)> {
     let region = match config.medium {
         MediumKind::Logged => PathBuf::from(paths::RUNTIME_DIR).join("region"),
@@ -284,7 +284,7 @@ fn taken(dir: &Path, config: &Config, size: u64) -> Vec<(u64, u64)> {
     hosts.map(|host| (host.device, size)).collect()
 }
 
-/// The disk that a pool gets where nobody says which: a file in its directory, that may grow to what its host has free.
+/// The default disk of a pool: a file in its directory that may grow into the free room of its host.
 /// None where that is next to nothing.
 pub fn usual(dir: &Path, how: &FormatOptions) -> Result<Option<NewDisk>> {
     let old = Config::read(dir).ok().flatten();
@@ -296,13 +296,13 @@ pub fn usual(dir: &Path, how: &FormatOptions) -> Result<Option<NewDisk>> {
     Ok((size >= SMALLEST).then(|| NewDisk { path: DISK.into(), size: Some(size) }))
 }
 
-/// Would a file there lie where the host has its devices, in RAM?
+/// Whether a file there would lie in the file system of devices, in RAM.
 fn is_among_devices(path: &Path) -> bool {
     let device = |dir: &Path| fs::metadata(dir).map(|found| found.dev()).ok();
     path.starts_with(DEVICES) && path.parent().and_then(device) == device(DEVICES.as_ref())
 }
 
-/// So many disks make no such region.
+/// Refuses a number of disks that makes no such region.
 fn refuse_count(new: &NewRegion) -> Result<()> {
     let (least, most) = new.layout.members().into_inner();
     match new.disks.len() {
@@ -316,7 +316,7 @@ fn refused(path: &Path, why: &str) -> Error {
     Error::Pool(format!("{} {why}", path.display()))
 }
 
-/// Why nothing can be made of it, and what to do.
+/// Why no disk can be made of it, and what to do.
 pub fn cannot_make(e: &OpenError) -> Error {
     Error::Pool(match e {
         OpenError::Foreign { path, what } => {

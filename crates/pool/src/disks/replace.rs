@@ -1,12 +1,12 @@
-//! A member of a region put back, or another disk in its place: what files have of the region is copied from the others.
+//! Putting back a member of a region, or another disk in its place: live content of the region is copied from the other members.
 //!
-//! 1. Nobody else rebuilds ([`rebuild`](super::rebuild)); all others use the pool meanwhile.
+//! 1. No other process rebuilds ([`rebuild`](super::rebuild)); all others use the pool meanwhile.
 //! 2. The new disk is made, without a label. Nothing leads to it; an attempt that ended here is repeated over it.
-//! 3. `pool.toml` names it in the place of the old one, durably. Its region is used without either if it ends here.
-//! 4. The labels of the others say that it is being rebuilt; then it gets its own, and is written like the others.
-//! 5. What is live is copied. Every few seconds the labels say how far: whoever goes on begins there.
-//! 6. It is whole, durably; then the old one goes, or loses its label. It does not go earlier: with the others lost meanwhile it may be all
-//!    that there is.
+//! 3. `pool.toml` names it in the place of the old one, durably. If it ends here, the region is used without either.
+//! 4. The labels of the others say that it is being rebuilt; then it gets its own label, and takes writes like the others.
+//! 5. Live blocks are copied. Every few seconds the labels say how far: a continuation begins there.
+//! 6. The member is whole, durably; then the old disk is removed, or loses its label. Earlier, it might be the only disk left: the others
+//!    may be lost meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,37 +27,37 @@ use crate::Pool;
 use conquest_fs::error::{Error, Result};
 use ilfs::Log;
 
-/// How long is copied until the labels say how far it is.
+/// How long copying goes on between two notes in the labels.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// What is to be replaced.
+/// A disk to be replaced.
 #[derive(Clone, Debug)]
 pub struct Replace {
-    /// Where the member is, or was; nothing leads there if it is only known by its number.
+    /// The path of the member, or its former path; a path that leads nowhere if the member is known only by its number.
     pub old: PathBuf,
-    /// The number of a region, and which of its disks it is, from 1 on: where that is what it was named by.
+    /// The number of its region, and the position in it, from 1 on, if the member was named so.
     pub member: Option<(u32, usize)>,
-    /// What takes its place; `None`: what is there.
+    /// The disk that takes its place; `None`: the disk at `old`.
     pub new: Option<NewDisk>,
-    /// What is on the new one may go.
+    /// Content of the new disk may be lost.
     pub force: bool,
 }
 
-/// What was, or would be, replaced.
+/// A replacement that was made or planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
     pub region: u32,
     /// `mirror` or `raid5`.
     pub layout: String,
-    /// Which of its disks, from 1 on.
+    /// The position of the disk in its region, from 1 on.
     pub number: usize,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Bytes that are to be copied; 0: it is whole.
     pub left: u64,
 }
 
-/// A member, and what becomes of it.
+/// A member, and its new disk.
 struct Job {
     region: Arc<dyn Region>,
     role: usize,
@@ -77,7 +77,7 @@ impl Pool {
     }
 
     /// Puts a member of a region of the pool at `dir`, which may be in use, back into it, or another disk in its place. Interrupted, it is
-    /// resumed by the same call. `progress`: bytes that were copied, and of how many.
+    /// resumed by the same call. `progress` gets the bytes that were copied, and the total.
     pub fn replace_disk(dir: impl AsRef<Path>, how: &Replace, progress: &mut dyn FnMut(u64, u64)) -> Result<Replaced> {
         let dir = dir.as_ref();
         let pool = Pool::open(dir, &OpenOptions::default())?;
@@ -100,11 +100,11 @@ impl Pool {
     }
 }
 
-/// Puts back the members of regions that were done without since they did not answer, and do by now; true if there was one.
+/// Puts back members that were left out since they did not answer, and answer again; true if there was one.
 pub fn catch_up(dir: &Path, log: &Log, session: &Session, stopped: &dyn Fn() -> bool) -> Result<bool> {
     for region in log.regions() {
         let Some(role) = region.returned() else { continue };
-        // Somebody else does it.
+        // Another process does it.
         let Ok(_alone) = Rebuilding::begin(dir) else { return Ok(false) };
         let number = region.number();
         tracing::warn!("disk {} of region {number} answers again, and gets what it missed", role + 1);
@@ -168,13 +168,13 @@ impl Job {
         })
     }
 
-    /// All of it where that is unknown.
+    /// The live ranges of the region; all of it if they are unknown.
     fn live(&self, log: &Log, session: &Session) -> Vec<std::ops::Range<u64>> {
         let whole = || std::iter::once(0..self.region.properties().size).collect();
         log.live_ranges(session, self.region.number()).unwrap_or_else(|_| whole())
     }
 
-    /// The disk that is to take the place, kept from others; none if the member itself is to be put back.
+    /// The disk that is to take the place, claimed; none if the member itself is put back.
     fn planned(&self, pool: &Pool, how: &Replace) -> Result<Option<Planned>> {
         let Some(new) = &self.new else { return Ok(None) };
         let disks = pool.disks_status().disks;
@@ -274,7 +274,7 @@ fn member_at(pool: &Pool, path: &Path) -> Option<(Arc<dyn Region>, usize)> {
     open_regions(pool).iter().find_map(find)
 }
 
-/// By the number of a region, and that of a disk of it.
+/// The member of this number, in the region of this number.
 fn numbered(pool: &Pool, (number, disk): (u32, usize)) -> Result<(Arc<dyn Region>, usize)> {
     let region = open_regions(pool).into_iter().find(|region| region.number() == number);
     let region = region.filter(|region| (1..=region.members().len()).contains(&disk));
@@ -291,7 +291,7 @@ fn open_regions(pool: &Pool) -> Vec<Arc<dyn Region>> {
     pool.fs.union().map_or_else(Vec::new, |union| union.regions())
 }
 
-/// The role in which a disk is missing that `pool.toml` names so, before or after it was replaced there.
+/// The role of a missing disk that `pool.toml` names so, before or after its replacement there.
 fn lacking(pool: &Pool, old: &Path, new: &Path) -> Result<(Arc<dyn Region>, usize)> {
     let regions = pool.disks_status().regions;
     let missing = || {
@@ -305,7 +305,7 @@ fn lacking(pool: &Pool, old: &Path, new: &Path) -> Result<(Arc<dyn Region>, usiz
     };
     let mut regions: Vec<u32> = missing().map(|(number, _)| number).collect();
     regions.dedup();
-    // Those that are missing in one region have nothing that tells them apart.
+    // Members that are missing in one region cannot be told apart.
     let alone = || missing().next().filter(|_| regions.len() == 1);
     let found = named(old).or_else(|| named(new)).or_else(alone);
     let found = found.map(|(number, (role, _))| (number, role));
@@ -330,7 +330,7 @@ fn new_disk(how: &Replace) -> Result<NewDisk> {
     }
 }
 
-/// A disk whose place another has taken, if it is still there and this pool's.
+/// Gives up a replaced disk, if it is still there and this pool's.
 fn give_up(config: &Config, dir: &Path, old: &Path) -> Result<()> {
     let uuid = config.uuid_bytes()?;
     let read_only = Options { read_only: true, ..Options::default() };

@@ -1,4 +1,4 @@
-//! Work on the disks of a pool: what there is to do, what is done, and what somebody asks for.
+//! Work on the disks of a pool: pending, done, and requested.
 
 use std::cell::Cell;
 
@@ -12,37 +12,37 @@ use conquest_fs::maintenance::{looking, LEAST};
 use conquest_fs::ubj::Union;
 use ilfs::balance::Filled;
 
-/// What there is to do.
+/// Pending work.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WorkStatus {
-    /// Bytes of content that lack a copy, of these those whose time has not come (`lazy`), and those of which no copy is there.
+    /// Bytes of content that lack a replica, of these the bytes that wait for their delay (`lazy`), and bytes without any readable replica.
     pub lacking: u64,
     pub lazy: u64,
     pub lost: u64,
-    /// Segments that lack a copy.
+    /// Segments that lack a replica.
     pub segments: u64,
-    /// Seconds that the copies that lack take at the speed that disks had lately, if that is known.
+    /// Seconds to make the lacking replicas at the recent speed of the disks, if that is known.
     pub seconds: Option<f64>,
-    /// Regions that leave, and bytes that they have yet.
+    /// Regions that leave, and the bytes that are left on them.
     pub leaving: Vec<LeavingStatus>,
-    /// Regions that take nothing, since they are missing or have failed.
+    /// Regions that take no content, since they are missing or have failed.
     pub out_of_use: Vec<OutOfUse>,
-    /// Regions that share their fate with others, each with the name of its domain.
+    /// Regions that fail together with others, each with the name of its domain.
     pub domains: Vec<(u32, String)>,
-    /// Balancing goes on; it and scrubbing are paused; bytes that are to be moved for all regions to be alike.
+    /// Balancing goes on; it and scrubbing are paused; bytes to move until all regions are equally full.
     pub balancing: bool,
     pub paused: bool,
     pub unbalanced: u64,
-    /// Bytes in a second at most; 0: no bound.
+    /// Most bytes per second; 0: no bound.
     pub rate: u64,
     /// Scrubbing goes on, segments that are left of it, and when it began, in seconds since 1970.
     pub scrubbing: bool,
     pub scrub_left: u64,
     pub scrub_began: u64,
-    /// What scrubbing has found wrong and nobody has acknowledged.
+    /// Findings of scrubbing that are not acknowledged.
     pub damage: Vec<Damage>,
     pub more_damage: u64,
-    /// Blocks of 4096 bytes that were copied for that, by the attached processes.
+    /// Blocks of 4096 bytes that the attached processes copied for replicas.
     pub copied: u64,
 }
 
@@ -68,7 +68,7 @@ impl Pool {
         self.fs.union().map(|union| &**union).ok_or_else(none)
     }
 
-    /// What there is to do on its disks; none where it has none.
+    /// The pending work on its disks; none if it has none.
     pub fn disk_work(&self) -> Result<Option<WorkStatus>> {
         let Some(union) = self.fs.union() else { return Ok(None) };
         let (log, session) = (union.log(), self.fs.session());
@@ -117,18 +117,18 @@ impl Pool {
         }))
     }
 
-    /// How full each region is, and what is to be moved for all to be alike.
+    /// How full each region is, and the bytes to move until all are equally full.
     pub fn filled(&self) -> Result<Vec<Filled>> {
         Ok(self.with_log()?.log().filled(self.fs.session())?)
     }
 
-    /// Changes what background work is asked for.
+    /// Changes the requests to background work.
     pub fn ask_for(&self, change: &dyn Fn(&mut ilfs::jobs::Tasks)) -> Result<()> {
         self.with_log()?.log().set_tasks(self.fs.session(), change)?;
         Ok(backing::of(self.fs.session()).map_or(Ok(()), |backing| backing.wait(self.fs.session()))?)
     }
 
-    /// A region that has failed takes content again.
+    /// Puts a failed region back in service.
     pub fn readmit(&self, region: u32) -> Result<()> {
         if !self.disks_status().regions.iter().any(|known| known.number == region) {
             return Err(self.no_region(&format!("region {region}")));
@@ -137,7 +137,7 @@ impl Pool {
         Ok(backing::of(self.fs.session()).map_or(Ok(()), |backing| backing.wait(self.fs.session()))?)
     }
 
-    /// Spreads what is there over all regions. `go_on` gets the bytes that are left, between segments and in rests; false if it said no.
+    /// Spreads content over all regions. `go_on` gets the bytes that are left, between segments and in rests; false if it returned false.
     pub fn balance(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let (union, left) = (self.with_log()?, Cell::new(0));
         let mut budget = Budget::pieces(self.fs.session().clock(), looking(|| go_on(left.get())));
@@ -161,7 +161,7 @@ impl Pool {
         }
     }
 
-    /// Rewrites what a file has on disks, in its order, where it is best now. `go_on` gets the blocks that were moved; how many were.
+    /// Rewrites a file's content on disks, in its order, in the best places now. `go_on` gets the blocks that were moved; returns their number.
     pub fn reorganise(&self, ino: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
         self.with_log()?.reorganise(&self.fs, ino, go_on)
     }

@@ -1,4 +1,4 @@
-//! Making an empty pool. A DAX device stays what it is: there the pool is made in place.
+//! Making an empty pool. A DAX device stays in place: the pool is made on it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use conquest_fs::layout;
 use conquest_fs::max_inodes;
 use conquest_fs::node::Fs;
 
-/// What may lie in the directory of a pool to be: of one that was there, or of a file system's root.
+/// Names that may exist in the directory of a future pool: the log of a former pool, and the directory of a file system's root.
 const EXPECTED: [&str; 2] = [LOG, "lost+found"];
 
 /// Makes an empty pool at `dir`, in this order:
-/// 1. Whatever can be known to be wrong is refused. Later, something would have been lost for nothing.
-/// 2. Nobody comes to what is there, to the end: who comes meanwhile finds the new pool.
+/// 1. All known faults are refused. Later, something would have been lost for nothing.
+/// 2. No process attaches to the old pool, to the end: processes that come meanwhile find the new pool.
 /// 3. The new pool is made, with all its room.
 /// 4. It takes its place.
 pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
@@ -79,9 +79,9 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     }
     drop(disks);
     staged.place(&config, step)?;
-    // Of the pool that was there.
+    // The findings of the old pool.
     _ = damage::forget(dir);
-    // From here on there is a pool, whose backing is in its directory until all of it has moved.
+    // From here on there is a pool; its backing lies in its directory until all of it has moved.
     drop((plan, held, alone));
     let are_given = !config.disks.is_empty() && config.disks.iter().all(|entry| entry.given);
     match how.backing_in_regions {
@@ -96,7 +96,7 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     }
 }
 
-/// What `how` asks for.
+/// The configuration that `how` asks for.
 fn wanted(how: &FormatOptions) -> Result<Config> {
     let mut config = Config::new(how.medium, uuid::random()?);
     (config.commit_interval, config.backing_rate) = (how.commit_interval, how.backing_rate);
@@ -115,7 +115,7 @@ fn wanted(how: &FormatOptions) -> Result<Config> {
     }
 }
 
-/// The pool that is there, which is only lost with `force`.
+/// The existing pool, which is only lost with `force`.
 fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
     match Config::read(dir) {
         Ok(Some(_)) if !force => Err(Error::Pool(format!(
@@ -127,7 +127,8 @@ fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
     }
 }
 
-/// On `logged`, a backing that lies where this one's is to be is only lost with `force`; what is none never, but of the pool that is there.
+/// On `logged`: an existing backing in the place of the new one is only lost with `force`; a file that is no backing never, except that of
+/// the old pool.
 fn refuse_backing_alone(dir: &Path, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
     pram::memory::Geometry::of(how.size)?;
     if how.force && old.is_some() {
@@ -143,12 +144,12 @@ fn refuse_backing_alone(dir: &Path, how: &FormatOptions, old: Option<&Config>) -
     refuse_foreign_backing(dir)
 }
 
-/// Fails if files lie in `dir` that are called like those of a backing, and are none.
+/// Fails if files in `dir` have the names of a backing's files, and are none.
 pub(super) fn refuse_foreign_backing(dir: &Path) -> Result<()> {
     files::find_foreign(dir).map_or(Ok(()), |path| Err(holds_no_pool(&path)))
 }
 
-/// A pool has a directory of its own: who names another one by mistake would mix it with what is there.
+/// A pool has a directory of its own: a wrong directory, named by mistake, would mix it with the files there.
 pub(super) fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
     let disks = config.disks.iter().map(|entry| entry.at(dir));
     let parts: Vec<PathBuf> =
@@ -168,7 +169,7 @@ pub(super) fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// The same on the other media, where memory and backing are to be.
+/// The same on the other media, for the places of memory and backing.
 fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions, old: Option<&Config>) -> Result<()> {
     if let Some(there) = config.backing_dir(dir).filter(|backing| !how.force && paths::has_backing_files(backing)) {
         return Err(Error::Pool(format!(
@@ -181,7 +182,7 @@ fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions, old: Option<&
     file::refuse_target(&path, how.size, how.force, is_own)
 }
 
-/// A directory with the backing of another pool, or that is one, is never taken: what is there may be all that is left of it.
+/// Never takes a directory that has or is the backing of another pool: that may be the last of that pool.
 fn refuse_backing_of_another(dir: &Path, config: &Config, old: Option<&Config>) -> Result<()> {
     let Some(backing) =
         config.backing_dir(dir).filter(|backing| backing.canonicalize().ok() != dir.canonicalize().ok())
@@ -199,11 +200,11 @@ fn refuse_backing_of_another(dir: &Path, config: &Config, old: Option<&Config>) 
     )))
 }
 
-/// Keeps all from coming to any of these pools; fails if any process works on one.
+/// Keeps all processes from attaching to any of these pools; fails if a process works on one.
 fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<Vec<Exclusive>> {
     let mut held: Vec<Exclusive> = Vec::new();
     for path in pools.into_iter().flatten().map(|config| config.lock_path(dir)) {
-        // By us, if both are one file.
+        // This process holds it already, if both are one file.
         if !held.iter().any(|held| is_at(held, &path).unwrap_or(false)) {
             held.extend(locks::hold_unused(&path)?);
         }
@@ -211,7 +212,7 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
     Ok(held)
 }
 
-/// Makes the file system in a memory, and the log on its disks, and waits until the backing has it.
+/// Makes the file system in a memory, and the log on its disks, and waits until the backing has them.
 fn fill(
     memory: Memory,
     backing: Option<backing::Backing>,
@@ -226,7 +227,7 @@ fn fill(
     backing::of(&session).map_or(Ok(()), |backing| Ok(backing.wait(&session)?))
 }
 
-/// Makes the pool in a device, `pool.toml` last: until then there is none.
+/// Makes the pool in a device, `pool.toml` last: until then there is no pool.
 fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&Config>, plan: &Plan) -> Result<()> {
     let made = device::take(&config.nvram_path(dir), how.size, how.force)?;
     Config::remove(dir)?;

@@ -1,4 +1,4 @@
-//! Making a pool: beside what is there, whole, and then in its place in one step.
+//! Making a pool: beside the existing files, whole, and then in place in one step.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -9,11 +9,11 @@
 //! | [`import`] | a pool from its backing alone |
 //! | [`from_disks`] | a pool from its disks alone |
 //! | [`first_disk`] | the first disk of a pool that has none |
-//! | [`relocate`] | its backing moves into its regions |
-//! | [`reconcile`] | what a pool in the making lacks of its large files |
-//! | [`destroy`] | the opposite: all of a pool goes |
-//! | [`staging`] | where a pool is made, beside what is there |
-//! | [`swap`] | the atomic swap: what was made takes the place of what is there, all of it or nothing |
+//! | [`relocate`] | moving the backing into the regions |
+//! | [`reconcile`] | content of large files that a pool in the making lacks |
+//! | [`destroy`] | removing all of a pool |
+//! | [`staging`] | the directory in which a pool is made, beside the existing files |
+//! | [`swap`] | the atomic swap: the new pool takes the place of the old, entirely or not at all |
 
 pub mod destroy;
 pub mod first_disk;
@@ -54,8 +54,8 @@ fn cut_before(n: usize, work: impl FnOnce(OnStep) -> Result<()>) -> Result<()> {
     })
 }
 
-/// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process: the next one
-/// finishes what it has left. Directories that were made for it and stay empty go too.
+/// Lets one process at a time make a pool in a directory, in any way; others wait. Ends with its process: the next one
+/// finishes an interrupted swap. Directories that were made for the pool and stay empty are removed.
 pub struct Builder {
     _lock: Option<fs::File>,
     /// The innermost first.
@@ -69,15 +69,15 @@ impl Builder {
             let made = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_path_buf).collect();
             paths::make_dir(dir)?;
             let file = fs::File::open(dir).map_err(|e| Error::host(dir, &e))?;
-            // Where a file system has no such locks it goes without.
+            // A file system without such locks gives no protection.
             let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).is_ok();
             let found = file.metadata().map_err(|e| Error::host(dir, &e))?;
-            // Whoever failed before us may have taken it away.
+            // A process that failed before us may have removed it.
             if fs::metadata(dir).is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino())) {
                 break Builder { _lock: locked.then_some(file), made };
             }
         };
-        // What was to be finished there, too.
+        // Also an interrupted swap that is to be finished.
         let unfinished = [paths::STAGING, paths::DECIDED].map(|name| dir.join(name));
         unfinished.iter().try_for_each(|dir| owner::refuse_foreign_dir(dir))?;
         if paths::is_swap_due(dir) {
@@ -93,7 +93,7 @@ impl Builder {
         Ok(builder)
     }
 
-    /// Finishes what was interrupted, if anything.
+    /// Finishes an interrupted swap, if there is one.
     pub fn finish_interrupted(dir: &Path) -> Result<()> {
         match paths::is_swap_due(dir) {
             true => Builder::begin(dir).map(drop),
@@ -104,18 +104,18 @@ impl Builder {
 
 impl Drop for Builder {
     fn drop(&mut self) {
-        // What is not empty stays, and what it lies in.
+        // A directory that is not empty stays, and its parents.
         let _ = self.made.iter().try_for_each(fs::remove_dir);
     }
 }
 
-/// Gives back what was made in `dir` and has not taken its place, by whoever makes it.
+/// Removes the unfinished pool in `dir`, for the process that makes it.
 pub fn give_up(dir: &Path) {
     staging::clear(dir);
 }
 
-/// Fails if the backing of any of these pools would be lost to a process that writes to it: of another pool, or of a region that
-/// is gone.
+/// Fails if a process writes to the backing of any of these pools, and would lose it: a process of another pool, or of a memory
+/// that is gone.
 pub fn refuse_used_backings<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
     let pools: Vec<&Config> = pools.into_iter().flatten().collect();
     if pools.iter().any(|config| config.backing_in_regions && regions::are_in_use(dir, config)) {

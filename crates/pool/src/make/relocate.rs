@@ -1,15 +1,15 @@
 //! Moving the backing of a pool's memory from its directory into regions of the pool.
 //!
-//! | step | what | else, after a crash |
+//! | step | action | otherwise, after a crash |
 //! | --- | --- | --- |
-//! | 1 | the table of segments keeps segments for it; committed | content is written there |
-//! | 2 | notes beside the labels name them; durable | nobody finds them |
-//! | 3 | nobody uses the pool; all of the backing is written there; durable | |
-//! | 4 | `pool.toml` says that it lies there; durable | what is there lacks something |
-//! | 5 | the files go; `image` stays, with a line of text: its locks tell who uses the pool, and memory is named after it | |
+//! | 1 | the table of segments reserves segments for it; committed | content is written there |
+//! | 2 | notes beside the labels name them; durable | nothing leads to them |
+//! | 3 | while no process uses the pool, all of the backing is written there; durable | |
+//! | 4 | `pool.toml` says that it lies there; durable | the backing there lacks something |
+//! | 5 | the files are removed; `image` stays, with a line of text: its locks tell which processes use the pool, and memory is named after it | |
 //!
-//! Until step 4 the files are the backing, and whoever opens the pool gives the segments back. From then on they are not, and whoever opens
-//! it does step 5.
+//! Until step 4 the files are the backing, and the next opening of the pool gives the segments back. From then on the regions have it, and the
+//! next opening does step 5.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -39,16 +39,16 @@ use conquest_fs::error::{Error, Result};
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;
-/// How much longer the image may get at first, and by which part of it.
+/// Room for the image to grow at first: bytes at least, and the part of its size.
 const MORE: u64 = 8 << 20;
 const SHARE: u64 = 4;
-/// What `image` says then: nobody takes it for anything else. Pools that were made before have these bytes.
+/// The text of `image` afterwards, so that it is not taken for anything else. Existing pools have these bytes.
 const STUB: &str = "CQ-LINK: the copy of this pool's memory lies in its regions; see pool.toml\n";
 
-/// Regions that it lies in, at most.
+/// Regions in which it lies, at most.
 pub const REGIONS: usize = 2;
 
-/// Moves the backing of the pool at `dir`, on `logged`, which nobody may use, into its regions.
+/// Moves the backing of the pool at `dir`, on `logged`, into its regions. No process may use the pool.
 pub fn into_regions(dir: &Path) -> Result<()> {
     let config = read_config(dir)?;
     if config.backing_in_regions {
@@ -78,7 +78,7 @@ pub fn into_regions(dir: &Path) -> Result<()> {
     clear(dir)
 }
 
-/// The same for a pool whose memory outlives a power cut: an empty backing, with logs of so many bytes, which gets all of it when the pool is opened.
+/// The same for a pool whose memory outlives a power cut: an empty backing, with logs of so many bytes; opening the pool fills it.
 fn begin_in_regions(dir: &Path, size: u64) -> Result<()> {
     let _alone = Builder::begin(dir)?;
     let mut config = read_config(dir)?;
@@ -95,7 +95,7 @@ fn begin_in_regions(dir: &Path, size: u64) -> Result<()> {
     config.write(dir)
 }
 
-/// Steps 1 and 2. Returns how many bytes a log has.
+/// Steps 1 and 2. Returns the bytes of a log.
 fn prepare(dir: &Path, config: &Config) -> Result<u64> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     let (session, Some(union)) = (pool.session(), pool.union()) else {
@@ -156,7 +156,7 @@ fn sizes(dir: &Path) -> Result<Streams> {
     Ok(sizes)
 }
 
-/// With room for the backing of a full memory, if the region has so much.
+/// Takes room for the backing of a full memory, if the region has so much.
 fn take_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<Spans> {
     let size = pool.session().memory().size();
     if let Some(mut ahead) = room::within(size, region.properties().size) {
@@ -189,8 +189,8 @@ fn take(pool: &Pool, region: u32, sizes: &Streams) -> Result<Spans> {
     Ok(spans)
 }
 
-/// Copies a file of the backing; with `zeros` also where it is zero. (Of a disk that is a file, a flush of what is written for the first time
-/// has something to tell the host's file system: an `fsync` takes twice as long.)
+/// Copies a file of the backing; with `zeros` also its zeros. (If a disk is a file, the first write to a part of it changes the host's file
+/// system: an `fsync` takes twice as long.)
 fn copy_all(from: &SharedDisk, to: &SharedDisk, path: &Path, zeros: bool) -> Result<()> {
     let len = fs::metadata(path).map_err(|e| Error::host(path, &e))?.len();
     let mut bytes = vec![0; PIECE];
@@ -204,7 +204,7 @@ fn copy_all(from: &SharedDisk, to: &SharedDisk, path: &Path, zeros: bool) -> Res
     Ok(())
 }
 
-/// Step 5: no file of a backing that lies in regions.
+/// Step 5: removes the files of a backing that lies in regions.
 pub fn clear(dir: &Path) -> Result<()> {
     for name in LOGS {
         match fs::remove_file(dir.join(name)) {
@@ -215,7 +215,7 @@ pub fn clear(dir: &Path) -> Result<()> {
     write_stub(dir)
 }
 
-/// Is that all that there is in `dir` of a backing?
+/// Whether `dir` has nothing of a backing but that text.
 pub fn is_elsewhere(dir: &Path) -> bool {
     let is_stub = |file: fs::File| {
         let mut text = [0; STUB.len() + 1];
@@ -225,7 +225,7 @@ pub fn is_elsewhere(dir: &Path) -> bool {
     file.is_some_and(is_stub) && !LOGS.iter().any(|log| dir.join(log).exists())
 }
 
-/// The file `image` of a pool whose backing lies elsewhere: its locks tell who uses the pool.
+/// Writes the file `image` of a pool whose backing lies elsewhere: its locks tell which processes use the pool.
 pub fn write_stub(dir: &Path) -> Result<()> {
     let path = dir.join(IMAGE);
     let file = paths::open_or_make(dir, IMAGE)?;

@@ -27,27 +27,27 @@ use conquest_fs::max_inodes;
 use ilfs::content_stream::{Carried, Stream};
 use ilfs::Log;
 
-/// What a restore may do to what is there, and what it gets.
+/// The medium and disks of a restored pool, and whether it may replace another.
 #[derive(Clone, Copy)]
 pub struct Over<'a> {
-    /// That of a pool that is there stays.
+    /// An existing pool keeps its medium.
     pub medium: Option<MediumKind>,
     pub force: bool,
-    /// Disks for its regions, in their order, where the image has their content.
+    /// Disks for its regions, in this order, if the image has their content.
     pub disks: &'a [NewRegion],
 }
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Bytes of content that were written to disks; that could not be read when the image was made; and that it leads to and does not have,
-    /// about, where the pool has no disks.
+    /// Bytes of content: written to disks; unreadable when the image was made; and, about, not in the image, where the pool has no
+    /// disks.
     pub content: u64,
     pub unread: u64,
     pub left_out: u64,
 }
 
-/// Makes the pool at `dir` from an image, in the same order. What its disks lack is asked about before it takes its place.
+/// Makes the pool at `dir` from an image, in the same order. Calls `ask` about content that its disks lack, before it takes its place.
 pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: Ask, step: OnStep) -> Result<Restored> {
     backing::save::info(image)?;
     let alone = Builder::begin(dir)?;
@@ -78,7 +78,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
         medium => file::restore_memory(image, &config.nvram_path(dir), medium, progress)?,
     };
     let info = *content.info();
-    // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
+    // From here on processes that come find the new pool; if one has the old pool open, this fails.
     let held = locks::hold_unused(&config.lock_path(dir))?;
     refuse_used_backings(dir, [Some(&config)])?;
     let disks = disks(dir, old.as_ref(), info.uuid, over.force)?;
@@ -88,7 +88,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
         _ => paths::staged_beside(&config.nvram_path(dir)),
     };
     let memory = || map_private(&open_memory(&memory_path)?, &memory_path);
-    // Its own disks others take the place of, where they lack what the image has.
+    // Where the pool's own disks lack content that the image has, new ones take their place.
     let renew = info.with_content && config.disks.iter().all(|entry| !entry.given);
     let mut lacks = false;
     let mut note = |_: &reconcile::Incomplete| {
@@ -108,7 +108,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     backing_again(dir, in_regions).map(|()| restored)
 }
 
-/// The disks of a pool in the making, and what is on them: its own, where it has any, else those that are made of the content of the image.
+/// The disks of a pool in the making, and their content: its own disks, if it has any, else new ones with the content of the image.
 fn content_of(
     new: &Refill,
     mut image: OfImage,
@@ -134,7 +134,7 @@ fn content_of(
     Ok((new.config.disks.clone(), Restored { left_out, ..Restored::default() }))
 }
 
-/// Bytes of content on disks that memory leads to, about.
+/// Bytes of content on disks that the memory leads to, about.
 fn led_to(memory: Mapping, config: &Config) -> Result<u64> {
     let mapped = Memory::open(memory, Box::new(Ram::like(config.medium.into())))?;
     let keys = max_inodes(mapped.size());
@@ -143,7 +143,7 @@ fn led_to(memory: Mapping, config: &Config) -> Result<u64> {
     Ok(log.map_or(Ok(0), |log| log.carries_about(&session))?)
 }
 
-/// What lies in the regions is the backing of what was there: one of the new memory takes its place.
+/// The regions hold the backing of the old memory: a backing of the new one takes its place.
 fn backing_again(dir: &Path, in_regions: bool) -> Result<()> {
     match in_regions {
         true => relocate::into_regions(dir),
@@ -155,19 +155,19 @@ fn open_memory(path: &Path) -> Result<std::fs::File> {
     std::fs::File::open(path).map_err(|e| Error::host(path, &e))
 }
 
-/// The pool that is to be made, but for its UUID.
+/// The configuration of the future pool, but for its UUID.
 fn like(old: Option<&Config>, medium: Option<MediumKind>) -> Result<Config> {
     match (old, medium) {
         (Some(old), Some(medium)) if medium != old.medium => {
             Err(Error::Pool(format!("the pool that is there is on `{}`, not on `{medium}`", old.medium)))
         }
-        // Its backing moves there when it is made.
+        // Its backing moves into the regions later.
         (Some(old), _) => Ok(Config { backing_in_regions: false, ..old.clone() }),
         (None, medium) => Ok(Config::new(medium.unwrap_or(MediumKind::Logged), String::new())),
     }
 }
 
-/// The disks of the pool with this UUID that is made in the place of `old`: it keeps those that carry it.
+/// The disks of the pool with this UUID that replaces `old`: it keeps the disks of that UUID.
 fn disks(dir: &Path, old: Option<&Config>, uuid: [u8; 16], force: bool) -> Result<Vec<DiskEntry>> {
     let Some(old) = old else { return Ok(disks::adopted(dir, uuid)) };
     match old.disks.first() {
@@ -185,7 +185,7 @@ fn disks(dir: &Path, old: Option<&Config>, uuid: [u8; 16], force: bool) -> Resul
 
 fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) -> Result<()> {
     let memory_path = Some(config.nvram_path(dir)).filter(|path| config.medium != MediumKind::Logged && path.exists());
-    // A pool whose memory is lost gets another, and another backing.
+    // A pool whose memory is lost gets a new memory and a new backing.
     let is_lost = old.is_some() && config.medium != MediumKind::Logged;
     let there =
         memory_path.or_else(|| config.backing_dir(dir).filter(|backing| !is_lost && paths::has_backing_files(backing)));
@@ -194,7 +194,7 @@ fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) 
             let path = path.display();
             Err(Error::Pool(format!("{path} exists; overwrite it with `conquest restore --force`")))
         }
-        // What is no part of a pool stays.
+        // Files that are no part of a pool stay.
         Some(_) if old.is_none() && config.medium == MediumKind::Logged => refuse_foreign_backing(dir),
         Some(path) if old.is_none() => file::refuse_target(&path, 0, force, false),
         Some(_) => locks::refuse_attached(&config.lock_path(dir)),
@@ -202,7 +202,7 @@ fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) 
     }
 }
 
-/// Without the backing's files nothing but its name leads to the memory.
+/// Memory that only its name leads to, as the backing has no files.
 fn orphan(dir: &Path, old: Option<&Config>, force: bool) -> Result<Option<std::path::PathBuf>> {
     let orphan = old.filter(|_| !dir.join(IMAGE).exists()).map(|old| salvage::find(dir, old));
     let Some(memory) = orphan.transpose()?.flatten() else { return Ok(None) };
@@ -217,12 +217,12 @@ fn orphan(dir: &Path, old: Option<&Config>, force: bool) -> Result<Option<std::p
     }
 }
 
-/// Overwrites the memory, a device; nobody attaches until all is done.
+/// Overwrites the memory, a device; no process attaches until all is done.
 fn restore_device(dir: &Path, image: &Path, config: &Config, over: Over, progress: Progress) -> Result<Restored> {
     let path = config.nvram_path(dir);
     let (content, _held) = device::restore_device(image, &path, config.uuid_bytes().ok(), progress)?;
     let info = *content.info();
-    // A backing of what was there.
+    // The backing of the old memory.
     config.backing_dir(dir).iter().for_each(|backing| files::remove(backing));
     let disks = disks(dir, Some(config), info.uuid, true)?;
     let new = Config { uuid: uuid::text(&info.uuid), disks, ..config.clone() };

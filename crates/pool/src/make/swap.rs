@@ -1,21 +1,21 @@
-//! What was made beside a pool takes its place: all of it or nothing, wherever that is interrupted.
+//! A pool that was made beside another takes its place: entirely or not at all, wherever that is interrupted.
 //!
-//! What takes the place is whole and durable: in [`STAGING`] its `pool.toml` and, on `logged`, the files of its backing; on the
-//! other media [beside the memory](staged_beside) that it replaces the new one, since that may lie in another file system. Then, in
+//! The new pool is whole and durable before: in [`STAGING`] lie its `pool.toml` and, on `logged`, the files of its backing; on the
+//! other media its memory lies [beside the memory](staged_beside) that it replaces, since that may be in another file system. Then, in
 //! this order:
 //!
-//! 1. `STAGING` is named [`DECIDED`], durably. Until then the pool is what was there, from then on what was made: whoever
-//!    comes next does the rest, and any part of it again.
-//! 2. Memory and marks of what was there go. Earlier, what only they hold would be lost with something that never was; later,
-//!    the file that they are named after would not lead to them any more.
+//! 1. `STAGING` is named [`DECIDED`], durably. Until then the pool is the old one, from then on the new one: the next process
+//!    does the rest, and repeats any part of it.
+//! 2. Memory and marks of the old pool are removed. Earlier, changes that only they hold would be lost for a pool that never was;
+//!    later, nothing would lead to them, as the file is replaced after which they are named.
 //! 3. The memory takes its place.
-//! 4. The backing of what was there goes, durably: a new one is made when the pool is opened. Earlier, an old memory that was
-//!    lost by then could not be made from it.
-//! 5. The disks of what was there go that are not those of the new pool, whose own take their places: they are durable
-//!    one by one. Earlier, an old pool would have lost its content; later, its memory would lead to disks that are gone.
-//! 6. The files take their places, durably; then `pool.toml` does, by which it is known that anything is left to do; and that
-//!    too is durable before `DECIDED` goes.
-//! 7. `DECIDED` goes.
+//! 4. The backing of the old pool is removed, durably: opening the pool makes a new one. Earlier, an old memory that was lost by
+//!    then could not be made from it.
+//! 5. The disks of the old pool that the new pool does not use are removed, and the new pool's own take their places: they are
+//!    durable one by one. Earlier, an old pool would have lost its content; later, its memory would lead to disks that are gone.
+//! 6. The files take their places, durably; then `pool.toml` does, which tells that step 7 alone is left; it too is durable before
+//!    `DECIDED` is removed.
+//! 7. `DECIDED` is removed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -30,7 +30,7 @@ use crate::memory::marks;
 use crate::paths::{self, staged_beside, BACKING, DECIDED, IMAGE, STAGING};
 use conquest_fs::error::{Error, Result};
 
-/// Puts what was made in `STAGING` in the place of what is in `dir`, where nobody is attached nor can be.
+/// Puts the pool in `STAGING` in the place of the one in `dir`, to which no process is or can be attached.
 pub fn replace(dir: &Path, step: OnStep) -> Result<()> {
     step()?;
     fs::rename(dir.join(STAGING), dir.join(DECIDED)).map_err(|e| Error::host(&dir.join(DECIDED), &e))?;
@@ -38,7 +38,7 @@ pub fn replace(dir: &Path, step: OnStep) -> Result<()> {
     finish(dir, step)
 }
 
-/// Does what is left to do, while nobody else makes a pool there.
+/// Does the rest, while no other process makes a pool there.
 pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     let from = dir.join(DECIDED);
     if let Some(new) = Config::read_for(dir, &from.join(paths::CONFIG))? {
@@ -51,7 +51,7 @@ pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     fs::remove_dir_all(&from).map_err(|e| unfinished(dir, &e))
 }
 
-/// Where one pool takes the place of another, or of none.
+/// The replacement of one pool, or of none, by another.
 struct Swap<'a> {
     dir: &'a Path,
     from: &'a Path,
@@ -70,7 +70,7 @@ impl Swap<'_> {
                 backing.display()
             )));
         }
-        // With its image, which comes last, the memory would be that of the new pool.
+        // Once its image is in place, which moves last, the memory would be that of the new pool.
         if self.is_memory_new() || self.from.join(IMAGE).exists() {
             step()?;
             self.forget_memory();
@@ -128,8 +128,8 @@ impl Swap<'_> {
         if self.is_memory_new() {
             let path = self.new.nvram_path(self.dir);
             let uuids: Vec<_> = self.old.into_iter().chain([self.new]).flat_map(Config::uuid_bytes).collect();
-            // Also those that were left of a memory whose file had the number of the new one: they would say of the new one
-            // that its backing holds it.
+            // Also marks that were left of a memory whose file had the number of the new one: they would say that the backing of
+            // the new one holds it.
             for lock in [&path, &staged_beside(&path)].into_iter().flat_map(fs::File::open) {
                 uuids.iter().for_each(|uuid| marks::forget(&lock, uuid));
             }
@@ -143,7 +143,7 @@ impl Swap<'_> {
             return Ok(());
         }
         if let Ok(old) = fs::metadata(&path) {
-            // Whoever might open the pool still may.
+            // Every user who could open the pool still can.
             let _ = std::os::unix::fs::chown(&new, Some(old.uid()), Some(old.gid()));
             let _ = fs::set_permissions(&new, old.permissions());
         }
@@ -151,7 +151,7 @@ impl Swap<'_> {
         sync(path.parent().unwrap_or(Path::new("/")))
     }
 
-    /// The directories of backings that nobody is to find. On `logged` the new one takes the place of the old.
+    /// The directories of backings that must not be found. On `logged` the new backing takes the place of the old.
     fn old_backings(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let backings = self.old.into_iter().chain([self.new]).filter_map(|config| config.backing_dir(self.dir));
         let own = self.dir.canonicalize().ok().filter(|_| !self.is_memory_new());
@@ -159,7 +159,7 @@ impl Swap<'_> {
     }
 }
 
-/// Gives up what shared memory holds of the pool that was in `dir`.
+/// Removes the shared memory of the pool that was in `dir`.
 pub fn forget(dir: &Path, old: &Config) {
     match (old.medium, old.uuid_bytes(), fs::File::open(old.lock_path(dir))) {
         (MediumKind::Logged, Ok(uuid), _) => logged::forget(dir, &uuid),
@@ -168,7 +168,7 @@ pub fn forget(dir: &Path, old: &Config) {
     }
 }
 
-/// The same where a backing is all that there is.
+/// The same where only a backing is left.
 fn forget_orphan(dir: &Path) {
     if let Some(id) = files::open(dir).ok().and_then(|disks| backing::identify(&disks).ok()) {
         logged::forget(dir, &id.uuid);
@@ -206,7 +206,7 @@ mod tests {
     struct Home(tempfile::TempDir);
 
     impl Home {
-        /// A pool that holds a file of this name.
+        /// A pool with a file of this name.
         fn with(name: &str, how: &FormatOptions) -> Home {
             let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
             fs::File::create(given(&home.dir())).and_then(|file| file.set_len(20 << 20)).expect("a file");
@@ -264,14 +264,14 @@ mod tests {
         }
     }
 
-    /// With a disk of its own and one that was there before.
+    /// With a disk of its own and a given one.
     fn on_disks(how: FormatOptions) -> FormatOptions {
         let disk = |path: &str, size| NewDisk { path: path.into(), size };
         let regions = vec![disk("disk", Some(16 << 20)).into(), disk("../given", None).into()];
         FormatOptions { regions, ..how }
     }
 
-    /// The same two as one region.
+    /// The same two disks as one region.
     fn on_a_mirror(how: FormatOptions) -> FormatOptions {
         let regions = on_disks(how.clone()).regions;
         let disks = regions.into_iter().flat_map(|region| region.disks).collect();
@@ -295,8 +295,8 @@ mod tests {
         cut_before(n, |step| make(&home.dir(), step)).is_err()
     }
 
-    /// With a pool like `how` that has the file "old" and is [`interrupted`] again and again, `check` after each, which gets
-    /// whether the old pool should be there. How often it was interrupted.
+    /// Makes pools like `how` with the file "old", each [`interrupted`] at a further step, and calls `check` after each, with
+    /// whether the old pool should be there. Returns the number of interruptions.
     fn at_each_step(how: &FormatOptions, make: Make, check: impl Fn(&Home, bool)) -> usize {
         for n in 1.. {
             let home = Home::with("old", how);
@@ -309,7 +309,7 @@ mod tests {
         0
     }
 
-    /// What is made new has the file "new" if it `is_restored`.
+    /// The new pool has the file "new" if it `is_restored`.
     fn leaves_one(how: &FormatOptions, make: Make, is_restored: bool) -> usize {
         at_each_step(how, make, |home, old| {
             assert_eq!((home.has("old"), home.has("new")), (old, !old && is_restored));
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    /// It lacks what is in the backing, which must not be taken for its own.
+    /// The restored pool lacks changes that the backing has: it must not take that for its own.
     #[test]
     fn an_interrupted_restore_of_an_older_state_leaves_no_backing_that_does_not_fit() {
         for how in [battery(), mirrored()] {
@@ -359,7 +359,7 @@ mod tests {
         }
     }
 
-    /// Also where both have the same disks. Opening it tells whether a disk is another pool's.
+    /// Also where both have the same disks. Opening the pool tells whether a disk is another pool's.
     #[test]
     fn an_interrupted_format_leaves_a_pool_with_its_disks() {
         let all = [logged(), on_disks(logged()), on_disks(battery())];
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Whose disk it is.
+    /// The pool that a disk belongs to.
     fn label_of(path: &Path) -> Option<exraid::Uuid> {
         let disk = exraid::Disk::open(path, &exraid::Options::default()).expect("a file");
         exraid::Label::read(&disk).ok().map(|label| label.pool)
@@ -439,7 +439,7 @@ mod tests {
         }
     }
 
-    /// Until the pool has its place another one is there, or none: memory was given back as that of a pool which is gone.
+    /// Until the pool is in place, another one is there, or none: its memory was given back as that of a removed pool.
     #[test]
     fn memory_of_a_pool_in_the_making_stays() {
         let home = Home::with("new", &logged());
@@ -499,8 +499,8 @@ mod tests {
         assert!(home.has("old"));
     }
 
-    /// A backing was deleted that somebody worked with who had come before the restore was done; or got the error that the memory
-    /// was that of another pool.
+    /// A process that came before the restore was done lost its backing, or got the error that the memory was that of another
+    /// pool.
     #[test]
     fn who_comes_before_all_is_done_waits() {
         let away = Home::with("new", &logged());

@@ -1,4 +1,4 @@
-//! The locks on a memory's file, or the image's: who is attached, and nobody attaches while something takes its place.
+//! The locks on a memory's file, or the image's: they tell which processes are attached, and keep others out during a replacement.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -14,8 +14,8 @@ use super::map::open_failed;
 use super::marks;
 use conquest_fs::error::{Error, Result};
 
-/// Keeps all from attaching to the memory whose locks are at `path`, if there is one; fails if anybody has. Who comes
-/// meanwhile waits.
+/// Keeps all processes from attaching to the memory whose locks are at `path`, if there is one; fails if one is attached. Processes
+/// that come meanwhile wait.
 pub fn hold_unused(path: &Path) -> Result<Option<Exclusive>> {
     loop {
         let Some(file) = opened(path)? else { return Ok(None) };
@@ -30,11 +30,11 @@ pub fn hold_unused(path: &Path) -> Result<Option<Exclusive>> {
     }
 }
 
-/// Held while nobody makes a pool in a directory; without a file where the directory is not there.
+/// Held while no process may make a pool in a directory; has no file if the directory does not exist.
 pub struct Unmade(#[expect(dead_code, reason = "held")] Option<fs::File>);
 
-/// Keeps all from making a pool in `dir`: who begins to waits. `None` if somebody makes one. Where a file system has no such locks that goes
-/// without.
+/// Keeps all processes from making a pool in `dir`: they wait. `None` if one is making a pool. File systems without such locks give no
+/// protection.
 pub fn hold_unmade(dir: &Path) -> std::io::Result<Option<Unmade>> {
     let flags = OFlags::DIRECTORY.union(OFlags::NOCTTY).bits() as i32;
     match fs::OpenOptions::new().read(true).custom_flags(flags).open(dir) {
@@ -47,7 +47,7 @@ pub fn hold_unmade(dir: &Path) -> std::io::Result<Option<Unmade>> {
     }
 }
 
-/// Waits for those who attach to a memory or replace it, whose locks are in `file`, unless `check` says that it is no use.
+/// Waits for processes that attach to a memory or replace it, whose locks are in `file`, unless `check` says that waiting is no use.
 pub fn hold(file: fs::File, path: &Path, check: impl FnOnce() -> Result<()>) -> Result<Exclusive> {
     let again = file.try_clone().map_err(|e| Error::host(path, &e))?;
     if let Some(held) = Exclusive::try_over(file.into())? {
@@ -58,14 +58,14 @@ pub fn hold(file: fs::File, path: &Path, check: impl FnOnce() -> Result<()>) -> 
     Ok(Exclusive::over(again.into())?)
 }
 
-/// May the memory in a file, all of which is right, take the place of what is there?
+/// Decides whether the memory in a file, which is sound, may take the place of the existing one.
 pub type Check<'a> = &'a mut dyn FnMut(&fs::File) -> Result<()>;
 
-/// What is done before the memory at `path`, of the pool `old`, is lost, in order:
-/// 1. Nobody attaches any more: what they change in a memory that is gone would vanish. Who comes later finds the new one.
-/// 2. The new one is looked at, if it is a file.
-/// 3. The marks go, those of the old memory and any that were left of one whose file had the new one's number: they would
-///    say of the new one that its backing holds it.
+/// Ordered steps before the memory at `path`, of the pool `old`, is lost:
+/// 1. No process attaches any more: its changes to a replaced memory would vanish. Processes that come later find the new one.
+/// 2. The new memory is checked, if it is a file.
+/// 3. The marks of the old memory are removed, and any left by a memory whose file had the new one's number: they would say that the
+///    backing of the new memory holds it.
 pub fn clear_for<'a>(
     path: &'a Path,
     old: Option<[u8; 16]>,
@@ -91,7 +91,7 @@ pub fn refuse_attached(path: &Path) -> Result<()> {
     }
 }
 
-/// Fails if nobody works any more on the pool at `dir`, whose locks are held.
+/// Fails if no process works any more on the pool at `dir`, whose locks are held.
 pub fn refuse_unless_used(held: &Exclusive, dir: &Path) -> Result<()> {
     match pram::session::in_use(held)? {
         true => Ok(()),
@@ -99,7 +99,7 @@ pub fn refuse_unless_used(held: &Exclusive, dir: &Path) -> Result<()> {
     }
 }
 
-/// Does any process work on it?
+/// Whether any process works on the memory.
 pub fn are_attached(path: &Path) -> Result<bool> {
     match fs::File::open(path) {
         Ok(file) => Ok(pram::session::in_use(file)?),
@@ -108,7 +108,7 @@ pub fn are_attached(path: &Path) -> Result<bool> {
     }
 }
 
-/// Does any process work on it, or the kernel still on what one had asked for that has ended?
+/// Whether any process works on the memory, or the kernel still does for one that has ended.
 pub fn are_held(path: &Path) -> Result<bool> {
     opened(path)?.map_or(Ok(false), |file| Ok(pram::session::in_use(&file)? || pram::session::has_transfers(&file)?))
 }

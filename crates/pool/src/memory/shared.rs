@@ -1,6 +1,6 @@
-//! Files in shared memory: the memory of a pool on `logged`, and what is named beside it.
+//! Files in shared memory: the memory of a pool on `logged`, and the files named beside it.
 //!
-//! Anybody may make files there, so only those of the pool's owner, or root's, count.
+//! Any user can make files there, so only files of the pool's owner, or of root, count.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -17,13 +17,13 @@ use rustix::io::Errno;
 use crate::paths::{IMAGE, RUNTIME_DIR};
 use conquest_fs::error::{Error, Result};
 
-/// The path in shared memory of what belongs to the pool whose processes lock `lock`: its `region` or `marks`.
+/// The path in shared memory of the `region` or `marks` of the pool whose processes lock `lock`.
 pub fn path(lock: impl AsFd, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
     let stat = rustix::fs::fstat(lock).map_err(|errno| Error::Host { what: "the pool's locks".into(), errno })?;
     Ok(Path::new(RUNTIME_DIR).join(format!("{}-{what}", session::shared_name(uuid, &stat))))
 }
 
-/// Where the memory of the pool in `dir` is.
+/// The path of the memory of the pool in `dir`.
 pub fn memory_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
     match rustix::fs::stat(dir.join(IMAGE)) {
         Ok(stat) => Path::new(RUNTIME_DIR).join(format!("{}-region", session::shared_name(uuid, &stat))),
@@ -31,13 +31,13 @@ pub fn memory_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
     }
 }
 
-/// The UUID in what the files of a pool in shared memory are called.
+/// The UUID in the name of a pool's file in shared memory.
 pub fn uuid_of(name: &str) -> Option<[u8; 16]> {
     let digits = name.strip_prefix("conquest-")?.get(..32)?;
     u128::from_str_radix(digits, 16).ok().map(u128::to_be_bytes)
 }
 
-/// A file in shared memory, if it is there. Anybody may make files there: only those of the pool's owner count.
+/// A file in shared memory, if it exists. Any user can make files there: only files of the pool's owner count.
 pub fn open_shared(path: &Path, lock: &fs::File) -> Result<Option<fs::File>> {
     let owner = lock.metadata().map_err(|e| Error::host(path, &e))?.uid();
     match open_plain(path, true) {
@@ -46,7 +46,7 @@ pub fn open_shared(path: &Path, lock: &fs::File) -> Result<Option<fs::File>> {
     }
 }
 
-/// Opens a file where anybody may make some: not what a link leads to, and nothing that would have to be waited for.
+/// Opens a file where any user can make some: it follows no link, and opens nothing that would block.
 pub fn open_plain(path: &Path, write: bool) -> std::io::Result<fs::File> {
     let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
     let file = fs::OpenOptions::new().read(true).write(write).custom_flags(flags.bits() as i32).open(path)?;
@@ -56,7 +56,7 @@ pub fn open_plain(path: &Path, write: bool) -> std::io::Result<fs::File> {
     }
 }
 
-/// What was opened at `path`, if this user made it, or root.
+/// The file that was opened at `path`, if the user `owner` made it, or root.
 pub fn made_by(owner: u32, opened: std::io::Result<fs::File>, path: &Path) -> Result<fs::File> {
     let file = opened.map_err(|e| Error::host(path, &e))?;
     match file.metadata().map_err(|e| Error::host(path, &e))?.uid() {
@@ -69,7 +69,7 @@ pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Makes a file in shared memory, zeroed, for whoever may open the pool. Memory is taken when it is first touched.
+/// Makes a file in shared memory, zeroed, for all users that may open the pool. Memory is taken when it is first touched.
 pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<fs::File> {
     let _ = fs::remove_file(path);
     let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
@@ -86,13 +86,13 @@ pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<fs::File> {
     }
 }
 
-/// A memory that is being made. While its maker has it, it counts as one that will be finished.
+/// A memory that is being made. While its maker holds it, it does not count as unfinished.
 pub struct NewRegion<R> {
     pub filled: R,
     pub file: fs::File,
 }
 
-/// The same for a memory, which `fill` fills by writing: what finds no room there is reported, and what is not written takes no
+/// The same for a memory, which `fill` fills by writing: a lack of room is reported, and bytes that are not written take no
 /// memory.
 pub fn make_region<R>(
     path: &Path,
@@ -129,13 +129,13 @@ pub fn total_at(path: &Path) -> Option<u64> {
     total(&file)
 }
 
-/// Maps a memory in shared memory, which may become larger than the `len` bytes that it has.
+/// Maps a memory in shared memory, which may grow beyond its present `len` bytes.
 pub fn map_memory(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
     let mapped = Mapping::growing(file, len, Sync::No, Memory::recorded_len);
     mapped.map_err(|errno| Error::Host { what: format!("mapping {}", path.display()), errno })
 }
 
-/// Bytes of the memory in `file`, as its header says, if all of them are there.
+/// Bytes of the memory in `file`, by its header, if all of them are there.
 pub fn memory_size(file: &fs::File, path: &Path) -> Result<u64> {
     let mut header = [0; HEADERS];
     let read = file.read_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
@@ -151,7 +151,7 @@ fn make_locked(path: &Path, lock: &fs::File, len: u64) -> Result<fs::File> {
     loop {
         let file = make_shared(path, lock, len)?;
         while flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
-        // Until it was locked, whoever sweeps may have taken it for one that was left.
+        // Until the lock was held, a sweep may have removed it as unfinished.
         if is_at(&file, path)? {
             return Ok(file);
         }
@@ -169,7 +169,7 @@ fn no_room(path: &Path, len: u64, errno: Errno) -> Error {
     ))
 }
 
-/// Fails if a process works on it, as far as we may know: without the backing there are no locks to tell.
+/// Fails if a process works on it, as far as this process may see: without the backing there are no locks to tell.
 pub fn refuse_mapped(path: &Path) -> Result<()> {
     let name = path.to_string_lossy();
     let maps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -183,7 +183,7 @@ pub fn refuse_mapped(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes all in shared memory that is named after a file, of whatever pool.
+/// Removes all files in shared memory that are named after a file, of any pool.
 pub fn remove_named_after(file: &fs::Metadata) {
     let number = format!("-{:x}-{:x}", file.dev(), file.ino());
     let is_its = |path: &PathBuf| {

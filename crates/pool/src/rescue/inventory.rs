@@ -1,4 +1,4 @@
-//! What memory this host holds, and whose it is, for who looks: nothing is mapped that its owner could cut short.
+//! The memory of pools on this host, and its owners, for inspection: files are not mapped, as their owners could cut them short.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,38 +17,38 @@ use crate::paths::{as_text, as_text_if_any};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// The memory of a pool on `logged`, whether anybody works with it or not.
+/// The memory of a pool on `logged`, in use or not.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memory {
     /// Its file in shared memory.
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
-    /// Of its pool.
+    /// The UUID of its pool.
     pub uuid: String,
     /// The user that made it.
     pub owner: u32,
-    /// Bytes of the memory, and those that it and its marks take now.
+    /// Bytes of the memory, and the bytes that it and its marks take now.
     pub size: u64,
     pub taken: u64,
-    /// Where its pool is or was, if that can be read.
+    /// The path of its pool, present or former, if that can be read.
     #[serde(serialize_with = "as_text_if_any")]
     pub pool: Option<PathBuf>,
     pub belongs: Belongs,
-    /// The pool's backing held all of it when the last commit was durable; `None`: that cannot be read.
+    /// The pool's backing held all of it when the last commit was durable; `None`: unreadable.
     pub backed: Option<bool>,
 }
 
-/// Whose memory it is.
+/// The owner of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Belongs {
-    /// That of the pool.
+    /// The pool that it names.
     Pool,
-    /// That of a pool which is gone, or in whose place another one is.
+    /// A pool that is gone, or that another one has replaced.
     Gone,
-    /// Another user made it, who alone may say whose it is.
+    /// Another user made it, and only that user can read its notes.
     Another,
-    /// Nothing that could be read says so.
+    /// Nothing readable says so.
     Unknown,
 }
 
@@ -86,7 +86,7 @@ pub fn look_at(uuid: [u8; 16], memory_path: &Path) -> Result<Memory> {
     })
 }
 
-/// Gives back memory of a pool that is gone, if its backing held everything; or tells where the pool is that it belongs to.
+/// Gives back memory of a pool that is gone, if its backing held everything; for memory of an existing pool returns that pool's path.
 pub fn release(uuid: [u8; 16], memory_path: &Path) -> Result<Option<PathBuf>> {
     shared::refuse_mapped(memory_path)?;
     let found = look_at(uuid, memory_path)?;
@@ -105,7 +105,7 @@ pub fn release(uuid: [u8; 16], memory_path: &Path) -> Result<Option<PathBuf>> {
     }
 }
 
-/// A pool that is there, by what its directory says.
+/// An existing pool, by its directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     #[serde(serialize_with = "as_text")]
@@ -114,11 +114,11 @@ pub struct Summary {
     pub medium: MediumKind,
     /// Bytes that its memory takes now: of shared memory on `logged`, of its file on other media.
     pub taken: u64,
-    /// Some process has it open; `None`: the user who asks may not know.
+    /// Whether a process has it open; `None`: the caller has no right to know.
     pub in_use: Option<bool>,
 }
 
-/// The pool at `dir`, like [`Config::read`] says.
+/// The pool at `dir`, whose configuration is `config`.
 pub fn summary(dir: &Path, config: &Config) -> Summary {
     let memory_path = config.nvram_path(dir);
     let memory = config.uuid_bytes().and_then(|uuid| look_at(uuid, &memory_path)).map(|memory| memory.taken);
@@ -130,7 +130,7 @@ pub fn summary(dir: &Path, config: &Config) -> Summary {
     Summary { pool: dir.into(), uuid: config.uuid.clone(), medium: config.medium, taken, in_use }
 }
 
-/// What its notes say counts if the pool's owner, or root, made them.
+/// The owner by the memory's notes, which count if the pool's owner, or root, made them.
 fn whose(identity: &MemoryIdentity, uuid: &[u8; 16], memory_path: &Path, owner: u32) -> Belongs {
     let name = memory_path.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
     let Some(dir) = identity.dir() else { return Belongs::Unknown };

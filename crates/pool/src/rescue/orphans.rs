@@ -1,5 +1,5 @@
-//! Memory in shared memory that outlives its processes, and may outlive its pool: found by what it
-//! [notes](super::identity), whatever it is called.
+//! Shared memory of pools, which outlives their processes, and may outlive its pool: identified by its
+//! [notes](super::identity), not by its name.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -20,7 +20,7 @@ use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
 /// Gives back memory of [pools that are gone](MemoryIdentity::is_gone), if their backing held everything. Memory outlives its processes,
-/// and nobody else would ever find it.
+/// and nothing else would ever find it.
 pub fn sweep() {
     let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return };
     for entry in entries.flatten() {
@@ -32,7 +32,7 @@ pub fn sweep() {
         }
         let Some(name) = name_of(&path) else { continue };
         let memory_path = path.with_file_name(format!("{name}-region"));
-        // The runtime file is there while anybody works on the pool.
+        // The runtime file exists while a process works on the pool.
         if path.with_file_name(name).exists() {
             continue;
         }
@@ -44,8 +44,8 @@ pub fn sweep() {
     }
 }
 
-/// A memory that nobody will finish, locked against who would make it anew: under the name of one that is being made, or
-/// without a header, which comes when all memory is there; and not locked by its maker.
+/// Memory that no process will finish, locked against one that would make it anew: it has the name of memory that is being made, or
+/// no header, which is written last; and its maker does not lock it.
 fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_new = name.ends_with("-region.new");
@@ -62,7 +62,7 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     Ok((is_new || header[..len].iter().all(|b| *b == 0)).then_some(file))
 }
 
-/// Where the memory called `name` comes from, if its backing holds all of it.
+/// The identity of the memory called `name`, if its backing holds all of it.
 fn backed_origin(name: &str, marks: &Path, memory_path: &Path) -> Result<Option<MemoryIdentity>> {
     fs::metadata(memory_path).map_err(|e| Error::host(memory_path, &e))?;
     let Some(uuid) = uuid_of(name) else { return Ok(None) };
@@ -79,13 +79,13 @@ pub fn memory_at(memory_path: &Path) -> Option<[u8; 16]> {
     uuid_of(name).filter(|_| is_there)
 }
 
-/// Who owns the pool at `dir`, or what is left there of one; else who asks.
+/// The owner of the pool at `dir`, or of its remains; else the user of this process.
 pub fn owner_of(dir: &Path) -> u32 {
     let found = fs::metadata(dir.join(paths::CONFIG)).or_else(|_| fs::metadata(dir));
     found.ok().filter(|_| memory_at(dir).is_none()).map_or_else(own_uid, |found| found.uid())
 }
 
-/// The memories in shared memory, and the UUIDs that they are called by.
+/// The memories in shared memory, and the UUIDs in their names.
 pub fn memories() -> Result<Vec<([u8; 16], PathBuf)>> {
     let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| Error::host(RUNTIME_DIR.as_ref(), &e))?;
     let named = entries.flatten().filter_map(|entry| {
@@ -95,7 +95,7 @@ pub fn memories() -> Result<Vec<([u8; 16], PathBuf)>> {
     Ok(named.collect())
 }
 
-/// Where the memory of the pool `uuid` at `memory_path` comes from, as its marks say, which the owner of the pool at `dir` made;
+/// The identity of the memory of the pool `uuid` at `memory_path`, from its marks, if the owner of the pool at `dir` made them;
 /// `None` if there are none.
 pub fn origin_of(uuid: [u8; 16], memory_path: &Path, dir: &Path) -> Option<MemoryIdentity> {
     fs::metadata(memory_path).ok()?;
@@ -103,12 +103,12 @@ pub fn origin_of(uuid: [u8; 16], memory_path: &Path, dir: &Path) -> Option<Memor
     MemoryIdentity::read(&marks, uuid).ok()
 }
 
-/// Is the memory of the pool `uuid` at `memory_path` that of another pool than the one at `dir`, whose number it had?
+/// Whether the memory of the pool `uuid` at `memory_path` belongs to another pool than that at `dir`, whose file number it had.
 pub fn is_anothers(uuid: [u8; 16], memory_path: &Path, dir: &Path) -> bool {
     origin_of(uuid, memory_path, dir).is_some_and(|origin| origin.is_anothers(dir))
 }
 
-/// Gives memory a name that leads nowhere: its own pool finds it, and nothing takes its place. 1. The marks. 2. The memory.
+/// Gives memory a name that nothing refers to: its own pool finds it, and nothing takes its place. 1. The marks. 2. The memory.
 /// (One without the other does not belong to the backing, and is refused.)
 pub fn rename_away(uuid: [u8; 16], memory_path: &Path) -> Result<PathBuf> {
     let away = format!("{}away-{:x}", session::shared_prefix(&uuid), uuid::random_key()?);
@@ -120,14 +120,14 @@ pub fn rename_away(uuid: [u8; 16], memory_path: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// Memory of a pool of which nothing else is left makes way, where it has what its backing lacked; its new name.
+/// Renames memory of a pool of which nothing else is left, if it has changes that its backing lacked; returns the new name.
 pub fn rename_unless_backed(uuid: [u8; 16], memory_path: &Path) -> Result<Option<PathBuf>> {
     let name = memory_path.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
     match backed_origin(name, &memory_path.with_file_name(format!("{name}-marks")), memory_path) {
-        // By who makes a pool in its place.
+        // The process that makes a pool in its place removes it.
         Ok(Some(origin)) if origin.is_gone(name) => Ok(None),
         _ => {
-            // What killed processes shared.
+            // The runtime file of killed processes.
             let _ = fs::remove_file(memory_path.with_file_name(name));
             rename_away(uuid, memory_path).map(Some)
         }
@@ -143,7 +143,7 @@ mod tests {
         Path::new(RUNTIME_DIR).join(format!("conquest-test{}{what}-0-0-region", std::process::id()))
     }
 
-    /// Anybody may make it, and hung whoever made a pool or opened one after a reboot.
+    /// Any user can make such a file: it hung processes that made a pool, or opened one after a reboot.
     #[test]
     fn what_is_no_file_is_not_waited_for() {
         let path = region("pipe");

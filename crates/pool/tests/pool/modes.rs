@@ -1,7 +1,7 @@
-//! When changes are durable on the medium `logged`: what its backing holds the moment a call has returned, as
-//! the process's policy and the inodes' settings say.
+//! When changes are durable on the medium `logged`: the content of the backing the moment a call has returned, by
+//! the process's policy and the inodes' settings.
 //!
-//! The pools here commit once a day, so that nothing reaches their backings but what somebody waits for.
+//! The pools here commit once a day, so that only commits that are waited for reach their backings.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -18,7 +18,7 @@ const SET: &[u8] = b"user.conquest.durability";
 const EFFECTIVE: &[u8] = b"user.conquest.effective.durability";
 const KEPT: [&str; 4] = ["image", "redo-0", "redo-1", "pool.toml"];
 
-/// A directory for a pool and for what is left of it after a power cut.
+/// A directory for a pool, and for the remains of it after a power cut.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -38,7 +38,7 @@ impl Home {
         Pool::open(self.pool(), &OpenOptions { durability, ..OpenOptions::default() }).unwrap()
     }
 
-    /// Looks at the pool that the backing, as it is now, makes elsewhere: as after a power cut.
+    /// Looks at the pool that the present backing makes elsewhere: as after a power cut.
     fn after_power_cut<T>(&self, look: impl FnOnce(&Pool) -> T) -> T {
         let there = tempfile::tempdir_in(self.0.path()).unwrap();
         for name in KEPT {
@@ -61,7 +61,7 @@ impl Drop for Home {
     }
 }
 
-/// Removes what shared memory keeps of the pool in `dir`.
+/// Removes the shared memory of the pool in `dir`.
 fn forget_memory(dir: &Path) {
     let Ok(text) = std::fs::read_to_string(dir.join("pool.toml")) else { return };
     let Some(uuid) = text.lines().find_map(|l| l.strip_prefix("uuid = ")) else { return };
@@ -117,7 +117,7 @@ fn opened<'a>(pool: &'a Pool, path: &str) -> conquest_fs::path::File<'a> {
     root(pool).open(path.as_bytes(), Open::new().write(true)).unwrap()
 }
 
-/// What [`CASES`] work on.
+/// Makes the files that [`CASES`] change.
 fn prepare(pool: &Pool) {
     let v = root(pool);
     for name in ["written", "appended", "cut", "chmodded", "old", "gone", "left", "right", "punched", "named", "copied"]
@@ -230,7 +230,7 @@ fn mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), ..SetAttr::default() }
 }
 
-/// Every case leaves the backing as it should be, with the one look before it that says that the look can fail.
+/// Every case leaves the backing as it should be; the look before it shows that the look can fail.
 fn all_are_durable_at_return(home: &Home, pool: &Pool) {
     for case in CASES {
         assert!(!home.after_power_cut(case.shows), "before {}", case.name);
@@ -247,7 +247,7 @@ fn a_strict_process_finds_everything_durable_at_return() {
     prepare(&pool);
     assert_eq!(xattr(&pool, "d", EFFECTIVE).as_deref(), Some("strict"));
     assert_eq!(xattr(&pool, "d", SET), None);
-    // What others say does not count against it.
+    // Settings of others do not count against it.
     set(&pool, "d/written", b"fsync").unwrap();
     assert_eq!(xattr(&pool, "d/written", EFFECTIVE).as_deref(), Some("strict"));
     all_are_durable_at_return(&home, &pool);
@@ -261,7 +261,7 @@ fn in_a_strict_directory_everything_is_durable_at_return() {
     set(&pool, "d", b"strict").unwrap();
     prepare(&pool);
     all_are_durable_at_return(&home, &pool);
-    // Beside it nothing is waited for.
+    // Changes beside the directory are not waited for.
     root(&pool).create(b"beside", 0o600).unwrap();
     assert!(!home.after_power_cut(|p| exists(p, "beside")));
 }
@@ -280,7 +280,7 @@ fn otherwise_changes_are_durable_after_fsync() {
     }
 }
 
-/// A file's own setting counts for what is done to it, and for its names; reading waits for nothing.
+/// A file's own setting counts for changes of its content and its names; reading waits for nothing.
 #[test]
 fn a_strict_file_in_another_directory() {
     let home = Home::new(MediumKind::Logged);
@@ -292,7 +292,7 @@ fn a_strict_file_in_another_directory() {
     opened(&pool, "d/appended").append(b"later").unwrap();
     assert_eq!(home.after_power_cut(|p| content(p, "d/appended").len()), 9000);
     opened(&pool, "d/written").write_all_at(b"now", 0).unwrap();
-    // A commit is of an instant: what was done before is in it.
+    // A commit is of an instant: earlier changes are in it.
     assert_eq!(
         home.after_power_cut(|p| (content(p, "d/written")[..3].to_vec(), content(p, "d/appended").len())),
         (b"now".to_vec(), 9005)
@@ -302,7 +302,7 @@ fn a_strict_file_in_another_directory() {
     opened(&pool, "d/appended").append(b"again").unwrap();
     content(&pool, "d/moved");
     assert_eq!(home.after_power_cut(|p| content(p, "d/appended").len()), 9005, "a read waits for a commit");
-    // The last thing that it is strict about is that it is not any more.
+    // Removing the strict setting is the last strict change.
     pool.removexattr(ino(&pool, "d/moved"), SET, &Caller::root()).unwrap();
     assert_eq!(home.after_power_cut(|p| xattr(p, "d/moved", SET)), None);
     opened(&pool, "d/moved").set_len(1).unwrap();
@@ -343,7 +343,7 @@ fn settings_are_inherited_read_back_and_unset() {
     v.create(b"d/e/g", 0o600).unwrap();
     assert_eq!(xattr(&pool, "d/e/g", SET).as_deref(), Some("fsync"));
     assert_eq!(xattr(&pool, "d/e/g", EFFECTIVE).as_deref(), Some("fsync"));
-    // So does unsetting; who has it keeps it.
+    // So does unsetting; files that have the setting keep it.
     pool.removexattr(ino(&pool, "d"), SET, &Caller::root()).unwrap();
     v.create(b"d/late", 0o600).unwrap();
     assert_eq!(xattr(&pool, "d/late", SET), None);
@@ -375,7 +375,7 @@ fn what_makes_no_sense_is_refused() {
     pool.setxattr(at, SET, b"strict", SetXattr::Create, &owner).unwrap();
     assert_eq!(errno(pool.setxattr(at, SET, b"fsync", SetXattr::Create, &owner)), Errno::EXIST);
     pool.setxattr(at, SET, b"fsync", SetXattr::Replace, &owner).unwrap();
-    // On this medium nothing is waited for, and everything is durable.
+    // On this medium no call waits, and everything is durable.
     assert_eq!(
         (xattr(&pool, "f", SET).as_deref(), xattr(&pool, "f", EFFECTIVE).as_deref()),
         (Some("fsync"), Some("strict"))
@@ -384,7 +384,7 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(errno(pool.setxattr(at, SET, b"strict", SetXattr::Any, &stranger)), Errno::ACCESS);
 }
 
-/// A remount: another process asks, the mount's server does as it is asked.
+/// A remount: another process asks, and the mount's server obeys.
 #[test]
 fn a_mount_changes_its_terms_while_it_is_used() {
     let home = Home::new(MediumKind::Logged);
@@ -410,7 +410,7 @@ fn a_mount_changes_its_terms_while_it_is_used() {
     assert!(home.after_power_cut(|p| ["before", "asked", "strict"].iter().all(|name| exists(p, name))));
     assert_eq!((session().durability, session().commit), (Some("strict"), Some(86_400.0)));
 
-    // What nobody has heeded is taken back.
+    // An unheeded request is taken back.
     drop(ask(Some(Durability::Fsync), Some("1")));
     server.heed();
     assert_eq!((session().durability, session().commit), (Some("strict"), Some(86_400.0)));
@@ -449,7 +449,7 @@ fn a_pool_has_one_mount_at_a_time() {
         "{at_once}"
     );
     assert_eq!(at_once.errno(), rustix::io::Errno::BUSY);
-    // It may still have much to write when its kernel is gone.
+    // The first may still have much to write when its kernel is gone.
     first.end_mount();
     let second = mount("/second").unwrap();
     second.set_mountpoint("/third");
@@ -459,7 +459,7 @@ fn a_pool_has_one_mount_at_a_time() {
     mount("/fourth").unwrap();
 }
 
-/// Where there is nothing to wait for, or always something, nothing else is in effect.
+/// If there is nothing to wait for, or always something, no other terms are in effect.
 #[test]
 fn terms_that_have_no_effect_are_not_reported() {
     let alone = FormatOptions::on(MediumKind::Battery, 8 << 20);
@@ -475,7 +475,7 @@ fn terms_that_have_no_effect_are_not_reported() {
     }
 }
 
-/// What nobody waits for is durable with the next commit.
+/// Changes that no call waits for are durable with the next commit.
 #[test]
 fn the_commit_interval_bounds_what_is_lost() {
     let home = Home::new(MediumKind::Logged);
@@ -500,7 +500,7 @@ fn the_commit_interval_bounds_what_is_lost() {
     assert!(e.contains("pool.toml") && e.contains("0.01 to 86400"), "{e}");
 }
 
-/// The clock was set back, or begins anew with each boot: commits in time waited until it had caught up.
+/// The clock was set back, or begins anew with each boot: timed commits waited until it had caught up.
 #[test]
 fn a_clock_that_was_set_back_delays_no_commit() {
     let home = Home::new(MediumKind::Logged);
