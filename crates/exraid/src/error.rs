@@ -1,4 +1,4 @@
-//! What can fail: a transfer, or the opening of a disk.
+//! Errors of transfers, and of opening disks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use rustix::io::Errno;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a failure means to whoever asked.
+/// The meaning of a failure for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// The host was short of something for a moment: the same request may succeed now.
+    /// The host was short of a resource for a moment: the same request may succeed now.
     Transient,
-    /// The medium: bytes that cannot be read, or did not take. Elsewhere the device may be well.
+    /// The medium: some bytes could not be read or written. Others may be well.
     Media,
-    /// The device is gone, or has said that it will do nothing any more.
+    /// The device is gone, or will do nothing any more.
     Gone,
-    /// There is no room: on the host of a disk that is a file, or on a device that promises more than it has.
+    /// No storage left: on the host of a file, or on a device that promises more than it has.
     NoSpace,
-    /// No answer in the time that was given. The transfer may still be under way and end at any time.
+    /// No answer in time. The transfer may still be under way and end at any time.
     Timeout,
     /// The device takes no writes.
     ReadOnly,
@@ -30,7 +30,7 @@ impl Class {
     pub const ALL: [Class; 7] =
         [Class::Transient, Class::Media, Class::Gone, Class::NoSpace, Class::Timeout, Class::ReadOnly, Class::Invalid];
 
-    /// What an error number of a read, a write or a flush means.
+    /// The class of an error number of a read, a write or a flush.
     pub fn of(errno: Errno) -> Class {
         match errno {
             Errno::INTR | Errno::AGAIN | Errno::NOMEM | Errno::BUSY | Errno::NOBUFS | Errno::CANCELED => {
@@ -47,7 +47,7 @@ impl Class {
         }
     }
 
-    /// Should the device be asked nothing any more?
+    /// Are further requests to the device useless?
     pub fn is_final(self) -> bool {
         self == Class::Gone
     }
@@ -60,7 +60,7 @@ pub struct Error {
     pub class: Class,
     /// The device's name, as it was opened.
     pub device: Arc<str>,
-    /// What was asked, and what came of it.
+    /// The request, and its failure.
     pub what: String,
 }
 
@@ -69,13 +69,13 @@ impl Error {
         Error { class, device: device.clone(), what: what.into() }
     }
 
-    /// `what` was asked, and the host said `errno`.
+    /// The host answered `what` with `errno`.
     pub fn host(device: &Arc<str>, what: impl std::fmt::Display, errno: Errno) -> Error {
         Error::new(Class::of(errno), device, format!("{what}: {errno}"))
     }
 }
 
-/// Why a disk is not opened. Each names the disk and says what to do, where something can be done.
+/// Why a disk was not opened. Each names the disk and tells what to do, if anything helps.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -88,21 +88,21 @@ pub enum OpenError {
     /// Neither a file nor a block device.
     #[error("{path} is {what}; a disk is a file or a block device")]
     Unsuitable { path: PathBuf, what: &'static str },
-    /// Somebody else has it: it is mounted, part of an array, or another program holds it.
+    /// It is in use: mounted, part of an array, or held by another program.
     #[error("{path} is in use{}; end that first", .holder.as_deref().map(|h| format!(": {h}")).unwrap_or_default())]
     Busy { path: PathBuf, holder: Option<String> },
-    /// There is something on it.
+    /// It has content.
     #[error("{path} holds {what}; use force to give that up")]
     Foreign { path: PathBuf, what: String },
     /// It has no label: it was never made a disk of a pool, or both copies are damaged.
     #[error("{path} has no label of a pool{}", .found.as_deref().map(|f| format!(": it holds {f}")).unwrap_or_default())]
     Unlabelled { path: PathBuf, found: Option<String> },
-    /// Its label says that it is something else.
+    /// Its label names another purpose.
     #[error("{path} is {found}, not {expected}")]
     Mismatch { path: PathBuf, expected: String, found: String },
     #[error("{path} has {found} bytes; at least {needed} are needed")]
     TooSmall { path: PathBuf, found: u64, needed: u64 },
-    /// The label, or what it says, cannot be used by this program.
+    /// This program cannot use the label, or its content.
     #[error("{path}: {what}")]
     Unusable { path: PathBuf, what: String },
     #[error(transparent)]

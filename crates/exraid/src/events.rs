@@ -1,4 +1,4 @@
-//! What happens to regions, for those who act on it.
+//! Events of regions, for listeners that act on them.
 
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::Error;
 use crate::meter::stutter::Stutter;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The number of the region.
@@ -18,24 +18,24 @@ pub struct Event {
 pub enum What {
     /// A member failed a request. The region may have answered it all the same.
     Failed { member: usize, error: Error },
-    /// A member is used no more. The region can do without so many further ones; `None`: it has lost content.
+    /// A member is not used any more. The region can lose so many further ones; `None`: it has lost content.
     Out { member: usize, tolerated: Option<usize>, why: String },
     /// A member is being put back, and so many bytes of it are left.
     Rebuilding { member: usize, left: u64 },
-    /// A member is whole again. The region can do without so many further ones.
+    /// A member is whole again. The region can lose so many further ones.
     Whole { member: usize, tolerated: usize },
-    /// A member delivers much less than it did for the same requests, and its peers do not.
+    /// A member delivers much less than before for the same requests, and its peers do not.
     Stutters { member: usize, stutter: Stutter },
-    /// It delivers what it did again.
+    /// It delivers as much as before again.
     Recovers { member: usize },
-    /// So many events are left out before this one, since the listener did not take them.
+    /// So many earlier events are missing, since the listener was too slow.
     Missed(u64),
 }
 
-/// Events that wait for one listener; what is more is counted, not kept.
+/// Events that wait for one listener; further ones are only counted.
 const WAITING: usize = 1024;
 
-/// Those who listen.
+/// The listeners.
 #[derive(Clone, Default)]
 pub struct Events(Arc<Mutex<Vec<Listener>>>);
 
@@ -45,21 +45,21 @@ struct Listener {
 }
 
 impl Events {
-    /// What happens from now on.
+    /// Events from now on.
     pub fn listen(&self) -> Receiver<Event> {
         let (send, receive) = sync_channel(WAITING);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Listener { send, missed: 0 });
         receive
     }
 
-    /// Tells everybody. Never waits.
+    /// Sends an event to all listeners. Never waits.
     pub fn tell(&self, event: &Event) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|listener| listener.tell(event));
     }
 }
 
 impl Listener {
-    /// False: nobody listens any more.
+    /// False: the listener is gone.
     fn tell(&mut self, event: &Event) -> bool {
         if self.missed > 0 {
             let missed = Event { region: event.region, what: What::Missed(self.missed) };

@@ -1,4 +1,4 @@
-//! Requests under way on one device: who has them, since when, and until when there is patience.
+//! Requests under way on one device, with their start and time limits.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::device::{Answer, Done, Kind, Late, Op, Pending, LATE};
 use crate::error::{Class, Error, Result};
 
-/// All of them.
+/// The table of a device.
 #[derive(Default)]
 pub(crate) struct Flights {
     table: Mutex<Table>,
@@ -20,11 +20,11 @@ pub(crate) struct Flights {
 struct Table {
     flights: Vec<Option<Flight>>,
     free: Vec<Number>,
-    /// No request's time is over before this, and the device is not reported as late before.
+    /// Before this, no request times out and the device is not reported as late.
     next: Option<Instant>,
-    /// When something was answered last.
+    /// The time of the last answer.
     last: Option<Instant>,
-    /// Requests that have begun.
+    /// The number of requests so far.
     begun: u64,
 }
 
@@ -34,18 +34,18 @@ struct Flight {
     tag: u64,
     since: Instant,
     until: Option<Instant>,
-    /// Gone once it was answered.
+    /// None once it was answered.
     done: Option<Done>,
-    /// What to run when the device is late; none once it ran.
+    /// Runs when the device is late; none once it ran.
     late: Option<Late>,
-    /// Which of all requests it is.
+    /// The number of the request among all.
     generation: u64,
 }
 
 /// A place in the table.
 pub(crate) type Number = usize;
 
-/// A request, whether or not it is there yet.
+/// A request that may have ended already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Which {
     pub number: Number,
@@ -87,7 +87,7 @@ impl Flights {
         Which { number, generation }
     }
 
-    /// Tells who asked that it comes late, if it is under way.
+    /// Tells the client of a request that it is late, if it is still under way.
     pub fn tell_late(&self, which: Which) {
         let mut table = self.lock();
         let flight = table.flights.get_mut(which.number).and_then(Option::as_mut);
@@ -96,7 +96,7 @@ impl Flights {
         late.into_iter().for_each(|late| late.report());
     }
 
-    /// The device is done with it: answers, unless that has happened.
+    /// The device has ended it: answers, unless that has happened.
     pub fn end(&self, number: Number, device: &Arc<str>, mut answer: Answer) {
         let mut table = self.lock();
         let Some(flight) = table.flights.get_mut(number).and_then(Option::take) else { return };
@@ -111,7 +111,7 @@ impl Flights {
         }
     }
 
-    /// D4. One that was answered by a timeout and ends well after all has lost nothing.
+    /// D4. A flush that succeeds after its timeout has lost nothing.
     fn flushed(&self, device: &Arc<str>, result: Result<()>) -> Result<()> {
         let failed = self.flush_failed.fetch_or(result.is_err(), Ordering::SeqCst);
         match result {
@@ -124,17 +124,17 @@ impl Flights {
         }
     }
 
-    /// That a flush has failed is forgotten.
+    /// Forgets failed flushes.
     pub fn begin_anew(&self) {
         self.flush_failed.store(false, Ordering::SeqCst);
     }
 
-    /// Does anybody still wait for it?
+    /// Has it no answer yet?
     pub fn is_wanted(&self, number: Number) -> bool {
         self.lock().flights.get(number).and_then(Option::as_ref).is_some_and(|flight| flight.done.is_some())
     }
 
-    /// Answers those whose time is over, and tells those who wait for a device that has become late; when it is worth while to look again.
+    /// Answers requests that have timed out, and reports late ones; returns the time of the next check.
     pub fn expire(&self, device: &Arc<str>) -> Option<Instant> {
         let mut table = self.lock();
         let next = table.next?;
@@ -165,19 +165,19 @@ impl Flights {
         next
     }
 
-    /// No request's time is over before that.
+    /// No request times out before this.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.lock().next
     }
 
-    /// Is something under way for which nothing was answered for so long?
+    /// Is a request under way, with no answer of the device for [`LATE`]?
     pub fn is_late(&self) -> bool {
         let table = self.lock();
         let is_quiet = table.last.is_none_or(|last| last.elapsed() >= LATE);
         is_quiet && table.flights.iter().flatten().any(|flight| flight.since.elapsed() >= LATE)
     }
 
-    /// Answers all of them: nothing will come of them any more, or nobody will learn of it.
+    /// Answers all of them: they will not end any more, or without notice.
     pub fn give_up(&self, error: &Error) {
         let all: Vec<Done> = self.lock().flights.iter_mut().flatten().filter_map(|flight| flight.done.take()).collect();
         all.into_iter().for_each(|done| done(Answer { result: Err(error.clone()), buffers: None }));

@@ -1,15 +1,15 @@
-//! A note: bytes that the client of a region keeps beside its labels, where whoever has only the disks finds them.
+//! A note: bytes of a region's client beside its labels, where a process with only the disks finds them.
 //!
-//! Each member has the note twice, [`AT`] bytes behind either copy of its label. Of the whole ones that of the highest
-//! generation holds. A note is replaced in place, like a label:
+//! Each member has the note twice, [`AT`] bytes behind either copy of its label. The intact copy of the highest
+//! generation counts. A note is replaced in place, like a label:
 //!
 //! | step | what | else, after a power cut |
 //! | --- | --- | --- |
-//! | 1 | a copy that is not whole, or older, is written from the newer one; durable | step 2 tears the only whole one |
+//! | 1 | a copy that is damaged, or older, is written from the newer one; durable | step 2 tears the only intact one |
 //! | 2 | the first copy is written; durable | step 3 may reach the disk before it, and both be torn |
-//! | 3 | the last copy is written; durable | there is one copy until it is replaced again |
+//! | 3 | the last copy is written; durable | there is one copy until the note is replaced again |
 //!
-//! After step 2 the new one holds. One process at a time does this: who uses notes has a lock for that.
+//! After step 2 the new note counts. One process at a time does this: clients of notes have a lock for that.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -18,7 +18,7 @@ use crate::error::{Class, Error, Result};
 use crate::label::{Uuid, END};
 use crate::sys::memory::{Aligned, Buffers};
 
-/// Where it begins, from the beginning of either end of a disk.
+/// Its offset from the beginning of either end of a disk.
 pub const AT: u64 = 64 << 10;
 /// Bytes of the longest note.
 pub const MOST: u64 = (512 << 10) - HEAD as u64;
@@ -26,12 +26,12 @@ pub const MOST: u64 = (512 << 10) - HEAD as u64;
 const MAGIC: [u8; 8] = *b"CQ-NOTE\n";
 const VERSION: u32 = 1;
 const HEAD: usize = size_of::<RawNote>();
-/// It is written in whole multiples of this.
+/// It is written in multiples of this.
 const UNIT: usize = 4096;
 
 const _: () = assert!(AT + MOST + (HEAD as u64) <= END);
 
-/// What precedes the bytes of a note.
+/// The head of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawNote {
@@ -39,32 +39,32 @@ pub struct RawNote {
     pub version: u32,
     /// Bytes of the note.
     pub len: u32,
-    /// Goes up with each one.
+    /// Goes up with each note.
     pub generation: u64,
-    /// The disk that it is of.
+    /// The disk to which it belongs.
     pub device: [u8; 16],
-    /// How far from the start of the disk this copy lies.
+    /// The offset of this copy from the start of the disk.
     pub place: u64,
     pub reserved: [u8; 12],
-    /// CRC-32C of what precedes, and of the note.
+    /// CRC-32C of the head before it, and of the note.
     pub crc: u32,
 }
 
 const _: () = assert!(HEAD == 64);
 
-/// A note as it was found.
+/// A note that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub generation: u64,
     pub bytes: Vec<u8>,
 }
 
-/// The two places of a disk whose label says that it has `size` bytes.
+/// The two places on a disk of `size` bytes by its label.
 fn places(size: u64) -> [u64; 2] {
     [AT, size - END + AT]
 }
 
-/// The note of a disk; `None` where it has none that is whole. What cannot be read is like what is damaged.
+/// The note of a disk; `None` where no copy is intact and readable.
 pub fn read(device: &dyn Device, uuid: Uuid, size: u64) -> Option<Note> {
     let found = places(size).map(|place| read_at(device, uuid, place));
     found.into_iter().flatten().max_by_key(|note| note.generation)
@@ -112,7 +112,7 @@ pub fn write(device: &dyn Device, uuid: Uuid, size: u64, note: &Note) -> Result<
     places.into_iter().try_for_each(|place| write_at(device, uuid, place, note))
 }
 
-/// Overwrites what there is of notes with zeros, durably.
+/// Overwrites all notes with zeros, durably.
 pub fn erase(device: &dyn Device, size: u64) -> Result<()> {
     for place in places(size) {
         let is_zero = get(device, HEAD, place).is_some_and(|head| head.iter().all(|byte| *byte == 0));
@@ -124,7 +124,7 @@ pub fn erase(device: &dyn Device, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// One copy, durably.
+/// Writes one copy, durably.
 fn write_at(device: &dyn Device, uuid: Uuid, place: u64, note: &Note) -> Result<()> {
     let mut raw = RawNote {
         magic: MAGIC,
@@ -146,7 +146,7 @@ fn write_at(device: &dyn Device, uuid: Uuid, place: u64, note: &Note) -> Result<
     steps.into_iter().try_for_each(|step| device.ask(step, PATIENCE).result)
 }
 
-/// So many bytes of a disk that may hang.
+/// Reads `len` bytes of a disk that may hang.
 fn get(device: &dyn Device, len: usize, place: u64) -> Option<Vec<u8>> {
     let whole = len.next_multiple_of(UNIT.max(device.properties().block as usize));
     let mut bytes = crate::label::read_within(device, whole, place, PATIENCE).ok()?;

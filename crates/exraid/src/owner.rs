@@ -1,13 +1,14 @@
-//! Whose files are: what a process opens, writes or removes because a file says so belongs to its user or to root, and nobody else may
-//! change it.
+//! The owners of files: a file whose content makes a process open, write or remove other files must belong to the user
+//! or to root, and no other user may be able to change it.
 //!
-//! A directory that another user may write is a tool in his hands: a file in it may name any other file as a disk, and whoever works
-//! on the pool there, root say, would write to it. So before a process believes such a file it looks at
-//! 1. the directory and all above it: another user could put a directory of his own in their place. Above, one in which nobody may
-//!    rename what is another's (`/tmp`, by its sticky bit) is as good;
+//! Another user who can write a directory could misuse this: a file there may name any other file as a disk, and if
+//! root, say, works on the pool there, it writes to that. So before a process trusts such a file it checks
+//! 1. the directory and all above it, in whose place another user could put one of his own. Above, a directory with the
+//!    sticky bit (`/tmp`) is accepted, since others cannot rename there;
 //! 2. the file, and each that it names, with the directories in which these lie.
 //!
-//! A group that has the number of the owner is the owner's own, as login takes it; one of a device is the administrator's choice.
+//! A group with the owner's number is the owner's own, as in login; the group of a device is the administrator's
+//! choice.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
@@ -20,14 +21,14 @@ use thiserror::Error;
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
-/// What only its owner reads and writes.
+/// Only the owner reads and writes.
 const PRIVATE: u32 = 0o600;
 const GROUP_READS: u32 = 0o040;
 const OTHERS_READ: u32 = 0o004;
 /// The group `disk`, whose members may read every disk.
 const DISK_GROUP: u32 = 6;
 
-/// Why something is not believed.
+/// The reason for distrust.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Foreign {
     #[error(
@@ -49,7 +50,7 @@ fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// May others than the user `me` and root change it, or was it made by one?
+/// Refuses a file that another user than `me` and root owns or may change.
 fn refuse(path: &Path, found: &Metadata, me: u32, allowed: u32) -> Result<(), Foreign> {
     let owner = found.uid();
     if owner != me && owner != 0 {
@@ -63,7 +64,7 @@ fn refuse(path: &Path, found: &Metadata, me: u32, allowed: u32) -> Result<(), Fo
     }
 }
 
-/// The path that a file or directory has without links, also if it is not there yet.
+/// The path of a file or directory without links, even if it does not exist yet.
 fn real(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let there = path.ancestors().find_map(|dir| Some((dir.canonicalize().ok()?, dir.to_path_buf())));
@@ -73,7 +74,7 @@ fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// Fails unless the directories above `path` are as said, by the names that it is given and by those that these lead to.
+/// Fails unless the directories above `path` are safe, by the given names and without links.
 fn refuse_above(path: &Path, me: u32) -> Result<(), Foreign> {
     let named = std::path::absolute(path).unwrap_or_else(|_| path.into());
     for path in [named, real(path)] {
@@ -86,14 +87,15 @@ fn refuse_above(path: &Path, me: u32) -> Result<(), Foreign> {
     Ok(())
 }
 
-/// Fails unless the directory `dir`, if it is there, and those above it belong to this user or root, and nobody else may write there.
+/// Fails unless the directory `dir`, if it exists, and those above it belong to this user or root, and no other user
+/// may write there.
 pub fn refuse_foreign_dir(dir: &Path) -> Result<(), Foreign> {
     let me = me();
     refuse_above(dir, me)?;
     fs::metadata(dir).map_or(Ok(()), |found| refuse(dir, &found, me, 0))
 }
 
-/// The same of a file or device, and where it lies.
+/// The same of a file or device, and of its place.
 pub fn refuse_foreign_file(path: &Path) -> Result<(), Foreign> {
     let me = me();
     refuse_above(path, me)?;
@@ -103,7 +105,7 @@ pub fn refuse_foreign_file(path: &Path) -> Result<(), Foreign> {
     refuse(path, &found, me, allowed)
 }
 
-/// The same of what is to become a disk: who may write a file is not asked, since that is changed then.
+/// The same of a future disk, but for the write permissions of a file, which are set later.
 pub fn refuse_foreign_owner(path: &Path) -> Result<(), Foreign> {
     let me = me();
     refuse_above(path, me)?;
@@ -114,7 +116,7 @@ pub fn refuse_foreign_owner(path: &Path) -> Result<(), Foreign> {
     }
 }
 
-/// Lets only the owner of a file read and write it. Devices are the administrator's.
+/// Lets only the owner of a file read and write it. Devices are the administrator's business.
 pub fn make_private(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() && found.mode() & 0o7777 != PRIVATE => {
@@ -124,18 +126,19 @@ pub fn make_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The same of a file that is open, which lies in a directory that is as said.
+/// The same of an open file in a directory that was checked.
 pub fn refuse_foreign_open(file: &File, path: &Path) -> Result<(), Foreign> {
     file.metadata().map_or(Ok(()), |found| refuse(path, &found, me(), 0))
 }
 
-/// Opens the file `name` in `dir`, or makes it, for its owner alone, by these flags. No link is followed, and none leads out of `dir`.
+/// Opens the file `name` in `dir`, or makes it for its owner alone, by these flags. No link is followed, and none leads
+/// out of `dir`.
 pub fn open_within(dir: &Path, name: &Path, flags: OFlags) -> io::Result<File> {
     open_within_as(dir, name, flags, PRIVATE)
 }
 
-/// Puts a file with this text in the place of `name` in `dir`, atomically and durably. Others may read it. It is a new one under a hidden name
-/// first: what has that name is removed, not written to.
+/// Replaces the file `name` in `dir` by one with this text, atomically and durably. Others may read it. The new file
+/// has a hidden name at first; an older file of that name is removed, not written to.
 pub fn replace_within(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     let hidden = format!(".{name}.new");
     let new = dir.join(&hidden);
@@ -154,7 +157,7 @@ pub fn replace_within(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
 fn open_within_as(dir: &Path, name: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     let home = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // A pipe would be waited for.
+    // Opening a pipe would block.
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(mode) } else { Mode::empty() };
     Ok(File::from(openat2(home, name, flags, mode, within)?))
@@ -191,7 +194,7 @@ mod tests {
             assert_eq!(all(), Err(Foreign::Writable { path: path.clone() }));
             chmod(path, usual);
         }
-        // Nobody renames there what is another's; but makes what is not there.
+        // Others cannot rename an existing entry there, but can create a missing one.
         chmod(&above, 0o1777);
         assert_eq!(all(), Ok(()));
         chmod(&dir, 0o1777);
@@ -210,7 +213,7 @@ mod tests {
             assert!(refusal.contains("user 1234"), "{refusal}");
             chmod(dir.path(), 0o770);
             assert!(refuse_foreign_file(&dir.path().join("sub")).is_err());
-            // Of the owner's own group, for the owner.
+            // The group is the owner's own, so it counts for the owner.
             let mine = fs::metadata(dir.path()).expect("it is there");
             assert_eq!(refuse(dir.path(), &mine, 1234, 0), Ok(()));
         }

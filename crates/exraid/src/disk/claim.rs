@@ -1,4 +1,4 @@
-//! A file or block device that is to become a disk later, kept from all others until then.
+//! A file or block device reserved for becoming a disk later.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,20 +6,20 @@ use std::path::Path;
 use super::{host, signatures, Options};
 use crate::error::OpenError;
 
-/// Nobody else makes a disk of it, mounts it or uses it as a disk, as long as this is kept. Nothing of it is changed.
+/// Keeps others from making a disk of it, mounting it or using it, until it is dropped. It changes nothing.
 pub struct Claim {
     file: File,
-    /// Bytes that it has now.
+    /// Its present size in bytes.
     pub size: u64,
     pub is_block: bool,
 }
 
 impl Claim {
-    /// Takes what is there; refuses it where something is on it, unless `force` allows to lose that.
+    /// Takes a device or file; refuses one with content, unless `force` is set.
     ///
     /// # Errors
-    /// [`OpenError::Busy`] where somebody has it, a mount or another pool; [`OpenError::Foreign`] where something is on
-    /// it; others where it cannot be a disk.
+    /// [`OpenError::Busy`] where it is mounted or another pool has it; [`OpenError::Foreign`] where it has content;
+    /// others where it cannot be a disk.
     pub fn take(path: &Path, force: bool) -> Result<Claim, OpenError> {
         let file = host::open_alone(path, &Options::default())?;
         host::lock(path, &file, true)?;
@@ -32,10 +32,10 @@ impl Claim {
         Ok(Claim { file, size: properties.size, is_block: kind.is_block })
     }
 
-    /// Backs the room of labels in a file of `size` bytes, whatever its host has left later.
+    /// Allocates the space of the labels in a file of `size` bytes, so that it is there even when the host is full.
     ///
     /// # Errors
-    /// [`OpenError::Host`] where there is no room. A host that cannot do that is not asked for it.
+    /// [`OpenError::Host`] where there is no space. Hosts without that operation are skipped.
     pub fn reserve_ends(&self, path: &Path, size: u64) -> Result<(), OpenError> {
         if self.is_block {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A file or block device: what it is, how large, how aligned, and who has it.
+//! A file or block device: kind, size, alignment, present user.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,12 +13,12 @@ use super::{Making, Options, MIN_SIZE};
 use crate::device::{Properties, Whereabouts};
 use crate::error::OpenError;
 
-/// Beyond this no host's files are sure to reach.
+/// The largest file that every host supports.
 const LARGEST_FILE: u64 = 8 << 40;
-/// What a transfer is aligned to where the host does not say.
+/// The alignment of transfers where the host does not tell.
 const USUAL_ALIGNMENT: u32 = 4096;
 
-/// Milliseconds after which a disk that somebody has is tried again.
+/// Milliseconds between tries for a disk in use.
 const PAUSES: [u64; 5] = [1, 10, 100, 500, 0];
 
 pub struct Kind {
@@ -43,12 +43,12 @@ fn refused(path: &Path, e: &io::Error) -> OpenError {
     }
 }
 
-/// Opens what is there as far as its kind, with these flags besides.
+/// Opens an existing file or device with further flags.
 fn open_with(path: &Path, read_only: bool, flags: OFlags) -> io::Result<File> {
     OpenOptions::new().read(true).write(!read_only).custom_flags(flags.bits() as i32).open(path)
 }
 
-/// Refuses what is neither a file nor a block device, without opening it: opening some things has effects.
+/// Refuses anything but a file or block device, without opening it: opening some files has effects.
 fn suitable(path: &Path) -> Result<std::fs::Metadata, OpenError> {
     let found = std::fs::metadata(path).map_err(|e| refused(path, &e))?;
     let kind = found.file_type();
@@ -61,13 +61,13 @@ fn suitable(path: &Path) -> Result<std::fs::Metadata, OpenError> {
     Err(OpenError::Unsuitable { path: path.into(), what })
 }
 
-/// Are both there, and one file or device?
+/// Do both exist, and are they one file or device?
 pub fn are_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| identity_of(&found));
     identity(one).is_some() && identity(one) == identity(other)
 }
 
-/// Does the path lead to it yet? What cannot be looked at may be there.
+/// Does the path still lead to the file? If that cannot be checked, the answer is yes.
 pub fn whereabouts(path: &Path, file: &File, identity: (u64, u64)) -> Whereabouts {
     let is_deleted = |found: &std::fs::Metadata| found.is_file() && found.nlink() == 0;
     match std::fs::metadata(path) {
@@ -85,11 +85,12 @@ fn identity_of(found: &std::fs::Metadata) -> (u64, u64) {
     }
 }
 
-/// Opens a disk for use, past the page cache where that can be done.
+/// Opens a disk for use, past the page cache where possible.
 pub fn open(path: &Path, options: &Options) -> Result<File, OpenError> {
     let found = suitable(path)?;
     let file = if found.file_type().is_block_device() && !options.read_only {
-        // The first process holds the device against mounting and formatting. Others of the pool come in beside it.
+        // The first process holds the device against mounting and formatting. Other processes of the pool open it
+        // without that.
         match open_past(path, options, OFlags::EXCL) {
             Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => match holder(path) {
                 Some(holder) => return Err(OpenError::Busy { path: path.into(), holder: Some(holder) }),
@@ -107,7 +108,7 @@ fn open_past(path: &Path, options: &Options, flags: OFlags) -> io::Result<File> 
     if !options.cached {
         match open_with(path, options.read_only, flags | OFlags::DIRECT) {
             Ok(file) if takes_direct(&file) => return Ok(file),
-            // It has no such thing as a way past its cache.
+            // It does not support direct transfers.
             Err(e) if e.raw_os_error() != Some(Errno::INVAL.raw_os_error()) => return Err(e),
             _ => {}
         }
@@ -115,7 +116,7 @@ fn open_past(path: &Path, options: &Options, flags: OFlags) -> io::Result<File> 
     open_with(path, options.read_only, flags)
 }
 
-/// Some take the flag and read through their cache all the same.
+/// Some take the flag and still read through their cache.
 fn takes_direct(file: &File) -> bool {
     match statx_of(file) {
         Some(layout) => layout.stx_dio_offset_align != 0,
@@ -123,13 +124,13 @@ fn takes_direct(file: &File) -> bool {
     }
 }
 
-/// Where the kernel tells how direct transfers are aligned (Linux 6.1).
+/// The alignment of direct transfers, if the kernel tells (Linux 6.1).
 fn statx_of(file: &File) -> Option<rustix::fs::Statx> {
     let layout = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     (layout.stx_mask & StatxFlags::DIOALIGN.bits() != 0).then_some(layout)
 }
 
-/// Opens what a disk is to be made of; was it made just now?
+/// Opens a future disk; the flag tells whether this created the file.
 pub fn open_or_create(path: &Path, making: &Making) -> Result<(File, bool), OpenError> {
     let mut new = OpenOptions::new();
     new.read(true).write(true).create_new(true).mode(0o600);
@@ -146,7 +147,7 @@ pub fn open_or_create(path: &Path, making: &Making) -> Result<(File, bool), Open
     Ok((open_alone(path, &making.options)?, false))
 }
 
-/// Opens what is there; a block device so that nobody mounts it.
+/// Opens an existing file, or a block device so that it cannot be mounted.
 pub fn open_alone(path: &Path, options: &Options) -> Result<File, OpenError> {
     let is_block = suitable(path)?.file_type().is_block_device();
     if !is_block {
@@ -154,7 +155,7 @@ pub fn open_alone(path: &Path, options: &Options) -> Result<File, OpenError> {
     }
     for pause in PAUSES {
         match open_past(path, options, OFlags::EXCL) {
-            // Nobody: the kernel still takes down what a process had that has ended.
+            // No holder: the kernel still closes the descriptors of a process that has ended.
             Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && holder(path).is_none() => {
                 std::thread::sleep(Duration::from_millis(pause));
             }
@@ -164,8 +165,8 @@ pub fn open_alone(path: &Path, options: &Options) -> Result<File, OpenError> {
     Err(OpenError::Busy { path: path.into(), holder: None })
 }
 
-/// Takes it for this process, alone or beside others who want that. Who looks at new devices (udev) has it locked for a moment, and so has
-/// a disk that is being closed.
+/// Locks it for this process, alone or together with others. Retries, since udev locks new devices for a moment, and a
+/// disk that is being closed stays locked for one.
 pub fn lock(path: &Path, file: &File, alone: bool) -> Result<(), OpenError> {
     let (how, holder) = match alone {
         true => (FlockOperation::NonBlockingLockExclusive, "a pool or a volume uses it"),
@@ -176,14 +177,14 @@ pub fn lock(path: &Path, file: &File, alone: bool) -> Result<(), OpenError> {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(pause)),
             Err(errno) if alone => return Err(host(path, "locking it")(errno)),
-            // Where locks are not known nobody has one.
+            // Where locks are not supported there is no holder.
             Err(_) => return Ok(()),
         }
     }
     Err(OpenError::Busy { path: path.into(), holder: Some(holder.into()) })
 }
 
-/// Gives a file its length. Nothing is promised by that: it is sparse.
+/// Gives a file its length. It is sparse: that allocates nothing.
 pub fn size_for(path: &Path, file: &File, is_new: bool, making: &Making) -> Result<(), OpenError> {
     let found = file.metadata().map_err(|e| refused(path, &e))?;
     if found.file_type().is_block_device() {
@@ -205,13 +206,13 @@ pub fn size_for(path: &Path, file: &File, is_new: bool, making: &Making) -> Resu
     rustix::fs::ftruncate(file, size).map_err(host(path, "making it as long as it is to be"))
 }
 
-/// All that a host could ever hold: how much of it there is at a time is another question.
+/// The whole capacity of the host, of which less may be free.
 fn all_of_host(path: &Path, file: &File) -> Result<u64, OpenError> {
     let statfs = rustix::fs::fstatvfs(file).map_err(host(path, "asking how large its host is"))?;
     Ok(statfs.f_blocks.saturating_mul(statfs.f_frsize).clamp(MIN_SIZE, LARGEST_FILE))
 }
 
-/// As the kernel tells without asking the device: a seek waits for a discard that the device does not answer.
+/// By the kernel, without asking the device: a seek would wait for a discard that hangs.
 fn size_of_device(path: &Path, file: &File, rdev: u64) -> Result<u64, OpenError> {
     let sectors_file = format!("/sys/dev/block/{}:{}/size", rustix::fs::major(rdev), rustix::fs::minor(rdev));
     let sectors = std::fs::read_to_string(sectors_file).ok().and_then(|text| text.trim().parse::<u64>().ok());
@@ -221,13 +222,13 @@ fn size_of_device(path: &Path, file: &File, rdev: u64) -> Result<u64, OpenError>
     rustix::fs::seek(file, SeekFrom::End(0)).map_err(host(path, "asking for its size"))
 }
 
-/// Was the device set to be read only? Some can be opened for writing all the same.
+/// Is the device set to read-only? Some can be opened for writing all the same.
 fn is_read_only(rdev: u64) -> bool {
     let path = format!("/sys/dev/block/{}:{}/ro", rustix::fs::major(rdev), rustix::fs::minor(rdev));
     std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
 }
 
-/// A number that the kernel tells of a block device's queue; a partition has its disk's.
+/// A property of a block device's queue, from the kernel; a partition has its disk's.
 fn queue(rdev: u64, name: &str) -> Option<u64> {
     let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));
     let found =
@@ -250,7 +251,7 @@ pub fn properties(path: &Path, file: &File, options: &Options) -> Result<(Proper
         (false, _) => (512, 1),
     };
     let size = if is_block { size_of_device(path, file, found.rdev())? } else { found.len() };
-    // A file's own device answers for it where it can be asked.
+    // For a file, the host's device answers if it can.
     let below = if is_block { found.rdev() } else { found.dev() };
     let largest = queue(below, "max_sectors_kb").map_or(1 << 20, |kib| kib << 10);
     let properties = Properties {
@@ -268,7 +269,7 @@ pub fn properties(path: &Path, file: &File, options: &Options) -> Result<(Proper
     Ok((properties, Kind { is_block, identity: identity_of(&found) }))
 }
 
-/// Who has a block device, as far as the kernel tells.
+/// The holder of a block device, as far as the kernel tells.
 fn holder(path: &Path) -> Option<String> {
     let rdev = std::fs::metadata(path).ok()?.rdev();
     let number = format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));

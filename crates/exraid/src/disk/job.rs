@@ -1,4 +1,4 @@
-//! One request on its way through a disk: the calls that it takes, and what came of them.
+//! One request to a disk: its system calls, and their results.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::sys::calls::{self, MOST_PARTS};
 use crate::sys::memory::Buffers;
 use crate::sys::ring::Call;
 
-/// What the calls of a disk need.
+/// The common data of a disk's calls.
 pub struct Shared {
     pub name: Arc<str>,
     pub file: Arc<File>,
     pub flights: Flights,
-    /// A block device: it has a call of its own to discard.
+    /// A block device: it has its own call to discard.
     pub is_block: bool,
-    /// What stays free on the host of a file; see [`Options::reserve`](super::Options::reserve).
+    /// Bytes to leave free on the host of a file; see [`Options::reserve`](super::Options::reserve).
     pub reserve: Option<u64>,
 }
 
 impl Shared {
-    /// Is it for a thread, since io_uring cannot do it, or since the host has to be asked first?
+    /// Does it need a thread, since io_uring cannot do it, or since the host has to be asked first?
     pub fn is_slow(&self, job: &Job) -> bool {
         match &job.op {
             Op::Discard(_) => self.is_block,
@@ -36,25 +36,25 @@ impl Shared {
     }
 }
 
-/// How often a call that the host could not do just now is made again.
+/// Retries of a call that the host could not do for the moment.
 const AGAIN: u32 = 8;
 
-/// A request, and how far it has come.
+/// A request and its progress.
 pub struct Job {
     number: Number,
     op: Op,
-    /// Bytes that were moved.
+    /// Bytes transferred.
     moved: u64,
     again: u32,
 }
 
-/// What is to be done next.
+/// The next step.
 pub enum Step {
     Call(Job, Call),
     Answer(Job, Result<()>),
 }
 
-/// What the host gives back of a range of a file, its length kept.
+/// Frees a range of a file on the host, and keeps its length.
 pub const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
 impl Job {
@@ -66,7 +66,6 @@ impl Job {
         self.number
     }
 
-    /// The next call.
     pub fn step(self) -> Step {
         let call = match &self.op {
             Op::Read { at, into } => Call::Read { at: at + self.moved, into: rest(into, self.moved) },
@@ -83,7 +82,6 @@ impl Job {
         }
     }
 
-    /// The call has ended.
     pub fn ended(mut self, device: &Arc<str>, came: Result<u32, Errno>) -> Step {
         match came {
             Ok(bytes) => match self.op.buffers() {
@@ -112,12 +110,12 @@ impl Job {
         }
     }
 
-    /// Nobody waits for it any more, and the device has not got it: it never happens.
+    /// The client has its answer already, and the device has not got the request: skips it.
     pub fn unwanted(self, shared: &Shared) {
         self.answer(shared, Ok(()));
     }
 
-    /// Does all of it here and now, and answers.
+    /// Does the whole request in this thread, and answers.
     pub fn run(self, shared: &Shared) {
         if !shared.flights.is_wanted(self.number) {
             return self.unwanted(shared);
@@ -141,7 +139,7 @@ impl Job {
     }
 }
 
-/// What is still to be moved, as much of it as one call takes.
+/// The rest of the memory, as much of it as one call takes.
 fn rest(memory: &Buffers, moved: u64) -> Buffers {
     let parts = memory.layout().count();
     if moved == 0 && parts <= MOST_PARTS {

@@ -2,22 +2,22 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | `host` | opening: what it is, how large, how aligned; who has it |
-//! | `found` | what is on it: signatures of others |
-//! | `claim` | keeping it from others until it becomes a disk |
-//! | `probe` | whether it answers at all |
-//! | `reserve` | what stays free on the host of a file |
-//! | `job` | one request: the calls that it takes |
+//! | `host` | opening: kind, size, alignment, present user |
+//! | `signatures` | the content of a new disk, by the signatures of other systems |
+//! | `claim` | reserving a future disk |
+//! | `probe` | testing whether a disk answers at all |
+//! | `reserve` | the free space left on the host of a file |
+//! | `job` | one request: its system calls |
 //! | `uring` | calls by io_uring |
 //! | `threads` | calls by threads |
 //!
-//! Transfers pass the host's page cache where the host allows that; [`Properties::direct`] tells. A disk that is a file
-//! is sparse and as long as its size from the beginning; room for a range is [reserved](Op::Reserve) before anything is
-//! promised to be there, and given back by a discard.
+//! Transfers pass the host's page cache where the host allows that; [`Properties::direct`] tells. A file as a disk is
+//! sparse and has its full length from the beginning. The client [reserves](Op::Reserve) storage for a range before it
+//! promises content there, and a discard gives it back.
 //!
-//! A disk that is used carries a shared lock (`flock`), one that is being made an exclusive one, so that nobody makes a
-//! pool's disk anew while it is in use. A block device is also opened exclusively by the first process that uses it, so
-//! that it cannot be mounted or formatted by others.
+//! A disk in use carries a shared lock (`flock`), one that is being made an exclusive one, so that no process makes a
+//! pool's disk anew while it is in use. The first process that uses a block device also opens it exclusively, so that
+//! others cannot mount or format it.
 
 mod claim;
 mod host;
@@ -57,32 +57,33 @@ pub use crate::label::{whole, MIN_SIZE};
 /// Threads for a disk without io_uring.
 const THREADS: usize = 8;
 
-/// How a disk is to be used.
+/// Options for using a disk.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub read_only: bool,
-    /// Through the host's page cache, even where it could be passed.
+    /// Through the host's page cache, even where direct transfers are possible.
     pub cached: bool,
-    /// By threads, even where there is io_uring.
+    /// By threads, even where io_uring is available.
     pub threads: bool,
     /// Stay open until the kernel is done with all that this process has asked of the disk, also when the process has died:
     /// a lock on one of them tells others that the memory of its requests may still be written to, or the disk.
     pub held: Vec<Arc<OwnedFd>>,
-    /// Bytes that a disk that is a file leaves free on its host: a [reservation](Op::Reserve) that would leave less finds
-    /// no room. `None`: a twentieth of the host's file system, at most 4 GiB.
+    /// Bytes that a file leaves free on its host: a [reservation](Op::Reserve) that would leave less fails. `None`: a
+    /// twentieth of the host's file system, at most 4 GiB.
     pub reserve: Option<u64>,
-    /// Nobody else has it, or gets it, as long as it is open: for who keeps in memory what others would have to know.
+    /// No other process has it, or gets it, as long as it is open: for clients with state in memory that others would
+    /// have to know.
     pub alone: bool,
-    /// How long it may take to answer when it is opened. `None`: [`LATE`].
+    /// The time limit for an answer when it is opened. `None`: [`LATE`].
     pub patience: Option<Duration>,
 }
 
-/// How a disk is to be made.
+/// Options for making a disk.
 #[derive(Clone, Debug, Default)]
 pub struct Making {
     /// Bytes; for a file that is not there yet all that its host could ever hold, for others all that there is.
     pub size: Option<u64>,
-    /// What is on it may go.
+    /// Give up present content.
     pub force: bool,
     pub options: Options,
 }
@@ -94,10 +95,10 @@ pub struct Disk {
     properties: Properties,
     identity: (u64, u64),
     engine: Engine,
-    /// For what io_uring does not do and may take long: discards of a block device, and finding out what of a range is
-    /// backed where its host is nearly full.
+    /// For slow operations that io_uring does not do: discards of a block device, and finding holes in a range when its
+    /// host is nearly full.
     slow: OnceLock<Option<Threads>>,
-    /// For the threads: a call keeps what the process has open.
+    /// For the threads: a system call keeps the process's descriptors open.
     _held: Vec<Arc<OwnedFd>>,
 }
 
@@ -106,17 +107,17 @@ enum Engine {
     Threads(Threads),
 }
 
-/// Room on the host of a disk that is a file.
+/// The space on the host of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes that are backed.
+    /// Bytes with storage.
     pub backed: u64,
-    /// Bytes that the host has left for this user, beyond what is to stay free.
+    /// Bytes that this user may still allocate beyond the host's reserve.
     pub free: u64,
 }
 
 impl Disk {
-    /// Opens a disk that is there, whatever is on it.
+    /// Opens an existing disk, with any content.
     pub fn open(path: &Path, options: &Options) -> Result<Disk, OpenError> {
         let file = host::open(path, options)?;
         host::lock(path, &file, options.alone)?;
@@ -124,7 +125,7 @@ impl Disk {
         if !options.threads {
             return probe::answers(Disk::over(path, file, options)?, patience);
         }
-        // A thread that waits for a disk that hangs would keep the process from ending.
+        // A thread that waits for a hanging disk would keep the process from ending.
         let cannot = |e: std::io::Error| OpenError::Host {
             path: path.into(),
             what: "opening it twice",
@@ -135,14 +136,14 @@ impl Disk {
         Disk::over(path, file, options)
     }
 
-    /// The label of what is there, whoever has it for himself. Nothing but that may be done with such a disk.
+    /// Reads the label even of a disk that another process has exclusively. Nothing else may be done with such a disk.
     pub fn peek(path: &Path) -> Result<Label, OpenError> {
         let options = Options { read_only: true, ..Options::default() };
         Label::read(&probe::answers(Disk::over(path, host::open(path, &options)?, &options)?, LATE)?)
     }
 
-    /// Makes a disk of what is there, or of a file that is not there yet. What was on it is gone afterwards, but where
-    /// that is something and `force` does not allow it. The disk is this process's alone until [`Disk::share`].
+    /// Makes a disk of a block device, an existing file or a new one, and overwrites its ends. Refuses present content
+    /// unless `force` is set. The disk is this process's alone until [`Disk::share`].
     pub fn make(path: &Path, making: &Making) -> Result<Disk, OpenError> {
         let (file, is_new) = host::open_or_create(path, making)?;
         let made = Disk::make_of(path, file, is_new, making);
@@ -195,7 +196,7 @@ impl Disk {
         Ok(Disk { path: path.into(), shared, properties, identity, engine, slow: OnceLock::new(), _held: held })
     }
 
-    /// Overwrites both ends with zeros: signatures lie there, old labels too.
+    /// Overwrites both ends with zeros: signatures and old labels lie there.
     fn wipe(&self) -> Result<()> {
         let (size, end) = (self.properties.size, crate::label::END);
         for range in [0..end, size - end..size] {
@@ -205,9 +206,9 @@ impl Disk {
         self.flush()
     }
 
-    /// A disk that was made may be used by others from now on.
+    /// Lets others use a new disk.
     pub fn share(&self) {
-        // The lock is held: it can be made weaker at any time.
+        // A held lock can always be weakened.
         let _ = rustix::fs::flock(&*self.shared.file, FlockOperation::NonBlockingLockShared);
     }
 
@@ -220,13 +221,12 @@ impl Disk {
         self.identity
     }
 
-    /// Are calls made by io_uring?
+    /// Does it use io_uring?
     pub fn has_ring(&self) -> bool {
         matches!(self.engine, Engine::Uring(_))
     }
 
-    /// Its label says no more that it is a disk of `pool`; what it held stays where it was. Where it is none, nothing
-    /// happens.
+    /// Removes the label if it is one of `pool`; the content stays. Otherwise nothing happens.
     pub fn unlabel(&self, pool: Uuid) -> Result<(), OpenError> {
         let label = match Label::read(self) {
             Ok(label) => label,
@@ -234,14 +234,14 @@ impl Disk {
             Err(e) => return Err(e),
         };
         if label.pool == pool {
-            // The label last: until then it can be repeated.
+            // The label last: until then this can be repeated.
             crate::note::erase(self, label.size)?;
             label.erase(self)?;
         }
         Ok(())
     }
 
-    /// What its host has, where it is a file.
+    /// The space on its host, if it is a file.
     pub fn room(&self) -> Result<Option<Room>> {
         if self.shared.is_block {
             return Ok(None);

@@ -1,6 +1,6 @@
-//! Does a disk answer? Whoever opens one asks it first, so that nothing else waits for one that hangs.
+//! Does a disk answer? Each open asks first, so that nothing else waits for a disk that hangs.
 //!
-//! A process asks a disk once: while that is not answered, another open fails at once since it does not answer.
+//! A process asks a disk once: if that is still unanswered, another open waits only for the rest of its patience.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,20 +12,20 @@ use crate::error::{Class, Error, OpenError};
 use crate::sys::memory::{Aligned, Buffers};
 
 struct Asked {
-    /// Stays open for that.
+    /// Stays open for the request.
     disk: Disk,
     ticket: Ticket,
     since: Instant,
 }
 
-/// What was asked and is not answered yet, by the identity of the disk.
+/// Unanswered requests, by the identity of the disk.
 static ASKED: Mutex<BTreeMap<(u64, u64), Asked>> = Mutex::new(BTreeMap::new());
 
 fn asked() -> MutexGuard<'static, BTreeMap<(u64, u64), Asked>> {
     ASKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The disk, if it answers within that time.
+/// Returns the disk if it answers within `patience`.
 pub fn answers(disk: Disk, patience: Duration) -> Result<Disk, OpenError> {
     let name = disk.name().clone();
     let before = asked().remove(&disk.identity());
@@ -37,7 +37,7 @@ pub fn answers(disk: Disk, patience: Duration) -> Result<Disk, OpenError> {
     let since = Instant::now();
     let memory = Aligned::zeroed(disk.properties().block.max(4096) as usize);
     match disk.start(Request::read(0, Buffers::whole(&memory))).wait_for(patience) {
-        // What is wrong with it who reads it finds out.
+        // An error is for the reader of the disk to find.
         Ok(_) => Ok(disk),
         Err(ticket) => Err(late(Asked { disk, ticket, since }, &name)),
     }

@@ -1,4 +1,4 @@
-//! What a disk that is a file leaves free on its host: for the host itself, and for what else a pool keeps there.
+//! The space that a disk file leaves free on its host: for the host itself, and for other files of a pool there.
 
 use std::fs::File;
 use std::ops::Range;
@@ -6,18 +6,18 @@ use std::ops::Range;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// Of the host's file system, in percent.
+/// Percent of the host's file system.
 const PERCENT: u64 = 5;
-/// No host needs more bytes than this.
+/// At most so many bytes.
 const MOST: u64 = 4 << 30;
 
-/// Bytes that stay free of a host's file system of `total` bytes, where nothing else is said.
+/// The reserve of a host's file system of `total` bytes, where no other is set.
 pub fn usual(total: u64) -> u64 {
     (total / 100 * PERCENT).min(MOST)
 }
 
-/// Does the host have `len` more bytes for this file, with `reserve` left over? [`Errno::NOSPC`] if not, whatever of them is
-/// backed already.
+/// Does the host have `len` more bytes for this file, with `reserve` left over? If not, [`Errno::NOSPC`], even if some
+/// of them have storage already.
 pub fn check(file: &File, len: u64, reserve: Option<u64>) -> Result<(), Errno> {
     let host = rustix::fs::fstatvfs(file)?;
     let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
@@ -28,7 +28,7 @@ pub fn check(file: &File, len: u64, reserve: Option<u64>) -> Result<(), Errno> {
     }
 }
 
-/// The same, where only what holds nothing yet counts. This may wait for the host's own disk.
+/// The same, counting holes only. This may wait for the host's own disk.
 pub fn check_holes(file: &File, at: u64, len: u64, reserve: Option<u64>) -> Result<(), Errno> {
     match holes(file, at, len)? {
         0 => Ok(()),
@@ -36,25 +36,24 @@ pub fn check_holes(file: &File, at: u64, len: u64, reserve: Option<u64>) -> Resu
     }
 }
 
-/// The first stretch from `at` on that anything was written to, as far as the host tells: what was reserved only is none.
+/// The first written stretch from `at` on, as far as the host tells: a merely reserved one is not written.
 pub fn written(file: &File, at: u64) -> Range<u64> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
-        // From there on there is none.
+        // There is none from there on.
         Err(Errno::NXIO) => return u64::MAX..u64::MAX,
         Err(_) => return at..u64::MAX,
     };
     start..rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(u64::MAX)
 }
 
-/// Bytes of a range that nothing was ever written to. Also such as were reserved and not written count: the host does
-/// not tell.
+/// Bytes of a range that were never written. Reserved but unwritten ones count too: the host does not tell them apart.
 fn holes(file: &File, at: u64, len: u64) -> Result<u64, Errno> {
     let (mut next, end, mut holes) = (at, at + len, 0);
     while next < end {
         let data = match rustix::fs::seek(file, SeekFrom::Data(next)) {
             Ok(data) => data.min(end),
-            // From there on there is none.
+            // There is none from there on.
             Err(Errno::NXIO) => end,
             Err(errno) => return Err(errno),
         };

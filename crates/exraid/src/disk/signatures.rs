@@ -1,4 +1,4 @@
-//! What is on a disk before it becomes one of ours.
+//! The content of a disk before it becomes one of ours.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use crate::error::OpenError;
 use crate::label::{self, RawLabel};
 
-/// Bytes at either end in which others have their signatures.
+/// Bytes at either end in which other systems have their signatures.
 const LOOK: usize = 1 << 20;
 
-/// Where a signature lies, from the start, and what it tells.
+/// A signature's offset from the start, its bytes, and its meaning.
 const AT_START: &[(usize, &[u8], &str)] = &[
     (0x438, b"\x53\xef", "an ext file system"),
     (0, b"XFSB", "an XFS file system"),
@@ -50,15 +50,15 @@ const AT_END: &[(usize, &[u8], &str)] = &[
 /// Uberblocks of ZFS lie from here on, 1 KiB or more apart.
 const ZFS: std::ops::Range<usize> = 128 << 10..256 << 10;
 
-/// What is on it, in words for people; nothing where it may be used without a question. Content without a known
-/// signature counts where it is a file's: whoever makes a file means something by it.
+/// Describes its content; nothing if it may be used without a question. Unknown content counts in a file, since a file
+/// was made on purpose.
 pub fn what_is_on(path: &Path, file: &File) -> Result<Option<String>, OpenError> {
     let fail = |e: std::io::Error| OpenError::Host {
         path: path.into(),
         what: "looking what is on it",
         errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
     };
-    // Through the page cache: any alignment will do, and what others have just written there is seen.
+    // Through the page cache: it allows any alignment, and has the latest writes of others.
     let cached = File::open(path).map_err(fail)?;
     let size = rustix::fs::seek(&cached, rustix::fs::SeekFrom::End(0)).map_err(std::io::Error::from).map_err(fail)?;
     let len = size.min(LOOK as u64) as usize;
@@ -74,7 +74,7 @@ pub fn what_is_on(path: &Path, file: &File) -> Result<Option<String>, OpenError>
     Ok(has_content.then(|| format!("a file of {size} bytes with content")))
 }
 
-/// What the first and the last bytes tell.
+/// The meaning of the first and last bytes.
 fn known(start: &[u8], end: &[u8]) -> Option<String> {
     let label = [start, end.get(end.len().saturating_sub(label::END as usize)..)?]
         .into_iter()

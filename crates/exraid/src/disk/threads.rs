@@ -1,4 +1,4 @@
-//! Requests done by threads with ordinary calls: where io_uring is forbidden, and for what it cannot do.
+//! Requests done by threads with ordinary calls: where io_uring is forbidden, and for operations that it lacks.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use super::job::{Job, Shared};
 
-/// How long whoever lets go of a disk waits until it is closed.
+/// The longest wait for closing when a disk is dropped.
 const CLOSING: Duration = Duration::from_secs(1);
 
 thread_local! {
     static DIRECT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What is asked of a disk that has threads is done by this one meanwhile, before it is answered, however long that takes.
+/// While `work` runs, requests of this thread to a disk with threads are done by this thread before `submit` returns,
+/// however long that takes.
 pub fn directly<R>(work: impl FnOnce() -> R) -> R {
     let before = DIRECT.replace(true);
     let done = work();
@@ -28,7 +29,7 @@ pub fn directly<R>(work: impl FnOnce() -> R) -> R {
 /// Threads that take jobs from one queue.
 pub struct Threads {
     queue: Arc<Queue>,
-    /// Hangs up when all have ended.
+    /// Closed when all have ended.
     ended: Mutex<Receiver<()>>,
 }
 
@@ -36,7 +37,7 @@ struct Queue {
     shared: Arc<Shared>,
     state: Mutex<State>,
     more: Condvar,
-    /// The thread that looks at the time waits here.
+    /// The thread for timeouts waits here.
     soon: Condvar,
 }
 
@@ -47,7 +48,7 @@ struct State {
 }
 
 impl Threads {
-    /// `patience`: whether one of them answers those that wait too long.
+    /// `patience`: whether a further thread answers requests that time out.
     pub fn new(shared: Arc<Shared>, threads: usize, patience: bool) -> io::Result<Threads> {
         let queue = Arc::new(Queue { shared, state: Mutex::default(), more: Condvar::new(), soon: Condvar::new() });
         let (alive, ended) = sync_channel(0);
@@ -73,7 +74,7 @@ impl Threads {
 
     pub fn submit(&self, job: Job) {
         if self.queue.shared.flights.next_timeout().is_some() {
-            // Who looks before the lock is free finds it, and who has looked waits.
+            // The watching thread either sees it after getting the lock, or waits already.
             drop(self.queue.lock());
             self.queue.soon.notify_one();
         }
@@ -90,7 +91,7 @@ impl Drop for Threads {
         self.queue.lock().closing = true;
         self.queue.more.notify_all();
         self.queue.soon.notify_all();
-        // One of the threads may be the one that lets go of the disk: then this takes its time.
+        // One of the threads may be the one that drops the disk: then this waits until the time limit.
         let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(CLOSING);
     }
 }
@@ -100,7 +101,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends with the queue, when all is done.
+    /// Ends with the queue, when all jobs are done.
     fn work(&self) {
         loop {
             let mut state = self.lock();
@@ -116,7 +117,7 @@ impl Queue {
         }
     }
 
-    /// Answers what takes too long.
+    /// Answers requests that take too long.
     fn watch(&self) {
         loop {
             let next = self.shared.flights.expire(&self.shared.name);
@@ -125,7 +126,7 @@ impl Queue {
                 return;
             }
             match next {
-                // Whoever submits after this look holds the lock first, hence wakes this thread.
+                // A thread that submits after this check gets the lock first, hence wakes this thread.
                 None if self.shared.flights.next_timeout().is_none() => {
                     drop(self.soon.wait(state).unwrap_or_else(PoisonError::into_inner));
                 }

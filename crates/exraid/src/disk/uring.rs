@@ -1,8 +1,8 @@
 //! Requests done by io_uring: one ring and one thread for a disk.
 //!
-//! The thread sends what is new, waits, and answers. Only it enters the kernel, which then needs no other thread to be
-//! interrupted for a completion. A thread for each disk, since a disk that hangs must not keep others waiting: neither
-//! for a call that blocks in spite of all, nor for the workers that the kernel gives to a ring, nor for an answer.
+//! The thread submits new requests, waits, and answers. Only it enters the kernel, which then need not interrupt
+//! another thread for a completion. Each disk has a thread, so that a hanging disk cannot delay others: by a call that
+//! blocks despite io_uring, by using up the kernel's workers of a ring, or by late answers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,16 +19,16 @@ use super::job::{Job, Shared, Step};
 use crate::error::{Class, Error};
 use crate::sys::ring::{Event, Ring};
 
-/// Calls at a time; what is more waits in the queue.
+/// Calls at a time; further ones wait in the queue.
 const CALLS: usize = 256;
-/// How long whoever lets go of a disk waits until it is closed.
+/// The longest wait for closing when a disk is dropped.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The thread, and its orders.
 pub struct Uring {
     queue: Arc<Queue>,
     thread: Thread,
-    /// Hangs up when the thread has ended.
+    /// Closed when the thread has ended.
     ended: Mutex<Receiver<()>>,
 }
 
@@ -49,7 +49,7 @@ struct Jobs {
 }
 
 impl Uring {
-    /// `held` stay open as long as the ring is there, which may be longer than the process.
+    /// `held` stay open as long as the ring exists, which may outlive the process.
     pub fn new(shared: Arc<Shared>, held: Vec<Arc<OwnedFd>>) -> io::Result<Uring> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (asleep, closing) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -58,7 +58,7 @@ impl Uring {
         let (alive, ended) = sync_channel(0);
         let theirs = queue.clone();
         let serve = move || {
-            // The ring belongs to the thread that makes it.
+            // A ring belongs to the thread that makes it.
             let ring = Ring::new(CALLS, theirs.wake.clone(), &held);
             let _ = ready.send(ring.as_ref().map(drop).map_err(|e| e.raw_os_error()));
             if let Ok(ring) = ring {
@@ -88,7 +88,7 @@ impl Uring {
 }
 
 impl Drop for Uring {
-    /// Lets what is under way end; if that takes long, without waiting for it.
+    /// Lets requests under way end; if that takes long, goes on without them.
     fn drop(&mut self) {
         self.queue.closing.store(true, Ordering::SeqCst);
         self.queue.wake();
@@ -106,7 +106,7 @@ impl Queue {
 
     fn wake(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
-            // It fails where it has been written 2^64 times since it was read.
+            // Fails only at 2^64 writes without a read.
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         }
     }
@@ -119,7 +119,7 @@ impl Queue {
                 return;
             }
             self.asleep.store(true, Ordering::SeqCst);
-            // Whoever submits after this look finds `asleep`.
+            // A thread that submits after this check finds `asleep`.
             let is_more = ring.room() > 0 && !self.lock().waiting.is_empty();
             let time = next.map(|next| next.saturating_duration_since(Instant::now()));
             let waited = ring.wait(usize::from(!is_more), time);
@@ -136,7 +136,8 @@ impl Queue {
     fn take(&self, ring: &mut Ring<Job>, event: Event<Job>) {
         match event {
             Event::Ended(job, call, came) => {
-                // Its shares in the memory go before the answer: whoever waits for that may want it back.
+                // Drops its references to the memory before the answer: the receiver may need the memory for itself
+                // alone.
                 drop(call);
                 self.go_on(ring, job.ended(&self.shared.name, came));
             }
@@ -146,7 +147,7 @@ impl Queue {
         }
     }
 
-    /// Sends what is new.
+    /// Submits new requests.
     fn send(&self, ring: &mut Ring<Job>) {
         while ring.room() > 0 {
             let Some(job) = self.lock().waiting.pop_front() else { return };
@@ -159,13 +160,13 @@ impl Queue {
 
     fn go_on(&self, ring: &mut Ring<Job>, step: Step) {
         match step {
-            // There is room: it was looked for, or a call has just ended.
+            // There is room: it was checked, or a call has just ended.
             Step::Call(job, call) => ring.send(&self.shared.file, call, job),
             Step::Answer(job, result) => job.answer(&self.shared, result),
         }
     }
 
-    /// The kernel refuses to go on with the ring. What it has stays with it.
+    /// The kernel has refused to go on with the ring, and keeps its requests.
     fn give_up(&self, e: &io::Error) {
         tracing::error!("{}: io_uring: {e}", self.shared.name);
         let error = Error::new(Class::Gone, &self.shared.name, format!("io_uring: {e}"));

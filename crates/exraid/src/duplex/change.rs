@@ -1,23 +1,24 @@
-//! Who is a member of a duplex, how it stands, and where its streams lie: all that notes say.
+//! Changes of the notes: the members of a duplex, their states, and the places of their streams.
 //!
-//! One process, and one thread of it, changes notes at a time, by what they say by then. The version goes up before anything is
-//! written: who has another one waits for the change, and reads the notes.
+//! One thread of one process changes notes at a time, after it has read their present content. The version goes up
+//! before it writes anything: a process with another version waits for the change, and reads the notes.
 //!
 //! Ordered steps of a stream that gets longer:
-//! 1. The client keeps segments from everything else. (Else: content is written there.)
-//! 2. The notes name them; durable. (Else: a power cut leaves a stream whose end nobody finds.)
+//! 1. The client reserves segments. (Else: other content is written there.)
+//! 2. The notes name them; durable. (Else: a power cut leaves a stream whose end cannot be found.)
 //! 3. They are written.
 //!
-//! What is interrupted after 1 has segments that no note names: they are given back by whoever compares both.
+//! A crash after 1 leaves segments that no note names: the client compares both and frees them.
 //!
-//! Ordered steps of giving segments back: no note names them any more, durably; then the client has them. (Else: two have them.)
+//! Ordered steps of giving segments back: first the notes stop naming them, durably; then the client gets them. (Else:
+//! two owners have them.)
 //!
 //! Ordered steps of a member that is filled:
-//! 1. Nobody writes; the notes say that it is being filled; durable. From now on it is written. (Else: it misses a write of somebody
-//!    who did not know of it.)
-//! 2. All of the streams is copied to it, piece by piece, while nobody writes; flushed.
-//! 3. Its note says that it has all, then those of the others; durable. (The other way round, the others could be lost, and
-//!    what is left say that it lacks something.)
+//! 1. Under the exclusive lock, the notes record that it is being filled; durable. From now on it is written. (Else: it
+//!    misses a write of a process that did not know of it.)
+//! 2. All of the streams is copied to it, piece by piece, each under the exclusive lock; flushed.
+//! 3. Its note records that it is whole, then those of the others do; durable. (In the other order, after a loss of the
+//!    others its own note would say that it lacks content.)
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -37,18 +38,18 @@ use super::Spans;
 
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
-/// Said of segments that somebody has given back before they were named.
+/// The error for segments that were given back before a note named them.
 const TAKEN_BACK: &str = "segments that were taken have been given back meanwhile";
-/// A stream gets longer by this part of it, at least.
+/// A stream gets longer by this part of its length, at least.
 const MORE: u64 = 8;
 
 impl Duplex {
-    /// Nobody else changes notes until that is dropped.
+    /// Keeps others from changing notes until it is dropped.
     pub(super) fn hold(&self) -> Result<Option<Held<'_>>> {
         self.shared_state.as_ref().map(|shared_state| shared_state.labels(&self.name)).transpose()
     }
 
-    /// What this process knows from now on.
+    /// Sets the view of this process.
     pub(super) fn install(&self, view: View) -> Result<()> {
         let version = self.shared_state.as_ref().map_or(0, |shared_state| shared_state.version());
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(View { version, ..view });
@@ -61,7 +62,7 @@ impl Duplex {
         self.refresh_held(&[])
     }
 
-    /// The same, by who changes them; not those of regions that do not answer.
+    /// The same, for a caller that holds them; leaves out the notes of regions that do not answer.
     fn refresh_held(&self, without: &[u32]) -> Result<Arc<View>> {
         let view = self.view();
         if self.is_current(&view) {
@@ -69,7 +70,7 @@ impl Duplex {
         }
         let handles: Vec<Arc<dyn Region>> = self.handles().into_iter().collect();
         let mut notes = notes_of(&handles, without);
-        // A member that another process has found.
+        // Members that another process has found.
         let listed: Vec<u32> = notes.iter().flat_map(|(_, said)| said.members).flatten().map(|m| m.region).collect();
         for number in listed {
             if self.region(number).is_none() {
@@ -83,7 +84,7 @@ impl Duplex {
             e => self.error(Class::Gone, e.to_string()),
         })?;
         let mut next = view_of(&found, |number| self.region(number));
-        // Those that do not answer are as they were known.
+        // Those that do not answer stay as they were known.
         for (place, known) in next.places.iter_mut().zip(&view.places) {
             if let (Some(place), Some(known)) = (place, known) {
                 if place.region == known.region && without.contains(&place.region) {
@@ -110,13 +111,13 @@ impl Duplex {
         Some(region)
     }
 
-    /// From now on this is that region.
+    /// Makes a region known.
     pub fn know(&self, region: &Arc<dyn Region>) {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner).insert(region.number(), region.clone());
     }
 
-    /// The notes of all members say so, first of one that has just got all, then of those that had it, then of others; which of
-    /// those that are used have missed it.
+    /// Writes the notes of all members, first of one that has just become whole, then of those that were whole, then of
+    /// others. Returns the failures among those in use.
     pub(super) fn publish(&self, view: &View) -> Vec<(usize, Error)> {
         if let Some(shared_state) = &self.shared_state {
             shared_state.change();
@@ -145,7 +146,7 @@ impl Duplex {
         Ok(())
     }
 
-    /// Makes these members out, and who else misses the note of that; durable when it returns.
+    /// Puts these members out, and others whose notes cannot be written; durable when it returns.
     fn put_out(&self, view: &mut View, mut which: Vec<usize>) -> Result<()> {
         while !which.is_empty() {
             for (n, place) in view.places.iter_mut().enumerate() {
@@ -163,13 +164,13 @@ impl Duplex {
         Ok(())
     }
 
-    /// Members have missed something that the others have done.
+    /// Excludes members that have missed an operation.
     pub(super) fn exclude(&self, seen: &View, failures: &[(usize, Error)]) -> Result<()> {
         let _held = self.hold()?;
         let numbers: Vec<u32> =
             failures.iter().filter_map(|(n, _)| seen.places[*n].as_ref()).map(|place| place.region).collect();
         let mut view = (*self.refresh_held(&numbers)?).clone();
-        // By region: another process may have put them elsewhere meanwhile.
+        // By region: another process may have changed the order of the members.
         let which: Vec<usize> = view
             .places()
             .filter(|(_, place)| numbers.contains(&place.region) && place.state != State::Out)
@@ -187,7 +188,8 @@ impl Duplex {
         place.is_whole() && view.places().any(|(_, now)| now.region == place.region && now.is_whole())
     }
 
-    /// Says so in the note of who was excluded, if that can still be written: then he knows it too, when the others are lost.
+    /// Records the exclusion in the excluded member's own note, if that can still be written: so it is known even after
+    /// a loss of the others.
     fn tell_excluded(&self, view: &View, failures: &[(usize, Error)], numbers: &[u32]) {
         let answers = failures.iter().all(|(_, e)| !matches!(e.class, Class::Gone | Class::Timeout));
         for (n, place) in view.places().filter(|(_, place)| numbers.contains(&place.region) && answers) {
@@ -197,7 +199,7 @@ impl Duplex {
         }
     }
 
-    /// Members that are missing are out, unless they are there by now and nothing was changed since.
+    /// Puts missing members out, unless they are back and nothing has changed since.
     pub(super) fn exclude_missing(&self) -> Result<()> {
         let _held = self.hold()?;
         let mut view = (*self.refresh_held(&[])?).clone();
@@ -219,7 +221,7 @@ impl Duplex {
         self.install(view)
     }
 
-    /// A member is excluded by the client: its region has failed, or what was read there is wrong.
+    /// Excludes a member for the client: its region has failed, or its content is wrong.
     pub fn put_away(&self, region: u32) -> Result<()> {
         let _held = self.hold()?;
         let mut view = (*self.refresh_held(&[])?).clone();
@@ -234,8 +236,8 @@ impl Duplex {
         self.install(view)
     }
 
-    /// These of the [copies](Duplex::copies) lack what another one has: a member none of whose copies has it is out, and a disk of a
-    /// mirror is out of that. The disks, or regions, that are.
+    /// These of the [copies](Duplex::copies) lack content that another one has. Puts out a member if all its copies
+    /// lack it, and otherwise the disks of its mirror; returns the names of disks or regions.
     pub fn put_away_copies(&self, old: &[usize]) -> Result<Vec<String>> {
         let (all, mut added) = (self.copies(), Vec::new());
         let of = |region: u32| all.iter().enumerate().filter(move |(_, place)| place.region == region);
@@ -263,7 +265,7 @@ impl Duplex {
         Ok(added)
     }
 
-    /// A stream has room for `bytes`; steps above.
+    /// Lengthens a stream to hold `bytes`; see the steps above.
     pub fn grow(&self, stream: usize, bytes: u64) -> Result<()> {
         let supply = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(supply) = supply.filter(|_| !self.read_only) else {
@@ -303,7 +305,7 @@ impl Duplex {
         }
     }
 
-    /// The notes name segments, of members that still lack them; what of them is not needed.
+    /// Names segments in the notes of members that still lack them; returns the segments left over.
     fn name(
         &self,
         stream: usize,
@@ -327,8 +329,8 @@ impl Duplex {
         Ok(left)
     }
 
-    /// Are segments that were taken from a member's region kept yet, and named by nobody? Whoever gives back what no note names, and
-    /// was left, may have taken them for that: [`with_named`](Self::with_named).
+    /// Are segments of a member's region still reserved, and in no note? A process that gives back segments after a
+    /// crash may have taken them for leftovers: [`with_named`](Self::with_named).
     fn are_ours(&self, place: &Place, segments: &[u32]) -> bool {
         let supply = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut spans = Vec::new();
@@ -337,7 +339,7 @@ impl Duplex {
         supply.is_some_and(|supply| supply.has(place.region, &spans)) && !place.spans.iter().flatten().any(overlaps)
     }
 
-    /// Calls `look` with the segments of a region that notes name, while nobody names others.
+    /// Calls `look` with the segments of a region that notes name, while no others can be named.
     pub fn with_named<R>(&self, region: u32, look: impl FnOnce(&[Range<u32>]) -> R) -> Result<R> {
         let _held = self.hold()?;
         let view = self.refresh_held(&[])?;
@@ -345,7 +347,7 @@ impl Duplex {
         Ok(look(&spans.into_iter().flatten().flatten().collect::<Vec<_>>()))
     }
 
-    /// Gives back what a stream has beyond `bytes`, and beyond what it is to have at least.
+    /// Gives back a stream's segments beyond `bytes`, and beyond its least length.
     pub fn shrink(&self, stream: usize, bytes: u64) -> Result<()> {
         let bytes = bytes.max(self.least[stream].load(Ordering::Relaxed));
         let Some(supply) = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return Ok(()) };
@@ -372,7 +374,7 @@ impl Duplex {
         Ok(())
     }
 
-    /// What else the client wants to be found in the notes.
+    /// Sets the client's own data in the notes.
     pub fn set_extra(&self, extra: &[u8]) -> Result<()> {
         let _held = self.hold()?;
         let mut view = (*self.refresh_held(&[])?).clone();
@@ -385,10 +387,10 @@ impl Duplex {
         self.install(view)
     }
 
-    /// A region becomes a member that is to be filled: one that was out, or a new one. Step 1 above; its segments are new ones where
-    /// it has room, since a write that it did not answer may still happen in those that it had, which are given back.
+    /// Makes a region a member that is to be filled: one that was out, or a new one. Step 1 above. It gets new segments
+    /// if it has storage for them, since unanswered writes may still happen in its old ones, which are given back.
     pub fn begin_member(&self, number: u32) -> Result<()> {
-        // As it is by now, if that can be found.
+        // The region as it is now, if it can be found.
         let found = self.find(number).or_else(|| self.region(number));
         let region = &found.ok_or_else(|| self.error(Class::Gone, format!("region {number} is missing")))?;
         let Some(supply) = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
@@ -431,7 +433,7 @@ impl Duplex {
         }
     }
 
-    /// The segments that it had before; `None`: it is a member by now.
+    /// Returns its old segments; `None`: it is a member already.
     fn begin_with(&self, region: &Arc<dyn Region>, spans: Spans) -> Result<Option<Spans>> {
         let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
         let _held = self.hold()?;
@@ -451,7 +453,7 @@ impl Duplex {
             }
         };
         let before = view.places[at].take().map(|place| place.spans).unwrap_or_default();
-        // Those of the one that it was it may have again.
+        // It may get its own old ones again.
         let none = Place { region: number, state: State::Out, since: 0, spans: Spans::default(), handle: None };
         if spans != before
             && !spans.iter().all(|spans| self.are_ours(&none, &spans.iter().cloned().flatten().collect::<Vec<_>>()))
@@ -467,9 +469,9 @@ impl Duplex {
         Ok(Some(before))
     }
 
-    /// Fills the members that are to be filled: steps 2 and 3 above. `used` tells how much of a stream is in use. `go_on` gets
-    /// the bytes that are left, and may sleep; where it says no, or another process has changed members meanwhile, or has filled this
-    /// one, this returns false: who calls looks again how they stand.
+    /// Fills members: steps 2 and 3 above. `used` tells how much of a stream is in use. `go_on` gets the bytes that are
+    /// left, and may sleep. This returns false if `go_on` does, or if another process has changed members or has filled
+    /// this one: the caller then checks their states again.
     pub fn fill(&self, used: &dyn Fn(usize) -> u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let view = self.current()?;
         let Some((n, place)) = view.places().find(|(_, place)| place.state == State::Filling && place.handle.is_some())
@@ -516,7 +518,7 @@ impl Duplex {
         self.finish(view, started)
     }
 
-    /// Step 3; false where it is not being filled any more.
+    /// Step 3; false if it is not being filled any more.
     fn end_member(&self, n: usize, number: u32) -> Result<bool> {
         let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
         let _held = self.hold()?;
@@ -531,8 +533,8 @@ impl Duplex {
         self.install(view).map(|()| true)
     }
 
-    /// A region is no member any more, and its segments are given back; another one has all. Its own note remembers how the others
-    /// stand.
+    /// Ends a region's membership and gives its segments back; another member is whole. Its own note then only
+    /// remembers the others' states.
     pub fn retire(&self, number: u32) -> Result<()> {
         let supply = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let gone = {
@@ -550,7 +552,7 @@ impl Duplex {
             let missed: Vec<usize> = self.publish(&view).into_iter().map(|(n, _)| n).collect();
             self.put_out(&mut view, missed)?;
             if let Some(region) = gone.as_ref().and_then(|place| place.handle.as_ref()) {
-                // It may be gone: those that are left say that it is no member.
+                // It may fail: the others' notes say that it is no member.
                 let _ = region.set_note(&said_of(&view, None).to_bytes());
             }
             self.install(view)?;
@@ -572,7 +574,7 @@ fn give_back_all(supply: &dyn super::Supply, taken: &[(u32, Vec<u32>)]) {
     }
 }
 
-/// Keeps so many segments; the others.
+/// Keeps segments up to `length`, and returns the rest.
 fn cut(spans: &mut Vec<Range<u32>>, length: u64) -> Vec<Range<u32>> {
     let (mut has, mut rest) = (0, Vec::new());
     let all = std::mem::take(spans);

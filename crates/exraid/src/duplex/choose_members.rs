@@ -1,8 +1,9 @@
-//! Which members of a duplex count, by what the notes say that are there.
+//! Decides by the notes that are there which members of a duplex count.
 //!
-//! A note knows how all members stood when it was written. Each change of that has an [epoch](Epoch) with a stamp; the note of the
-//! last epoch holds, and two that went on from a common one apart are refused. A member that was excluded does not know that
-//! itself: whoever has only that one cannot know either. So others remember it too: regions that are no members.
+//! A note records the states of all members at its time. Each change of them has an [epoch](Epoch) with a stamp. The
+//! note of the last epoch counts; two that diverged from a common one are refused. An excluded member's note may not
+//! record its exclusion, and by that note alone nobody can know. So regions that are no members remember the states
+//! too.
 
 use crate::label::Relation;
 
@@ -13,13 +14,13 @@ use super::raw::{Member, Said, Spans, State, MEMBERS};
 pub enum Refusal {
     #[error("no region has it, or says where it lies")]
     None,
-    /// Two were used, each without the other.
+    /// Both were used, each without the other.
     #[error(
         "regions {one} and {other} were each used without the other (epochs {} and {}): what either has since is not in the other; take \
          the disk away whose content counts less", .epochs[0], .epochs[1]
     )]
     Split { one: u32, other: u32, epochs: [u64; 2] },
-    /// What is there missed something that what is missing has.
+    /// The present members missed writes that the missing ones have.
     #[error("{}", stale(.there, .missing))]
     Stale { there: Vec<Member>, missing: Vec<u32> },
     #[error("{0}")]
@@ -45,16 +46,16 @@ fn stale(there: &[Member], missing: &[u32]) -> String {
     }
 }
 
-/// What the notes say together.
+/// The result of all notes.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The note that holds.
+    /// The note that counts.
     pub said: Said,
-    /// Where the streams of each member lie, of those whose notes are there.
+    /// The places of the streams, by member, as far as its note is there.
     pub spans: [Option<Spans>; MEMBERS],
 }
 
-/// What the notes of these regions say.
+/// Evaluates the notes of these regions.
 pub fn judge(notes: &[(u32, Said)]) -> Result<Found, Refusal> {
     let newest = notes.iter().map(|(_, said)| (said.created, said.id)).max().ok_or(Refusal::None)?;
     let notes: Vec<&(u32, Said)> = notes.iter().filter(|(_, said)| (said.created, said.id) == newest).collect();
@@ -66,7 +67,7 @@ pub fn judge(notes: &[(u32, Said)]) -> Result<Found, Refusal> {
             }
         }
     }
-    // Of one epoch, that of a member: it says where its own lies.
+    // In one epoch, a member's note, since it has the segments of its region.
     let holds = |(_, said): &&&(u32, Said)| (said.epoch.number(), said.me.is_some());
     let (_, said) = notes.iter().max_by_key(holds).ok_or(Refusal::None)?;
     let own = |(n, member): (usize, &Option<Member>)| {
@@ -87,7 +88,7 @@ pub fn judge(notes: &[(u32, Said)]) -> Result<Found, Refusal> {
 }
 
 impl Found {
-    /// Those that have all, and are there.
+    /// The whole members that are there.
     pub fn whole(&self) -> impl Iterator<Item = (usize, Member)> + '_ {
         let members = self.said.members.iter().enumerate().filter_map(|(n, member)| Some((n, (*member)?)));
         members.filter(|(n, member)| member.state == State::Whole && self.spans[*n].is_some())

@@ -3,31 +3,31 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | opening; reading, writing, flushing |
-//! | [`raw`] | what members keep as the notes of their regions |
-//! | [`choose_members`] | which members count, by what the notes say that are there |
-//! | `change` | who is a member, how it stands, where its streams lie |
-//! | [`presence`] | which clients work with it, by locks on the disks |
-//! | `view` | how members stand, as a process knows it |
-//! | `stream_lock` | who may do what, among threads and processes |
-//! | `workers` | threads that ask all members at once |
+//! | [`raw`] | the bytes of the notes that members store in their regions |
+//! | [`choose_members`] | decides by the notes which members count |
+//! | `change` | changes of the members, their states, and the places of the streams |
+//! | [`presence`] | the clients that work with it, by locks on the disks |
+//! | `view` | the members' states, as a process knows them |
+//! | `stream_lock` | the lock on the streams, among threads and processes |
+//! | `workers` | threads that send requests to all members at once |
 //!
-//! A region has segments for it, which its client keeps from everything else ([`Supply`]); which ones they are is in the region's
-//! [note](crate::note), where whoever has only the disks finds it. That note is the truth: what the client knows of these
-//! segments follows it.
+//! The client reserves segments of a region for it ([`Supply`]). The region's [note](crate::note) names them, so that a
+//! process with only the disks finds them. The note decides: the client's own records of these segments follow it.
 //!
-//! To what regions promise a duplex adds:
-//! - X1. A write or flush that is answered without an error was done by all members that are used; one that missed it is
-//!   excluded, durably. (Else: after a power cut both halves look equal, and one of them lacks what was acknowledged.)
-//! - X2. What a member lacks is never read: one that was excluded, or comes back, is filled first, whole.
-//! - X3. What was never written reads as anything.
+//! A duplex adds to the contract of regions:
+//! - X1. A write or flush that is answered without an error was done by all members in use; one that missed it is
+//!   excluded, durably. (Else: after a power cut both halves look equal, and one of them lacks acknowledged content.)
+//! - X2. A member is not read where it lacks content: one that was excluded, or comes back, is first filled, wholly.
+//! - X3. Content that was never written reads as anything.
 //!
 //! Ordered steps of a write or a flush that a member missed:
 //! 1. The others have done it.
-//! 2. The notes of these others say that the member is out, in a new epoch; durable. Where no member has all and is left, it fails.
+//! 2. The notes of these others record that the member is out, in a new epoch; durable. If no whole member is left, the
+//!    operation fails.
 //! 3. It is answered.
 //!
-//! Several processes use one duplex: whoever finds that another one has changed something ([`SharedState::version`]) reads the notes
-//! before he goes on.
+//! Several processes use one duplex: a process that finds that another one has changed something
+//! ([`SharedState::version`]) reads the notes before it goes on.
 
 mod change;
 pub mod choose_members;
@@ -59,20 +59,20 @@ use view::{copies_of, said_of, view_of, Place, View};
 pub use view::{CopyPlace, MemberStatus};
 use workers::{Work, Workers};
 
-/// How often it is looked whether a member that has not done what the other has is late.
+/// The interval at which a waiting operation checks whether a member is late.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Keeps segments from everything else, for a duplex.
+/// Reserves segments for a duplex.
 pub trait Supply: Send + Sync {
-    /// So many segments of a region, for which its host has room.
+    /// Reserves so many segments of a region, for which its host has storage.
     fn take(&self, region: u32, count: u64) -> Result<Vec<u32>>;
-    /// No note names these any more.
+    /// Takes back segments that no note names any more.
     fn give_back(&self, region: u32, segments: &[Range<u32>]);
-    /// Are all of these kept?
+    /// Are all of these reserved?
     fn has(&self, region: u32, segments: &[Range<u32>]) -> bool;
 }
 
-/// Finds a region that has become a member while this process was at work.
+/// Finds a region that has become a member since this process opened the duplex.
 pub type Finder = Box<dyn Fn(u32) -> Option<Arc<dyn Region>> + Send + Sync>;
 
 /// Streams in two regions; see the [module](self).
@@ -85,25 +85,25 @@ pub struct Duplex {
     regions: Mutex<BTreeMap<u32, Arc<dyn Region>>>,
     finder: Mutex<Option<Finder>>,
     supply: Mutex<Option<Arc<dyn Supply>>>,
-    /// Bytes below which a stream does not get shorter.
+    /// The least bytes of each stream.
     least: [AtomicU64; STREAMS],
-    /// One copy was found to have something wrong that another has right.
+    /// One copy was wrong where another was right.
     wrong: AtomicBool,
-    /// Nothing is changed by this process.
+    /// This process changes nothing.
     read_only: bool,
 }
 
-/// What the notes of these regions say.
+/// Evaluates the notes of these regions.
 pub fn look(regions: &[Arc<dyn Region>]) -> Result<Found, Refusal> {
     judge(&notes_of(regions, &[]))
 }
 
-/// The segments that a region's note names, if it is one of a duplex.
+/// The note of a region, if it is one of a duplex.
 pub fn named_by(region: &dyn Region) -> Result<Option<Said>> {
     Ok(region.note()?.and_then(|bytes| Said::from_bytes(&bytes)))
 }
 
-/// The region is no member of any duplex, nor remembers one.
+/// Makes a region forget any duplex: it is no member then.
 pub fn forget(region: &dyn Region) -> Result<()> {
     match region.note()? {
         Some(bytes) if Said::from_bytes(&bytes).is_some() => region.set_note(&[]),
@@ -127,7 +127,7 @@ pub(super) fn seconds() -> u64 {
     now() / 1_000_000_000
 }
 
-/// Seconds since 1970, in words.
+/// Seconds since 1970, as text.
 pub(crate) fn time(seconds: u64) -> String {
     let (days, of_day) = ((seconds / 86400) as i64 + 719_468, seconds % 86400);
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -140,7 +140,7 @@ pub(crate) fn time(seconds: u64) -> String {
 }
 
 impl Duplex {
-    /// Makes one whose members are these regions, with these segments of `segment` bytes; what is in the streams nobody knows yet.
+    /// Makes one of these regions, with these segments of `segment` bytes; the content of the streams is undefined.
     /// Their notes name the segments when this returns, durably.
     pub fn create(
         regions: &[(Arc<dyn Region>, Spans)],
@@ -175,7 +175,8 @@ impl Duplex {
         Ok(duplex)
     }
 
-    /// Opens the one that has members among these regions. One that is missing is excluded, durably, before anything is written.
+    /// Opens the one with members among these regions. A missing member is excluded, durably, before anything is
+    /// written.
     pub fn open(
         regions: &[Arc<dyn Region>],
         common: Option<&Common>,
@@ -199,7 +200,7 @@ impl Duplex {
     ) -> Result<Duplex> {
         let joined = common.map(|common| SharedState::join(common, 0)).transpose().map_err(|e| failed(&name, &e))?;
         let shared_state = joined.map(|(shared_state, _)| shared_state);
-        // What was changed since is found out by the first who asks.
+        // The first operation finds later changes.
         let view = View { version: u64::MAX, ..view };
         Ok(Duplex {
             name,
@@ -216,17 +217,17 @@ impl Duplex {
         })
     }
 
-    /// How regions are found that become members later.
+    /// Sets the function that finds regions that become members later.
     pub fn set_finder(&self, finder: Finder) {
         *self.finder.lock().unwrap_or_else(PoisonError::into_inner) = Some(finder);
     }
 
-    /// Where segments come from when a stream gets longer.
+    /// Sets the source of segments for a stream that gets longer.
     pub fn set_supply(&self, supply: Option<Arc<dyn Supply>>) {
         *self.supply.lock().unwrap_or_else(PoisonError::into_inner) = supply;
     }
 
-    /// Streams that have so many bytes do not get shorter than that.
+    /// Sets the lengths below which no stream shrinks.
     pub fn set_least(&self, least: [u64; STREAMS]) {
         self.least.iter().zip(least).for_each(|(at, bytes)| at.store(bytes, Ordering::Relaxed));
     }
@@ -240,7 +241,7 @@ impl Duplex {
             || self.read_only && view.version == u64::MAX
     }
 
-    /// How all stands now.
+    /// The present view.
     fn current(&self) -> Result<Arc<View>> {
         let view = self.view();
         match self.is_current(&view) {
@@ -253,7 +254,7 @@ impl Duplex {
         Error::new(class, &self.name, what)
     }
 
-    /// Bytes of a stream that there are segments for.
+    /// Bytes of a stream that its segments can hold.
     pub fn len(&self, stream: usize) -> u64 {
         self.current().unwrap_or_else(|_| self.view()).len(stream)
     }
@@ -263,7 +264,7 @@ impl Duplex {
         self.view().segment
     }
 
-    /// What else the client has in the notes.
+    /// The client's own data in the notes.
     pub fn extra(&self) -> Vec<u8> {
         self.view().extra.clone()
     }
@@ -280,34 +281,34 @@ impl Duplex {
         view.places().map(status).collect()
     }
 
-    /// How it stands by now, for a region that is no member to remember.
+    /// The present note for a region that is no member, to remember the states.
     pub fn for_witness(&self) -> Result<Said> {
         Ok(said_of(&*self.current()?, None))
     }
 
-    /// The segments that are named in a region.
+    /// The segments of a region that the duplex has.
     pub fn segments_in(&self, region: u32) -> Result<Vec<Range<u32>>> {
         let view = self.current()?;
         let spans = view.places().find(|(_, place)| place.region == region).map(|(_, place)| place.spans.clone());
         Ok(spans.into_iter().flatten().flatten().collect())
     }
 
-    /// One copy has something wrong that another has right: they are to be compared.
+    /// Notes that a copy is wrong where another is right: they need a comparison.
     pub fn note_wrong(&self) {
         self.wrong.store(true, Ordering::Relaxed);
     }
 
-    /// Was that so since it was asked last?
+    /// Was that noted since the last call?
     pub fn take_wrong(&self) -> bool {
         self.wrong.swap(false, Ordering::Relaxed)
     }
 
-    /// All copies of the streams: each that a region keeps, in each member that has all. The number of one changes as members do.
+    /// All copies of the streams: each in a region of each whole member. The numbers change with the members.
     pub fn copies(&self) -> Vec<CopyPlace> {
         copies_of(&self.current().unwrap_or_else(|_| self.view()))
     }
 
-    /// Reads copy `n` of them alone: what another has there is wrong.
+    /// Reads copy `n` alone: another one is wrong there.
     pub fn read_copy(&self, stream: usize, n: usize, to: &mut [u8], at: u64) -> Result<()> {
         let view = self.current()?;
         let Some(CopyPlace { region, copy }) = copies_of(&view).get(n).copied() else {
@@ -322,14 +323,14 @@ impl Duplex {
         loop {
             let view = self.current()?;
             let mut why = self.error(Class::Gone, "no member that has all is there");
-            // One that does not answer is asked when nobody else is left.
+            // A late member is asked last.
             let mut whole: Vec<&Place> = view.places().filter(|(_, place)| place.is_whole()).map(|(_, p)| p).collect();
             whole.sort_by_key(|place| place.handle.as_ref().is_some_and(|region| region.is_late()));
             let last = whole.len().saturating_sub(1);
             for (n, place) in whole.into_iter().enumerate() {
                 match self.read_from(&view, place, (None, n == last), stream, to, at) {
                     Ok(()) if self.is_current(&view) => return Ok(()),
-                    // It may have missed something since.
+                    // It may have been excluded since.
                     Ok(()) => break,
                     Err(e) => why = e,
                 }
@@ -340,8 +341,7 @@ impl Duplex {
         }
     }
 
-    /// From one member, and there from one of the copies that its region keeps, or any; the other says whether that is waited for where it
-    /// is late.
+    /// Reads from one member, either copy `copy` in its region or any. `waits`: waits even where the region is late.
     fn read_from(
         &self,
         view: &View,
@@ -385,7 +385,7 @@ impl Duplex {
         result
     }
 
-    /// Where in its region a stretch of a stream lies: the place, and which bytes of the stream.
+    /// Where a stretch of a stream lies in its region: addresses, and the bytes of the stream there.
     fn pieces(&self, view: &View, place: &Place, stream: usize, range: Range<u64>) -> Result<Vec<(u64, Range<u64>)>> {
         let (mut pieces, mut start) = (Vec::new(), 0);
         for span in &place.spans[stream] {
@@ -405,7 +405,7 @@ impl Duplex {
         }
     }
 
-    /// Writes to all members; see the [module](self) for the steps. A stream that is too short gets longer.
+    /// Writes to all members; see the [module](self) for the steps. Lengthens a stream that is too short.
     pub fn write(&self, stream: usize, from: &[u8], at: u64) -> Result<()> {
         let block = self.current()?.block();
         let (start, end) = (at / block * block, (at + from.len() as u64).next_multiple_of(block));
@@ -424,7 +424,7 @@ impl Duplex {
         self.write_to_all(stream, &memory, start..end, false)
     }
 
-    /// Writes to all members, and flushes each as soon as it has that.
+    /// Writes to all members, and flushes each as soon as it has written.
     pub fn write_through(&self, stream: usize, from: &[u8], at: u64) -> Result<()> {
         let (block, end) = (self.current()?.block(), at + from.len() as u64);
         if at % block == 0 && end % block == 0 && self.len(stream) >= end {
@@ -459,7 +459,7 @@ impl Duplex {
         self.finish(&view, started)
     }
 
-    /// What was written to the streams is durable, in all members.
+    /// Makes all writes to the streams durable, in all members.
     pub fn flush(&self) -> Result<()> {
         let _held = self.stream_lock.shared(self.shared_state.as_ref(), &self.name)?;
         let view = self.to_write()?;
@@ -472,8 +472,8 @@ impl Duplex {
         self.finish(&view, started)
     }
 
-    /// All members at once, each in a thread of its own, which nobody waits for who can do without it. A member that is alone
-    /// has nobody to take its place: there it is done at once.
+    /// Starts a request to all members at once, each in a thread of its own, so that a hanging one can be left behind.
+    /// A single member cannot be replaced by others: there it is done at once.
     fn start_all(&self, todo: Vec<(usize, Arc<dyn Region>, Work)>) -> Vec<(usize, Ticket)> {
         let is_alone = todo.len() == 1;
         let start = |(n, region, work): (usize, Arc<dyn Region>, Work)| {
@@ -494,7 +494,7 @@ impl Duplex {
         todo.into_iter().map(start).collect()
     }
 
-    /// How all stands, for who is about to write: members that are missing here are out.
+    /// The view for a write: members that are missing here are out.
     fn to_write(&self) -> Result<Arc<View>> {
         let view = self.current()?;
         let is_missing = |(_, place): (usize, &Place)| place.handle.is_none() && place.state != State::Out;
@@ -508,7 +508,7 @@ impl Duplex {
         }
     }
 
-    /// Waits for what all members were asked, and excludes those that missed it.
+    /// Waits for all members, and excludes those that missed the request.
     fn finish(&self, view: &View, started: Vec<(usize, Ticket)>) -> Result<()> {
         let mut failures: Vec<(usize, Error)> = Vec::new();
         let mut waiting = started;
@@ -547,7 +547,7 @@ impl Duplex {
     }
 }
 
-/// Has a member do something, and waits for it; where it is late only if no other one is there that answers and has all.
+/// Sends a request to a member and waits for it; gives up a late one only if another whole member answers.
 fn run_beside(region: &dyn Region, request: Request, others: &[Arc<dyn Region>]) -> Result<()> {
     let what = request.op.to_string();
     let mut ticket = region.start(request);
@@ -562,7 +562,7 @@ fn run_beside(region: &dyn Region, request: Request, others: &[Arc<dyn Region>])
     }
 }
 
-/// A flush that finds no room has lost something: unlike a write, it is not tried again.
+/// A flush without storage has lost content: unlike a write, it is not tried again.
 fn flush_now(region: &dyn Region, others: &[Arc<dyn Region>]) -> Result<()> {
     run_beside(region, Request::flush(), others).map_err(|e| match e.class {
         Class::NoSpace => Error { class: Class::Media, ..e },

@@ -1,5 +1,5 @@
-//! Which clients work with a duplex, by a lock on the disks themselves: a client that was copied, with its own idea of who else is there,
-//! finds the same disks.
+//! The clients that work with a duplex, by a lock on the disks themselves: a copy of a client, which may not know of
+//! the other one, finds the same disks.
 
 use std::fs::File;
 use std::io;
@@ -11,21 +11,21 @@ use crate::sys::shared::{lock, Lock};
 /// No byte of a disk lies there.
 const AT: Range<u64> = 1 << 62..(1 << 62) + 1;
 
-/// Somebody works with what is on a disk, until this is dropped.
+/// Marks a disk's content as in use until it is dropped.
 pub struct Presence {
     _file: File,
 }
 
 impl Presence {
-    /// From now on somebody works with it; with `first` only if nobody did before. `None` if somebody does.
+    /// Takes the lock; with `first` only if no other client had it, else `None`.
     pub fn take(path: &Path, first: bool) -> io::Result<Option<Presence>> {
         let file = File::options().read(true).write(true).open(path)?;
-        // It becomes a shared one without being given back: two who come at once cannot both be the first.
+        // It becomes a shared one without being released: two clients that come at once cannot both be the first.
         let taken = (!first || lock(&file, &AT, Lock::Exclusive)?) && lock(&file, &AT, Lock::Shared)?;
         Ok(taken.then_some(Presence { _file: file }))
     }
 
-    /// Does anybody?
+    /// Does any client have it?
     pub fn is_taken(path: &Path) -> io::Result<bool> {
         Ok(Presence::take(path, true)?.is_none())
     }

@@ -1,4 +1,4 @@
-//! What members of a duplex keep as the [note](crate::note) of their regions, and the gate through which it becomes trusted.
+//! The bytes of the [note](crate::note) that members of a duplex store in their regions, and their verification.
 
 use std::ops::Range;
 
@@ -8,20 +8,20 @@ use crate::label::{raw::STAMPS, Epoch};
 
 /// Streams of a duplex.
 pub const STREAMS: usize = 3;
-/// Members that it has at most: two, and one that takes the place of another.
+/// The most members: two, and one that replaces another.
 pub const MEMBERS: usize = 3;
 
 const MAGIC: [u8; 8] = *b"CQ-DUPLX";
 const VERSION: u32 = 1;
 
-/// How much of the streams a member has.
+/// The state of a member's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// All that was acknowledged.
+    /// It has all acknowledged content.
     Whole,
-    /// It missed something, and is neither read nor written.
+    /// It missed a write, and is neither read nor written.
     Out,
-    /// It is written and not read: what it lacks is being copied to it.
+    /// It is written and not read: the content that it lacks is being copied to it.
     Filling,
 }
 
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// A member, as all members tell of it.
+/// A member, as the notes of all members record it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     pub region: u32,
@@ -48,25 +48,26 @@ pub struct Member {
     pub since: u64,
 }
 
-/// Where the streams lie in a region: segments, by number, in order.
+/// The place of the streams in a region: segments, by number, in order.
 pub type Spans = [Vec<Range<u32>>; STREAMS];
 
-/// What a note says.
+/// A decoded note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Random, of this duplex; and when it was made, in nanoseconds since 1970.
+    /// The random number of this duplex, and its time of creation in nanoseconds since 1970.
     pub id: u64,
     pub created: u64,
-    /// Changes of membership.
+    /// Counts changes of membership.
     pub epoch: Epoch,
     /// Bytes of a segment.
     pub segment: u64,
     pub members: [Option<Member>; MEMBERS],
-    /// Which of them the region is that this was found in. None: it only remembers how they stand.
+    /// The place of the note's own region among the members. None: the region is no member and only remembers the
+    /// states.
     pub me: Option<usize>,
-    /// Of the region's own.
+    /// The segments in this region.
     pub spans: Spans,
-    /// What else the client wants to be found there.
+    /// The client's own data.
     pub extra: Vec<u8>,
 }
 
@@ -74,18 +75,19 @@ pub struct Said {
 #[repr(C)]
 pub struct RawPlace {
     pub region: u32,
-    /// 0: there is none; 1 whole, 2 out, 3 being filled.
+    /// 0: no member; 1 whole, 2 out, 3 being filled.
     pub state: u32,
     pub since: u64,
 }
 
-/// The beginning of such a note; segments follow, the first and how many, 4 bytes each, and what else the client has there.
+/// The head of such a note. Stretches of segments follow, the first and their number in 4 bytes each, and then the
+/// client's own data.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawDuplex {
     pub magic: [u8; 8],
     pub version: u32,
-    /// Its place among the members, plus 1; 0: it is none.
+    /// The region's place among the members, plus 1; 0: it is none.
     pub me: u32,
     pub id: u64,
     pub created: u64,
@@ -93,9 +95,9 @@ pub struct RawDuplex {
     pub epoch: u64,
     pub stamps: [u64; STAMPS],
     pub members: [RawPlace; MEMBERS],
-    /// Stretches of segments of each stream.
+    /// The number of stretches of segments, by stream.
     pub spans: [u32; STREAMS],
-    /// Bytes of the rest.
+    /// Bytes of the client's own data.
     pub extra: u32,
 }
 
@@ -131,7 +133,7 @@ impl Said {
         bytes
     }
 
-    /// `None` for what is something else, or makes no sense.
+    /// `None` for other notes and implausible ones.
     pub fn from_bytes(bytes: &[u8]) -> Option<Said> {
         let (raw, mut rest) = RawDuplex::read_from_prefix(bytes).ok()?;
         let is_one = raw.magic == MAGIC && raw.version == VERSION && raw.segment.is_power_of_two();
@@ -154,7 +156,7 @@ impl Said {
                 rest = more;
             }
         }
-        // Else whoever goes over them segment by segment goes over the same ones again and again.
+        // Overlapping stretches would make a walk over all segments endless.
         let mut sorted: Vec<&Range<u32>> = spans.iter().flatten().collect();
         sorted.sort_unstable_by_key(|span| span.start);
         if spans.iter().flatten().any(Range::is_empty) || sorted.windows(2).any(|pair| pair[0].end > pair[1].start) {
@@ -175,7 +177,7 @@ impl Said {
     }
 }
 
-/// Segments in so many spans.
+/// The number of segments in these spans.
 pub fn count(spans: &[Range<u32>]) -> u64 {
     spans.iter().map(|span| u64::from(span.end - span.start)).sum()
 }
@@ -231,7 +233,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut other = bytes.clone();
             other[at] ^= 0x80;
-            // It may be another one; it is no panic.
+            // It may be another valid one; it must not panic.
             let _ = Said::from_bytes(&other);
         }
         let of = |spans: [Range<u32>; 2]| Said { spans: [spans.to_vec(), Vec::new(), Vec::new()], ..said() }.to_bytes();

@@ -1,8 +1,8 @@
-//! Who may do what with the streams of a duplex, among threads and processes: those who write and flush, all at a time, or the one
-//! who copies a piece to a member that is being filled, or lets one begin to take part.
+//! The lock on the streams of a duplex, among threads and processes. Writers and flushers share it; a copy of a piece
+//! to a member that is being filled, and the start of such a member, take it exclusively.
 //!
-//! A lock among processes is one of an open file description, which all threads of a process have in common: the first of them
-//! takes it, and the last gives it back.
+//! The lock among processes belongs to an open file description, common to all threads of a process: the first of them
+//! takes it, and the last releases it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -17,18 +17,18 @@ const PAUSE: Duration = Duration::from_micros(200);
 #[derive(Default)]
 pub struct StreamLock {
     threads: RwLock<()>,
-    /// How many of them have the lock among processes in common.
+    /// The number of threads that share the lock among processes.
     sharing: Mutex<usize>,
 }
 
-/// One of those who write.
+/// A shared lock.
 pub struct Shared<'t> {
     lock: &'t StreamLock,
     shared_state: Option<&'t Arc<SharedState>>,
     _threads: RwLockReadGuard<'t, ()>,
 }
 
-/// The only one.
+/// The exclusive lock.
 pub struct Exclusive<'t> {
     shared_state: Option<&'t Arc<SharedState>>,
     _threads: RwLockWriteGuard<'t, ()>,
@@ -58,7 +58,7 @@ impl StreamLock {
     ) -> Result<Exclusive<'t>> {
         let threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared_state) = shared_state {
-            // At first nobody else begins any more.
+            // This keeps others from beginning.
             while !shared_state.try_everything(&ALL).map_err(|e| failed(name, &e))? {
                 std::thread::sleep(PAUSE);
             }

@@ -1,4 +1,4 @@
-//! How the members of a duplex stand, as a process knows it.
+//! The states of a duplex's members, as a process knows them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::raw::{self, Said, Spans, State, MEMBERS};
 use crate::label::Epoch;
 use crate::region::Region;
 
-/// How a member does.
+/// The status of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     pub region: u32,
@@ -21,7 +21,7 @@ pub struct MemberStatus {
 }
 
 impl MemberStatus {
-    /// Has it all that was acknowledged, and is it there?
+    /// Does it have all acknowledged content, and is it open?
     pub fn is_whole(&self) -> bool {
         self.state == State::Whole && self.is_there
     }
@@ -31,7 +31,7 @@ impl MemberStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyPlace {
     pub region: u32,
-    /// Of those that the region keeps.
+    /// The number of the copy within the region.
     pub copy: usize,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Its region, if it is written.
+    /// Its region, if it is in use.
     pub fn used(&self) -> Option<&Arc<dyn Region>> {
         self.handle.as_ref().filter(|_| self.state != State::Out)
     }
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// How all stands at an instant.
+/// The members and their states at an instant.
 #[derive(Clone)]
 pub(super) struct View {
     pub version: u64,
@@ -73,19 +73,19 @@ impl View {
         self.places.iter().enumerate().filter_map(|(n, place)| Some((n, place.as_ref()?)))
     }
 
-    /// Bytes of a stream that all members have that are used.
+    /// Bytes of a stream in all members in use.
     pub fn len(&self, stream: usize) -> u64 {
         let used = self.places().filter(|(_, place)| place.used().is_some());
         used.map(|(_, place)| raw::count(&place.spans[stream]) * self.segment).min().unwrap_or(0)
     }
 
-    /// The regions of those that have all, but for one.
+    /// The regions of the whole members but one.
     pub fn others(&self, n: usize) -> Vec<Arc<dyn Region>> {
         let others = self.places().filter(|(other, place)| *other != n && place.is_whole());
         others.filter_map(|(_, place)| place.handle.clone()).collect()
     }
 
-    /// The multiple in which all members are written.
+    /// The block size that suits all members.
     pub fn block(&self) -> u64 {
         let used = self.places().filter_map(|(_, place)| place.used());
         used.map(|region| u64::from(region.properties().block)).max().unwrap_or(512)
@@ -98,12 +98,12 @@ pub(super) fn copies_of(view: &View) -> Vec<CopyPlace> {
     handles.flat_map(|(region, copies)| (0..copies).map(move |copy| CopyPlace { region, copy })).collect()
 }
 
-/// What notes say, with the regions that are there.
+/// Makes a view of notes and of the open regions.
 pub(super) fn view_of(found: &Found, find: impl Fn(u32) -> Option<Arc<dyn Region>>) -> View {
     let mut places: [Option<Place>; MEMBERS] = Default::default();
     for (n, place) in places.iter_mut().enumerate() {
         let Some(member) = found.said.members[n] else { continue };
-        // One whose note cannot be read is there for nobody.
+        // A member with an unreadable note counts as missing.
         let handle = found.spans[n].as_ref().and_then(|_| find(member.region));
         let spans = found.spans[n].clone().unwrap_or_default();
         *place = Some(Place { region: member.region, state: member.state, since: member.since, spans, handle });
@@ -112,7 +112,7 @@ pub(super) fn view_of(found: &Found, find: impl Fn(u32) -> Option<Arc<dyn Region
     View { version: u64::MAX, id, created, epoch, segment, extra: extra.clone(), places }
 }
 
-/// The note of member `me`, or of one that only remembers.
+/// The note of member `me`, or of a region that only remembers.
 pub(super) fn said_of(view: &View, me: Option<usize>) -> Said {
     let member = |place: &Option<Place>| {
         place.as_ref().map(|place| raw::Member { region: place.region, state: place.state, since: place.since })

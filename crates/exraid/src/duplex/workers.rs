@@ -1,7 +1,7 @@
-//! Threads that ask the members of a duplex at once: some for each, made when they are needed first.
+//! Threads for requests to all members of a duplex at once: some for each, started on first use.
 //!
-//! A request changes threads once on its way, and once on its way back. (Through the queue of a disk it would twice, for each of a write and
-//! the flush behind it: half of what an `fsync` takes.)
+//! A request changes threads once on its way, and once on its way back. (Through the queue of a disk it would do so
+//! twice for each of a write and the flush behind it: half the time of an `fsync`.)
 
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,19 +11,19 @@ use super::raw::MEMBERS;
 use crate::error::Result;
 use crate::region::Region;
 
-/// What a member is to do.
+/// A member's work.
 pub type Work = Box<dyn FnOnce(&dyn Region) -> Result<()> + Send>;
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads for each member: a commit, a checkpoint, and one that may hang.
+/// Threads for each member: for a commit, for a checkpoint, and for one that may hang.
 const THREADS: usize = 3;
 
-/// They end when this is dropped, each after what it is doing.
+/// They end when this is dropped, each after its present job.
 #[derive(Default)]
 pub struct Workers([Mutex<Option<Sender<Job>>>; MEMBERS]);
 
 impl Workers {
-    /// Does it in a thread of member `n`; here, where there can be none.
+    /// Runs a job in a thread of member `n`, or in this one if none can be started.
     pub fn start(&self, n: usize, job: Job) {
         let mut queue = self.0[n].lock().unwrap_or_else(PoisonError::into_inner);
         if queue.is_none() {

@@ -1,10 +1,10 @@
-//! Averages of which older parts weigh less, and how long requests took.
+//! Averages that forget with age, and latencies.
 
 use std::time::Duration;
 
 use super::store::{Store, OF_LATENCY};
 
-/// Bytes and seconds of work: what is a horizon old counts 1/e of what is new.
+/// Bytes and seconds of work: those of one horizon ago count 1/e of new ones.
 #[derive(Clone, Copy)]
 pub struct Average {
     pub horizon: f64,
@@ -13,7 +13,7 @@ pub struct Average {
 }
 
 impl Average {
-    /// Time goes on, in which so many bytes were moved in so many seconds of work.
+    /// The average after so many seconds, with so many bytes and so many seconds of work in them.
     pub fn passed(self, seconds: f64, bytes: f64, worked: f64) -> Average {
         if seconds <= 0.0 {
             return Average { bytes: self.bytes + bytes, ..self };
@@ -27,7 +27,7 @@ impl Average {
         }
     }
 
-    /// While nothing happens both sides lose weight alike, until nothing can be said.
+    /// While nothing happens both sides lose weight alike, until the ratio is unknown.
     pub fn speed(&self) -> Option<f64> {
         (self.worked > 1e-9).then(|| self.bytes / self.worked)
     }
@@ -37,12 +37,12 @@ impl Average {
     }
 }
 
-/// Buckets, by quarters of a power of two of microseconds; behind them, how many they hold together.
+/// Buckets, by quarters of a power of two of microseconds; behind them, the number of requests in all of them.
 const BUCKETS: usize = OF_LATENCY - 1;
 /// Requests after which older ones weigh half.
 const WINDOW: u64 = 4096;
 
-/// How long the last requests took.
+/// The distribution of the last requests' times.
 pub struct Latency<'s> {
     pub store: &'s Store,
     pub at: usize,
@@ -56,7 +56,7 @@ impl Latency<'_> {
         self.store.add(self.at + BUCKETS, 1);
     }
 
-    /// Called by one at a time.
+    /// Called by one thread at a time.
     pub fn age(&self) {
         if self.store.get(self.at + BUCKETS) < WINDOW {
             return;
@@ -70,7 +70,7 @@ impl Latency<'_> {
         self.store.put(self.at + BUCKETS, left);
     }
 
-    /// The time that so large a share took at most, to a fifth.
+    /// The time within which this share of the requests was answered, to a fifth.
     pub fn within(&self, share: f64) -> Duration {
         let counts = || (self.at..self.at + BUCKETS).map(|n| self.store.get(n));
         let wanted = (counts().sum::<u64>() as f64 * share).ceil() as u64;

@@ -1,15 +1,15 @@
-//! What is known of a device's speed: moving averages at two horizons, latency, queue, errors; and whether it has become slow.
+//! The speed of a device: moving averages at two horizons, latency, queue, errors; and whether it has become slow.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | `store` | the words in which all of that is kept, for one process or for all that share a region |
-//! | [`shared`] | those that all processes have of a region |
-//! | `average` | averages, and how long requests took |
+//! | `store` | the words that hold all of it, of one process or of all that share a region |
+//! | [`shared`] | the words that all processes of a region share |
+//! | `average` | averages, and latencies |
 //! | [`stutter`] | a disk that slows down, distinguished from one with many requests |
 //!
-//! *Speed* is bytes for each second in which something was under way, so that a disk that idles is not a slow disk, and
-//! one that does not answer is. *Load* is bytes for each second. Both are weighted by age: what is a horizon old counts
-//! 1/e of what is new. Bytes count when their request ends.
+//! *Speed* is bytes per second of work, the time with a request under way. So a disk that idles is not slow, and one
+//! that does not answer is. *Load* is bytes per second. Both are weighted by age: events of one horizon ago count 1/e
+//! of new ones. Bytes count when their request ends.
 
 mod average;
 pub mod shared;
@@ -36,25 +36,25 @@ pub use shared::{PROCESSES, WORDS};
 use store::{direction, latency, Of, Store, ERRORS, FOLDED, LAST_AT, LAST_END, VERSION};
 use stutter::{Ended, Judge, Stutter};
 
-/// The horizon at which a disk that slows down is to be noticed.
+/// The horizon for noticing a disk that slows down.
 pub const SHORT: Duration = Duration::from_millis(500);
-/// The horizon at which a disk is known.
+/// The horizon for a disk's usual speed.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// What is known of reads, or of writes.
+/// The measurements of reads, or of writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flow {
-    /// Bytes in a second of work, lately ([`SHORT`]); 0 where nothing is known.
+    /// Bytes per second of work, lately ([`SHORT`]); 0: unknown.
     pub speed: f64,
     /// The same, at [`LONG`].
     pub usual_speed: f64,
-    /// Bytes in a second, lately.
+    /// Bytes per second, lately.
     pub load: f64,
     /// The same, at [`LONG`].
     pub usual_load: f64,
-    /// Half of the last requests took no longer; zero where there were none.
+    /// The time within which half of the last requests were answered; zero: none was.
     pub median: Duration,
-    /// 99 of 100 of the last requests took no longer.
+    /// The same for 99 of 100.
     pub p99: Duration,
     /// Requests and bytes that succeeded, since a process first opened the device, as long as one has it.
     pub requests: u64,
@@ -64,19 +64,19 @@ pub struct Flow {
     pub queued_bytes: u64,
 }
 
-/// What is known of a device.
+/// The measurements of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Performance {
     pub read: Flow,
     pub write: Flow,
-    /// Half, and 99 of 100, of the last flushes took no longer.
+    /// The times within which half, and 99 of 100, of the last flushes were answered.
     pub flush_median: Duration,
     pub flush_p99: Duration,
     /// Age of the oldest request under way.
     pub oldest: Duration,
     /// Failures since a process first opened the device, by [`Class::ALL`].
     pub errors: [u64; Class::ALL.len()],
-    /// It delivers much less than it did for the same requests. Of a region: the first of its disks that does.
+    /// It delivers much less than before for the same requests. For a region: its first such disk.
     pub stutter: Option<Stutter>,
 }
 
@@ -85,7 +85,7 @@ impl Performance {
         self.errors[place(class)]
     }
 
-    /// It does not answer: a request is under way for longer than one should be. Who can do without it is not sent there.
+    /// It does not answer: a request is under way for too long. Requests avoid it where others can serve them.
     pub fn is_stuck(&self) -> bool {
         self.oldest > STUCK
     }
@@ -95,15 +95,16 @@ fn place(class: Class) -> usize {
     Class::ALL.iter().position(|one| *one == class).unwrap_or(0)
 }
 
-/// A disk answers within this, or something is wrong with it, or very much waits there.
+/// A disk answers within this, unless it fails or has a very long queue.
 const STUCK: Duration = Duration::from_millis(50);
-/// How often averages are moved on, in nanoseconds; and after how much he who was about to is taken for dead.
+/// The interval of updating averages, in nanoseconds; and the time after which a process in the middle of an update
+/// counts as dead.
 const FOLD: u64 = 5_000_000;
 const DEAD: u64 = 1_000_000_000;
-/// How often the kernel is asked whether those who have something under way are alive.
+/// The interval of asking the kernel whether processes with requests under way are alive.
 const ASKED: u64 = 50_000_000;
 
-/// Nanoseconds, by a clock that all processes read alike.
+/// Nanoseconds of a clock that all processes share.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -113,17 +114,16 @@ fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
-/// Measures one device; where processes share it, for all of them.
+/// Measures one device, for all processes that share it.
 pub struct Meter {
     store: Store,
-    /// The change of the verdict that this process reported last.
+    /// The number of the verdict that this process reported last.
     reported: AtomicU64,
     asked: AtomicU64,
-    /// A window was closed here since the last request that ended.
+    /// This process closed a window after the last answered request.
     closed: AtomicBool,
 }
 
-/// A request that began.
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
     kind: Kind,
@@ -153,8 +153,8 @@ impl Meter {
         Meter { store, reported, asked: AtomicU64::new(0), closed: AtomicBool::new(false) }
     }
 
-    /// Of a device that processes share: the region itself (0), or a member of it (1 and more). Where they cannot, it measures for
-    /// this one alone.
+    /// For a device that processes share: the region itself (0), or a member of it (1 and more). If they cannot share,
+    /// it measures for this process alone.
     pub fn shared(meters: Option<&Arc<Meters>>, which: usize, device: Uuid) -> Meter {
         let Some(meters) = meters else { return Meter::default() };
         let (one, other) = device.0.split_at(8);
@@ -231,7 +231,7 @@ impl Meter {
         self.store.queue(0).0 + self.store.queue(1).0
     }
 
-    /// Moves the averages on to now, and closes a window, now and then.
+    /// Updates the averages, and closes a window, when it is time.
     fn fold(&self, now: u64) {
         let (version, folded) = (self.store.get(VERSION), self.store.get(FOLDED));
         let since = now.saturating_sub(folded);
@@ -269,7 +269,8 @@ impl Meter {
         self.store[VERSION].store(next + 1, Ordering::SeqCst);
     }
 
-    /// What they are at `now`, with the totals of now. Where nothing is under way, all of it had happened when the last request ended.
+    /// The averages at `now`, with the present totals. If no request is under way, all of the difference was complete
+    /// when the last one ended.
     fn averages(&self, way: usize, now: u64, (busy, worked): (Option<u64>, u64), bytes: u64) -> [Average; 2] {
         let real = |of| self.store.real(direction(way, of));
         let seconds = |nanos: u64| nanos as f64 / 1e9;
@@ -285,7 +286,7 @@ impl Meter {
         })
     }
 
-    /// The averages of a direction now. Read again where somebody moved them on meanwhile.
+    /// The present averages of a direction. Read again if another process updated them meanwhile.
     fn averages_now(&self, way: usize, now: u64) -> [Average; 2] {
         let mut averages = None;
         for _ in 0..8 {
@@ -304,7 +305,8 @@ impl Meter {
         let word = |of| self.store.get(direction(way, of));
         let [short, long] = self.averages_now(way, now);
         let (requests, known) = (word(Of::Requests), |of| self.store.real(direction(way, of)));
-        // What is under way and does not end makes it slower, whether or not it ever ended anything.
+        // Requests under way that do not end lower it. The last known speed counts once the averages have forgotten
+        // all.
         let speed = |average: Average, of| match requests {
             0 => 0.0,
             _ => average.speed().unwrap_or_else(|| known(of)),
@@ -324,18 +326,18 @@ impl Meter {
         }
     }
 
-    /// How long a read that comes now is likely to take, behind those under way; zero where nothing is known.
+    /// The expected time of a read that begins now, behind those under way; zero: unknown.
     pub fn expected_read(&self) -> Duration {
         Duration::from_secs_f64(self.store.real(direction(0, Of::Takes)) * (self.queued() + 1) as f64)
     }
 
-    /// Bytes in a second that the device delivers as a rule, of reads and writes the slower ones; 0 where nothing is known.
+    /// The usual speed in bytes per second, of reads or writes, the slower ones; 0: unknown.
     pub fn delivers(&self) -> u64 {
         let known = (0..2).map(|way| self.store.real(direction(way, Of::KnownLong))).filter(|known| *known > 0.0);
         known.min_by(f64::total_cmp).map_or(0, |slower| slower.min(1e12) as u64)
     }
 
-    /// What is known now. `oldest` is the age of the oldest request under way here, which the device knows.
+    /// The present measurements. `oldest` is the age of the oldest request under way in this process.
     pub fn performance(&self, oldest: Duration) -> Performance {
         let now = now();
         let asked = self.asked.load(Ordering::Relaxed);
@@ -358,7 +360,8 @@ impl Meter {
         }
     }
 
-    /// For how long something has been under way, of whatever process, and nothing was answered.
+    /// The time since the last answer, or since requests of any process began if that is later; zero if none is under
+    /// way.
     fn unanswered(&self, now: u64) -> Duration {
         let since = (0..2).filter_map(|way| self.store.worked(way, now).0).min();
         let last = self.store.get(LAST_END);
@@ -369,12 +372,13 @@ impl Meter {
         Judge(&self.store).stutter()
     }
 
-    /// How many times as long as it used to it takes for what it is asked lately; none where that is unknown.
+    /// The ratio of present to usual times; none: unknown.
     pub fn times(&self) -> Option<f64> {
         Judge(&self.store).times(now())
     }
 
-    /// The verdict, where it is time for one. `peers` are the [times](Self::times) of disks that have the same done as this one.
+    /// Decides whether it stutters, when that is due. `peers` are the [times](Self::times) of disks that do the same
+    /// work.
     pub fn judge(&self, peers: impl FnOnce() -> Vec<f64>) {
         self.judge_at(now(), peers);
     }
@@ -385,11 +389,11 @@ impl Meter {
         }
     }
 
-    /// A change of the verdict that this process has not reported yet: it stutters, or has recovered.
+    /// A change of the verdict that this process has not reported yet: a stutter, or a recovery.
     pub fn news(&self) -> Option<Option<Stutter>> {
         let changes = Judge(&self.store).changes();
         let reported = self.reported.swap(changes, Ordering::SeqCst);
-        // A stutter that was over before any report is not reported.
+        // A stutter that ended before any report is not reported.
         ((changes ^ reported) % 2 == 1).then(|| self.stutter())
     }
 }

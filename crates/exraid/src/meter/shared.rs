@@ -1,5 +1,5 @@
-//! What all processes that have a region open measure together: the words of its meters in a file that all of them have mapped, and
-//! a slot in them for each process, which a lock keeps.
+//! The common measurements of all processes that have a region open: the words of its meters in a file that all of them
+//! have mapped, and a slot in them for each process, which a lock reserves.
 
 use std::fs::File;
 use std::io;
@@ -9,49 +9,49 @@ use std::sync::Arc;
 
 use crate::sys::shared::{is_excluded, lock, Lock, Words};
 
-/// A region has a meter of its own, and one for each member.
+/// The region's own meter, and one for each member.
 const METERS: u64 = 33;
-/// Words of a meter: two pages. The last one of each page is nobody's ([`Words::of`]).
+/// Words of a meter: two pages. The last word of each page is unused ([`Words::of`]).
 pub const WORDS: usize = 1024;
-/// Processes that have a bit of their own: those of the mask of who has requests under way.
+/// The most processes with a slot: a mask has a bit for each.
 pub const PROCESSES: usize = 16;
 const METER: u64 = (WORDS * size_of::<AtomicU64>()) as u64;
 /// Bytes of the meters of a region.
 pub const BYTES: u64 = METERS * METER;
 
-/// Where the meters of a region are in the file.
+/// The place of a region's meters in the file.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub number: u32,
     /// The lock on slot 0; the others follow.
     pub locks: u64,
-    /// None: the file has no room for them.
+    /// None: outside the file.
     pub words: Option<u64>,
 }
 
-/// What is measured of a region, by one of the processes that have it open.
+/// The meters of a region, for one of the processes that have it open.
 pub struct Meters {
     file: Arc<File>,
     at: Place,
-    /// That of this process; none for one who only looks.
+    /// The slot of this process; none in one that only looks.
     slot: Option<usize>,
-    /// Nobody else had the region open when this one came.
+    /// No other process had the region open when this one came.
     is_alone: bool,
-    /// A bit for each meter that is in use here.
+    /// A bit for each meter that this process uses.
     attached: AtomicU64,
 }
 
 impl Drop for Meters {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            // Fails only for a range that cannot be.
+            // Fails only for an impossible range.
             let _ = lock(&self.file, &self.range(slot), Lock::None);
         }
     }
 }
 
 impl Meters {
-    /// For one who measures; `is_alone`: nobody else has the region open. None where all slots are others'.
+    /// For a process that measures; `is_alone`: no other has the region open. None if others have all slots.
     pub fn join(file: &Arc<File>, at: Place, is_alone: bool) -> io::Result<Option<Meters>> {
         let mut meters = Meters::look(file, at);
         for slot in 0..PROCESSES {
@@ -63,12 +63,12 @@ impl Meters {
         Ok(None)
     }
 
-    /// For one who only looks at what others have measured.
+    /// For a process that only looks at others' measurements.
     pub fn look(file: &Arc<File>, at: Place) -> Meters {
         Meters { file: file.clone(), at, slot: None, is_alone: false, attached: AtomicU64::new(0) }
     }
 
-    /// Does this process begin to use a meter? Not where it has had it for a while.
+    /// Whether this is the process's first use of a meter.
     pub fn begins(&self, which: usize) -> bool {
         self.attached.fetch_or(1 << which, Ordering::SeqCst) & 1 << which == 0
     }
@@ -93,7 +93,7 @@ impl Meters {
         self.is_alone
     }
 
-    /// Does a process have that slot? Where the kernel does not tell, it does.
+    /// Is there a process with that slot? True also where the kernel does not tell.
     pub fn is_alive(&self, slot: usize) -> bool {
         is_excluded(&self.file, &self.range(slot), Lock::Exclusive).unwrap_or(true)
     }

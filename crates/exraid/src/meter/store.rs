@@ -2,16 +2,16 @@
 //!
 //! | words | |
 //! | --- | --- |
-//! | identity | of which device they tell; another one makes them anew |
-//! | version | odd while somebody moves averages on or closes a window: nobody waits for him |
-//! | of each direction | who has requests under way and since when there are any; totals; averages |
-//! | of each process | what it has under way, in each direction |
+//! | identity | the device that they describe; for another one they begin anew |
+//! | version | odd during an update of averages or the end of a window; no process waits for that |
+//! | of each direction | the processes with requests under way, and since when there are any; totals; averages |
+//! | of each process | its requests under way, in each direction |
 //! | latencies | counts by quarters of a power of two |
-//! | cells, window, verdict | those of [`super::stutter`] |
+//! | cells, window, verdict | see [`super::stutter`] |
 //!
-//! All are atomics that are read and written without a lock; what is lost where two processes store at the same instant is a
-//! request of an average. What must be right is the queue: each process counts its own requests, in a slot that is its own as
-//! long as it lives, and those of one that has died are not counted from then on.
+//! All are atomics without a lock. If two processes store at the same instant, at most one request of an average is
+//! lost. The queue must be exact: each process counts its own requests, in a slot of its own while it lives, and those
+//! of a dead process do not count.
 
 use std::io;
 use std::ops::{Index, Range};
@@ -22,7 +22,7 @@ use super::shared::{Meters, PROCESSES, WORDS};
 use crate::error::Class;
 use crate::sys::shared::Words;
 
-/// Changes whenever words mean something else.
+/// Changes with any meaning of a word.
 const LAYOUT: u64 = 1;
 
 const IDENTITY: usize = 0;
@@ -37,33 +37,33 @@ const SLOTS: usize = 64;
 const OF_SLOT: usize = 4;
 const LATENCIES: usize = 144;
 pub const OF_LATENCY: usize = 113;
-/// Those of [`super::stutter`].
+/// The words of [`super::stutter`].
 pub const CELLS: usize = 512;
 pub const VERDICT: usize = 960;
 const _: () = assert!(ERRORS.end <= SLOTS && SLOTS + PROCESSES * OF_SLOT <= LATENCIES);
 const _: () = assert!(LATENCIES + 3 * OF_LATENCY < CELLS);
 
-/// Of a direction.
+/// The words of a direction.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub enum Of {
-    /// Who has requests under way, and since when anybody has.
+    /// A mask of processes with requests under way, and since when there are any.
     Busy,
-    /// Totals: nanoseconds in which something was under way, bytes, requests.
+    /// Totals: nanoseconds of work, bytes, requests.
     Worked,
     Bytes,
     Requests,
-    /// Seconds that a request takes, of which the last ones count most; those that timed out count too.
+    /// Seconds that a request takes, by the last ones most; those that timed out count too.
     Takes,
     /// The totals up to which the averages go.
     FoldedWorked,
     FoldedBytes,
-    /// Two averages, of bytes and seconds.
+    /// Two averages, of bytes and of seconds.
     Short,
     ShortWorked,
     Long,
     LongWorked,
-    /// The last speeds that were known, for when the averages have forgotten.
+    /// The last known speeds, for when the averages have forgotten.
     KnownShort,
     KnownLong,
 }
@@ -73,7 +73,7 @@ enum Place {
     Shared(Words, Arc<Meters>),
 }
 
-/// See the [module](self).
+/// The words of a meter; see the [module](self).
 pub struct Store(Place);
 
 impl Default for Store {
@@ -94,8 +94,8 @@ impl Index<usize> for Store {
 }
 
 impl Store {
-    /// Those of the meter of this number in a region, for a device that is known by `identity`. To be called by one process at a
-    /// time. None where it is only looked at, and nobody has measured that device.
+    /// The words of meter `which` of a region, for the device `identity`. One process at a time calls this. None in a
+    /// process that only looks, if that device was not measured.
     pub fn shared(meters: &Arc<Meters>, which: usize, identity: [u64; 2]) -> io::Result<Option<Store>> {
         let store = Store(Place::Shared(meters.words(which)?, meters.clone()));
         let identity = [identity[0] ^ LAYOUT.rotate_left(32), identity[1] ^ LAYOUT];
@@ -105,7 +105,7 @@ impl Store {
             (0..WORDS).for_each(|n| store.put(n, 0));
             (0..2).for_each(|n| store.put(IDENTITY + n, identity[n]));
         }
-        // Who had the slot before has died, perhaps in the middle of something.
+        // The former owner of the slot has died, perhaps during an update.
         if meters.begins(which) {
             if store.get(VERSION) % 2 == 1 && meters.is_alone() {
                 store[VERSION].fetch_add(1, Ordering::SeqCst);
@@ -115,7 +115,7 @@ impl Store {
         Ok(Some(store))
     }
 
-    /// The slot of this process; none where it only looks.
+    /// The slot of this process; none in one that only looks.
     pub fn slot(&self) -> Option<usize> {
         match &self.0 {
             Place::Own(_) => Some(0),
@@ -150,7 +150,7 @@ impl Store {
         self.put(n, to.to_bits());
     }
 
-    /// Goes on with a request: it is under way, or is so no more.
+    /// Counts the beginning or end of a request.
     pub fn under_way(&self, way: usize, slot: usize, bytes: u64, begins: bool, now: u64) {
         let at = SLOTS + slot * OF_SLOT + way * 2;
         for (n, much) in [(at, 1), (at + 1, bytes)] {
@@ -160,8 +160,8 @@ impl Store {
         self.mark_busy(way, slot, now);
     }
 
-    /// The bit of a process is as its count is. Whoever changes the count comes here afterwards; so the last one who stores the bit
-    /// has seen the count that it goes by.
+    /// Sets the bit of a process by its count. Each change of the count is followed by a call of this, so the last one
+    /// to store the bit has seen the final count.
     fn mark_busy(&self, way: usize, slot: usize, now: u64) {
         let (count, busy) = (SLOTS + slot * OF_SLOT + way * 2, direction(way, Of::Busy));
         loop {
@@ -184,7 +184,7 @@ impl Store {
         }
     }
 
-    /// Requests and bytes under way in a direction, of those that live.
+    /// Requests and bytes under way in a direction, of live processes.
     pub fn queue(&self, way: usize) -> (u64, u64) {
         let mask = self.living(Busy::of(self.get(direction(way, Of::Busy))).mask);
         (0..PROCESSES).filter(|slot| mask & 1 << slot != 0).fold((0, 0), |(requests, bytes), slot| {
@@ -193,7 +193,7 @@ impl Store {
         })
     }
 
-    /// Since when anything is under way in a direction, and for how long anything was until now.
+    /// Since when requests are under way in a direction, and the total time of work until now.
     pub fn worked(&self, way: usize, now: u64) -> (Option<u64>, u64) {
         let before = self.get(direction(way, Of::Worked));
         let busy = Busy::of(self.get(direction(way, Of::Busy)));
@@ -203,7 +203,7 @@ impl Store {
         }
     }
 
-    /// Those of a mask that live, for one who only looks; whoever measures has [reaped](Self::reap) the others.
+    /// The live processes of a mask, in a process that only looks; one that measures has [reaped](Self::reap) the dead.
     fn living(&self, mask: u64) -> u64 {
         match self.slot() {
             Some(_) => mask,
@@ -213,14 +213,14 @@ impl Store {
         }
     }
 
-    /// What processes that have died had under way is so no more. Asks the kernel, for each other one that has something.
+    /// Ends the requests of dead processes. Asks the kernel about each other process with requests under way.
     pub fn reap(&self, now: u64) {
         let masks = (0..2).fold(0, |all, way| all | Busy::of(self.get(direction(way, Of::Busy))).mask);
         let dead = |slot: &usize| masks & 1 << slot != 0 && !self.is_alive(*slot);
         (0..PROCESSES).filter(dead).for_each(|slot| self.forget(slot, now));
     }
 
-    /// A process has nothing under way.
+    /// Sets the requests of a slot to none.
     fn forget(&self, slot: usize, now: u64) {
         for way in 0..2 {
             let at = SLOTS + slot * OF_SLOT + way * 2;
@@ -231,7 +231,8 @@ impl Store {
     }
 }
 
-/// Who has something under way, and since when anybody has: microseconds, of which 48 bits last for nine years.
+/// The processes with requests under way, and since when there are any: microseconds, of which 48 bits last for nine
+/// years.
 struct Busy {
     mask: u64,
     since: u64,

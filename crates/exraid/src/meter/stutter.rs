@@ -1,34 +1,39 @@
 //! A disk that slows down (*fail-stutter*), distinguished from one with many requests.
 //!
-//! What a disk takes for a request is the time since the answer before it, or since the request came where that is later: so what it
-//! waited behind others is theirs, and the times of all requests together are those in which the disk worked. What requests of a kind
-//! take is learned for long: a *cell* for each direction, power of two of bytes, number of requests under way, and for those that go
-//! on where the last one ended. Of a kind that was seldom seen the others tell what it takes at most: a larger request takes no
-//! less, and no more than its bytes make it; more at a time take no longer each, and one of several alone as many times as long at most; and going on takes no
-//! longer than going elsewhere. In each *window* of half a second what the requests took is compared with what the same requests used
-//! to take. The ratio is 1 for a disk that has a long queue, or small requests and large ones in another mixture than before; it is
-//! five where the disk delivers a fifth of what it did. A disk that idles has no windows.
+//! The time of a request counts from the answer before it, or from its own start if that is later. So waiting behind
+//! others counts for the others, and the times of all requests add up to the time in which the disk worked. Long-term
+//! times are learned per kind of request: a *cell* for each direction, power of two of bytes, number of requests under
+//! way, and for requests that go on where the last one ended. For a kind with few requests, other kinds give an upper
+//! bound. A larger request takes no less, and no more than in proportion to its bytes. More at a time take no longer
+//! each; one alone takes at most as many times as long as one of several. Going on takes no longer than going
+//! elsewhere.
+//!
+//! Each *window* of half a second compares the times of its requests with the usual times of the same requests. The
+//! ratio is 1 for a disk with a long queue, or with another mixture of small and large requests than before; it is five
+//! where the disk delivers a fifth of its former speed. A disk that idles has no windows.
 //!
 //! | the verdict | when |
 //! | --- | --- |
-//! | it stutters | [`WINDOWS`] windows in which it took [`SLOW`] times as long, over [`PATIENCE`], and hardly any between of a disk that is well; and its peers have not become as slow |
+//! | it stutters | [`WINDOWS`] windows with [`SLOW`] times the usual times, over [`PATIENCE`], and hardly any normal one between; and its peers have not become as slow |
 //! | it is well again | [`WELL_WINDOWS`] windows at no more than [`WELL`] times, with those before them at half their weight each, over [`WELL_PATIENCE`] |
 //!
-//! What is not judged, and why:
-//! - the first [`LEARNING`] of work, and kinds of requests of which fewer than [`KNOWN`] were seen: nothing is known;
-//! - what comes after a [`REST`]: a disk that sleeps wakes up;
-//! - [`SLACK`] of each request: that is the machine, which has other things to do than to take answers;
-//! - a window in which nothing ended: the age of its requests shows a disk that does not answer.
+//! Not judged, and why:
+//! - the first [`LEARNING`] of work, and kinds of fewer than [`KNOWN`] requests: nothing is known;
+//! - the first request after a [`REST`]: a disk that sleeps wakes up;
+//! - [`SLACK`] of each request: the machine itself may take an answer late;
+//! - a window in which no request ended: their age shows a disk that does not answer.
 //!
-//! So a machine that stands still for a second makes one window slow, and five are asked for. What is slow is hardly learned; after
-//! [`SLOW_MEMORY`] of work it counts as what the disk is. A kind of requests that is seen for the first time while it stutters
-//! is taken to be slowed down as all others are; else it would look well as soon as it was asked for less at a time.
+//! So a machine that stands still for a second makes one window slow, and a verdict needs five. Slow times are hardly
+//! learned; after [`SLOW_MEMORY`] of work they are the usual ones. A kind of requests seen for the first time while the
+//! disk stutters counts as slowed down like all others; otherwise the disk would look well as soon as smaller requests
+//! came.
 
 use std::sync::atomic::Ordering;
 
 use super::store::{Store, CELLS, VERDICT};
 
-/// Times as long as it used to take: of a disk that stutters, of one that does not, and of one that has recovered.
+/// Multiples of the usual time: at least this for a stuttering disk, at most this for a normal one, at most this for a
+/// recovered one.
 const SLOW: f64 = 2.5;
 const FAIR: f64 = 1.67;
 const WELL: f64 = 1.43;
@@ -37,7 +42,7 @@ const SECOND: u64 = 1_000_000_000;
 const WINDOW: u64 = SECOND / 2;
 const WINDOWS: u64 = 5;
 const PATIENCE: u64 = 4 * SECOND;
-/// Requests and time of work in those windows together.
+/// Requests and time of work in the slow windows together.
 const REQUESTS: u64 = 6;
 const WORK: u64 = SECOND;
 /// Windows further apart do not belong together.
@@ -46,33 +51,35 @@ const WELL_WINDOWS: u64 = 2;
 const WELL_PATIENCE: u64 = 3 * SECOND;
 const LEARNING: u64 = 5 * SECOND;
 const KNOWN: u64 = 24;
-/// Bytes of a request that has much of the disk's speed by itself, and how many times as much several at a time have at most.
+/// The bytes from which a request alone gets most of the disk's speed, and how many times that speed several together
+/// have at most.
 const LARGE: u64 = 1 << 20;
 const TOGETHER: f64 = 1.5;
-/// Windows that one of a disk that is well takes back.
+/// A normal window cancels so many slow ones.
 const BACK: u64 = 2;
-/// What a request that is seen while it stutters counts for.
+/// A request of a new kind while it stutters counts as so many.
 const IN_NEED: u64 = 8;
 pub const REST: u64 = 10 * SECOND;
 const SLACK: f64 = 2e6;
-/// Work after which what was learned before counts 1/e; the second where that is slow.
+/// Work after which older knowledge counts 1/e; the second for slow times.
 const MEMORY: f64 = 600.0 * SECOND as f64;
 const SLOW_MEMORY: f64 = 6.0 * 3600.0 * SECOND as f64;
-/// What a single request took counts as so many times the usual at most, when it is learned from.
+/// A single request counts as at most so many times the usual time in learning.
 const OUTLIER: f64 = 4.0;
-/// Peers that are as slow as this part of it have the same cause.
+/// The cause is a common one if the peers' median is at least this part of its ratio.
 const ALIKE: f64 = 0.6;
-/// Their last window counts for so long.
+/// The time for which a peer's last window counts.
 const FRESH: u64 = 5 * SECOND;
 
-/// Powers of two of bytes from 4 KiB on, and classes of how many were under way.
+/// Powers of two of bytes from 4 KiB on, and classes of numbers under way.
 const SIZES: usize = 13;
 const DEPTHS: usize = 4;
 const _: () = assert!(CELLS + 2 * SIZES * DEPTHS * 2 * 2 <= VERDICT);
 
 const LEARNED: usize = VERDICT;
 const START: usize = VERDICT + 1;
-/// Of the window: what its requests took, and used to take, in nanoseconds; bytes, requests, the sum of those under way.
+/// Sums of the window: its requests' times and usual times, in nanoseconds; bytes; requests; requests under way at each
+/// end.
 const TOOK: usize = VERDICT + 2;
 const SUMS: usize = 5;
 /// The same of the slow windows together, in the same order.
@@ -82,30 +89,30 @@ const SLOW_SINCE: usize = SLOW_WINDOWS + 1;
 const SLOW_LAST: usize = SLOW_SINCE + 1;
 const WELL_SEEN: usize = SLOW_LAST + 1;
 const WELL_SINCE: usize = WELL_SEEN + 1;
-/// The last window: how many times as long; when.
+/// The last window: its ratio, and its time.
 const LAST: usize = WELL_SINCE + 1;
 const LAST_WHEN: usize = LAST + 1;
-/// How often the verdict has changed; odd while it stutters.
+/// Changes of the verdict; odd while it stutters.
 const CHANGES: usize = LAST_WHEN + 1;
-/// Seconds of the clock; bytes in a second, now and before; requests under way.
+/// Time of day in seconds; bytes per second, now and before; requests under way.
 const SINCE: usize = CHANGES + 1;
 const DELIVERS: usize = SINCE + 1;
 const USED_TO: usize = DELIVERS + 1;
 const DEPTH: usize = USED_TO + 1;
-/// While it stutters: what requests took, and used to take; each window halves what was before.
+/// While it stutters: times and usual times; each window halves the earlier sums.
 const LATELY_TOOK: usize = DEPTH + 1;
 const LATELY_USUAL: usize = LATELY_TOOK + 1;
 const _: () = assert!(LATELY_USUAL < super::shared::WORDS - 1);
 
-/// A disk that delivers much less than it did, at the same requests.
+/// A disk that delivers much less than before for the same requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stutter {
     /// Seconds since 1970.
     pub since: u64,
-    /// Bytes in a second of work, as they are now, and as they were for the same requests before.
+    /// Bytes per second of work, now, and before for the same requests.
     pub delivers: f64,
     pub used_to: f64,
-    /// Requests under way at a time when it was noticed.
+    /// The mean number of requests under way.
     pub under_way: f64,
 }
 
@@ -121,21 +128,21 @@ impl std::fmt::Display for Stutter {
     }
 }
 
-/// A request that was answered well.
+/// A request that succeeded.
 #[derive(Clone, Copy)]
 pub struct Ended {
     pub way: usize,
     pub bytes: u64,
-    /// Nanoseconds since it came, or since the answer before.
+    /// Nanoseconds since its start, or since the answer before.
     pub took: u64,
     /// Requests under way, with this one.
     pub depth: u64,
     pub goes_on: bool,
-    /// It came when nothing had been asked of the disk for a while.
+    /// It came after a [`REST`] of the disk.
     pub wakes: bool,
 }
 
-/// What requests of a kind take.
+/// The usual time of requests of a kind.
 #[derive(Clone, Copy)]
 struct Cell {
     nanos: f32,
@@ -143,7 +150,7 @@ struct Cell {
     seen: u64,
 }
 
-/// Judges one device by what its [`Store`] has.
+/// Judges one device by the words of its [`Store`].
 pub struct Judge<'s>(pub &'s Store);
 
 fn depth_of(under_way: u64) -> usize {
@@ -182,7 +189,7 @@ impl Judge<'_> {
         self.0.get(CHANGES)
     }
 
-    /// A request counts in the window, and is learned from.
+    /// Counts a request in the window, and learns from it.
     pub fn ended(&self, ended: &Ended) {
         if ended.wakes {
             return;
@@ -201,7 +208,7 @@ impl Judge<'_> {
             self.count(ended, most);
             return self.learn(at, cell, took.min(most * FAIR), ended.bytes, share(1), 1);
         }
-        // Never more than it would take if bytes were all, nor less than what smaller ones took.
+        // At most in proportion to the bytes, and at least as much as smaller ones.
         let usual = f64::from(cell.nanos) * (ended.bytes as f64 / f64::from(cell.bytes)).max(1.0);
         self.count(ended, usual);
         let learned = took.min(usual * OUTLIER);
@@ -215,7 +222,7 @@ impl Judge<'_> {
         counts.into_iter().enumerate().for_each(|(n, much)| self.0.add(TOOK + n, much));
     }
 
-    /// What a request takes at most, by what is known of other kinds.
+    /// The most time for a request, by the known kinds.
     fn most(&self, ended: &Ended) -> Option<f64> {
         let depth = depth_of(ended.depth);
         let cells = (0..SIZES * DEPTHS * 2).map(|n| {
@@ -238,7 +245,7 @@ impl Judge<'_> {
         self.put_cell(at, Cell { nanos, bytes, seen: cell.seen.saturating_add(counts) });
     }
 
-    /// Ends the window, if it is time; called by one at a time. False: it goes on. `clock` is the time of day.
+    /// Ends the window, if it is due; called by one thread at a time. False: it goes on. `clock` is the time of day.
     pub fn look(&self, now: u64, clock: u64) -> bool {
         let start = self.0.get(START);
         if now.saturating_sub(start) < WINDOW {
@@ -264,7 +271,7 @@ impl Judge<'_> {
                     self.0.put_real(word, self.0.real(word) * 0.7 + new * 0.3);
                 }
                 self.0.put_real(DEPTH, self.0.real(DEPTH) * 0.7 + depth / requests * 0.3);
-                // It may be asked for little by now: one request that came late, or early, says nothing.
+                // There may be few requests: a single early or late one must not decide.
                 self.0.put_real(LATELY_TOOK, self.0.real(LATELY_TOOK) / 2.0 + took);
                 self.0.put_real(LATELY_USUAL, self.0.real(LATELY_USUAL) / 2.0 + usual + SLACK * requests);
                 self.count_well(self.0.real(LATELY_TOOK) / self.0.real(LATELY_USUAL), start, now);
@@ -310,7 +317,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Has it been slow for as long as is asked for?
+    /// Has it been slow for long enough?
     pub fn is_suspect(&self, now: u64) -> bool {
         !self.is_stuttering()
             && self.0.get(SLOW_WINDOWS) >= WINDOWS
@@ -319,13 +326,13 @@ impl Judge<'_> {
             && self.0.get(SLOW_TOOK + 3) >= REQUESTS
     }
 
-    /// How many times as long as before requests take now; none where nothing is known.
+    /// The ratio of the last window; none where that is old or unknown.
     pub fn times(&self, now: u64) -> Option<f64> {
         let when = self.0.get(LAST_WHEN);
         (when > 0 && now.saturating_sub(when) <= FRESH).then(|| self.0.real(LAST))
     }
 
-    /// The verdict on one that [is suspect](Self::is_suspect), where its peers are as slow as `peers` tell. True: it stutters.
+    /// Decides on a disk that [is suspect](Self::is_suspect), given the ratios of its peers. True: it stutters.
     pub fn accuse(&self, peers: &mut [f64]) -> bool {
         let [took, usual, bytes, requests, depth]: [f64; SUMS] =
             std::array::from_fn(|n| self.0.get(SLOW_TOOK + n) as f64);
@@ -342,7 +349,7 @@ impl Judge<'_> {
         self.0.put_real(USED_TO, bytes / usual.max(1.0) * 1e9);
         self.0.put_real(DEPTH, depth / requests.max(1.0));
         self.0.put(WELL_SEEN, 0);
-        // As one window of several.
+        // The mean of the slow windows counts as one.
         self.0.put_real(LATELY_TOOK, took / WINDOWS as f64);
         self.0.put_real(LATELY_USUAL, usual / WINDOWS as f64);
         self.0[CHANGES].compare_exchange(before, before + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()

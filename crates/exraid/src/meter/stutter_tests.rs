@@ -1,4 +1,4 @@
-//! Disks whose clock is the test's, some of which become slow: which of them is said to stutter.
+//! Disks under a simulated clock, some of which become slow; the verdicts on them.
 
 use rng::Rng;
 
@@ -7,7 +7,8 @@ use super::*;
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
-/// How a disk works: what a request costs it, on so many at a time, others wait; then its bytes pass, one request after the other.
+/// The time model of a disk: each request costs a fixed time, on several servers at once; then its bytes pass, one
+/// request after the other.
 #[derive(Clone, Copy)]
 struct Model {
     each: u64,
@@ -15,11 +16,11 @@ struct Model {
     servers: usize,
 }
 
-/// The blocks of a rig: a throttle that knows bytes alone.
+/// A disk throttled by bytes alone.
 const THROTTLED: Model = Model { each: 0, rate: 60e6, servers: 1 };
 const FLASH: Model = Model { each: 80_000, rate: 500e6, servers: 8 };
 
-/// What is asked of it: kinds of requests, of which one is drawn each time; so many under way at a time; a pause after each.
+/// A load: kinds of requests, drawn at random; the number under way; a pause after each.
 #[derive(Clone, Copy)]
 struct Load<'l> {
     kinds: &'l [(Kind, u64)],
@@ -34,15 +35,15 @@ struct Machine {
     model: Model,
     now: u64,
     rng: Rng,
-    /// When each server is done with what it has.
+    /// The time at which each server is free.
     free: Vec<u64>,
-    /// When the last byte has passed.
+    /// The time at which the last byte has passed.
     passes: u64,
-    /// Ends of requests, and what began.
+    /// The ends of requests, and their beginnings.
     under_way: Vec<(u64, Begun)>,
     /// The reports of the verdict.
     news: Vec<(u64, bool)>,
-    /// Nothing happens in the machine: neither answers are taken nor requests made.
+    /// The machine stands still: it neither takes answers nor makes requests.
     stall: Option<(u64, u64)>,
     peers: Vec<f64>,
     at: u64,
@@ -78,7 +79,7 @@ impl Machine {
         self.under_way.push((self.passes, begun));
     }
 
-    /// For so many seconds of its clock.
+    /// Runs a load for so many seconds of the clock.
     fn run(&mut self, load: Load, seconds: u64) {
         let until = self.now + seconds * SECOND;
         while self.now < until {
@@ -130,7 +131,7 @@ fn a_disk_that_delivers_a_fifth_stutters_until_it_is_well_again() {
     assert_eq!(changes, [true, false], "each once");
 }
 
-/// As a log writes that has the choice: few large requests, at another depth as soon as it is slow.
+/// A log that has the choice writes like this: few large requests, at another depth as soon as it is slow.
 #[test]
 fn one_that_is_hardly_asked_for_anything_any_more_is_noticed() {
     let kinds = [(Kind::Write, MIB), (Kind::Write, 2 * MIB), (Kind::Write, 3 * MIB / 2)];
@@ -144,7 +145,7 @@ fn one_that_is_hardly_asked_for_anything_any_more_is_noticed() {
     assert!(when - slowed < 12 * SECOND, "after {} s", (when - slowed) as f64 / 1e9);
 }
 
-/// It sits out, and is tried with a segment a second: requests at another depth than before.
+/// The disk is avoided, and gets one segment a second as a test: requests at another depth than before.
 #[test]
 fn one_that_is_only_tried_now_and_then_is_seen_to_recover_and_not_before() {
     let tried = Load { kinds: &[(Kind::Write, MIB)], depth: 1, pause: SECOND / 4 };
@@ -169,7 +170,7 @@ fn a_long_queue_is_no_slow_disk() {
         }
         disk.run(Load { depth: 1, pause: SECOND / 10, ..SEGMENTS }, 30);
         assert_eq!(disk.news, [], "a load of any depth");
-        // And it is noticed all the same when it is slow as well.
+        // A slowdown is noticed all the same.
         disk.model.rate /= 6.0;
         disk.model.each *= 6;
         disk.run(Load { depth: 64, ..SEGMENTS }, 40);
@@ -214,7 +215,7 @@ fn a_disk_that_sleeps_or_idles_is_no_slow_disk() {
     disk.run(SEGMENTS, 60);
     for _ in 0..50 {
         disk.now += 60 * SECOND;
-        // It spins up.
+        // The disk spins up.
         disk.free.fill(disk.now + 3 * SECOND);
         disk.run(Load { depth: 1, ..SEGMENTS }, 4);
     }
@@ -233,7 +234,7 @@ fn one_whose_peers_are_as_slow_is_not_to_blame() {
     assert!(disk.stutters().is_some());
 }
 
-/// What it was at first is forgotten where it stays as it is for long.
+/// A disk that stays slow for long is judged by that.
 #[test]
 fn what_is_so_for_hours_of_work_is_what_the_disk_is() {
     let mut disk = Machine::new(Model { each: 0, rate: 6e6, servers: 1 });

@@ -1,4 +1,4 @@
-//! Of meters whose clock is the test's.
+//! Tests of meters under a simulated clock.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn performance(meter: &Meter, now: Duration, oldest: Duration) -> Performance {
     meter.performance_at(nanos(now), oldest)
 }
 
-/// Requests one after the other, each taking so long, from `from` to `to`.
+/// Requests one after the other from `from` to `to`, of `takes` each.
 fn write(meter: &Meter, from: Duration, to: Duration, takes: Duration) {
     let mut now = from;
     while now + takes <= to {
@@ -115,7 +115,7 @@ fn failures_are_counted_by_class_and_are_no_speed() {
     assert_eq!((performance.write.requests, performance.write.speed), (0, 0.0));
 }
 
-/// What ended last is not all that counts.
+/// The last request alone does not decide.
 #[test]
 fn a_last_small_request_does_not_tell_the_speed_of_all_before() {
     let meter = Meter::default();

@@ -19,7 +19,7 @@ pub fn state_of(role: usize, label: &Label, newest: &Label) -> MemberState {
         // If it lags, the change to the new epoch was cut short, before any report of it.
         MemberState::Whole => match label.members[role].state {
             MemberState::Whole => MemberState::Whole,
-            // The record that it is whole again was written to it last of all.
+            // Its own label is the last to record that it is whole again.
             state => state,
         },
     }
