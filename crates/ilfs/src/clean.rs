@@ -1,20 +1,20 @@
-//! The cleaner: makes segments free of what is dead in them, by moving what is live elsewhere.
+//! The cleaner: frees segments with dead blocks by moving their live blocks elsewhere.
 //!
-//! Which segment: that with the greatest `dead ÷ live × √age`. A young segment is likely to lose more by itself; an old one
-//! that is half dead will hardly, and moving its rest costs little for what it gains for long. Age is counted in blocks
-//! written, not in seconds: a pool that rests does not age.
+//! It chooses the segment with the greatest `dead ÷ live × √age`. A young segment is likely to lose more blocks by
+//! itself. An old one that is half dead hardly loses any, and the space gained by moving its rest lasts long. Age is
+//! counted in blocks written, not in seconds: a pool that rests does not age.
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
-//! | 1 | the segment takes no links any more | a block that is linked after 3 has asked for it goes with the segment |
-//! | 2 | its summaries tell what is in it | |
-//! | 3 | of each block its owner tells what became of it: dead, live, or live with a newer version that is in memory alone | |
+//! | 1 | the segment takes no links any more | a block that is linked after step 3 looked at it is lost with the segment |
+//! | 2 | its summaries tell which blocks are in it | |
+//! | 3 | the owner of each block tells whether it is dead, live, or live with a newer version in memory alone | |
 //! | 4 | live blocks are read and verified; they, or the newer versions, are written to the cold head; durable | |
-//! | 5 | what still leads to the old place leads to the new one, by transactions of the owner | what was written meanwhile is undone |
-//! | 6 | nothing leads there: the segment is freed, in the running epoch | |
+//! | 5 | transactions of the owners replace the old places by the new ones; a block that changed meanwhile keeps its own | a change that was made meanwhile is undone |
+//! | 6 | no mapping leads there: the segment is freed, in the running epoch | |
 //!
-//! Blocks are looked at and read some at a time, and written all at once, for one flush. It can end after any step: whoever goes on
-//! finds the segment marked, and what was moved dead. One process does this at a time.
+//! Blocks are looked at and read some at a time, and written all at once, for one flush. Cleaning can end after any
+//! step: the next process finds the segment marked, and the moved blocks dead. One process does this at a time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -39,13 +39,13 @@ use super::{Head, Log};
 
 /// Blocks that are looked at and read at a time: between them `go_on` is asked.
 const BATCH: usize = 256;
-/// A segment of which less than one part in so many would be gained is left as it is.
+/// A segment is left as it is if cleaning it would gain less than one part in so many.
 const GAIN: u32 = 32;
 
-/// What came of a wish to clean.
+/// The result of cleaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleaned {
-    /// A segment was freed: it had so many blocks that were moved, and so many of which a newer version was written.
+    /// A segment was freed: so many of its blocks were moved, and of so many a newer version was written.
     Freed { sequence: u64, moved: u32, newer: u32 },
     /// It was interrupted, and goes on with the same segment.
     Interrupted,
@@ -60,33 +60,34 @@ pub enum Cleaned {
 pub enum Reason {
     /// As many segments are free as were asked for.
     Enough,
-    /// They will be when what was freed is committed.
+    /// No segment has enough dead blocks.
     AwaitingCommit,
     /// What is dead lies so scattered that cleaning would gain next to nothing; or there is nothing dead.
     NothingToGain,
-    /// No segment is free to move anything to.
+    /// No segment is free to move blocks to.
     NoRoom,
 }
 
 /// Why a segment cannot be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// So many blocks of it are live and cannot be read.
+    /// So many of its blocks are live and cannot be read.
     Unreadable(u32),
-    /// A summary in it is torn or damaged, and what it would tell of may be live.
+    /// A summary in it is torn or damaged, and its blocks may be live.
     Unknown,
-    /// Something may be on its way to it yet, in any process: a slot is not used again before that has ended. For some time alone.
+    /// A write to it may yet be on its way, in any process, and its slot must not be used before that has ended.
+    /// Temporary.
     UnderWay,
 }
 
-/// What the cleaner remembers.
+/// The segments that the cleaner leaves alone.
 #[derive(Default)]
 pub struct Memory {
     obstacles: HashMap<u64, Obstacle>,
 }
 
 impl Log {
-    /// Segments that the cleaner leaves alone, and why: since this process opened the log.
+    /// Segments that the cleaner leaves alone since this process opened the log, and why.
     pub fn obstacles(&self) -> Vec<(u64, Obstacle)> {
         self.cleaner().obstacles.iter().map(|(sequence, why)| (*sequence, *why)).collect()
     }
@@ -100,8 +101,8 @@ impl Log {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees a segment, if fewer than `wanted` are free; does nothing else. `go_on` is asked between pieces of a MiB, and
-    /// may sleep.
+    /// Frees a segment, if fewer than `wanted` are ready; one without live blocks in any case. `go_on` is asked between
+    /// batches of blocks of a MiB, and may sleep.
     pub fn clean(
         &self,
         session: &Session,
@@ -113,7 +114,7 @@ impl Log {
         self.check_failed()?;
         let counts = self.counts(session)?;
         let best = self.choose(session)?;
-        // What is empty costs nothing.
+        // An empty segment costs nothing.
         if let Some((slot, segment)) = best.filter(|(_, segment)| segment.live == 0) {
             return self.end(session, files, slot, segment, (0, 0), None);
         }
@@ -129,7 +130,7 @@ impl Log {
         }
     }
 
-    /// Frees a segment of a region that leaves, whatever is gained; does nothing else.
+    /// Frees a segment of a region that leaves, whether or not that gains anything.
     pub fn clean_leaving(
         &self,
         session: &Session,
@@ -151,12 +152,12 @@ impl Log {
         }
     }
 
-    /// The segment that is best cleaned next.
+    /// The best segment to clean next.
     pub(super) fn choose(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
         let table = self.at.table(session.memory());
         let all = session.read(KEY, || table.head())?;
         let areas = self.areas();
-        // What is on a disk that does not answer cannot be moved now.
+        // Content on a disk that does not answer cannot be moved now.
         let is_late = |slot| areas.of(slot).and_then(|area| area.region.as_ref()).is_some_and(|r| r.is_late());
         let is_left = |slot: u32, segment: &Segment| {
             let is_set_aside = self.has_obstacle(segment.sequence) || self.under_way().has(segment.sequence);
@@ -164,7 +165,7 @@ impl Log {
         };
         let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
         let (live, agenda) = &mut *victims;
-        // What has died since may be in segments that are not in the list.
+        // Blocks that died since may be in segments that are not in the list.
         if !agenda.counts(&()) || *live != all.live && agenda.may_be_made_again() {
             let (began, mut looked, mut found) = (Instant::now(), 0, Vec::new());
             for slot in session.read(KEY, || table.used_slots())? {
@@ -189,12 +190,12 @@ impl Log {
         Ok(None)
     }
 
-    /// None where nothing is to be gained.
+    /// `None` if cleaning gains nothing.
     fn score(&self, segment: &Segment, clock: u64) -> Option<f64> {
         let gain = self.blocks.checked_sub(segment.live + summary_blocks(segment.live)).filter(|_| segment.live > 0);
         match segment.state {
             State::Full if segment.live == 0 => Some(f64::INFINITY),
-            // Somebody has begun it; or it is to be used no more.
+            // Its cleaning was begun, or it is to be used no more.
             State::Cleaning => Some(f64::MAX),
             State::Full if segment.failed => Some(f64::MAX),
             State::Full if gain? * GAIN >= self.blocks => {
@@ -205,7 +206,8 @@ impl Log {
         }
     }
 
-    /// Moves these blocks, as the cleaner would, to where their files are to lie; how many. By whoever cleans.
+    /// Moves these blocks, as the cleaner would, to where their files are to lie; returns how many. To be called with
+    /// the long lock [`CLEANING`](super::table::CLEANING).
     pub fn rehome(&self, session: &Session, files: &dyn Files, blocks: &[(Owner, Place)]) -> Result<u32> {
         assert_may_wait();
         self.check_failed()?;
@@ -268,7 +270,7 @@ impl Log {
         self.end(session, files, slot, segment, moved, why)
     }
 
-    /// The first half of 4, of what was found live by 3.
+    /// The first half of step 4, for blocks that step 3 found live.
     fn gather(&self, session: &Session, files: &dyn Files, blocks: Vec<Live>, batch: &mut Batch) -> Result<()> {
         let mut live = Vec::new();
         for Live { place, entry, fate } in blocks {
@@ -280,7 +282,7 @@ impl Log {
                 }
             }
         }
-        // All are under way before the first is waited for.
+        // All reads are under way before the first is waited for.
         let slot = live.first().and_then(|(place, _)| self.find(session, *place).ok());
         let piece = slot.map_or(BATCH as u32, |(slot, _)| self.piece(session, &[slot]));
         let runs = Run::of(live.iter().map(|(place, _)| *place), piece);
@@ -321,7 +323,7 @@ impl Log {
                 }
                 Ok(())
             }
-            // One by one: what cannot be read stays where it is.
+            // One by one: unreadable blocks stay where they are.
             Err(Error::Damaged { .. } | Error::Device(_)) if run.blocks > 1 => blocks.iter().try_for_each(|one| {
                 let alone = self.begin_read(session, Run::one(one.0));
                 self.end_read(session, files, alone, &[*one], batch)
@@ -338,12 +340,13 @@ impl Log {
         }
     }
 
-    /// The second half of 4., and 5.; how many were moved, and how many written anew.
+    /// The second half of step 4, and step 5; returns how many blocks were moved, and how many newer versions were
+    /// written.
     fn move_all(&self, session: &Session, files: &dyn Files, batch: Batch, stamp: u64) -> Result<(u32, u32)> {
         if batch.blocks.is_empty() {
             return Ok((0, 0));
         }
-        // What is moved becomes what its file wants by now.
+        // Moved blocks get the class that their file wants by now.
         let mut writer = self.sorted(session, Head::Cold, Some(stamp)).due(batch.due).least(batch.least);
         for (block, (owner, from, _)) in batch.blocks.into_iter().zip(&batch.moves) {
             writer.push(files.kind(*owner, *from)?, block)?;
@@ -355,7 +358,8 @@ impl Log {
         let done = files.relocate(&moves);
         let is_done = |n: usize| done.as_ref().is_ok_and(|done| done.get(n) == Some(&true));
         let (moved, undone): (Vec<_>, Vec<_>) = moves.iter().enumerate().partition(|(n, _)| is_done(*n));
-        // Where it failed nobody knows which: all of them count, and the cleaner of that segment finds out.
+        // After a failure it is unknown which were linked: all of them count, and the cleaner of their new segment finds
+        // out.
         if done.is_ok() {
             let undone: Vec<Place> = undone.into_iter().map(|(_, undone)| undone.to).collect();
             self.give_up(session, &undone)?;
@@ -376,7 +380,7 @@ impl Log {
         why: Option<Obstacle>,
     ) -> Result<Cleaned> {
         let sequence = segment.sequence;
-        // What counts and was not moved may be under way to the disk yet, or its writer is gone.
+        // A block that counts and was not moved may be under way to the disk, or its writer is dead.
         let is_quiet = self.is_quiet(session, sequence)?;
         let mut is_under_way = false;
         let freed = self.change(session, |change| {
@@ -394,7 +398,7 @@ impl Log {
                 change.put(slot, &Segment { state: State::Full, ..now })?;
                 return Ok(false);
             }
-            // What still counts was never linked: its writer is gone, or has to write it again.
+            // Blocks that still count were never linked: their writer is dead, or has to write them again.
             change.free(slot, &now, files.epoch())?;
             Ok(true)
         })?;
@@ -424,14 +428,14 @@ struct Batch {
     blocks: Vec<Block>,
     moves: Vec<(Owner, Place, Option<u64>)>,
     unreadable: u32,
-    /// When the first copies of what is lazy were due.
+    /// When the first copies of the lazy blocks were due.
     due: Option<u32>,
-    /// Copies that they have in the end at least.
+    /// Copies that the blocks are to have at least.
     least: u64,
 }
 
 impl Batch {
-    /// Something of this segment is in it.
+    /// The batch has blocks of this segment.
     fn is_of(&mut self, segment: &Segment) {
         if storage_class::is_lazy(segment.class) {
             self.due = Some(self.due.map_or(segment.due, |due| due.min(segment.due)));

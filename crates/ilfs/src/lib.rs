@@ -1,62 +1,63 @@
 //! The log of segments: content on disks.
 //!
-//! A disk is divided into *slots* of the size of a *segment*, 1 to 8 MiB. A segment is filled by *parts*, one behind the
-//! other and none of its sectors twice; a part is a summary and blocks of content. Which segments there are, and how many
-//! of their blocks are live, persistent RAM tells; whose each block is, and its checksum, the summaries. A block is named
-//! by its [`Place`]: its segment's sequence number, which is issued once, and which block of it. So a mapping that names a
-//! segment that was used again finds that out, and never reads what is another's.
+//! A disk is divided into *slots* of the size of a *segment*, 1 to 8 MiB. *Parts* (partial segments) fill a segment, one
+//! behind the other, and write none of its sectors twice; a part is a summary and blocks of content. Persistent RAM
+//! records which segments there are, and how many of their blocks are live; the summaries record the owner and the
+//! checksum of each block. A [`Place`] names a block: the sequence number of its segment, which is issued once, and its
+//! position there. So a mapping to a segment that was used again is noticed, and never reads the content of another
+//! file.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`place`] | places, and runs of them |
-//! | [`storage_class`] | in how many copies content is to lie, and where |
+//! | [`storage_class`] | in how many copies (the replicas of I·LFS) content is to lie, and where |
 //! | [`part`] | the bytes of parts |
 //! | [`table`] | the segment table in persistent RAM; its invariants |
 //! | `areas` | the regions, as this process has them open |
 //! | `placement` | which region the next segment goes to |
-//! | `numbers` | sequence numbers: reserving and issuing them |
+//! | `sequence` | sequence numbers: reserving and issuing them |
 //! | `room` | room for parts: opening and filling segments, giving up blocks |
 //! | [`write`] | gathering blocks into parts, and writing those |
-//! | [`sorted`] | the same, of several classes at once |
+//! | [`sorted`] | a writer for blocks of several classes |
 //! | [`read`] | reading runs of blocks, verified |
-//! | `sums` | the checksums that were read, in this process's memory |
-//! | [`read_ahead`] | what a reader will want next |
-//! | [`files`] | what the log asks files |
+//! | `checksums` | checksums that were read, in the memory of this process |
+//! | [`read_ahead`] | the blocks that a reader will want next |
+//! | [`files`] | questions of the log to the files |
 //! | [`clean`] | the cleaner; making freed segments free |
 //! | [`backing_segments`] | the segments of the backing |
-//! | `late` | regions that do not answer |
+//! | `unresponsive` | regions that do not answer |
 //! | [`leave`] | regions that leave the log |
 //! | [`outdated`] | regions that are older than the table |
 //! | [`failed_regions`] | regions that have failed, and those that come back |
 //! | [`discard`] | freed segments: their slots are given back to their disk, and become free |
-//! | `known_lost` | what was found to be lost a moment ago |
-//! | `order` | which copy of a segment is read |
-//! | `aside` | segments that are left alone for a while |
+//! | `known_lost` | blocks that were found lost a moment ago |
+//! | `read_order` | the copy of a segment that is read |
+//! | `avoided` | segments that are left alone for a while |
 //! | [`copies`] | copies of segments: making those that are lacking |
-//! | [`live`] | where anything is |
-//! | [`balance`] | old content goes to regions that have less |
-//! | [`scrub`] | all content against its checksums |
-//! | `throttle` | giving way to others |
+//! | [`live`] | finds the live blocks of a segment |
+//! | [`balance`] | moves old content to regions that have less |
+//! | [`scrub`] | verifies all content against its checksums |
+//! | `give_way` | yields disks to other work |
 //! | [`content_stream`] | all content as a stream of bytes, and a log that is filled from one |
-//! | `agenda` | what a pass over all segments has yet to take |
+//! | `pass_queue` | the segments that a pass has yet to visit |
 //! | [`jobs`] | background work that was asked for |
-//! | [`salvage`] | what the disks tell without the memory |
+//! | [`salvage`] | content that the disks give without the memory |
 //! | [`high_water`] | how far slots were ever used, in the labels |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
 //! | `walk` | from part to part through a segment |
-//! | `failure` | what a failure of a region means |
-//! | [`error`] | what can fail |
+//! | `failure` | how a failure of a region is treated |
+//! | [`error`] | errors |
 //!
 //! ```text
 //! block --push--> part --write, flush--> place --link--> the file's mapping
 //! the file's mapping --place--> segment table --slot--> disk --verified--> block
 //! ```
 //!
-//! Everything here that takes a [`Session`] waits for devices, and is called outside of operations; what takes a
-//! transaction does not, and is called with the lock of [`KEY`].
+//! A function that takes a [`Session`] waits for devices, and is called outside of operations. One that takes a
+//! transaction does not wait, and is called with the lock of [`KEY`].
 //!
-//! Several processes work on one log: all that they share is in persistent RAM. They fill the same segments, each part in
-//! room that one of them has taken.
+//! Several processes work on one log, and share only its persistent RAM. They fill the same segments, each part in room
+//! that one of them has taken.
 
 pub mod areas;
 mod avoided;
@@ -120,41 +121,42 @@ pub use place::{Place, Run};
 pub use storage_class::Class;
 pub use table::KEY;
 
-/// Bytes of a segment where nothing else is said. A disk that turns, at 200 MB/s, loses a third of its speed to the way
-/// between segments of 4 MiB at worst, a flash disk nothing; the cleaner's work hardly depends on the size; and the smaller
-/// it is, the sooner a segment is empty by itself, and the less is under way at a time.
+/// Default size of a segment, in bytes. A rotating disk at 200 MB/s loses at worst a third of its speed to seeks between
+/// segments of 4 MiB, a flash disk nothing. The size hardly changes the work of the cleaner. A smaller segment is empty
+/// by itself sooner, and has less under way at a time.
 pub const SEGMENT: u64 = 4 << 20;
-/// Bytes that a segment can have: powers of two.
+/// Sizes of a segment, in bytes: powers of two.
 pub const SEGMENTS: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
 /// Segments of the smallest log.
 pub const LEAST: u64 = 8;
-/// How long it counts what hosts have left.
+/// How long the hosts' answer about their free room is believed.
 const GLANCE: Duration = Duration::from_millis(500);
-/// Segments that are never filled with content that is live: one of so many, beside those that the cleaner needs for what it moves,
-/// so that what is dead never lies so scattered that nothing is gained by cleaning. And so many at least.
+/// Segments that never hold live content: one of `SPARE`, beside the `BESIDE` that the cleaner needs to move blocks, and
+/// at least `LEAST_SPARE`. Without them dead blocks could lie so scattered that cleaning gains nothing.
 const SPARE: u64 = 20;
 const BESIDE: u64 = 3;
 const LEAST_SPARE: u64 = 4;
 
 const _: () = assert!(MOST_BLOCKS as u64 * BLOCK == *SEGMENTS.end());
 
-/// Where a part goes. What is written at one time tends to die at one time; what has lived through a cleaning lives on.
+/// Where a part goes. Blocks that are written together tend to die together; blocks that survived a cleaning tend to
+/// live on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// What was just written.
+    /// New content.
     Hot,
-    /// What the cleaner moves.
+    /// Blocks that the cleaner moves.
     Cold,
 }
 
-/// How a log is used by this process.
+/// How this process uses a log.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of writes under way at a time, for each writer.
+    /// Bytes of writes under way at a time, for each writer and region.
     pub window: u64,
     /// Segments whose checksums are kept in memory.
     pub checksums: usize,
-    /// Words that processes count with ([`pram::session`]) when files are used: work in the background gives way then.
+    /// Counters of the processes ([`pram::session`]) that rise when files are used: background work gives way then.
     pub activity: &'static [usize],
 }
 
@@ -177,81 +179,82 @@ pub struct Log {
     ready: Mutex<bool>,
     failed: Mutex<Option<exraid::Error>>,
     cleaner: Mutex<clean::Memory>,
-    /// Segments to clean, the best first, and how many blocks were live when that was seen.
+    /// Segments to clean, the best first, and the number of live blocks when the list was made.
     victims: Mutex<(u64, Agenda<()>)>,
-    /// What hosts had left when they were asked last, in segments.
+    /// Segments for which hosts had room when they were asked last.
     left: Mutex<Option<(Instant, u64)>>,
-    /// Readings of what has copies.
+    /// Reads so far of segments with copies: one in so many tries the second copy.
     readings: AtomicU64,
-    /// Live blocks that lie in regions that are out of use and nowhere else, as they were a moment ago.
+    /// Live blocks that lie only in regions that are out of use, as of the last count.
     out_of_reach: AtomicU64,
     /// Regions that are used as if they were missing.
     ignored: Mutex<HashSet<u32>>,
     /// Regions that came back and were refused, which is reported once.
     refused: Mutex<HashSet<u32>>,
-    /// Regions that are older than the memory, and nobody knows yet.
+    /// Regions that are older than the memory, and were not reported yet.
     old: Mutex<Vec<outdated::Old>>,
-    /// Segments that could not be copied, and are left alone for a while.
-    /// That of the session.
+    /// The clock of the session.
     clock: pram::clock::Clock,
+    /// Segments that could not be copied, and are left alone for a while.
     aside: Mutex<avoided::Aside>,
-    /// Of these, the ones of which a disk did not give all.
+    /// Segments that a disk did not give in whole when they were to be copied.
     unread: Mutex<HashSet<u64>>,
-    /// Segments that could not be freed since something may be under way to them, and are left alone for a moment.
+    /// Segments that could not be freed, since a write to them may be under way: they are left alone for a moment.
     under_way: Mutex<avoided::Aside>,
-    /// Copies that are lacking; segments that are moved from one region to others; what is left of scrubbing; how far regions that leave
-    /// were looked through.
+    /// Segments that lack a copy, or have one too many.
     lacking: Mutex<Agenda<()>>,
-    /// As that list was made: all that is in regions that leave has the copies elsewhere that it keeps.
+    /// When that list was made, all content of regions that leave had the copies elsewhere that it keeps.
     is_in_place: AtomicBool,
+    /// Segments to move from one region to others.
     moving: Mutex<Agenda<(u32, Vec<u32>)>>,
+    /// Segments left of the scrub pass.
     scrub_left: Mutex<Option<scrub::Left>>,
     known_lost: Mutex<known_lost::KnownLost>,
-    /// Was it looked for slots that somebody who died was discarding?
+    /// This process has looked for slots that a dead process was discarding.
     are_orphans_known: AtomicBool,
+    /// By region that leaves: the slot that was found last.
     left_of: Mutex<HashMap<u32, u32>>,
-    /// Regions whose hosts had no room for copies: until when they are not asked, and how long that was.
+    /// Regions whose hosts had no room for copies: until when they are not asked, and how long that pause was.
     full: Mutex<HashMap<u32, (Instant, Duration)>>,
-    /// Which segments took no more parts, at several times.
+    /// Snapshots of which segments took no more parts, at several times.
     closed: Mutex<VecDeque<avoided::Closed>>,
-    /// Regions that did not answer when it was looked last, which is reported once.
+    /// Regions that did not answer at the last look, each reported once.
     waits: Mutex<HashSet<u32>>,
-    /// Slots that may be written to yet by requests that nobody waits for.
+    /// Slots to which abandoned requests may yet write.
     late: Mutex<Vec<unresponsive::LateSlot>>,
     /// Writers of this process that have not ended.
     writers: AtomicU64,
-    /// What is known of others that use files.
+    /// Other use of the files, as this process has seen it.
     beside: Mutex<give_way::Beside>,
 }
 
-/// Segments by state, and what is in them.
+/// Segments by state, and the blocks in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Segments in all, those that can be used, and those that wait for a commit.
+    /// All segments; free ones; freed ones, which wait for a commit.
     pub segments: u64,
     pub free: u64,
     pub freed: u64,
-    /// Of those that can be used, the ones for which hosts keep room; and those for which they keep or have room, as they said a
-    /// moment ago.
+    /// Free segments for which hosts keep room; those for which hosts keep or have room, as of their last answer.
     pub held: u64,
     pub ready: u64,
     /// Segments that are not used again.
     pub bad: u64,
     /// Blocks of a segment.
     pub blocks: u32,
-    /// Blocks that were written since the log was made, summaries left out.
+    /// Blocks written since the log was made, without summaries.
     pub written: u64,
-    /// Blocks that something leads to or may lead to yet, each once; the same with the copies that there are to be; and those that are
-    /// promised.
+    /// Blocks that a mapping leads to or may yet lead to, each counted once; the same with all copies that they are to
+    /// have; blocks that are promised.
     pub live: u64,
     pub physical: u64,
     pub promised: u64,
-    /// Blocks of content that it takes in all.
+    /// Blocks of content that the log takes in all.
     pub capacity: u64,
 }
 
 impl Counts {
-    /// Segments in which something is, or may be yet.
+    /// Segments that hold content, or may yet hold some.
     pub fn used(&self) -> u64 {
         self.segments.saturating_sub(self.free + self.freed + self.bad)
     }
@@ -279,7 +282,8 @@ impl Log {
                 change.set_mark(region.number(), region.sequence())
             })
         };
-        // As many at a time as a transaction's log holds; those that are lacking after a crash whoever opens the pool adds.
+        // As many at a time as the undo log of a transaction holds; after a crash the process that opens the pool adds
+        // the others.
         let mut chunks = pairs.chunks(room::AT_ONCE);
         let first = chunks.next().unwrap_or(&[]);
         let at = room::in_operation(session, |tx| match Where::find(tx.memory())? {
@@ -298,7 +302,8 @@ impl Log {
         part::content_of(self.blocks)
     }
 
-    /// Opens the log of a pool, if it has one. A region of it that is not given is missing: what lies there fails.
+    /// Opens the log of a pool, if it has one. A region of the log that is not among `regions` is missing: reading its
+    /// content fails.
     pub fn open(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Log>> {
         let Some((at, raw)) = session.read(KEY, || Where::find(session.memory()))? else { return Ok(None) };
         let regions: Vec<Arc<dyn Region>> = regions.to_vec();
@@ -370,8 +375,8 @@ impl Log {
         })
     }
 
-    /// Is what lies in this segment still what it was? For whoever is about to let a mapping lead there, in whose
-    /// transaction this is: where it says no, the block has to be written again.
+    /// Does the segment of this place still hold its content? For the transaction that is about to map the place: where
+    /// this returns false, the block has to be written again.
     pub fn can_link(&self, tx: &mut Tx<'_>, place: Place) -> Result<bool> {
         let found = self.at.table(tx.memory()).find(place.sequence())?;
         Ok(found.is_some_and(|(_, segment)| {
@@ -379,13 +384,14 @@ impl Log {
         }))
     }
 
-    /// Nothing leads to these blocks any more from this transaction on: places in their order. Segments in which nothing is live
-    /// then the cleaner frees, in an epoch that is not before the one of this transaction.
+    /// From this transaction on no mapping leads to these blocks, whose places are in ascending order. The cleaner frees
+    /// segments without live blocks, in an epoch not before that of this transaction.
     pub fn unlink(&self, tx: &mut Tx<'_>, places: &[Place]) -> Result<()> {
         self.release(&mut Change::new(tx, self.at), places)
     }
 
-    /// Room for so many blocks more, or fewer, is promised to what has no content yet: [`admit`](Self::admit) tells whether it is there.
+    /// Promises room for so many blocks more, or fewer, to pages that have no content yet; [`admit`](Self::admit) checks
+    /// that the room exists.
     pub fn promise(&self, tx: &mut Tx<'_>, more: i64) -> Result<()> {
         if more == 0 {
             return Ok(());
@@ -395,9 +401,9 @@ impl Log {
         change.set_promised(promised.saturating_add_signed(more))
     }
 
-    /// Is there room for all that is live, promised, or waits in memory for a place once this transaction is committed? For one after
-    /// which it is more than before: what is in segments whose room hosts keep can be written, whatever else happens, because the cleaner
-    /// makes room of what is dead in them.
+    /// Is there room for all blocks that are live, promised, or wait in memory for a place, once this transaction is
+    /// committed? To be asked by a transaction that adds some. Segments for which hosts keep room can always be written,
+    /// because the cleaner makes room of the dead blocks in them.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where there is not.
@@ -413,8 +419,9 @@ impl Log {
         }
     }
 
-    /// Blocks that can be written beside what is live or promised, about, with all copies that they may be to have, and of these only what hosts keep room for. Those that wait in
-    /// memory for a segment are not taken off.
+    /// About how many blocks can be written beside the live and promised ones, with all the copies that they may need.
+    /// Counts only segments for which hosts keep room, and does not subtract the blocks that wait in memory for a
+    /// segment.
     pub fn available_about(&self, session: &Session) -> Result<u64> {
         let table = self.at.table(session.memory());
         let all = table.head()?;
@@ -423,14 +430,15 @@ impl Log {
         Ok(left / self.most_wanted(&all))
     }
 
-    /// The same where hosts give all that they have left.
+    /// About how many blocks can be written, each copy counted, if hosts give all the room that they have left.
     pub fn available_with_hosts(&self, session: &Session) -> Result<u64> {
         let all = self.head(session)?;
         let backed = all.slots.saturating_sub(all.bad + all.spare) + self.ready(&all);
         Ok(self.content_of(backed).saturating_sub(self.physical(&all) + all.promised))
     }
 
-    /// Segments for which hosts have room beyond those that have it, as they said a moment ago; none: as many as there are.
+    /// Segments for which hosts have free room beside what they keep, as of their last answer; `None`: no host can
+    /// refuse room.
     pub fn left_on_hosts(&self) -> Option<u64> {
         let areas = self.areas();
         if !areas.grow() {
@@ -449,7 +457,7 @@ impl Log {
         Some(segments)
     }
 
-    /// Segments that are used or can be, and for which hosts keep room.
+    /// Segments in use, and free ones for which hosts keep room.
     fn backed_of(&self, table: &Table<'_>, all: &RawTable) -> Result<u64> {
         let (areas, mut backed) = (self.areas(), all.slots.saturating_sub(all.bad));
         if !areas.grow() && self.knows(all.changes) {
@@ -457,7 +465,7 @@ impl Log {
         }
         for n in 0..all.count as usize {
             let region = table.region(n)?;
-            // Of a region that this process has not opened yet nothing is known.
+            // A region that this process has not opened yet may be one that grows.
             let is_whole = areas.list.iter().any(|area| area.number == region.number && !area.grows);
             if region.health() == Health::Taking && !is_whole {
                 backed = backed.saturating_sub(region.spare.saturating_sub(region.held));
@@ -466,26 +474,27 @@ impl Log {
         Ok(backed)
     }
 
-    /// Live blocks, each as often as there are to be copies of it: as many as there are domains to take them, at most.
+    /// Live blocks, each counted once for each copy that it is to have, but at most once for each domain.
     fn physical(&self, all: &RawTable) -> u64 {
         let domains = self.areas().domains().max(1);
         let more = (1u8..).zip(all.mirrored).map(|(code, live)| {
             let copies = u64::from(storage_class::wanted_copies(code).unwrap_or(1)).min(domains);
             live * (copies - 1)
         });
-        // What lies only where nothing is written takes no room of the others.
+        // Content that lies only in regions out of use takes no room of the others.
         (all.live + more.sum::<u64>()).saturating_sub(self.out_of_reach.load(Ordering::Relaxed))
     }
 
-    /// Copies that what waits in memory may take: as many as any content on disk is to have.
+    /// Copies that a block waiting in memory may need: as many as any content on disk is to have.
     fn most_wanted(&self, all: &RawTable) -> u64 {
         let domains = self.areas().domains().max(1);
         let wanted = (1u8..).zip(all.mirrored).filter(|(_, live)| *live > 0);
         wanted.filter_map(|(code, _)| storage_class::wanted_copies(code)).map(u64::from).max().unwrap_or(1).min(domains)
     }
 
-    /// Segments that may be open and nearly empty beside those of the class without copies, which are among what is never filled: of each
-    /// class that anything is of one for each head, in all its copies; and one of each region in which a file lies as a whole.
+    /// Segments that may be open and nearly empty, beside those of the class without copies, which
+    /// [`content_of`](Self::content_of) sets aside. For each class in use, one for each head, in all its copies; and one
+    /// of each region in which a file lies as a whole.
     fn open_beside(&self, table: &Table<'_>, all: &RawTable) -> Result<u64> {
         let domains = self.areas().domains().max(1);
         let mut open = 0;
@@ -501,13 +510,13 @@ impl Log {
         Ok(open)
     }
 
-    /// Segments that can be used, about: hosts keep room for them, or have it.
+    /// About how many free segments can be used: hosts keep room for them, or have it.
     fn ready(&self, all: &RawTable) -> u64 {
         self.left_on_hosts().map_or(all.spare, |left| all.spare.min(all.held + left))
     }
 
-    /// Blocks of content that so many segments take: a part of them is left to the cleaner, which would else move nearly all of what is
-    /// live again and again.
+    /// Blocks of content that so many segments take. The rest is left to the cleaner, which would otherwise move nearly
+    /// all live blocks again and again.
     fn content_of(&self, segments: u64) -> u64 {
         let spare = (segments / SPARE + BESIDE).max(LEAST_SPARE);
         segments.saturating_sub(spare) * u64::from(part::content_of(self.blocks))

@@ -1,16 +1,16 @@
 //! Gathering blocks into parts, and writing those.
 //!
-//! | step | what | else, after a crash |
+//! | step | action | otherwise, after a crash |
 //! | --- | --- | --- |
-//! | 1 | room is taken for a part, by a transaction: its blocks count as live | another part is written there; or the segment is given up meanwhile |
+//! | 1 | a transaction takes room for a part: its blocks count as live | another part is written there; or the segment is given up meanwhile |
 //! | 2 | summary and content are written to all copies of the segment, by requests in any order | |
-//! | 3 | all of them are complete, or late where another region takes content ([`unresponsive`](super::unresponsive)), which is like a failure; a copy that failed is one no more, by a transaction; what failed in all is written elsewhere, and its segment used no more | a flush does not cover what is not complete; a copy is believed that lacks it |
-//! | 4 | a flush of each region: durable. A region whose flush failed takes nothing more, and what was written is written anew | a mapping leads to what is not there |
+//! | 3 | all requests are complete, or late where another region takes content ([`unresponsive`](super::unresponsive)), which counts as a failure. A transaction drops a copy that failed; a part that failed in all copies is written elsewhere, and its segment is used no more | a flush does not cover incomplete requests; a copy is believed that lacks the part |
+//! | 4 | each region is flushed: the part is durable. A region whose flush failed takes nothing more, and the part is written anew | a mapping leads to content that is not there |
 //! | 5 | the owners get the places, and link them | |
 //!
-//! What is written must not change until it has been written: content and checksum would not agree.
+//! The content must not change until it has been written: content and checksum would not agree.
 //!
-//! Versions of one page are ordered by when room was taken for them. So whoever writes a page again waits until the
+//! The versions of a page are in the order in which room was taken for them. So a page is written again only after its
 //! version before has been written.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ pub struct Block {
     pub owner: Owner,
     /// As many bytes as a block has.
     pub content: Buffers,
-    /// Of content that is moved, and was verified: its checksum and version.
+    /// For content that is moved and was verified: its checksum and version.
     pub moved: Option<(u32, u64)>,
 }
 
@@ -57,10 +57,10 @@ pub struct Writer<'l> {
     priority: u8,
     /// When the content was written, by the log's clock; else now.
     stamp: Option<u64>,
-    /// When the copies of lazy content were due that is moved.
+    /// For lazy content that is moved: when its copies were due.
     due: Option<u32>,
     least: u64,
-    /// Which block of the writer, and the block.
+    /// The position of a block among those that were pushed, and the block.
     waiting: Vec<(usize, Block)>,
     flights: Vec<Flight>,
     count: usize,
@@ -77,20 +77,20 @@ struct Flight {
     numbers: Vec<usize>,
 }
 
-/// What of a part goes to one of its segment's slots.
+/// One copy of a part: the write to one slot of its segment.
 struct Copy {
     slot: u32,
     region: Arc<dyn Region>,
     progress: Arc<Mutex<Progress>>,
 }
 
-/// What of a copy is under way, and the first failure.
+/// The bytes of a copy that are under way, and the first failure.
 #[derive(Default)]
 struct Progress {
-    /// Bytes that were not answered, and of these those that are late.
+    /// Bytes that were not answered; those of them that are late.
     left: u64,
     late: u64,
-    /// Nobody waits for what is late.
+    /// No writer waits for the late requests any more.
     given_up: bool,
     failed: Option<exraid::Error>,
 }
@@ -103,7 +103,7 @@ struct Window {
 }
 
 impl Window {
-    /// Until at most so many are under way, or some time has passed; is it so?
+    /// Waits until at most so many bytes are under way, or some time has passed; true in the first case.
     fn is_below(&self, most: u64) -> bool {
         let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.less.wait_timeout_while(bytes, GLANCE, |bytes| *bytes > most);
@@ -122,7 +122,7 @@ impl Window {
 
 impl Log {
     /// Begins to write blocks to a head. `stamp`: when their content was written, by the clock of
-    /// [`counts`](Log::counts), where that is not now.
+    /// [`counts`](Log::counts); `None`: now.
     pub fn writer<'l>(&'l self, session: &'l Session, head: Head, stamp: Option<u64>) -> Writer<'l> {
         self.writers.fetch_add(1, Ordering::SeqCst);
         Writer {
@@ -144,28 +144,28 @@ impl Log {
 }
 
 impl<'l> Writer<'l> {
-    /// What it writes is of this class and priority.
+    /// Its blocks are of this class and priority.
     pub fn of(mut self, class: Class, priority: u8) -> Writer<'l> {
         (self.class, self.priority) = (class, priority);
         self
     }
 
-    /// What it writes was to have its copies by then, if it is lazy.
+    /// Its blocks were to have their copies by then, if they are lazy.
     pub fn due(mut self, due: Option<u32>) -> Writer<'l> {
         self.due = due;
         self
     }
 
-    /// What it writes has so many copies at least, of those that it is to have; or it is not written.
+    /// Its blocks get at least so many of the copies that they are to have; otherwise they are not written.
     pub fn least(mut self, copies: u64) -> Writer<'l> {
         self.least = copies;
         self
     }
 
-    /// Adds a block. Where a part is full it is written; waits where too much is under way.
+    /// Adds a block. Writes a part that is full; waits while too much is under way.
     ///
     /// # Panics
-    /// Where the content has another length than a block.
+    /// If the content is not as long as a block.
     pub fn push(&mut self, block: Block) -> Result<()> {
         assert_eq!(block.content.len(), BLOCK);
         self.waiting.push((self.count, block));
@@ -176,14 +176,14 @@ impl<'l> Writer<'l> {
         }
     }
 
-    /// Writes what is left and waits until all of it is durable; the places, in the order of the blocks. Where it fails,
-    /// nothing was written as far as anybody can tell.
+    /// Writes the remaining blocks and waits until all are durable; returns the places, in the order of the blocks.
+    /// After an error nothing counts as written.
     pub fn finish(self) -> Result<Vec<Place>> {
         let (log, session) = (self.log, self.session);
         all_of(log, session, self.finish_some()?)
     }
 
-    /// As [`finish`](Writer::finish); without a place are blocks for which there was no room.
+    /// Like [`finish`](Writer::finish), but blocks for which there was no room are without a place.
     pub fn finish_some(mut self) -> Result<Vec<Option<Place>>> {
         assert_may_wait();
         loop {
@@ -209,7 +209,7 @@ impl<'l> Writer<'l> {
         Ok(places)
     }
 
-    /// What still waits is not written where there is no room for it.
+    /// Drops the blocks that still wait if there is no room for them.
     fn without_room(&mut self, done: Result<()>) -> Result<()> {
         match done {
             Err(Error::NoSpace) => {
@@ -220,11 +220,11 @@ impl<'l> Writer<'l> {
         }
     }
 
-    /// Starts a part of what waits, as much of it as there is room for in one segment.
+    /// Starts a part of the waiting blocks: as many as fit into one segment.
     fn start(&mut self) -> Result<()> {
         assert_may_wait();
         self.log.check_failed()?;
-        // As much for each region.
+        // So many bytes for each region.
         self.wait_below(self.log.options.window * self.log.areas().taking().count().max(1) as u64);
         // 1.
         let most = content_of(self.log.blocks).min(self.waiting.len() as u32);
@@ -318,7 +318,7 @@ impl<'l> Writer<'l> {
         }
     }
 
-    /// Waits until at most so many bytes are under way. What is late is not waited for where another region can have it.
+    /// Waits until at most so many bytes are under way. Gives up late requests if another region can take the content.
     fn wait_below(&self, most: u64) {
         while !self.window.is_below(most) {
             for copy in self.flights.iter().flat_map(|flight| &flight.copies) {
@@ -329,7 +329,7 @@ impl<'l> Writer<'l> {
         }
     }
 
-    /// 3. Waits for all that is under way. What failed in all copies waits to be written elsewhere.
+    /// Step 3. Waits for all that is under way. Parts that failed in all copies wait to be written elsewhere.
     fn finish_flights(&mut self) -> Result<()> {
         self.wait_below(0);
         self.flights.iter().for_each(|flight| self.expect_first(flight));
@@ -368,7 +368,7 @@ impl<'l> Writer<'l> {
         }
     }
 
-    /// The slot may be used again when what is late with it was answered.
+    /// The slot may be used again once its late requests were answered.
     fn expect_answer(&self, copy: &Copy) {
         let lies = self.log.lies(self.session, copy.slot).ok();
         if let Some(lies) = lies.filter(|_| copy.failure().is_some_and(|e| e.class == Failure::Timeout)) {
@@ -376,7 +376,7 @@ impl<'l> Writer<'l> {
         }
     }
 
-    /// A region that is gone takes nothing more, if there are others.
+    /// Fences a region that is gone, if there are others.
     fn fence_gone(&self, flight: &Flight) -> Result<()> {
         for copy in &flight.copies {
             if let Some(e) = copy.failure().filter(is_gone) {
@@ -393,14 +393,14 @@ impl<'l> Writer<'l> {
             && self.log.areas().taking().all(|(_, region)| region.name() == &e.device)
     }
 
-    /// What some copies have and others do not: these are no copies of the segment any more.
+    /// Drops the copies that lack a part which others have.
     fn drop_failed(&self, flight: &mut Flight) -> Result<()> {
         let failed: Vec<(u32, exraid::Error)> =
             flight.copies.iter().filter_map(|copy| Some((copy.slot, copy.failure()?))).collect();
         let are_all = failed.len() == flight.copies.len();
         for (slot, e) in failed.into_iter().filter(|_| !are_all) {
             tracing::warn!("segment {}: {e}; it has a copy less", flight.room.sequence);
-            // Its last copy, others having lost theirs: then the part is not there at all.
+            // It was the last copy, since others dropped theirs: then the part is nowhere.
             if !self.drop_copy(flight, slot, is_of_the_slot(&e))? {
                 flight.copies.iter().for_each(|copy| copy.set_failure(e.clone()));
                 return Ok(());
@@ -411,17 +411,18 @@ impl<'l> Writer<'l> {
         Ok(())
     }
 
-    /// False where that is the only copy.
+    /// False if that is the only copy.
     fn drop_copy(&self, flight: &Flight, slot: u32, failed: bool) -> Result<bool> {
         self.log.change(self.session, |change| {
-            // In the operation: the epoch whose commit has the change.
+            // In the operation: this is the epoch whose commit has the change.
             let epoch = self.session.epoch()?;
             change.drop_copy(flight.room.sequence, slot, failed, epoch)
         })
     }
 
-    /// A segment whose first part is not there is not found where memory was lost. So a part behind one of another writer
-    /// counts when that is written; where it is not, its writer is gone, and this part has failed too.
+    /// Recovery after a loss of the memory does not find a segment that lacks its first part. So a part behind one of
+    /// another writer counts only once that one is written; if it never is, its writer is dead, and this part has failed
+    /// too.
     fn expect_first(&self, flight: &Flight) {
         let sequence = flight.room.sequence;
         if self.log.sums().walked(sequence) > 0 {
@@ -433,7 +434,7 @@ impl<'l> Writer<'l> {
             Some(Some(e)) => return flight.set_failure(&e),
             None => {}
         }
-        // Who did not answer is not asked: perhaps he never does.
+        // A copy that did not answer is not asked: it may never answer.
         let well: Vec<&Copy> = flight.copies.iter().filter(|copy| copy.failure().is_none()).collect();
         if well.is_empty() {
             return;
@@ -454,8 +455,8 @@ impl<'l> Writer<'l> {
         flight.set_failure(&e);
     }
 
-    /// Step 4. False where a region takes nothing more: what this wrote there is to be written elsewhere. What others wrote there they
-    /// find out.
+    /// Step 4. False if a region takes nothing more: the parts of this writer there are to be written elsewhere. Other
+    /// writers notice by themselves.
     fn flush(&self) -> Result<bool> {
         let mut regions: Vec<&Arc<dyn Region>> = Vec::new();
         for copy in self.flights.iter().flat_map(|flight| &flight.copies) {
@@ -473,7 +474,7 @@ impl<'l> Writer<'l> {
             }
         }
         self.log.check_failed()?;
-        // After the flush, so that one that failed for somebody else meanwhile is not taken for a success here.
+        // After the flush: another process's flush that failed meanwhile must not be taken for a success here.
         let fenced = self.log.fenced(self.session)?;
         let is_fenced = |copy: &&Copy| fenced.contains(&copy.region.number());
         let mut lost = self.flights.iter().flat_map(|flight| &flight.copies).filter(is_fenced).peekable();
@@ -486,7 +487,7 @@ impl<'l> Writer<'l> {
 }
 
 impl Writer<'_> {
-    /// Waits for a flush: where another region can have what was written, not for a region that is late.
+    /// Waits for a flush, but not for a late region if another can take the content.
     fn flushed(&self, region: &Arc<dyn Region>, mut ticket: Ticket) -> exraid::Result<()> {
         loop {
             ticket = match ticket.wait_for(GLANCE) {
@@ -505,13 +506,13 @@ impl Copy {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is all late that is under way?
+    /// Are all bytes under way late?
     fn is_late(&self) -> bool {
         let progress = self.progress();
         progress.late > 0 && progress.late == progress.left && !progress.given_up
     }
 
-    /// Nobody waits for it any more; how many bytes.
+    /// Stops waiting for the late requests; returns their bytes.
     fn give_up(&self) -> u64 {
         let mut progress = self.progress();
         progress.given_up = true;
@@ -530,7 +531,7 @@ impl Copy {
 }
 
 impl Flight {
-    /// Why it is in no copy, if it is in none.
+    /// Why no copy has the part, if none has.
     fn failure(&self) -> Option<exraid::Error> {
         let failures: Vec<_> = self.copies.iter().map(Copy::failure).collect();
         failures.iter().all(Option::is_some).then(|| failures.into_iter().flatten().next())?
@@ -542,7 +543,7 @@ impl Flight {
 }
 
 impl Drop for Writer<'_> {
-    /// Gives up what was not finished: not before the disk is done with it, since others may get its room.
+    /// Gives up unfinished parts, but only when the disk is done with them, since others may get their room.
     fn drop(&mut self) {
         self.wait_below(0);
         for flight in &self.flights {
@@ -554,7 +555,7 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// The places of all blocks; where one has none, none is used.
+/// The places of all blocks; if one has none, gives up the others.
 pub(super) fn all_of(log: &Log, session: &Session, places: Vec<Option<Place>>) -> Result<Vec<Place>> {
     match places.iter().all(Option::is_some) {
         true => Ok(places.into_iter().flatten().collect()),

@@ -1,30 +1,31 @@
-//! Copies of segments: making those that are lacking. Which of them is read, [`read_order`](super::read_order) says.
+//! Copies of segments: making those that are lacking. [`read_order`](super::read_order) chooses the one to read.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | which segment is next, and what becomes of it |
-//! | `lacking` | in how many copies content lies, and what lacks some |
+//! | this | chooses the next segment, and handles the result |
+//! | `lacking` | in how many copies content lies, and which content lacks some |
 //! | `slot` | step 1: a slot for a copy |
-//! | `fill` | steps 2 and 3: what is copied, and copying it |
+//! | `fill` | steps 2 and 3: choosing the blocks to copy, and copying them |
 //!
-//! A segment that is written to all its copies at once has them from the beginning. One gets a further copy here: a lazy one when it is
-//! due (I·LFS, section 5.4: what was deleted or overwritten by then is copied by nobody), and one that has lost some when it is found.
-//! Only what is live is copied (*intelligent reconstruction*, section 8), files of higher priority first.
+//! A segment that is written to all its copies at once has them from the beginning. Others get further copies here: a
+//! lazy segment when it is due (I·LFS, section 5.4: content that was deleted or overwritten by then is never copied),
+//! and a segment that lost a copy when that is found. Only live blocks are copied (*intelligent reconstruction*, section
+//! 8), files of higher priority first.
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
-//! | 1 | a free slot in another domain is the segment's, as a partial copy, by a transaction | it is used for something else meanwhile; after a crash nobody knows what it is |
-//! | 2 | the summaries tell what is in the segment, its owners what is live; where some may be on its way to a file, all of it is; where a part may be on its way to a disk, it is left for later | a block that is linked after it was looked at is not in the copy |
-//! | 3 | live blocks are read, verified, and written where they lie in the segment, with its summaries; durable | the copy is believed before it is there |
-//! | 4 | the copy counts, if the segment is still that one | |
+//! | 1 | a transaction gives the segment a free slot in another domain, as a partial copy | the slot is used for something else meanwhile; after a crash its use is unknown |
+//! | 2 | the summaries tell which blocks are in the segment, their owners which of them are live. All blocks are copied where some may be on their way to a file; the segment waits for later where a part may be on its way to a disk | a block that is linked after it was looked at is not in the copy |
+//! | 3 | live blocks are read, verified, and written to their positions in the segment, with its summaries; durable | the copy is believed before it is there |
+//! | 4 | the copy counts, if the slot still belongs to that segment | |
 //!
-//! What cannot be copied now, since it cannot be read or is being written, is set aside for a while: others have their turn. A copy never
-//! counts that lacks what a disk may give later: else that is lost with the copy from which it could not be read, which may be dropped
-//! then. Where a disk does not give it for long, what else is live in the segment is moved, and has its copies elsewhere. What each copy has
-//! wrong is lost, and keeps the rest from nothing.
+//! A segment that cannot be read now, or is being written, is set aside for a while, and others are copied. A copy never
+//! counts while it lacks a block that a disk may give later: the copy with that block may be dropped then, and the block
+//! with it. If the disk does not give the block for long, the other live blocks of the segment are moved, and get their
+//! copies elsewhere. A block that is wrong in each copy is lost, and does not hinder copying the rest.
 //!
-//! Who is interrupted leaves a partial copy, which the next one makes anew. One process does this at a time. A segment that has more copies
-//! than it is to have, because a region came back, loses one.
+//! An interrupted copy stays partial; the next attempt makes it anew. One process does this at a time. A segment with
+//! more copies than it is to have, because a region came back, loses one.
 
 mod fill;
 mod lacking;
@@ -55,7 +56,7 @@ pub use lacking::Lacking;
 /// Bytes that are copied at a time at most: between them `go_on` is asked.
 pub(crate) const MOST_PIECE: u64 = 1 << 20;
 
-/// What came of the wish to make a copy.
+/// The result of a request for a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
     /// A segment has a copy more; so many bytes of content were copied.
@@ -63,25 +64,26 @@ pub enum Copied {
         sequence: u64,
         bytes: u64,
     },
-    /// A segment has one less, of more than it is to have.
+    /// A segment has one copy less: it had too many.
     Dropped {
         sequence: u64,
     },
-    /// The time of some has not come, or there is nothing to do.
+    /// Nothing is lacking, or it is not due yet.
     Nothing,
-    /// Nowhere is room for a copy.
+    /// No region has room for a copy.
     NoRoom,
     Interrupted,
 }
 
-/// Which copy is one too many.
+/// Why a copy is dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Odd {
-    /// It is not whole, and who was making it is gone.
+    /// It is not whole, and the process that was making it is dead.
     Partial,
-    /// One in a region that leaves: its slot is not used again in any case.
+    /// It is in a region that leaves: its slot is not used again in any case.
     Leaving,
-    /// The same, where fewer are left than the segment is to have, as was allowed: it stays until all else has left.
+    /// The same, but fewer copies are left than the segment is to have, as was allowed: it stays until all else has
+    /// left.
     GivenUp,
     Surplus,
 }
@@ -94,8 +96,8 @@ pub(crate) enum Task {
 }
 
 impl Log {
-    /// Makes one copy, of those that are lacking and can be made, the most urgent; or drops one that is too many. `go_on` is asked
-    /// between pieces, with the bytes that are next, and may sleep.
+    /// Makes the most urgent of the lacking copies that can be made, or drops a copy that is too many. `go_on` is asked
+    /// between pieces, with the bytes of the next piece, and may sleep.
     pub fn copy_next(
         &self,
         session: &Session,
@@ -112,7 +114,7 @@ impl Log {
                 Some(Task::Drop { sequence, slot, what }) => {
                     let is_quiet = what == Odd::Partial || self.is_quiet(session, sequence)?;
                     if is_quiet || matches!(what, Odd::Leaving | Odd::GivenUp) {
-                        // What may be written to yet is not used again.
+                        // A slot that may yet be written to is not used again.
                         self.change(session, |change| change.drop_copy(sequence, slot, !is_quiet, files.epoch()))?;
                         return Ok(Copied::Dropped { sequence });
                     }
@@ -120,7 +122,7 @@ impl Log {
                 }
                 Some(Task::Copy { slot, segment }) => {
                     match self.make_copy_in(session, files, slot, segment, None, go_on)? {
-                        // Others have their turn.
+                        // Others are copied first.
                         Copied::Nothing => self.set_aside(segment.sequence, SOON),
                         done => return Ok(done),
                     }
@@ -132,7 +134,7 @@ impl Log {
         }
     }
 
-    /// The most urgent, of those that can be done.
+    /// The most urgent of the tasks that can be done.
     pub(crate) fn next_task(&self, session: &Session) -> Result<Option<Task>> {
         let mut agenda = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
         if !agenda.counts(&()) {
@@ -162,7 +164,7 @@ impl Log {
         Ok(None)
     }
 
-    /// May copies be given up that are in regions that leave?
+    /// May copies in regions that leave be given up without replacement?
     fn gives_up(&self, session: &Session) -> Result<bool> {
         let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
         Ok(regions
@@ -170,7 +172,7 @@ impl Log {
             .any(|(_, region)| region.health() == Health::Leaving && region.least_replicas(u32::MAX) != u32::MAX))
     }
 
-    /// Has a segment as many copies elsewhere as it keeps when what leaves has left?
+    /// Will a segment have as many copies as it keeps once the regions that leave have left?
     fn is_in_place(&self, session: &Session, slot: u32, segment: &Segment) -> bool {
         let table = self.at.table(session.memory());
         let Ok(homes) = session.read(KEY, || table.homes(slot, segment)) else { return false };
@@ -178,8 +180,8 @@ impl Log {
         segment.live == 0 || leaving.is_none_or(|home| whole(&homes) >= u64::from(home.least_replicas))
     }
 
-    /// What is to be done to a segment, and how urgent that is: first what there is too much of, then what is lacking of files of higher
-    /// priority, of these what has no copy left in use.
+    /// The task for a segment, and its urgency: surplus copies first, then lacking ones, files of higher priority first,
+    /// and of the same priority segments without a copy in use.
     fn task_of(&self, session: &Session, slot: u32, segment: &Segment) -> Option<((u8, u8, u32, u64), Task)> {
         let is_plain = segment.class == 0 && segment.copy.is_none();
         if is_plain || segment.live == 0 || segment.state == State::Cleaning {
@@ -190,7 +192,7 @@ impl Log {
         let whole = whole(&homes);
         let wanted = u64::from(segment.wanted()).min(areas.domains());
         if let Some(partial) = homes.iter().find(|home| home.partial) {
-            // Who was making it is gone.
+            // The process that was making it is dead.
             let drop = Task::Drop { sequence, slot: partial.slot, what: Odd::Partial };
             return Some(((0, 0, 0, sequence), drop));
         }
@@ -205,7 +207,7 @@ impl Log {
             return (leaves || !self.is_aside(sequence)).then_some(((0, 0, 0, sequence), drop));
         }
         let is_there = |home: &Home| areas.list.iter().any(|area| area.n == home.n && area.region.is_some());
-        // Of one of which nothing is there nothing can be copied.
+        // A segment is copied only if a region with one of its copies is there.
         let can = || homes.iter().any(|home| !home.partial && is_there(home)) && !self.is_aside(sequence);
         let urgency = (1, 2 - segment.priority.min(2), u32::from(whole > 0), sequence);
         let is_due = whole < wanted && segment.due <= seconds() && can();
@@ -223,12 +225,12 @@ impl Log {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Copied> {
         let sequence = segment.sequence;
-        // It takes no more: what comes later would not be in the copy.
+        // Closed: a part that came later would not be in the copy.
         let Some((slot, segment)) = self.closed(session, slot, sequence)? else { return Ok(Copied::Nothing) };
         // 1.
         let target = match self.take_slot(session, slot, &segment, within) {
             Err(Error::NoSpace) => {
-                // Others may find room.
+                // Other segments may find room.
                 self.set_aside(sequence, SOON);
                 return Ok(Copied::NoRoom);
             }
@@ -239,7 +241,7 @@ impl Log {
         self.outcome(session, files, sequence, target, done, is_whole)
     }
 
-    /// Step 4: the copy counts, or is given up. Does it count?
+    /// Step 4: counts the copy, or gives it up. Does it count?
     fn end_fill(
         &self,
         session: &Session,
@@ -264,7 +266,7 @@ impl Log {
         Ok(is_whole)
     }
 
-    /// What came of a copy, and for how long its segment is set aside.
+    /// The result of a copy; sets its segment aside if it was not made.
     fn outcome(
         &self,
         session: &Session,
@@ -293,7 +295,7 @@ impl Log {
                 Ok(Copied::Nothing)
             }
             Ok(Filled::Interrupted) => Ok(Copied::Interrupted),
-            // Its host has promised room, and has none: others have their turn elsewhere.
+            // The host promised room and has none: other segments are copied, elsewhere.
             Ok(Filled::Failed(e)) if e.class == exraid::Class::NoSpace => {
                 let number = self.area_of(session, target)?.number;
                 tracing::warn!("region {number} takes no copies for a while: {e}");
@@ -324,8 +326,8 @@ impl Log {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A disk does not give all of a segment, which therefore gets no copy. When that was so before, the rest of what is live in it is
-    /// moved, as far as there is room.
+    /// A disk does not give all of a segment, which therefore gets no copy. The second time, the other live blocks of
+    /// the segment are moved, as far as there is room.
     fn move_rest(&self, session: &Session, files: &dyn Files, sequence: u64, rest: &[(Owner, Place)]) -> Result<()> {
         {
             let mut unread = self.unread();
@@ -338,7 +340,7 @@ impl Log {
         }
         match self.rehome(session, files, rest) {
             Ok(_) | Err(Error::NoSpace) => Ok(()),
-            // It can be read no more: the next time.
+            // These too cannot be read any more: try again later.
             Err(e @ (Error::Missing(_) | Error::Damaged { .. } | Error::Lost(_))) => {
                 tracing::error!("segment {sequence} cannot be moved: {e}");
                 Ok(())
@@ -348,14 +350,14 @@ impl Log {
     }
 }
 
-/// The copy that is dropped where there are too many, of which `whole` count: one in a region that leaves once there are as many as it
-/// keeps, one in a region that has failed once there are as many as there are to be, else the last.
+/// The copy to drop if there are too many, of which `whole` count. First one in a region that leaves, once there are as
+/// many as it keeps; then one in a region that has failed, once there are as many as wanted; else the last.
 fn surplus(homes: &[Home], whole: u64, wanted: u64) -> Option<u32> {
     let odd = |health| homes.iter().find(|home| home.health == health && !home.partial);
     match (odd(Health::Leaving), odd(Health::Failed)) {
         (Some(home), _) if whole >= u64::from(home.least_replicas.max(1)) => Some(home.slot),
         (_, Some(home)) if whole >= wanted => Some(home.slot),
-        // Two in one domain are one.
+        // Two in one domain count as one.
         _ if whole >= wanted && homes.iter().filter(|home| counts(home)).count() as u64 > wanted => {
             let is_double = |home: &&Home| homes.iter().filter(|h| counts(h) && h.domain == home.domain).count() > 1;
             let all = || homes.iter().rev().filter(|home| counts(home));
