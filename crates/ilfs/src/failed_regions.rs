@@ -1,9 +1,11 @@
-//! Regions that take nothing more because they have failed or are missing, and those that come back.
+//! Regions that take nothing more because they have failed or are missing, and regions that come back.
 //!
-//! A region is *fenced* when what was written there may be lost, or when it does not answer ([`unresponsive`](super::unresponsive)): its standing says so to every process, and after any crash. What it
-//! has is read as before, where it can be; what is written goes to the others, and what lacks a copy gets one there
-//! ([`super::copies`]). It takes content again when it is whole and open: its segments are those that the table knows, each verified
-//! when it is read, so nothing has to be compared; copies that it missed are no copies since then.
+//! A region is *fenced* when content that was written there may be lost, or when it does not answer
+//! ([`unresponsive`](super::unresponsive)): the table records that for every process, and across crashes. Its content is
+//! read as before, where that is possible; new content goes to the other regions, and content that lacks a copy gets one
+//! there ([`super::copies`]). The region takes content again when it is whole and open. Nothing has to be compared then:
+//! the table knows its segments, each is verified when it is read, and copies that missed a write were dropped from the
+//! table.
 
 use std::sync::Arc;
 
@@ -28,14 +30,13 @@ pub struct Fenced {
 }
 
 impl Log {
-    /// Region `number` takes nothing more from now on, durably as the table is; false, and nothing has changed, where it is the only one
-    /// that does.
+    /// Fences region `number`, durably as the table is. False, without any change, if no other region takes content.
     pub fn fence(&self, session: &Session, number: u32, cause: Cause, why: &dyn std::fmt::Display) -> Result<bool> {
         self.fence_if(session, number, cause, why, false)
     }
 
-    /// The same of a region whose file was deleted, also of the only one: what is written there is lost when the pool is closed. What it has
-    /// is moved, where others have room for it.
+    /// Fences a region whose file was deleted, even if it is the only one: content written there would be lost when the
+    /// pool is closed. Its content is moved, if others have room for it.
     pub fn fence_deleted(&self, session: &Session, number: u32, why: &dyn std::fmt::Display) -> Result<()> {
         let health = || {
             let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
@@ -86,7 +87,7 @@ impl Log {
         Ok(fenced.is_some())
     }
 
-    /// The numbers of those that are fenced.
+    /// The numbers of the fenced regions.
     pub(super) fn fenced(&self, session: &Session) -> Result<Vec<u32>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
@@ -94,7 +95,7 @@ impl Log {
         Ok(failed.map(|(_, region)| region.number).collect())
     }
 
-    /// Regions that take nothing since they failed or were missed.
+    /// The fenced regions.
     pub fn out_of_use(&self, session: &Session) -> Result<Vec<Fenced>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
@@ -110,15 +111,15 @@ impl Log {
         Ok(failed.map(fenced).collect())
     }
 
-    /// The numbers of those whose content may not be there: that are fenced, or that this process does not have.
+    /// The numbers of regions whose content may not be there: they are fenced, or this process does not have them open.
     pub fn doubtful(&self) -> Vec<u32> {
         let areas = self.areas();
         let doubtful = areas.list.iter().filter(|area| area.is_fenced || area.region.is_none());
         doubtful.map(|area| area.number).collect()
     }
 
-    /// May the block there not be read any more: is no whole copy of its segment in a region beside the [doubtful](Self::doubtful) ones?
-    /// What is no place of the log any more is in doubt, too.
+    /// May the block at a place be unreadable: is no whole copy of its segment in a region other than the
+    /// [doubtful](Self::doubtful) ones? True also if the place does not exist in the log any more.
     pub fn is_in_doubt(&self, session: &Session, place: Place, doubtful: &[u32]) -> Result<bool> {
         let table = self.at.table(session.memory());
         session.read(KEY, || {
@@ -133,7 +134,7 @@ impl Log {
         })
     }
 
-    /// Fences the regions that take content and are not there; which.
+    /// Fences the regions that take content and are not there; returns their numbers.
     pub fn fence_missing(&self, session: &Session) -> Result<Vec<u32>> {
         let areas = self.areas();
         let missing = areas.list.iter().filter(|area| area.is_taking && area.region.is_none()).map(|area| area.number);
@@ -146,8 +147,8 @@ impl Log {
         Ok(fenced)
     }
 
-    /// These regions share their fate from now on: copies are never in two of them; with 0 each is on its own again. What has copies in
-    /// two of them already gets another elsewhere.
+    /// Declares that these regions fail together: copies are never in two of them. With 0 each is on its own again. A
+    /// segment with copies in two of them already gets another elsewhere.
     pub fn set_domain(&self, session: &Session, numbers: &[u32], domain: u32) -> Result<()> {
         self.change(session, |change| {
             for number in numbers {
@@ -158,7 +159,8 @@ impl Log {
         self.refresh(session)
     }
 
-    /// Counts anew what lies only in regions that are out of use: while there are any, from time to time, since files are removed.
+    /// Counts the blocks that lie only in regions out of use. To be called from time to time while there are such
+    /// regions, since files are removed.
     pub fn count_out_of_reach(&self, session: &Session) -> Result<()> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
@@ -169,7 +171,7 @@ impl Log {
                 if !segment.state.is_used() || segment.live == 0 {
                     continue;
                 }
-                // One with a copy elsewhere is led to from there, or has it in its list.
+                // A segment with a copy elsewhere is reached from there, or lists it.
                 let homes = session.read(KEY, || table.homes(slot, &segment)).unwrap_or_default();
                 let is_alone = homes.iter().all(|home| home.health == Health::Failed || home.partial);
                 blocks += if is_alone { u64::from(segment.live) } else { 0 };
@@ -179,20 +181,20 @@ impl Log {
         Ok(())
     }
 
-    /// The domains that were named, by region.
+    /// The domains that were set, by region.
     pub fn named_domains(&self, session: &Session) -> Result<Vec<(u32, u32)>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         Ok(regions.into_iter().map(|(_, region)| (region.number, region.domain)).filter(|(_, of)| *of != 0).collect())
     }
 
-    /// Opens anew what was missing and is there again, and has it take content; which.
+    /// Opens regions that were missing and are there again, and has them take content; returns their numbers.
     pub fn take_back(&self, session: &Session) -> Result<Vec<u32>> {
         let mut back = Vec::new();
         for fenced in self.out_of_use(session)?.into_iter().filter(|fenced| fenced.cause != Cause::Failed) {
             let known = self.regions().into_iter().find(|region| region.number() == fenced.number);
             let region = match known.filter(|_| fenced.cause == Cause::Late) {
-                // What it was asked first, and nobody waits for, it has done or not.
+                // Requests from before it was late must have ended, one way or the other.
                 Some(known) if !self.answers(&*known) || !known.pending().is_empty() => None,
                 Some(known) => Some(known),
                 None => self.open_anew(fenced.number),
@@ -209,7 +211,8 @@ impl Log {
         Ok(back)
     }
 
-    /// Has a region that has failed, or was missing, and is there, take content again, because somebody says that it is well.
+    /// Has a region that failed, or was missing, and is there, take content again, because an administrator asks for
+    /// that.
     pub fn readmit_asked(&self, session: &Session, number: u32) -> Result<()> {
         let region = self.open_anew(number).ok_or(Error::Missing(number))?;
         self.readmit(session, &*region)?;
@@ -217,7 +220,7 @@ impl Log {
         Ok(())
     }
 
-    /// A region as it is by now, whatever of it this process has open.
+    /// Opens a region anew, even if this process has it open.
     fn open_anew(&self, number: u32) -> Option<Arc<dyn Region>> {
         let opener = self.opener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         opener.as_ref().and_then(|open| open(number))
@@ -229,20 +232,22 @@ impl Log {
         }
     }
 
-    /// Has a fenced region that is there take content again, or, where it was leaving, go on with that.
+    /// Has a fenced region that is there take content again, or go on leaving if it was.
     ///
     /// Ordered steps:
-    /// 1. Where raising its label was interrupted, that is ended: what it has is known. (Else: it has one of three marks after step 2.)
-    /// 2. The table has the mark to which its label is raised. (Else: when this is interrupted, and others raise theirs further before it
-    ///    is asked for again, it looks as if another memory had written to it.)
+    /// 1. If raising its label was interrupted, that is finished, so that its mark is known. (Else: it has one of three
+    ///    marks after step 2.)
+    /// 2. The table has the mark to which its label is raised. (Else: after an interruption here, and after the others
+    ///    raised their labels further, it looks as if another memory had written to it.)
     /// 3. Its label has the mark of sequence numbers that the others have; durable. (Else: see [`Log::add_region`].)
     /// 4. It takes content, or leaves.
     ///
     /// # Errors
-    /// [`Error::Unusable`] where its label has another mark than this memory has given it: it was written with another memory since.
+    /// [`Error::Unusable`] if its label has another mark than this memory gave it: it was written with another memory
+    /// since.
     pub fn readmit(&self, session: &Session, region: &dyn Region) -> Result<()> {
         let (number, table) = (region.number(), self.at.table(session.memory()));
-        // Nobody raises labels meanwhile.
+        // No process raises labels meanwhile.
         let alone = session.long_lock(KEY)?;
         let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;
         let known = regions.iter().find(|(_, raw)| raw.number == number && raw.health() == Health::Failed);

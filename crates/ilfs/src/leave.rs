@@ -1,17 +1,18 @@
-//! Regions that leave the log: what they have is moved, then there is none. Several that leave are one plan: nothing is moved from one to
-//! another.
+//! Regions that leave the log: their content is moved, then they are removed. Several regions that leave are one plan:
+//! nothing is moved from one to another.
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
-//! | 1 | what is in the region has to fit into the others, with all its copies in different domains; it takes no more content | moving ends in a log that is full, or with fewer copies than there were |
-//! | 2 | its segments are cleaned, whatever is to be gained ([`Log::clean`]); each is verified, written elsewhere and durable before it is given up. Of a segment that has a copy elsewhere only the one here goes, after another was made ([`Log::copy_next`]). Where copies are given up, as was allowed, that is last | what finds no room has lost copies for nothing |
-//! | 3 | the commits that freed them are durable | a backing leads to a region that is gone |
-//! | 4 | the table has no such region any more | |
+//! | 1 | a check that the content of the region fits into the others, with all its copies in different domains; the region takes no more content | moving ends in a log that is full, or with fewer copies than there were |
+//! | 2 | its segments are cleaned, whether or not that gains anything ([`Log::clean_leaving`]); each block is verified, written elsewhere and durable before it is given up. A segment with a copy elsewhere is not moved: another copy is made, then the one here is dropped ([`Log::copy_next`]). Copies that are given up without replacement, where that was allowed, go last | content that finds no room has lost copies for nothing |
+//! | 3 | the commits that freed the segments are durable | a backing leads to a region that is gone |
+//! | 4 | the region is removed from the table | |
 //!
-//! Who is interrupted after step 1 goes on, or has the region take content again: nothing is lost either way.
+//! After an interruption behind step 1, the region goes on leaving or takes content again: neither loses anything.
 //!
-//! A region that is lost is *given up* ([`Log::give_up_region`]): what has a copy elsewhere keeps that, and what has none is lost, as the
-//! places of files say that lead there. It is done slot by slot, and by whoever is next if he dies.
+//! A region that is lost is *given up* ([`Log::give_up_region`]): content with a copy elsewhere keeps that, and other
+//! content is lost: its files still have the places, which lead nowhere. It is done slot by slot; if the process dies,
+//! another can go on.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -25,19 +26,19 @@ use super::storage_class::{wanted_copies, MOST_COPIES};
 use super::table::{Cause, Health, Home, RawTable, RawTableRegion, Segment, State, Table, KEY};
 use super::Log;
 
-/// What leaving takes.
+/// The effort and the effect of leaving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leaving {
-    /// Bytes that are written elsewhere, each copy counted, and those that there is room for, about.
+    /// Bytes to write elsewhere, each copy counted, and about how many there is room for.
     pub live: u64,
     pub room: u64,
-    /// Segments that hold something.
+    /// Segments that hold content.
     pub segments: u64,
-    /// Bytes of content of which no copy is elsewhere; and of content that will have fewer copies than now, of those that it is to
-    /// have: too few domains are left.
+    /// Bytes of content that have no copy elsewhere; bytes of content that will have fewer copies than now, since too
+    /// few domains are left.
     pub alone: u64,
     pub fewer: u64,
-    /// Domains that are left: so many copies there can be.
+    /// Domains that are left: the most copies that there can be.
     pub domains: u32,
 }
 
@@ -45,7 +46,7 @@ pub struct Leaving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
     Leave,
-    /// Leave, also where content has fewer copies then.
+    /// Leave, even if content then has fewer copies.
     LeaveFewer,
     Stay,
 }
@@ -56,12 +57,12 @@ impl Leaving {
     }
 }
 
-/// What regions that stay can take.
+/// Room in the regions that stay.
 #[derive(Default)]
 struct Room {
     /// Slots that take content, by domain.
     slots: BTreeMap<u64, u64>,
-    /// Of these, those for which no host keeps room.
+    /// Of these slots, those for which no host keeps room.
     lacking: u64,
 }
 
@@ -71,9 +72,9 @@ impl Room {
         self.lacking += if grows { region.spare.saturating_sub(region.held) } else { 0 };
     }
 
-    /// Blocks for which there is room beside what is needed, by how many copies; less than nothing: so many too few. What is to have
-    /// several copies needs as many domains with room: all of those with `n` or more fit if a domain that takes each of them but once has
-    /// enough, with the others.
+    /// Blocks for which there is room beyond those needed, which are given by number of copies; negative: so many too
+    /// few. Content with several copies needs as many domains with room. All blocks with `n` or more copies fit if the
+    /// domains together have enough room, where each domain counts at most for one copy of each block.
     fn left(&self, needed: &[u64], content_of: &dyn Fn(u64) -> u64) -> i64 {
         let slots: u64 = self.slots.values().sum();
         let all = content_of(slots.saturating_sub(self.lacking));
@@ -90,7 +91,7 @@ impl Room {
 }
 
 impl Log {
-    /// What it takes that these regions leave, all at once.
+    /// The effort and the effect if these regions leave, all at once.
     pub fn leaving(&self, session: &Session, numbers: &[u32]) -> Result<Leaving> {
         self.refresh(session)?;
         let table = self.at.table(session.memory());
@@ -104,7 +105,7 @@ impl Log {
             room.add(region, grows);
         }
         leaving.domains = room.slots.len() as u32;
-        // What lies only where nothing is written takes no room of the others, unless it is moved there.
+        // Content that lies only in regions out of use takes no room of the others, unless it is moved there.
         let mut out_of_reach = self.out_of_reach.load(Ordering::Relaxed);
         let domains = |homes: &[Home], counts: &dyn Fn(&Home) -> bool| {
             let whole = homes.iter().filter(|home| !home.partial && counts(home));
@@ -128,7 +129,7 @@ impl Log {
                 out_of_reach -= if now == 0 { live.min(out_of_reach) } else { 0 };
             }
         }
-        // Hosts of the others may not have what these may yet take.
+        // Hosts of the other regions may lack room that those regions may yet take.
         room.lacking = room.lacking.saturating_sub(self.left_on_hosts().unwrap_or(u64::MAX));
         let needed = self.needed(session, &all, leaving.domains, out_of_reach);
         let left = room.left(&needed, &|slots| self.content_of(slots));
@@ -136,7 +137,8 @@ impl Log {
         Ok(leaving)
     }
 
-    /// Blocks that are to lie on disk, by how many copies there are to be, and can be in so many domains: of one, two ...
+    /// Blocks that are to lie on disk, by the number of copies that they are to have and that so many domains allow:
+    /// one, two ...
     fn needed(
         &self,
         session: &Session,
@@ -154,7 +156,7 @@ impl Log {
         }
         add(1, alone + all.promised);
         add(self.most_wanted(all) as u32, session.heap().unplaced());
-        // Of what that is nobody need know.
+        // Which of these blocks are out of reach is unknown, and makes no difference.
         let mut left = out_of_reach;
         for blocks in &mut needed {
             let less = left.min(*blocks);
@@ -163,7 +165,7 @@ impl Log {
         needed
     }
 
-    /// Copies that a segment, which is to leave, has to have elsewhere before it is given up.
+    /// Copies that a segment of a region that leaves must have elsewhere before it is given up.
     pub(super) fn required_replicas(&self, session: &Session, slot: u32, segment: &Segment) -> Result<u64> {
         let table = self.at.table(session.memory());
         let homes = session.read(KEY, || table.homes(slot, segment))?;
@@ -177,8 +179,8 @@ impl Log {
     /// Step 1, or its opposite.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where what is there has no room elsewhere; [`Error::TooFewDomains`] where it would have fewer copies; [`Error::Unusable`] where no other region takes content, or there is
-    /// no such region.
+    /// [`Error::NoSpace`] if the content has no room elsewhere; [`Error::TooFewDomains`] if it would have fewer copies;
+    /// [`Error::Unusable`] if no other region takes content, or there is no such region.
     pub fn set_leaving(&self, session: &Session, numbers: &[u32], course: Course) -> Result<()> {
         let (leaves, mut least_replicas) = (course != Course::Stay, 0);
         if leaves {
@@ -207,7 +209,7 @@ impl Log {
                         change.set_health(*n, Health::Leaving)?;
                         change.set_least_replicas(*n, least_replicas)?;
                     }
-                    // One that had failed has yet.
+                    // A region that had failed before has still failed.
                     (false, Health::Leaving) if region.had_failed() => {
                         change.set_failed(*n, region.cause())?;
                         change.set_stays(*n)?;
@@ -222,7 +224,7 @@ impl Log {
         self.refresh(session)
     }
 
-    /// Step 4. False where something is still in use there, or waits for a commit.
+    /// Step 4. False if content is still there, or waits for a commit.
     pub fn remove_region(&self, session: &Session, number: u32) -> Result<bool> {
         self.adopt_orphans(session)?;
         let is_gone = self.change(session, |change| {
@@ -242,13 +244,13 @@ impl Log {
         Ok(is_gone)
     }
 
-    /// The chunks of a region that is gone go, as many at a time as a transaction's log holds.
+    /// Frees the chunks of a region that was removed, as many at a time as the undo log of a transaction holds.
     fn forget_chunks(&self, session: &Session, number: u32) -> Result<()> {
         while self.change(session, |change| change.forget_chunks(number))? {}
         Ok(())
     }
 
-    /// The numbers of regions that are gone.
+    /// The numbers of regions that were removed.
     pub fn gone(&self, session: &Session) -> Result<Vec<u32>> {
         let table = self.at.table(session.memory());
         session.read(KEY, || {
@@ -267,12 +269,13 @@ impl Log {
         Ok(leaving.map(|(_, region)| region.number).collect())
     }
 
-    /// A segment of a region that leaves, and its slot: the next to be moved.
+    /// The next segment of a region that leaves to be moved, and its slot.
     pub(super) fn next_to_leave(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         for (_, region) in regions.iter().filter(|(_, region)| region.health() == Health::Leaving) {
-            // From where the last one was found on: what is before that has left, or cannot be moved now.
+            // The search goes on behind the last one that was found: segments before it have left, or cannot be moved
+            // now.
             let last = self.left_of.lock().unwrap_or_else(PoisonError::into_inner).get(&region.number).copied();
             let from = last.filter(|slot| region.range().contains(slot)).unwrap_or(region.first);
             for slot in (from..region.range().end).chain(region.first..from) {
@@ -289,7 +292,7 @@ impl Log {
         Ok(None)
     }
 
-    /// Is anything in the regions that leave that was left alone for some time, and is moved then?
+    /// Do regions that leave have segments that were set aside for a while, and are moved later?
     pub fn is_leaving_later(&self, session: &Session) -> Result<bool> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
@@ -304,9 +307,9 @@ impl Log {
         Ok(false)
     }
 
-    /// Gives up what is in a region, and the region: it has failed, or is not wanted, and what lies there alone is lost. It takes nothing
-    /// from now on. False where something waits for a commit yet. By whoever cleans: slots that are being filled with copies of what is
-    /// lost here are given up too.
+    /// Gives up a region that has failed, or is not wanted, with its content: content that lies there alone is lost. The
+    /// region takes nothing from now on. False while a slot waits for a commit. To be called with the long lock
+    /// [`CLEANING`](super::table::CLEANING): it also gives up slots that are being filled with copies of lost segments.
     pub fn give_up_region(&self, session: &Session, number: u32) -> Result<bool> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
@@ -320,7 +323,7 @@ impl Log {
                 return Err(Error::Unusable("it is the last disk that takes content".into()));
             }
             self.close_in(change, &region)?;
-            // Not as one that is missing: it must not be taken back when some of it is lost.
+            // Not as missing: it must not be taken back when some of its content is lost.
             change.set_failed(n, Cause::Failed)
         })?;
         self.adopt_orphans(session)?;
@@ -344,7 +347,7 @@ impl Log {
     }
 }
 
-/// The segment that a slot has, or has a copy of, with the slot that its number leads to.
+/// The segment in a slot, or the one of which the slot has a copy, with the slot in its chain.
 fn owner(table: &Table<'_>, slot: u32) -> Result<Option<(u32, Segment)>> {
     let segment = table.get(slot)?;
     match segment.state {

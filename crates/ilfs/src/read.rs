@@ -1,13 +1,13 @@
 //! Reading runs of blocks, verified.
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
 //! | 1 | the segment table leads from the place to the disk | |
-//! | 2 | the blocks are read, from the copy that will answer first; where it does not answer in time, or not rightly, from the others; where none answers, it is waited for | |
-//! | 3 | each one's checksum is that of its summary, whose sequence number is the place's | damage is taken for content; or what was written there after the segment was used again |
-//! | 4 | the table still leads there | what was torn by a new use is taken for damage |
+//! | 2 | the blocks are read from the copy that should answer first; if it is late or wrong, from the others; if none answers, the reader waits | |
+//! | 3 | the checksum of each block is compared with that in its summary, which must have the sequence number of the place | damage is taken for content; or content that was written after the segment was used again |
+//! | 4 | the table still leads there | a block that was torn by a new use is taken for damage |
 //!
-//! Step 3 reads summaries that this process does not know.
+//! Step 3 reads the summaries that this process does not know.
 
 use std::ops::Range;
 use std::sync::{MutexGuard, PoisonError};
@@ -26,35 +26,35 @@ use super::table::{Segment, KEY};
 use super::walk::Walk;
 use super::Log;
 
-/// What is wrong with a block of which no summary tells.
+/// The message for a block without a summary.
 const UNNAMED: &str = "no summary tells its checksum";
-/// What that means, or a segment of another number, as it is shown.
+/// The message that users get instead, and for a segment with another number.
 const USED_AGAIN: &str = "its segment was used again, or never written";
 
 /// A read under way.
 #[must_use = "what was read is not verified before it is waited for"]
 pub struct Reading {
     run: Run,
-    /// The slot that is read, and those that may be asked next.
+    /// The slot that is read, and those to ask next.
     slot: u32,
     others: Vec<u32>,
     into: Buffers,
     ticket: Ticket,
 }
 
-/// What came of reading a block from each of its copies.
+/// The result of reading a block from each of its copies.
 pub(super) enum Again {
     Read(Buffers),
-    /// Each that is there has it wrong.
+    /// Each copy that is there has it wrong.
     Damaged,
-    /// A disk does not give it: it may later.
+    /// A disk does not give it, but may later.
     Unread,
 }
 
-/// What of a segment can be read, as far as is known without its content.
+/// The blocks of a segment that can be read, as far as is known without reading its content.
 #[derive(Default)]
 pub struct Reach {
-    /// Blocks of which a summary tells, in some copy.
+    /// Blocks that some copy has a summary of.
     whole: Vec<Range<u32>>,
 }
 
@@ -64,27 +64,27 @@ impl Reach {
     }
 }
 
-/// Whether a block can be read, as whoever reads it finds.
+/// Whether a block can be read.
 pub enum Verdict {
     Readable,
     Lost {
         why: String,
-        /// It never will be: no disk that comes back has it.
+        /// No disk that may come back has it.
         is_final: bool,
     },
 }
 
 impl Log {
-    /// Begins to read a run into memory of as many blocks. Several can be under way.
+    /// Begins to read a run into memory of the same length. Several reads can be under way.
     ///
     /// # Panics
-    /// Where the memory has another length.
+    /// If the memory has another length.
     pub fn read(&self, session: &Session, run: Run, into: Buffers) -> Result<Reading> {
         assert_eq!(into.len(), u64::from(run.blocks) * BLOCK);
         // 1.
         let (slot, segment) = self.find(session, run.first)?;
         if run.first.block() + run.blocks > segment.used {
-            // Parts that this memory knows nothing of: they were written by one that was lost.
+            // The parts behind `used` were written with another memory, which was lost.
             return Err(Error::Lost(run.place(segment.used.saturating_sub(run.first.block()).min(run.blocks - 1))));
         }
         // 2.
@@ -111,7 +111,7 @@ impl Log {
         Ok(lies.region.start(request))
     }
 
-    /// Where the segment of a place is.
+    /// The slot and the entry of the segment of a place.
     pub(super) fn find(&self, session: &Session, place: Place) -> Result<(u32, Segment)> {
         let found = session.read(KEY, || self.at.table(session.memory()).find(place.sequence()))?;
         found.ok_or(Error::Lost(place))
@@ -128,7 +128,7 @@ impl Log {
         let walk = || Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         let known = self.known_lost().unnamed(run.first, slot, segment.used);
         if let Some(unnamed) = known {
-            // A part that was being written meanwhile begins there.
+            // A part that was being written meanwhile would begin there.
             let mut glance = walk().narrow();
             if glance.part_of(sequence, unnamed.start).is_none() {
                 return glance.failed.take().map_or_else(none, |e| Err(e.into()));
@@ -161,8 +161,8 @@ impl Log {
 }
 
 impl Reading {
-    /// Waits until all of the run is in memory, and right: in that which was given, unless a disk that did not answer in time may
-    /// still write there. By the log that began it.
+    /// Waits until the whole run is in memory and verified, and returns that memory. It is the memory that was given to
+    /// [`Log::read`], unless a late disk may still write there. `log` must be the log that began the read.
     pub fn wait(self, log: &Log, session: &Session) -> Result<Buffers> {
         assert_may_wait();
         let Reading { run, mut slot, others, into, ticket } = self;
@@ -170,7 +170,7 @@ impl Reading {
         let mut done = log.end_read_of(session, run, slot, into, ticket);
         let mut timed_out = is_timeout(&done);
         let all: Vec<u32> = std::iter::once(slot).chain(others.iter().copied()).collect();
-        // 2, of the others; one that does not answer is not waited for yet.
+        // Step 2 for the others; a disk that does not answer is not waited for yet.
         for other in others {
             if done.is_ok() {
                 break;
@@ -181,7 +181,7 @@ impl Reading {
             timed_out |= is_timeout(&again);
             take_better(&mut done, &mut slot, other, again);
         }
-        // Nobody else has it: those that did not answer in time are waited for, who may answer first before others.
+        // No other copy helps: wait for those that were late, whichever answers first.
         while timed_out && done.is_err() && !Background::is() {
             log.wait_for_one_of(session, &all)?;
             timed_out = false;
@@ -205,7 +205,7 @@ impl Reading {
                 log.known_lost().remove(run);
                 return Ok(memory);
             }
-            // In memory that is older than the disk, a segment that was used again looks like one that is not.
+            // To a memory older than the disk, a segment that was used again looks as if it was not.
             Err(Error::Damaged { .. }) if is_there && log.is_anothers(session, run.first, slot) => {
                 Err(Error::Lost(run.first))
             }
@@ -223,7 +223,7 @@ impl Reading {
     }
 }
 
-/// Takes what came of asking another copy; of several failures damage tells most.
+/// Takes the answer of another copy; of several failures, damage says most.
 fn take_better(done: &mut Result<Buffers>, slot: &mut u32, other: u32, again: Result<Buffers>) {
     match again {
         Ok(memory) => (*slot, *done) = (other, Ok(memory)),
@@ -244,7 +244,7 @@ impl Log {
         self.end_read_of(session, run, slot, memory, ticket)
     }
 
-    /// A block that could not be read, once more, and from each of its copies by itself.
+    /// Reads a block that could not be read once more, from each of its copies by itself.
     pub(super) fn read_again(&self, session: &Session, place: Place) -> Result<Again> {
         let (slot, segment) = self.find(session, place)?;
         let order = self.order(session, slot, &segment, BLOCK)?;
@@ -279,7 +279,7 @@ impl Log {
 }
 
 impl Log {
-    /// What one disk of a region has wrong another may have right.
+    /// Reads a run that is wrong from each copy of the region, until one is right.
     fn read_copies(
         &self,
         session: &Session,
@@ -293,7 +293,7 @@ impl Log {
         let at = lies.at + u64::from(run.first.block()) * BLOCK;
         let copies = lies.region.copies();
         for copy in (0..copies).filter(|_| copies > 1) {
-            // In memory of its own: a disk that does not answer in time may write there yet.
+            // In memory of its own: a late disk may yet write there.
             let memory = Buffers::whole(&Aligned::zeroed(into.len() as usize));
             let (done, ticket) = Ticket::new();
             let request = Request::read(at, memory.clone()).with_late(ticket.late());
@@ -311,8 +311,8 @@ impl Log {
         Err(self.damaged(&lies, run.place(wrong), "its checksum is wrong"))
     }
 
-    /// Which blocks of the segment with this number content can be in, as far as the table and the summaries tell, of all copies that are
-    /// there. Where the first summary is there no other is read.
+    /// The blocks of this segment that can hold content, as far as the table and the summaries of all present copies
+    /// tell. If a copy has the first summary, no other is read.
     pub fn reach(&self, session: &Session, sequence: u64) -> Result<Reach> {
         let mut reach = Reach::default();
         let (slot, segment) = match self.find(session, Place::new(sequence, 0)) {
@@ -327,7 +327,7 @@ impl Log {
                 reach.whole = std::iter::once(0..segment.used).collect();
                 break;
             }
-            // It was used again, or given back to the disk for that: perhaps not to its end yet.
+            // The slot was used again, or discarded for that, perhaps not to its end yet.
             let mut at = 0;
             while let Some(part) = walk.next_of(sequence, at) {
                 reach.whole.push(part.first()..part.end());
@@ -337,7 +337,7 @@ impl Log {
         Ok(reach)
     }
 
-    /// Can the block that lies there be read? By reading it.
+    /// Can the block at a place be read? Reads it.
     pub fn verdict(&self, session: &Session, place: Place) -> Result<Verdict> {
         let memory = Buffers::whole(&Aligned::zeroed(BLOCK as usize));
         let e = match self.read(session, Run::one(place), memory).and_then(|reading| reading.wait(self, session)) {
@@ -358,7 +358,7 @@ impl Log {
             }
             found => {
                 let (slot, segment) = found?;
-                // A copy that is not there may have it, and one that failed to answer.
+                // A copy that is not there may have it, or one that failed to answer.
                 let is_final = matches!(e, Error::Lost(_) | Error::Damaged { .. })
                     && place.block() < segment.used
                     && self.are_all_there(session, slot, &segment)?
@@ -368,7 +368,7 @@ impl Log {
         })
     }
 
-    /// Is a copy there of the segment of a place, wherever?
+    /// Is any copy of the segment of a place there?
     pub fn is_there(&self, session: &Session, place: Place) -> Result<bool> {
         match self.find(session, place) {
             Err(Error::Lost(_)) => Ok(false),
@@ -379,7 +379,7 @@ impl Log {
         }
     }
 
-    /// Did reading the block fail a moment ago, in this process, since no copy has it?
+    /// Has this process found a moment ago that no copy has the block?
     pub fn is_known_lost(&self, place: Place) -> bool {
         self.known_lost().has(place)
     }
@@ -388,12 +388,12 @@ impl Log {
         self.known_lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was found lost may have been put right since.
+    /// Lost blocks may have been repaired since.
     pub(super) fn forget_known_lost(&self) {
         *self.known_lost() = KnownLost::default();
     }
 
-    /// Is what lies there a segment of another number?
+    /// Does the slot hold a segment with another number?
     fn is_anothers(&self, session: &Session, place: Place, slot: u32) -> bool {
         let Ok(lies) = self.lies(session, slot) else { return false };
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks);
@@ -401,7 +401,7 @@ impl Log {
     }
 }
 
-/// A region that has read another copy may give it back in memory of its own.
+/// A region that has read another copy may return the blocks in memory of its own.
 fn take(into: &Buffers, came: Option<Buffers>) {
     if let Some(came) = came.filter(|came| !came.layout().eq(into.layout())) {
         into.copy_from(&came.to_vec());

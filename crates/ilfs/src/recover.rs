@@ -1,11 +1,11 @@
-//! Putting the table in order, by whoever recovers a pool and before anybody uses the log.
+//! Putting the table in order: by the process that recovers a pool, before any process uses the log.
 //!
-//! After the memory was lost and made anew as of a commit, disks have parts that this memory knows nothing of, and what is
-//! recovered beside it may lead there: what a commit writes to segments is written after the instant that its memory is
-//! of. So they are looked for: behind what is known in the segments that are open, and in all slots that are not in use, by
-//! their first summary, whose number tells what came later; many at a time, not where a disk that is a file was never written to, and
-//! not above the [high-water mark](super::high_water). A block that is found counts as live, like one that was written and not linked
-//! yet; the cleaner finds out.
+//! After the memory was lost and made anew as of a commit, disks have parts that the table does not know, and the
+//! recovered memory may lead to them: a commit writes its segments later than the instant of its memory. So recovery
+//! looks for them behind the known parts of open segments, and in all slots that are not in use. The first summary of a
+//! slot is read there, whose sequence number tells whether the segment is newer; many slots are read at a time. It skips
+//! holes of disks that are files, and slots above the [high-water mark](super::high_water). The blocks found count as
+//! live, like blocks that were written and not linked yet; the cleaner finds out which are dead.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,29 +21,30 @@ use super::table::{slot_in, Change, Segment, State, KEY, ORDERING};
 use super::walk::Walk;
 use super::Log;
 
-/// What was put in order.
+/// The result of putting the table in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Segments, and parts of segments that were known, that were found on the disks.
+    /// Segments found on the disks, and parts found in segments that the table knew.
     pub segments: u64,
     pub parts: u64,
 }
 
 /// Slots that are put in order in one transaction.
 const SOME: usize = 32;
-/// Slots whose first summary is read at a time, each by a thread, and slots that a thread takes on in one go.
+/// Slots whose first summary is read at a time, each by a thread; slots that a thread takes at a time.
 const READERS: usize = 32;
 const BATCH: usize = 64;
-/// Seconds between reports of how far that has come.
+/// Seconds between reports of progress.
 const TELL: u64 = 5;
 
 impl Log {
-    /// Is the table in order, as far as the memory was not lost since it was put so?
+    /// Has the table been put in order since the memory was lost last?
     pub fn is_in_order(&self, session: &Session) -> Result<bool> {
         Ok(session.read(KEY, || self.at.table(session.memory()).head())?.recovered == session.epochs()?.recovered)
     }
 
-    /// Puts the table in order if the memory was lost since that was done last: by whoever attaches, before anything else.
+    /// Puts the table in order if the memory was lost since that was last done. To be called by each process that
+    /// attaches, before anything else.
     pub fn put_in_order(&self, session: &Session) -> Result<Option<Recovered>> {
         let recovered = session.epochs()?.recovered;
         let is_in_order =
@@ -55,10 +56,10 @@ impl Log {
         if is_in_order()? {
             return Ok(None);
         }
-        // Before anything is known that came after the commit.
+        // First, while the table has nothing that came after the commit.
         *self.old.lock().unwrap_or_else(PoisonError::into_inner) = self.old_regions(session)?;
         let found = self.recover(session, true)?;
-        // This memory is older than the labels may be.
+        // The labels may be newer than this memory.
         let regions = self.regions();
         self.change(session, |change| {
             regions.iter().try_for_each(|region| change.set_mark(region.number(), region.sequence()))?;
@@ -67,8 +68,9 @@ impl Log {
         Ok(Some(found))
     }
 
-    /// Puts the table in order. With `lost`: the memory is that of a commit, made anew; what was freed before that may be
-    /// used. It then reads the first summary of each slot that is not in use. Where regions are only looked at, nothing is written to their labels.
+    /// Puts the table in order. With `lost`, the memory was made anew as of a commit: segments that were freed before
+    /// that commit may be used, and the first summary of each slot that is not in use is read. Labels of read-only
+    /// regions are not written.
     pub fn recover(&self, session: &Session, lost: bool) -> Result<Recovered> {
         if lost {
             self.take_named_for_backing(session)?;
@@ -76,7 +78,7 @@ impl Log {
         let found = if lost { self.find_parts(session)? } else { Recovered::default() };
         self.link_free(session, lost)?;
         let is_looked_at = self.regions().iter().any(|region| region.properties().read_only);
-        // Beyond all that was found.
+        // Numbers go on beyond all that were found.
         match lost {
             true if is_looked_at => self.number_on(session)?,
             true => self.get_ready(session)?,
@@ -85,7 +87,7 @@ impl Log {
         Ok(found)
     }
 
-    /// Notes in the table what is on the disks and not in there. To the disks nothing is written.
+    /// Adds the segments and parts that are only on the disks to the table. Writes nothing to the disks.
     pub fn find_parts(&self, session: &Session) -> Result<Recovered> {
         assert_may_wait();
         let mut found = Recovered::default();
@@ -103,7 +105,7 @@ impl Log {
         Ok(found)
     }
 
-    /// The slots in which the table knows nothing, but those that their disk says were never written to.
+    /// The slots in which the table has nothing, without those in holes of their disk.
     fn unused_slots(&self, session: &Session) -> Result<Vec<u32>> {
         let (table, areas) = (self.at.table(session.memory()), self.areas());
         let mut slots = Vec::new();
@@ -128,7 +130,8 @@ impl Log {
         Ok(slots)
     }
 
-    /// Those of these slots whose first summary has a number not below `from`. Many are read at a time: a disk is asked for a block in each.
+    /// Those of these slots whose first summary has a number not below `from`. Many are read at a time, one block in
+    /// each.
     fn newer_slots(&self, session: &Session, slots: &[u32], from: u64) -> Vec<u32> {
         let (next, newer, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
         let reported = AtomicU64::new(0);
@@ -162,24 +165,25 @@ impl Log {
         first.map(|part| part.sequence)
     }
 
-    /// Parts of a segment that is open, behind those that are known.
+    /// Adds the unknown parts of an open segment.
     fn extend(&self, session: &Session, slot: u32) -> Result<u64> {
         let table = self.at.table(session.memory());
         let segment = table.get(slot)?;
-        // What a write that was cut short has left in one copy, another may have whole.
+        // A part may be torn in one copy and whole in another.
         let mut found = Vec::new();
         for (copy, entry) in session.read(KEY, || table.copies(slot, &segment))? {
             let parts = self.parts_of(session, copy, segment.sequence, segment.used)?;
             found.push((copy, if entry.partial { Vec::new() } else { parts }));
         }
-        // The first of those that have most.
+        // The first of the copies with most parts.
         let Some((best, parts)) = found.iter().rev().max_by_key(|(_, parts)| parts.len()) else { return Ok(0) };
         let Some(last) = parts.last() else { return Ok(0) };
         self.change(session, |change| {
             let extended = with(segment, parts, last);
             change.count_live(segment.class, i64::from(extended.live - segment.live))?;
             change.put(slot, &extended)?;
-            // The others lack some of it: they are no copies, or perhaps were none any more when it was written.
+            // The others lack some parts, so they do not count as copies; they may have been dropped before those parts
+            // were written.
             for (copy, _) in found.iter().filter(|(copy, some)| *copy != slot && some.len() < parts.len()) {
                 change.set_partial(*copy)?;
             }
@@ -191,7 +195,7 @@ impl Log {
         Ok(parts.len() as u64)
     }
 
-    /// The segment in a slot that is not in use, if its number is not below `from`.
+    /// Adopts the segment in a slot that is not in use, if its number is not below `from`.
     fn adopt(&self, session: &Session, slot: u32, from: u64) -> Result<bool> {
         let Some(sequence) = self.first_number(session, slot).filter(|sequence| *sequence >= from) else {
             return Ok(false);
@@ -210,8 +214,9 @@ impl Log {
         Ok(true)
     }
 
-    /// Another copy of a segment that was found before: the one that has more is what its number leads to, and the other a copy only if
-    /// it has as much. What files want by now is found out by whoever follows them; until then a copy more does no harm.
+    /// Adopts another copy of a segment that was found before. The copy with more parts gets the place in the chain; the
+    /// other stays a copy only if it has as many. Whether the files still want that copy is checked later; a surplus
+    /// copy does no harm until then.
     fn adopt_copy(
         &self,
         session: &Session,
@@ -239,7 +244,7 @@ impl Log {
     }
 
     fn parts_of(&self, session: &Session, slot: u32, sequence: u64, from: u32) -> Result<Vec<Part>> {
-        // A region that is missing has nothing to tell.
+        // Nothing can be read from a missing region.
         let Ok(lies) = self.lies(session, slot) else { return Ok(Vec::new()) };
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks);
         let mut parts: Vec<Part> = Vec::new();
@@ -249,8 +254,8 @@ impl Log {
         Ok(parts)
     }
 
-    /// Makes the list of the free slots anew, of all that are not in use and were used before. What was freed stays in its
-    /// queue, unless the commit of that was durable: the memory is of one that came later.
+    /// Rebuilds the list of free slots from all used slots that are not in use now. Freed slots stay in their queue
+    /// unless `lost`: then the commit that freed them is durable.
     fn link_free(&self, session: &Session, lost: bool) -> Result<()> {
         self.change(session, |change| change.forget_free(lost))?;
         let table = self.at.table(session.memory());

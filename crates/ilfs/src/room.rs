@@ -1,4 +1,4 @@
-//! Room for parts: segments that are opened and filled, blocks that are given up.
+//! Room for parts: opening and filling segments, giving up blocks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,31 +22,32 @@ use super::{Head, Log};
 pub(super) const AT_ONCE: usize = 64;
 /// Free segments that are left to the cleaner.
 pub(super) const RESERVE: u64 = 2;
-/// Bytes for which a host is asked to keep room at a time, where so much was never used: being asked, it ends first all that it is
-/// writing. And one part of a disk in so many, at most.
+/// Bytes for which a host is asked to keep room at a time, for slots that were never used: to answer, the host first
+/// completes all its writes. At most one part in so many of a disk.
 const AHEAD: u64 = 256 << 20;
 const AHEAD_SHARE: u32 = 16;
 
-/// Segments for which hosts keep room ahead of need: one part in so many, and so many at most; and twice what an operation writes.
+/// Segments for which hosts keep room ahead of need: one part in so many, at most so many, and at least twice the blocks
+/// of an operation.
 const RESERVED_SHARE: u64 = 32;
 const RESERVED_MOST: u64 = 32;
 /// Blocks that one operation writes at most.
 pub const LONGEST: u64 = 256;
 
-/// What room is wanted for.
+/// A wish for room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Want {
     pub head: Head,
     pub class: Class,
     /// Blocks of content, at most.
     pub content: u32,
-    /// When they were written, by the clock; else now.
+    /// When the blocks were written, by the log's clock; else now.
     pub stamp: Option<u64>,
-    /// The highest of their files'.
+    /// The highest priority of their files.
     pub priority: u8,
-    /// Of lazy content that is moved: when its copies were due already. They are due no later for being moved.
+    /// For lazy content that is moved: when its copies were due. Moving does not defer them.
     pub due: Option<u32>,
-    /// Copies at least, of as many as its class is to have.
+    /// Copies at least, of those that the class is to have.
     pub least: u64,
 }
 
@@ -75,24 +76,24 @@ impl Room {
     }
 }
 
-/// What came of the wish for room.
+/// The result of a wish for room.
 enum Wish {
     Room(Room),
-    /// There are no sequence numbers.
+    /// Sequence numbers have to be reserved first.
     Numbers,
-    /// There are other regions than this process knows.
+    /// The regions have changed, and this process does not know them.
     Regions,
-    /// Another segment is needed, and this slot would be the next: it must have room on its host first.
+    /// Another segment is needed, and its host must first keep room for this slot, which is next.
     Slot(u32),
-    /// The same, and labels must say first that it is used.
+    /// Another segment is needed, and the labels must first record that this slot is used.
     Above(u32),
 }
 
-/// The slot that is written to with what is wanted, if one is open.
+/// The open slot for such content, if there is one.
 fn open_slot(change: &Change<'_, '_>, all: &RawTable, want: &Want, choices: &[Choice]) -> Result<Option<u32>> {
     match want.class {
         Class::Whole(_) => {
-            // Of the first region that has room: there a segment is opened if none is.
+            // In the first region that has room: a segment is opened there if none is open.
             for choice in choices {
                 let region = change.table().region(choice.area.n)?;
                 if region.whole != 0 || region.next_reserved().or(region.next_free()).is_some() {
@@ -115,13 +116,13 @@ fn set_open(change: &mut Change<'_, '_>, want: &Want, slot: u32) -> Result<()> {
     }
 }
 
-/// The slots of all segments that are written to.
+/// The slots of all open segments.
 fn open_slots(change: &Change<'_, '_>) -> Result<Vec<u32>> {
     let wholes = change.table().regions()?.into_iter().map(|(_, region)| region.whole);
     Ok(change.head()?.heads.into_iter().chain(wholes).filter_map(slot_in).collect())
 }
 
-/// Which of the table's heads.
+/// The index in the heads of the table.
 fn head_of(head: Head, class: Class) -> usize {
     2 * usize::from(class.code()) + head as usize
 }
@@ -131,7 +132,7 @@ pub(super) fn seconds() -> u32 {
     (pram::clock::now() / 1_000_000_000).clamp(0, u32::MAX.into()) as u32
 }
 
-/// A transaction with the lock of the table. Begins anew where the region takes memory for it.
+/// A transaction with the lock of the table. Begins anew if its memory has to grow.
 pub(super) fn in_operation<R>(session: &Session, mut work: impl FnMut(&mut Tx<'_>) -> Result<R>) -> Result<R> {
     let mut op = session.begin()?;
     loop {
@@ -159,7 +160,7 @@ impl Log {
         in_operation(session, |tx| work(&mut Change::new(tx, self.at)))
     }
 
-    /// Blocks that can be written to the hot head now, about.
+    /// About how many blocks can be written to the hot head now.
     pub fn room(&self, session: &Session) -> Result<u64> {
         let (all, open) = session.read(KEY, || {
             let table = self.at.table(session.memory());
@@ -173,14 +174,14 @@ impl Log {
         Ok(u64::from(open) + self.ready(&all).saturating_sub(RESERVE) * u64::from(content_of(self.blocks)))
     }
 
-    /// Room for what is wanted, or a part of it.
+    /// Takes room for the wish, or for a part of its blocks.
     pub(super) fn take_room(&self, session: &Session, want: &Want) -> Result<Room> {
         self.get_ready(session)?;
-        // One that could not be opened when the table first had it: who made it may have had it for itself.
+        // A region may have failed to open when the table first had it: the process that made it may have held it.
         if self.areas().list.iter().any(|area| area.is_taking && area.region.is_none()) {
             self.refresh(session)?;
         }
-        // Admission has counted them all; what finds less room all the same gets the others later.
+        // Admission has counted all copies; a segment that finds room for fewer gets the others later.
         let wanted = u64::from(storage_class::wanted_copies(want.class.code()).unwrap_or(1));
         let want = &Want { least: want.least.min(wanted), ..*want };
         let copies = if storage_class::is_mirrored(want.class.code()) { wanted } else { want.least.max(1) };
@@ -204,7 +205,7 @@ impl Log {
                     }
                     Err(Error::NoSpace) => {
                         choices.retain(|choice| !choice.area.slots.contains(&slot));
-                        // The cleaner may take what is reserved for writing: it gives back more.
+                        // The cleaner may use room that is reserved for writing: it gives back more.
                         if choices.is_empty() && head == Head::Cold && !is_short {
                             (choices, is_short) = (self.choices(want.class), true);
                         }
@@ -218,12 +219,12 @@ impl Log {
         }
     }
 
-    /// Has the host keep room for the slot that is next: a write must not find it full. If it is the first that was never used, for
-    /// the next ones too.
+    /// Has the host keep room for the next slot, since a write must not find the host full. If the slot was never used,
+    /// also for the slots behind it.
     ///
     /// Ordered steps:
-    /// 1. The host keeps their room. (Else: what counts on it finds the host full.)
-    /// 2. They are among the reserved ones. A crash before costs the room until they are used.
+    /// 1. The host keeps their room. (Else: a write that relies on it finds the host full.)
+    /// 2. They are among the reserved slots. A crash before that costs the room until they are used.
     pub(super) fn prepare(&self, session: &Session, slot: u32) -> Result<()> {
         assert_may_wait();
         let area = self.area_of(session, slot)?;
@@ -248,7 +249,7 @@ impl Log {
                 let is_its = region.range().contains(&slot);
                 match is_its && (region.next_free() == Some(slot) || region.fresh == u64::from(slot)) {
                     true => change.reserve(slot),
-                    // Somebody else has it.
+                    // Another process has taken it.
                     false => Ok(()),
                 }
             })
@@ -264,12 +265,13 @@ impl Log {
         }
     }
 
-    /// Can the disks' hosts refuse room?
+    /// Can the hosts of the disks refuse room?
     pub fn grows(&self) -> bool {
         self.areas().grow()
     }
 
-    /// Blocks that can be written now by whoever is no cleaner, whatever hosts have left: where they keep room for what is free.
+    /// Blocks that can be written now, but not by the cleaner, independent of the room that hosts have left: free
+    /// segments for which hosts keep room.
     pub(super) fn held(&self, session: &Session) -> Result<u64> {
         let table = self.at.table(session.memory());
         let all = table.head()?;
@@ -288,21 +290,21 @@ impl Log {
         ahead.max(2 * LONGEST + 2)
     }
 
-    /// Has hosts keep room for all that is live, promised or waits in memory for a place, and for some more to come, also at once; can
-    /// they?
+    /// Has hosts keep room for all blocks that are live, promised or wait in memory for a place, and for some more that
+    /// can be written at once; false if hosts have too little.
     pub fn reserve_ahead(&self, session: &Session) -> Result<bool> {
         let has = |ahead: u64| -> Result<bool> {
             let available = self.available_about(session)?;
             Ok(available >= session.heap().unplaced() + ahead && self.held(session)? >= ahead)
         };
-        // More is asked for at a time.
+        // It asks at half of the goal, so that it asks for more at a time.
         match !self.grows() || has(self.ahead() / 2)? {
             true => Ok(true),
             false => self.reserve_room(session, &|| has(self.ahead())),
         }
     }
 
-    /// Has hosts keep room until there is enough, or there is no more; can they?
+    /// Has hosts keep room until that is enough; false if they have no more.
     fn reserve_room(&self, session: &Session, is_enough: &dyn Fn() -> Result<bool>) -> Result<bool> {
         self.refresh(session)?;
         let mut choices = self.by_preference();
@@ -348,7 +350,7 @@ impl Log {
         if all.spare <= kept {
             return Err(Error::NoSpace);
         }
-        // What is moved leaves to others what was reserved for them; and they leave to the cleaner what it needs.
+        // The cleaner leaves the reserved slots to writers, and writers leave the cleaner the slots that it needs.
         let may_take = |taken: usize| match want.head {
             Head::Hot => all.held > RESERVE + taken as u64,
             Head::Cold => is_short,
@@ -388,14 +390,14 @@ impl Log {
         self.take(change, first, segment, content_of(self.blocks).min(want.content), want).map(Wish::Room)
     }
 
-    /// Closes the segment that is open in the region of `slot`: a second one would hide it.
+    /// Closes the segment that is open in the region of `slot`: a second open one would hide it.
     fn close_whole(&self, change: &mut Change<'_, '_>, slot: u32) -> Result<()> {
         let Some(open) = slot_in(change.table().region_of(slot)?.1.whole) else { return Ok(()) };
         let segment = change.table().get(open)?;
         self.close(change, open, segment)
     }
 
-    /// Takes room in a segment that is open and has it. Its blocks count as live from now on (T1).
+    /// Takes room in a segment that is open and has some. Its blocks count as live from now on (T1).
     fn take(
         &self,
         change: &mut Change<'_, '_>,
@@ -460,7 +462,7 @@ impl Log {
         Ok(())
     }
 
-    /// No segment takes more parts that is open now, some at a time: as many as a transaction's log holds.
+    /// Closes all segments that are open now, some at a time: as many as the undo log of a transaction holds.
     pub(super) fn close_all(&self, session: &Session) -> Result<()> {
         let table = self.at.table(session.memory());
         let open = self.change(session, |change| {
@@ -481,7 +483,7 @@ impl Log {
         Ok(())
     }
 
-    /// Something could not be written to the segment: it takes no more, and is used no more when nothing in it is live.
+    /// A write to the segment failed: it takes no more, and its slot is not used again once no block in it is live.
     pub(super) fn set_failed(&self, session: &Session, sequence: u64) -> Result<()> {
         self.change(session, |change| {
             let Some((slot, segment)) = change.table().find(sequence)? else { return Ok(()) };
@@ -495,11 +497,11 @@ impl Log {
         })
     }
 
-    /// These blocks are live no more: places in their order.
+    /// These blocks are not live any more: places in ascending order.
     pub(super) fn release(&self, change: &mut Change<'_, '_>, places: &[Place]) -> Result<()> {
         let mut released = BTreeMap::<u8, i64>::new();
         for group in places.chunk_by(|a, b| a.sequence() == b.sequence()) {
-            // What was used again has been released before.
+            // The blocks of a segment that was used again have been released before.
             let Some((slot, segment)) = change.table().find(group[0].sequence())? else { continue };
             let live = segment.live.checked_sub(group.len() as u32).ok_or_else(|| {
                 let what = format!("{}: more blocks are given up than are live", group[0]);
@@ -511,13 +513,14 @@ impl Log {
         released.into_iter().try_for_each(|(class, blocks)| change.count_live(class, -blocks))
     }
 
-    /// What was written is not going to be linked.
+    /// Gives up blocks that were written and will not be linked.
     pub fn give_up(&self, session: &Session, places: &[Place]) -> Result<()> {
-        // As many as a transaction's log holds, whatever their order.
+        // As many as the undo log of a transaction holds, in any order.
         places.chunks(256).try_for_each(|some| self.change(session, |change| self.release(change, some)))
     }
 
-    /// Is a region out of use whose labels could not be written?
+    /// May a region whose labels could not be written be ignored, since it is out of use? Fences it unless the failure
+    /// may pass.
     pub(super) fn is_out(&self, session: &Session, number: u32, e: &exraid::Error) -> Result<bool> {
         if self.fenced(session)?.contains(&number) {
             return Ok(true);
@@ -526,7 +529,7 @@ impl Log {
         Ok(!may_be_again && self.fence(session, number, cause_of(e), e)?)
     }
 
-    /// Nothing more is written after a flush that failed.
+    /// Stops all writing after a flush that failed.
     pub(super) fn fail(&self, e: exraid::Error) -> Error {
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e.clone());
         Error::Failed(e)

@@ -1,9 +1,10 @@
-//! Scrubbing: all live content, in each of its copies, against its checksums; what one has wrong another puts right.
+//! Scrubbing: verifies all live content, in each of its copies, against its checksums, and repairs it from another copy.
 //!
-//! A copy of a segment that has something wrong is one no more, and another is made of those that are right ([`super::copies`]); where each
-//! copy has another block wrong, these blocks are written anew, and the copies stay. A region of several disks has what it keeps more than
-//! once written anew. What no copy has right and memory holds is written anew from there, in another place; what memory does not hold either
-//! stays as it is, and is reported: reading it fails, and the cleaner keeps its segment.
+//! A copy of a segment with a wrong block is dropped, and another is made from the right ones ([`super::copies`]). If
+//! each copy has another block wrong, these blocks are written anew, and the copies stay. Within a region that stores
+//! its content more than once, the wrong block is rewritten in place. A block that is wrong in all copies is written
+//! anew from memory, in another place. If memory does not have it either, it stays and is reported: reading it fails,
+//! and the cleaner does not free its segment.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -28,29 +29,30 @@ use super::Log;
 pub struct Wrong {
     pub owner: Owner,
     pub place: Place,
-    /// The region in which it was, and what was wrong.
+    /// The region in which it was found, and the reason.
     pub region: u32,
     pub why: String,
-    /// Another copy has it right: reading it succeeds, and this one is put right or made anew.
+    /// Another copy has it right: reading it succeeds, and this copy is repaired or made anew.
     pub repaired: bool,
-    /// That copy is the one in memory.
+    /// The right copy was in memory.
     pub from_memory: bool,
 }
 
-/// What scrubbing a segment came to.
+/// The result of scrubbing a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Bytes of content that were read.
     pub bytes: u64,
     pub wrong: Vec<Wrong>,
-    /// Blocks of which no summary tells, where not all is known that counts as live: one of it is being written, or cannot be read.
+    /// Blocks without a summary, in a segment of which not all live blocks are accounted for: a part is being written,
+    /// or cannot be read.
     pub unknown: Vec<Range<u32>>,
 }
 
-/// What is left of a pass.
+/// The segments that a pass has yet to scrub.
 pub struct Left {
     began: u64,
-    /// Segments below it were scrubbed when it was looked last.
+    /// The first segment of the pass that was not scrubbed at the last look.
     from: u64,
     list: VecDeque<u64>,
 }
@@ -63,7 +65,7 @@ struct Look<'a> {
 }
 
 impl Log {
-    /// Sequence numbers and slots of segments in use, in ascending order, to be scrubbed one by one.
+    /// Sequence numbers and slots of the segments in use, in ascending order.
     pub fn segments_to_scrub(&self, session: &Session) -> Result<Vec<(u64, u32)>> {
         let table = self.at.table(session.memory());
         let mut slots = Vec::new();
@@ -77,8 +79,8 @@ impl Log {
         Ok(slots)
     }
 
-    /// The segment that is to be scrubbed next, and its slot, in a pass that goes on ([`Log::scrubbed`]); none: it is over. What is written
-    /// while it goes on is of the next one.
+    /// The next segment to scrub, and its slot, in the pass that is under way ([`Log::scrubbed`]); `None` when it is
+    /// over. Segments written meanwhile belong to the next pass.
     pub fn next_to_scrub(&self, session: &Session) -> Result<Option<(u64, u32)>> {
         let (from, began) = self.scrubbed(session)?;
         let mut left = self.scrub_left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +113,7 @@ impl Log {
         Ok(session.read(KEY, || table.find(sequence))?.map(|(slot, _)| slot))
     }
 
-    /// Verifies what is live in the segment of a slot, in all copies that are there, and has what is wrong put right.
+    /// Verifies the live blocks of the segment in a slot, in all copies that are there, and has wrong ones repaired.
     pub fn scrub(&self, session: &Session, files: &dyn Files, slot: u32) -> Result<Scrubbed> {
         assert_may_wait();
         let table = self.at.table(session.memory());
@@ -121,7 +123,7 @@ impl Log {
             return Ok(found);
         }
         let contents = match self.contents(session, slot, &segment) {
-            // Nothing of it is there: that is no damage, and reported elsewhere.
+            // No copy is there: that is no damage, and reported elsewhere.
             Err(Error::Missing(_)) => return Ok(found),
             contents => contents?,
         };
@@ -150,13 +152,13 @@ impl Log {
         Ok(found)
     }
 
-    /// Summaries that one copy in a slot has wrong, or lacks, and another has right, are written anew.
+    /// Rewrites summaries that one copy in a slot has wrong, or lacks, and another has right.
     fn mend_summaries(&self, session: &Session, slot: u32, number: u32, parts: &[Part]) -> Result<Vec<Wrong>> {
         let (lies, mut wrong) = (self.lies(session, slot)?, Vec::new());
         for copy in 0..lies.region.copies() {
             let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).of_copy(copy);
             for part in parts {
-                // One that is out is no copy, and one that cannot be read is reported with its content.
+                // A member that is out is no copy, and an unreadable one is reported with its content.
                 if walk.part_at(part.block).as_ref() == Some(part) || walk.failed.take().is_some() {
                     continue;
                 }
@@ -181,7 +183,7 @@ impl Log {
         Ok(wrong)
     }
 
-    /// What is wrong in one slot.
+    /// The wrong blocks in one slot; rewrites those that another copy of the region has right.
     fn look(&self, session: &Session, look: &Look<'_>) -> Result<Vec<Wrong>> {
         let (lies, mut wrong) = (self.lies(session, look.slot)?, Vec::new());
         let copies = lies.region.copies();
@@ -232,7 +234,7 @@ impl Log {
         Ok(wrong)
     }
 
-    /// Blocks of a region, or of one copy in it: of those that cannot be read together each by itself.
+    /// Reads blocks of a region, or of one copy in it; one by one if they cannot be read together.
     fn read_blocks(
         &self,
         session: &Session,
@@ -258,7 +260,7 @@ impl Log {
                 let bytes = answer.buffers.unwrap_or(memory).to_vec();
                 bytes.chunks(BLOCK as usize).map(|block| Ok(block.to_vec())).collect()
             }
-            // There is no more to it than that.
+            // Reading them one by one would give no more.
             Err(e) if blocks == 1 || is_gone(&e) => vec![Err(e); blocks as usize],
             Err(_) => {
                 let one = |n| self.read_blocks(session, region, copy, at + n * BLOCK, 1);
@@ -267,10 +269,10 @@ impl Log {
         }
     }
 
-    /// A slot with something wrong is no copy any more, where one of the other slots that were verified has each block right. Where none
-    /// of them may go, since each has something right that no other has, what is wrong is written anew from where it is right.
+    /// Drops a slot with wrong blocks if the other verified slots together have each block right. If no such slot can be
+    /// dropped, since each has a block that no other has right, the wrong blocks are written anew from the right ones.
     ///
-    /// What was not verified is taken for nothing: it is not whole yet, or its disk is not there and may never be again.
+    /// Only verified slots count: others are not whole yet, or their disk is not there and may never come back.
     fn put_right(
         &self,
         session: &Session,
@@ -289,7 +291,7 @@ impl Log {
             if others.is_empty() || !places.iter().all(|place| others.iter().any(|o| !bad.contains(&(*o, *place)))) {
                 continue;
             }
-            // What may be under way there must not meet another segment.
+            // A write that is under way there must not hit another segment.
             let failed = wrong.iter().any(|(at, one)| *at == slot && one.why != "its checksum is wrong")
                 || !self.is_quiet(session, segment.sequence)?;
             if self.change(session, |change| change.drop_copy(segment.sequence, slot, failed, files.epoch()))? {
@@ -311,7 +313,7 @@ impl Log {
         Ok(wrong)
     }
 
-    /// What no copy has right memory may hold: it is written anew from there.
+    /// Writes blocks that are wrong in all copies anew from memory, if it holds them.
     fn save_from_memory(&self, files: &dyn Files, wrong: &mut [Wrong]) -> Result<()> {
         let mut lost: Vec<&mut Wrong> = wrong.iter_mut().filter(|one| !one.repaired).collect();
         let blocks: Vec<_> = lost.iter().map(|one| (one.owner, one.place)).collect();
@@ -326,7 +328,7 @@ impl Log {
     }
 }
 
-/// Without the place: what is wrong side by side is one range.
+/// Without the place, so that neighbouring wrong blocks form one range.
 fn why(e: &exraid::Error) -> String {
     match e.class {
         Failure::Media => "the disk does not give it".into(),
@@ -336,7 +338,7 @@ fn why(e: &exraid::Error) -> String {
     }
 }
 
-/// What lies between parts, and behind them.
+/// The blocks between parts, and behind them.
 fn gaps(parts: &[Part], used: u32) -> Vec<Range<u32>> {
     let (mut gaps, mut at) = (Vec::new(), 0);
     for part in parts {

@@ -1,4 +1,4 @@
-//! Steps 2 and 3 of a copy: what is to be copied of a segment, and copying it to a slot.
+//! Steps 2 and 3 of a copy: choosing the blocks of a segment, and copying them to a slot.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,40 +17,40 @@ use crate::read::Again;
 use crate::table::{Segment, KEY};
 use crate::Log;
 
-/// What came of filling a copy.
+/// The result of filling a copy.
 pub(super) enum Filled {
-    /// So many bytes of content were copied.
+    /// The copy is whole; so many bytes of content were copied.
     Whole(u64),
     Interrupted,
-    /// Not all can be read yet that may be linked, or is.
+    /// A block that is linked, or may be, cannot be read yet.
     Undecided,
-    /// A disk does not give something that is linked, or may be, or is not there. What is linked and can be read.
+    /// A disk does not give a block that is linked or may be, or is not there. With the linked blocks that can be read.
     Unread(Vec<(Owner, Place)>),
     /// The copy cannot be written.
     Failed(exraid::Error),
 }
 
-/// What there is to be copied of a segment.
+/// The blocks of a segment that are to be copied.
 struct Source<'s> {
     slot: u32,
     segment: &'s Segment,
-    /// It is to lie in the copy alone.
+    /// The copy is to be the only one.
     moves: bool,
-    /// Nothing was on its way to it before its summaries were read.
+    /// Nothing was on its way to the segment before its summaries were read.
     is_finished: bool,
     contents: Contents,
     places: Vec<Place>,
-    /// What something leads to; is that all that counts as live?
+    /// The linked blocks; are they all that count as live?
     linked: HashSet<Place>,
     is_all_linked: bool,
 }
 
-/// What could not be read of that.
+/// The blocks that could not be read.
 #[derive(Default)]
 struct Unread {
-    /// Each copy has it wrong.
+    /// Wrong in each copy.
     damaged: Vec<Place>,
-    /// A disk may give it later.
+    /// A disk may give them later.
     later: Vec<Place>,
 }
 
@@ -63,7 +63,8 @@ struct Target<'l> {
 }
 
 impl<'s> Source<'s> {
-    /// Step 2, of a segment that takes no more parts: what is live, or everything where not all that counted as live by then was found.
+    /// Step 2, for a segment that takes no more parts: its live blocks, or all its blocks if some that count as live are
+    /// not linked yet.
     fn of(
         log: &Log,
         session: &Session,
@@ -71,7 +72,7 @@ impl<'s> Source<'s> {
         (slot, segment): (u32, &'s Segment),
         moves: bool,
     ) -> Result<Source<'s>> {
-        // Before the summaries are read: no summary says what was on its way then, or not yet.
+        // Before the summaries are read: a part that is under way then may have none yet.
         let is_finished = log.is_finished_by_now(session, segment.sequence);
         let contents = log.contents(session, slot, segment)?;
         let mut places: Vec<Place> = contents.live(files).map(|live| Ok(live?.place)).collect::<Result<_>>()?;
@@ -83,10 +84,10 @@ impl<'s> Source<'s> {
         Ok(Source { slot, segment, moves, is_finished, contents, places, linked, is_all_linked })
     }
 
-    /// Why it is not copied now, if so.
+    /// The reason not to copy the segment now, if there is one.
     fn obstacle(&self, log: &Log, session: &Session) -> Result<Option<Filled>> {
         if !self.is_all_linked && !self.contents.is_whole {
-            // What is linked summaries tell that a disk may give later, or else none.
+            // A linked block may have its summary on a disk that gives it later, or nowhere.
             match () {
                 () if !self.is_finished => return Ok(Some(Filled::Undecided)),
                 () if self.contents.is_cut || !log.are_all_there(session, self.slot, self.segment)? => {
@@ -95,12 +96,12 @@ impl<'s> Source<'s> {
                 () => {}
             }
         }
-        // The slot that it leaves may be written to yet.
+        // A write to the slot that is given up may yet be under way.
         let may_be_written = self.moves && !self.is_all_linked && !log.is_quiet(session, self.segment.sequence)?;
         Ok(may_be_written.then_some(Filled::Undecided))
     }
 
-    /// What is linked but for these, with the owners.
+    /// The linked blocks without these, with their owners.
     fn owned(&self, without: &[Place]) -> Vec<(Owner, Place)> {
         let without: HashSet<&Place> = without.iter().collect();
         let is_wanted = |place: &Place| self.linked.contains(place) && !without.contains(place);
@@ -127,7 +128,8 @@ impl Target<'_> {
         self.write(part.block, Buffers::whole(&summary))
     }
 
-    /// Step 3 but for its flush: bytes of content that were copied, and what could not be read; or how it ended before.
+    /// Step 3 without its flush: bytes of content that were copied, and the blocks that could not be read; or why it
+    /// ended early.
     fn write_all(
         &self,
         source: &Source<'_>,
@@ -154,7 +156,7 @@ impl Target<'_> {
 }
 
 impl Log {
-    /// Steps 2 and 3; `moves`: the segment is to lie there alone.
+    /// Steps 2 and 3; `moves`: the copy is to be the only one.
     pub(super) fn fill(
         &self,
         session: &Session,
@@ -177,7 +179,7 @@ impl Log {
         };
         let region = &target.lies.region;
         if let Err(e) = region.ask(Transfer::Flush.into(), LATE).result {
-            // What others wrote there may be lost too.
+            // Writes of others there may be lost too.
             if !self.fence(session, region.number(), cause_of(&e), &e)? {
                 return Err(self.fail(e));
             }
@@ -186,7 +188,7 @@ impl Log {
         self.judge(session, files, &source, copied, &unread)
     }
 
-    /// What a copy is worth that lacks what could not be read.
+    /// Decides whether a copy counts that lacks the unread blocks.
     fn judge(
         &self,
         session: &Session,
@@ -202,7 +204,7 @@ impl Log {
         if !lost.is_empty() {
             tracing::error!("segment {}: {} blocks of it cannot be read", segment.sequence, lost.len());
         }
-        // What is wrong here may be right in a copy that is not there.
+        // A block that is wrong here may be right in a copy that is not there.
         let may_come_back = !lost.is_empty() && (*moves || !self.are_all_there(session, *slot, segment)?);
         let may_be_written = !is_finished && !all.iter().all(is_linked);
         Ok(match () {
@@ -212,7 +214,7 @@ impl Log {
         })
     }
 
-    /// Which of those blocks that something leads to and that cannot be read memory does not hold either.
+    /// Those of the linked, unreadable blocks that memory does not hold either.
     fn lost_of(&self, files: &dyn Files, contents: &Contents, unread: HashSet<Place>) -> Result<HashSet<Place>> {
         if unread.is_empty() {
             return Ok(unread);
@@ -230,7 +232,7 @@ impl Log {
         Ok(whole.all(|home| self.area_of(session, home.slot).is_ok_and(|area| area.region.is_some())))
     }
 
-    /// A run, verified, as far as it can be read; what cannot.
+    /// Reads and verifies a run, as far as that is possible; notes the blocks that cannot be read.
     fn read_some(&self, session: &Session, run: Run, unread: &mut Unread) -> Result<Vec<(Run, Buffers)>> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
         match self.read(session, run, memory).and_then(|reading| reading.wait(self, session)) {

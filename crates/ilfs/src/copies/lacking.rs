@@ -1,4 +1,4 @@
-//! In how many copies content lies, where, and what lacks some.
+//! In how many copies content lies, where, and which content lacks some.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -16,21 +16,23 @@ pub struct Lacking {
     /// Segments that lack a copy, and bytes of live content in them.
     pub segments: u64,
     pub bytes: u64,
-    /// Of these, those whose time has not come yet: lazy ones.
+    /// Of these bytes, those of lazy segments that are not due yet.
     pub lazy: u64,
-    /// Bytes of segments of which no copy is there.
+    /// Bytes of segments without any copy that is there.
     pub lost: u64,
 }
 
 impl Log {
-    /// Copies that a segment can have: domains that take content. By the table: this process may not know yet of a region that has come.
+    /// The most copies that a segment can have: one in each domain that takes content. Read from the table, since this
+    /// process may not know a new region yet.
     pub fn most_copies(&self, session: &Session) -> Result<usize> {
         let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
         let taking = regions.iter().filter(|(_, region)| region.health() == Health::Taking);
         Ok(taking.map(|(_, region)| region.domain()).collect::<HashSet<_>>().len())
     }
 
-    /// Copies of the block that lies there, each whole and in a region that has not failed and does not leave. 0: it is in none.
+    /// Copies of the block at a place, each whole and in a region that has not failed and does not leave; 0 if there is
+    /// none.
     pub fn copies_of(&self, session: &Session, place: Place) -> Result<u32> {
         let table = self.at.table(session.memory());
         session.read(KEY, || match table.find(place.sequence())? {
@@ -52,7 +54,7 @@ impl Log {
         })
     }
 
-    /// Does the segment of this place lie as content of a class is to?
+    /// Does the segment of this place lie as content of the class is to?
     pub fn lies_as(&self, session: &Session, place: Place, class: Class) -> Result<bool> {
         let table = self.at.table(session.memory());
         session.read(KEY, || {
@@ -65,7 +67,7 @@ impl Log {
         })
     }
 
-    /// What lacks copies.
+    /// Counts the segments that lack copies.
     pub fn lacking(&self, session: &Session) -> Result<Lacking> {
         let (mut lacking, now) = (Lacking::default(), seconds());
         let (table, areas) = (self.at.table(session.memory()), self.areas());
@@ -96,13 +98,13 @@ impl Log {
         Ok(())
     }
 
-    /// Has any content ever wanted copies? Else nobody need look for those that are lacking.
+    /// Is any live content to have copies? Otherwise none can be lacking.
     pub fn has_mirrored(&self, session: &Session) -> Result<bool> {
         Ok(self.head(session)?.mirrored.iter().any(|live| *live > 0))
     }
 }
 
-/// Does it count as a copy: is it whole, and where nothing leaves and nothing has failed?
+/// Does it count as a copy: is it whole, in a region that neither leaves nor has failed?
 pub(super) fn counts(home: &Home) -> bool {
     !home.partial && home.health == Health::Taking
 }

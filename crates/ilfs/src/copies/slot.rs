@@ -12,11 +12,11 @@ use crate::room::RESERVE;
 use crate::table::{Health, Segment, State, KEY};
 use crate::{Class, Log};
 
-/// Slots that are left to the cleaner when copies are made: as many as it keeps free, one part in so many, and so many at least.
+/// Slots that copies leave to the cleaner, beside its reserve: one part in so many, and at least so many.
 const CLEANED: u64 = 50;
 const LEAST: u64 = 4;
 impl Log {
-    /// The segment as it is, full; none where it is gone, or being cleaned.
+    /// The segment and its slot, after it was closed; `None` if it is gone, or being cleaned.
     pub(crate) fn closed(&self, session: &Session, slot: u32, sequence: u64) -> Result<Option<(u32, Segment)>> {
         self.change(session, |change| {
             let Some((now, segment)) = change.table().find(sequence)?.filter(|(now, _)| *now == slot) else {
@@ -61,7 +61,7 @@ impl Log {
                 None,
             }
             let found = self.change(session, |change| {
-                // What the cleaner and what waits in memory need is not for copies.
+                // Copies leave the slots that the cleaner and the blocks waiting in memory need.
                 let waits = change.tx.unplaced() / u64::from(self.content_of_segment());
                 let all = change.head()?;
                 if all.spare <= RESERVE + waits + (all.slots / CLEANED).max(LEAST) {
@@ -101,7 +101,7 @@ impl Log {
         Err(Error::NoSpace)
     }
 
-    /// The host of that region has no room for copies: it is not asked again for a while, which is longer each time.
+    /// The host of that region has no room for copies: it is not asked for a while, longer each time.
     pub(crate) fn set_full(&self, number: u32) {
         let (mut full, now) = (self.full.lock().unwrap_or_else(PoisonError::into_inner), self.clock.instant());
         let (until, rest) = full.entry(number).or_insert((now, SOON / 2));

@@ -1,8 +1,8 @@
 //! From sequence numbers to slots: chains by a hash that grows with the log (linear hashing), one chain at a time.
 //!
 //! With n chains, of which the next power of two is k, a number is in chain `number modulo k` if there is one, else in
-//! `number modulo k/2`. So one chain more takes from one other what is now its own, and from nobody else. Numbers are issued in order:
-//! chains are as long as the log has slots for each, about one.
+//! `number modulo k/2`. So a new chain takes entries from one other chain only. Numbers are issued in order, so a chain
+//! is as long as the log has slots for each chain: about one.
 
 use pram::Off;
 
@@ -10,7 +10,7 @@ use super::change::Change;
 use super::TAG;
 use super::{damaged, field, slot_in, slot_word, RawTable, Result, Segment, Table, BUCKETS, CHAINS_BYTES};
 
-/// The chain of a sequence number, of so many.
+/// The chain of a sequence number, if there are so many chains.
 pub(super) fn bucket_of(sequence: u64, buckets: u64) -> u64 {
     let all = buckets.next_power_of_two();
     match sequence & (all - 1) {
@@ -20,7 +20,7 @@ pub(super) fn bucket_of(sequence: u64, buckets: u64) -> u64 {
 }
 
 impl Table<'_> {
-    /// Where the first slot of a chain is kept; `None`: its chunk was not made, and the chain is empty.
+    /// Where the first slot of a chain is stored; `None`: its chunk was not made, and the chain is empty.
     fn bucket(&self, bucket: u64) -> Result<Option<Off<u64>>> {
         let chains = self.word(field!(self, chains))?;
         self.region.resolve(chains, TAG)?;
@@ -60,7 +60,7 @@ impl Change<'_, '_> {
         Ok(self.tx.set(at, &slot_word(first))?)
     }
 
-    /// A slot is the first in the chain of its sequence number; the one that was first there, to be the next.
+    /// Puts a slot first in the chain of its sequence number; returns the slot that was first, to be its next.
     pub(super) fn chain_in(&mut self, slot: u32, sequence: u64) -> Result<Option<u32>> {
         let bucket = bucket_of(sequence, self.head()?.buckets);
         let first = self.table().first_of(bucket)?;
@@ -88,7 +88,7 @@ impl Change<'_, '_> {
         Err(damaged(format!("segment {} is not where its number leads", segment.sequence)))
     }
 
-    /// Has one chain more, where there are fewer than slots; false where there are enough.
+    /// Adds a chain if there are fewer than slots; false if there are enough.
     pub fn split_chain(&mut self) -> Result<bool> {
         let all = self.head()?;
         if all.buckets >= all.slots {
@@ -123,7 +123,7 @@ impl Change<'_, '_> {
         Ok(true)
     }
 
-    /// Room in the directory of chain chunks for one chain more.
+    /// Makes room in the directory of chain chunks for one more chain.
     fn grow_chains(&mut self, all: &RawTable) -> Result<()> {
         let entries = all.buckets.div_ceil(BUCKETS);
         let chains = self.grown(all.chains, entries, (all.buckets + 1).div_ceil(BUCKETS), 8)?;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::storage_class::CLASSES;
 
-/// Chunks that go in one transaction.
+/// Chunks that are freed in one transaction.
 const CHUNKS_AT_ONCE: u32 = 256;
 
 /// The table, in a transaction under the lock of [`KEY`].
@@ -31,13 +31,13 @@ impl<'t, 'o> Change<'t, 'o> {
         self.table().head()
     }
 
-    /// Sets words of the head.
+    /// Sets the next sequence number and the limit.
     pub fn set_sequence(&mut self, sequence: u64, limit: u64) -> Result<()> {
         self.tx.set(field!(self, sequence), &sequence)?;
         Ok(self.tx.set(field!(self, limit), &limit)?)
     }
 
-    /// The region with this number is of that domain.
+    /// Puts the region with this number into a domain.
     pub fn set_domain(&mut self, number: u32, domain: u32) -> Result<()> {
         let found = self.table().regions()?.into_iter().find(|(_, region)| region.number == number);
         let unknown = || super::Error::Unusable(format!("region {number} is none of the pool"));
@@ -47,12 +47,13 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, changes), &(changes + 1))?)
     }
 
-    /// The labels of the region with this number have this mark.
+    /// Records the mark in the labels of the region with this number.
     pub fn set_mark(&mut self, number: u32, mark: u64) -> Result<()> {
         self.set_marks(number, Some(mark), mark)
     }
 
-    /// The labels of the region with this number are about to be raised to `raising`; `mark`: what they have now, where that is known.
+    /// Records that the labels of the region with this number are about to be raised to `raising`; `mark`: their present
+    /// one, where it is known.
     pub fn set_raising(&mut self, number: u32, mark: Option<u64>, raising: u64) -> Result<()> {
         self.set_marks(number, mark, raising)
     }
@@ -77,7 +78,7 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, promised), &promised)?)
     }
 
-    /// What background work is asked for.
+    /// Sets the background work that is asked for.
     pub fn set_tasks(&mut self, tasks: u64, rate: u64) -> Result<()> {
         self.tx.set(field!(self, tasks), &tasks)?;
         Ok(self.tx.set(field!(self, rate), &rate)?)
@@ -92,7 +93,7 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, recovered), &recovered)?)
     }
 
-    /// So many blocks more are live, or fewer, in segments of a class.
+    /// Counts so many more, or fewer, live blocks in segments of a class.
     pub fn count_live(&mut self, class: u8, more: i64) -> Result<()> {
         let all = self.head()?;
         let live = all.live.saturating_add_signed(more);
@@ -106,13 +107,13 @@ impl<'t, 'o> Change<'t, 'o> {
         }
     }
 
-    /// How many blocks are live, in all and in segments of each class that wants copies.
+    /// Sets the number of live blocks, in all and in segments of each class that wants copies.
     pub fn set_counted(&mut self, live: u64, mirrored: &[u64; CLASSES - 1]) -> Result<()> {
         self.tx.set(field!(self, live), &live)?;
         Ok(self.tx.set(field!(self, mirrored).cast(), mirrored)?)
     }
 
-    /// Of a slot in use, how many blocks are live: a word of undo log.
+    /// Sets the number of live blocks of a slot in use: costs one word of undo log.
     pub fn set_live(&mut self, slot: u32, segment: &Segment) -> Result<()> {
         let entry = self.entry(slot)?;
         Ok(self.tx.set(entry.cast(), &segment.to_raw()[0])?)
@@ -122,13 +123,13 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, heads).index(head as u64), &slot_word(slot))?)
     }
 
-    /// The slot that is written to with files that lie in region `n` of the table as a whole.
+    /// Sets the open slot for files that lie in region `n` of the table as a whole.
     pub fn set_whole(&mut self, n: usize, slot: Option<u32>) -> Result<()> {
         let region = self.table().region(n)?;
         self.set_region(n, &RawTableRegion { whole: slot_word(slot), ..region })
     }
 
-    /// The slot's entry, whose chunk is made if it is not there.
+    /// The entry of a slot; makes its chunk if it is not there.
     fn entry(&mut self, slot: u32) -> Result<Off<RawSegment>> {
         if let Some(entry) = self.table().entry(slot)? {
             return Ok(entry);
@@ -150,8 +151,8 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(at, region)?)
     }
 
-    /// So many more, or fewer, free slots, reserved ones among them, and slots that are not used again, in a region and in all that
-    /// take content.
+    /// Counts so many more, or fewer, free, reserved (also free) and unusable slots, in a region and in the sums of all
+    /// that take content.
     pub(super) fn count(&mut self, region: &mut RawTableRegion, spare: i64, held: i64, bad: i64) -> Result<()> {
         let all = self.head()?;
         for (own, word, at, more) in [
@@ -167,7 +168,7 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(())
     }
 
-    /// Takes a slot that is next out of the list that it is in.
+    /// Takes the next slot of a list out of it.
     pub(super) fn take_next(&mut self, slot: u32) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         let mut held = 0;
@@ -183,13 +184,13 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &region)
     }
 
-    /// The host keeps room for a slot that is next of the others.
+    /// Moves the next free slot to the reserved ones: the host keeps room for it.
     pub fn reserve(&mut self, slot: u32) -> Result<()> {
         self.take_next(slot)?;
         self.push_reserved(slot)
     }
 
-    /// A slot that is in no list is free, and the host keeps room for it.
+    /// Puts a slot that is in no list into the reserved ones: it is free, and the host keeps room for it.
     pub fn push_reserved(&mut self, slot: u32) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         self.put(slot, &Segment { next: region.next_reserved(), ..Segment::FREE })?;
@@ -198,7 +199,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &region)
     }
 
-    /// A slot that is in no list is free.
+    /// Puts a slot that is in no list into the free ones.
     pub fn push_free(&mut self, slot: u32) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         self.put(slot, &Segment { next: slot_in(region.free), ..Segment::FREE })?;
@@ -207,7 +208,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &region)
     }
 
-    /// A slot that is in no list is not used again.
+    /// Never uses a slot that is in no list again.
     pub fn set_bad(&mut self, slot: u32) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         self.count(&mut region, 0, 0, 1)?;
@@ -215,13 +216,13 @@ impl<'t, 'o> Change<'t, 'o> {
         self.put(slot, &Segment { state: State::Bad, ..Segment::FREE })
     }
 
-    /// A slot that is next becomes the backing's.
+    /// Gives the next slot of a list to the backing.
     pub fn take_for_backing(&mut self, slot: u32, since: u64) -> Result<()> {
         self.take_next(slot)?;
         self.put_backing(slot, since)
     }
 
-    /// A slot that nothing is in, of whatever list, becomes the backing's: before the lists are made anew.
+    /// Gives a slot without content, of any list, to the backing: before the lists are made anew.
     pub fn take_named_for_backing(&mut self, slot: u32) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         match self.table().get(slot)?.state {
@@ -235,7 +236,7 @@ impl<'t, 'o> Change<'t, 'o> {
         }
     }
 
-    /// Is a slot of it the backing's?
+    /// Does the backing have a slot of the region?
     pub fn has_backing(&self, region: &RawTableRegion) -> Result<bool> {
         for slot in region.first..region.range().end.min(region.fresh as u32) {
             if self.table().get(slot)?.state == State::Backing {
@@ -252,7 +253,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.put(slot, &Segment { state: State::Backing, stamp: since, ..Segment::FREE })
     }
 
-    /// A slot is the backing's no more: it is being discarded, by that process.
+    /// Takes a slot from the backing: process `by` is discarding it.
     pub fn release_from_backing(&mut self, slot: u32, by: u64) -> Result<()> {
         if self.table().get(slot)?.state != State::Backing {
             return Ok(());
@@ -263,7 +264,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.put(slot, &Segment { state: State::Discarding, stamp: by, ..Segment::FREE })
     }
 
-    /// Takes these slots out of the free ones and makes them a segment that is written to: the first, and copies of it.
+    /// Makes an open segment of these free slots: the first is the segment, the others are copies of it.
     pub fn open(&mut self, slots: &[u32], sequence: u64, head: u8, class: u8) -> Result<Segment> {
         slots.iter().try_for_each(|slot| self.take_next(*slot))?;
         let next = self.chain_in(slots[0], sequence)?;
@@ -273,7 +274,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.table().get(slots[0])
     }
 
-    /// Gives up a segment in this epoch, with its copies, to which nothing leads, whatever counts as live there.
+    /// Frees a segment, with its copies, in this epoch. No mapping leads to it, whatever its count of live blocks says.
     pub fn free(&mut self, slot: u32, segment: &Segment, epoch: u64) -> Result<()> {
         self.count_live(segment.class, -i64::from(segment.live))?;
         self.unchain(slot, segment)?;
@@ -283,7 +284,7 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(())
     }
 
-    /// Gives up a slot that nothing leads to any more.
+    /// Frees a slot to which nothing leads any more.
     pub(super) fn free_slot(&mut self, slot: u32, failed: bool, epoch: u64) -> Result<()> {
         let freed = Segment { state: State::Freed, stamp: epoch, failed, ..Segment::FREE };
         self.put(slot, &freed)?;
@@ -299,8 +300,8 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, waiting), &(head.waiting + 1))?)
     }
 
-    /// The first of the freed slots, if it was freed in an epoch before `durable`, is one no more: it is being discarded, by that
-    /// process, or bad.
+    /// Takes the first freed slot out of its list, if it was freed in an epoch before `durable`: process `by` is
+    /// discarding it, or it is bad.
     pub fn take_freed(&mut self, durable: u64, by: u64) -> Result<Option<(u32, State)>> {
         let head = self.head()?;
         let Some(slot) = slot_in(head.freed) else { return Ok(None) };
@@ -321,8 +322,8 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(Some((slot, State::Discarding)))
     }
 
-    /// The first of the freed slots, if it is that one and was freed in an epoch before `durable`, waits as one that is freed in this
-    /// epoch; is it so?
+    /// Moves a slot to the end of the freed ones, as if freed in this epoch, if it is the first and was freed in an
+    /// epoch before `durable`; returns whether it did.
     pub fn requeue_freed(&mut self, slot: u32, durable: u64, epoch: u64) -> Result<bool> {
         let head = self.head()?;
         let segment = self.table().get(slot)?;
@@ -338,7 +339,7 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(true)
     }
 
-    /// A segment that was found on a disk is in use.
+    /// Puts a segment that was found on a disk into use.
     pub fn adopt(&mut self, slot: u32, segment: Segment) -> Result<()> {
         let next = self.chain_in(slot, segment.sequence)?;
         self.count_live(segment.class, i64::from(segment.live))?;
@@ -348,7 +349,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &region)
     }
 
-    /// Nothing is in the lists of the free slots any more, and nothing in that of the freed ones, if they may be used.
+    /// Empties the lists of free slots, and with `freed_too` the list of freed ones.
     pub fn forget_free(&mut self, freed_too: bool) -> Result<()> {
         for (n, mut region) in self.table().regions()? {
             (region.free, region.reserved) = (0, 0);
@@ -365,7 +366,7 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(())
     }
 
-    /// A slot that was being discarded by that process is free; its host has the room back, or keeps it.
+    /// Frees a slot that process `by` was discarding. The host has its room back, or keeps it if `is_wanted`.
     pub fn discarded(&mut self, slot: u32, is_wanted: bool, by: u64) -> Result<()> {
         let segment = self.table().get(slot)?;
         match (segment.state, segment.stamp == by) {
@@ -375,7 +376,7 @@ impl<'t, 'o> Change<'t, 'o> {
         }
     }
 
-    /// A slot that a process was discarding which has died is discarded by another; is it?
+    /// Hands a slot that the dead process `from` was discarding to process `by`; returns whether it did.
     pub fn take_orphan(&mut self, slot: u32, from: u64, by: u64) -> Result<bool> {
         let segment = self.table().get(slot)?;
         let is_it = segment.state == State::Discarding && segment.stamp == from;
@@ -385,8 +386,8 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(is_it)
     }
 
-    /// An object of entries of `bytes` each that has room for `more` of them, where it is in use up to `entries`: it, or a larger one
-    /// with the same content in its place.
+    /// Makes room for `more` entries of `bytes` each in an object with `entries` in use: returns that object, or a
+    /// larger one with the same content in its place.
     pub(super) fn grown(&mut self, object: u64, entries: u64, more: u64, bytes: u64) -> Result<u64> {
         let region = self.tx.memory();
         let has = region.resolve(object, TAG)?;
@@ -404,7 +405,7 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(grown)
     }
 
-    /// The log has a region more, of so many slots; its place in the table.
+    /// Adds a region with so many slots to the log; returns its place in the table.
     pub fn add_region(&mut self, number: u32, slots: u32) -> Result<usize> {
         let all = self.head()?;
         let bytes = size_of::<RawTableRegion>() as u64;
@@ -439,7 +440,7 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(n)
     }
 
-    /// Region `n` takes nothing from now on. One that leaves goes on leaving when it is back.
+    /// Fences region `n`. If it was leaving, it goes on leaving when it is back.
     pub fn set_failed(&mut self, n: usize, cause: Cause) -> Result<()> {
         let before = self.table().region(n)?;
         let leaves = before.leaves() || before.health() == Health::Leaving;
@@ -460,7 +461,8 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &RawTableRegion { cause: region.cause >> LEAST_REPLICAS << LEAST_REPLICAS, ..region })
     }
 
-    /// Content in region `n`, which leaves, has at least so many replicas where it is to have more; 0: all that it is to have.
+    /// Content in region `n`, which leaves, keeps at least so many replicas if it is to have more; 0: all that it is to
+    /// have.
     pub fn set_least_replicas(&mut self, n: usize, copies: u32) -> Result<()> {
         let region = self.table().region(n)?;
         self.set_region(
@@ -475,8 +477,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &RawTableRegion { cause: region.cause & (LEAVES - 1), ..region })
     }
 
-    /// What becomes of region `n` from now on: one that takes content leaves or has failed, or the other way round; or, with nothing in it,
-    /// there is none.
+    /// Sets the health of region `n`. [`Health::None`] removes it, and is only for a region without content.
     pub fn set_health(&mut self, n: usize, health: Health) -> Result<()> {
         let all = self.head()?;
         let mut region = self.table().region(n)?;
@@ -498,7 +499,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &region)
     }
 
-    /// There is no region `n` any more, in which nothing is. It keeps its number, and its chunks until they are forgotten too.
+    /// Removes region `n`, which is empty. Its number stays, and its chunks do until they are freed too.
     pub fn forget_region(&mut self, n: usize) -> Result<()> {
         self.set_health(n, Health::None)?;
         let region = self.table().region(n)?;
@@ -506,7 +507,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &RawTableRegion { number, first, slots, ..RawTableRegion::default() })
     }
 
-    /// Some chunks of a region that is gone go; true if it may have more.
+    /// Frees some chunks of a removed region; true if it may have more.
     pub fn forget_chunks(&mut self, number: u32) -> Result<bool> {
         let count = self.head()?.count as usize;
         let is_it = |r: &RawTableRegion| r.number == number && r.health() == Health::None && r.slots > 0;

@@ -1,4 +1,4 @@
-//! What files need of a table, and what is wrong with one.
+//! Comparing a table with the needs of the files, and checking its invariants.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use super::{slot_in, Change, Health, RawTable, RawTableRegion, Result, Segment, 
 use crate::storage_class::CLASSES;
 use crate::Place;
 
-/// What files were found to need of a log, counted one by one.
+/// The needs of all files from a log, counted one by one.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// By sequence number: blocks to which something leads, and the highest of them plus 1.
+    /// By sequence number: the blocks that a mapping leads to, and the highest of them plus 1.
     pub segments: HashMap<u64, (u32, u32)>,
     /// Pages that are promised room.
     pub promised: u64,
@@ -37,16 +37,16 @@ impl Needs {
     }
 }
 
-/// Where a table does not have what files need.
+/// Where a table does not meet the needs of the files.
 #[derive(Default)]
 pub struct Compared {
-    /// In words: what it counts too low.
+    /// Counts that are too low, as text.
     pub wrong: Vec<String>,
-    /// In words: segments that it does not have, which leaves nothing to be mended.
+    /// Segments that are not in the table, as text: these cannot be repaired.
     pub lost: Vec<String>,
 }
 
-/// What of these needs a table does not have, or has too low.
+/// The needs that a table does not meet.
 pub fn compare(region: &Memory, needs: &Needs) -> Result<Compared> {
     let Compared { wrong: mut problems, mut lost } = Compared::default();
     let Some((at, raw)) = Where::find(region)? else {
@@ -105,11 +105,11 @@ impl Live {
     }
 }
 
-/// What a transaction is to do.
+/// The work of a transaction.
 pub type Work<'w> = &'w mut dyn FnMut(&mut Tx<'_>) -> Result<()>;
 
-/// Makes the counts of a table those of these needs: nobody is at work. In pieces, each a transaction that `change` runs; what was
-/// mended, in words.
+/// Sets the counts of a table to these needs; no other process may use it. Works in pieces, each a transaction that
+/// `change` runs; returns the repairs as text.
 pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Result<Vec<String>> {
     const SOME: usize = 64;
     let (mut mended, mut live, mut from) = (Vec::new(), Live::default(), 0);
@@ -154,7 +154,7 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
     Ok(mended)
 }
 
-/// What is wrong with a table: all invariants that can be seen in it. For tests and fsck; nobody may change it meanwhile.
+/// Violations of all invariants that the table alone shows. For tests and fsck; nobody may change the table meanwhile.
 pub fn check(region: &Memory) -> Result<Vec<String>> {
     let Some((at, raw)) = Where::find(region)? else { return Ok(Vec::new()) };
     let table = at.table(region);
@@ -171,13 +171,13 @@ struct Checked<'r> {
     table: Table<'r>,
     raw: RawTable,
     regions: Vec<(usize, RawTableRegion)>,
-    /// Of each slot: is it in a list?
+    /// For each slot: is it in a list?
     in_list: Vec<bool>,
     problems: Vec<String>,
 }
 
 impl Checked<'_> {
-    /// Follows a list of slots in one state; how many there are.
+    /// Follows a list of slots in one state; returns their number.
     fn walk(&mut self, first: u64, state: State, each: &mut dyn FnMut(&Segment)) -> Result<u64> {
         let (mut next, mut count) = (slot_in(first), 0);
         while let Some(slot) = next {
@@ -192,7 +192,7 @@ impl Checked<'_> {
         Ok(count)
     }
 
-    /// The lists of free slots, and what is counted of them.
+    /// Checks the lists of free slots and their counts.
     fn check_lists(&mut self) -> Result<()> {
         let mut miscounted = Vec::new();
         let (mut spare, mut held, mut bad, mut slots) = (0, 0, 0, 0);
@@ -222,7 +222,7 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// Each slot, and what is counted of those in use.
+    /// Checks each slot, and the counts of those in use.
     fn check_slots(&mut self) -> Result<()> {
         let (mut live, mut copies, mut linked) = (Live::default(), HashSet::new(), HashSet::new());
         for slot in self.table.slots()? {
@@ -255,7 +255,7 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// A segment that is in use; the slots of its copies are `linked`.
+    /// Checks a segment in use, and adds the slots of its copies to `linked`.
     fn check_used(&mut self, slot: u32, segment: &Segment, linked: &mut HashSet<u32>) -> Result<()> {
         let homes = self.table.homes(slot, segment)?;
         linked.extend(homes[1..].iter().map(|home| home.slot));

@@ -7,10 +7,10 @@
 use super::change::Change;
 use super::{damaged, Health, Result, Segment, State, Table};
 
-/// Slots that a segment has at most: copies in regions that have failed stay until there are enough others.
+/// Slots that a segment has at most: copies in failed regions stay until there are enough others.
 const LONGEST: usize = 64;
 
-/// What a slot's region is to the copy that is in it.
+/// A slot with a copy, and the properties of its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     pub slot: u32,
@@ -19,12 +19,12 @@ pub struct Home {
     pub domain: u64,
     pub health: Health,
     pub partial: bool,
-    /// Where the region leaves: copies of the segment that are left in any case.
+    /// In a region that leaves: copies of the segment that must be left in any case.
     pub least_replicas: u32,
 }
 
 impl Table<'_> {
-    /// The slots of a segment, whose entry in the chain is given: that one first.
+    /// The slots of a segment; the first is the one in the chain, whose entry is given.
     pub fn copies(&self, slot: u32, segment: &Segment) -> Result<Vec<(u32, Segment)>> {
         let mut all = vec![(slot, *segment)];
         let mut next = segment.copy;
@@ -57,7 +57,7 @@ impl Table<'_> {
 }
 
 impl super::RawTableRegion {
-    /// What it shares its fate with, as a number: regions are of one of their own where nothing is said.
+    /// The number of the domain: a region without a domain has one of its own.
     pub fn domain(&self) -> u64 {
         match self.domain {
             0 => u64::from(self.number),
@@ -67,7 +67,7 @@ impl super::RawTableRegion {
 }
 
 impl Change<'_, '_> {
-    /// A slot that is in no list has, or is to have (`partial`), a copy of the segment in slot `of`.
+    /// Links a slot that is in no list as a copy of the segment in slot `of`; `partial`: as one that is to be made.
     pub(super) fn link_copy(&mut self, of: u32, slot: u32, partial: bool) -> Result<()> {
         let segment = self.table().get(of)?;
         let copy = Segment {
@@ -82,13 +82,14 @@ impl Change<'_, '_> {
         self.put(of, &Segment { copy: Some(slot), ..segment })
     }
 
-    /// Takes a free slot for a copy of the segment in slot `of`, which is to be made.
+    /// Takes a free slot for a copy of the segment in slot `of` that is to be made.
     pub fn begin_copy(&mut self, of: u32, slot: u32) -> Result<()> {
         self.take_next(slot)?;
         self.link_copy(of, slot, true)
     }
 
-    /// A slot that was found on a disk has a copy of the segment in slot `of`; with `alone` the only one that has all of it.
+    /// Links a slot that was found on a disk as a copy of the segment in slot `of`; `alone`: as the only one that has
+    /// all of it.
     pub fn adopt_copy(&mut self, of: u32, slot: u32, alone: bool) -> Result<()> {
         self.link_copy(of, slot, false)?;
         let (n, mut region) = self.table().region_of(slot)?;
@@ -98,7 +99,7 @@ impl Change<'_, '_> {
             let segment = self.table().get(of)?;
             let all = self.table().copies(of, &segment)?;
             self.promote(of, &segment, &[(slot, self.table().get(slot)?)])?;
-            // Nothing of it is lost: they are free, and put in their list with the others that are.
+            // Nothing of them is lost: they become free, and get into their list with the others.
             for (other, _) in all.into_iter().filter(|(other, _)| *other != slot) {
                 self.put(other, &Segment::FREE)?;
             }
@@ -106,13 +107,13 @@ impl Change<'_, '_> {
         Ok(())
     }
 
-    /// A copy has not all of its segment.
+    /// Marks a copy as incomplete.
     pub fn set_partial(&mut self, slot: u32) -> Result<()> {
         let copy = self.table().get(slot)?;
         self.put(slot, &Segment { partial: true, ..copy })
     }
 
-    /// The number of the segment in slot `of` leads to its copy in `slot`, and `of` has a copy that has not all of it.
+    /// Lets the chain lead to the copy in `slot` instead of `of`, which becomes a partial copy.
     pub fn put_first(&mut self, of: u32, slot: u32) -> Result<()> {
         let segment = self.table().get(of)?;
         let mut rest = self.table().copies(of, &segment)?;
@@ -122,7 +123,7 @@ impl Change<'_, '_> {
         self.link_copy(slot, of, true)
     }
 
-    /// What a slot has is a whole copy, if it is one of that segment yet; is it?
+    /// Marks the copy in a slot as whole if it still belongs to that segment; returns whether it does.
     pub fn end_copy(&mut self, sequence: u64, slot: u32) -> Result<bool> {
         let copy = self.table().get(slot)?;
         let is_its = copy.state == State::Copy && copy.sequence == sequence;
@@ -132,8 +133,8 @@ impl Change<'_, '_> {
         Ok(is_its)
     }
 
-    /// The segment with this number has no copy in `slot` any more; the slot is given up in this epoch, and not used again if it has
-    /// `failed`. False where that is its only whole one, and nothing was changed.
+    /// Drops the copy in `slot` of the segment with this number. The slot is freed in this epoch, and not used again if
+    /// it has `failed`. False, without any change, if that is the only whole copy.
     pub fn drop_copy(&mut self, sequence: u64, slot: u32, failed: bool, epoch: u64) -> Result<bool> {
         let Some((first, segment)) = self.table().find(sequence)? else { return Ok(true) };
         let all = self.table().copies(first, &segment)?;
@@ -154,7 +155,7 @@ impl Change<'_, '_> {
         Ok(true)
     }
 
-    /// What is in a slot is lost, in the running epoch, but where it has a copy elsewhere. The slot is in no list then.
+    /// Gives up the content of a slot, unless it has a copy elsewhere. The slot is in no list then.
     pub fn lose(&mut self, slot: u32, epoch: u64) -> Result<()> {
         let segment = self.table().get(slot)?;
         let (first, of) = match segment.state {
@@ -177,13 +178,13 @@ impl Change<'_, '_> {
         } else {
             self.count_live(of.class, -i64::from(of.live))?;
             self.unchain(slot, &of)?;
-            // Copies that were being made are of nothing.
+            // Copies that were being made have lost their source.
             rest.iter().try_for_each(|(copy, _)| self.free_slot(*copy, false, epoch))?;
         }
         self.put(slot, &Segment::FREE)
     }
 
-    /// What the sequence number leads to is the first whole one of `rest`, in place of `slot`.
+    /// Puts the first whole one of `rest` into the chain in place of `slot`.
     fn promote(&mut self, slot: u32, segment: &Segment, rest: &[(u32, Segment)]) -> Result<()> {
         let mut order: Vec<u32> = rest.iter().map(|(copy, _)| *copy).collect();
         let whole = rest.iter().position(|(_, copy)| !copy.partial).unwrap_or(0);
@@ -196,7 +197,7 @@ impl Change<'_, '_> {
             let entry = self.table().get(*copy)?;
             self.put(*copy, &Segment { copy: order.get(n + 1).copied(), ..entry })?;
         }
-        // Whoever writes to it goes on there.
+        // Writers of the segment go on in that slot.
         for (n, head) in self.head()?.heads.iter().enumerate() {
             if super::slot_in(*head) == Some(slot) {
                 self.set_head(n, Some(order[0]))?;

@@ -1,31 +1,33 @@
-//! The segment table: what is known of each segment, in persistent RAM.
+//! The segment table: the state of each segment, in persistent RAM.
 //!
 //! ```text
 //! root word LOG -> RawTable -> regions: RawTableRegion for each region
 //!                           -> directory: offsets of chunks -> chunk: RawSegment for each of CHUNK slots
 //!                           -> chains: offsets of chain chunks -> the first slot of each of BUCKETS chains
 //! ```
-//! A *slot* is the room of a segment on a disk; a region has a stretch of numbers of them, which begins where a chunk does. Chunks are made
-//! when the first of their slots, or chains, is needed.
+//! A *slot* is the room of a segment on a disk. A region has a range of slot numbers, which begins where a chunk does. A
+//! chunk is made when the first of its slots, or chains, is needed.
 //!
 //! Each slot is in one list, linked by `next`:
 //! - reserved, of its region: free, and the host of the disk keeps the room for it;
-//! - free, of its region: never used since it was last given up; or behind the region's `fresh`, never used at all;
-//! - freed, one for all: given up, in the order of their epochs, and not to be used before the commit of that is durable;
+//! - free, of its region: not used since it was last freed; the slots from the region's `fresh` on, never used at all,
+//!   are free without being listed;
+//! - freed, one for all: freed in the order of their epochs, and not used before that commit is durable;
 //! - in use: in the chain that leads from sequence numbers to slots ([`chains`]).
 //!
-//! A segment may have *copies*, slots with the same content in other regions ([`copies`]). The one in the chain says what is known of
-//! it, and leads to the others, linked by `copy`; it may be any of them.
+//! A segment may have *copies*: slots with the same content in other regions ([`copies`]). The one in the chain has the
+//! state of the segment, and leads to the others, linked by `copy`. Any of them can be in the chain.
 //!
-//! All changes are transactions under the lock of [`KEY`]; who reads without it does so in a section of that key.
+//! All changes are transactions under the lock of [`KEY`]; a reader without it reads in a section of that key.
 //!
 //! Invariants:
 //! - T1. A block counts as live from the transaction in which its room is taken until the one that unlinks it, or that
-//!   gives the room up. So a segment whose count is 0, and that takes no more, has nothing that anybody refers to.
+//!   gives the room up. So nothing refers to a segment that takes no more and has the count 0.
 //! - T2. A sequence number is in one slot at most, and below the mark in the labels.
 //! - T3. A slot is used again only when the commit that freed it is durable.
 //! - T4. No block of a segment is taken twice.
-//! - T5. A copy that is not partial has all that was acknowledged of its segment, but what was dead when it was made.
+//! - T5. A copy that is not partial has all acknowledged content of its segment, except blocks that were dead when it
+//!   was made.
 
 mod chains;
 mod change;
@@ -43,20 +45,20 @@ pub use check::{check, compare, mend, Compared, Needs, Work};
 pub use copies::Home;
 pub use raw::*;
 
-/// Of the objects of the table in the heap.
+/// The tag of the table's objects in the heap.
 pub const TAG: Tag = Tag(10);
 /// The root word that leads to the table, or is 0.
 pub const ROOT: u64 = 1;
 /// The key whose lock protects the table: no inode has this number.
 pub const KEY: u64 = 0;
-/// The key whose long lock whoever puts the table in order has, or moves pages of a file to other numbers.
+/// The key for the long lock of putting the table in order, and of moving pages of a file to other numbers.
 pub const ORDERING: u64 = (1 << 48) - 1;
-/// The key whose long lock whoever cleans has: one at a time.
+/// The key for the long lock of cleaning: one process at a time.
 pub const CLEANING: u64 = (1 << 48) - 2;
-/// The key whose long lock whoever adds or removes a region has.
+/// The key for the long lock of adding or removing a region.
 pub const GROWING: u64 = (1 << 48) - 3;
 
-/// Where the table of a region of persistent RAM is.
+/// Where the table of a pool is.
 #[derive(Clone, Copy, Debug)]
 pub struct Where {
     log: Off<RawTable>,
@@ -70,7 +72,7 @@ macro_rules! field {
 }
 use field;
 
-/// The table, read.
+/// A view of the table for reading.
 #[derive(Clone, Copy)]
 pub struct Table<'r> {
     region: &'r Memory,
@@ -82,7 +84,7 @@ fn damaged(what: impl Into<String>) -> Error {
 }
 
 impl Where {
-    /// The table of a pool, and what its head says; none where the pool has no log.
+    /// The table of a pool and its head; `None` if the pool has no log.
     pub fn find(region: &Memory) -> Result<Option<(Where, RawTable)>> {
         let log = region.load(region.root(ROOT))?;
         if log == 0 {
@@ -104,7 +106,7 @@ impl Where {
         }
     }
 
-    /// Makes a table without regions; `chains`: how many slots it is going to have.
+    /// Makes a table without regions; `chains`: the number of slots that it is going to have.
     pub fn make(tx: &mut Tx<'_>, blocks: u32, chains: u64, sequence: u64) -> Result<Where> {
         let buckets = chains.max(1);
         let mut zeros = |bytes: u64| -> Result<u64> {
@@ -195,7 +197,7 @@ impl<'r> Table<'r> {
         Ok(self.region.read(self.region_at(n)?)?)
     }
 
-    /// All regions that are there, each with its place in the table.
+    /// All regions that were not removed, each with its place in the table.
     pub fn regions(&self) -> Result<Vec<(usize, RawTableRegion)>> {
         let count = self.word(field!(self, count))? as usize;
         let mut regions = Vec::with_capacity(count);
@@ -206,20 +208,20 @@ impl<'r> Table<'r> {
         Ok(regions)
     }
 
-    /// Of all regions, also those that were removed.
+    /// The numbers of all regions, also of removed ones.
     pub fn numbers(&self) -> Result<Vec<u32>> {
         let count = self.word(field!(self, count))? as usize;
         (0..count).map(|n| Ok(self.region(n)?.number)).collect()
     }
 
-    /// The region that a slot is of, and its place in the table.
+    /// The region of a slot, and its place in the table.
     pub fn region_of(&self, slot: u32) -> Result<(usize, RawTableRegion)> {
         let regions = self.regions()?;
         let found = regions.into_iter().find(|(_, region)| region.range().contains(&slot));
         found.ok_or_else(|| damaged(format!("slot {slot} of the log is in no region")))
     }
 
-    /// Slots that were given up and wait for a commit.
+    /// Slots that were freed and wait for a commit.
     pub fn freed(&self) -> Result<Vec<u32>> {
         let all = self.head()?;
         let (mut next, mut slots) = (slot_in(all.freed), Vec::new());
@@ -235,13 +237,13 @@ impl<'r> Table<'r> {
         Ok(self.regions()?.into_iter().flat_map(|(_, region)| region.range()))
     }
 
-    /// Those of them that were ever used.
+    /// The slots of all regions that were ever used.
     pub fn used_slots(&self) -> Result<impl Iterator<Item = u32>> {
         let used = |(_, region): (usize, RawTableRegion)| region.first..region.range().end.min(region.fresh as u32);
         Ok(self.regions()?.into_iter().flat_map(used))
     }
 
-    /// Where the slot's entry is; `None`: its chunk was not made, and all in it are free.
+    /// Where the entry of a slot is; `None`: its chunk was not made, and all its slots are free.
     fn entry(&self, slot: u32) -> Result<Option<Off<RawSegment>>> {
         let (directory, end) = (self.word(field!(self, directory))?, self.word(field!(self, end))?);
         if u64::from(slot) >= end {

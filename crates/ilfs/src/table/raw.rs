@@ -11,47 +11,47 @@ use crate::storage_class::{wanted_copies, CLASSES};
 pub const CHUNK: u64 = 1024;
 /// Chains of a chain chunk.
 pub const BUCKETS: u64 = 512;
-/// Segments that are written to at a time, beside those of regions: of each class one for each [`crate::Head`].
+/// Open segments, beside those of regions: one for each class and [`crate::Head`].
 pub const HEADS: usize = 2 * CLASSES;
 /// The first word of a [`RawTable`].
 pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"CQ-TABLE");
 
-/// A region of the log, its slots, and which of them are free. Slots are kept as their number plus 1, so that 0 is none.
+/// A region of the log, its slots, and its lists of free ones. A slot is stored as its number plus 1, so that 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawTableRegion {
     pub number: u32,
-    /// What becomes of it: see [`Health`].
+    /// Its [`Health`].
     pub standing: u32,
-    /// Its slots: the first, and how many.
+    /// Its first slot, and how many it has.
     pub first: u32,
     pub slots: u32,
-    /// The first of the free slots for which no host keeps room, and the first slot that was never used.
+    /// The first free slot for which no host keeps room, and the first slot that was never used.
     pub free: u64,
     pub fresh: u64,
     /// The first of the free slots for which its host keeps room.
     pub reserved: u64,
-    /// Slots that are free or were never used, of these the reserved ones, and slots that take no content: that are not used again,
-    /// or are [the backing's](State::Backing).
+    /// Free slots, also never used ones; the reserved ones of them; and slots that take no content: bad ones, and [the
+    /// backing's](State::Backing).
     pub spare: u64,
     pub held: u64,
     pub bad: u64,
-    /// The slot that is written to with files that are to lie in this region as a whole.
+    /// The open slot for files that are to lie in this region as a whole.
     pub whole: u64,
-    /// When it got this standing, in seconds since 1970.
+    /// When its health changed last, in seconds since 1970.
     pub since: u64,
-    /// Copies are never in two regions of one domain; 0: it is one of its own.
+    /// Copies are never in two regions of one domain; 0: a domain of its own.
     pub domain: u32,
     /// Why it takes nothing: see [`Cause`].
     pub cause: u32,
-    /// The mark of sequence numbers that its labels have, as far as that was raised with this memory.
+    /// The mark of sequence numbers in its labels, as last raised with this memory.
     pub mark: u64,
-    /// The mark to which its labels are being raised, or were last: where that was interrupted they have the one or the other.
+    /// The mark to which its labels are being raised, or were last: after an interruption they have this or the other.
     pub raising: u64,
 }
 
 impl RawTableRegion {
-    /// Was raising its labels begun and interrupted, so that they have one of two marks?
+    /// Was raising its labels interrupted, so that they have one of two marks?
     pub fn is_in_doubt(&self) -> bool {
         self.mark != self.raising
     }
@@ -63,27 +63,27 @@ impl RawTableRegion {
 pub enum Cause {
     /// It is missing, or was: it takes content again when it is there.
     Missing = 1,
-    /// Something written there may be lost: it takes content again when somebody says so.
+    /// Content that was written there may be lost: it takes content again when an administrator says so.
     Failed = 2,
     /// It does not answer: it takes content again when it does.
     Late = 3,
 }
 
-/// Added to the [`Cause`] of one that was leaving.
+/// Added to the [`Cause`] of a region that was leaving.
 pub(super) const LEAVES: u32 = 1 << 8;
-/// How far the least number of replicas is shifted beside that: see [`RawTableRegion::least_replicas`].
+/// The position of the least number of replicas in the same word: see [`RawTableRegion::least_replicas`].
 pub(super) const LEAST_REPLICAS: u32 = 16;
 
-/// What becomes of a region.
+/// The health of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// There is none: what is here is of one that was removed.
+    /// The region was removed; its entry stays.
     None,
     /// It takes content.
     Taking,
-    /// It takes none, and what it has is moved.
+    /// It takes none, and its content is moved.
     Leaving,
-    /// It takes none: it is missing, or has failed. What it has may yet be there.
+    /// It takes none: it is missing, or has failed. Its content may yet be there.
     Failed,
 }
 
@@ -105,7 +105,7 @@ impl RawTableRegion {
         }
     }
 
-    /// It has failed, and was leaving before: it goes on with that when it is back.
+    /// It has failed, and was leaving before: it goes on leaving when it is back.
     pub fn leaves(&self) -> bool {
         self.health() == Health::Failed && self.cause & LEAVES != 0
     }
@@ -115,7 +115,8 @@ impl RawTableRegion {
         self.cause & (LEAVES - 1) != 0
     }
 
-    /// The least number of replicas of content that is to have so many, when the region leaves: as many, unless fewer were allowed then.
+    /// The least number of replicas that content wanting `wanted` keeps when the region leaves: all of them, unless
+    /// fewer were allowed.
     pub fn least_replicas(&self, wanted: u32) -> u32 {
         match self.cause >> LEAST_REPLICAS {
             0 => wanted,
@@ -127,19 +128,19 @@ impl RawTableRegion {
         self.first..self.first.saturating_add(self.slots)
     }
 
-    /// The free slot that is used next, of those for which no host keeps room.
+    /// The next free slot for which no host keeps room.
     pub fn next_free(&self) -> Option<u32> {
         let fresh = u64::from(self.range().end).gt(&self.fresh).then_some(self.fresh as u32);
         slot_in(self.free).or(fresh)
     }
 
-    /// The free slot that is used next, of those for which the host keeps room.
+    /// The next free slot for which the host keeps room.
     pub fn next_reserved(&self) -> Option<u32> {
         slot_in(self.reserved)
     }
 }
 
-/// What is known of the log as a whole: counts are of regions that take content.
+/// The head of the table; counts are of regions that take content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawTable {
@@ -148,7 +149,7 @@ pub struct RawTable {
     pub directory: u64,
     pub regions: u64,
     pub chains: u64,
-    /// How many regions, also those that were removed; and how often that has changed.
+    /// How many regions, also removed ones; and how often they, their health or their domains have changed.
     pub count: u64,
     pub changes: u64,
     /// How many chains.
@@ -159,35 +160,35 @@ pub struct RawTable {
     pub end: u64,
     /// Slots of regions that take content.
     pub slots: u64,
-    /// The sequence number that is issued next, and that below which the labels allow it.
+    /// The sequence number that is issued next, and the limit below which the labels allow numbers.
     pub sequence: u64,
     pub limit: u64,
     /// Blocks written: the clock by which segments age.
     pub clock: u64,
-    /// What orders the versions of a page: drawn for each block.
+    /// The number that is drawn for each block, to order the versions of a page.
     pub version: u64,
     /// The freed slots, first and last, and how many.
     pub freed: u64,
     pub last_freed: u64,
     pub waiting: u64,
-    /// How many slots are free or were never used; for how many of these hosts keep room; and slots that are not used again.
+    /// Free slots, also never used ones; those of them for which hosts keep room; and slots that are not used again.
     pub spare: u64,
     pub held: u64,
     pub bad: u64,
-    /// Blocks that are live, in all segments, and those that are promised.
+    /// Live blocks, in all segments, and promised blocks.
     pub live: u64,
     pub promised: u64,
-    /// The epoch that persistent RAM was last recovered to when this table was put in order after it.
+    /// The epoch that persistent RAM was recovered to when this table was last put in order.
     pub recovered: u64,
     /// Of these live blocks, those in segments of each class that wants copies: two, three, four, lazily two.
     pub mirrored: [u64; CLASSES - 1],
-    /// The slots that are written to, plus 1: by class, and of each by head.
+    /// The open slots, plus 1: by class, and within a class by head.
     pub heads: [u64; HEADS],
     /// Background work that was asked for: see [`crate::jobs`].
     pub tasks: u64,
-    /// Bytes in a second that background work copies at most; 0: as many as it can beside others.
+    /// Bytes per second that background work copies at most; 0: no limit of its own.
     pub rate: u64,
-    /// Scrubbing: segments below this sequence number were looked at, and when that began, in seconds since 1970.
+    /// Scrubbing: segments below this sequence number were scrubbed in the pass; its begin, in seconds since 1970.
     pub scrubbed: u64,
     pub scrub_began: u64,
 }
@@ -212,7 +213,7 @@ const _: () = assert!(size_of::<RawTableRegion>() == 104);
 pub const CHUNK_BYTES: u64 = CHUNK * size_of::<RawSegment>() as u64;
 pub(super) const CHAINS_BYTES: u64 = BUCKETS * 8;
 
-/// What a slot is in.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It can be used.
@@ -221,17 +222,17 @@ pub enum State {
     Open,
     /// It takes no more.
     Full,
-    /// Its live blocks are being moved: nothing that is not linked yet may be.
+    /// Its live blocks are being moved, and blocks that are not linked yet cannot be linked any more.
     Cleaning,
     /// Nothing in it is live; it waits for a commit.
     Freed,
     /// Its content is being given back to the disk.
     Discarding,
-    /// Something could not be written there: it is not used again.
+    /// A write to it failed: it is not used again.
     Bad,
     /// It has the content of a segment that is in another slot.
     Copy,
-    /// It is the backing's.
+    /// It belongs to the backing.
     Backing,
 }
 
@@ -252,7 +253,7 @@ impl State {
         State::ALL.get(raw as usize).copied()
     }
 
-    /// Is it what the sequence number of its segment leads to?
+    /// Is it the slot in the chain of its segment?
     pub fn is_used(self) -> bool {
         matches!(self, State::Open | State::Full | State::Cleaning)
     }
@@ -264,15 +265,15 @@ pub struct Segment {
     pub sequence: u64,
     pub live: u32,
     pub state: State,
-    /// A write to it failed: it is given up once nothing in it is live.
+    /// A write to it failed: it is not used again once no block in it is live.
     pub failed: bool,
-    /// Which head filled it.
+    /// The head that filled it.
     pub head: u8,
     /// The code of its [`Class`](crate::storage_class::Class).
     pub class: u8,
-    /// Of a copy: it is being made, or was by one who died.
+    /// For a copy: it is being made, or its maker died.
     pub partial: bool,
-    /// The highest of the files' in it, when it was written: 0 low to 2 high.
+    /// The highest priority of the files in it, when it was written: 0 low to 2 high.
     pub priority: u8,
     pub stamp: u64,
     pub next: Option<u32>,
@@ -281,7 +282,7 @@ pub struct Segment {
     pub parts: u32,
     /// The next of its copies.
     pub copy: Option<u32>,
-    /// Of a lazy one: when its copies are to be made, in seconds since 1970.
+    /// For a lazy segment: when its copies are to be made, in seconds since 1970.
     pub due: u32,
 }
 
@@ -346,7 +347,7 @@ impl Segment {
         })
     }
 
-    /// As it is kept.
+    /// As it is stored.
     pub fn to_raw(self) -> [u64; 4] {
         let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or(0) as u64;
         let flags = u64::from(self.failed) << FAILED_AT
