@@ -1,7 +1,7 @@
 //! The regions of the log, as this process has them open.
 //!
-//! The table says which regions there are and counts how often that has changed. A process that finds another count opens what it does
-//! not have: another process may have added a region, or taken one away.
+//! The table lists the regions, and counts how often the list has changed. A process that finds another count opens the
+//! regions that it does not have: another process may have added a region, or taken one away.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use super::Log;
 /// Chains that are split in one transaction.
 const SPLIT: u32 = 8;
 
-/// Opens the region with a number; none where no disk has it.
+/// Opens the region with a number; `None` if no disk has it.
 pub type Opener = Box<dyn Fn(u32) -> Option<Arc<dyn Region>> + Send + Sync>;
 
 /// The slots of a region.
@@ -33,13 +33,13 @@ pub(super) struct Area {
     /// Its disks are files that take room of their hosts as they are used.
     pub grows: bool,
     pub is_taking: bool,
-    /// It takes nothing, since it has failed or was missed.
+    /// It takes nothing, since it has failed or was missing.
     pub is_fenced: bool,
     /// Copies are never in two regions of one domain.
     pub domain: u64,
-    /// Until when it is busy with segments that it was chosen for: see [`placement`](super::placement).
+    /// Until when it is busy with its segments: see [`placement`](super::placement).
     pub until: AtomicU64,
-    /// When it was chosen last.
+    /// When it got a segment last.
     pub given: AtomicU64,
 }
 
@@ -58,18 +58,18 @@ impl Areas {
         self.list.iter().any(|area| area.grows)
     }
 
-    /// How many domains take content: so many copies there can be.
+    /// Domains that take content: the most copies that there can be.
     pub fn domains(&self) -> u64 {
         self.list.iter().filter(|area| area.is_taking).map(|area| area.domain).collect::<HashSet<_>>().len() as u64
     }
 
-    /// Those that take content and are there.
+    /// Regions that take content and are there.
     pub fn taking(&self) -> impl Iterator<Item = (&Arc<Area>, &Arc<dyn Region>)> {
         self.list.iter().filter(|area| area.is_taking).filter_map(|area| Some((area, area.region.as_ref()?)))
     }
 }
 
-/// Where a slot lies.
+/// The position of a slot on its region.
 pub(super) struct Lies {
     pub region: Arc<dyn Region>,
     pub identity: Identity,
@@ -87,7 +87,7 @@ impl Log {
         self.areas().list.iter().filter_map(|area| area.region.clone()).collect()
     }
 
-    /// The numbers of those that take content and are there.
+    /// The numbers of regions that take content and are there.
     pub fn taking(&self) -> Vec<u32> {
         self.areas().taking().map(|(area, _)| area.number).collect()
     }
@@ -97,12 +97,12 @@ impl Log {
         self.areas().list.iter().map(|area| area.number).collect()
     }
 
-    /// How regions are opened that come later.
+    /// Sets how later regions are opened.
     pub fn set_opener(&self, opener: Opener) {
         *self.opener.lock().unwrap_or_else(PoisonError::into_inner) = Some(opener);
     }
 
-    /// Lets go of regions that are none of the log any more, and opens those that have come.
+    /// Closes regions that left the log, and opens new ones.
     pub fn look_again(&self, session: &Session) -> Result<()> {
         match self.knows(self.changes(session)?) {
             true => Ok(()),
@@ -110,7 +110,7 @@ impl Log {
         }
     }
 
-    /// Opens the regions that the table has by now, if others than before. Waits for disks.
+    /// Opens the regions of the table, if they have changed or some are missing. Waits for disks.
     pub(super) fn refresh(&self, session: &Session) -> Result<()> {
         let table = self.at.table(session.memory());
         let (changes, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?.changes, table.regions()?)))?;
@@ -127,7 +127,7 @@ impl Log {
                 known => known,
             };
         let list = regions.into_iter().map(|(n, raw)| {
-            // After it was out of use what another process has open again may be dead here.
+            // The region that was out of use may have been opened anew elsewhere, and be dead here.
             let was_out = before.list.iter().any(|area| area.number == raw.number && !area.is_taking);
             let is_back = was_out && raw.health() == Health::Taking && !ignored.contains(&raw.number);
             let again = if is_back { opener.as_ref().and_then(|open| open(raw.number)) } else { None };
@@ -155,21 +155,22 @@ impl Log {
         self.count_out_of_reach(session)
     }
 
-    /// A number that no region has, and none had that the table or this process knows of.
+    /// A number that no region of the log has or had.
     pub fn free_number(&self, session: &Session) -> Result<u32> {
         let table = self.at.table(session.memory());
         let numbers = session.read(KEY, || table.numbers())?;
         Ok(numbers.into_iter().max().map_or(0, |last| last + 1))
     }
 
-    /// The log has a region more, which takes content from now on. Nothing happens where it has it.
+    /// Adds a region to the log, which takes content from now on. Does nothing if the log has it.
     ///
     /// Ordered steps:
-    /// 1. The label of the region has the mark of sequence numbers that the others have; durable. (Else: after the memory was lost,
-    ///    whoever goes on from that label alone issues numbers again.) Before, while it tells that nothing was written there, it has its
-    ///    mark of the slots that are used. (Else: after the memory was lost, all of them are read.)
+    /// 1. The label of the region has the mark of sequence numbers that the others have; durable. (Else: after a loss of
+    ///    the memory, a recovery from that label alone issues numbers again.) Before that, while it still shows that the
+    ///    region was never written, it gets its high-water mark. (Else: after a loss of the memory, all its slots are
+    ///    read.)
     /// 2. The table has the region.
-    /// 3. There are as many chains as segments; who is interrupted leaves longer ones, until the next region comes.
+    /// 3. There are as many chains as segments; an interruption leaves longer chains until the next region comes.
     pub fn add_region(&self, session: &Session, region: &Arc<dyn Region>) -> Result<()> {
         let slots = region.properties().size / self.segment();
         // 1.
@@ -198,7 +199,7 @@ impl Log {
         self.refresh(session)
     }
 
-    /// A region was opened anew: it is this from now on.
+    /// Replaces a region by one that was opened anew.
     pub(super) fn put(&self, region: Arc<dyn Region>) {
         let mut areas = self.areas.write().unwrap_or_else(PoisonError::into_inner);
         let list = areas.list.iter().map(|area| match area.number == region.number() {
@@ -216,7 +217,7 @@ impl Log {
         *areas = Arc::new(Areas { changes: areas.changes, list: list.collect() });
     }
 
-    /// Nothing of this region is read or written by this process any more, as if it were missing.
+    /// This process does not read or write this region any more, as if it were missing.
     pub fn ignore(&self, session: &Session, number: u32) -> Result<()> {
         self.ignored.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
         let mut areas = self.areas.write().unwrap_or_else(PoisonError::into_inner);
@@ -235,12 +236,12 @@ impl Log {
         self.refresh(session)
     }
 
-    /// Is what this process knows of the regions what the table says?
+    /// Does this process know the present regions?
     pub(super) fn knows(&self, changes: u64) -> bool {
         self.areas().changes == changes
     }
 
-    /// How often the regions have changed: for whoever may have the lock of the table.
+    /// How often the regions have changed. May be called with the lock of the table.
     pub fn changes(&self, session: &Session) -> Result<u64> {
         Ok(self.at.table(session.memory()).head()?.changes)
     }
@@ -270,16 +271,17 @@ impl Log {
     }
 }
 
-/// The [high-water mark](super::high_water) is raised by this share of a region's slots, and by so many at least.
+/// The [high-water mark](super::high_water) is raised by this share of a region's slots, and at least by so many.
 const SHARE: u64 = 128;
 const LEAST: u64 = 64;
 
-/// Where the mark is to be if so many slots are used of all.
+/// The mark to set when so many of all slots are used.
 pub(super) fn ahead(used: u64, all: u64) -> u64 {
     (used + (all / SHARE).max(LEAST)).min(all)
 }
 
-/// The mark of a region that comes to a log with segments of so many bytes, if nothing was ever written to it: no number was issued.
+/// Sets the mark of a region that comes to a log with segments of so many bytes, if it was never written: its label has
+/// no sequence number.
 pub(super) fn begin_high_water(region: &dyn Region, segment: u64) -> Result<()> {
     match region.sequence() {
         0 => Ok(region.raise_high_water(ahead(0, region.properties().size / segment) * segment)?),

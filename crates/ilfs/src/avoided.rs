@@ -1,4 +1,4 @@
-//! Segments that are left alone for a while: something may be on its way to them, or they could not be read.
+//! Segments that are left alone for a while: a write to them may be under way, or they could not be read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -12,18 +12,18 @@ use super::error::{Error, Result};
 use super::table::{slot_in, KEY};
 use super::Log;
 
-/// How long a segment is left alone of which a part may be on its way to a disk, and one that could not be read.
+/// How long a segment is left alone: if a part may be on its way to a disk; if it could not be read.
 pub(super) const SOON: Duration = Duration::from_secs(2);
 pub(super) const LATER: Duration = Duration::from_secs(60);
-/// After so long nothing that was on its way when a segment was set aside first is so yet.
+/// After so long no request is under way any more that was when the segment was set aside.
 pub(super) const FINISHED_AFTER: Duration = Duration::from_secs(300);
 /// Segments that are set aside at most.
 pub(super) const ASIDE: usize = 10_000;
 
-/// Which segments took no more parts at a time.
+/// Which segments took no more parts at one time.
 pub struct Closed {
     at: Instant,
-    /// Those with lower numbers, but those that were open.
+    /// All with lower numbers, except those that were open.
     below: u64,
     open: HashSet<u64>,
 }
@@ -59,7 +59,7 @@ impl Log {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a segment alone for a while, unless that is so already.
+    /// Leaves a segment alone for a while, unless it is already.
     pub(super) fn set_aside(&self, sequence: u64, rest: Duration) {
         self.aside().add(sequence, rest);
     }
@@ -68,9 +68,10 @@ impl Log {
         self.aside().has(sequence)
     }
 
-    /// Can no request be under way to the slots of a segment, by any process? None that this one has given up and the disk has not
-    /// answered; and by others none at all, as their [locks](Session::may_others_transfer) tell. Beside others that are at work it is one
-    /// that takes no more parts since long: their requests have ended by then, or were given up, and what they were for takes nothing more.
+    /// Can no request be under way to the slots of a segment, by any process? This process has none that it gave up and
+    /// the disk has not answered. Others have none at all, as their [locks](Session::may_others_transfer) show; if
+    /// others are at work, the segment must have been closed for long. Requests to it have ended by then, or were given
+    /// up, and then their targets take nothing more.
     pub(super) fn is_quiet(&self, session: &Session, sequence: u64) -> Result<bool> {
         if self.has_pending(session, sequence)? {
             return Ok(false);
@@ -92,7 +93,7 @@ impl Log {
             Ok::<_, Error>(Closed { at: self.clock.instant(), below: all.sequence, open })
         })?;
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last that is old enough, and those that become so.
+        // Keeps the last snapshot that is old enough, and the younger ones.
         while closed.get(1).is_some_and(|next| self.clock.since(next.at) >= LATER) {
             closed.pop_front();
         }
@@ -103,12 +104,12 @@ impl Log {
         Ok(oldest.is_some_and(|oldest| sequence < oldest.below && !oldest.open.contains(&sequence)))
     }
 
-    /// Does nobody write to disks, nor has a request under way that another process has asked for?
+    /// Has this process no writer, and no other process a request under way?
     fn is_alone(&self, session: &Session) -> Result<bool> {
         Ok(self.writers.load(Ordering::SeqCst) == 0 && !session.may_others_transfer()?)
     }
 
-    /// Has this process asked for something to be written to a slot of the segment that the disk is still at?
+    /// Has this process a request other than a read under way to a slot of the segment?
     fn has_pending(&self, session: &Session, sequence: u64) -> Result<bool> {
         let table = self.at.table(session.memory());
         let slots: Vec<u32> = session.read(KEY, || match table.find(sequence)? {
@@ -123,7 +124,7 @@ impl Log {
         }))
     }
 
-    /// Can nothing be on its way to a segment that takes no more parts?
+    /// Can nothing be under way to a segment that takes no more parts?
     pub(super) fn is_finished_by_now(&self, session: &Session, sequence: u64) -> bool {
         self.is_alone(session).unwrap_or(false)
             || self.aside().0.get(&sequence).is_some_and(|(since, _)| self.clock.since(*since) > FINISHED_AFTER)

@@ -1,13 +1,14 @@
-//! The segments of the backing: no content goes there, and nothing here touches what is in them.
+//! The segments of the backing. The log puts no content there, and does not touch the backing's own.
 //!
-//! Which they are the notes of regions tell ([`exraid::duplex`]), which whoever has only the disks finds; the table follows.
-//! A slot becomes the backing's before a note names it, and is free only when none does any more. What lies between, after a crash, is given
-//! back:
-//! - the memory is that of an earlier commit: the table may say that a slot which is named is free. It cannot say that there is content in
-//!   it, since a slot becomes free only when the commit that freed it is durable (T3). So named slots are the backing's from then on, before
-//!   anything else is looked for ([`Log::take_named_for_backing`]).
-//! - a process has died between the two: a slot that is the backing's for a while and named nowhere is free again ([`Log::release_unnamed`]). How
-//!   long, clocks say, which may be wrong: so a process that names segments looks, while none gives any back, whether they still are the backing's.
+//! The notes of regions list these segments ([`exraid::duplex`]), so that a process with the disks alone finds them; the
+//! table follows. A slot is marked as the backing's before a note names it, and becomes free only when no note does any
+//! more. After a crash the two can differ:
+//! - The memory is that of an earlier commit, and its table has a named slot as free. That slot cannot have content,
+//!   since a slot becomes free only when the commit that freed it is durable (T3). So named slots become the backing's
+//!   before anything else is looked for ([`Log::take_named_for_backing`]).
+//! - A process died between the two steps: a slot that has been the backing's for some time, and is named nowhere,
+//!   becomes free ([`Log::release_unnamed`]). The time is measured by clocks, which may be wrong. So a process that
+//!   names segments first checks that they still are the backing's, while no process gives any back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,33 +23,35 @@ use super::room::{in_operation, seconds};
 use super::table::{Change, Segment, State, KEY};
 use super::Log;
 
-/// Seconds after which a slot that is taken has been named: the process that names it waits for disks, and not so long.
+/// Seconds after which a slot that is taken must have been named: the process that names it waits for disks, but not
+/// that long.
 const NAMED: u64 = 600;
 /// Slots of one transaction.
 const SOME: usize = 32;
 
-/// What came of the wish for a slot.
+/// The result of a request for a slot.
 enum Wish {
     Backing(u32),
-    /// This one would be the next: it must have room on its host first.
+    /// Its host must first keep room for this slot, which is next.
     Slot(u32),
 }
 
-/// The slots of segments of a region, by their numbers from its start. A note may name more than there are.
+/// The slots of segments of a region, which are numbered from its start. A note may name more than there are.
 fn slots_of<'s>(segments: &'s [Range<u32>], area: &Area) -> impl Iterator<Item = u32> + 's {
     let (first, most) = (area.slots.start, area.slots.end - area.slots.start);
     segments.iter().flat_map(move |span| span.start.min(most)..span.end.min(most)).map(move |n| first + n)
 }
 
-/// Gets what notes name.
+/// Receives the segments that notes name.
 type With<'a> = &'a mut dyn FnMut(&[Range<u32>]) -> Result<()>;
 
 impl Log {
-    /// Takes so many segments of a region for the backing; their numbers, from the start of the region.
+    /// Takes so many segments of a region for the backing; returns their numbers, from the start of the region.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where there are not so many, beside those that what is live and promised needs. What the cleaner has for itself
-    /// goes too, but for one: what it frees is free when a commit is durable, which may be what needs them.
+    /// [`Error::NoSpace`] if there are not so many beside those for live and promised blocks. It also takes all but one
+    /// of the segments reserved for the cleaner: a segment that the cleaner frees becomes free only with a durable
+    /// commit, which may need these.
     pub fn take_for_backing(&self, session: &Session, number: u32, count: u64) -> Result<Vec<u32>> {
         let mut taken = Vec::new();
         while (taken.len() as u64) < count {
@@ -75,7 +78,7 @@ impl Log {
                 Wish::Backing(slot) => return Ok(slot - area.slots.start),
                 Wish::Slot(slot) => {
                     match self.prepare(session, slot) {
-                        // What its host keeps room for already may do.
+                        // A slot for which the host keeps room already may do.
                         Err(Error::NoSpace) => {}
                         done => done?,
                     }
@@ -102,13 +105,13 @@ impl Log {
         Ok(Wish::Backing(slot))
     }
 
-    /// Gives back segments of the backing, by their numbers from the start of the region. No note names them.
+    /// Gives back segments of the backing, by their numbers from the start of the region. No note may name them.
     pub fn release_from_backing(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<()> {
         let area = self.area(session, number)?;
         self.give_back(session, &area, slots_of(segments, &area))
     }
 
-    /// These slots are the backing's no more, and free once their disk has their room back.
+    /// Takes these slots from the backing; each is free once its disk has the room back.
     fn give_back(&self, session: &Session, area: &Area, slots: impl Iterator<Item = u32>) -> Result<()> {
         for slot in slots {
             let mut discarding = Discarding::of(session);
@@ -119,7 +122,7 @@ impl Log {
         Ok(())
     }
 
-    /// A slot of the backing that is as `is_it` says is so no more; was it?
+    /// Takes a slot from the backing if it is as `is_it` says; returns whether it was.
     fn end_use_for_backing(
         &self,
         session: &Session,
@@ -146,7 +149,7 @@ impl Log {
         self.change(session, |change| change.discarded(slot, false, discarding.by()))
     }
 
-    /// Regions that take content and are there, the one with most room first: where a backing could lie.
+    /// The regions where a backing could lie: they take content and are there; the one with most room first.
     pub fn homes_for_backing(&self, session: &Session, without: &[u32]) -> Result<Vec<Arc<dyn Region>>> {
         self.refresh(session)?;
         let (areas, table) = (self.areas(), self.at.table(session.memory()));
@@ -159,7 +162,7 @@ impl Log {
         Ok(homes.into_iter().map(|(_, region)| region).collect())
     }
 
-    /// Does a region fail apart from all of these?
+    /// Does the region share its domain with none of these?
     pub fn fail_apart(&self, session: &Session, number: u32, others: &[u32]) -> Result<bool> {
         self.refresh(session)?;
         let areas = self.areas();
@@ -167,7 +170,7 @@ impl Log {
         Ok(others.iter().all(|other| *other != number && domain(*other) != domain(number)))
     }
 
-    /// The numbers of the segments of the backing in a region, from its start, and since when.
+    /// The numbers of the backing's segments in a region, from its start, and since when they are the backing's.
     fn slots_of_backing(&self, session: &Session, area: &Area) -> Result<Vec<(u32, u64)>> {
         let table = self.at.table(session.memory());
         let mut taken = Vec::new();
@@ -182,7 +185,7 @@ impl Log {
 
     /// Are all of these segments of a region the backing's?
     pub fn are_of_backing(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<bool> {
-        // As far as is known here: whoever asks has taken them, and nobody may be waited for.
+        // Without a refresh: the caller has taken them, and must not wait.
         let (areas, table) = (self.areas(), self.at.table(session.memory()));
         let Some(area) = areas.list.iter().find(|area| area.number == number) else { return Ok(false) };
         let wanted: u64 = segments.iter().map(|span| u64::from(span.end - span.start)).sum();
@@ -193,20 +196,21 @@ impl Log {
         Ok(taken == wanted)
     }
 
-    /// The same in one region.
+    /// The number of the backing's segments in one region.
     pub fn backing_in_region(&self, session: &Session, number: u32) -> Result<u64> {
         let area = self.area(session, number)?;
         Ok(self.slots_of_backing(session, &area)?.len() as u64)
     }
 
-    /// Segments of the backing, in all regions.
+    /// The number of the backing's segments in all regions.
     pub fn backing_segments(&self, session: &Session) -> Result<u64> {
         let areas = self.areas();
         areas.list.iter().map(|area| Ok(self.slots_of_backing(session, area)?.len() as u64)).sum()
     }
 
-    /// Gives back slots of a region that were taken and have not been named in time, or at all if nobody else may be about to; how many.
-    /// `with_named` calls what it is given with those that are, while nobody names any.
+    /// Gives back slots of a region that were taken and not named in time; with `at_once`, where no other process may be
+    /// about to name any, all unnamed ones. Returns how many. `with_named` must call its argument with the named
+    /// segments, while no process names any.
     pub fn release_unnamed(
         &self,
         session: &Session,
@@ -215,7 +219,7 @@ impl Log {
         at_once: bool,
     ) -> Result<u64> {
         let (area, now) = (self.area(session, number)?, u64::from(seconds()));
-        // One that was taken later than now was so by a clock that has been set since.
+        // A slot that was taken later than now was taken before the clock was set back.
         let is_old = |since: u64| at_once || since > now || since + NAMED <= now;
         let old: Vec<u32> =
             self.slots_of_backing(session, &area)?.into_iter().filter(|taken| is_old(taken.1)).map(|k| k.0).collect();
@@ -233,13 +237,13 @@ impl Log {
             }
             Ok(())
         })?;
-        // Not while others wait for that: a disk may take its time.
+        // Outside of `with_named`, in which others wait: a disk may take its time.
         released.iter().try_for_each(|slot| self.give_room_back(session, &area, *slot, &discarding))?;
         Ok(released.len() as u64)
     }
 
-    /// The memory was lost, and made anew as of a commit: slots are the backing's that notes name, and no others, of regions whose notes can be
-    /// read. Before the lists of free slots are made.
+    /// For a memory that was made anew as of a commit: in regions with a readable note, the backing gets the slots that
+    /// the note names, and no others. To be called before the lists of free slots are made.
     pub(super) fn take_named_for_backing(&self, session: &Session) -> Result<()> {
         let areas = self.areas();
         for area in &areas.list {

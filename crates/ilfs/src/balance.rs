@@ -1,8 +1,8 @@
 //! Balance: old content is spread over regions that came later, or have less.
 //!
-//! Segments move as they are, as a copy that is made in the region with least in it and then is the only one: files and places know
-//! nothing of it, and only what is live is copied. Each region is to be as full as the others. What is to stay in its region as a whole
-//! file does.
+//! A segment moves as a whole: a copy is made in the emptiest region, and the old one is dropped. Mappings do not
+//! change, and only live blocks are copied. The goal is that all regions are equally full. Segments of files that lie in
+//! a region as a whole stay there.
 
 use std::cmp::Reverse;
 use std::sync::PoisonError;
@@ -26,19 +26,21 @@ const ALIKE: f64 = 1.0 / 50.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Filled {
     pub number: u32,
-    /// Bytes of its segments, of those of them in use, and that are to be moved for all to be alike: away, or here where less than 0.
+    /// Bytes of its segments; bytes of those in use; bytes to move away, or if negative to move here, until all are
+    /// alike.
     pub size: u64,
     pub used: u64,
     pub excess: i64,
 }
 
 impl Log {
-    /// How full the regions are that take content, and what it takes to make them alike.
+    /// How full the regions are that take content, and how much has to move until they are alike.
     pub fn filled(&self, session: &Session) -> Result<Vec<Filled>> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
         let taking = || regions.iter().filter(|(_, region)| region.health() == Health::Taking);
-        // What waits for a commit is room yet to come: else segments are moved until that comes, and then back.
+        // A segment that waits for a commit will be free: otherwise segments would be moved until that commit, and then
+        // back.
         let freed = session.read(KEY, || table.freed())?;
         let waiting = |region: &super::table::RawTableRegion| {
             freed.iter().filter(|slot| region.range().contains(slot)).count() as u64
@@ -63,7 +65,7 @@ impl Log {
         Ok(taking().map(one).collect())
     }
 
-    /// Bytes that are to be moved for all regions to be alike; 0 where they are.
+    /// Bytes to move until all regions are alike; 0 if they are.
     pub fn unbalanced(&self, session: &Session) -> Result<u64> {
         Ok(self.unbalanced_of(&self.filled(session)?))
     }
@@ -85,7 +87,7 @@ impl Log {
         self.refresh(session)?;
         loop {
             match self.balance_one(session, files, go_on)? {
-                // One that cannot be moved now: others have their turn.
+                // That segment cannot be moved now: others are moved.
                 None if go_on(0) => {}
                 None => return Ok(Copied::Interrupted),
                 Some(copied) => return Ok(copied),
@@ -93,7 +95,7 @@ impl Log {
         }
     }
 
-    /// None where the segment that was chosen cannot be moved now, and is set aside.
+    /// `None` if the chosen segment cannot be moved now, and is set aside.
     fn balance_one(
         &self,
         session: &Session,

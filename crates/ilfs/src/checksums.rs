@@ -1,12 +1,12 @@
-//! Checksums that were read, so that a read need not look for its summaries again: of so many segments at most, those
-//! that were asked for last.
+//! A cache of checksums that were read, so that a read need not look for its summaries again: those of a limited number
+//! of segments, the most recently used ones.
 
 use std::collections::HashMap;
 
 use super::part::Part;
 use super::place::Run;
 
-/// What is known.
+/// The known checksums.
 pub struct Sums {
     most: usize,
     clock: u64,
@@ -35,12 +35,12 @@ impl Sums {
         segment.blocks.get(from..from + run.blocks as usize)?.iter().copied().collect()
     }
 
-    /// Up to which block the segment's parts are known, all of them.
+    /// The block up to which all parts of the segment are known.
     pub fn walked(&self, sequence: u64) -> u32 {
         self.segments.get(&sequence).map_or(0, |segment| segment.walked)
     }
 
-    /// A part that was read or written.
+    /// Adds a part that was read or written.
     pub fn add(&mut self, part: &Part) {
         self.clock += 1;
         if !self.segments.contains_key(&part.sequence) && self.segments.len() >= self.most {
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(sums.of(run(3, 1, 2)), Some(vec![10, 11]));
         assert_eq!(sums.of(run(3, 0, 1)), None, "that is the summary");
         assert_eq!((sums.of(run(3, 2, 2)), sums.of(run(4, 1, 1))), (None, None));
-        // With a gap, which may be filled by another process yet.
+        // With a gap, which another process may yet fill.
         sums.add(&part(3, 6, &[12]));
         assert_eq!((sums.of(run(3, 7, 1)), sums.walked(3)), (Some(vec![12]), 3));
         sums.add(&part(3, 3, &[13, 14]));

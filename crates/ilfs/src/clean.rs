@@ -60,9 +60,9 @@ pub enum Cleaned {
 pub enum Reason {
     /// As many segments are free as were asked for.
     Enough,
-    /// No segment has enough dead blocks.
+    /// They will be once a commit makes freed segments free.
     AwaitingCommit,
-    /// What is dead lies so scattered that cleaning would gain next to nothing; or there is nothing dead.
+    /// No segment has enough dead blocks to be worth cleaning.
     NothingToGain,
     /// No segment is free to move blocks to.
     NoRoom,

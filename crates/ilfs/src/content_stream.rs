@@ -1,15 +1,17 @@
-//! Content that is carried elsewhere: all that is live in a log as a stream of bytes, and a log whose segments are written anew from one.
+//! Carrying content elsewhere: the live content of a log as a stream of bytes, and a log whose segments are written from
+//! one.
 //!
 //! ```text
 //! stream:  RawCarried | RawCarriedRegion for each region | segments | RawCarriedSegment of sequence 0
 //! segment: RawCarriedSegment | parts | the blocks of content that are carried, in their order
 //! part:    RawCarriedPart | RawOwner for each block of content; one that is not carried has inode 0
 //! ```
-//! Segments keep their numbers, and blocks their places in them, so that memory that leads there leads there again. Of each segment
-//! one copy is carried; it is written to all slots that the table says it is in. Every block is verified when it is read and when it is written, by
-//! the checksum that it got when it was first written. What is dead is not carried, nor what cannot be read.
+//! Segments keep their numbers, and blocks their positions in them, so that a restored memory leads to the restored
+//! blocks. One copy of each segment is carried; it is written to all slots that the table gives the segment. Each block
+//! is verified when it is read and when it is written, by the checksum that it got when it was first written. Dead and
+//! unreadable blocks are not carried.
 //!
-//! Whoever takes the stream and gives it back sees to it that it is whole.
+//! The caller that stores the stream and gives it back has to ensure that it is complete.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +35,7 @@ const REGIONS: u32 = 1 << 16;
 /// Blocks that are read or written at once.
 const PIECE: u32 = 256;
 
-/// What the stream begins with.
+/// The head of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawCarried {
@@ -57,9 +59,10 @@ pub struct RawCarriedRegion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawCarriedSegment {
-    /// 0: none follows.
+    /// 0: the end; no segment follows.
     pub sequence: u64,
-    /// How many parts follow, and then blocks; of the last one: blocks that could not be read.
+    /// How many parts follow, and then blocks; in the last record, `blocks` is the number of blocks that could not be
+    /// read.
     pub parts: u32,
     pub blocks: u32,
 }
@@ -79,15 +82,15 @@ pub struct RawCarriedPart {
 const _: () = assert!(size_of::<RawCarried>() == 24 && size_of::<RawCarriedRegion>() == 8);
 const _: () = assert!(size_of::<RawCarriedSegment>() == 16 && size_of::<RawCarriedPart>() == 32);
 
-/// What was carried.
+/// The result of carrying.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     pub blocks: u64,
-    /// Live ones that could not be read.
+    /// Live blocks that could not be read.
     pub unread: u64,
 }
 
-/// What a stream says before any content.
+/// The head of a stream, with its regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carries {
     /// Blocks of a segment.
@@ -96,32 +99,32 @@ pub struct Carries {
 }
 
 impl Carries {
-    /// Bytes that region `n` must have.
+    /// Bytes that a region must have at least.
     pub fn size_of(&self, region: &RawCarriedRegion) -> u64 {
         u64::from(region.slots) * u64::from(self.blocks) * BLOCK
     }
 }
 
-/// Where the bytes of a stream go, and come from.
+/// Takes the bytes of a stream.
 pub type Put<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
-/// Bytes that were carried.
+/// The bytes of a stream, as they are given back.
 pub trait Source {
-    /// The next ones; none at the end.
+    /// The next bytes; `None` at the end.
     fn next_bytes(&mut self) -> Result<Option<&[u8]>>;
 
-    /// What they say makes no sense.
+    /// The error to return if the bytes make no sense.
     fn bad(&self, why: &str) -> Error;
 }
 
 impl Log {
-    /// Bytes of content that would be carried, about.
+    /// About how many bytes of content would be carried.
     pub fn carries_about(&self, session: &Session) -> Result<u64> {
         Ok(self.head(session)?.live * BLOCK)
     }
 
-    /// Carries what is live as `session` sees it, which nobody changes. Its segments are where they are as long as this takes.
-    /// `progress`: blocks that were carried, and how many there are, about.
+    /// Carries the live content as `session` sees it. No process may change that memory, and segments must stay where
+    /// they are meanwhile. `progress`: blocks that were carried, and about how many there are.
     pub fn carry(
         &self,
         session: &Session,
@@ -168,7 +171,7 @@ impl Log {
         }
         let contents = match self.contents(session, slot, segment) {
             Ok(contents) => contents,
-            // None of it can be read: whoever reads it there will not be able to either.
+            // None of it can be read, here or after it was carried.
             Err(Error::Missing(_) | Error::Device(_)) => {
                 carried.unread += u64::from(segment.live);
                 return Ok(());
@@ -215,7 +218,7 @@ impl Log {
     }
 }
 
-/// The bytes of a segment.
+/// The bytes of a segment in the stream.
 fn record(sequence: u64, contents: &Contents, blocks: &BTreeMap<Place, Vec<u8>>) -> Vec<u8> {
     let raw = RawCarriedSegment { sequence, parts: contents.parts.len() as u32, blocks: blocks.len() as u32 };
     let mut bytes = raw.as_bytes().to_vec();
@@ -246,7 +249,7 @@ pub struct Stream<'s> {
 }
 
 impl<'s> Stream<'s> {
-    /// Reads what the stream says before any content. None where there is none.
+    /// Reads the head of the stream; `None` if the stream is empty.
     pub fn open(source: &'s mut dyn Source) -> Result<Option<(Stream<'s>, Carries)>> {
         let mut stream = Stream { source, rest: Vec::new(), at: 0 };
         let Some(head) = stream.first::<RawCarried>()? else { return Ok(None) };
@@ -258,7 +261,7 @@ impl<'s> Stream<'s> {
         Ok(Some((stream, Carries { blocks: head.blocks, regions })))
     }
 
-    /// So many bytes; none at the end of the stream.
+    /// So many bytes; `None` at the end of the stream.
     fn bytes(&mut self, len: usize) -> Result<Option<&[u8]>> {
         if self.at > 0 && self.rest.len() - self.at < len {
             self.rest.drain(..self.at);
@@ -299,7 +302,7 @@ impl<'s> Stream<'s> {
         }
     }
 
-    /// The next segment's parts; none of the last one.
+    /// The next segment and its parts; the last record has none.
     fn segment(&mut self, blocks: u32) -> Result<(RawCarriedSegment, Vec<Part>)> {
         let raw: RawCarriedSegment = self.value()?;
         let (mut parts, mut end) = (Vec::new(), 0);
@@ -325,8 +328,8 @@ impl<'s> Stream<'s> {
 }
 
 impl Log {
-    /// Writes what a stream carries to the slots where this table says that its segments are; durable when it returns. Nothing is in the regions
-    /// yet. `progress`: blocks that were written.
+    /// Writes the content of a stream to the slots where this table has its segments; durable when it returns. The
+    /// regions must be empty. `progress`: blocks that were written.
     pub fn write_stream(
         &self,
         session: &Session,
@@ -363,7 +366,7 @@ impl Log {
         Ok(carried)
     }
 
-    /// One copy of a segment, whose summaries tell of the region that it lies in.
+    /// Writes one copy of a segment, with the summaries of the region that it lies in.
     fn write_carried(&self, session: &Session, slot: u32, parts: &[Part], bytes: &mut [u8]) -> Result<()> {
         let lies = self.lies(session, slot)?;
         let at = |block: u32| block as usize * BLOCK as usize;
@@ -380,7 +383,7 @@ impl Log {
     }
 }
 
-/// Reads the blocks of a segment into its bytes; how many.
+/// Reads the blocks of a segment into its bytes; returns how many.
 fn fill(stream: &mut Stream<'_>, raw: &RawCarriedSegment, parts: &[Part], bytes: &mut [u8]) -> Result<u64> {
     let mut left = raw.blocks;
     for part in parts {

@@ -1,9 +1,9 @@
-//! Freed segments: their slots are given back to their disk (discard, or trim), and become free.
+//! Freed segments: their slots are discarded on the disk (trim), and become free.
 //!
-//! A slot is in no list while its disk discards its content: so that nobody writes there meanwhile. The table says which
-//! process does it. Where that has died the slot is an *orphan*, and whoever finds it begins anew: the first who gives back anything after
-//! the pool was opened or a process has died, who removes its region, and a repair. A check tells how many there are: they are what a crash
-//! leaves, and no damage.
+//! A slot is in no list while its disk discards its content, so that no process writes there meanwhile. The table has
+//! the process that does it. If that process dies, the slot is an *orphan*. The next process starts over: the first one
+//! that gives back any slot after the pool was opened or a process died, one that removes the region, or a repair. A
+//! check reports the number of orphans: a crash leaves them, and they are no damage.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use super::error::{Error, Result};
 use super::table::{State, KEY};
 use super::Log;
 
-/// Of which pool, and their numbers.
+/// The pool, and the number of a slot.
 type Slots = HashSet<([u8; 16], u32)>;
 
 /// Slots that this process is giving back, by pool.
@@ -27,7 +27,7 @@ fn giving_back() -> MutexGuard<'static, Option<Slots>> {
     GIVING_BACK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a thread is giving back, until it is dropped.
+/// The slots that a thread is giving back, until it is dropped.
 pub(super) struct Discarding {
     pool: [u8; 16],
     slots: Vec<u32>,
@@ -38,12 +38,12 @@ impl Discarding {
         Discarding { pool: session.memory().info.uuid, slots: Vec::new() }
     }
 
-    /// By whom, as the table has it.
+    /// The process as the table has it.
     pub fn by(&self) -> u64 {
         u64::from(std::process::id())
     }
 
-    /// Before the table says so: else another thread takes it for an orphan.
+    /// To be called before the table has it: otherwise another thread takes the slot for an orphan.
     pub fn begin(&mut self, slot: u32) {
         giving_back().get_or_insert_default().insert((self.pool, slot));
         self.slots.push(slot);
@@ -58,9 +58,9 @@ impl Drop for Discarding {
 }
 
 impl Log {
-    /// Makes segments free that were freed in epochs before `durable`: whose commits are durable ([`pram::session`]), and
-    /// that no copy of persistent RAM names any more that may yet be put back. At most so many. The disk gets their room
-    /// back. How many.
+    /// Frees at most `most` segments that were freed in epochs before `durable`. The commits of these must be durable
+    /// ([`pram::session`]), and no copy of persistent RAM that may yet be put back may lead there. Their disks get the
+    /// room back. Returns how many.
     pub fn reclaim(&self, session: &Session, durable: u64, most: u64) -> Result<u64> {
         assert_may_wait();
         self.check_failed()?;
@@ -69,14 +69,15 @@ impl Log {
             self.adopt_orphans(session)?;
         }
         for done in 0..most {
-            // A write that this process has not done with may come to the disk yet: the slot waits once more.
+            // A write of this process to the slot may yet reach the disk: the slot waits once more.
             if let Some(slot) = self.first_is_written_to(session)? {
                 match self.requeue(session, slot, durable)? {
                     true => continue,
                     false => return Ok(done),
                 }
             }
-            // Nobody else has the slot between the two. Writes that were given up by time are in segments that failed.
+            // No other process has the slot between the two. Writes that timed out are in segments that are marked as
+            // failed.
             let mut discarding = Discarding::of(session);
             let taken = self.change(session, |change| {
                 let taken = change.take_freed(durable, discarding.by())?;
@@ -95,7 +96,7 @@ impl Log {
         Ok(most)
     }
 
-    /// The first of the freed slots, if a request of this process that writes there has not ended.
+    /// The first of the freed slots, if a write of this process to it has not ended.
     fn first_is_written_to(&self, session: &Session) -> Result<Option<u32>> {
         let table = self.at.table(session.memory());
         let Some(slot) = session.read(KEY, || Ok::<_, Error>(super::table::slot_in(table.head()?.freed)))? else {
@@ -107,7 +108,7 @@ impl Log {
         Ok(self.is_written_to(&**region, at).then_some(slot))
     }
 
-    /// Puts that slot at the end of the freed ones, if it is the first and may be used; was it?
+    /// Puts that slot at the end of the freed ones, if it is the first and may be used; returns whether it did.
     fn requeue(&self, session: &Session, slot: u32, durable: u64) -> Result<bool> {
         self.change(session, |change| {
             let epoch = session.epoch()?;
@@ -115,7 +116,8 @@ impl Log {
         })
     }
 
-    /// Is a segment that becomes free needed for what is dirty or promised, or about to be written, so that its host keeps its room?
+    /// Is a segment that becomes free needed for dirty or promised blocks, or for coming writes, so that its host keeps
+    /// its room?
     fn is_wanted(&self, session: &Session, slot: u32) -> Result<bool> {
         let area = self.area_of(session, slot)?;
         if !area.grows || !area.is_taking {
@@ -128,9 +130,9 @@ impl Log {
         Ok(without < needed + ahead || self.held(session)? < ahead)
     }
 
-    /// What is not given back costs room, and nothing else.
+    /// Discards a slot on its disk. A failure only costs room.
     pub(super) fn discard(&self, session: &Session, slot: u32) {
-        // While one that does not answer is asked for that, nobody can open it.
+        // Not on a late region: a request under way there would keep it from being opened.
         let Some(lies) = self.lies(session, slot).ok().filter(|lies| !lies.region.is_late()) else { return };
         let range = lies.at..lies.at + self.segment();
         if let Err(e) = lies.region.ask(Transfer::Discard(range).into(), LATE).result {
@@ -138,7 +140,7 @@ impl Log {
         }
     }
 
-    /// Slots that are being discarded by nobody, with who did.
+    /// Slots that no living process is discarding, each with the process that was.
     pub fn orphans(&self, session: &Session) -> Result<Vec<(u32, u64)>> {
         let (table, pool) = (self.at.table(session.memory()), session.memory().info.uuid);
         let mut orphans = Vec::new();
@@ -151,7 +153,7 @@ impl Log {
         if orphans.is_empty() {
             return Ok(orphans);
         }
-        // Asked for afterwards: who had it then and has ended since has put it in its list.
+        // Asked for afterwards: a process that has ended since has put its slots into their list.
         let alive: HashSet<u64> = session.runtime().sessions().iter().map(|one| u64::from(one.pid)).collect();
         let own = u64::from(std::process::id());
         let mine = giving_back();
@@ -160,12 +162,12 @@ impl Log {
         Ok(orphans)
     }
 
-    /// Somebody died: the next who gives anything back looks for what he left.
+    /// To be called after the death of a process: the next reclaim looks for its slots.
     pub fn look_for_orphans(&self) {
         self.are_orphans_known.store(false, Ordering::Relaxed);
     }
 
-    /// Makes orphans free; how many.
+    /// Frees orphans; returns how many.
     pub fn adopt_orphans(&self, session: &Session) -> Result<u64> {
         assert_may_wait();
         let mut adopted = 0;

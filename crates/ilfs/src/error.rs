@@ -1,4 +1,4 @@
-//! What can fail in the log.
+//! The errors of the log.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The segment of the place was given up, and perhaps used again. Whoever found the place in a mapping looks there
-    /// again: it is no longer what the mapping says, or the memory that the mapping lies in is older than the disk.
+    /// The segment of the place was given up, and perhaps used again. A reader that found the place in a mapping looks
+    /// there again: the mapping has changed, or its memory is older than the disk.
     #[error("{0}: the segment was used again")]
     Lost(Place),
-    /// What lies there is not what was written, in no copy.
+    /// No copy has the content that was written there.
     #[error("{place} ({device}, byte {at}): {what}")]
     Damaged { place: Place, device: Arc<str>, at: u64, what: &'static str },
     /// The disk failed.
@@ -24,13 +24,13 @@ pub enum Error {
     /// No disk has the region with this number.
     #[error("region {0} is not there")]
     Missing(u32),
-    /// No segment is free, but for those that are kept for the cleaner.
+    /// No segment is free, except those reserved for the cleaner.
     #[error("no segment is free")]
     NoSpace,
-    /// So many bytes would have fewer copies than they are to have: so many domains are left.
+    /// So many bytes would have fewer copies than they are to have, since only so many domains are left.
     #[error("{bytes} bytes would have fewer copies than they are to have, {domains} at most")]
     TooFewDomains { bytes: u64, domains: u32 },
-    /// A flush failed: what was written since the one before may be lost. The pool must be opened anew.
+    /// A flush failed: writes since the one before may be lost. The pool must be opened anew.
     #[error("{0}; the pool must be opened anew")]
     Failed(exraid::Error),
     /// All sequence numbers have been issued.
@@ -45,7 +45,7 @@ pub enum Error {
     /// The owner of content failed.
     #[error("{what}")]
     Owner { what: String, errno: Errno },
-    /// What lies in persistent RAM contradicts itself.
+    /// Persistent RAM contradicts itself.
     #[error("{0}")]
     Corrupt(String),
 }

@@ -1,4 +1,4 @@
-//! What a failure of a region means to the log.
+//! How the log treats a failure of a region.
 
 use exraid::Class;
 
@@ -9,7 +9,7 @@ pub(super) fn is_gone(e: &exraid::Error) -> bool {
     matches!(e.class, Class::Gone | Class::ReadOnly | Class::Timeout)
 }
 
-/// Why a region takes nothing any more that has failed so.
+/// The cause to record for a region that failed so.
 pub(super) fn cause_of(e: &exraid::Error) -> Cause {
     match e.class {
         Class::Gone | Class::ReadOnly => Cause::Missing,
@@ -18,7 +18,7 @@ pub(super) fn cause_of(e: &exraid::Error) -> Cause {
     }
 }
 
-/// Is it a failure of what lies there, which is not used again then?
+/// Is it a failure of the slot, which is not used again then?
 pub(super) fn is_of_the_slot(e: &exraid::Error) -> bool {
     !matches!(e.class, Class::NoSpace | Class::Gone | Class::ReadOnly)
 }

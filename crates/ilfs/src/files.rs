@@ -1,4 +1,4 @@
-//! What the log asks files when it moves, copies or verifies content: whose a block is, and what has become of it.
+//! The log's questions to files when it moves, copies or verifies content: the owner of a block, and whether it is live.
 
 use exraid::Buffers;
 
@@ -7,14 +7,14 @@ use super::part::Owner;
 use super::place::Place;
 use super::sorted::Kind;
 
-/// What has become of a block.
+/// The state of a block.
 #[derive(Clone, Debug)]
 pub enum Fate {
-    /// Nothing leads to this place.
+    /// No mapping leads to this place.
     Dead,
     Live,
-    /// Something does, and memory has a newer version that is committed and has no place yet: that is written instead. The
-    /// number comes again when it has been, which distinguishes it from what was written since.
+    /// A mapping does, but memory has a newer version that is committed and has no place yet: that is written instead.
+    /// The number comes back in [`Move::newer`], and distinguishes that version from later ones.
     Newer(Buffers, u64),
 }
 
@@ -24,25 +24,26 @@ pub struct Move {
     pub owner: Owner,
     pub from: Place,
     pub to: Place,
-    /// The number that came with a newer version; none: what lies at `from`.
+    /// The number of the newer version that was written; `None`: the block at `from` was.
     pub newer: Option<u64>,
 }
 
-/// What the log has to know of files. It waits for nothing when it asks.
+/// The interface of files to the log, which holds no lock when it calls it, except for [`epoch`](Files::epoch).
 pub trait Files {
-    /// What has become of the block that was written for this owner, and lies here.
+    /// The state of the block that was written for this owner at this place.
     fn fate(&self, owner: Owner, place: Place) -> Result<Fate>;
 
-    /// Lets what leads to the old places, where it still does, lead to the new ones, and unlinks the old ones
-    /// ([`Log::unlink`](super::Log::unlink)) in the same transactions; which of them it did.
+    /// Replaces old places in mappings by new ones, where the mappings still have the old, and unlinks the old ones
+    /// ([`Log::unlink`](super::Log::unlink)) in the same transactions. Returns which it replaced.
     fn relocate(&self, moves: &[Move]) -> Result<Vec<bool>>;
 
-    /// These cannot be read where they lie. What memory holds of them gives up its place, and is written anew in time; which.
+    /// For blocks that cannot be read at these places: those that memory holds lose their place, and are written anew in
+    /// time. Returns which.
     fn redirty(&self, blocks: &[(Owner, Place)]) -> Result<Vec<bool>>;
 
-    /// How the file of this owner is to lie, of which a block lies here, and its priority.
+    /// How the file of this owner is to lie, and its priority.
     fn kind(&self, owner: Owner, place: Place) -> Result<Kind>;
 
-    /// The running epoch: what is changed now belongs to its commit. Called within an operation.
+    /// The running epoch, to whose commit a change made now belongs. Called within an operation.
     fn epoch(&self) -> u64;
 }

@@ -1,7 +1,8 @@
-//! Giving way: what threads of the [background](Background) ask of regions they ask in pieces, and between these others come first.
+//! Giving way: threads of the [background](Background) use regions in pieces, and let others go first between these.
 //!
-//! How large a piece is, and how long is waited before it, each region tells ([`exraid::region::throttle`]), by what is asked of it. Files
-//! that are used in memory have the processors, whatever becomes of disks: where any process uses them, such a thread gives way too.
+//! Each region decides by its load how large a piece is, and how long the thread waits before it
+//! ([`exraid::region::throttle`]). Programs that use files in memory need processors, also while disks are idle: while
+//! any process uses files, such a thread gives way too.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -12,15 +13,15 @@ use pram::Session;
 use super::place::BLOCK;
 use super::Log;
 
-/// How often it is looked whether files are used.
+/// How often this process looks whether files are used.
 const GLANCE: Duration = Duration::from_millis(200);
-/// So long nobody gives way when room is waited for.
+/// How long no thread gives way after a program has to wait for room.
 const UNTHROTTLED: Duration = Duration::from_millis(1500);
 
-/// What was seen of others.
+/// The last look at other processes.
 pub struct Beside {
     looked: Instant,
-    /// What all processes had counted then.
+    /// The sum of all processes' counters then.
     used: u64,
     others: bool,
 }
@@ -32,7 +33,8 @@ impl Default for Beside {
 }
 
 impl Log {
-    /// Waits until this thread may ask so many bytes of a region; true where others use it, so that it is to ask for one piece at a time.
+    /// Waits until this thread may ask so many bytes of a region; true if others use the region, so that it is to ask
+    /// for one piece at a time.
     pub(super) fn give_way(&self, session: &Session, region: &dyn Region, bytes: u64) -> bool {
         if !Background::is() {
             return false;
@@ -41,14 +43,14 @@ impl Log {
         region.give_way(bytes)
     }
 
-    /// Blocks that this thread is to read or write at a time, where a segment has copies in these slots.
+    /// Blocks that this thread is to read or write at a time, for a segment with copies in these slots.
     pub(super) fn piece(&self, session: &Session, slots: &[u32]) -> u32 {
         let of = |slot: &u32| Some(self.known_area_of(session, *slot).ok()?.region.as_ref()?.piece());
         let least = slots.iter().filter_map(of).min().unwrap_or(super::copies::MOST_PIECE);
         (least.min(super::copies::MOST_PIECE) / BLOCK).max(1) as u32
     }
 
-    /// What is done in the background is waited for: whoever does it gives way no more for a moment.
+    /// To be called when a program waits for background work: that does not give way for a moment.
     pub fn unthrottle(&self) {
         self.regions().iter().for_each(|region| region.unthrottle(UNTHROTTLED));
     }

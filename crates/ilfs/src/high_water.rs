@@ -1,5 +1,5 @@
-//! The high-water mark of a region: no slot beyond it was ever used. It lies in the labels, and whoever puts the table in order after
-//! memory was lost looks for content below it, not in all that the disk could hold.
+//! The high-water mark of a region: no slot beyond it was ever used. It lies in the labels, and recovery after a loss of
+//! the memory looks for content below it only.
 //!
 //! It is raised by many slots at a time, since labels are written for it.
 
@@ -13,20 +13,21 @@ use super::table::KEY;
 use super::Log;
 
 impl Log {
-    /// May a slot be used, as labels say by now?
+    /// May a slot be used, according to the labels?
     pub(super) fn is_below_high_water(&self, area: &Area, slot: u32) -> bool {
         let end = u64::from(slot - area.slots.start + 1) * self.segment();
         area.region.as_ref().is_none_or(|region| region.high_water() >= end)
     }
 
-    /// Before a slot is used that lies above the mark.
+    /// Raises the mark before a slot above it is used.
     ///
     /// Ordered steps:
-    /// 1. The labels say that it may be used, and some further ones; durable. Where they said nothing, those that the table knows to have
-    ///    been used are among them. (Else: after memory was lost, nobody looks for what is written there.)
-    /// 2. It is used.
+    /// 1. The labels allow this slot and some further ones; durable. In labels without a mark, all slots that the table
+    ///    knows as used are included. (Else: after a loss of the memory, recovery does not look for content written
+    ///    there.)
+    /// 2. The slot is used.
     ///
-    /// A region that is out of use from then on since its labels could not be written is no failure.
+    /// Succeeds also if the labels could not be written and the region is out of use from then on.
     pub(super) fn raise_high_water(&self, session: &Session, slot: u32) -> Result<()> {
         assert_may_wait();
         let (area, table) = (self.area_of(session, slot)?, self.at.table(session.memory()));

@@ -1,4 +1,4 @@
-//! Background work that somebody has asked for: it goes on, whoever sees to it, until it is done or called off.
+//! Background work that was asked for: it goes on, in any process, until it is done or called off.
 
 use pram::Session;
 
@@ -11,15 +11,15 @@ const BALANCE: u64 = 1;
 const PAUSED: u64 = 2;
 const SCRUB: u64 = 4;
 
-/// What was asked for.
+/// The work that was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
-    /// Old content is spread over all regions.
+    /// Spread old content over all regions.
     pub balance: bool,
-    /// Neither that nor scrubbing goes on for now.
+    /// Balancing and scrubbing are paused.
     pub paused: bool,
     pub scrub: bool,
-    /// Bytes in a second that background work copies at most; 0: as many as it can beside others.
+    /// Bytes per second that background work copies at most; 0: no limit of its own.
     pub rate: u64,
 }
 
@@ -30,7 +30,7 @@ impl Log {
         Ok(Tasks { balance: is(BALANCE), paused: is(PAUSED), scrub: is(SCRUB), rate: all.rate })
     }
 
-    /// Asks for other work: `change` says what of what was asked for.
+    /// Changes the work that is asked for.
     pub fn set_tasks(&self, session: &Session, change: &dyn Fn(&mut Tasks)) -> Result<()> {
         self.change(session, |table| {
             let all = table.head()?;
@@ -43,7 +43,7 @@ impl Log {
         })
     }
 
-    /// Segments below this sequence number were scrubbed, and when that began, in seconds since 1970.
+    /// Segments below this sequence number were scrubbed in the pass; its begin, in seconds since 1970.
     pub fn scrubbed(&self, session: &Session) -> Result<(u64, u64)> {
         let all = session.read(KEY, || self.at.table(session.memory()).head())?;
         Ok((all.scrubbed, all.scrub_began))

@@ -1,12 +1,12 @@
-//! What was found to be lost a moment ago.
+//! Blocks that were found lost a moment ago.
 //!
-//! Where a segment lacks a summary, each page that it should tell of would have all of the segment looked through again: what two looks
-//! have not found is known for [`COUNTS`] not to be there. One look is not enough: a disk that answers wrongly once hides a summary that is
-//! there, and what a check calls lost may be made zeros. This holds only for blocks of which no summary was found: checksums that were
-//! found may be forgotten, and are looked for again.
+//! If a segment lacks a summary, reading each of its pages would search the whole segment again. So a summary that two
+//! searches did not find is taken as missing for [`COUNTS`]. One search is not enough: a disk that answers wrongly once
+//! hides a summary that exists, and a check may replace lost pages by zeros. This holds only for blocks without a
+//! summary: checksums that were found may be forgotten, and are searched again.
 //!
-//! Blocks that could not be read are read again when they are asked for, but no copy of them is counted. Where regions come or go, or a
-//! scrub has put something right, nothing is known any more.
+//! A block that could not be read is read again when it is asked for, but no copy of it is counted. All this is
+//! forgotten when regions come or go, or a scrub has repaired a block.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use super::place::{Place, Run};
 const COUNTS: Duration = Duration::from_secs(10);
 /// Blocks, and slots, at most.
 const MOST: usize = 1 << 16;
-/// Looks that have to agree.
+/// Searches that have to agree.
 const LOOKS: u32 = 2;
 
 #[derive(Default)]
@@ -28,13 +28,13 @@ pub struct KnownLost {
     looked: HashMap<(u64, u32), Looked>,
 }
 
-/// What came of looking for all summaries of a segment in a slot.
+/// The result of searching all summaries of a segment in a slot.
 struct Looked {
     since: Instant,
-    /// Blocks of the segment then: what was written later none of this tells of.
+    /// Blocks of the segment then: later ones were not searched.
     used: u32,
     times: u32,
-    /// Of which no summary was found to tell, in ascending order.
+    /// Blocks for which no summary was found, in ascending order.
     unnamed: Vec<Range<u32>>,
 }
 
@@ -43,9 +43,9 @@ impl KnownLost {
         self.blocks.contains(&place)
     }
 
-    /// Reading something has failed.
+    /// Notes that reading failed.
     pub fn add(&mut self, e: &Error) {
-        // What a disk did not answer it may answer now.
+        // A disk that did not answer may answer now.
         let (Error::Damaged { place, .. } | Error::Lost(place)) = e else { return };
         if self.blocks.len() >= MOST {
             self.blocks.clear();
@@ -60,14 +60,15 @@ impl KnownLost {
         }
     }
 
-    /// The stretch of blocks around `place`, in a slot, of which no summary tells.
+    /// The range of blocks without a summary around `place`, in a slot.
     pub fn unnamed(&self, place: Place, slot: u32, used: u32) -> Option<Range<u32>> {
         let known = self.looked.get(&(place.sequence(), slot)).filter(|known| known.counts(used))?;
         let mut all = known.unnamed.iter().filter(|_| known.times >= LOOKS);
         all.find(|unnamed| unnamed.contains(&place.block())).cloned()
     }
 
-    /// All summaries of a segment were looked for that these blocks hold, and these parts of it found, in ascending order.
+    /// Notes that all summaries of a segment were searched, and that those found cover the blocks `named`, in ascending
+    /// order.
     pub fn looked(&mut self, (sequence, slot): (u64, u32), used: u32, named: &[Range<u32>]) {
         if self.looked.len() >= MOST {
             self.looked.clear();
@@ -78,7 +79,7 @@ impl KnownLost {
         let before = self.looked.get(&(sequence, slot)).filter(|known| known.counts(used));
         let (times, before) =
             before.map_or((0, std::iter::once(0..used).collect()), |known| (known.times, known.unnamed.clone()));
-        // What any of the looks found is there.
+        // A block counts only if no search found its summary.
         let both = now.iter().flat_map(|a| before.iter().map(|b| a.start.max(b.start)..a.end.min(b.end)));
         let unnamed = both.filter(|range| !range.is_empty()).collect();
         self.looked.insert((sequence, slot), Looked { since: Instant::now(), used, times: times + 1, unnamed });

@@ -1,4 +1,4 @@
-//! What is live, in a segment: for whoever copies, moves or verifies it; and in a region: for whoever wants to know whether it can go.
+//! Live content: of a segment, for copying, moving or verifying it; of a region, to know whether it can go.
 
 use std::ops::Range;
 
@@ -16,25 +16,25 @@ use super::Log;
 /// Slots that are looked at in one step.
 const STEP: usize = 1024;
 
-/// What a region holds.
+/// The content of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Segments in use, and those that wait for a commit before they can be used again.
+    /// Segments in use, and freed ones that wait for a commit.
     pub segments: u64,
-    /// Bytes of content to which something leads.
+    /// Bytes of live content.
     pub live: u64,
 }
 
-/// What the summaries of a segment tell.
+/// The summaries of a segment.
 pub(super) struct Contents {
     pub parts: Vec<Part>,
-    /// Is that all that was ever put there?
+    /// Do they describe all blocks that were ever written there?
     pub is_whole: bool,
-    /// A disk did not give all summaries that it has: it may give them later.
+    /// A disk did not give all its summaries: it may give them later.
     pub is_cut: bool,
 }
 
-/// A block to which something leads.
+/// A block to which a mapping leads.
 pub(super) struct Live {
     pub place: Place,
     pub entry: Entry,
@@ -42,12 +42,12 @@ pub(super) struct Live {
 }
 
 impl Contents {
-    /// All that was put there, dead or not.
+    /// All blocks, live or dead.
     pub fn blocks(&self) -> impl Iterator<Item = (Place, Entry)> + '_ {
         self.parts.iter().flat_map(Part::blocks).map(|(place, entry)| (place, *entry))
     }
 
-    /// What is live of it, in the order of places. Of each block files are asked when it has its turn; of others than `wanted` they are not.
+    /// The live blocks among those `wanted`, in the order of places. Asks the files about each block as it comes.
     pub fn live_of<'c>(
         &'c self,
         files: &'c dyn Files,
@@ -61,14 +61,14 @@ impl Contents {
         })
     }
 
-    /// All that is live of it.
+    /// All live blocks.
     pub fn live<'c>(&'c self, files: &'c dyn Files) -> impl Iterator<Item = Result<Live>> + 'c {
         self.live_of(files, &|_| true)
     }
 }
 
 impl Log {
-    /// What is in a segment, by the copy that tells most of it.
+    /// The summaries of a segment, from the copy that has most blocks.
     pub(super) fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
         let (mut best, mut failed, mut is_cut) = (None::<Contents>, None, false);
         let blocks_of = |contents: &Contents| contents.parts.iter().map(|part| part.entries.len()).sum::<usize>();
@@ -108,8 +108,8 @@ impl Log {
         }
     }
 
-    /// Where in a region anything was written, or is being written, that may be read again: in ascending order. What is written to
-    /// segments that are opened later is not among it.
+    /// The ranges of a region that were written, or are being written, and may be read again; in ascending order.
+    /// Segments that are opened later are not included.
     pub fn live_ranges(&self, session: &Session, number: u32) -> Result<Vec<Range<u64>>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         self.each_segment(session, number, &mut |at, segment| {
@@ -123,7 +123,7 @@ impl Log {
         Ok(ranges)
     }
 
-    /// What a region holds.
+    /// The content of a region.
     pub fn held_in(&self, session: &Session, number: u32) -> Result<Held> {
         let mut held = Held::default();
         self.each_segment(session, number, &mut |_, segment| {
@@ -133,7 +133,7 @@ impl Log {
         Ok(held)
     }
 
-    /// Bytes of a segment that may be read again. A backing may name one that waits for a commit.
+    /// Bytes of a segment that may be read again. A backing may lead to a segment that waits for a commit.
     fn written_in(&self, segment: &Segment) -> u64 {
         match segment.state {
             state if state.is_used() => u64::from(segment.used) * BLOCK,
@@ -142,7 +142,7 @@ impl Log {
         }
     }
 
-    /// Every slot of a region, with where in the region it lies.
+    /// Every slot of a region, with its offset in the region.
     fn each_segment(&self, session: &Session, number: u32, each: &mut dyn FnMut(u64, &Segment)) -> Result<()> {
         assert_may_wait();
         self.refresh(session)?;
@@ -161,7 +161,7 @@ impl Log {
         Ok(())
     }
 
-    /// What is in a slot, of a copy that of which it is one.
+    /// The segment in a slot, or the segment of which it has a copy.
     fn segment_in(&self, table: &Table<'_>, slot: u32) -> Result<Segment> {
         let segment = table.get(slot)?;
         match segment.state {

@@ -1,8 +1,9 @@
-//! Regions, and copies in them, that are older than memory that was made anew as of a commit: a disk was put back from an earlier time, or
-//! has lost writes.
+//! Regions, and copies in them, that are older than a memory that was made anew as of a commit: an older image of the
+//! disk was put back, or the disk has lost writes.
 //!
-//! What was written last tells. A commit counts when the parts that its table knows are durable, so a copy in which most of the segments of
-//! the highest numbers lack parts has missed them. A few may be rotten, or were under way at that instant for somebody who has died.
+//! The newest segments show that. A commit counts only when the parts that its table knows are durable. So a copy that
+//! lacks parts in most of the segments with the highest numbers has missed writes. A few such segments may be damaged,
+//! or their writer died while they were under way.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -19,11 +20,11 @@ use super::Log;
 /// Segments of a region that are looked at.
 const LOOKED_AT: usize = 8;
 
-/// A region of which something is older.
+/// A region that is outdated, in whole or in part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Old {
     pub number: u32,
-    /// Which of the copies that it keeps, and how many it keeps. All: the region is.
+    /// The outdated copies among those that it keeps, and how many it keeps. All: the whole region is outdated.
     pub copies: Vec<usize>,
     pub of: usize,
 }
@@ -36,12 +37,12 @@ struct Newest {
 }
 
 impl Log {
-    /// Regions that were found so, since this was asked last.
+    /// The outdated regions that were found since the last call.
     pub fn take_old(&self) -> Vec<Old> {
         std::mem::take(&mut *self.old.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Regions that lack what the table says was written to them last. The table is as of a commit, and nobody uses it.
+    /// Regions that lack the newest segments of the table. The table is as of a commit, and no process uses it.
     pub(super) fn old_regions(&self, session: &Session) -> Result<Vec<Old>> {
         assert_may_wait();
         let mut old = Vec::new();
@@ -67,7 +68,7 @@ impl Log {
         Ok(old)
     }
 
-    /// The last segments of each region, by its number.
+    /// The newest segments of each region, by its number.
     fn newest(&self, session: &Session) -> Result<BTreeMap<u32, Vec<Newest>>> {
         let table = self.at.table(session.memory());
         let mut newest: BTreeMap<u32, Vec<Newest>> = BTreeMap::new();
@@ -88,7 +89,7 @@ impl Log {
     }
 }
 
-/// Is something missing on the way from part to part to the end? Not what is only damaged.
+/// Does the segment lack a part before its end? A damaged part does not count.
 fn lacks_some(walk: &mut Walk<'_>, one: &Newest) -> bool {
     let mut end = 0;
     while end < one.used {

@@ -1,11 +1,11 @@
-//! The parts that a segment is filled by: bytes, and the one gate through which they become a [`Part`].
+//! The parts of a segment: their bytes, and the one gate through which bytes become a [`Part`].
 //!
 //! ```text
 //! part:    summary (whole blocks) | content (`entries` blocks)
 //! summary: RawPart | RawOwner for each block of content | zeros
 //! ```
-//! What programs write lies in segments as it is, and never passes for a summary: that carries a nonce, a keyed hash of
-//! where it lies, and the key is in the disks' labels and in no file.
+//! Content of programs lies in segments as it is, and never passes for a summary. A summary carries a nonce, a keyed
+//! hash of its position; the key is in the labels of the disks and in no file.
 
 use pram::Pod;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -37,7 +37,7 @@ pub struct RawPart {
     pub reserved: [u32; 4],
 }
 
-/// What a summary says of a block of content.
+/// A summary's record of a block of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawOwner {
@@ -49,27 +49,27 @@ pub struct RawOwner {
 }
 
 const _: () = assert!(size_of::<RawPart>() == 96 && size_of::<RawOwner>() == 32);
-/// Bytes of a summary before and of each entry.
+/// Bytes of a summary before its entries, and of each entry.
 const HEAD: usize = size_of::<RawPart>();
 const ENTRY: usize = size_of::<RawOwner>();
-/// What the checksum of a summary does not cover.
+/// Bytes of a summary that its checksum does not cover.
 const UNSUMMED: usize = 16;
 
-/// Whose a block is. In order, the pages of an inode follow one another.
+/// The owner of a block. In their order, the pages of an inode follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     pub ino: u64,
     /// The inode's generation: numbers are used again.
     pub generation: u32,
-    /// Which page of the file.
+    /// The number of the page in the file.
     pub page: u64,
 }
 
-/// What a summary says of a block.
+/// A block in a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub owner: Owner,
-    /// Orders the versions of a page: drawn when the content was first written, and kept when it is moved.
+    /// Orders the versions of a page: drawn when the content was first written, and the same after it is moved.
     pub version: u64,
     /// CRC-32C of the content, computed when it was first written.
     pub crc: u32,
@@ -79,7 +79,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     pub sequence: u64,
-    /// Where in the segment the summary begins.
+    /// The block of the segment at which the summary begins.
     pub block: u32,
     /// Parts of the segment that were begun before.
     pub number: u32,
@@ -93,11 +93,11 @@ pub struct Part {
     pub entries: Vec<Entry>,
 }
 
-/// What all parts of a log's region have in common.
+/// The fields that all parts in a region of a log have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub pool: [u8; 16],
-    /// The region's, in the labels of its disks.
+    /// The secret of the region, from the labels of its disks.
     pub secret: u64,
 }
 
@@ -134,13 +134,13 @@ impl Part {
         self.block + self.summary_blocks()
     }
 
-    /// Each block of content, and what is said of it.
+    /// Each block of content with its entry.
     pub fn blocks(&self) -> impl Iterator<Item = (Place, &Entry)> {
         let first = self.first();
         self.entries.iter().zip(first..).map(|(entry, block)| (Place::new(self.sequence, block), entry))
     }
 
-    /// The summary's bytes, whole blocks of them, into `to`.
+    /// Writes the bytes of the summary, in whole blocks, to `to`.
     pub fn write(&self, identity: &Identity, to: &mut [u8]) {
         let raw = RawPart {
             magic: MAGIC,
@@ -168,12 +168,12 @@ impl Part {
         to[UNSUMMED - 4..UNSUMMED].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Was a summary of that segment written at `block`, where `bytes` are now? It may be damaged.
+    /// Was a summary of that segment written at `block`, where `bytes` lie now? It may be damaged.
     pub fn was_written(identity: &Identity, sequence: u64, block: u32, bytes: &[u8]) -> bool {
         first_of::<RawPart>(bytes).is_some_and(|raw| raw.nonce == identity.nonce(sequence, block))
     }
 
-    /// Reads the summary that begins at `block` of a segment, of which `bytes` are what follows there.
+    /// Reads the summary that begins at `block` of a segment; `bytes` begin there.
     pub fn read(identity: &Identity, block: u32, bytes: &[u8]) -> Found {
         let Some(raw) = first_of::<RawPart>(bytes) else { return Found::Nothing };
         let known = raw.magic == MAGIC && raw.version == VERSION && raw.pool == identity.pool;
@@ -205,7 +205,7 @@ fn first_of<T: Pod>(bytes: &[u8]) -> Option<T> {
     T::read_from_prefix(bytes).ok().map(|(value, _)| value)
 }
 
-/// What is found where a summary may be.
+/// The result of looking for a summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Part(Part),
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!((content_of(1), content_of(2), content_of(1024)), (0, 1, 1016));
     }
 
-    /// Each bit of it: what is damaged, lies elsewhere, or is another pool's or region's, is none.
+    /// Flips each bit: a summary that is damaged, lies elsewhere, or belongs to another pool or region, is none.
     #[test]
     fn anything_else_is_no_summary() {
         let good = bytes(&part(3));

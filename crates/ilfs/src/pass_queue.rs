@@ -1,22 +1,23 @@
-//! What a pass over all segments has yet to take: so that it looks at each of them once, and not at all of them for each that it takes.
+//! The segments that a pass over all segments has yet to visit, so that it does not look at all of them to find each
+//! next one.
 //!
-//! A list is made by looking at every slot, which takes a thirtieth of a second for each TiB, and is used until it is empty, or old. Each
-//! segment in it is looked at again when it has its turn. Where there are few segments it is made anew each time: what is most urgent by
-//! now comes first. Else it counts for so long that making it is a hundredth of the work.
+//! The list is made by looking at every slot, which takes a thirtieth of a second per TiB, and is used until it is empty
+//! or old. Each segment in it is looked at again when it is next. With few segments the list is made anew each time, so
+//! that the most urgent comes first. With more it is used until making it was a hundredth of the work.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// To look at so many slots costs nothing.
+/// Looking at so many slots costs nothing.
 const FEW: u64 = 4096;
-/// It counts so many times as long as it took.
+/// A list is used for so many times the time that it took to make.
 const WORTH: u32 = 100;
-/// One that is empty is not made anew for so many times as long.
+/// An empty list is not made anew for so many times that time.
 const AGAIN: u32 = 4;
 /// Segments of a list at most.
 const MOST: usize = 1 << 20;
 
-/// Segments by slot and sequence number, the first before the others; made for a purpose `K`.
+/// Segments by slot and sequence number, the next one first; made for a purpose `K`.
 pub struct Agenda<K> {
     of: Option<K>,
     list: VecDeque<(u32, u64)>,
@@ -32,12 +33,13 @@ impl<K> Default for Agenda<K> {
 }
 
 impl<K: PartialEq> Agenda<K> {
-    /// Does the list that was made for this count yet?
+    /// Is the list still valid for this purpose?
     pub fn counts(&self, of: &K) -> bool {
         self.of.as_ref() == Some(of) && self.looked > FEW && self.made.elapsed() < self.took * WORTH
     }
 
-    /// A list of segments, each with what it is sorted by, the least first, of so many slots that were looked at from that time on.
+    /// Fills the list with segments, sorted by their keys, the least first. `began` and `looked`: when making it began,
+    /// and how many slots were looked at.
     pub fn fill<O: Ord>(&mut self, of: K, (began, looked): (Instant, u64), mut found: Vec<(O, u32, u64)>) {
         found.sort_unstable();
         found.truncate(MOST);
@@ -51,12 +53,12 @@ impl<K: PartialEq> Agenda<K> {
         self.list.front().copied()
     }
 
-    /// May a list that has come to its end be made anew, though it counts? Where that takes a part of the time in so many.
+    /// May an empty list be made anew although it is valid? If that takes at most one part of the time in so many.
     pub fn may_be_made_again(&self) -> bool {
         self.list.is_empty() && self.made.elapsed() > self.took * AGAIN
     }
 
-    /// The next one; it is in the list no more.
+    /// Takes the next one out of the list.
     pub fn take(&mut self) -> Option<(u32, u64)> {
         self.list.pop_front()
     }

@@ -1,4 +1,4 @@
-//! Where a block lies in the log.
+//! The place of a block in the log.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -16,8 +16,8 @@ pub const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
 /// Bits of a place.
 pub const PLACE_BITS: u32 = SEQUENCE_BITS + BLOCK_BITS;
 
-/// The place of a block: the sequence number of its segment, and which block of that it is. It says nothing of where the
-/// segment lies, which may change, and names no other segment that is written there later.
+/// The place of a block: the sequence number of its segment, and its position there. It does not depend on the slot of
+/// the segment, which may change, and never leads to a segment that is written there later.
 ///
 /// As a number it has [`PLACE_BITS`] bits and is not 0, so that an `Option` of it is a word. Later places of one head are
 /// higher.
@@ -26,14 +26,14 @@ pub struct Place(NonZeroU64);
 
 impl Place {
     /// # Panics
-    /// Where `sequence` is 0 or too high, or `block` is beyond the largest segment.
+    /// If `sequence` is 0 or too high, or `block` is beyond the largest segment.
     pub fn new(sequence: u64, block: u32) -> Place {
         assert!(sequence < SEQUENCES && block < MOST_BLOCKS, "block {block} of segment {sequence}");
         let word = NonZeroU64::new(sequence << BLOCK_BITS | u64::from(block));
         Place(word.filter(|_| sequence > 0).expect("sequence numbers begin at 1"))
     }
 
-    /// From a number that is kept somewhere; none where it is 0, or no place.
+    /// From a stored number; `None` if that is 0, or no place.
     pub fn from_word(word: u64) -> Option<Place> {
         let is_place = word >> PLACE_BITS == 0 && word >> BLOCK_BITS != 0;
         NonZeroU64::new(word).filter(|_| is_place).map(Place)

@@ -1,19 +1,20 @@
 //! Placement: which region the next segment goes to.
 //!
-//! Each region gets segments in proportion to what it delivers (E×RAID, section 5.2). A segment goes where it would be done first: behind
-//! what waits in the region's queue, at the speed that was measured lately. So disks that are kept busy all have work for the same time,
-//! and one that slows down is left out as soon as its queue stands, before its speed tells. Where nothing waits, the turns are those of
-//! fair queueing: each segment makes a region busy for as long as it takes, and who has been given least has a start of what it is behind,
-//! up to [`MEMORY`]. So regions that are equally fast take turns, one that was slow is tried again, and one of which nothing is known yet
-//! counts as fast as the fastest.
+//! Each region gets segments in proportion to its speed (E×RAID, section 5.2). A segment goes to the region that would
+//! complete it first: behind the region's queue, at the speed that was measured lately. So busy disks all have work for
+//! the same time. A disk that slows down is left out as soon as its queue grows, before its measured speed changes.
+//! Where no requests wait, fair queueing applies: each segment makes a region busy for as long as it takes, and a region
+//! that got less than its share is preferred for as long as it is behind, up to [`MEMORY`]. So equally fast regions take
+//! turns, a slow one is tried again, and an unknown one counts as fast as the fastest.
 //!
-//! A region with a disk that *stutters* ([`exraid::meter::stutter`]: it delivers much less than it did for the same requests) sits out
-//! while another one does not: what is written there now would be read slowly, and the disk may be about to fail. It is tried with a
-//! segment every [`TRIED`], where nothing waits in its queue, so that it is seen to recover. Where all stutter none sits out.
+//! A region with a disk that *stutters* ([`exraid::meter::stutter`]: it is much slower than it was for the same
+//! requests) sits out while another one does not stutter: content written there would be slow to read, and the disk may
+//! be about to fail. With an empty queue it is tried with a segment every [`TRIED`], so that its recovery is noticed. If
+//! all stutter, none sits out.
 //!
-//! A region that has lost a disk and does without it can lose fewer than it was made for, or none: what is written there now would go with
-//! the next one, and has to be copied to the disk that takes the lost one's place. It sits out, and is not tried, as long as another has
-//! room that can lose more. One that was made to lose none is no worse than it was.
+//! A degraded region tolerates fewer further failures than it was made for, or none: new content there would be lost
+//! with the next disk, and has to be rebuilt onto the replacement of the lost one. It sits out, and is not tried, as
+//! long as another region has room that tolerates more failures. A region without redundancy is no worse than it was.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -26,30 +27,30 @@ use super::areas::Area;
 use super::storage_class::Class;
 use super::Log;
 
-/// Bytes in a second of a disk of which nothing is known, where nothing is known of any.
+/// Assumed bytes per second of a disk if no speed is known of any.
 const UNKNOWN: f64 = 1e9;
-/// Seconds of work for which one that got less than its share makes up later, at most; and for which one that was slow is left out, once
-/// nothing waits there: then it is seen whether it is well again.
+/// Seconds of work that a region which got less than its share may catch up at most; also how long a slow region without
+/// a queue is left out before it is tried again.
 const MEMORY: f64 = 1.0;
 /// A region is not taken for slower than the fastest by more than this.
 const SLOWEST: f64 = 1e-3;
 
-/// So many bytes have been written to a region before it is taken for faster than the others: what a cache took of the first ones says
-/// nothing of the disk, and would have all that is under way wait there.
+/// Bytes written to a region before it is believed to be faster than the others: the first ones may have gone to a
+/// cache, whose speed would attract all writes under way.
 const LITTLE: u64 = 64 << 20;
 
-/// How often one that sits out is tried.
+/// How often a region that sits out is tried.
 const TRIED: Duration = Duration::from_secs(3);
 
-/// What a choice depends on, in bytes and seconds.
+/// The inputs of a choice, in bytes and seconds.
 #[derive(Clone, Copy, Debug)]
 struct Speed {
-    /// What it delivers in a second; 0 where nothing is known.
+    /// Bytes per second; 0 if unknown.
     delivers: f64,
     queued: f64,
     /// Little is known of it.
     is_new: bool,
-    /// It delivers much less than it did.
+    /// It is much slower than it was.
     stutters: bool,
 }
 
@@ -63,14 +64,14 @@ fn speed(region: &dyn Region) -> Speed {
     }
 }
 
-/// Which of them sit out, by when each was given something last.
+/// The regions that sit out because they stutter, given when each got a segment last.
 fn sit_out(speeds: &[Speed], given: &[Duration], now: Duration) -> Vec<bool> {
     let others = speeds.iter().any(|speed| !speed.stutters);
     let is_due = |speed: &Speed, given: &Duration| speed.queued == 0.0 && now.saturating_sub(*given) >= TRIED;
     speeds.iter().zip(given).map(|(speed, given)| others && speed.stutters && !is_due(speed, given)).collect()
 }
 
-/// What a region can lose by now, and whether that is less than it was made for.
+/// How many disks a region can lose by now, and whether it is degraded.
 #[derive(Clone, Copy, Debug)]
 struct Tolerance {
     disks: Option<usize>,
@@ -82,7 +83,7 @@ fn tolerance(region: &dyn Region) -> Tolerance {
     Tolerance { disks: region.tolerated(), is_degraded }
 }
 
-/// Which of them sit out since others can lose more.
+/// The degraded regions that sit out because others tolerate more failures.
 fn are_weak(all: &[Tolerance]) -> Vec<bool> {
     let most = all.iter().map(|one| one.disks).max().flatten();
     all.iter().map(|one| one.is_degraded && one.disks < most).collect()
@@ -94,8 +95,8 @@ fn now() -> Duration {
     START.get_or_init(Instant::now).elapsed()
 }
 
-/// Until when each would be busy with a segment of so many bytes more, where they are busy until `until` by turns; and how soon it would be
-/// done there. In seconds.
+/// For each region, in seconds: until when it would be busy with a segment of so many bytes more, where it is busy until
+/// `until` by fair queueing; and how soon the segment would be done there.
 fn finish(speeds: &[Speed], until: &[f64], bytes: f64) -> Vec<(f64, f64)> {
     let most = |of: &dyn Fn(&&Speed) -> bool| speeds.iter().filter(of).map(|speed| speed.delivers).fold(0.0, f64::max);
     let known = match most(&|speed| !speed.is_new) {
@@ -122,17 +123,17 @@ fn finish(speeds: &[Speed], until: &[f64], bytes: f64) -> Vec<(f64, f64)> {
 }
 
 impl Log {
-    /// The regions that segments of a class go to, the best before the others.
+    /// The regions for segments of a class, the best first.
     pub(super) fn choices(&self, class: Class) -> Vec<Choice> {
         let mut choices = self.by_preference();
         if let Class::Whole(number) = class {
-            // Where that has no room the file has to do with another.
+            // If that region has no room, the file has to do with another.
             choices.sort_by_key(|choice| choice.area.number != number);
         }
         choices
     }
 
-    /// The regions that take content, the one that a segment goes to best before the others.
+    /// The regions that take content, the best for the next segment first.
     pub(super) fn by_preference(&self) -> Vec<Choice> {
         let areas = self.areas();
         let taking: Vec<(Arc<Area>, Arc<dyn Region>)> = areas.taking().map(|(a, r)| (a.clone(), r.clone())).collect();
@@ -162,12 +163,12 @@ impl Log {
 #[derive(Clone)]
 pub(super) struct Choice {
     pub area: Arc<Area>,
-    /// Until when it is busy then.
+    /// Until when it is busy with that segment.
     busy: f64,
 }
 
 impl Choice {
-    /// It goes there.
+    /// Records that a segment goes there.
     pub fn take(&self) {
         self.area.until.store(self.busy.to_bits(), Ordering::Relaxed);
         self.area.given.store(now().as_micros() as u64, Ordering::Relaxed);
@@ -203,7 +204,7 @@ mod tests {
         assert!(unknown[1].abs_diff(100) <= 2, "{unknown:?}: one that is new gets its share");
     }
 
-    /// One that stood still has hardly any speed by then.
+    /// A region that stood still has hardly any speed by then.
     #[test]
     fn one_that_was_slow_is_tried_again_but_with_one_segment_at_a_time() {
         let mut speeds: Vec<Speed> =

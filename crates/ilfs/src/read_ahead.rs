@@ -1,37 +1,39 @@
-//! What a reader will want next, as far as its last reads tell: for one open file, in this process's memory.
+//! Read-ahead: guesses the next reads of one open file from its last ones, in the memory of this process.
 //!
-//! *Sequential*: each read begins where the last one ended. What is fetched ahead doubles up to [`MOST`], and is asked for
-//! when half of it has been read, so that the disk does not wait. *Strided*: reads of one length at one distance.
+//! *Sequential*: each read begins where the last one ended. The fetched range doubles up to [`MOST`], and the next is
+//! asked for when half of it has been read, so that the disk does not idle. *Strided*: reads of one length at one
+//! distance.
 
 use std::ops::Range;
 
 /// Pages that are fetched ahead at first, and at most.
 pub const FIRST: u64 = 32;
 pub const MOST: u64 = 1024;
-/// Reads at one distance after which it is believed.
+/// Reads at one distance after which the stride is believed.
 const BELIEVED: u32 = 2;
 /// Reads of a stride that are fetched ahead.
 const STRIDES: u64 = 8;
 
-/// What is known of a reader.
+/// The last reads of an open file.
 #[derive(Clone, Debug, Default)]
 pub struct Ahead {
     /// The last read, in pages.
     last: Option<Range<u64>>,
-    /// From one read's start to the next one's.
+    /// The distance from the start of one read to the start of the next.
     stride: i64,
     /// How often the stride was the same.
     same: u32,
-    /// How far was fetched: for a sequential reader the page; for a strided one the start of the last read.
+    /// The end of the fetched range: a page for a sequential reader; for a strided one the start of the last read
+    /// fetched.
     until: u64,
     window: u64,
 }
 
 impl Ahead {
-    /// Pages are being read; which to fetch besides.
+    /// Notes that pages are being read; returns the pages to fetch besides.
     pub fn note(&mut self, read: Range<u64>) -> Vec<Range<u64>> {
         let Some(last) = self.last.replace(read.clone()) else {
-            // Who begins at the beginning nearly always goes on.
+            // A reader that begins at the beginning nearly always goes on.
             return if read.start == 0 { self.sequential(&read) } else { Vec::new() };
         };
         // A page that was read in two halves is read in sequence.
@@ -82,7 +84,7 @@ impl Ahead {
 mod tests {
     use super::*;
 
-    /// What a reader reads, and which of it was fetched ahead.
+    /// Which reads had been fetched ahead, and the number of pages fetched.
     fn hits(reads: &[Range<u64>]) -> (Vec<bool>, u64) {
         let (mut ahead, mut fetched) = (Ahead::default(), Vec::<Range<u64>>::new());
         let mut pages = 0;

@@ -1,8 +1,8 @@
-//! Which copy of a segment is read, and how long it is waited for.
+//! Which copy of a segment is read, and how long the reader waits for it.
 //!
-//! The one that should answer first by what its region was seen to do lately: how long a read takes, and what is
-//! queued there. If it takes several times as long, the next one is asked too. One read in some goes to the second best, or nobody would see that
-//! it is well again; none to one that does not answer.
+//! It chooses the copy that should answer first, by the recent read times of its region and the bytes queued there. If
+//! that takes several times as long, the next one is asked too. One read in so many goes to the second best copy, so
+//! that its recovery is noticed; none goes to a region that does not answer.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use super::error::{Error, Result};
 use super::table::{Health, Segment, KEY};
 use super::Log;
 
-/// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
+/// How long a reader waits for the best copy: so many times as long as it should take, within bounds.
 const HEDGE: u32 = 4;
 pub(super) const HEDGE_LEAST: Duration = Duration::from_millis(50);
 const HEDGE_MOST: Duration = exraid::LATE;
-/// Readings of which one goes to the second best copy: or nobody would see that it is well again.
+/// One of so many reads goes to the second best copy, so that its recovery is noticed.
 const TRIED: u64 = 64;
 
 /// A copy that may be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub slot: u32,
-    /// How long it is waited for, where there are others.
+    /// How long a reader waits for it, if there are others.
     pub patience: Option<Duration>,
 }
 
-/// How long a copy is waited for that should take so many seconds: of one that has been standing still, with hardly any speed left, these
-/// may be more than any time that there is.
+/// How long a reader waits for a copy that should take so many seconds. For a region that stood still, with hardly any
+/// speed left, these may be more than a `Duration` can hold.
 fn hedge(takes: f64) -> Duration {
     Duration::try_from_secs_f64(takes * f64::from(HEDGE)).unwrap_or(HEDGE_MOST).clamp(HEDGE_LEAST, HEDGE_MOST)
 }
 
 impl Log {
-    /// The copies of a segment that can be read, in the order in which they would answer `bytes`.
+    /// The copies of a segment that can be read, in the order in which they should answer a read of `bytes`.
     pub(super) fn order(&self, session: &Session, slot: u32, segment: &Segment, bytes: u64) -> Result<Vec<Candidate>> {
         if segment.copy.is_none() {
             let is_there = self.area_of(session, slot)?.region.is_some();
@@ -62,9 +62,10 @@ impl Log {
                 performance.read.usual_speed.max(1e6)
             };
             let takes = performance.read.median.as_secs_f64() + (performance.read.queued_bytes + bytes) as f64 / speed;
-            // One that does not answer is not asked while another does.
+            // A region that does not answer comes behind those that do.
             let stuck = if performance.is_stuck() { performance.oldest.as_secs_f64() } else { 0.0 };
-            // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
+            // A region that stutters comes behind others, even if it is idle now. A mirror avoids its stuttering member
+            // itself.
             let stutters = performance.stutter.is_some() && region.layout() != Layout::Mirror;
             timed.push(((home.health == Health::Failed, stutters), takes + stuck, home.slot, performance.is_stuck()));
         }
@@ -87,7 +88,7 @@ impl Log {
         region.is_some_and(|region| region.performance().is_stuck())
     }
 
-    /// Why nothing of a segment in that slot can be read.
+    /// The error when no copy of the segment in that slot is there.
     pub(super) fn missing(&self, session: &Session, slot: u32) -> Error {
         match self.area_of(session, slot) {
             Ok(area) => Error::Missing(area.number),
@@ -100,7 +101,8 @@ impl Log {
 mod tests {
     use super::*;
 
-    /// One of two copies lay on a disk that had hung for half a minute: the server panicked, and reading the other failed.
+    /// Regression: one of two copies lay on a disk that had hung for half a minute; the server panicked, and reading the
+    /// other failed.
     #[test]
     fn one_that_stands_still_is_waited_for_as_long_as_any() {
         for (takes, hedged) in

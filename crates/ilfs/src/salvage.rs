@@ -1,7 +1,7 @@
-//! What is on the disks, as they tell by themselves: without the memory that knew.
+//! Salvage: the content that the disks give without the memory.
 //!
-//! Of each page of each inode the newest version that a summary names. What was removed, or cut off, before the memory was
-//! lost is among it: disks do not record removals.
+//! For each page of each inode, the newest version that a summary names. Pages that were removed, or cut off, before the
+//! memory was lost are among them: disks do not record removals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::SEGMENTS;
 /// Pages that are read at once.
 const RUN: usize = 256;
 
-/// What was found.
+/// The result of a scan.
 #[derive(Default)]
 pub struct Salvage {
     regions: Vec<Arc<dyn Region>>,
@@ -26,7 +26,7 @@ pub struct Salvage {
     /// Segments, and parts of them.
     pub segments: u64,
     pub parts: u64,
-    /// Segments whose disk failed while they were looked at, and the failure.
+    /// Segments whose disk failed during the scan, and the failure.
     pub failed: Vec<(u64, exraid::Error)>,
 }
 
@@ -38,24 +38,24 @@ struct Page {
     written: i64,
     region: usize,
     at: u64,
-    /// Where the same lies once more.
+    /// Other copies: region and offset.
     copies: Vec<(usize, u64)>,
 }
 
-/// An inode of which there is content.
+/// An inode with content on the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inode {
     pub ino: u64,
     pub generation: u32,
     pub pages: u64,
-    /// The page behind the last one: files end within the one before, or later in a hole.
+    /// The page behind the last one: the file ends within the page before, or later in a hole.
     pub end: u64,
     /// When its newest part was written, nanoseconds since 1970.
     pub written: i64,
 }
 
 impl Salvage {
-    /// Looks at all segments of these regions. `progress`: bytes that were looked at, and of how many.
+    /// Scans all segments of these regions. `progress`: bytes that were scanned, and all bytes.
     pub fn scan(regions: &[Arc<dyn Region>], pool: Uuid, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
         assert_may_wait();
         let all: u64 = regions.iter().map(|region| region.properties().size).sum();
@@ -88,12 +88,12 @@ impl Salvage {
             }
         }
         self.failed.extend(walk.failed.map(|e| (at, e)));
-        // Behind the last part may lie some of what was there before.
+        // Behind the last part there may be parts of an earlier segment.
         let Some(sequence) = parts.iter().map(|part| part.sequence).max() else { return };
         self.segments += 1;
         for part in parts.iter().filter(|part| part.sequence == sequence) {
             self.parts += 1;
-            // Of what was dead when it was carried here nothing was.
+            // Blocks that were dead when the segment was carried here have no content.
             for (place, entry) in part.blocks().filter(|(_, entry)| entry.owner.ino != 0) {
                 let page = Page {
                     version: entry.version,
@@ -115,7 +115,7 @@ impl Salvage {
         }
     }
 
-    /// Everything of which there is content, by number and generation.
+    /// Every inode with content, by number and generation.
     pub fn inodes(&self) -> Vec<Inode> {
         let mut inodes: Vec<Inode> = Vec::new();
         for (owner, page) in &self.pages {
@@ -136,7 +136,7 @@ impl Salvage {
         inodes
     }
 
-    /// The pages of an inode, in ascending order: its number, and the content, verified, or why there is none.
+    /// The pages of an inode, in ascending order: the number of each, and its content, verified, or the error.
     pub fn recover(&self, ino: u64, generation: u32, each: &mut dyn FnMut(u64, Result<&[u8]>)) {
         let owner = |page| Owner { ino, generation, page };
         let mut run: Vec<(u64, &Page)> = Vec::new();
@@ -151,7 +151,7 @@ impl Salvage {
         self.recover_run(&run, each);
     }
 
-    /// Pages that lie one behind the other: at once, or one by one where the disk fails.
+    /// Reads pages that lie one behind the other: at once, or one by one if the disk fails.
     fn recover_run(&self, run: &[(u64, &Page)], each: &mut dyn FnMut(u64, Result<&[u8]>)) {
         let Some((number, first)) = run.first() else { return };
         let mut content = vec![0; run.len() * BLOCK as usize];
@@ -171,7 +171,7 @@ impl Salvage {
         }
     }
 
-    /// A page from another copy, if one has it.
+    /// Reads a page from another copy, if one has it.
     fn recover_copy<'b>(&self, page: &Page, content: &'b mut [u8]) -> Option<&'b [u8]> {
         let has = |(region, at): &(usize, u64), content: &mut [u8]| {
             self.regions[*region].read_at(content, *at).is_ok() && crc32c::crc32c(content) == page.crc
@@ -181,7 +181,7 @@ impl Salvage {
     }
 }
 
-/// The size of the region's segments, as the first summary that is found tells.
+/// The size of the region's segments, from the first summary that is found.
 fn segment_size(region: &dyn Region, identity: Identity) -> Option<u64> {
     let (least, size) = (*SEGMENTS.start(), region.properties().size);
     (0..size / least).find_map(|n| {

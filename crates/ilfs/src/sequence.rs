@@ -1,4 +1,4 @@
-//! Sequence numbers of segments: each is issued once, below a mark that is in the labels of all regions and is raised ahead.
+//! Sequence numbers of segments: each is issued once, below a mark in the labels of all regions that is raised ahead.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use super::Log;
 
 /// Sequence numbers that are reserved at a time, by an update of the disks' labels: 16 GiB of segments of 4 MiB.
 const BATCH: u64 = 4096;
-/// And so many more at most, drawn at random.
+/// Up to so many more are reserved, drawn at random.
 const DRAWN: u64 = 1024;
 
 impl Log {
-    /// Before this process writes anything: memory may have been lost, or put back, since somebody wrote last. So numbers
-    /// begin where nobody has issued any, and segments that are open take no more, since they may have more than this
-    /// memory knows of.
+    /// To be called before this process first writes: the memory may have been lost, or put back, since the last write.
+    /// So numbers begin behind all that were issued, and open segments are closed, since they may have parts that this
+    /// memory does not know.
     pub(super) fn get_ready(&self, session: &Session) -> Result<()> {
         let mut ready = session.memory().lock_by(&self.ready);
         if !*ready {
@@ -32,7 +32,7 @@ impl Log {
         Ok(())
     }
 
-    /// The same in memory alone, for looking at it: no number is issued, and labels stay as they are.
+    /// The same in memory alone, for read-only use: no number is issued, and labels stay as they are.
     pub(super) fn number_on(&self, session: &Session) -> Result<()> {
         let marks = self.regions().iter().map(|region| region.sequence()).max().unwrap_or(0);
         self.change(session, |change| {
@@ -42,7 +42,7 @@ impl Log {
         self.close_all(session)
     }
 
-    /// More sequence numbers, if there are none.
+    /// Reserves more sequence numbers if all are used.
     pub(super) fn reserve_numbers(&self, session: &Session) -> Result<()> {
         let _alone = session.long_lock(KEY)?;
         let all = self.head(session)?;
@@ -53,17 +53,17 @@ impl Log {
     }
 
     /// Ordered steps:
-    /// 1. What was begun like this and interrupted is ended: labels that have their mark or the one to which they were being raised get
-    ///    that. (Else: they have one of three after step 2. A disk that is away then looks as if another memory had written to it.)
-    /// 2. The table has the new mark, as the one to which labels are raised; some at a time: there may be more regions than a
-    ///    transaction's log holds. (Else: a disk that has it, and is away when this is interrupted, looks as if another memory had
-    ///    written to it.)
-    /// 3. All labels have it; durable. A region that is gone, or whose labels cannot be written, takes nothing any more. (Else: after
-    ///    memory was lost, whoever goes on from the labels issues numbers again.)
-    /// 4. The table says which labels have it. (Else: as in 2, after the next time.)
+    /// 1. An interrupted raise is finished: labels that may have one of two marks get the higher. (Else: they have one
+    ///    of three after step 2. A disk that is away then looks as if another memory had written to it.)
+    /// 2. The table has the new mark, as the one to which labels are raised; some regions at a time, since there may be
+    ///    more than the undo log of a transaction holds. (Else: a disk that has the mark, and is away after an
+    ///    interruption here, looks as if another memory had written to it.)
+    /// 3. All labels have the mark; durable. A region that is gone, or whose labels cannot be written, takes nothing any
+    ///    more. (Else: after a loss of the memory, a recovery from the labels issues numbers again.)
+    /// 4. The table records which labels have it. (Else: as in 2, after the next raise.)
     /// 5. Numbers below it are issued.
     ///
-    /// The mark has something random in it: which distinguishes two memories that have raised it apart ([`Log::readmit`]).
+    /// The mark has a random part, which distinguishes two memories that have raised it apart ([`Log::readmit`]).
     fn reserve(&self, session: &Session) -> Result<()> {
         self.refresh(session)?;
         let (regions, table) = (self.regions(), self.at.table(session.memory()));
@@ -83,7 +83,7 @@ impl Log {
         if from >= to {
             return Err(Error::Exhausted);
         }
-        // 2. But of those that are out of use, and whose labels are in doubt yet.
+        // Step 2, without regions that are out of use and whose labels are still in doubt.
         let known = marks()?;
         let is_known = |region: &&Arc<dyn Region>| {
             known.iter().any(|(_, raw)| raw.number == region.number() && !raw.is_in_doubt())
@@ -105,14 +105,14 @@ impl Log {
         })
     }
 
-    /// Raises the labels of each region to its mark, which the table has as the one to which they are raised. Those that are out of use,
-    /// or are from now on since it failed, may stay behind.
+    /// Raises the labels of each region to its mark, which the table has as `raising`. Regions that are out of use, or
+    /// go out of use by a failure here, may stay behind.
     fn raise(&self, session: &Session, regions: &[(Arc<dyn Region>, u64)]) -> Result<()> {
         let mut raised = Vec::new();
         for (region, to) in regions {
             let mut done = region.raise_sequence(*to);
             while done.as_ref().is_err_and(|e| e.class == Failure::Timeout) && !self.can_go_round(region.number()) {
-                // Nobody else takes what is written.
+                // No other region takes content.
                 while !self.answers(&**region) && !self.can_go_round(region.number()) {
                     std::thread::sleep(GLANCE);
                 }
@@ -120,7 +120,7 @@ impl Log {
             }
             match done {
                 Ok(()) => raised.push((region.number(), *to)),
-                // Alone, or one that may be asked again.
+                // It is the only region, or the failure may pass.
                 Err(e) if !self.is_out(session, region.number(), &e)? => return Err(e.into()),
                 Err(_) => {}
             }

@@ -22,7 +22,7 @@ pub struct Sorted<'l> {
     stamp: Option<u64>,
     due: Option<u32>,
     least: u64,
-    /// Each with the numbers of its blocks.
+    /// Each with the positions of its blocks.
     writers: BTreeMap<Kind, (Writer<'l>, Vec<usize>)>,
     count: usize,
 }
@@ -56,14 +56,14 @@ impl<'l> Sorted<'l> {
         writer.push(block)
     }
 
-    /// Waits until all is durable; the places, in the order of the blocks. Where it fails, nothing was written as far as anybody can
-    /// tell.
+    /// Waits until all blocks are durable; returns the places, in the order of the blocks. After an error nothing counts
+    /// as written.
     pub fn finish(self) -> Result<Vec<Place>> {
         let (log, session) = (self.log, self.session);
         all_of(log, session, self.finish_some()?)
     }
 
-    /// As [`finish`](Sorted::finish); without a place are blocks for which there was no room.
+    /// Like [`finish`](Sorted::finish), but blocks for which there was no room are without a place.
     pub fn finish_some(self) -> Result<Vec<Option<Place>>> {
         let mut places = vec![None; self.count];
         for (_, (writer, numbers)) in self.writers {

@@ -1,12 +1,12 @@
 //! How content is to lie on disks: in how many copies, when these are made, and whether it stays in one region.
 //!
-//! A segment is of one class, so that all that is in it wants the same: each class has heads of its own. What a file wants its
-//! setting says ([`crate::setting`]); how many copies there are the segment table tells.
+//! All content of a segment is of one class, and each class has heads of its own. The setting of a file selects the
+//! class; the segment table has the present number of copies.
 
-/// The class of a segment, and of what is in it.
+/// The class of a segment, and of its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// One copy, wherever it is written first.
+    /// One copy, in any region.
     #[default]
     None,
     /// So many copies, 2 to 4, written at once.
@@ -17,18 +17,18 @@ pub enum Class {
     Whole(u32),
 }
 
-/// Classes that have heads in the head of the table; those of [`Class::Whole`] are in their regions.
+/// Classes with heads in the head of the table; those of [`Class::Whole`] are in their regions.
 pub const CLASSES: usize = 5;
-/// How the table names [`Class::Lazy`] and [`Class::Whole`].
+/// The codes of [`Class::Lazy`] and [`Class::Whole`].
 const LAZY: u8 = 4;
 const WHOLE: u8 = 5;
 /// Codes are less than this.
 pub const CODES: u32 = 6;
-/// Copies that there can be.
+/// Most copies of a class.
 pub const MOST_COPIES: u32 = 4;
 
 impl Class {
-    /// As the table has it: without the delay and the region, which are the segment's own.
+    /// The code in the table: without the delay and the region, which the segment stores itself.
     pub fn code(self) -> u8 {
         match self {
             Class::None => 0,
@@ -39,7 +39,7 @@ impl Class {
     }
 }
 
-/// Copies that segments of a class are to have in the end; none: there is no such class.
+/// Copies that segments of a class are to have in the end; `None` for an unknown class.
 pub fn wanted_copies(code: u8) -> Option<u32> {
     match code {
         0 | WHOLE => Some(1),
@@ -49,7 +49,7 @@ pub fn wanted_copies(code: u8) -> Option<u32> {
     }
 }
 
-/// The copies of a segment of that class are written with it.
+/// Are all copies of segments of that class written at once?
 pub fn is_mirrored(code: u8) -> bool {
     (1..LAZY).contains(&code)
 }

@@ -1,14 +1,15 @@
-//! Regions that do not answer: who can do without one goes round it, who cannot waits, and nothing is given up for it.
+//! Regions that do not answer: a request that can do without one uses another, other requests wait, and no content is
+//! given up.
 //!
-//! | who | does |
+//! | request | action |
 //! | --- | --- |
-//! | a writer, with another region that takes content and answers | writes what was not answered to that one; the late one takes nothing ([`Cause::Late`]) until it answers |
-//! | a writer without one | waits, and says so once |
-//! | a reader with another copy | reads that |
-//! | a reader without one | waits, unless it is background work, which leaves it for later |
+//! | a write, while another region takes content and answers | goes to that region; the late one takes nothing ([`Cause::Late`]) until it answers |
+//! | another write | waits; the server log says so once |
+//! | a read of content with another copy | reads that copy |
+//! | another read | waits; background work leaves it for later |
 //!
-//! A slot to which a request is under way that nobody waits for any more is used by nobody else before that has ended: it is marked as one
-//! that failed, and loses the mark with the answer. (A process that is killed meanwhile leaves the mark.)
+//! After a writer has stopped waiting for a request, its slot is not used again before the request has ended: the slot
+//! is marked as failed, and loses the mark with the answer. (If the process is killed meanwhile, the mark stays.)
 //!
 //! [`Cause::Late`]: super::table::Cause::Late
 
@@ -22,10 +23,10 @@ use super::error::{Error, Result};
 use super::table::{Segment, State};
 use super::Log;
 
-/// How often it is looked whether a region answers again.
+/// How often a waiting thread looks whether a region answers again.
 pub(super) const GLANCE: Duration = Duration::from_millis(20);
 
-/// A slot that may be written to yet, by a request that nobody waits for.
+/// A slot to which an abandoned request may yet write.
 pub(super) struct LateSlot {
     slot: u32,
     at: u64,
@@ -33,12 +34,12 @@ pub(super) struct LateSlot {
 }
 
 impl Log {
-    /// Is there a region beside this one that takes content and answers?
+    /// Does another region take content and answer?
     pub(super) fn can_go_round(&self, number: u32) -> bool {
         self.areas().taking().any(|(area, region)| area.number != number && !region.is_late())
     }
 
-    /// Does it answer? Says so when that changes.
+    /// Does the region answer? Logs each change.
     pub(super) fn answers(&self, region: &dyn Region) -> bool {
         let (is_late, number) = (region.is_late(), region.number());
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,10 +55,10 @@ impl Log {
         !is_late
     }
 
-    /// Waits until one of these slots' regions answers.
+    /// Waits until the region of one of these slots answers.
     ///
     /// # Errors
-    /// [`Error::Missing`] where none of them is there any more.
+    /// [`Error::Missing`] if none of them is there any more.
     pub(super) fn wait_for_one_of(&self, session: &Session, slots: &[u32]) -> Result<()> {
         loop {
             let (mut missing, mut is_one_there) = (None, false);
@@ -76,13 +77,13 @@ impl Log {
         }
     }
 
-    /// Somebody has stopped to wait for what he wrote there.
+    /// Notes that the writer has stopped waiting for a request to that slot.
     pub(super) fn add_late(&self, slot: u32, at: u64, region: &Arc<dyn Region>) {
         let late = LateSlot { slot, at, region: region.clone() };
         self.late.lock().unwrap_or_else(PoisonError::into_inner).push(late);
     }
 
-    /// Slots that nothing is under way to any more may be used again.
+    /// Lets slots be used again whose abandoned requests have ended.
     pub fn end_late(&self, session: &Session) -> Result<()> {
         let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, ended): (Vec<_>, Vec<_>) =
@@ -101,7 +102,7 @@ impl Log {
         })
     }
 
-    /// Is a write under way to the slot that begins there?
+    /// Is a write under way to the slot that begins at `at`?
     pub(super) fn is_written_to(&self, region: &dyn Region, at: u64) -> bool {
         let is_there = |pending: &exraid::Pending| {
             pending.kind == exraid::Kind::Write && pending.range.start < at + self.segment() && at < pending.range.end

@@ -16,14 +16,14 @@ pub struct Walk<'r> {
     at: u64,
     /// Blocks that may hold parts.
     blocks: u32,
-    /// The first block that was read, and what was read there.
+    /// The first block that was read, and the bytes from there on.
     from: u32,
     bytes: Vec<u8>,
     /// Blocks that are read at a time.
     ahead: u32,
-    /// Nothing but this copy is read.
+    /// The only copy that is read, if set.
     copy: Option<usize>,
-    /// Members that are out are no copies.
+    /// Ignore failures of members that are out.
     is_rest: bool,
     /// The last failure of the disk.
     pub failed: Option<exraid::Error>,
@@ -35,22 +35,22 @@ impl<'r> Walk<'r> {
         Walk { region, identity, at, blocks, from, bytes, ahead: AHEAD, copy: None, is_rest: false, failed: None }
     }
 
-    /// Reads no more than is needed: for who looks at one part, which is seldom there.
+    /// Reads one block at a time: for looking at a single part, which is seldom there.
     pub fn narrow(self) -> Walk<'r> {
         Walk { ahead: 1, ..self }
     }
 
-    /// The same in one of the copies that the region keeps.
+    /// Reads only one of the copies that the region keeps.
     pub fn of_copy(self, copy: usize) -> Walk<'r> {
         Walk { copy: Some(copy), ..self }
     }
 
-    /// What members that are out could tell does not count as failed: for who looks at what is left.
+    /// Does not count members that are out as failed: for looking at the others.
     pub fn of_the_rest(self) -> Walk<'r> {
         Walk { is_rest: true, ..self }
     }
 
-    /// The part whose summary begins at `block`. None where none does, in any copy that can be read.
+    /// The part whose summary begins at `block`; `None` if no readable copy has one there.
     pub fn part_at(&mut self, block: u32) -> Option<Part> {
         if self.copy.is_some() {
             return self.part_in(block, self.copy);
@@ -68,7 +68,7 @@ impl<'r> Walk<'r> {
         self.part_at(block).filter(|part| part.sequence == sequence)
     }
 
-    /// The next part of the segment with this number, from `block` on: behind what is torn too.
+    /// The next part of the segment with this number, from `block` on; skips torn ones.
     pub fn next_of(&mut self, sequence: u64, block: u32) -> Option<Part> {
         (block..self.blocks).find_map(|block| self.part_of(sequence, block))
     }
@@ -91,7 +91,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Reads so many bytes from `block` on, where they are not there; where they begin.
+    /// Reads so many bytes from `block` on unless it has them; returns where they begin.
     fn have(&mut self, block: u32, needed: usize, copy: Option<usize>) -> Option<usize> {
         let within = (block >= self.from).then(|| (block - self.from) as usize * BLOCK as usize);
         if let Some(from) = within.filter(|from| copy.is_none() && from + needed <= self.bytes.len()) {
@@ -102,7 +102,7 @@ impl<'r> Walk<'r> {
         if least > most {
             return None;
         }
-        // Where something further on cannot be read, what is needed alone.
+        // If a block further on cannot be read, only the needed ones are.
         let mut failed = None;
         for count in [least.max(self.ahead).min(most), least] {
             let memory = Buffers::whole(&Aligned::zeroed(count as usize * BLOCK as usize));
