@@ -1,7 +1,7 @@
-//! Leaving the server in the background.
+//! Leaves the server in the background.
 //!
-//! The command runs itself again in a session of its own. That process says on its standard output, which
-//! is a pipe to us, that the mount can be used, or why not; then it lets go of the pipe and serves.
+//! The command runs itself again in a session of its own. That process reports on its standard output, which is a pipe
+//! to us, that the mount can be used, or why not; then it closes the pipe and serves.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::mount_request::Request;
 use crate::say;
 use crate::serve;
 
-/// What the background process says when the file system can be used.
+/// The background process reports this when the file system can be used.
 const READY: &str = "ready";
 
 /// Starts the server of a pool and returns when the file system can be used.
@@ -32,7 +32,7 @@ pub fn start(request: &Request) -> Result<()> {
     launch(&args, &request.pool)
 }
 
-/// Starts this program with these arguments, whose messages go to a log in `home`, and returns when it says that it is
+/// Starts this program with these arguments; its messages go to a log in `home`. Returns when it reports that it is
 /// ready.
 pub fn launch(args: &[OsString], home: &Path) -> Result<()> {
     let mut server = spawn(args, home)?;
@@ -56,7 +56,7 @@ fn spawn(args: &[OsString], home: &Path) -> Result<Child> {
     command.spawn().context(|| "cannot start the server".into())
 }
 
-/// Where the server's messages go; nowhere if the directory cannot be written.
+/// The server's log; none if the directory cannot be written.
 fn log(home: &Path) -> Stdio {
     let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
     let file = owner::refuse_foreign_dir(home).ok().and_then(|()| owner::open_within(home, LOG.as_ref(), how).ok());
@@ -73,12 +73,12 @@ fn failed(mut server: Child, answer: &str, home: &Path) -> Failure {
     Failure::new(format!("the server ended before the mount was ready ({how}); see {}", log.display()))
 }
 
-/// The background half, of a pool.
+/// The background half for a pool.
 pub fn serve(request: &Request) -> Result<()> {
     detached(|ready| serve::serve(request, ready))
 }
 
-/// The background half: `serve` calls what it is given when it is ready.
+/// The background half: `serve` calls its argument when it is ready.
 pub fn detached(serve: impl FnOnce(&dyn Fn()) -> Result<()>) -> Result<()> {
     crate::log::bound();
     // Fails only for a process that leads a session already, which is as good.

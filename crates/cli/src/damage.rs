@@ -1,4 +1,4 @@
-//! Damage that scrubbing has found, as it is shown.
+//! Shows damage that scrubbing has found.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use conquest::Damage;
 
 use crate::size;
 
-/// Ranges of a file that are listed; more are counted.
+/// How many ranges of a file are listed; more are counted.
 const RANGES: usize = 4;
 
-/// A line for each file, region, and thing that was wrong there.
+/// A line for each file, region, and kind of damage there.
 pub fn describe(all: &[Damage]) -> Vec<String> {
     let mut files: BTreeMap<_, Vec<&Damage>> = BTreeMap::new();
     for one in all {
@@ -19,14 +19,14 @@ pub fn describe(all: &[Damage]) -> Vec<String> {
     files.into_values().map(|of_one| format!("{}; {}", line(&of_one), of_one[0].outcome())).collect()
 }
 
-/// The same of what is only looked at.
+/// As `describe`, without the outcome: for damage that is only reported.
 pub fn describe_found(all: &[Damage]) -> Vec<String> {
     let mut parts: BTreeMap<_, Vec<&Damage>> = BTreeMap::new();
     all.iter().for_each(|one| parts.entry((&one.path, one.region)).or_default().push(one));
     parts.into_values().map(|of_one| line(&of_one)).collect()
 }
 
-/// Their first and last bytes in order, those side by side as one.
+/// The first and last bytes of the ranges in order; adjacent ranges are merged.
 fn ranges(of_one: &[&Damage]) -> Vec<(u64, u64)> {
     let mut all: Vec<_> = of_one.iter().map(|damage| (damage.first, damage.last)).collect();
     all.sort_unstable();

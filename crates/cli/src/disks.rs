@@ -1,4 +1,4 @@
-//! Disks and regions as they are shown.
+//! Shows disks and regions.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use conquest::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionSta
 use crate::failure::{Context, Result};
 use crate::{damage, size};
 
-/// Regions, and the disks that they are, a line each. `row` gets what kind of line it is.
+/// Regions and their disks, a line each. `row` gets the kind of line.
 pub fn describe_all(regions: &[RegionStatus], disks: &[DiskStatus], mut row: impl FnMut(&str, String)) {
     for region in regions.iter().filter(|region| region.members.len() > 1) {
         row("region", describe_region(region));
@@ -22,7 +22,7 @@ pub fn describe_all(regions: &[RegionStatus], disks: &[DiskStatus], mut row: imp
     describe_stutters(regions, row);
 }
 
-/// What becomes of regions with a disk that stutters, a line each.
+/// How regions with a disk that stutters are used, a line each.
 fn describe_stutters(regions: &[RegionStatus], mut row: impl FnMut(&str, String)) {
     let stutters = |region: &&RegionStatus| region.performance.stutter.is_some();
     for region in regions.iter().filter(stutters) {
@@ -30,7 +30,7 @@ fn describe_stutters(regions: &[RegionStatus], mut row: impl FnMut(&str, String)
     }
 }
 
-/// Why a region takes no new content, or takes it all the same.
+/// Why a region takes no new content, or takes it in spite of a disk that stutters.
 pub fn sitting_out(region: &RegionStatus) -> String {
     let Some(stutter) = &region.performance.stutter else { return String::new() };
     match region.sits_out {
@@ -83,7 +83,7 @@ pub fn describe(disk: &DiskStatus) -> String {
     out
 }
 
-/// What those who have the pool open have measured.
+/// The measurements of the processes that have the pool open.
 fn measured(found: &PerformanceStatus) -> String {
     let mut out = String::new();
     if let Some(stutter) = &found.stutter {
@@ -120,13 +120,12 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// What is said of the disks of a pool that was made from an image or from its backing, a line each.
+/// The notices about the disks of a pool that was made from an image or from its backing, a line each.
 pub fn disk_lines(pool: &Path) -> Result<String> {
     let (_, found) = Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))?;
     Ok(found.iter().map(|disk| format!("\nIts disk is {}", describe(disk))).collect())
 }
 
-/// How the disks' segments are used.
 pub fn describe_segments(s: &SegmentStatus) -> String {
     let freed = match s.freed {
         0 => String::new(),
@@ -151,7 +150,7 @@ pub fn describe_segments(s: &SegmentStatus) -> String {
     )
 }
 
-/// What of large files is in memory.
+/// The content of large files in memory.
 pub fn describe_cache(c: &CacheStatus) -> String {
     let held = match (c.dirty, c.clean) {
         (0, 0) => "nothing".into(),
@@ -175,7 +174,7 @@ pub fn describe_cache(c: &CacheStatus) -> String {
     text
 }
 
-/// What was read and written through it, if anything was.
+/// Reads and writes through the cache, if there were any.
 pub fn describe_work(c: &CacheStatus) -> Option<String> {
     let (hits, mut parts) = (&c.hits, Vec::new());
     let found = hits.running + hits.frozen + hits.clean + hits.kept;
@@ -199,7 +198,7 @@ pub fn describe_work(c: &CacheStatus) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Lines for what there is to do on the disks. `row` gets what kind of line it is.
+/// Lines for pending work on the disks. `row` gets the kind of line.
 pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) {
     for out in &work.out_of_use {
         let since = since(out.since);
@@ -256,10 +255,10 @@ pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) 
     }
 }
 
-/// Findings that are shown.
+/// The number of findings shown.
 const SHOWN: usize = 10;
 
-/// How long ago that was, in words.
+/// The time that has passed since `seconds` after 1970, in words.
 fn since(seconds: u64) -> String {
     format!("{} ago", duration((unix_now() as u64).saturating_sub(seconds) as f64))
 }

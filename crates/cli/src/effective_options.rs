@@ -1,4 +1,4 @@
-//! The options in effect of a mount: what the mount table shows, and what the command line of its server says.
+//! The options in effect of a mount: from the mount table, and from the command line of its server.
 
 use std::path::{Path, PathBuf};
 
@@ -11,24 +11,24 @@ pub fn is_known(word: &str) -> bool {
     fuse::MountOptions::parse(word).is_ok()
 }
 
-/// The words that stand for what the mount table shows; for `strictatime` it has none.
+/// The words that request the options shown in the mount table, which has none for `strictatime`.
 pub fn stays(now: &str) -> String {
     let strict = Some("strictatime").filter(|_| atime_by(now, false) == Atime::Always);
     now.split(',').filter(|word| is_known(word)).chain(strict).collect::<Vec<_>>().join(",")
 }
 
-/// The file that the server saves to when it is unmounted, as its command line says; `None` if that is unknown.
+/// The file to which the server writes an image when it is unmounted, from its command line; `None` if that is unknown.
 pub fn save_of(pid: u32) -> Option<Option<PathBuf>> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     match saved_by(&String::from_utf8(line).ok()?) {
-        // It is relative to where that process was started.
+        // The path is relative to the directory where that process was started.
         Some(file) if Path::new(file).is_relative() => None,
         Some(file) => locate::absolute(Path::new(file)).ok().map(Some),
         None => Some(None),
     }
 }
 
-/// May places of the mount map users, as the command line of its server says? `None` if that is unknown.
+/// May mount points of the mount map users, by the command line of its server? `None` if that is unknown.
 pub fn maps_users(pid: u32) -> Option<bool> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     Some(words_in(&String::from_utf8(line).ok()?).contains(&"idmap"))
@@ -38,7 +38,7 @@ fn saved_by(line: &str) -> Option<&str> {
     words_in(line).into_iter().filter_map(|word| word.strip_prefix("save=")).next_back()
 }
 
-/// The words after each `-o`; arguments end with zeros.
+/// The words after each `-o`; a zero byte ends each argument.
 fn words_in(line: &str) -> Vec<&str> {
     let (mut args, mut words) = (line.split('\0'), Vec::new());
     while let Some(arg) = args.next() {
@@ -52,7 +52,7 @@ fn words_in(line: &str) -> Vec<&str> {
     words
 }
 
-/// When accesses are noted, by the flags that the kernel shows. `strict`: whatever else they say.
+/// When accesses are noted, by the flags that the kernel shows. `strict`: at each read, unless the flags rule it out.
 pub fn atime_by(flags: &str, strict: bool) -> Atime {
     if has(flags, "noatime") || has(flags, "ro") {
         Atime::Never
@@ -63,7 +63,6 @@ pub fn atime_by(flags: &str, strict: bool) -> Atime {
     }
 }
 
-/// Are the flags with this one?
 pub fn has(flags: &str, word: &str) -> bool {
     flags.split(',').any(|flag| flag == word)
 }

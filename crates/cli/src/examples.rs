@@ -1,27 +1,26 @@
-//! The examples in help texts and pages are commands that there are.
+//! Tests that the examples in help texts and pages are existing commands.
 
 use clap::{Command, CommandFactory, Parser};
 
 use super::Cli;
 
-/// What ends a command in a line: a comment, or another program.
+/// The ends of a command in a line: a comment, or another program.
 const ENDS: [&str; 6] = ["  ", " #", " | ", " && ", " (", " > "];
 
-/// The words of the command in a line, if it is one of ours.
+/// The words of the command in a line, if it is a command of ours.
 fn words(line: &str) -> Option<Vec<&str>> {
     let line = line.trim_start().strip_prefix("conquest ")?;
     let end = ENDS.iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
     Some(["conquest"].into_iter().chain(line[..end].split_whitespace()).collect())
 }
 
-/// All lines of help texts.
 fn help(command: &Command, into: &mut Vec<String>) {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     into.extend(text.lines().map(String::from));
     command.get_subcommands().for_each(|sub| help(sub, into));
 }
 
-/// The commands in examples for a shell, one after the other.
+/// The commands in a page's examples for a shell, one after the other.
 fn shell(page: &str) -> Vec<String> {
     let path = format!("{}/../../{page}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));

@@ -33,7 +33,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Says what was attempted when something below fails.
+/// Adds to an error a description of the attempted action.
 pub trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }

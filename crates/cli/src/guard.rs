@@ -9,10 +9,10 @@ use std::process::{Child, Command};
 use crate::failure::{Context, Result};
 use crate::proc::numbered;
 
-/// A guard over this process. Dropped, it is there no more: a server that ends by itself needs none.
+/// A guard of this process. Dropping it ends it: a server that ends by itself needs none.
 pub struct Guard(Child);
 
-/// Starts it. A mount works without, too.
+/// Starts a guard. A mount works without it, too.
 pub fn start(mount: &fuse::Mount, pool: &Path, dir: &Path) -> Option<Guard> {
     match mount.guarded().context(|| "no duty".into()).and_then(|duty| spawn(pool, dir, duty)) {
         Ok(guard) => Some(Guard(guard)),
@@ -23,7 +23,7 @@ pub fn start(mount: &fuse::Mount, pool: &Path, dir: &Path) -> Option<Guard> {
     }
 }
 
-/// In a process group of its own, so that what is sent to ours, as from a terminal, does not reach it.
+/// In a process group of its own, so that signals to ours, as from a terminal, do not reach it.
 fn spawn(pool: &Path, dir: &Path, duty: fuse::Duty) -> Result<Child> {
     let program = std::env::current_exe().context(|| "cannot find this program".into())?;
     let mut command = Command::new(program);
@@ -41,20 +41,20 @@ impl Drop for Guard {
     }
 }
 
-/// The servers of a pool whose guards are there, though nothing else tells of them.
+/// The servers of a pool that are found by their guards, when nothing else names them.
 pub fn guarded(pool: &Path) -> Vec<u32> {
     let charges = numbered("/proc").filter_map(|process| guarded_by(&process));
     charges.filter(|(_, guarded)| guarded == pool).map(|(server, _)| server).collect()
 }
 
-/// The server that a process guards, and of which pool.
+/// The server that a process guards, and its pool.
 fn guarded_by(process: &Path) -> Option<(u32, PathBuf)> {
     let is_ours = std::fs::read(process.join("comm")).is_ok_and(|name| name.starts_with(b"conquest"));
     let line = std::fs::read(process.join("cmdline")).ok().filter(|_| is_ours)?;
     charge(&line)
 }
 
-/// The server that a guard with this command line guards, and of which pool. Arguments end with zeros.
+/// The server that a guard with this command line guards, and its pool. A zero byte ends each argument.
 fn charge(line: &[u8]) -> Option<(u32, PathBuf)> {
     match line.split(|b| *b == 0).collect::<Vec<_>>()[..] {
         [_, b"mount", b"--guard", server, pool, _, _] => {
@@ -64,7 +64,7 @@ fn charge(line: &[u8]) -> Option<(u32, PathBuf)> {
     }
 }
 
-/// The guard itself, of the mount at `dir`.
+/// Runs this process as the guard of the mount at `dir`.
 pub fn run(server: u32, dir: &Path) -> Result<()> {
     let cannot = || format!("cannot guard the server of {}", dir.display());
     fuse::guard(server, dir, fuse::Duty::inherited().context(cannot)?).context(cannot)

@@ -1,5 +1,5 @@
-//! Opening a pool to save or to mend it: to save it its memory alone, where the backing is not to be had. Memory that was made
-//! for that goes with it.
+//! Opens a pool to save or to mend it. To save it, the memory alone is enough where the backing is not available.
+//! Memory that was made for this is removed afterwards.
 
 use std::io::Write;
 use std::ops::Deref;
@@ -9,17 +9,16 @@ use conquest::{OpenOptions, Pool};
 
 use crate::failure::{Failure, Result};
 
-/// A pool that is looked at.
 pub struct Inspected {
     pool: Pool,
-    // Declared last: then the pool is closed.
+    // Declared last, so that it is dropped after the pool is closed.
     _loaded: Loaded,
 }
 
-/// A pool whose memory was made from its backing, if any; dropped, it gives that back.
+/// A pool whose memory was made from its backing, if any. Dropping it releases that memory.
 struct Loaded(Option<PathBuf>);
 
-/// Opens it.
+/// Opens the pool for reading; its memory alone is enough.
 pub fn open(path: &Path) -> Result<Inspected> {
     let loaded = Loaded::before_opening(path);
     let why = match Pool::open(path, &OpenOptions::default()) {
@@ -38,14 +37,14 @@ pub fn open(path: &Path) -> Result<Inspected> {
     Ok(Inspected { pool: alone, _loaded: Loaded(None) })
 }
 
-/// Opens it to change it.
+/// Opens the pool for changes.
 pub fn open_whole(path: &Path) -> conquest_fs::Result<Inspected> {
     let loaded = Loaded::before_opening(path);
     Ok(Inspected { pool: Pool::open(path, &OpenOptions::default())?, _loaded: loaded })
 }
 
 impl Loaded {
-    /// Will opening the pool there make its memory?
+    /// Records whether opening the pool at `path` makes its memory.
     fn before_opening(path: &Path) -> Loaded {
         let is_gone = |file: &PathBuf| file.to_string_lossy().ends_with("-region") && !file.exists();
         Loaded(Pool::memory(path).is_ok_and(|files| files.iter().any(is_gone)).then(|| path.into()))
@@ -55,7 +54,7 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         let Some(path) = &self.0 else { return };
-        // Somebody else may use it by now.
+        // Another process may use it by now.
         if let Err(e) = Pool::release(path) {
             tracing::debug!("the memory of {} stays: {e}", path.display());
         }

@@ -1,5 +1,6 @@
-//! Servers that are being killed: between `kill -9` and the end of the process, its mount may still answer, or answer
-//! that a request was cancelled; then nobody could tell whether to leave it alone or to clear it away.
+//! Waits for servers that are being killed. Between `kill -9` and the end of the process, its mount may still answer,
+//! or answer that a request was cancelled. Then a command could not tell whether to leave the mount alone or to clear
+//! it away.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,14 +16,14 @@ use crate::failure::{Failure, Result};
 use crate::mounts::Mounted;
 use crate::{mounts, servers, stopped_processes};
 
-/// The end of a process takes as long as giving back its memory does.
+/// The end of a process takes as long as freeing its memory does.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What its guard does, if it lives, is done by then, and who lives answers.
+/// By then a living guard has ended the connection, and a living server has answered.
 const LENIENCE: Duration = Duration::from_secs(1);
 
-/// Waits until no server of `pool` is in the middle of being killed: its process has let go of the pool, and its mount
-/// answers that it is dead. Does not wait for a server that is alive, nor for one that is dead. One that cannot end, as
-/// its mount hangs, is helped to. Fails if one is stopped.
+/// Waits until no server of `pool` is being killed: its process has let go of the pool, and its mount answers that it
+/// is dead. Does not wait for a server that is alive, nor for one that is dead. A server that cannot end because its
+/// mount hangs is helped. Fails if one is stopped.
 pub fn wait(pool: &Path) -> Result<()> {
     let mut asked = HashSet::new();
     for mounted in mounts::of(pool)?.into_iter().filter(|place| asked.insert(place.number.clone())) {
@@ -44,7 +45,7 @@ pub fn wait(pool: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends the connection of a mount whose server is gone or past saving, in case that is what everybody waits for.
+/// Ends the connection of a mount whose server is gone or certain to end, in case all wait for this connection.
 fn help(mounted: &Mounted) -> fuse::Result<()> {
     match server_of(mounted) {
         Some(server) if !fuse::killed_process::is_doomed(server) => Ok(()),
@@ -58,16 +59,16 @@ fn is_dying(mounted: &Mounted) -> bool {
         return true;
     }
     match answer_of(&mounted.dir) {
-        // Its last threads cancel what they were asked. Or its connection is dead, but the pool not let go of.
+        // The server's last threads cancel their requests. Or its connection is dead, but it still holds the pool.
         Some(Err(Errno::CANCELED)) => true,
         Some(Err(Errno::NOTCONN | Errno::CONNABORTED)) => server_of(mounted).is_some(),
-        // It has answered: is it only that it had not heard the signal?
+        // It has answered: perhaps the signal had only not reached it yet.
         Some(_) => server.is_some_and(is_ending),
         None => server_of(mounted).is_none_or(is_ending),
     }
 }
 
-/// What the mount answers, if it does so soon: a thread asks, which may wait as long as the mount is there.
+/// The mount's answer, if it comes soon. A thread asks, which may wait as long as the mount exists.
 fn answer_of(dir: &Path) -> Option<Result<(), Errno>> {
     let (sender, ended) = mpsc::channel();
     let dir = dir.to_path_buf();
@@ -75,7 +76,7 @@ fn answer_of(dir: &Path) -> Option<Result<(), Errno>> {
     ended.recv_timeout(LENIENCE).ok()
 }
 
-/// The process that serves the mount, as long as it holds on to the pool.
+/// The process that serves the mount, as long as it holds the pool.
 fn server_of(mounted: &Mounted) -> Option<u32> {
     servers::of_pool(&mounted.source).and_then(|_| servers::of(mounted).first().copied())
 }

@@ -1,4 +1,4 @@
-//! Default places, absolute paths, and which pool a path belongs to.
+//! Default paths, absolute paths, and the pool that a path belongs to.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -8,10 +8,10 @@ use conquest::Pool;
 use crate::failure::{Context, Failure, Result};
 use crate::{mounts, stopped_processes};
 
-/// Most symbolic links in a path, as in Linux. Beyond, they are left as they are.
+/// Most symbolic links that are followed in a path, as in Linux. Further ones stay as they are.
 const LINKS_MAX: u32 = 40;
 
-/// `CONQUEST_POOL`, or a place that the caller may write.
+/// `CONQUEST_POOL`, or a directory that the caller may write.
 pub fn default_pool() -> Result<PathBuf> {
     if let Some(pool) = std::env::var_os("CONQUEST_POOL").filter(|v| !v.is_empty()) {
         return Ok(pool.into());
@@ -25,7 +25,7 @@ pub fn default_pool() -> Result<PathBuf> {
     }
 }
 
-/// Where `conquest up` mounts.
+/// The directory at which `conquest up` mounts.
 pub fn default_dir() -> Result<PathBuf> {
     if is_root() {
         Ok("/mnt/conquest".into())
@@ -43,15 +43,15 @@ pub fn home() -> Result<PathBuf> {
     home.map(PathBuf::from).ok_or_else(|| Failure::new("HOME is not set; name the directories on the command line"))
 }
 
-/// The absolute path without symbolic links, also of what does not exist yet. Fails if it leads to a mount whose server is
-/// stopped: whoever asks that waits.
+/// The absolute path without symbolic links, also of a file that does not exist yet. Fails if the path leads to a mount
+/// whose server is stopped: a call there would wait.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     let found = real(path)?;
     mounts::conquest_at(&found)?.map_or(Ok(()), |mounted| stopped_processes::refuse(&mounted))?;
     Ok(found)
 }
 
-/// The pool that `path` means: a pool directory, or the pool that is mounted there.
+/// The pool that `path` names: by its directory, or by a directory where it is mounted.
 pub fn pool(path: &Path) -> Result<PathBuf> {
     let path = real(path)?;
     if let Some(mounted) = mounts::conquest_at(&path)? {
@@ -63,7 +63,7 @@ pub fn pool(path: &Path) -> Result<PathBuf> {
     Err(no_pool(&path))
 }
 
-/// The same for who only looks, and can do with the memory of a pool of which nothing else is left.
+/// As [`pool`], for commands that only read and for which the memory of a pool is enough when nothing else is left.
 pub fn pool_or_memory(path: &Path) -> Result<PathBuf> {
     pool(path).or_else(|e| {
         let path = real(path)?;
@@ -75,8 +75,8 @@ pub fn pool_or_memory(path: &Path) -> Result<PathBuf> {
     })
 }
 
-/// The path without symbolic links, found from the root on, a name at a time. A directory that is a mount of ours is not
-/// asked what it is: its server may be gone, or stopped. Beyond one that is stopped nothing can be found.
+/// The path without symbolic links, resolved from the root on, name by name. A directory that is a mount of ours is not
+/// looked at: its server may be gone, or stopped. Nothing beyond a mount whose server is stopped can be found.
 fn real(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).context(|| format!("{} is no usable path", path.display()))?;
     let table = mounts::all()?;
@@ -112,7 +112,7 @@ fn parts_of(path: &Path) -> Vec<OsString> {
     names.map(|part| part.as_os_str().to_owned()).rev().collect()
 }
 
-/// Is there memory of a pool, or are there several that may be it?
+/// Does `path` name the memory of a pool, or several candidates for it?
 fn has_memory(path: &Path) -> bool {
     !matches!(Pool::memory_alone(path), Ok(None))
 }

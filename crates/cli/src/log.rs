@@ -1,5 +1,5 @@
-//! The log, on the standard error output: a terminal, or the server's log file. A disk that is full or dead beneath it
-//! must not hold up what is logged: whatever cannot be written is dropped. Nor does it grow without end: see [`repeats`] and
+//! The log, on the standard error output: a terminal, or the server's log file. A full or dead disk beneath it must not
+//! hold up the program: messages that cannot be written are dropped. Its length is bounded: see [`repeats`] and
 //! [`bound`](mod@bound).
 
 mod bound;
@@ -14,17 +14,17 @@ use tracing_subscriber::EnvFilter;
 
 use repeats::Repeats;
 
-/// That of a `server` has the time; what a command has to say is read at once.
+/// Starts the log. Messages of a `server` carry the time; those of a command are read at once.
 pub fn start(is_server: bool) {
     let asked = EnvFilter::try_from_env("CONQUEST_LOG");
-    // Who asks for more gets it all.
+    // A user who sets a level gets all messages.
     let repeats: Option<&Mutex<Repeats>> = match asked {
         Ok(_) => None,
         Err(_) => Some(Box::leak(Box::new(Mutex::new(Repeats::new(Instant::now()))))),
     };
     let filter = asked.unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-    // Errors of the log itself would go where it goes, by a macro that panics if that fails.
+    // Errors of the log itself would go to the same output, by a macro that panics if that fails.
     let writer = move || Unrepeated { repeats, to: Lossy::over(io::stderr(), &LOST) };
     let log = log.log_internal_errors(false).with_writer(writer);
     match is_server {
@@ -33,24 +33,24 @@ pub fn start(is_server: bool) {
     }
 }
 
-/// The standard error output is a log of ours: it is not to grow without end.
+/// Bounds the length of the log, for a standard error output that is a log file of ours.
 pub fn bound() {
     BOUND.store(true, Ordering::Relaxed);
 }
 
 static BOUND: AtomicBool = AtomicBool::new(false);
 
-/// Messages lost since one was written.
+/// Messages lost since the last one was written.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Writes each message, or what stands for it where it repeats.
+/// Writes each message, or a count where it repeats.
 struct Unrepeated {
     repeats: Option<&'static Mutex<Repeats>>,
     to: Lossy<'static>,
 }
 
 impl Write for Unrepeated {
-    /// One message.
+    /// `message`: one whole message.
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
         match self.repeats {
             Some(repeats) => {
@@ -63,7 +63,7 @@ impl Write for Unrepeated {
             None => self.to.write_all(message)?,
         }
         if BOUND.load(Ordering::Relaxed) {
-            // What cannot be shortened goes on growing; there is nobody to tell.
+            // A log that cannot be shortened goes on growing; nobody can be told.
             _ = bound::shorten(io::stderr());
         }
         Ok(message.len())
@@ -74,7 +74,7 @@ impl Write for Unrepeated {
     }
 }
 
-/// Writes what it can, and never fails.
+/// Writes as much as it can, and never fails.
 struct Lossy<'a, W = Stderr> {
     to: W,
     lost: &'a AtomicU64,
@@ -87,7 +87,7 @@ impl<'a, W: Write> Lossy<'a, W> {
 }
 
 impl<W: Write> Write for Lossy<'_, W> {
-    /// One message.
+    /// `message`: one whole message.
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         let written = match lost {
@@ -111,7 +111,7 @@ impl<W: Write> Write for Lossy<'_, W> {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes and no more.
+    /// Takes `room` bytes and no more.
     struct Disk {
         text: Vec<u8>,
         room: usize,

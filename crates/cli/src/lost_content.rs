@@ -1,4 +1,4 @@
-//! Content that is lost, for people; and going on without it.
+//! Shows lost content to users, and continues without it if they accept.
 
 use std::io::Write;
 
@@ -13,13 +13,11 @@ fn name(lost: &Lost) -> String {
     path.unwrap_or_else(|| format!("inode {}, which has no name", lost.ino))
 }
 
-/// A line for a range of a file.
 pub fn describe(lost: &Lost) -> String {
     let name = name(lost);
     format!("lost: {name}: bytes {}..{}: {}", lost.first, lost.last, lost.why)
 }
 
-/// A line for a range that reads as zeros from now on.
 pub fn describe_zeroed(lost: &Lost) -> String {
     let name = name(lost);
     format!(
@@ -28,13 +26,14 @@ pub fn describe_zeroed(lost: &Lost) -> String {
     )
 }
 
-/// The same on stderr, for commands that do something else.
+/// Writes such lines to stderr, for commands with another purpose.
 pub fn warn(lost: &[Lost]) {
     let mut err = std::io::stderr().lock();
     lost.iter().for_each(|lost| _ = writeln!(err, "{}", crate::plain(&describe(lost))));
 }
 
-/// What a pool lacks that is to take the place of another is reported, and is a reason not to go on unless that is `accepted`.
+/// Reports content that is lacking from a pool which is to replace another, and fails unless the caller has `accepted`
+/// that.
 pub fn judge(found: &Incomplete, accepted: bool, beside: &Beside) -> conquest_fs::Result<()> {
     beside.show(|| {
         warn(&found.lost);

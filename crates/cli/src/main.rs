@@ -2,34 +2,34 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`verb`] | one file per command: its arguments, its help, what it does |
+//! | [`verb`] | one file per command: its arguments, its help, its action |
 //! | [`mount_helper`] | the same program called as `mount.conquest` by mount(8) |
 //! | [`serve`] | the server process of a mount; all use of the crate `fuse` |
-//! | [`options`] | what `-o` says |
-//! | [`outcome`] | how a server ended, for who unmounts |
-//! | [`mount_request`] | what is asked of a mount |
+//! | [`options`] | the options of `-o` |
+//! | [`outcome`] | how a server ended, for the command that unmounts |
+//! | [`mount_request`] | the request for a mount |
 //! | [`effective_options`] | the options that a mount has |
-//! | [`remount`] | `mount -o remount`, and following it |
-//! | [`save_option`] | the file of `-o save=`, as far as it can be judged before |
-//! | [`background`] | leaving the server in the background, telling when it is ready |
+//! | [`remount`] | `mount -o remount`, and the server's side of it |
+//! | [`save_option`] | the file of `-o save=`, as far as it can be checked early |
+//! | [`background`] | leaves the server in the background, and reports when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
-//! | [`killed_servers`] | waiting for servers that are being killed |
-//! | [`servers`] | which processes serve a pool |
-//! | [`mount_points`] | the directories at which a pool's one mount is |
+//! | [`killed_servers`] | waits for servers that are being killed |
+//! | [`servers`] | the processes that serve a pool |
+//! | [`mount_points`] | the directories at which a pool's one file system is mounted |
 //! | [`other_mounts`] | other mounts of a file system, in other mount namespaces too |
-//! | [`stopped_processes`] | telling that a server is stopped, instead of waiting for it |
-//! | [`proc`] | what /proc lists |
-//! | [`stall`] | work that may have to wait for others, but not for those who are stopped |
-//! | [`locate`] | default places, absolute paths, which pool a path belongs to |
-//! | [`log`] | the log, which a full disk beneath it does not hold up |
-//! | [`paths_in_pools`] | paths in mounted pools, their attributes, and what is below them |
-//! | [`inspect`] | opening a pool to save or mend it, its memory alone if need be |
+//! | [`stopped_processes`] | reports that a server is stopped, instead of waiting for it |
+//! | [`proc`] | lists of /proc |
+//! | [`stall`] | work that may have to wait for other processes, but not for stopped ones |
+//! | [`locate`] | default paths, absolute paths, the pool that a path belongs to |
+//! | [`log`] | the log, which does not wait for a full disk beneath it |
+//! | [`paths_in_pools`] | paths in mounted pools, their attributes, and the files below them |
+//! | [`inspect`] | opens a pool to save or mend it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
-//! | [`disks`] | disks and regions as they are shown |
-//! | [`damage`] | damage as it is shown |
-//! | [`regions`] | regions as people name them |
-//! | [`lost_content`] | content that is lost, for people; and going on without it |
-//! | [`size`] | sizes as people write them, and default sizes |
+//! | [`disks`] | shows disks and regions |
+//! | [`damage`] | shows damage |
+//! | [`regions`] | regions as users write them |
+//! | [`lost_content`] | shows lost content, and continues without it |
+//! | [`size`] | sizes as users write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
 //! | [`failure`] | one error type: the text, and the exit status |
 //!
@@ -114,12 +114,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Is this the process of a mount, whose messages are a log?
+/// Is this a process of a mount, whose messages go to a log?
 fn is_server(args: &[OsString]) -> bool {
     args.iter().any(|arg| ["--detached", "--foreground", "--guard"].iter().any(|server| arg == server))
 }
 
-/// The text as a terminal may be given it: a name may hold what a terminal obeys.
+/// The text without control characters: a terminal would obey them in a file name.
 fn plain(text: &str) -> Cow<'_, str> {
     let is_obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(is_obeyed) {
@@ -129,12 +129,12 @@ fn plain(text: &str) -> Cow<'_, str> {
     text.chars().map(escaped).collect::<String>().into()
 }
 
-/// A name within a line.
+/// A name without line breaks.
 fn in_line(name: &str) -> String {
     name.replace('\n', "\\n")
 }
 
-/// Prints facts. A reader that has gone (`conquest status | head`) is no failure.
+/// Prints a result. A reader that is gone (`conquest status | head`) is no failure.
 fn say(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{}", plain(text)).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! The program called as a mount helper, by mount(8) or by another helper:
+//! The program as a mount helper, called by mount(8) or by another helper:
 //!
 //! ```text
 //! mount.conquest      SOURCE DIR [-sfnvrw] [-N NS] [-t TYPE] [-o OPTS]     mount -t conquest
@@ -19,23 +19,23 @@ use crate::verb::mount;
 
 const USAGE: &str = "usage: mount.conquest POOL DIR [-sfnvrw] [-o OPTS]";
 
-/// What mount(8) asks for.
+/// The request of mount(8).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct HelperRequest {
     source: PathBuf,
     dir: PathBuf,
     options: Vec<String>,
     remount: bool,
-    /// Do everything but the mount.
+    /// Do everything except mounting.
     fake: bool,
     help: bool,
 }
 
-/// The request, if we are called as a helper.
+/// The request, if the program is called as a helper.
 pub fn recognise(args: &[OsString]) -> Option<Result<HelperRequest>> {
     let name = Path::new(args.first()?).file_name()?;
     let by_name = NAMES.iter().any(|n| name == OsStr::new(n));
-    // `mount.fuse3` calls us with a pool where a verb would stand.
+    // `mount.fuse3` calls us with a pool in the place of a command.
     let by_path = args.len() >= 3 && args[1].to_string_lossy().contains('/');
     (by_name || by_path).then(|| parse(&args[1..]))
 }

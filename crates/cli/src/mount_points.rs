@@ -1,13 +1,13 @@
-//! The places of a pool: one server serves it to the kernel, and further directories are further mounts of the same
-//! file system, each with flags of its own.
+//! The mount points of a pool: one server serves it to the kernel, and further directories are further mounts of the
+//! same file system, each with flags of its own.
 //!
-//! | there is | what mounting at a directory does |
+//! | there is | mounting at a directory |
 //! | --- | --- |
 //! | no server | starts one |
-//! | a server, and a place of it that we see | makes the directory a further place; the server is not asked |
-//! | a server that starts or ends | waits for that, a little |
-//! | a server whose places we do not see | refuses: they are in another mount namespace, or taken away while in use |
-//! | places whose server is gone | starts one, and mounts them again, as they were; none is ever empty meanwhile |
+//! | a server, and a mount point of it that we see | makes the directory a further mount point; the server is not asked |
+//! | a server that starts or ends | waits for that for a short time |
+//! | a server whose mount points we do not see | refuses: they are in another mount namespace, or detached while in use |
+//! | mount points whose server is gone | starts a server, and mounts them again, as they were; none is ever empty meanwhile |
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ use crate::mount_request::Request;
 use crate::mounts::{self, Mounted};
 use crate::{effective_options, locate, other_mounts, servers};
 
-/// How long a server that starts or ends is waited for.
+/// The longest wait for a server that starts or ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Fails where a disk would lie in the pool itself, as a file or behind a loop device: its server would wait for what only it can do.
+/// Fails if a disk would lie in the pool itself, as a file or behind a loop device: its server would wait for itself.
 pub fn refuse_within(pool: &Path, disk: &Path) -> Result<()> {
     let file = backing_file(disk).unwrap_or_else(|| disk.into());
     let real = file.canonicalize().or_else(|_| file.parent().unwrap_or(&file).canonicalize()).unwrap_or(file);
@@ -47,7 +47,7 @@ pub fn refuse_within(pool: &Path, disk: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file that a loop device shows.
+/// The file behind a loop device.
 fn backing_file(disk: &Path) -> Option<PathBuf> {
     let real = disk.canonicalize().ok()?;
     let name = real.strip_prefix("/dev").ok()?.file_name()?;
@@ -55,12 +55,12 @@ fn backing_file(disk: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(text.trim_end_matches('\n')))
 }
 
-/// Directories as people read them.
+/// The directories in a list for users.
 pub fn list(places: &[Mounted]) -> String {
     places.iter().map(|place| place.dir.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Mounts a pool as asked; `start` starts a server. Returns what else there is to say.
+/// Mounts a pool as requested; `start` starts a server. Returns notes for the user.
 pub fn mount(request: &Request, start: impl Fn(&Request) -> Result<()>) -> Result<Vec<String>> {
     let begun = Instant::now();
     loop {
@@ -70,7 +70,7 @@ pub fn mount(request: &Request, start: impl Fn(&Request) -> Result<()>) -> Resul
             (Some(server), Some(place)) => return further(request, &server, place),
             (None, _) => match start(request) {
                 Ok(()) => return Ok(revive(request, &places)),
-                // Another one was faster.
+                // Another process was faster.
                 Err(e) => _ = servers::of_pool(&request.pool).ok_or(e)?,
             },
             (Some(server), None) if begun.elapsed() > PATIENCE => return Err(unseen(request, &server)),
@@ -79,7 +79,7 @@ pub fn mount(request: &Request, start: impl Fn(&Request) -> Result<()>) -> Resul
     }
 }
 
-/// Is it all of the file system, and not covered by another mount?
+/// Does the mount show all of the file system, and is it not covered by another mount?
 fn is_whole(place: &Mounted) -> bool {
     place.root == Path::new("/") && is_on_top(place)
 }
@@ -105,7 +105,7 @@ fn further(request: &Request, server: &SessionStatus, place: &Mounted) -> Result
     Ok(Vec::new())
 }
 
-/// Refuses options of the server that are not as they are in effect: they are the same for all places.
+/// Refuses options of the server that differ from those in effect: they hold for all mount points.
 fn refuse_others(request: &Request, server: &SessionStatus, place: &Mounted) -> Result<()> {
     let (pool, at) = (request.pool.display(), place.dir.display());
     let differs = |what: String, now: String, remedy: String| {
@@ -120,7 +120,7 @@ fn refuse_others(request: &Request, server: &SessionStatus, place: &Mounted) -> 
         Config::read(&request.pool).is_ok_and(|config| config.is_some_and(|config| config.medium == MediumKind::Logged))
     };
     if let (Some(asked), Some(now)) = (options.terms.durability, server.durability) {
-        // On other media nothing is less than strict.
+        // On other media every durability is strict.
         if asked.name() != now && (asked == Durability::Strict || is_logged()) {
             let what = format!("durability={}", asked.name());
             return differs(what.clone(), format!("durability={now}"), remount(&what));
@@ -153,7 +153,7 @@ fn refuse_others(request: &Request, server: &SessionStatus, place: &Mounted) -> 
     Ok(())
 }
 
-/// There is a server, but no place that could be had in a second directory.
+/// There is a server, but no mount point that a second directory could share.
 fn unseen(request: &Request, server: &SessionStatus) -> Failure {
     let (pool, pid) = (request.pool.display(), server.pid);
     let part =
@@ -178,7 +178,7 @@ fn unseen(request: &Request, server: &SessionStatus) -> Failure {
     }
 }
 
-/// Mounts again, as they were, the places whose server was gone. What could be done, and what not.
+/// Mounts again, as they were, the mount points whose server was gone. Returns a note for each success and failure.
 pub fn revive(request: &Request, before: &[Mounted]) -> Vec<String> {
     let others = before.iter().filter(|place| place.dir != request.dir);
     let gone = others.filter(|place| is_on_top(place) && !place.is_alive());

@@ -1,11 +1,11 @@
-//! What is asked of a mount.
+//! The request for a mount.
 
 use std::path::PathBuf;
 
 use crate::failure::Result;
 use crate::options::Options;
 
-/// What is to be mounted where, and how.
+/// The pool to mount, the directory, and the options.
 pub struct Request {
     /// Absolute.
     pub pool: PathBuf,

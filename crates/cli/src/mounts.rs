@@ -1,4 +1,4 @@
-//! Which pools are mounted where.
+//! Finds where pools are mounted.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ pub use fuse::mounts::{is_disconnected, Mounted, BLOCK_TYPE, TYPE};
 
 use crate::failure::{Context, Failure, Result};
 
-/// All mounts, the later over the earlier.
+/// All mounts, later ones after earlier ones.
 pub fn all() -> Result<Vec<Mounted>> {
     fuse::mounts::all().context(unread)
 }
 
-/// All mounts that a process sees, as far as we may know.
+/// All mounts that a process sees; none if we may not look.
 pub fn seen_by(pid: u32) -> Vec<Mounted> {
     fuse::mounts::seen_by(pid).unwrap_or_default()
 }
 
-/// The mount on top at `dir`, of whatever type.
+/// The mount on top at `dir`, of any type.
 pub fn at(dir: &Path) -> Result<Option<Mounted>> {
     fuse::mounts::at(dir).context(unread)
 }
@@ -26,20 +26,20 @@ pub fn conquest_at(dir: &Path) -> Result<Option<Mounted>> {
     Ok(at(dir)?.filter(Mounted::is_conquest))
 }
 
-/// All Conquest mounts, the later over the earlier.
+/// All Conquest mounts, later ones after earlier ones.
 pub fn conquest() -> Result<Vec<Mounted>> {
     Ok(all()?.into_iter().filter(Mounted::is_conquest).collect())
 }
 
-/// Where the pool is mounted as far as we see, the oldest place first; also where its server is gone, but for what another
-/// server has taken the place of.
+/// The mounts of the pool that we see, the oldest first. Those without a living server are among them, except mounts
+/// that another server has replaced.
 pub fn of(pool: &Path) -> Result<Vec<Mounted>> {
     let all: Vec<Mounted> = conquest()?.into_iter().filter(|m| m.source == pool).collect();
     let replaces = |over: &Mounted, m: &Mounted| over.parent == m.id && over.dir == m.dir && over.number != m.number;
     Ok(all.iter().filter(|m| !all.iter().any(|over| replaces(over, m))).cloned().collect())
 }
 
-/// Those that answer.
+/// The mounts that answer.
 pub fn alive(pool: &Path) -> Result<Vec<Mounted>> {
     Ok(of(pool)?.into_iter().filter(Mounted::is_alive).collect())
 }

@@ -1,4 +1,4 @@
-//! What `-o` says: to the pool and its server, and to the mount.
+//! The options of `-o`: for the pool and its server, and for the mount.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,19 @@ use conquest_fs::Durability;
 use crate::failure::{Failure, Result};
 use crate::locate;
 
-/// The words after `-o`, read.
+/// The parsed words after `-o`.
 pub struct Options {
     /// The words again, for another process, which may have another working directory.
     pub words: String,
     pub mount: fuse::MountOptions,
-    /// Write an image here once it is unmounted.
+    /// Write an image to this file after unmounting.
     pub save: Option<PathBuf>,
-    /// What is said of durability and the commit interval; the latter instead of the pool's own.
+    /// Durability and the commit interval; the latter overrides the pool's own.
     pub terms: Terms,
 }
 
 impl Options {
-    /// Reads comma-separated words; later ones win. What is not ours belongs to the mount.
+    /// Reads comma-separated words; later ones override earlier ones. Words that are not ours belong to the mount.
     pub fn parse(words: &str) -> Result<Options> {
         let mut options =
             Options { words: String::new(), mount: fuse::MountOptions::default(), save: None, terms: Terms::default() };
@@ -39,7 +39,7 @@ impl Options {
         Ok(options)
     }
 
-    /// One more word; false if it is not ours.
+    /// Takes one more word; false if it is not ours.
     fn take(&mut self, word: &str) -> std::result::Result<bool, String> {
         match word.split_once('=').unwrap_or((word, "")) {
             ("save", "") => return Err("save= needs a file, e.g. save=/var/backups/pool.img".into()),
@@ -49,7 +49,7 @@ impl Options {
                 let unknown = || format!("durability={value}: choose `strict` or `fsync`");
                 self.terms.durability = Some(named.ok_or_else(unknown)?);
             }
-            // The kernel keeps these for writes alone.
+            // The kernel applies these to writes alone.
             ("sync" | "dirsync", "") => {
                 self.terms.durability = Some(Durability::Strict);
                 return Ok(false);

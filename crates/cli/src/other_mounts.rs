@@ -1,4 +1,4 @@
-//! Where a file system is mounted besides: its server goes on as long as any of its mounts is there.
+//! Finds other mounts of a file system: its server goes on as long as any of its mounts exists.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::proc::numbered;
 /// A mount of a file system.
 pub struct OtherMount {
     dir: PathBuf,
-    /// Who sees it, in a mount namespace that is not ours.
+    /// A process that sees it, in another mount namespace than ours.
     process: Option<(u32, String)>,
 }
 
 impl OtherMount {
-    /// A mount of the file system with this number (`major:minor`), if there is one that we may know of.
+    /// A mount of the file system with this number (`major:minor`), if there is one that we may see.
     pub fn find(number: &str) -> Option<OtherMount> {
         let dir_in = |mounts: Vec<Mounted>| Some(mounts.into_iter().find(|m| m.number == number)?.dir);
         if let Some(dir) = mounts::all().ok().and_then(dir_in) {
@@ -33,7 +33,7 @@ impl OtherMount {
     }
 }
 
-/// Does the process see the mounts that we see? `None` if that is not ours to know.
+/// Does the process see the mounts that we see? `None` if we may not know.
 pub fn shares_our_mounts(pid: u32) -> Option<bool> {
     let namespace = |process: &str| namespace_of(Path::new(&format!("/proc/{process}")));
     Some(namespace(&pid.to_string())? == namespace("self")?)
@@ -43,7 +43,7 @@ fn namespace_of(process: &Path) -> Option<PathBuf> {
     std::fs::read_link(process.join("ns/mnt")).ok()
 }
 
-/// Where it is, and what unmounts it.
+/// The directory of the mount, and the command that unmounts it.
 impl fmt::Display for OtherMount {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let dir = self.dir.display();

@@ -1,7 +1,8 @@
-//! How a server ended, for who unmounts: it is nobody's child by then, and its disk may be what failed.
+//! Passes the reason why a server failed to the command that unmounts: the server is nobody's child by then, and the
+//! failed thing may be its disk.
 //!
-//! The server has a file in memory, without a name, where it leaves why it failed. Who unmounts finds it among the open
-//! files of that process, opens it too, and reads it when the process has ended.
+//! The server has a file in memory, without a name, where it stores the reason. The command finds the file among the
+//! open files of the server, opens it too, and reads it when the server has ended.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +15,7 @@ use crate::proc::numbered;
 
 const NAME: &str = "conquest-outcome";
 
-/// That of this process; nothing is in it yet.
+/// The outcome of this process; empty at first.
 pub struct Outcome(Option<File>);
 
 impl Outcome {
@@ -29,24 +30,24 @@ impl Outcome {
 
     pub fn tell(&self, failure: &Failure) {
         if let Some(mut file) = self.0.as_ref() {
-            // It is in the log too.
+            // The failure is in the log too.
             let _ = write!(file, "{failure}");
         }
     }
 }
 
-/// That of another process.
+/// The outcome of another process.
 pub struct Awaited(File);
 
 impl Awaited {
-    /// `None` if the process has none, or is not ours to look at.
+    /// `None` if the process has none, or if we may not look.
     pub fn of(pid: u32) -> Option<Awaited> {
         let is_it = |fd: &Path| std::fs::read_link(fd).is_ok_and(|file| file == Path::new(&shown()));
         let fd = numbered(&format!("/proc/{pid}/fd")).find(|fd| is_it(fd))?;
         File::open(fd).ok().map(Awaited)
     }
 
-    /// Why it failed, when it has ended.
+    /// The reason for the failure, when the process has ended.
     pub fn failure(mut self) -> Option<Failure> {
         let mut text = String::new();
         self.0.read_to_string(&mut text).ok().filter(|len| *len > 0)?;
@@ -54,7 +55,7 @@ impl Awaited {
     }
 }
 
-/// What the kernel calls such a file.
+/// The kernel's name of such a file.
 fn shown() -> String {
     format!("/memfd:{NAME} (deleted)")
 }

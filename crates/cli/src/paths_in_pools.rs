@@ -1,4 +1,4 @@
-//! Paths in mounted pools: finding them, their attributes, and what is below them.
+//! Paths in mounted pools: finds them, their attributes, and the files below them.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Fails where nothing is there, and where what is there is in no mounted pool.
+    /// Fails if nothing is there, and if the path is in no mounted pool.
     pub fn find(path: &Path) -> Result<Inside> {
         let path = locate::absolute(path)?;
         let mounted = mount_of(&path)?;
@@ -55,8 +55,8 @@ fn elsewhere(path: &Path) -> Failure {
     }
 }
 
-/// Refuses what has no content of its own, and no settings of that: all but files and directories. `named`: as it was named; what is
-/// there is found at `path`.
+/// Refuses files without content of their own, and so without settings for it: all but files and directories. `named`:
+/// the path as the user gave it; the file is at `path`.
 pub fn refuse_without_content(named: &Path, path: &Path) -> Result<()> {
     let found = path.symlink_metadata().context(|| format!("cannot look at {}", path.display()))?.file_type();
     let what = match () {
@@ -69,7 +69,7 @@ pub fn refuse_without_content(named: &Path, path: &Path) -> Result<()> {
     Err(Failure::new(format!("{} is {what}; only files and directories have content on disks", named.display())))
 }
 
-/// Longest value of ours.
+/// The longest value of an attribute of ours.
 const LONGEST: usize = 1024;
 
 /// The value of an attribute `user.conquest.NAME`; none if there is none.
@@ -82,7 +82,7 @@ pub fn attribute(path: &Path, name: &str) -> Result<Option<String>> {
     }
 }
 
-/// Sets an attribute, or unsets it where there is no value.
+/// Sets an attribute, or removes it if there is no value.
 pub fn set_attribute(path: &Path, name: &str, value: Option<&str>) -> Result<()> {
     let done = match value {
         Some(value) => rustix::fs::lsetxattr(path, full(name), value.as_bytes(), XattrFlags::empty()),
@@ -106,14 +106,14 @@ fn full(name: &str) -> String {
     format!("user.conquest.{name}")
 }
 
-/// Something that a walk comes to.
+/// A file or directory that a walk reaches.
 pub struct Entry {
     pub path: PathBuf,
     pub metadata: std::fs::Metadata,
 }
 
-/// Calls `see` with everything below a directory that is on the same file system, each before what is in it, with how many are known to
-/// be left; and `fail` with what cannot be looked at.
+/// Calls `see` with everything below a directory on the same file system, directories before their entries, and with
+/// the number of entries known to be left. Calls `fail` for each path that cannot be looked at.
 pub fn below(top: &Path, see: &mut dyn FnMut(&Entry, u64) -> Result<()>, fail: &mut dyn FnMut(Failure)) -> Result<()> {
     let device = top.symlink_metadata().context(|| format!("cannot look at {}", top.display()))?.dev();
     let mut left = children(top, device, fail);
@@ -126,7 +126,7 @@ pub fn below(top: &Path, see: &mut dyn FnMut(&Entry, u64) -> Result<()>, fail: &
     Ok(())
 }
 
-/// What is in a directory, the first by name last. What is gone again is nobody's failure.
+/// The entries of a directory, the first by name last. An entry that has vanished is no failure.
 pub fn children(dir: &Path, device: u64, fail: &mut dyn FnMut(Failure)) -> Vec<Entry> {
     let mut found = Vec::new();
     let entries = match std::fs::read_dir(dir) {
@@ -154,7 +154,8 @@ pub fn children(dir: &Path, device: u64, fail: &mut dyn FnMut(Failure)) -> Vec<E
     found
 }
 
-/// Failures with which a command goes on. Each is reported; if there is only one, at the end, as that of the command.
+/// Failures after which a command continues. Each is reported; a single one is reported at the end, as the command's
+/// own.
 #[derive(Default)]
 pub struct Failures {
     first: Option<Failure>,
@@ -173,7 +174,7 @@ impl Failures {
         }
     }
 
-    /// Fails if there were any: so many paths could not be `done`.
+    /// Fails if there were any, with the number of paths that could not be `done`.
     pub fn end(self, done: &str) -> Result<()> {
         match (self.first, self.count) {
             (Some(only), _) => Err(only),

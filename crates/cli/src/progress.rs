@@ -11,29 +11,29 @@ pub fn bytes(label: &'static str) -> impl FnMut(u64, u64) {
     follow(bar(label, BYTES))
 }
 
-/// A bar that counts bytes, and the means to show something beside it.
+/// A bar that counts bytes, and a handle for printing beside it.
 pub fn bytes_beside(label: &'static str) -> (impl FnMut(u64, u64), Beside) {
     let bar = bar(label, BYTES);
     let again = bar.clone();
     (follow(bar), Beside(again))
 }
 
-/// Where a bar may be shown.
+/// The terminal on which a bar may be shown.
 pub struct Beside(ProgressBar);
 
 impl Beside {
-    /// Lets `print` have the terminal meanwhile.
+    /// Hides the bar while `print` uses the terminal.
     pub fn show(&self, print: impl FnOnce()) {
         self.0.suspend(print);
     }
 }
 
-/// A bar that counts things.
+/// A bar that counts items.
 pub fn count(label: &'static str) -> impl FnMut(u64, u64) {
     follow(bar(label, "{msg} [{bar:40}] {pos}/{len} {eta}"))
 }
 
-/// Words that change, of work whose length is not known.
+/// Changing words, for work of unknown length.
 pub fn words() -> impl FnMut(String) {
     let bar = Clear(styled(ProgressBar::new_spinner(), "{spinner} {msg}"));
     move |words| {
@@ -54,7 +54,7 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// The bar goes away when the work is done, or given up.
+/// Removes the bar when the work is done, or given up.
 struct Clear(ProgressBar);
 
 impl Drop for Clear {

@@ -1,12 +1,13 @@
-//! Regions as people name them: a disk, or several that are one.
+//! Regions as users write them: one disk, or several as one region.
 //!
 //! ```text
 //! REGION = DISK | KIND[=CHUNK]:DISK,DISK...      KIND = single | stripe | mirror | raid5
 //! DISK   = PATH[:SIZE]
 //! ```
 //!
-//! What does not begin with a kind is one disk. What looks as if it began with one, a word and a colon with no size behind it, is refused
-//! unless a file has that name: a kind that was mistyped is no path. `./` before a path says that it is one. In a list `\,` is a comma of a path, and `\\` a backslash.
+//! A text that does not begin with a kind is one disk. A text that seems to begin with a kind, a word and a colon
+//! without a size behind it, is refused unless a file has that name: a mistyped kind is not taken for a path. `./` at
+//! the beginning marks a path. In a list `\,` is a comma of a path, and `\\` a backslash.
 
 use std::path::Path;
 
@@ -15,26 +16,26 @@ use conquest::{Layout, NewDisk, NewRegion};
 use crate::failure::Result;
 use crate::{locate, size};
 
-/// Bytes that lie on one disk before the next one's turn, where nobody says: few, so that a segment of 1 MiB lies on all of 16 disks, and
-/// what RAID-5 fills up to a full stripe is little; and many, so that a read of some pages nearly always needs one disk alone. A large
-/// request costs each disk one transfer, however many chunks of it are there.
+/// The default chunk: bytes on one disk before the next disk continues. It is small, so that a segment of 1 MiB lies on
+/// all of 16 disks, and RAID-5 adds little to fill a stripe. And it is large, so that a read of some pages nearly
+/// always needs a single disk. A large request costs each disk one transfer, independent of its number of chunks there.
 const CHUNK: u64 = 64 << 10;
-/// Chunks that can be asked for: powers of two.
+/// The permitted chunks: powers of two in this range.
 const CHUNKS: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 20;
 
 const KINDS: &str = "`single`, `stripe[=CHUNK]`, `mirror` and `raid5[=CHUNK]`";
 
-/// What is said instead of a path where a pool is to have no disk.
+/// This word instead of a path makes a pool without disks.
 const NONE: &str = "none";
 
-/// What is asked for by one `--disk`.
+/// The value of one `--disk`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     None,
     Region(NewRegion),
 }
 
-/// Reads a region, or that there is to be none.
+/// Reads a region, or `none`.
 pub fn parse_or_none(text: &str) -> Result<Asked, String> {
     match text {
         NONE => Ok(Asked::None),
@@ -74,7 +75,7 @@ pub fn parse_disk(text: &str) -> Result<NewDisk, String> {
     }
 }
 
-/// With absolute paths.
+/// The region with absolute paths.
 pub fn absolute(region: &NewRegion) -> Result<NewRegion> {
     let disks = region.disks.iter().map(absolute_disk).collect::<Result<_>>()?;
     Ok(NewRegion { layout: region.layout, disks })
@@ -84,7 +85,7 @@ pub fn absolute_disk(disk: &NewDisk) -> Result<NewDisk> {
     Ok(NewDisk { path: locate::absolute(&disk.path)?, size: disk.size })
 }
 
-/// The kind that a text begins with, and what follows.
+/// The kind at the beginning of a text, and the rest.
 fn kind(text: &str) -> Result<Option<(Layout, &str)>, String> {
     let Some((kind, list)) = text.split_once(':') else { return Ok(None) };
     let (name, chunk) = kind.split_once('=').map_or((kind, None), |(name, chunk)| (name, Some(chunk)));
@@ -103,7 +104,7 @@ fn kind(text: &str) -> Result<Option<(Layout, &str)>, String> {
     }
 }
 
-/// Refuses what is taken for a kind that does not exist, or for one without its disks.
+/// Refuses a text that names an unknown kind, or a kind without its disks.
 fn refuse_unknown_kind(text: &str) -> Result<(), String> {
     let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=".contains(c));
     let known = format!("the kinds of regions are {KINDS}");
@@ -133,7 +134,7 @@ fn parse_chunk(text: Option<&str>) -> Result<u32, String> {
     }
 }
 
-/// At commas.
+/// Splits at commas.
 fn split(list: &str) -> Vec<String> {
     let (mut parts, mut chars) = (vec![String::new()], list.chars().peekable());
     while let Some(c) = chars.next() {
@@ -146,7 +147,7 @@ fn split(list: &str) -> Vec<String> {
     parts
 }
 
-/// Where the disks of a region are to be, for people.
+/// The disks of a region, for users.
 pub fn describe(pool: &Path, region: &NewRegion) -> String {
     let disk = |disk: &NewDisk| {
         let most = disk.size.map(|bytes| format!(", up to {}", size::show(bytes))).unwrap_or_default();
@@ -161,7 +162,7 @@ pub fn describe(pool: &Path, region: &NewRegion) -> String {
     }
 }
 
-/// The same in a few words.
+/// A region in a few words, for users.
 pub fn name(region: &NewRegion) -> String {
     let paths: Vec<String> = region.disks.iter().map(|disk| disk.path.display().to_string()).collect();
     match (region.layout, &paths[..]) {

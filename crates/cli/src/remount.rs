@@ -1,12 +1,12 @@
-//! `mount -o remount`: who asks for it, and the server that follows.
+//! `mount -o remount`: the command, and the server's side of it.
 //!
-//! | what | who keeps it | how it changes |
+//! | option | stored by | how it changes |
 //! | --- | --- | --- |
-//! | `ro`, `nosuid`, `noatime` and the like | the kernel, for each place | by a system call, which the server does not see; but it wakes those who poll the mount table |
-//! | `durability=`, `sync`, `dirsync`, `commit=` | the server | it is asked through the pool, and answers |
+//! | `ro`, `nosuid`, `noatime` and the like | the kernel, for each mount point | by a system call, which the server does not see; but the kernel wakes processes that poll the mount table |
+//! | `durability=`, `sync`, `dirsync`, `commit=` | the server | the pool passes the request to the server, which answers |
 //! | `transport=`, `save=` | the server | not while it is mounted: refused |
 //!
-//! Where the server is gone a remount mounts again.
+//! If the server is gone, a remount mounts again.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::mount_request::Request;
 use crate::options::Options;
 use crate::{locate, mounts, save_option, servers};
 
-/// How often the server looks whether it is asked, should the mount table not tell: the mount may be in another
+/// How often the server looks for requests that the mount table does not announce: the mount may be in another
 /// namespace.
 const GLANCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -33,20 +33,20 @@ pub struct Remount {
     pool: PathBuf,
     dir: PathBuf,
     options: Options,
-    /// The kernel is asked: it may have something to change, and wakes the server. Only root may ask it.
+    /// The kernel is asked too: it may have something to change, and wakes the server. Only root may ask it.
     by_kernel: bool,
 }
 
 impl Remount {
-    /// By the words after `-o`; what they do not name stays.
+    /// Changes the options in `words`; all others stay.
     pub fn of(dir: &Path, words: &str) -> Result<Remount> {
         Remount::by(dir, |now| (format!("{},{words}", stays(now)), words.into()))
     }
 
-    /// As mount(8) asks for it: its words are all that the mount is to have, `suid` is said by leaving out `nosuid`.
+    /// As mount(8) asks for it: `words` are all options of the mount, and leaving out `nosuid` means `suid`.
     pub fn of_all(dir: &Path, words: &str) -> Result<Remount> {
         Remount::by(dir, |now| {
-            // It hands on what the table shows, which may be more than we know of.
+            // mount(8) passes on the options in the table, which may be more than we know.
             let is_meant = |word: &&str| is_known(word) || !has(now, word);
             let all = words.split(',').filter(is_meant).collect::<Vec<_>>().join(",");
             // `dirsync` lasts as long as the mount.
@@ -56,7 +56,8 @@ impl Remount {
         })
     }
 
-    /// `words`: by what the mount table shows now, all that the mount is to have, and those that are asked for.
+    /// `words` gets the options in the mount table, and returns all that the mount is to have and those that are
+    /// requested.
     fn by(dir: &Path, words: impl FnOnce(&str) -> (String, String)) -> Result<Remount> {
         let Some(mounted) = mounts::conquest_at(dir)? else {
             let dir = dir.display();
@@ -76,18 +77,17 @@ impl Remount {
         &self.pool
     }
 
-    /// Is the server gone?
     pub fn is_dead(&self) -> bool {
         mounts::is_disconnected(&self.dir)
     }
 
-    /// The mount that takes its place then.
+    /// The request for a mount that replaces it then.
     pub fn again(self) -> Request {
         Request { pool: self.pool, dir: self.dir, options: self.options }
     }
 
-    /// 1. What cannot be is refused. 2. The server is asked. 3. The kernel changes its flags, which wakes the server; it is
-    ///    left alone where it would refuse, and there is nothing to change. 4. The server has answered.
+    /// 1. Refuses impossible changes. 2. Asks the server. 3. Has the kernel change its flags, which wakes the server;
+    ///    the kernel is not asked where it would refuse and has nothing to change. 4. Waits for the server's answer.
     pub fn run(&self) -> Result<()> {
         let what = || format!("cannot remount {}", self.dir.display());
         let flags = || fuse::remount(&self.dir, &self.options.mount).context(what);
@@ -115,7 +115,8 @@ impl Remount {
         ))
     }
 
-    /// Refuses what a server keeps as it was when it was started. Named as it is it may be, as in a line of fstab.
+    /// Refuses options that a server cannot change after its start. Naming one with its present value is permitted, as
+    /// in a line of fstab.
     fn refuse_fixed(&self, server: &SessionStatus) -> Result<()> {
         let fixed = |what: &str| {
             let dir = self.dir.display();
@@ -139,8 +140,9 @@ impl Remount {
     }
 }
 
-/// Lets the pool follow the flags of the mount with this number, wherever it is, and what the server is asked, in a thread
-/// that ends with the process. `strict`: each read is to count as an access, which `fusermount3` does not tell the kernel.
+/// Starts a thread that applies to the pool the flags of the mount with this number, at any mount point, and the
+/// requests to the server. It ends with the process. `strict`: each read counts as an access, which `fusermount3` does
+/// not pass to the kernel.
 pub fn follow(pool: &Arc<Pool>, number: &str, strict: bool) {
     let (pool, number) = (Arc::downgrade(pool), number.to_string());
     let named = std::thread::Builder::new().name("remount".into());
@@ -164,10 +166,10 @@ fn watch(pool: &Weak<Pool>, number: &str, strict: bool) -> std::io::Result<()> {
         if now.is_empty() && !places.is_empty() {
             return Ok(());
         }
-        // Not longer than it takes: whoever has the pool last closes it.
+        // Held only for the time needed: the last holder closes the pool.
         let Some(pool) = pool.upgrade() else { return Ok(()) };
         if now != places {
-            // Nobody says through which place somebody reads: what any of them notes is noted.
+            // A read does not tell its mount point, so an access is noted if any mount point notes it.
             let strict = |flags: &String| unapplied.as_ref() == Some(flags);
             let atime = now.iter().map(|place| atime_by(&place.options, strict(&place.options))).max_by_key(rank);
             let nodiratime = now.iter().all(|place| has(&place.options, "nodiratime"));
@@ -187,7 +189,7 @@ fn watch(pool: &Weak<Pool>, number: &str, strict: bool) -> std::io::Result<()> {
     }
 }
 
-/// How much is noted.
+/// Orders the rules by how many accesses they note.
 fn rank(atime: &Atime) -> u8 {
     match atime {
         Atime::Never => 0,

@@ -1,4 +1,4 @@
-//! The file of `-o save=`: what can be known to be wrong with it before it is written, too late to choose another.
+//! The file of `-o save=`: finds errors before it is written, when it is too late to choose another.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use rustix::fs::{accessat, Access, AtFlags, CWD};
 
 use crate::failure::{Failure, Result};
 
-/// Fails if no image of `pool`, which is to be mounted at `dir`, could be written to `file`.
+/// Fails if an image of `pool`, which is to be mounted at `dir`, could not be written to `file`.
 pub fn refuse(file: &Path, pool: &Path, dir: &Path) -> Result<()> {
     refuse_lost(file, pool, dir)?;
     refuse_unwritable(file)
 }
 
-/// Fails if the image would disappear under the mount at `dir`, or take the place of a file of the pool, or of one that is no
+/// Fails if the image would disappear under the mount at `dir`, or replace a file of the pool or a file that is no
 /// image.
 pub fn refuse_lost(file: &Path, pool: &Path, dir: &Path) -> Result<()> {
     let shown = file.display();

@@ -42,7 +42,7 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     Err(failure)
 }
 
-/// As many files open at a time as the system lets this process have: a queue for each processor takes some.
+/// Raises the limit of open files as far as the system permits: a queue for each processor takes some.
 fn may_open_more() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
@@ -50,12 +50,12 @@ fn may_open_more() {
     }
 }
 
-/// What the pool does when it is closed, but here a failure can be reported.
+/// Closing the pool commits too, but here a failure can be reported.
 fn commit(request: &Request, opened: &Pool) -> Result<()> {
     opened.sync().map_err(|e| Failure::new(lacking(request, opened, &e)))
 }
 
-/// That the backing lacks something, and what becomes of that.
+/// The message that the backing lacks something, and the consequence.
 fn lacking(request: &Request, opened: &Pool, e: &conquest_fs::Error) -> String {
     let (pool, backing) = (request.pool.display(), opened.backing_dir().unwrap_or_else(|| request.pool.clone()));
     let (backing, save) = (backing.display(), format!("keep them with `conquest save {pool} FILE`"));
@@ -71,7 +71,7 @@ fn lacking(request: &Request, opened: &Pool, e: &conquest_fs::Error) -> String {
     }
 }
 
-/// The image that `-o save=` asks for.
+/// Writes the image that `-o save=` requests.
 fn save(request: &Request, opened: &Pool) -> Result<()> {
     let Some(file) = &request.options.save else { return Ok(()) };
     let (pool, shown) = (request.pool.display(), file.display());
@@ -84,8 +84,7 @@ fn save(request: &Request, opened: &Pool) -> Result<()> {
     Ok(())
 }
 
-/// A read-only mount is the kernel's to guard, which lets it become writable at once; what remains to us is
-/// not to note accesses.
+/// The kernel enforces a read-only mount, and lets it become writable at once; the pool only has to omit access times.
 fn open(request: &Request, transport: Transport) -> conquest_fs::Result<Arc<Pool>> {
     let how = OpenOptions {
         read_only: false,
@@ -99,7 +98,8 @@ fn open(request: &Request, transport: Transport) -> conquest_fs::Result<Arc<Pool
         mount: Some(MountInfo { uring: transport == Transport::Uring, mountpoint: request.dir.clone() }),
     };
     let opened = match Pool::open(&request.pool, &how) {
-        // What can be read without being changed, as content of a pool that lacks a disk after its memory was made anew; it stays so.
+        // A pool that can be read but not changed, such as one that lacks a disk after its memory was made anew; it
+        // stays read-only.
         Err(conquest_fs::Error::Pool(why)) if request.options.mount.read_only => {
             let how = OpenOptions { read_only: true, ..how };
             Pool::open(&request.pool, &how).inspect(|_| tracing::warn!("only for reading: {why}"))
@@ -109,7 +109,7 @@ fn open(request: &Request, transport: Transport) -> conquest_fs::Result<Arc<Pool
     opened.map(Arc::new)
 }
 
-/// Unmounts what is at `dir`, whether its server lives or not.
+/// Unmounts the mount at `dir`, with or without a living server.
 pub fn unmount(dir: &Path) -> Result<()> {
     fuse::umount(dir).context(|| format!("cannot unmount {}", dir.display()))
 }

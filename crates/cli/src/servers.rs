@@ -1,4 +1,4 @@
-//! Which processes serve a pool to a kernel.
+//! Finds the processes that serve a pool to a kernel.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub fn of_pool(pool: &Path) -> Option<SessionStatus> {
     Pool::users(pool).ok()?.into_iter().find(SessionStatus::is_mount)
 }
 
-/// Those of the mount that is there, wherever else it is mounted: as the pool tells, or else their guards.
+/// The servers of that mount, wherever else it is mounted: from the pool, or else from their guards.
 pub fn of(mounted: &Mounted) -> Vec<u32> {
     let places = mounts::of(&mounted.source).unwrap_or_default();
     let number = |dir: &Path| places.iter().rev().find(|place| place.dir == dir).map(|place| &place.number);

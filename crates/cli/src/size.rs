@@ -1,4 +1,4 @@
-//! Sizes as people write them (`512M`, `1.5G`), and the size of a pool when nobody says one.
+//! Sizes as users write them (`512M`, `1.5G`), and the default size of a pool.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use crate::failure::{Context, Failure, Result};
 
 const UNITS: [(&str, u64); 5] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("B", 1)];
 
-/// Settings that are times, and those that are parts of something.
+/// Settings that are times, and those that are percentages.
 const TIMES: [&str; 4] = ["warm", "cold", "packed", "age"];
 const PERCENTS: [&str; 5] = ["floor", "ceiling", "dirty", "pressure", "share"];
 
-/// The least that a default pool gets.
+/// The smallest default pool.
 const SMALLEST_DEFAULT: u64 = 64 << 20;
-/// Default sizes are whole multiples of this.
+/// Default sizes are multiples of this.
 const GRAIN: u64 = 1 << 20;
 
 /// Reads `64M`, `1.5G`, `512MiB`, `1048576`; units are powers of 1024.
@@ -40,17 +40,17 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// Reads `100M`, `100M/s`: bytes in a second.
+/// Reads a rate such as `100M` or `100M/s`, in bytes a second.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     parse(text.strip_suffix("/s").unwrap_or(text))?.try_into()
 }
 
-/// Reads beyond what size content goes to disk.
+/// Reads the size beyond which a file's content goes to disk.
 pub fn parse_threshold(text: &str) -> Result<Threshold, String> {
     parse(text)?.try_into()
 }
 
-/// Reads `NAME=VALUE`, whose value is a number or a size.
+/// Reads `NAME=VALUE`; the value is a number or a size.
 pub fn parse_setting(text: &str) -> Result<(String, u64), String> {
     match text.split_once('=') {
         Some((name, value)) => Ok((name.into(), parse_value(name, value)?)),
@@ -58,7 +58,7 @@ pub fn parse_setting(text: &str) -> Result<(String, u64), String> {
     }
 }
 
-/// A number, by what it counts.
+/// A number in the unit of its setting.
 fn parse_value(name: &str, value: &str) -> Result<u64, String> {
     if let Ok(number) = value.parse() {
         return Ok(number);
@@ -86,7 +86,7 @@ fn parse_seconds(text: &str) -> Result<u64, String> {
     digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(wrong)
 }
 
-/// Writes a size for people: `1.5 GiB`.
+/// Writes a size for users: `1.5 GiB`.
 pub fn show(bytes: u64) -> String {
     let (name, factor) = match bytes {
         b if b >= 1 << 40 => ("TiB", 1u64 << 40),

@@ -1,4 +1,5 @@
-//! Work on a pool that may have to wait for others who have it open: not for ever for one that is stopped.
+//! Work on a pool that may have to wait for other processes with the pool open, but does not wait for ever for a
+//! stopped one.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +12,8 @@ use conquest::Pool;
 use crate::failure::{Context, Failure, Result};
 use crate::stopped_processes::{Stopped, LENIENCE};
 
-/// Does `work` on `pool`. Gives up if it does not get on while a process that has the pool open is stopped: that has
-/// locked what it waits for, as it seems. [`Steps`] tell that it gets on.
+/// Does `work` on `pool`. Gives up if it makes no progress, as [`Steps`] count it, while a process with the pool open
+/// is stopped: that process probably holds the lock that the work waits for.
 pub fn watched<T: Send + 'static>(pool: &Path, work: impl FnOnce(&Steps) -> Result<T> + Send + 'static) -> Result<T> {
     work_beside(|| others(pool), pool, work)
 }
@@ -57,7 +58,7 @@ pub fn others(pool: &Path) -> Vec<u32> {
     users.into_iter().map(|user| user.pid).filter(|pid| *pid != std::process::id()).collect()
 }
 
-/// How far some work has come.
+/// The progress of some work.
 #[derive(Clone, Default)]
 pub struct Steps(Arc<Progress>);
 
@@ -77,8 +78,8 @@ impl Steps {
         }
     }
 
-    /// For work that waits for nobody from the first call of `progress` until that is dropped. It may take any
-    /// time then: a disk may be slow.
+    /// For work that waits for no other process, from the first call of `progress` until the closure is dropped.
+    /// Meanwhile it may take any time: a disk may be slow.
     pub fn alone(&self, mut progress: impl FnMut(u64, u64)) -> impl FnMut(u64, u64) {
         let alone = Alone(self.clone());
         move |done, total| {
@@ -96,7 +97,7 @@ impl Steps {
     }
 }
 
-/// Dropped, the work may wait for others again.
+/// Dropping it means that the work may wait for others again.
 struct Alone(Steps);
 
 impl Alone {

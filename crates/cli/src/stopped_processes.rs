@@ -1,5 +1,6 @@
-//! Processes that are stopped, by SIGSTOP or a debugger. Who asks a mount whose server is stopped anything waits in the
-//! kernel until it goes on, and no signal ends that wait. So it is not asked: the mount table and /proc tell.
+//! Finds processes that are stopped, by SIGSTOP or a debugger. A call to a mount whose server is stopped waits in the
+//! kernel until the server continues, and no signal ends that wait. So the mount is not called: the mount table and
+//! /proc tell.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::mounts::Mounted;
 use crate::proc::numbered;
 use crate::servers;
 
-/// Who is stopped for so long is not merely traced, which stops a thread for a moment with each call.
+/// A process that is stopped for this long is not merely traced, which stops a thread for a moment with each call.
 pub const LENIENCE: Duration = Duration::from_secs(1);
 
 /// Fails if the server of the mount is stopped.
@@ -23,7 +24,8 @@ pub fn refuse(mounted: &Mounted) -> Result<()> {
     stopped.map_or(Ok(()), |stopped| Err(Failure::new(stopped.as_server_of(&mounted.dir))))
 }
 
-/// As long as this lives, says once if the server of a mount is stopped: for who has to wait in the kernel.
+/// Reports once, as long as it lives, that the server of a mount is stopped: for commands that have to wait in the
+/// kernel.
 pub struct Watch {
     _alive: Sender<()>,
 }
@@ -40,7 +42,7 @@ impl Watch {
                 }
             }
         };
-        // Without a thread nobody says so.
+        // Without the thread there is only no report.
         let _ = Builder::new().spawn(watch);
         Watch { _alive: alive }
     }
@@ -67,7 +69,7 @@ impl Stopped {
         })
     }
 
-    /// What lets it go on.
+    /// The command that lets it continue.
     pub fn remedy(&self) -> String {
         match self.debugger {
             Some(debugger) => format!("its debugger, process {debugger}, can let it go on"),
@@ -96,12 +98,12 @@ fn debugger_of(thread: &Path) -> Option<u32> {
     tracer(&std::fs::read_to_string(thread.join("status")).ok()?)
 }
 
-/// Does /proc/PID/stat say so: `pid (name) state ...`? By a signal, or by who traces it.
+/// Does /proc/PID/stat, `pid (name) state ...`, show that it is stopped, by a signal or a tracer?
 fn says_stopped(stat: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
 }
 
-/// Who traces it, by /proc/PID/status.
+/// The process that traces it, from /proc/PID/status.
 fn tracer(status: &str) -> Option<u32> {
     let pid = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
     (pid != 0).then_some(pid)
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(tracer(""), None);
     }
 
-    /// A process that does nothing; dropped, it is no more.
+    /// A process that does nothing; dropping it ends it.
     struct Sleeper(Child);
 
     impl Sleeper {

@@ -1,4 +1,4 @@
-//! A log file that does not grow without end: where it is too long, it keeps its newer part.
+//! Bounds the length of a log file: a file that is too long is cut down to its newest part.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,18 +6,18 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{fstat, ftruncate, FileType};
 
-/// A log is at most so long, and keeps so much of it then.
+/// The greatest length of a log, and the length of the part that is left then.
 const LIMIT: u64 = 1 << 20;
 const TAIL: u64 = LIMIT / 4;
 
-/// Shortens the log `file` if it is too long; it is one that is appended to.
+/// Shortens the log `file`, which is open for appending, if it is too long.
 pub fn shorten(file: impl AsFd) -> io::Result<()> {
     let stat = fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_size as u64 <= LIMIT {
         return Ok(());
     }
     let mut newer = Vec::new();
-    // It may be open for writing alone, and have no name any more.
+    // `file` may be open for writing alone, and have no name any more.
     let mut read = File::open(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))?;
     read.seek(SeekFrom::End(-(TAIL as i64)))?;
     read.take(TAIL).read_to_end(&mut newer)?;

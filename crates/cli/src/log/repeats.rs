@@ -1,21 +1,21 @@
-//! What a module says again and again is written once, then counted, until it says something else: that a disk is lost, back, and lost
-//! again is written each time. And of much at once the rest is counted.
+//! A message that a module repeats is written once, then counted until the module writes another one: that a disk is
+//! lost, back, and lost again is written each time. Of many messages at once, those beyond [`BURST`] are counted too.
 
 use std::time::{Duration, Instant};
 
-/// After so long it is written again, with how often it was said meanwhile.
+/// After this time a repeated message is written again, with its count.
 const AGAIN: Duration = Duration::from_secs(60);
-/// So many modules are known.
+/// The number of modules whose last messages are remembered.
 const MODULES_MAX: usize = 64;
-/// So many messages are written at once, and one more a second.
+/// This many messages are written at once, and one more each second.
 const BURST: u32 = 200;
 
-/// What each module said last.
+/// The last message of each module.
 pub struct Repeats {
     written: Vec<Written>,
     left: u32,
     counted: Instant,
-    /// Messages left out since one was written.
+    /// Messages left out since the last one was written.
     omitted: u64,
 }
 
@@ -31,7 +31,7 @@ impl Repeats {
         Repeats { written: Vec::new(), left: BURST, counted: now, omitted: 0 }
     }
 
-    /// What is to be written now that `message`, which begins with the time, was said.
+    /// The text to write after `message`, which begins with the time.
     pub fn said(&mut self, message: &str, now: Instant) -> String {
         let (time, text) = message.split_once(' ').unwrap_or(("", message));
         let mut lines = String::new();
@@ -72,7 +72,7 @@ impl Repeats {
     }
 }
 
-/// What comes before the message itself.
+/// The level and module before the message itself.
 fn module(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(module, _)| module)
 }

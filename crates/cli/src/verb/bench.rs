@@ -11,12 +11,12 @@ pub const PROGRAM: &str = "conquest-bench";
 
 /// Measure Conquest beside the file systems of this machine.
 ///
-/// A program of its own, `conquest-bench`, does it: from the directory of this program, or from PATH.
-/// `conquest bench --help` lists its workloads.
+/// A separate program, `conquest-bench`, does it: from the directory of this program, or from PATH. `conquest bench
+/// --help` lists its workloads.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Args {
-    /// What `conquest-bench` is asked for
+    /// The arguments of `conquest-bench`
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

@@ -1,4 +1,4 @@
-//! `conquest completions`: what a shell needs to complete our commands.
+//! `conquest completions`: the script with which a shell completes our commands.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `conquest destroy`: the end of a pool.
+//! `conquest destroy`: destroys a pool.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use conquest::Pool;
 use crate::failure::{Context, Failure, Result};
 use crate::{locate, mounts, say};
 
-/// Destroy a pool that nobody uses, with all that is in it: its memory, its backing, its disks and its
-/// directory. A disk that was there before the pool loses its label only.
+/// Destroy an unused pool and everything in it: its memory, its backing, its disks and its directory. A disk that
+/// existed before the pool loses only its label.
 #[derive(clap::Args)]
 #[command(
     after_help = "Other files in the directory stay, and it with them. Nothing brings the pool back but an image \
@@ -18,14 +18,14 @@ use crate::{locate, mounts, say};
     conquest destroy /dev/shm/conquest-...-region      (memory that belongs to no pool, as `conquest list` shows it)"
 )]
 pub struct Args {
-    /// The pool directory, or the file of memory that belongs to none
+    /// The pool directory, or a memory file that belongs to no pool
     pool: PathBuf,
-    /// Do not ask, which is done on a terminal alone
+    /// Do not ask for confirmation, which happens on a terminal alone
     #[arg(long)]
     yes: bool,
 }
 
-/// Asks on the terminal.
+/// Asks for confirmation on the terminal.
 fn is_wanted(pool: &Path) -> Result<bool> {
     let mut err = std::io::stderr();
     let shown = pool.display();

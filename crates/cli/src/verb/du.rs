@@ -1,4 +1,4 @@
-//! `conquest du`: what files, directories and owners occupy, in memory and on disks.
+//! `conquest du`: memory and disk space that files, directories and owners occupy.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::paths_in_pools::{self, Entry, Failures, Inside};
 use crate::{say, size};
 
-/// Show what files, directories and owners occupy, in memory and on disks.
+/// Show how much memory and disk space files, directories and owners occupy.
 #[derive(clap::Args)]
 #[command(
     disable_help_flag = true,
@@ -31,16 +31,16 @@ pub struct Args {
     /// Files and directories in a mounted pool
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Only the paths that are named, not the directories in them
+    /// Show only the named paths, not the directories in them
     #[arg(short, long)]
     summarize: bool,
-    /// Files too
+    /// Show files too
     #[arg(short, long, conflicts_with = "summarize")]
     all: bool,
-    /// Sizes for people, as in `1.5 GiB`; otherwise bytes
+    /// Print sizes like `1.5 GiB`; otherwise bytes
     #[arg(short, long)]
     human_readable: bool,
-    /// By owner, instead of by directory
+    /// Show a sum for each owner, instead of each directory
     #[arg(long, conflicts_with_all = ["summarize", "all"])]
     by_owner: bool,
     /// Print JSON
@@ -51,24 +51,24 @@ pub struct Args {
     help: Option<bool>,
 }
 
-/// What some files occupy together, in bytes.
+/// The sum of some files, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Sum {
     inodes: u64,
     apparent: u64,
-    /// Of memory that is not given back when others want it: the next three.
+    /// Memory that is not released when others want it: the sum of the next three.
     memory: u64,
     metadata: u64,
     content: u64,
     waiting: u64,
-    /// Of the content in memory what is compressed, and how many bytes that was.
+    /// Compressed content in memory, and its length before.
     compressed: u64,
     plain: u64,
-    /// On disk, with every copy, and counted once; promised there without content.
+    /// On disk: with every replica, and counted once; reserved there without content.
     disk: u64,
     placed: u64,
     promised: u64,
-    /// In memory beside what is on disk.
+    /// In memory and also on disk.
     cached: u64,
 }
 
@@ -108,7 +108,7 @@ impl AddAssign for Sum {
     }
 }
 
-/// A line.
+/// A line of the output.
 #[derive(Serialize)]
 struct Line {
     /// As text: a path may be any bytes.
@@ -120,7 +120,7 @@ struct Line {
 #[derive(Serialize)]
 struct Owner {
     uid: u32,
-    /// As the system knows it.
+    /// The name in the system's list of users.
     name: Option<String>,
     #[serde(flatten)]
     sum: Sum,
@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 struct Walk<'a> {
     args: &'a Args,
-    /// Inodes with several names that were counted.
+    /// Inodes with several names that are counted already.
     seen: HashSet<(u64, u64)>,
     lines: Vec<Line>,
     owners: BTreeMap<u32, Sum>,
@@ -165,7 +165,7 @@ struct Walk<'a> {
     failures: Failures,
 }
 
-/// A directory that is being walked.
+/// A directory that the walk is in.
 struct Open {
     path: PathBuf,
     sum: Sum,
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Counts a file, or all that is in a directory, which is shown as `named`.
+    /// Counts a file, or everything in a directory. The output shows it as `named`.
     fn tree(&mut self, top: Entry, named: &Path) {
         let device = top.metadata.dev();
         let sum = self.one(&top);
@@ -239,7 +239,7 @@ impl<'a> Walk<'a> {
         paths_in_pools::children(dir, device, &mut |e| failures.tell(e))
     }
 
-    /// What one inode occupies; none if it was counted before, or is gone.
+    /// The sum of one inode; none if it was counted before, or is gone.
     fn one(&mut self, Entry { path, metadata }: &Entry) -> Option<Sum> {
         let is_shared = metadata.nlink() > 1 && !metadata.is_dir();
         if is_shared && !self.seen.insert((metadata.dev(), metadata.ino())) {
@@ -247,7 +247,7 @@ impl<'a> Walk<'a> {
         }
         match usage(path, metadata) {
             Ok(usage) => {
-                // The length of a directory says what memory it has.
+                // A directory's length is the memory it takes, so it is not added.
                 let apparent = if metadata.is_dir() { 0 } else { metadata.len() };
                 let sum = Sum::of(apparent, &usage);
                 *self.owners.entry(metadata.uid()).or_default() += sum;
@@ -264,7 +264,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Of links and devices, which have no attributes in `user.`, what can be known without.
+/// For links and devices, which have no attributes in `user.`, as much as is known without them.
 fn usage(path: &Path, metadata: &std::fs::Metadata) -> Result<Usage> {
     if metadata.is_dir() || metadata.is_file() {
         let none =
@@ -272,12 +272,12 @@ fn usage(path: &Path, metadata: &std::fs::Metadata) -> Result<Usage> {
         return redundancy::usage(path)?.ok_or_else(none);
     }
     let inode = conquest_fs::layout::INODE + 1;
-    // An object of the target's length, about; a device has none.
+    // A link's object has about the target's length; a device has none.
     let content = if metadata.is_symlink() { metadata.len().next_multiple_of(16) } else { 0 };
     Ok(Usage { metadata: inode, content, ..Usage::default() })
 }
 
-/// A path below the one that was named, as it would be named.
+/// A path below `top`, written as the user wrote `top`.
 fn shown(path: &Path, top: &Path, named: &Path) -> String {
     match path.strip_prefix(top) {
         Ok(rest) if rest.as_os_str().is_empty() => named.display().to_string(),

@@ -1,4 +1,4 @@
-//! `conquest export`: volumes of several disks as one block device, for other file systems.
+//! `conquest export`: shows volumes of several disks as one block device, for other file systems.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use export::{BlockDevice, Status, Volume};
 use crate::failure::{Context, Failure, Result};
 use crate::{background, locate, mounts, progress, regions, say, size};
 
-/// Show several disks as one block device, for a file system that knows nothing of them.
+/// Show several disks as one block device, for another file system.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     conquest export make /srv/vol raid5:/dev/sdb,/dev/sdc,/dev/sdd\n  \
@@ -36,34 +36,34 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Make a volume of disks; several regions follow one another
+    /// Make a volume from disks; several regions are joined end to end
     Make(Make),
     /// Show a volume as one file in a directory, for losetup
     Mount(Mount),
-    /// End that
+    /// Stop showing a volume
     Umount(Umount),
-    /// Show its disks, how they do and how fast they are; exit status 1 if one is missing or out
+    /// Show its disks, their health and speed; exit status 1 if one is missing or out
     Status(StatusArgs),
-    /// Its end: its disks are free; files stay, with what was on them
+    /// Destroy a volume and release its disks; files stay, with their content
     Destroy(Destroy),
-    /// Put a disk in another's place, or back one that had failed, and rebuild it
+    /// Replace a disk, or put a failed one back in service, and rebuild it
     Replace(Replace),
 }
 
 #[derive(clap::Args)]
 struct Make {
-    /// A directory, made for it
+    /// The volume's directory, which is made
     volume: PathBuf,
-    /// A disk, or several: a file or block device each; a file that does not exist is made and needs a size
+    /// A disk, or several: each a file or block device; a file that does not exist is made and needs a size
     #[arg(value_name = "PATH[:SIZE] | stripe:|mirror:|raid5:PATH[:SIZE],PATH...", required = true)]
     regions: Vec<String>,
-    /// Lose what is on the disks
+    /// Overwrite existing content of the disks
     #[arg(long)]
     force: bool,
-    /// Take all room of files at once; then no write finds a host full, and nothing is given back by discards
+    /// Reserve the whole space of files at once: then no write fails for lack of space, and discards free nothing
     #[arg(long)]
     reserve: bool,
-    /// Do not make disks that were there before the same: what was never written may read differently each time
+    /// Do not make disks that existed before equal: bytes never written may then read differently each time
     #[arg(long)]
     unsynced: bool,
 }
@@ -72,7 +72,7 @@ struct Make {
 struct Mount {
     /// The volume's directory
     volume: PathBuf,
-    /// Where; the directory must exist
+    /// The directory to mount at; it must exist
     dir: PathBuf,
     /// Serve from this process, until it is unmounted or gets SIGINT or SIGTERM
     #[arg(short, long)]
@@ -83,7 +83,7 @@ struct Mount {
 
 #[derive(clap::Args)]
 struct Umount {
-    /// Where it is mounted, or the volume's directory
+    /// The directory where it is mounted, or the volume's directory
     dir: PathBuf,
 }
 
@@ -95,7 +95,7 @@ struct Destroy {
 
 #[derive(clap::Args)]
 struct StatusArgs {
-    /// The volume's directory, or where it is mounted
+    /// The volume's directory, or the directory where it is mounted
     volume: PathBuf,
     #[arg(long)]
     json: bool,
@@ -103,14 +103,14 @@ struct StatusArgs {
 
 #[derive(clap::Args)]
 struct Replace {
-    /// The volume's directory, or where it is mounted
+    /// The volume's directory, or the directory where it is mounted
     volume: PathBuf,
-    /// A disk of it, there or not
+    /// A disk of the volume, present or missing
     old: PathBuf,
-    /// What takes its place; a file that does not exist is made as large as the others [default: the same disk again]
+    /// The new disk; a file that does not exist is made as large as the others [default: the same disk again]
     #[arg(value_name = "NEW[:SIZE]")]
     new: Option<String>,
-    /// Lose what is on the new one
+    /// Overwrite existing content of the new disk
     #[arg(long)]
     force: bool,
 }
@@ -166,7 +166,7 @@ fn make(args: &Make) -> Result<()> {
     say(&format!("{shown} is a volume now; to use it:\n  conquest export mount {shown} DIR"))
 }
 
-/// The volume's directory, by it or by where it is shown.
+/// The volume's directory, from the directory itself or from where it is mounted.
 fn volume_of(path: &Path) -> Result<PathBuf> {
     let path = locate::absolute(path)?;
     if let Some(pool) = mounts::conquest_at(&path)? {
@@ -187,7 +187,7 @@ fn mount(args: &Mount) -> Result<()> {
     if args.foreground {
         return serve(&volume, &dir, &|| {});
     }
-    // What is wrong with it is said here rather than there.
+    // Errors in its configuration are reported here rather than by the server.
     export::volume::config_of(&volume).context(|| "cannot show it".into())?;
     let args: [OsString; 5] =
         ["export".into(), "mount".into(), "--detached".into(), volume.clone().into(), dir.clone().into()];
@@ -204,7 +204,7 @@ fn mount(args: &Mount) -> Result<()> {
 fn serve(dir: &Path, at: &Path, ready: &dyn Fn()) -> Result<()> {
     let shown = dir.display();
     let what = || format!("cannot show the volume {shown}");
-    // Before there are threads, of disks too: they are to be the same.
+    // Called before any thread starts, those for disks included: each thread inherits it.
     if let Err(e) = fuse::flushes_for_others() {
         tracing::warn!("where memory is short, a loop device may wait for itself: PR_SET_IO_FLUSHER: {e}");
     }
@@ -224,7 +224,7 @@ fn serve(dir: &Path, at: &Path, ready: &dyn Fn()) -> Result<()> {
     served.and(closed)
 }
 
-/// Also for `conquest umount`.
+/// Unmounts a volume; `conquest umount` calls it too.
 pub fn umount(path: &Path) -> Result<()> {
     let is_at = |mounted: &mounts::Mounted| mounted.is_volume() && (mounted.dir == path || mounted.source == path);
     let Some(mounted) = mounts::all()?.into_iter().rev().find(is_at) else {
@@ -246,7 +246,7 @@ pub fn umount(path: &Path) -> Result<()> {
     }
 }
 
-/// Does a path mean a volume that is shown?
+/// Does a path name a volume that is mounted?
 pub fn is_shown(path: &Path) -> bool {
     mounts::all().is_ok_and(|all| {
         all.iter().any(|mounted| mounted.is_volume() && (mounted.dir == path || mounted.source == path))

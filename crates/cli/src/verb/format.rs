@@ -1,4 +1,4 @@
-//! `conquest format`: make a pool.
+//! `conquest format`: makes a pool.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::regions::{self, Asked};
 use crate::{locate, mounts, say, size};
 
-/// Make a pool: a directory with the persistent RAM that holds a file system.
+/// Make a pool: a directory that names the persistent RAM of a file system.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     conquest format /srv/pool                       a quarter of the RAM\n  \
@@ -31,59 +31,61 @@ use crate::{locate, mounts, say, size};
 pub struct Args {
     /// The pool directory; created if it does not exist
     pool: PathBuf,
-    /// The persistent RAM: its size, or the path of a file or device. With a size it lies in shared memory on `logged`, in the
-    /// file `nvram` of the pool directory on `battery` and `dax` [default: a quarter of the RAM]
+    /// The persistent RAM: its size, or the path of a file or device. With a size it lies in shared memory on `logged`,
+    /// and in the file `nvram` of the pool directory on `battery` and `dax` [default: a quarter of the RAM]
     #[arg(long, value_name = "SIZE|PATH")]
     nvram: Option<String>,
-    /// Bytes of a file named with --nvram PATH [default: the size of the file or device]
+    /// Size of a file named with --nvram PATH [default: the size of the file or device]
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// What keeps the persistent RAM [default: logged; battery if --nvram names a file]
+    /// The medium of the persistent RAM [default: logged; battery if --nvram names a file]
     #[arg(long, value_enum)]
     medium: Option<Medium>,
-    /// Where the backing lies, which keeps the memory's content on disk: `regions` for the pool's own disks, two that fail apart where there are two, so that
-    /// these alone open the pool; on battery and dax also a directory on a disk, or `none` for no backing [default: on logged `regions` if all
-    /// disks were there before the pool and have room; else the pool directory]
+    /// Where to keep the backing, which holds the memory's content on disk. `regions`: on the pool's own disks, on two
+    /// that fail apart if there are two, so that these disks alone open the pool. On battery and dax also a directory
+    /// on a disk, or `none` for no backing [default: on logged `regions` if all disks existed before the pool and have
+    /// space; else the pool directory]
     #[arg(long, alias = "copy", value_name = "regions|DIR|none")]
     backing: Option<PathBuf>,
-    /// Seconds after which what has changed is in the backing without being waited for [default: 5 on logged,
-    /// 30 on battery and dax]
+    /// The longest time, in seconds, until a change is in the backing without fsync [default: 5 on logged, 30 on
+    /// battery and dax]
     #[arg(long, value_name = "SECONDS")]
     commit: Option<CommitInterval>,
-    /// Bytes in a second that go to the backing at most where nobody waits for it, like 100M [default: no limit]
+    /// The most bytes a second written to the backing in the background, like 100M [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_rate)]
     rate: Option<Rate>,
-    /// On battery and dax: keep a mirrored backing in this directory; an operation returns when it is in memory and there, and either
-    /// is enough to open the pool
+    /// On battery and dax: keep a mirrored backing in this directory. An operation returns when it is in memory and
+    /// there, and either is enough to open the pool
     #[arg(long, value_name = "DIR", conflicts_with = "backing")]
     mirror: Option<PathBuf>,
-    /// A disk for content: a file, made if it does not exist, or a whole block device; may be given several times. Several that
-    /// are one: `stripe:`, as large and as fast as all, lost with any; `mirror:`, the same on each; `raid5:`, one can be
-    /// lost. In a list `\,` is a comma of a path; a path that begins with such a word is written ./mirror:... `none`: all content
-    /// stays in persistent RAM [default: a file in the pool directory that may grow to what its file system has free, less a
-    /// reserve]
+    /// A disk for content: a file, made if it does not exist, or a whole block device; may be given several times.
+    /// Several disks as one: `stripe:`, as large and as fast as all, lost with any; `mirror:`, the same content on
+    /// each; `raid5:`, one disk can be lost. In a list `\,` is a comma of a path; a path that begins with such a word
+    /// is written ./mirror:... `none`: all content stays in persistent RAM [default: a file in the pool directory that
+    /// may grow to the free space of its file system, less a reserve]
     #[arg(long, value_name = "PATH[:SIZE]|KIND:PATH[:SIZE],...|none", value_parser = regions::parse_or_none)]
     disk: Vec<Asked>,
-    /// Files that reach beyond this have their content on disk; 64K to 1T [default: 1M]
+    /// The size beyond which a file's content is on disk; 64K to 1T [default: 1M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_threshold)]
     threshold: Option<Threshold>,
-    /// A setting of the cache of what is on disks; may be given several times. `floor`, `ceiling`: percent of the memory that it keeps,
-    /// and has at most [default: 0, 100]; `dirty`, `age`, `behind`: percent, seconds, and bytes where fsync waits, after which content
-    /// is written to disks [default: 25, 300, 16M]; `segment`: bytes that are written as one, 1M to 8M [default: 4M]
+    /// A setting of the cache of disk content; may be given several times. `floor`, `ceiling`: the least and most
+    /// memory it takes, in percent [default: 0, 100]; `dirty`, `age`, `behind`: percent, seconds, and bytes awaited by
+    /// fsync, after which content is written to disks [default: 25, 300, 16M]; `segment`: bytes written as one, 1M to
+    /// 8M [default: 4M]
     #[arg(long, value_name = "NAME=VALUE", value_parser = size::parse_setting)]
     cache: Vec<(String, u64)>,
-    /// A setting of the compression of small files that nobody uses; may be given several times. `warm`, `cold`: seconds after which
-    /// they are compressed quickly, and well [default: 600, 86400]; `packed`: seconds after which inodes that nobody changes are packed
-    /// [default: 600]; `pressure`: percent of the memory in use from which on younger ones
-    /// are [default: 85]; `share`: percent of one processor that goes to it, 0: none [default: 25]
+    /// A setting of the compression of unused small files; may be given several times. `warm`, `cold`: seconds after
+    /// which they are compressed quickly, and well [default: 600, 86400]; `packed`: seconds after which unchanged
+    /// inodes are packed [default: 600]; `pressure`: percent of memory in use above which younger files are compressed
+    /// too [default: 85]; `share`: percent of one processor for this work, 0: none [default: 25]
     #[arg(long, value_name = "NAME=VALUE", value_parser = size::parse_setting)]
     compression: Vec<(String, u64)>,
-    /// Pack quiet inodes and names with this profile too, which `conquest profile -o FILE` wrote; may be given several times. Each block takes
-    /// the one that makes the least of it
+    /// Pack quiet inodes and names also with this profile, written by `conquest profile -o FILE`; may be given several
+    /// times. Each block uses the profile that makes it smallest
     #[arg(long, value_name = "FILE")]
     profile: Vec<PathBuf>,
-    /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files. A file named with --nvram that
-    /// is no pool's memory stays: remove it first
+    /// Destroy an existing pool and the content of the disks, or make one in a directory with other files. A file named
+    /// with --nvram that is no pool's memory stays: remove it first
     #[arg(long)]
     force: bool,
 }
@@ -92,7 +94,7 @@ pub struct Args {
 pub enum Medium {
     /// Ordinary RAM, with a log and an image in the pool directory: durable after fsync, and within seconds
     Logged,
-    /// RAM that the platform keeps: stores are durable when visible
+    /// RAM that the platform preserves: stores are durable when visible
     Battery,
     /// Persistent memory behind the processor's caches: a device /dev/daxX.Y, or a file on a file system
     /// mounted with -o dax
@@ -136,7 +138,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// A profile, before anything is made for it.
+/// Reads a profile, before anything is made.
 fn profile(path: &Path) -> Result<Vec<u8>> {
     let bytes = std::fs::read(path).context(|| format!("cannot read the profile {}", path.display()))?;
     match conquest_fs::packed::Profile::from_bytes(&bytes) {
@@ -157,17 +159,17 @@ fn add_profiles(pool: &Path, profiles: &[Vec<u8>]) -> Result<()> {
     profiles.iter().try_for_each(|bytes| open.add_profile(bytes).map(drop)).context(cannot)
 }
 
-/// Does the file system that `path` lies in, or will, keep its files in RAM?
+/// Does the file system that `path` lies in, or will lie in, store its files in RAM?
 fn is_in_ram(path: &Path) -> bool {
     let there = std::path::absolute(path).ok();
     let there = there.iter().flat_map(|path| path.ancestors()).find(|path| path.exists());
     there.and_then(|path| rustix::fs::statfs(path).ok()).is_some_and(|found| IN_RAM.contains(&(found.f_type as u32)))
 }
 
-/// tmpfs, ramfs.
+/// The types of tmpfs and ramfs.
 const IN_RAM: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// What a pool will take where, at most.
+/// The most space that a pool will take, and where.
 pub fn takes(pool: &Path, how: &FormatOptions) -> String {
     let place = Pool::takes_memory_in(pool, how.medium, how.nvram.as_deref());
     let of = match how.medium {
@@ -206,7 +208,7 @@ fn on_disk_in(dir: &Path) -> &'static str {
     }
 }
 
-/// Will the backing lie on the pool's disks, if they have room?
+/// Will the backing lie on the pool's disks, if they have space?
 fn lies_in_regions(pool: &Path, how: &FormatOptions) -> bool {
     let mut disks = how.regions.iter().flat_map(|region| &region.disks);
     let are_given = !how.regions.is_empty() && disks.all(|disk| pool.join(&disk.path).exists());
@@ -217,7 +219,7 @@ fn lies_in_regions(pool: &Path, how: &FormatOptions) -> bool {
     }
 }
 
-/// The regions that are asked for, or the usual disk, if there is room for that.
+/// The requested regions, or else the usual disk, if there is space for it.
 fn regions(args: &Args, pool: &Path, how: &FormatOptions) -> Result<Vec<NewRegion>> {
     let asked = |asked: &Asked| match asked {
         Asked::Region(region) => regions::absolute(region),
@@ -232,7 +234,7 @@ fn regions(args: &Args, pool: &Path, how: &FormatOptions) -> Result<Vec<NewRegio
     }
 }
 
-/// The disk that a pool has where nobody says which.
+/// The disk of a pool for which none is named.
 pub fn usual_disk(pool: &Path, how: &FormatOptions) -> Result<Vec<NewRegion>> {
     let disk = Pool::usual_disk(pool, how).context(|| format!("cannot make a pool at {}", pool.display()))?;
     Ok(disk.into_iter().map(NewRegion::from).collect())
@@ -248,7 +250,7 @@ impl From<Medium> for MediumKind {
     }
 }
 
-/// What is said of the backing must be of use.
+/// Refuses options of the backing that have no effect.
 fn refuse_without_use(args: &Args, backing: bool) -> Result<()> {
     let why = match (&args.commit, &args.rate) {
         (Some(_), _) if !backing => "--commit says how old the backing may be; with --backing none there is none",
@@ -261,23 +263,23 @@ fn refuse_without_use(args: &Args, backing: bool) -> Result<()> {
     Err(Failure::new(why).with_status(2))
 }
 
-/// Is the backing to lie in the pool's regions?
+/// Shall the backing lie in the pool's regions?
 fn in_regions(args: &Args) -> bool {
     [&args.backing, &args.mirror].into_iter().flatten().any(|place| place == Path::new("regions"))
 }
 
-/// Is it the pool directory, or `.`, which is short for that?
+/// Is `dir` the pool directory, or `.`, which is short for that?
 fn is_pool_dir(args: &Args, dir: &Path) -> bool {
     let same = || Some(locate::absolute(dir).ok()? == locate::absolute(&args.pool).ok()?);
     dir == Path::new(".") || same() == Some(true)
 }
 
-/// Where the backing or mirror lies.
+/// The directory of the backing or mirrored backing.
 fn backing(args: &Args, medium: MediumKind) -> Result<Option<PathBuf>> {
     let asked = args.mirror.as_deref().or(args.backing.as_deref());
     match asked {
         Some(_) if in_regions(args) => Ok(None),
-        // Where it lies if nothing else is said.
+        // This is the default.
         Some(dir) if medium == MediumKind::Logged && args.mirror.is_none() && is_pool_dir(args, dir) => Ok(None),
         Some(_) if medium == MediumKind::Logged => Err(Failure::new(
             "a directory for --backing or --mirror is for battery and dax: on `logged` the backing is in the pool directory, or with \
@@ -290,7 +292,7 @@ fn backing(args: &Args, medium: MediumKind) -> Result<Option<PathBuf>> {
     }
 }
 
-/// What battery cannot do, said before anything is entrusted to it.
+/// A warning about `battery`, given before any data is entrusted to it.
 pub const CAUTION: &str = "\
 The medium is `battery`: it survives every process, but a power cut only where the platform keeps this memory.
 Elsewhere save images: `conquest save`, or mount with `-o save=FILE`.";
@@ -301,7 +303,7 @@ pub fn make(pool: &Path, how: FormatOptions) -> Result<()> {
     Pool::format(pool, &how).context(|| format!("cannot make a pool at {}", pool.display()))
 }
 
-/// Where the region lies and how large it is: `None` is the pool directory, 0 what is there.
+/// The path and size of the memory: `None` is the pool directory, 0 the size of an existing file.
 fn nvram(args: &Args, pool: &Path) -> Result<(Option<PathBuf>, u64)> {
     let Some(text) = &args.nvram else {
         return Ok((

@@ -1,4 +1,4 @@
-//! `conquest fsck`: check a pool, also while it is in use.
+//! `conquest fsck`: checks a pool, also while it is in use.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::damage::describe_found;
 use crate::failure::{Context, Result};
 use crate::{inspect, locate, lost_content, progress, say, size, stall};
 
-/// Check a pool, mounted or not; with --repair, mend what is found.
+/// Check a pool, mounted or not; with --repair, mend the problems found.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit status: 0 the pool is clean, 1 there were problems, content is lost, or the backing is damaged (the output says what is repaired or made zeros), \
@@ -23,14 +23,14 @@ use crate::{inspect, locate, lost_content, progress, say, size, stall};
 pub struct Args {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// Mend what is found (without this nothing of the pool changes), and give back the space that a crash left unused
+    /// Mend problems, and free space that a crash left unused; without this the pool is not changed
     #[arg(long)]
     repair: bool,
-    /// Have content that is lost for good read as ZEROS from now on, where reading it fails now; what a disk that is only missing may
-    /// bring back stays as it is
+    /// Read content that is lost for good as ZEROS from now on, where reading it fails now; content on a disk that is
+    /// only missing stays as it is
     #[arg(long)]
     zero_lost: bool,
-    /// Do not read the content of large files, nor the backing: of content only what segments tell of themselves is checked
+    /// Do not read the content of large files, nor the backing: check content by the summaries of segments alone
     #[arg(long, conflicts_with = "zero_lost")]
     quick: bool,
     /// Print JSON
@@ -52,7 +52,7 @@ struct Answer<'a> {
     report: &'a Report,
 }
 
-/// What a check came to.
+/// The result of a check.
 struct Found {
     zeroed: Vec<Lost>,
     report: Report,
@@ -95,7 +95,7 @@ fn checked(quick: bool, backing: bool) -> &'static str {
     }
 }
 
-/// What was made zeros, and what is found then.
+/// Zeroes lost content if asked to, and checks the pool.
 fn examine(pool: &Path, args: &Args) -> Result<Found> {
     let (path, repair, zero_lost) = (pool.to_path_buf(), args.repair, args.zero_lost);
     let look = if args.quick { Look::Segments } else { Look::Content };
@@ -151,7 +151,7 @@ fn text(r: &Report, backing: Option<&CheckedBacking>, pool: &Path, repair: bool)
             r.leaked_slots
         );
     }
-    // What is lost no repair brings back.
+    // No repair brings lost content back.
     let to_mend = r.problems.len().saturating_sub(r.losses);
     let _ = match (to_mend, repair) {
         (0, _) if !r.lost.is_empty() => writeln!(out, "{}", advice(&r.lost, pool)),
@@ -168,7 +168,7 @@ fn text(r: &Report, backing: Option<&CheckedBacking>, pool: &Path, repair: bool)
     out
 }
 
-/// What is wrong with the backing, and what mends it.
+/// Problems of the backing, and the commands that mend them.
 fn about_backing(backing: &CheckedBacking, pool: &Path) -> Vec<String> {
     let mut lines = describe_found(&backing.damage);
     if !lines.is_empty() {
@@ -178,7 +178,7 @@ fn about_backing(backing: &CheckedBacking, pool: &Path) -> Vec<String> {
     lines
 }
 
-/// What can be done about content that is lost: repair has nothing to make it of.
+/// Advice about lost content, for which repair has no source.
 fn advice(lost: &[Lost], pool: &Path) -> String {
     let mut lines = Vec::new();
     if lost.iter().any(|lost| lost.for_good) {

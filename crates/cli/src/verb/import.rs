@@ -1,4 +1,4 @@
-//! `conquest import`: make a pool from its backing.
+//! `conquest import`: makes a pool from its backing.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,13 +25,13 @@ use crate::{disks, locate, lost_content, mounts, progress, say};
 pub struct Args {
     /// The pool directory
     pool: PathBuf,
-    /// A disk of the pool: its directory and its memory are lost, and are made of what its disks tell; name all that there are
+    /// A disk of the pool: make the lost directory and memory of the pool from its disks; name all disks
     #[arg(long, value_name = "PATH", conflicts_with = "force")]
     disk: Vec<PathBuf>,
-    /// Lose the persistent RAM that is there
+    /// Lose the existing persistent RAM
     #[arg(long)]
     force: bool,
-    /// Go on although the pool's disks lack content that the backing leads to, which is listed
+    /// Go on although the pool's disks lack content that the backing refers to; the content is listed
     #[arg(long)]
     accept_lost: bool,
 }

@@ -1,4 +1,4 @@
-//! `conquest install`: put the program where shells and mount(8) find it.
+//! `conquest install`: puts the program where shells and mount(8) find it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ pub const NAMES: [&str; 3] = ["mount.conquest", "mount.fuse.conquest", "mount.fu
     conquest install --prefix ~/.local      (for one user; without mount helpers)"
 )]
 pub struct Args {
-    /// Where bin and share are [default: /usr/local, or ~/.local without root]
+    /// The directory of bin and share [default: /usr/local, or ~/.local without root]
     #[arg(long)]
     prefix: Option<PathBuf>,
-    /// Where mount(8) looks for its helpers [default: /sbin as root, none otherwise]
+    /// The directory where mount(8) looks for its helpers [default: /sbin as root, none otherwise]
     #[arg(long)]
     helpers: Option<PathBuf>,
 }
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Written beside and renamed over, so that a running program is no obstacle.
+/// Writes a file beside it and renames that, so that a running program is no obstacle.
 fn install_program(program: &Path) -> Result<()> {
     let this = std::env::current_exe().context(|| "cannot find this program".into())?;
     if this == *program {
@@ -54,7 +54,7 @@ fn install_program(program: &Path) -> Result<()> {
     }
     let bytes = std::fs::read(&this).context(|| format!("cannot read {}", this.display()))?;
     put(program, &bytes, 0o755)?;
-    // The benchmarks are a program of their own, which not everybody builds.
+    // The benchmarks are a separate program, which need not be built.
     match std::fs::read(this.with_file_name(bench::PROGRAM)) {
         Ok(bytes) => put(&program.with_file_name(bench::PROGRAM), &bytes, 0o755),
         Err(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! `conquest list`: the pools of this host, and memory that belongs to none.
+//! `conquest list`: the pools of this host, and memory that belongs to no pool.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::failure::{Context, Result};
 use crate::{locate, mounts, say, size};
 
-/// List the pools of this host, mounted or not, and memory that belongs to none.
+/// List the pools of this host, mounted or not, and memory that belongs to no pool.
 #[derive(clap::Args)]
 #[command(
     after_help = "Shown are the pools that are mounted, that have memory, that /etc/fstab names, and the default one. \
@@ -27,12 +27,12 @@ pub struct Args {
 /// A pool, and where it is mounted.
 #[derive(Serialize)]
 struct Listed {
-    /// Where it is.
+    /// Its directory.
     #[serde(rename = "pool")]
     dir: String,
     #[serde(flatten)]
     facts: Option<Facts>,
-    /// Why nothing more is shown.
+    /// The reason why no more is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     /// As text: a path may be any bytes.
@@ -43,7 +43,7 @@ struct Listed {
 struct Answer {
     version: &'static str,
     pools: Vec<Listed>,
-    /// That of no pool that is there, as far as is known.
+    /// Memory of no existing pool, as far as is known.
     memory: Vec<Memory>,
 }
 
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
     say(text(&pools, &memory).trim_end())
 }
 
-/// Those that can be found; `with_memory` have some.
+/// The pools that can be found; `with_memory`: those that have memory.
 fn pools(with_memory: impl Iterator<Item = PathBuf>) -> Result<Vec<Listed>> {
     let mut found: BTreeMap<PathBuf, Vec<String>> = with_memory.map(|pool| (pool, Vec::new())).collect();
     for mounted in mounts::conquest()? {
@@ -82,12 +82,12 @@ fn listed(pool: &Path, mounts: Vec<String>) -> Option<Listed> {
     Some(Listed { dir: pool.display().to_string(), facts, refused, mounts })
 }
 
-/// What is shown of a pool that may be looked at.
+/// The facts about a pool that the caller may look at.
 #[derive(Serialize)]
 struct Facts {
     uuid: String,
     medium: MediumKind,
-    /// None: the user who asks may not know.
+    /// None: the calling user may not know.
     taken: Option<u64>,
     in_use: Option<bool>,
 }
@@ -100,7 +100,7 @@ impl From<Summary> for Facts {
 
 const FSTAB: &str = "/etc/fstab";
 
-/// The pools that it names. Spaces are written as their number, in octal.
+/// The pools in fstab. A space is written as its octal number.
 fn in_fstab(table: &str) -> impl Iterator<Item = PathBuf> + '_ {
     table.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();
@@ -137,7 +137,7 @@ fn text(pools: &[Listed], memory: &[Memory]) -> String {
     out
 }
 
-/// Memory that belongs to no pool, and what can be done about it.
+/// Memory that belongs to no pool, and the commands for it.
 fn of_none(memory: &Memory) -> String {
     let (path, taken) = (memory.path.display(), size::show(memory.taken));
     let was = memory.pool.as_deref().map(Path::display);
@@ -151,7 +151,7 @@ fn of_none(memory: &Memory) -> String {
             let owner = memory.owner;
             return format!("{path}  {taken} of memory of user {owner}, who alone sees of which pool it is");
         }
-        // The backing went with the directory.
+        // The backing was removed with the directory.
         Belongs::Gone => format!(
             "it may be all that is left of that: `conquest save {path} FILE` writes an image, `conquest destroy {path}` gives it up"
         ),

@@ -11,7 +11,7 @@ use crate::{say, Cli};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  conquest man | man -l -\n  conquest man /usr/local/share/man/man1")]
 pub struct Args {
-    /// Where to write conquest.1, conquest-mount.1 and the others
+    /// The directory for conquest.1, conquest-mount.1 and the others
     dir: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! `conquest mount`: make a pool's files available at a directory.
+//! `conquest mount`: makes a pool's files available at a directory.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::remount::Remount;
 use crate::serve;
 use crate::{background, guard, killed_servers, locate, mount_points, mounts, save_option, say, servers};
 
-/// Mount a pool at a directory; returns once it can be used. One that is mounted already gets a further place.
+/// Mount a pool at a directory; returns once it can be used. A mounted pool gets a further mount point.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     conquest mount /srv/pool /mnt/fast\n  \
@@ -28,19 +28,19 @@ use crate::{background, guard, killed_servers, locate, mount_points, mounts, sav
 pub struct Args {
     /// The pool directory
     pool: PathBuf,
-    /// Where; the directory must exist
+    /// The directory to mount at; it must exist
     dir: PathBuf,
     /// Mount options, separated by commas: ro, noatime, strictatime, nosuid, nodev, noexec, allow_other, sync (strict),
-    /// transport=uring|dev, durability=strict|fsync (strict: all that is done here is durable when the call returns,
-    /// on every medium), commit=SECONDS (instead of the pool's own interval), save=FILE (write an image of the pool
-    /// at unmount and on SIGTERM), idmap (further places of the mount may map users and groups to others, as containers ask for
-    /// it with `:idmap`); remount, with others: change those of the mount that is there
+    /// transport=uring|dev, durability=strict|fsync (strict: every change is durable when its call returns, on every
+    /// medium), commit=SECONDS (instead of the pool's own interval), save=FILE (write an image of the pool at unmount
+    /// and on SIGTERM), idmap (further mount points may map users and groups to others, as containers request with
+    /// `:idmap`); remount, with other options: change those of the existing mount
     #[arg(short, value_name = "OPTS")]
     options: Vec<String>,
     /// Serve from this process, until it is unmounted or gets SIGINT or SIGTERM
     #[arg(short, long)]
     foreground: bool,
-    /// The background half of this command: say on the standard output when ready
+    /// The background half of this command: report on the standard output when ready
     #[arg(long, hide = true)]
     detached: bool,
     /// The second process of a mount, whose server is process PID
@@ -75,7 +75,7 @@ pub fn begin(request: &Request) -> Result<()> {
     report(&mount_points::mount(request, background::start)?)
 }
 
-/// Serves from this process, if nobody else does.
+/// Serves from this process, unless another one does.
 fn stay(request: &Request) -> Result<()> {
     if let (Some(server), Some(place)) = (servers::of_pool(&request.pool), mounts::alive(&request.pool)?.first()) {
         let (pool, dir, at) = (request.pool.display(), request.dir.display(), place.dir.display());
@@ -86,32 +86,31 @@ fn stay(request: &Request) -> Result<()> {
     }
     let before = mounts::of(&request.pool)?;
     serve::serve(request, || {
-        // Nobody else is there to do so. What it says it says to a terminal.
+        // No other process is there to do so. A terminal shows the notes.
         for note in mount_points::revive(request, &before) {
             let _ = say(&note);
         }
     })
 }
 
-/// Tells what it is mounted without, disks of regions and whole regions: the server says so to its log alone.
+/// Warns of missing disks of regions and of missing regions: the server reports them in its log alone.
 pub fn warn_of_missing(pool: &Path) -> Result<()> {
-    // It is mounted: what stays unknown now is no failure.
+    // It is mounted: an unknown state is no failure now.
     let Ok((regions, disks)) = Pool::disks(pool) else { return Ok(()) };
     let trouble = regions.iter().filter_map(|region| region.trouble(pool));
     let broken = regions.iter().filter_map(|region| region.problem.as_ref());
-    // Nothing else is there to tell of a region without any of its disks.
+    // No region line names a region without any of its disks.
     let has_region_line = |disk: &DiskStatus| regions.iter().any(|region| Some(region.number) == disk.region);
     let gone = disks.iter().filter(|disk| !has_region_line(disk)).filter_map(|disk| disk.problem.as_ref());
     let lost = broken.chain(gone).map(|why| format!("mounted, but what only this has cannot be read: {why}"));
     trouble.chain(lost).try_for_each(|what| say(&what))
 }
 
-/// Tells what there is to tell.
 pub fn report(notes: &[String]) -> Result<()> {
     notes.iter().try_for_each(|note| say(note))
 }
 
-/// With `-o remount`: the mount that is there.
+/// With `-o remount`: changes the existing mount.
 fn change(request: &Request) -> Result<()> {
     let remount = Remount::of(&request.dir, &request.options.words)?;
     if remount.pool() != request.pool {
@@ -121,7 +120,7 @@ fn change(request: &Request) -> Result<()> {
     run_remount(remount)
 }
 
-/// Changes a mount that is there; one whose server is gone is mounted again.
+/// Changes an existing mount, or mounts it again if its server is gone.
 pub fn run_remount(remount: Remount) -> Result<()> {
     killed_servers::wait(remount.pool())?;
     match remount.is_dead() {
@@ -130,7 +129,7 @@ pub fn run_remount(remount: Remount) -> Result<()> {
     }
 }
 
-/// What can be refused before a server is started.
+/// Refuses wrong requests before a server is started.
 pub fn check(request: &Request) -> Result<()> {
     let (pool, dir) = (&request.pool, &request.dir);
     if !Pool::exists(pool) {
@@ -144,6 +143,6 @@ pub fn check(request: &Request) -> Result<()> {
         )));
     }
     request.options.save.iter().try_for_each(|file| save_option::refuse(file, pool, dir))?;
-    // What is dead then is cleared away by the server.
+    // The server clears away a mount that is dead by then.
     killed_servers::wait(pool)
 }

@@ -1,4 +1,4 @@
-//! `conquest pack`: compressing the content of small files that nobody uses, at once.
+//! `conquest pack`: compresses the content of unused small files at once.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::paths_in_pools::{self, Failures, Inside};
 use crate::{locate, progress, say, size};
 
-/// Compress the content of small files that nobody uses, as maintenance does by and by.
+/// Compress the content of unused small files now, instead of gradually in the background.
 #[derive(clap::Args)]
 #[command(
     after_help = "Without --now those files are compressed that maintenance would: which those are, the pool's settings and \
@@ -33,13 +33,13 @@ pub struct Args {
     /// The pool directory, where it is mounted, or files and directories in a mounted pool
     #[arg(value_name = "POOL|PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Also what was used a moment ago
+    /// Also compress files used a moment ago
     #[arg(long)]
     now: bool,
-    /// How: `warm` is quick, `cold` saves more
+    /// The method: `warm` is quick, `cold` saves more
     #[arg(long, value_enum, requires = "now")]
     tier: Option<Tier>,
-    /// Make it plain again
+    /// Decompress the content again
     #[arg(long, conflicts_with_all = ["now", "tier"])]
     undo: bool,
     /// Print JSON
@@ -55,24 +55,24 @@ enum Tier {
     Cold,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
     pool: String,
     #[serde(flatten)]
     done: Walked,
-    /// Inodes that were packed, and bytes of their blocks before and after.
+    /// The packed inodes, and the bytes of their blocks before and after.
     inodes: conquest_fs::node::Packed,
-    /// Names in directories that were packed.
+    /// The packed names in directories.
     names: conquest_fs::node::PackedNames,
-    /// Bytes of memory, and of the content that was compressed the part that they are.
+    /// The saved bytes of memory; negative if it grew.
     saved: i64,
     seconds: f64,
     interrupted: bool,
 }
 
-/// Where to go over: all of a pool, or what is below a path.
+/// The range of the walk: a whole pool, or the files below a path.
 enum Where {
     Pool(PathBuf),
     Below(Inside),
@@ -209,13 +209,13 @@ fn below(
     Ok((compressor.done, inodes))
 }
 
-/// Whose inodes are packed.
+/// The inodes to pack.
 enum Numbers {
     All,
     These(BTreeSet<u64>),
 }
 
-/// Names first, as in [`pack_metadata`](Pool::pack_metadata).
+/// Packs names first, as in [`pack_metadata`](Pool::pack_metadata).
 fn pack_metadata(
     pool: &Pool,
     which: &Numbers,
@@ -284,7 +284,7 @@ fn text(answer: &Answer, undo: bool) -> String {
     out
 }
 
-/// Whether somebody has asked for the end, by Ctrl-C or a signal like it.
+/// Reports whether Ctrl-C, or a signal like it, has asked for the end.
 struct Interrupt(fuse::Signals);
 
 impl Interrupt {

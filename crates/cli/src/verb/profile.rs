@@ -1,4 +1,4 @@
-//! `conquest profile`: what a directory tree would gain by packed inodes and compressed files.
+//! `conquest profile`: the savings of packed inodes and compressed files in a directory tree.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use study::{Step, Study};
 use crate::failure::{Context, Failure, Result};
 use crate::{progress, say};
 
-/// Study what a directory tree would gain by packed inodes and compressed files, on any file system.
+/// Measure how much a directory tree would save with packed inodes and compressed files, on any file system.
 #[derive(clap::Args)]
 #[command(
     after_help = "Prints the tables and figures of the study of mramfs for this tree: its inodes by codec (all or nothing, \
@@ -18,13 +18,13 @@ use crate::{progress, say};
     conquest profile /home -o home.profile"
 )]
 pub struct Args {
-    /// The tree
+    /// The directory tree
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Stay on the file system of DIR
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// MiB of small files to compress, spread over the tree; 0: none
+    /// MiB of small files to compress as a sample, spread over the tree; 0: none
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(..=65_536))]
     sample: u64,
     /// Write the profile that is best for this tree
@@ -36,7 +36,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// So many made-up inodes of many owners besides, with full nanosecond times
+    /// Add this many made-up inodes of many owners, with full nanosecond times
     #[arg(long, value_name = "COUNT", hide = true)]
     home_like: Option<usize>,
 }
@@ -87,7 +87,7 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// How far it is.
+/// The progress in words.
 fn words(step: &Step) -> String {
     match step {
         Step::Scanned(inodes) => format!("{inodes} inodes found"),

@@ -1,4 +1,4 @@
-//! `conquest redundancy`: how many copies of files there are to be on disks.
+//! `conquest redundancy`: shows and sets how many replicas of each file to keep on disk.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::failure::{Context, Result};
 use crate::paths_in_pools::{self, Failures, Inside};
 use crate::{progress, say};
 
-/// Show or set how many copies of files there are to be on disks.
+/// Show or set how many replicas of each file to keep on disk.
 #[derive(clap::Args)]
 #[command(after_help = "Values:\n  \
     none         one copy, wherever there is room: the usual\n  \
@@ -30,12 +30,12 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Show what is set, whether the directory above has it too, and what there is by now
+    /// Show the setting, whether the directory above has the same, and the present number of replicas
     Get(Get),
-    /// Say how many copies there are to be
+    /// Set the number of replicas
     #[command(after_help = "What exists is brought to it in the background.")]
     Set(Set),
-    /// Take back what was said, the priority too
+    /// Remove the setting, and the priority
     Unset(Unset),
 }
 
@@ -57,10 +57,10 @@ struct Set {
     /// Files and directories in a mounted pool
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Also for all that is in the directories
+    /// Also set everything in the directories
     #[arg(long, short = 'r')]
     recursive: bool,
-    /// Which files come first where many have to be put right: `low`, `normal` or `high`
+    /// The priority in repairs of many files: `low`, `normal` or `high`
     #[arg(long, value_parser = parse_priority)]
     priority: Option<Priority>,
 }
@@ -70,7 +70,7 @@ struct Unset {
     /// Files and directories in a mounted pool
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Also for all that is in the directories
+    /// Also change everything in the directories
     #[arg(long, short = 'r')]
     recursive: bool,
 }
@@ -108,21 +108,22 @@ pub fn run(args: &Args) -> Result<()> {
 const REDUNDANCY: &str = "redundancy";
 const PRIORITY: &str = "priority";
 
-/// What `get` tells of a path.
+/// The answer of `get` for a path.
 #[derive(Serialize)]
 struct OfPath {
     /// As text: a path may be any bytes.
     path: String,
-    /// What is set, if it is.
+    /// The value, if it is set.
     redundancy: Option<String>,
     priority: Option<String>,
-    /// The directory furthest above it from which on everything down to it has the same set.
+    /// The highest directory from which on everything down to the path has the same value.
     inherited_from: Option<String>,
-    /// What there is, by where the content lies; of a directory what is made in it gets.
+    /// The redundancy in effect, by where the content lies; for a directory, that of new files in it.
     effective: String,
     effective_priority: String,
     is_directory: bool,
-    /// Bytes on disks, counted once, and those that wait in memory; the fewest copies of any of the former; regions with some.
+    /// Bytes on disks, counted once, and bytes that wait in memory; the fewest replicas of any content on disk; the
+    /// number of regions with some.
     placed: u64,
     waiting: u64,
     copies: u32,
@@ -172,13 +173,13 @@ fn look(path: &Path) -> Result<OfPath> {
     })
 }
 
-/// What an inode occupies; none for those that have no attributes.
+/// The usage of an inode; none for inodes without attributes.
 pub fn usage(path: &Path) -> Result<Option<conquest_fs::node::Usage>> {
     let Some(text) = paths_in_pools::attribute(path, "usage")? else { return Ok(None) };
     text.parse().map(Some).context(|| format!("cannot read the usage of {}", path.display()))
 }
 
-/// The highest directory from which on, down to the path, everything has the same set: there it was set, as far as is known.
+/// The highest directory from which on, down to the path, everything has the same value: it was probably set there.
 fn inherited(path: &Path, mount: &Path, value: &str) -> Option<String> {
     let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(mount));
     let same = above
@@ -203,7 +204,7 @@ fn text(of: &OfPath) -> String {
     out
 }
 
-/// Sets these, or unsets those without a value; one of the paths, if any could be set.
+/// Sets these values, or removes those that are `None`. Returns one of the paths that could be changed, if any.
 fn change(paths: &[PathBuf], recursive: bool, settings: &[(&str, Option<&str>)]) -> Result<Option<PathBuf>> {
     let (mut failures, mut first) = (Failures::default(), None);
     for path in paths {
@@ -248,7 +249,7 @@ fn set(path: &Path, settings: &[(&str, Option<&str>)]) -> Result<()> {
     settings.iter().try_for_each(|(name, value)| paths_in_pools::set_attribute(path, name, *value))
 }
 
-/// Says if the pool has not the regions that it takes.
+/// Warns if the pool has too few regions for `wanted`.
 fn warn(path: &Path, wanted: Redundancy) -> Result<()> {
     let Some(regions) = paths_in_pools::attribute(path, "regions")?.and_then(|text| text.parse::<u32>().ok()) else {
         return Ok(());

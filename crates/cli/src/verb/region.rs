@@ -1,4 +1,4 @@
-//! `conquest region`: the regions of a pool, and the disks that they are.
+//! `conquest region`: the regions of a pool, and their disks.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::failure::{Context, Failure, Result};
 use crate::{disks, locate, mount_points, mounts, paths_in_pools, progress, regions, say, size, stall};
 
-/// Show the regions and disks of a pool, give it some, take one away, replace a disk.
+/// Show, add, remove and repair the regions and disks of a pool.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  conquest region list /srv/pool\n  \
     conquest region add /srv/pool /data/disk:100G     (a file, sparse, made for it)\n  \
@@ -38,25 +38,25 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Give a pool disks, which take content at once; for its first one nobody may use the pool
+    /// Add disks to a pool, which take content at once; a pool in use cannot get its first disk
     Add(Add),
     /// Show the regions and disks of a pool
     List(List),
-    /// Take regions away: what they hold is moved to the others, with the pool in use
+    /// Remove regions: their content is moved to the others, while the pool is in use
     #[command(
         after_help = "Interrupted, it can be repeated and goes on, also in the background while the pool is mounted; `--cancel` has \
         the regions take content again. Of a disk that is dead, `--force` gives up what it holds."
     )]
     Remove(Remove),
-    /// Put a disk of a mirror or RAID-5 back, or another in its place, and copy what it is to hold, while the pool is in use
+    /// Put a disk of a mirror or RAID-5 back, or replace it, and copy its content, while the pool is in use
     Replace(ReplaceArgs),
-    /// Spread what is there over all regions, or rewrite files
+    /// Spread content evenly over all regions, or rewrite files
     Balance(Balance),
     /// Put a failed region back in service, once you know that it works
     Readmit(Readmit),
-    /// Give the disks to this pool directory for good, where one that is its copy, or its original, has used them last
+    /// Give the disks to this pool directory for good, after a copy of it, or its original, has used them last
     Take(Take),
-    /// Say that regions share their fate, as disks of one enclosure do: copies are never in two of them
+    /// Declare that regions fail together, like disks in one enclosure: two replicas are never in the same domain
     Domain(Domain),
     /// Can this region, or this disk, be removed without losing data? Exit status: 0 yes, 1 no, 2 unknown
     Check(Check),
@@ -66,11 +66,11 @@ enum What {
 struct Add {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// Files or block devices, or several as one region each; a file that does not exist is made [default size of a file: what
-    /// its host has free, less a reserve]
+    /// Files or block devices, or several as one region each; a file that does not exist is made [default size of a
+    /// file: the free space of its file system, less a reserve]
     #[arg(value_name = "PATH[:SIZE]|KIND:PATH[:SIZE],...", required = true, value_parser = regions::parse)]
     disks: Vec<NewRegion>,
-    /// Lose what is on it
+    /// Overwrite existing content of the disks
     #[arg(long)]
     force: bool,
 }
@@ -79,26 +79,28 @@ struct Add {
 struct Remove {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// Regions by number, or a disk of each, as `region list` tells them; several are one plan: nothing is moved from one to another
+    /// Regions by number, or a disk of each, as `region list` shows them; several are removed by one plan: nothing is
+    /// moved from one to another
     #[arg(value_name = "REGION|PATH", required = true)]
     regions: Vec<String>,
-    /// Only tell what is moved, and whether it fits; with `--force`, what would be lost; exit status 1 if it does not fit
+    /// Only show what would be moved, and whether it fits; with `--force`, what would be lost; exit status 1 if it does
+    /// not fit
     #[arg(long, conflicts_with = "cancel")]
     dry_run: bool,
-    /// Remove the regions even if too few are left for all copies that files are to have. Copies are given up last, once everything else
-    /// has been moved
+    /// Remove the regions even if too few are left for all replicas that files are to have. Replicas are given up last,
+    /// after everything else has been moved
     #[arg(long, conflicts_with_all = ["cancel", "force"])]
     reduce_copies: bool,
     /// Cancel the removal: the regions take content again
     #[arg(long, conflicts_with = "force")]
     cancel: bool,
-    /// Move nothing: what only they hold is LOST, and listed by file and bytes; for a disk that is dead
+    /// Move nothing: content that only these regions hold is LOST, and listed by file and bytes; for a dead disk
     #[arg(long)]
     force: bool,
-    /// Return at once: what they hold is moved while the pool is mounted; `status` shows it
+    /// Return at once: content is moved while the pool is mounted; `status` shows the progress
     #[arg(long, conflicts_with_all = ["cancel", "force", "dry_run"])]
     background: bool,
-    /// Print what is lost, or would be, as JSON
+    /// Print lost content as JSON
     #[arg(long, requires = "force")]
     json: bool,
 }
@@ -113,7 +115,7 @@ struct Readmit {
 
 #[derive(clap::Args)]
 struct Take {
-    /// The pool directory; nobody may use its pool, nor the other one, which is refused from then on
+    /// The pool directory; neither this pool nor the other may be in use, and the other is refused from then on
     pool: PathBuf,
 }
 
@@ -121,9 +123,9 @@ struct Take {
 struct Domain {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// A name, or a number, for what they have in common; 0: each is on its own again
+    /// A name or a number of the domain; 0: each region is on its own again
     domain: String,
-    /// Numbers of regions
+    /// The numbers of the regions
     #[arg(required = true)]
     regions: Vec<u32>,
 }
@@ -132,25 +134,25 @@ struct Domain {
 struct Balance {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// Files and directories in it, by where they are in the pool, whose content is rewritten in order where it is best now [default: all
-    /// regions are made equally full]
+    /// Files and directories of the pool, by their paths in it: rewrite their content in order, in the best regions
+    /// [default: make all regions equally full]
     paths: Vec<PathBuf>,
-    /// Return at once: it goes on while the pool is mounted; `status` shows it
+    /// Return at once: the work goes on while the pool is mounted; `status` shows it
     #[arg(long, conflicts_with = "paths")]
     background: bool,
-    /// Copy so many bytes in a second at most, in the background; 0 for no bound
+    /// The most bytes a second to copy in the background; 0 for no limit
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     rate: Option<u64>,
-    /// Background balancing and scrubbing rest until `--resume`
+    /// Pause background balancing and scrubbing until `--resume`
     #[arg(long, conflicts_with_all = ["resume", "paths"])]
     pause: bool,
     /// Resume background balancing and scrubbing
     #[arg(long, conflicts_with = "paths")]
     resume: bool,
-    /// Stop balancing in the background; what was moved stays moved
+    /// Stop balancing in the background; moved content stays where it is
     #[arg(long, conflicts_with_all = ["pause", "resume", "paths", "background"])]
     cancel: bool,
-    /// Only tell how full each region is, and what would be moved
+    /// Only show how full each region is, and what would be moved
     #[arg(long)]
     dry_run: bool,
 }
@@ -168,15 +170,15 @@ struct List {
 struct ReplaceArgs {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// The disk that is replaced, there or not: its path, its UUID, or REGION.DISK as `region list` numbers them
+    /// The disk to replace, present or missing: its path, its UUID, or REGION.DISK as `region list` numbers them
     old: PathBuf,
-    /// The file or block device that takes its place [default: what is there; default size of a file: as much as is needed]
+    /// The new file or block device [default: the disk already there; default size of a file: as much as needed]
     #[arg(value_name = "PATH[:SIZE]", value_parser = regions::parse_disk)]
     new: Option<NewDisk>,
-    /// Lose what is on the new one
+    /// Overwrite existing content of the new disk
     #[arg(long)]
     force: bool,
-    /// Only say what would be copied
+    /// Only show what would be copied
     #[arg(long)]
     dry_run: bool,
 }
@@ -299,7 +301,7 @@ fn remove(args: &Remove) -> Result<()> {
     }
 }
 
-/// What is lost with a region that is given up, or would be.
+/// Shows the content that is lost, or would be lost, with a removed region.
 fn forced(lost: &[Lost], paths: &[PathBuf], args: &Remove, pool: &str) -> Result<()> {
     for one in lost {
         let name = one.path.clone().unwrap_or_else(|| format!("inode {} (without a name)", one.ino));
@@ -322,7 +324,7 @@ fn forced(lost: &[Lost], paths: &[PathBuf], args: &Remove, pool: &str) -> Result
     }
 }
 
-/// What has fewer copies afterwards than it is to have.
+/// The content that has fewer replicas afterwards than it is to have.
 fn fewer(leaving: &Leaving) -> String {
     match leaving.fewer {
         0 => String::new(),
@@ -392,7 +394,7 @@ fn show_filled(pool: &Pool, cannot: impl Fn() -> String + Copy) -> Result<()> {
     say(&format!("{} would have to be moved for all to be alike", size::show(left)))
 }
 
-/// Rewrites files that are in the mounted pool.
+/// Rewrites files of the mounted pool.
 fn reorganise(pool: &Pool, paths: &[PathBuf]) -> Result<()> {
     let (mut inodes, mut failures) = (std::collections::BTreeSet::new(), paths_in_pools::Failures::default());
     for path in paths {
@@ -418,7 +420,7 @@ fn reorganise(pool: &Pool, paths: &[PathBuf]) -> Result<()> {
     failures.end("looked at")
 }
 
-/// One disk, or several, as the subject of what is said of them.
+/// One disk, or several, as the subject of a sentence.
 fn are(paths: &[PathBuf]) -> String {
     let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     match &shown[..] {
@@ -432,7 +434,7 @@ fn described(leaving: &Leaving) -> String {
     format!("{live} are written to other disks for {} segments, and these have room for {room}", leaving.segments)
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
@@ -461,7 +463,7 @@ fn disks_of(pool: &Path) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
     Ok((regions, disks))
 }
 
-/// What regions have in common the memory of the pool tells. Where that is not to be had it is not shown.
+/// Adds the names of domains, which lie in the pool's memory. If that is not available, none are shown.
 fn name_domains(pool: &Path, regions: &mut [RegionStatus]) {
     let path = pool.to_path_buf();
     let asked = stall::watched(pool, move |_| {
@@ -476,7 +478,7 @@ fn name_domains(pool: &Path, regions: &mut [RegionStatus]) {
     }
 }
 
-/// Of a region, behind what else is shown of it.
+/// The domain, at the end of a region's line.
 fn domain(region: &RegionStatus) -> String {
     region.domain.as_ref().map(|name| format!(", in the domain {name}")).unwrap_or_default()
 }
@@ -517,14 +519,14 @@ fn is_of_several(region: &RegionStatus, disk: &DiskStatus) -> bool {
     region.members.len() > 1 && region.members.iter().any(|member| is_it(&member.path))
 }
 
-/// A disk, however it was named.
+/// A disk that was named in any way.
 struct Named {
     path: PathBuf,
-    /// Its region, and which disk of it; of one that is named by its path the pool tells.
+    /// Its region, and its number there; `None` for a disk named by its path, whose region the pool finds.
     member: Option<(u32, usize)>,
 }
 
-/// By its path; or, where nothing is there, by numbers or its UUID.
+/// Finds a disk by its path or, if no file is there, by numbers or its UUID.
 fn named(pool: &Path, text: &Path) -> Result<Named> {
     let by_path = || Ok(Named { path: locate::absolute(text)?, member: None });
     let Some(name) = text.to_str().filter(|_| !text.exists()) else { return by_path() };

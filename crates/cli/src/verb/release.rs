@@ -1,4 +1,4 @@
-//! `conquest release`: give the memory of a pool back that is not mounted.
+//! `conquest release`: releases the memory of a pool that is not mounted.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use conquest::Pool;
 use crate::failure::{Context, Result};
 use crate::{locate, mounts, say, stall};
 
-/// Give back the memory of a pool on ordinary RAM that is not mounted; the next mount reads it from the disk.
+/// Release the memory of a pool on ordinary RAM that is not mounted; the next mount reads it from disk.
 #[derive(clap::Args)]
 #[command(after_help = "What the backing lacks is written there first.\n\n\
     Examples:\n  conquest release /srv/pool\n  conquest umount --release /mnt/fast      (both in one)\n  \
     conquest release /dev/shm/conquest-...-region      (of a pool that is gone, as `conquest list` shows it)")]
 pub struct Args {
-    /// The pool directory, or the file of memory that belongs to none
+    /// The pool directory, or a memory file that belongs to no pool
     pool: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! `conquest resize`: make a pool larger, or have files beyond another size go to disk.
+//! `conquest resize`: enlarges a pool, or changes the size beyond which files go to disk.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use conquest::{OpenOptions, Pool};
 use crate::failure::{Context, Result};
 use crate::{locate, say, size, stall};
 
-/// Make a pool larger, or have files beyond another size go to disk, mounted or not.
+/// Enlarge a pool, or change the size beyond which files go to disk, mounted or not.
 #[derive(clap::Args)]
 #[command(
     after_help = "Nothing is moved, and nobody waits. Memory is taken as it is used. A pool cannot become smaller.\n\
@@ -19,10 +19,10 @@ use crate::{locate, say, size, stall};
 pub struct Args {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// The most persistent RAM that it may take from now on
+    /// The most persistent RAM that the pool may take from now on
     #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "threshold")]
     nvram: Option<u64>,
-    /// Content of files beyond this size goes to disk
+    /// The size beyond which a file's content goes to disk
     #[arg(long, value_name = "SIZE", value_parser = size::parse_threshold)]
     threshold: Option<Threshold>,
 }

@@ -1,4 +1,4 @@
-//! `conquest restore`: make a pool from an image.
+//! `conquest restore`: makes a pool from an image.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::{disks, locate, lost_content, mounts, progress, say, size};
 /// How long an interrupted restore may take to stop: its thread may hang at a disk.
 const STOPS: Duration = Duration::from_secs(5);
 
-/// Make a pool from an image that `conquest save` wrote.
+/// Make a pool from an image written by `conquest save`.
 #[derive(clap::Args)]
 #[command(
     after_help = "The content of large files goes to new disks: those that --disk names, one for each region of the pool that was saved \
@@ -34,16 +34,16 @@ pub struct Args {
     pool: PathBuf,
     /// The image
     file: PathBuf,
-    /// What keeps the persistent RAM of a pool that is made [default: logged; a pool that is there keeps its own]
+    /// The medium of the persistent RAM of a new pool [default: logged; an existing pool keeps its own]
     #[arg(long, value_enum)]
     medium: Option<Medium>,
     /// A disk for the content of a region, as for `conquest format`; may be given several times
     #[arg(long, value_name = "PATH[:SIZE]|KIND:PATH[:SIZE],...", value_parser = parse)]
     disk: Vec<NewRegion>,
-    /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files
+    /// Destroy an existing pool and the content of the disks, or make one in a directory with other files
     #[arg(long)]
     force: bool,
-    /// Go on although the pool's disks lack content that the image leads to, which is listed
+    /// Go on although the pool's disks lack content that the image refers to; the content is listed
     #[arg(long)]
     accept_lost: bool,
 }
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<()> {
     say(&format!("{pool} is restored from {file}. Mount it with `conquest mount {pool} DIR`.{disks}{lacks}"))
 }
 
-/// What the pool has not that was saved.
+/// Saved content that the pool lacks.
 fn lacks(restored: &Restored) -> String {
     match *restored {
         Restored { left_out: left_out @ 1.., .. } => format!(
@@ -85,14 +85,14 @@ fn lacks(restored: &Restored) -> String {
     }
 }
 
-/// How the thread that makes the pool learns of Ctrl-C, or of a signal like it.
+/// Tells the thread that makes the pool of Ctrl-C, or of a signal like it.
 struct Stop {
     asked: Arc<AtomicBool>,
     stopped: mpsc::Sender<()>,
 }
 
 impl Stop {
-    /// Does not return if the end was asked for: from then on nothing more is made.
+    /// Does not return if the end was asked for: the thread makes nothing more.
     fn if_asked(&self) {
         if self.asked.load(Ordering::SeqCst) {
             _ = self.stopped.send(());
@@ -103,7 +103,7 @@ impl Stop {
     }
 }
 
-/// By Ctrl-C or a signal like it: the making stops, and what was made by then goes. A pool that is complete stays.
+/// At Ctrl-C or a signal like it, stops making the pool and removes the parts made so far. A complete pool stays.
 fn leave_nothing_when_interrupted(pool: &Path) -> Result<Stop> {
     let signals = fuse::Signals::catch().context(|| "cannot receive signals".into())?;
     let (pool, is_new) = (pool.to_path_buf(), !pool.exists());

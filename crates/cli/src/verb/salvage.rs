@@ -1,4 +1,4 @@
-//! `conquest salvage`: content of large files from the disks alone.
+//! `conquest salvage`: recovers content of large files from the disks alone.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -11,13 +11,14 @@ use conquest::{Gap, Remains, SalvagedInode};
 use crate::failure::{Context, Failure, Result};
 use crate::{locate, progress, say, size};
 
-/// Missing ranges that are shown of a file.
+/// The number of missing ranges shown for a file.
 const SHOWN: usize = 4;
 
 /// List and recover the content of large files from a pool's disks alone, where its memory and its backing are lost.
 ///
-/// Names, sizes and the content of small files were in the memory: what is found has the numbers of inodes, and files of whole
-/// pages of 4096 bytes. What had been removed or cut off may be among it. With a backing use `conquest import`.
+/// Names, sizes and the content of small files were in the memory: recovered files are named by inode numbers, and
+/// consist of whole pages of 4096 bytes. Removed or cut-off content may be among them. With a backing use `conquest
+/// import`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  conquest salvage /srv/pool/disk                       (what there is)\n  \
     conquest salvage /dev/sdb /dev/sdc --to /mnt/rescue   (writes /mnt/rescue/inode-17 and so on)")]
@@ -25,8 +26,8 @@ pub struct Args {
     /// The disks of one pool, files or block devices; nothing is written to them
     #[arg(required = true)]
     disk: Vec<PathBuf>,
-    /// Write what is found to files in this directory, which is made if need be, for you alone. Beside a file that lacks something lies
-    /// NAME.missing, with a line for each range: first byte, the byte behind the last, why
+    /// Write the content found to files in this directory, which is made if need be, readable by you alone. Beside an
+    /// incomplete file lies NAME.missing, with a line for each range: first byte, the byte behind the last, why
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }
@@ -74,7 +75,8 @@ fn key(inode: &SalvagedInode) -> (u64, u32) {
     (inode.ino, inode.generation)
 }
 
-/// What they are called: by number, and those that had it before the one that was written last by generation too.
+/// The names of the files: by inode number. If several inodes had a number, all but the one written last are named with
+/// their generation too.
 fn names(inodes: &[SalvagedInode]) -> HashMap<(u64, u32), String> {
     let mut newest = HashMap::<u64, &SalvagedInode>::new();
     for inode in inodes {
@@ -90,9 +92,9 @@ fn names(inodes: &[SalvagedInode]) -> HashMap<(u64, u32), String> {
     inodes.iter().map(|inode| (key(inode), name(inode))).collect()
 }
 
-/// Writes all to files in `to`; how many ranges could not be read though they are there.
+/// Writes all content to files in `to`. Returns how many existing ranges could not be read.
 fn recover(found: &Remains, inodes: &[SalvagedInode], to: &Path) -> Result<usize> {
-    // Nothing tells whose these files were.
+    // The owners of these files are unknown.
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -127,7 +129,7 @@ fn missing(gaps: &[Gap]) -> String {
     out
 }
 
-/// All of them, a line each.
+/// Writes all gaps, a line each.
 fn note(path: &Path, gaps: &[Gap]) -> std::io::Result<()> {
     let mut file =
         std::io::BufWriter::new(std::fs::File::options().write(true).create_new(true).mode(0o600).open(path)?);

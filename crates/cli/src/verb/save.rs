@@ -1,4 +1,4 @@
-//! `conquest save`: write an image of a pool.
+//! `conquest save`: writes an image of a pool.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -12,7 +12,8 @@ use conquest_fs::fsck::Lost;
 use crate::failure::{Context, Failure, Result};
 use crate::{inspect, locate, lost_content, mounts, progress, say, size, stall, stopped_processes};
 
-/// Write an image of a pool to a file: its memory, and the content of large files on its disks, as of one instant, also while it is in use.
+/// Write an image of a pool to a file: its memory and the content of large files, as of one instant, also while it is
+/// in use.
 #[derive(clap::Args)]
 #[command(
     after_help = "What has been lost before of the content on the pool's disks is listed, as `conquest fsck` does; all else is saved.\n\n\
@@ -21,19 +22,19 @@ use crate::{inspect, locate, lost_content, mounts, progress, say, size, stall, s
     conquest save --memory-only /srv/pool pool.mem       (small; its disks must stay as they are)"
 )]
 pub struct Args {
-    /// The pool directory, or where it is mounted; or the memory of a pool that is lost, as other commands name it
+    /// The pool directory, or where it is mounted; or the memory of a lost pool, as `conquest list` shows it
     pool: PathBuf,
     /// The image; an older one stays whole until the new one is complete
     file: PathBuf,
-    /// Leave out the content of large files: what is restored needs the pool's own disks, and what is on them by then
+    /// Leave out the content of large files: a restored pool needs its own disks, with their content at that time
     #[arg(long)]
     memory_only: bool,
-    /// Replace FILE also if it is no image
+    /// Replace FILE even if it is no image
     #[arg(long)]
     force: bool,
 }
 
-/// How long a mount may take to write back what is stored through mappings, where nobody has to have it.
+/// How long a mount may take to write back stores through mappings; the image is written without them after that.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Args) -> Result<()> {
@@ -60,8 +61,8 @@ pub fn run(args: &Args) -> Result<()> {
     ))
 }
 
-/// Has the kernel write back stores through mappings, so that the image has them; but not while a disk is late: a process that waits for
-/// that disk in the kernel keeps the mount from being unmounted.
+/// Has the kernel write back stores through mappings, so that the image contains them. Not while a disk is late: a
+/// process that waits in the kernel for that disk keeps the mount from being unmounted.
 fn write_back_stores(open: &Pool, pool: &Path) {
     let all_answer =
         open.disk_work().is_ok_and(|work| work.is_none_or(|work| work.out_of_use.iter().all(|out| out.why != "late")));
@@ -76,11 +77,11 @@ fn write_back_stores(open: &Pool, pool: &Path) {
     }
 }
 
-/// The same, where we see the pool mounted. Waits for that, not for ever; nor for a server that is stopped.
+/// Writes these stores back if we see the pool mounted. Waits for that with a limit, and not for a stopped server.
 fn write_back(pool: &Path) -> Result<()> {
     let mut alive = None;
     for mounted in mounts::conquest()?.into_iter().filter(|m| m.source == pool) {
-        // Before it is asked whether it is alive: nobody would answer.
+        // Checked before `is_alive`: a stopped server would not answer.
         stopped_processes::refuse(&mounted)?;
         alive = alive.or_else(|| mounted.is_alive().then_some(mounted));
     }
@@ -90,7 +91,7 @@ fn write_back(pool: &Path) -> Result<()> {
     fuse::write_back(&mounted.dir, Some(PATIENCE)).context(what)
 }
 
-/// What the image has, and has not, of content on disks.
+/// The content on disks that the image contains, or lacks.
 fn extent(saved: &Saved) -> String {
     let shown = |bytes| size::show(bytes);
     match *saved {
@@ -106,7 +107,7 @@ fn extent(saved: &Saved) -> String {
     }
 }
 
-/// Tells what the image will not bring back either. It is saved all the same: the rest is to be kept.
+/// Warns of content that a restore will not bring back. The image is written all the same, to save the rest.
 fn warn_of(lost: conquest_fs::Result<Vec<Lost>>, pool: &dyn Display) {
     let mut err = std::io::stderr();
     let _ = match lost {

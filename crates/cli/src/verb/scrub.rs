@@ -1,4 +1,4 @@
-//! `conquest scrub`: all content on disks against its checksums.
+//! `conquest scrub`: verifies all content on disks against its checksums.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::failure::{Context, Result};
 use crate::{damage, locate, progress, say, size};
 
-/// Verify all content on disks, each copy of it, and put right what another copy has right.
+/// Verify every replica of all content on disks, and mend wrong replicas from right ones.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  conquest scrub /srv/pool\n  conquest scrub /srv/pool --json | jq '.damage[].path'\n  \
@@ -24,15 +24,15 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Return at once: it goes on while the pool is mounted
+    /// Return at once: the work goes on while the pool is mounted
     #[arg(long)]
     background: bool,
-    /// What was found was seen: `status` shows it no more
+    /// Clear the list of findings: `status` shows them no more
     #[arg(long, conflicts_with = "background")]
     forget: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer<'s> {
     version: &'static str,

@@ -1,4 +1,4 @@
-//! `conquest status`: what a pool holds and who uses it.
+//! `conquest status`: the content of a pool, and the processes that use it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::mounts::Mounted;
 use crate::stopped_processes::Stopped;
 use crate::{disks, locate, mounts, say, servers, size, stall};
 
-/// Show what a pool holds and which processes use it.
+/// Show the content of a pool and the processes that use it.
 #[derive(clap::Args)]
 #[command(
     after_help = "Nothing of the pool changes. Exit status: 0 all is well, 1 its backing has failed, content is lost, its server is gone, or it \
@@ -28,21 +28,21 @@ use crate::{disks, locate, mounts, say, servers, size, stall};
 pub struct Args {
     /// The pool directory, or where it is mounted [default: the pool of `conquest up`]
     pool: Option<PathBuf>,
-    /// Show also what the memory is used for, by kind and size of objects
+    /// Also show the use of the memory, by kind and size of objects
     #[arg(long)]
     heap: bool,
-    /// Print JSON: everything
+    /// Print everything as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints: the facts, and the program that tells them.
+/// The output of `--json`: the facts, and the version of the program that reports them.
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
     #[serde(flatten)]
     status: Status,
-    /// Where it is mounted, as far as this command sees.
+    /// The mount points that this command sees.
     places: Vec<Place>,
     /// The attached processes that are stopped.
     stopped: Vec<u32>,
@@ -59,7 +59,7 @@ struct Place {
 }
 
 fn places_of(pool: &Path, sessions: &[SessionStatus]) -> Result<Vec<Place>> {
-    // No mount is asked: its server may be stopped.
+    // No call goes to a mount: its server may be stopped.
     let served = sessions.iter().any(|session| session.is_mount() && !session.gone);
     let places = mounts::of(pool)?.into_iter();
     let place = |m: Mounted| {
@@ -72,7 +72,7 @@ fn places_of(pool: &Path, sessions: &[SessionStatus]) -> Result<Vec<Place>> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
     let status = match read(&pool)? {
-        // This command is attached itself while it asks.
+        // This command itself has the pool open meanwhile.
         Seen::Status(status) => status.without(std::process::id()),
         Seen::Released(released) => return tell_released(args, *released),
     };
@@ -118,14 +118,14 @@ fn exit_code(is_well: bool) -> ExitCode {
     }
 }
 
-/// Does its backing hold what it should, is all content there, and does its mount answer?
+/// Does its backing hold what it should, is all content present, and does its mount answer?
 fn is_well(status: &Status, places: &[Place]) -> bool {
     let has_failed = status.backing.as_ref().is_some_and(|backing| backing.failure.is_some());
     let is_lost = status.work.as_ref().is_some_and(|work| work.lost > 0);
     !has_failed && !is_lost && are_well(&status.regions, &status.disks) && places.iter().all(|place| place.alive)
 }
 
-/// Have all regions their content, and is each disk there that they cannot do without?
+/// Do all regions have their content, and is each disk present that they need?
 fn are_well(regions: &[RegionStatus], disks: &[DiskStatus]) -> bool {
     let has_content = |region: &RegionStatus| region.problem.is_none() && region.tolerated.is_some();
     let is_spare = |disk: &DiskStatus| {
@@ -136,7 +136,7 @@ fn are_well(regions: &[RegionStatus], disks: &[DiskStatus]) -> bool {
     regions.iter().all(has_content) && disks.iter().all(|disk| disk.problem.is_none() || is_spare(disk))
 }
 
-/// What there is to tell of a pool whose memory is not there. It is not made for that.
+/// The facts of a pool whose memory is not loaded. It is not loaded for this answer.
 #[derive(Serialize)]
 struct ReleasedAnswer {
     version: &'static str,
@@ -195,7 +195,7 @@ fn describe_places(out: &mut String, places: &[Place]) {
     }
 }
 
-/// What is compressed, if anything is.
+/// The compressed content, if there is any.
 fn compressed(c: &CompressionStatus) -> Option<String> {
     let (warm, cold) = (c.found.warm, c.found.cold);
     if warm.files + cold.files == 0 {
@@ -219,7 +219,7 @@ fn compressed(c: &CompressionStatus) -> Option<String> {
 
 fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     let mut out = String::new();
-    // What of the cache is on disk too goes when the memory is wanted.
+    // Clean blocks of the cache are evicted when the memory is needed.
     let clean = s.cache.as_ref().map_or(0, |cache| cache.clean.min(s.used));
     let used = s.used - clean;
     let percent = if s.size == 0 { 0.0 } else { used as f64 * 100.0 / s.size as f64 };
@@ -279,7 +279,7 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     out
 }
 
-/// What it has of its size.
+/// The memory that the pool takes, and its size.
 fn memory(s: &Status) -> String {
     let taken = size::show(s.taken);
     match s.host_full {
@@ -301,7 +301,7 @@ fn of_backing(backing: &BackingStatus) -> String {
     format!("{state}; every {} s{rate}{regions}{}", backing.interval, made_anew(backing))
 }
 
-/// That it was made anew from memory, or is, and why.
+/// Says that the backing was made anew from memory, or is being made, and why.
 fn made_anew(backing: &BackingStatus) -> String {
     match (backing.made_anew, &backing.damage) {
         (_, None) => String::new(),
@@ -311,7 +311,7 @@ fn made_anew(backing: &BackingStatus) -> String {
     }
 }
 
-/// How a region does that the backing lies in.
+/// The state of a region with the backing.
 fn in_region(of: &BackingRegion) -> String {
     let since = || humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + std::time::Duration::from_secs(of.since));
     match of.state {
@@ -353,7 +353,7 @@ fn of_task(task: &TaskState, now: f64) -> String {
     format!("{state} for {}{progress}{why}{}", humantime::format_duration(ago(task.since)), error.unwrap_or_default())
 }
 
-/// Who waits for a process that is stopped: not all have a mount.
+/// The description of the processes that wait for a stopped process: not all have a mount.
 fn waits_for(pid: u32, users: &[SessionStatus]) -> &'static str {
     match users.iter().any(|user| user.pid == pid && user.mountpoint.is_some()) {
         true => "whatever asks its mount waits",

@@ -1,4 +1,4 @@
-//! `conquest umount`: unmount, and wait until the server is gone.
+//! `conquest umount`: unmounts, and waits until the server is gone.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,26 +18,26 @@ use crate::stopped_processes::Watch;
 use crate::verb::export;
 use crate::{killed_servers, locate, mount_points, mounts, say, serve, servers};
 
-/// Unmount a pool at a directory, or at all. After the last place, wait until the server has closed the pool and let go of its files.
+/// Unmount one mount point, or all. After the last, wait until the server has closed the pool.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     conquest umount /mnt/fast     (other places of the pool stay)\n  \
     conquest umount /srv/pool     (all places of the pool)\n  \
     conquest umount               (all places of the pool of `conquest up`)")]
 pub struct Args {
-    /// Where it is mounted, or the pool directory: then all its places [default: the pool that is mounted where `conquest
-    /// up` mounts, or else the default pool]
+    /// The directory where it is mounted, or the pool directory for all its mount points [default: the pool that is
+    /// mounted where `conquest up` mounts, or else the default pool]
     dir: Option<PathBuf>,
-    /// On logged: give the pool's memory back; mounting it again reads it from the disk
+    /// On logged: release the pool's memory; the next mount reads it from disk
     #[arg(long)]
     release: bool,
 }
 
 /// Longest wait for a server that still writes an image.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How often a wait looks whether it is for nothing.
+/// How often a wait checks whether the server goes on for other mounts.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Longest wait for one that cannot be asked.
+/// Longest wait for a server that cannot be asked.
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Args) -> Result<()> {
@@ -59,9 +59,9 @@ pub fn run(args: &Args) -> Result<()> {
             "--release: {shown} is also mounted at {at}; `conquest umount {shown} --release` unmounts it everywhere"
         )));
     }
-    // Taken before unmounting: afterwards it no longer counts as one.
+    // Opened before unmounting: afterwards the process no longer counts as a server.
     let server = going.first().and_then(Server::of);
-    // The latest first: it may cover another one.
+    // The latest first: it may cover an earlier one.
     going.iter().rev().try_for_each(|place| serve::unmount(&place.dir))?;
     let last = going.last().filter(|last| stay.iter().any(|place| place.number == last.number));
     match (last, server) {
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The pool that is meant, and the places that are to go, the oldest first.
+/// The pool, and the mounts to remove, the oldest first.
 fn named(args: &Args) -> Result<(PathBuf, Vec<Mounted>)> {
     let (path, all) = match &args.dir {
         Some(dir) => (locate::absolute(dir)?, false),
@@ -102,21 +102,21 @@ fn named(args: &Args) -> Result<(PathBuf, Vec<Mounted>)> {
     Ok((pool, places))
 }
 
-/// The process that serves a mount, and how it ends.
+/// The process that serves a mount, and its outcome.
 struct Server {
     process: OwnedFd,
     outcome: Option<Awaited>,
 }
 
 impl Server {
-    /// If it still runs. Found without opening the pool, whose backing may be out of order.
+    /// The server, if it still runs. Found without opening the pool, whose backing may be out of order.
     fn of(mounted: &Mounted) -> Option<Server> {
         let pid = servers::of(mounted).into_iter().next()?;
         let process = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
         Some(Server { process, outcome: Awaited::of(pid) })
     }
 
-    /// Until it has ended, as it should. Not where it goes on for others, who see mounts that we do not.
+    /// Waits until it has ended. Fails if it goes on for mounts that we do not see.
     fn wait(self, gone: &[Mounted]) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -136,10 +136,10 @@ impl Server {
     }
 }
 
-/// Until nobody has the pool's files, so that what they lie on can be unmounted. A server is listed nowhere if the memory was
-/// deleted that lists it, and of one that was killed the kernel may have files after it is gone.
+/// Waits until no process has the pool's files open, so that their file system can be unmounted. A server is not listed
+/// if the memory with the list was deleted, and the kernel may hold files of a killed server after its end.
 fn wait_for_files(pool: &Path) {
     let is_held = || Pool::users(pool).is_ok_and(|users| users.is_empty()) && Pool::is_held(pool).unwrap_or(false);
-    // If it lives on, so be it: it is unmounted.
+    // If another process holds them on, so be it: the pool is unmounted.
     let _ = poll_until(SHORT_PATIENCE, || !is_held());
 }

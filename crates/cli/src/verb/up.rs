@@ -16,7 +16,7 @@ use crate::{background, effective_options, killed_servers, locate, mount_points,
     ~/.local/share/conquest/default at ~/conquest.\n\n\
     Examples:\n  conquest up\n  conquest up /srv/fast\n  conquest up --pool /data/pool --size 4G /srv/fast")]
 pub struct Args {
-    /// Where to mount it; created if it does not exist
+    /// The directory to mount at; created if it does not exist
     dir: Option<PathBuf>,
     /// The pool directory
     #[arg(long)]
@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(mounted) = find(&pool, dir.as_deref())? {
         return tell_of(&mounted);
     }
-    // Where its server is gone it is mounted again as it was.
+    // If its server is gone, it is mounted again as it was.
     let gone = mounts::of(&pool)?.into_iter().find(|place| dir.as_ref().is_none_or(|dir| *dir == place.dir));
     let was = gone.as_ref().filter(|_| args.options.is_empty()).map(|gone| effective_options::stays(&gone.options));
     let dir = match (dir, gone) {
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
             mount::warn_of_missing(&pool)?;
             say(&next(&pool, &dir))
         }
-        // Another one may have been faster.
+        // Another process may have been faster.
         Err(e) => find(&pool, Some(&request.dir))?.map_or(Err(e), |mounted| tell_of(&mounted)),
     }
 }
@@ -66,7 +66,7 @@ fn tell_of(mounted: &Mounted) -> Result<()> {
     say(&format!("already mounted: {} at {}\n{}", pool.display(), dir.display(), next(pool, dir)))
 }
 
-/// The working mount of the pool: at `dir`, or anywhere if that does not matter.
+/// The working mount of the pool: at `dir`, or at any directory.
 fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
     Ok(mounts::alive(pool)?.into_iter().find(|m| dir.is_none_or(|dir| dir == m.dir)))
 }
@@ -78,14 +78,14 @@ fn create(pool: &Path, size: Option<u64>) -> Result<()> {
     let takes = format::takes(pool, &how);
     let made = format::make(pool, how);
     if Pool::exists(pool) && made.is_err() {
-        // Another one was faster.
+        // Another process was faster.
         return Ok(());
     }
     made?;
     say(&format!("made a pool of {} at {}. {takes}", size::show(bytes), pool.display()))
 }
 
-/// The directory to mount at. One that another file system occupies is left alone.
+/// Prepares the directory to mount at. One where another file system is mounted is left alone.
 fn prepare(dir: &Path) -> Result<()> {
     let shown = dir.display();
     if let Some(other) = mounts::at(dir)?.filter(|m| !m.is_conquest()) {
