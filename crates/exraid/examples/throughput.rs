@@ -1,14 +1,14 @@
-//! How fast a disk is through this crate: sequential writes and reads of 1 MiB, random reads of 4 KiB, 32 at a time.
+//! The speed of a disk through this crate: sequential writes and reads of 1 MiB, random reads of 4 KiB, 32 at a time.
 //!
 //! ```sh
 //! cargo run --release -p conquest-exraid --example throughput -- /var/tmp/disk 2048
 //! cargo run --release -p conquest-exraid --example throughput -- --raid5 4 /dev/shm/disk 512
 //! ```
 //!
-//! The second form makes a RAID-5 of so many files: whole stripes, a part of one, and reads, beside the same by a stripe over the
-//! same files, which has no parity.
+//! The second form makes a RAID-5 of four files: whole stripes, a part of one, and reads, alternating with the same on
+//! a stripe over the same files, which has no parity.
 //!
-//! The second argument is the size in MiB. Where fio is installed it does the same to the same file, in turns, and the
+//! The second argument is the size in MiB. If fio is installed it does the same to the same file alternately, and the
 //! ratio of medians is printed. The file is made anew, and removed in the end.
 
 use std::collections::VecDeque;
@@ -24,10 +24,10 @@ use exraid::{Aligned, Answer, Buffers, Device, Disk, Layout, Making, Request, Ti
 const MIB: u64 = 1 << 20;
 const DEPTH: usize = 32;
 const ROUNDS: usize = 5;
-/// Random reads of a round.
+/// Random reads per round.
 const READS: u64 = 100_000;
 
-/// What is measured.
+/// A measured load.
 #[derive(Clone, Copy)]
 enum Load {
     Write,
@@ -73,13 +73,13 @@ impl Load {
         match self {
             Load::Write => Request::write(n * MIB, memory),
             Load::Read => Request::read(n * MIB, memory),
-            // A number that looks random and is not drawn while time is measured.
+            // A number that looks random, without a random generator in the measured time.
             Load::Random => Request::read(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (size / 4096) * 4096, memory),
         }
     }
 }
 
-/// One of the requests that are under way at a time: the answer to it submits the next one.
+/// One of the concurrent requests: its answer submits the next one.
 struct Lane {
     disk: Arc<dyn Device>,
     load: Load,
@@ -103,7 +103,7 @@ fn go_on(lane: Arc<Lane>, n: u64, memory: Buffers) {
     lane.disk.submit(request, Box::new(done));
 }
 
-/// Bytes in a second.
+/// Bytes per second.
 fn ours(disk: &Arc<dyn Device>, load: Load, size: u64) -> Result<f64, Box<dyn Error>> {
     let (ended, all): (_, Receiver<exraid::Result<()>>) = channel();
     let lane = Arc::new(Lane { disk: disk.clone(), load, size, ended });
@@ -119,7 +119,7 @@ fn ours(disk: &Arc<dyn Device>, load: Load, size: u64) -> Result<f64, Box<dyn Er
     Ok((load.count(size) * load.len()) as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The same by fio; nothing where it is not installed.
+/// The same by fio; none if it is not installed.
 fn fio(path: &Path, load: Load, size: u64) -> Option<f64> {
     let mut fio = Command::new("fio");
     fio.arg("--name=x").arg(format!("--filename={}", path.display())).arg(format!("--rw={}", load.name()));
@@ -149,7 +149,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 /// Bytes of a chunk: four members' stripe is 192 KiB.
 const CHUNK: u32 = 65536;
 
-/// A RAID-5 over files, and a stripe over the same, in turns: the raw speed of all of them.
+/// Measures a RAID-5 over files, and alternately a stripe over the same, for their raw speed.
 fn raid5(count: usize, path: &str, size: u64) -> Result<(), Box<dyn Error>> {
     let paths: Vec<String> = (0..count).map(|n| format!("{path}-{n}")).collect();
     let region = |layout| -> Result<Arc<dyn Device>, Box<dyn Error>> {

@@ -1,6 +1,7 @@
-//! Another client of regions: makes a mirror of two files, writes and reads through it, and tells what E×RAID tells of it, as a stream of
-//! events and as a snapshot every second. After a while one of the disks delivers a tenth of what it did: it is said to stutter, reads go
-//! to the other one, and when it is well again that is said too. In the end it is lost.
+//! Another client of regions. It makes a mirror of two files, writes and reads through it, and prints the events and
+//! measurements of E×RAID, with a snapshot every second. After a while one disk slows down to a tenth: the region
+//! reports a stutter, reads go to the other disk, and then the region reports the recovery. In the end the disk is
+//! lost.
 //!
 //! ```sh
 //! cargo run --release -p conquest-exraid --features fault --example watch -- /var/tmp/disk
@@ -24,7 +25,7 @@ const SIZE: u64 = 256 * MIB;
 const RATE: u64 = 100 * MIB;
 /// Requests under way at a time.
 const DEPTH: u64 = 4;
-/// What is known of a disk at first is not enough to say that it stutters.
+/// The time of learning before a verdict is possible.
 const LEARNS: Duration = Duration::from_secs(14);
 const SLOW: Duration = Duration::from_secs(10);
 const WELL: Duration = Duration::from_secs(8);
@@ -79,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let disk = |path: &PathBuf| -> Result<Arc<FaultDisk>, Box<dyn Error>> {
         let disk = Disk::make(path, &Making { size: Some(SIZE), force: true, ..Making::default() })?;
         disk.reserve(0..SIZE)?;
-        // Held to a speed, so that it can be slowed down.
+        // With a limited speed, which can be reduced.
         Ok(FaultDisk::over(Arc::new(disk), 1, Faults { rate: Some(RATE), ..Faults::default() }))
     };
     let disks = paths.iter().map(disk).collect::<Result<Vec<_>, _>>()?;

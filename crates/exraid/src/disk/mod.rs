@@ -65,8 +65,8 @@ pub struct Options {
     pub cached: bool,
     /// By threads, even where io_uring is available.
     pub threads: bool,
-    /// Stay open until the kernel is done with all that this process has asked of the disk, also when the process has died:
-    /// a lock on one of them tells others that the memory of its requests may still be written to, or the disk.
+    /// Stay open until the kernel has ended all requests of this process to the disk, even after the death of the
+    /// process. A lock on one of them tells others that transfers may still write to the memory or to the disk.
     pub held: Vec<Arc<OwnedFd>>,
     /// Bytes that a file leaves free on its host: a [reservation](Op::Reserve) that would leave less fails. `None`: a
     /// twentieth of the host's file system, at most 4 GiB.
@@ -81,7 +81,7 @@ pub struct Options {
 /// Options for making a disk.
 #[derive(Clone, Debug, Default)]
 pub struct Making {
-    /// Bytes; for a file that is not there yet all that its host could ever hold, for others all that there is.
+    /// Bytes; by default, all of a block device or of an existing file, and for a new file the host's whole capacity.
     pub size: Option<u64>,
     /// Give up present content.
     pub force: bool,

@@ -1,4 +1,4 @@
-//! A disk that fails as a seed says.
+//! A disk with seeded failures.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,26 +12,26 @@ use crate::error::{Class, Error};
 use crate::in_flight::Flights;
 use crate::sys::memory::{Aligned, Buffers};
 
-/// What goes wrong with a request.
+/// A failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is answered by an error, and nothing was done.
+    /// It fails with an error, and nothing was done.
     Error(Class),
-    /// A write of which some sectors are done; answered by an error.
+    /// A write of which some sectors are done; it fails with an error.
     Torn,
-    /// A write that is done elsewhere; answered as if all were well.
+    /// A write that is done elsewhere; it reports success.
     Misdirected,
-    /// A write that is not done at all; answered as if all were well.
+    /// A write that is not done at all; it reports success.
     Lost,
-    /// A read with one bit wrong; answered as if all were well.
+    /// A read with one bit wrong; it reports success.
     Flipped,
-    /// A flush that is not done; answered as if all were well.
+    /// A flush that is not done; it reports success.
     LostFlush,
     /// No answer, until [`FaultDisk::release`].
     Hang,
 }
 
-/// How often things go wrong: one in so many requests of the kind that it can happen to; 0 is never.
+/// The frequency of failures: one in so many requests that can fail in this way; 0 is never.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     pub error: u32,
@@ -41,19 +41,19 @@ pub struct Faults {
     pub flipped: u32,
     pub lost_flush: u32,
     pub hang: u32,
-    /// Requests of other kinds get neither an error nor no answer.
+    /// If set, only requests of this kind get an error or no answer.
     pub only: Option<Kind>,
-    /// Each answer comes so much later.
+    /// The delay of each answer.
     pub delay: Duration,
-    /// Bytes in a second, at most.
+    /// Bytes per second, at most.
     pub rate: Option<u64>,
-    /// It answers nothing but [`Class::Gone`].
+    /// Every answer is [`Class::Gone`].
     pub gone: bool,
     /// Reads of these bytes fail, until they are written.
     pub bad: Vec<Range<u64>>,
 }
 
-/// Something that went wrong.
+/// A failure that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injected {
     /// The number of the request.
@@ -63,7 +63,7 @@ pub struct Injected {
     pub range: Range<u64>,
 }
 
-/// A disk over another one; see the [module](self).
+/// A failing disk over another device; see the [module](self).
 pub struct FaultDisk {
     inner: Arc<dyn Device>,
     shared: Arc<Shared>,
@@ -74,7 +74,7 @@ struct Shared {
     name: Arc<str>,
     flights: Flights,
     state: Mutex<State>,
-    /// When it is looked next for what takes too long.
+    /// The time of the next check for timeouts.
     looks: Mutex<Option<Instant>>,
 }
 
@@ -83,9 +83,9 @@ struct State {
     faults: Faults,
     requests: u64,
     injected: Vec<Injected>,
-    /// What hangs: it is done when it is released.
+    /// Hanging requests: they are done on release.
     hanging: Vec<Box<dyn FnOnce() + Send>>,
-    /// The disk is busy until then, by its rate.
+    /// By its rate, the disk is busy until then.
     busy: Instant,
 }
 
@@ -112,28 +112,28 @@ impl FaultDisk {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what goes wrong from now on.
+    /// Changes the failures from now on.
     pub fn set(&self, change: impl FnOnce(&mut Faults)) {
         change(&mut self.lock().faults);
     }
 
-    /// What went wrong so far.
+    /// The failures so far.
     pub fn injected(&self) -> Vec<Injected> {
         self.lock().injected.clone()
     }
 
-    /// How many requests hang.
+    /// The number of hanging requests.
     pub fn hanging(&self) -> usize {
         self.lock().hanging.len()
     }
 
-    /// What hangs is done after all.
+    /// Lets the hanging requests be done.
     pub fn release(&self) {
         let hanging = std::mem::take(&mut self.lock().hanging);
         hanging.into_iter().for_each(|go| go());
     }
 
-    /// Answers, in its time, and in its place in the table of those under way.
+    /// Answers at `time`, through the table of requests under way.
     fn answer_at(&self, time: Option<Instant>, number: usize, answer: Answer) {
         let shared = self.shared.clone();
         let end = move || shared.flights.end(number, &shared.name.clone(), answer);
@@ -145,7 +145,7 @@ impl FaultDisk {
 }
 
 impl State {
-    /// What goes wrong with this request, and when its answer comes.
+    /// The failure of this request, if any, and the time of its answer.
     fn draw(&mut self, op: &Op) -> (Option<Fault>, Option<Instant>) {
         self.requests += 1;
         let range = op.range();
@@ -265,7 +265,7 @@ impl Device for FaultDisk {
     }
 }
 
-/// Has what takes too long answered in time, if that is not seen to yet.
+/// Sets the timer for the next timeout, unless it is set.
 fn look_in_time(timer: &Again, shared: &Arc<Shared>) {
     let Some(at) = shared.flights.next_timeout() else { return };
     {
@@ -303,7 +303,7 @@ impl FaultDisk {
         }
     }
 
-    /// Writes to another place, which is as long.
+    /// Writes to another place of the same length.
     fn misdirect(&self, op: Op, number: usize, when: Option<Instant>) {
         let Properties { size, block, .. } = self.properties();
         let block = u64::from(block);

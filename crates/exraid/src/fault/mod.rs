@@ -1,12 +1,12 @@
-//! For tests: disks in memory, disks that fail, and what a power cut leaves of a disk.
+//! For tests: disks in memory, disks that fail, and the states of a disk after a power cut.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`ram`] | a disk in memory that records its requests; the states that a power cut leaves |
-//! | [`disk`] | a disk over any other that fails as a seed says |
-//! | [`timer`] | what happens later |
+//! | [`ram`] | a disk in memory that records its requests; its states after a power cut |
+//! | [`disk`] | a disk over any other with seeded failures |
+//! | [`timer`] | delayed calls |
 //!
-//! Everything that is drawn comes from a seed: a failure that was found is found again.
+//! All random choices come from a seed: a failure can be repeated.
 
 pub mod disk;
 pub mod ram;

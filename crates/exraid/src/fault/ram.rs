@@ -1,4 +1,4 @@
-//! A disk in memory that records its requests, and what a power cut leaves of it.
+//! A disk in memory that records its requests, and its states after a power cut.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Reques
 /// Counts the requests of all disks together.
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
-/// What a disk writes at once or not at all.
+/// The unit that a disk writes atomically.
 pub const SECTOR: u64 = 512;
 
 /// One request to the disk.
@@ -32,15 +32,15 @@ pub struct RamDisk {
 
 struct State {
     content: Content,
-    /// Its requests since it records.
+    /// Its requests since recording began.
     tape: Option<Vec<Event>>,
-    /// The number of each among the requests of all disks.
+    /// The number of each request among those of all disks.
     instants: Vec<u64>,
     /// The content when recording began.
     before: Content,
 }
 
-/// The bytes of a disk: pages that were written, by number. What is not there is zero.
+/// The bytes of a disk: written pages, by number. Others are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     size: u64,
@@ -54,7 +54,7 @@ impl Content {
         Content { size, pages: BTreeMap::new() }
     }
 
-    /// The same bytes, as many of them as are there.
+    /// The same bytes, cut off or extended with zeros.
     #[must_use]
     pub fn resized(mut self, size: u64) -> Content {
         self.pages.retain(|page, _| (page + 1) * PAGE <= size);
@@ -82,7 +82,7 @@ impl Content {
         });
     }
 
-    /// Where something was written, in order.
+    /// The written stretches, in order.
     pub fn written(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.pages.keys().map(|page| page * PAGE..(page + 1) * PAGE)
     }
@@ -98,7 +98,7 @@ impl Content {
     }
 }
 
-/// The pages in which so many bytes lie: number, where in the page, and which of the bytes.
+/// Splits a stretch of bytes by page: page number, offset in the page, and which of the bytes.
 fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let (first, end) = (at / PAGE, (at + len as u64).div_ceil(PAGE));
     (first..end.max(first)).map(move |page| {
@@ -107,7 +107,7 @@ fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>
     })
 }
 
-/// Where the power is cut: before the event of this number. Unflushed sectors are kept or lost as the seed says.
+/// A power cut before the event of this number. The seed decides which unflushed sectors survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     pub event: usize,
@@ -115,7 +115,7 @@ pub struct Cut {
 }
 
 impl RamDisk {
-    /// All zero.
+    /// A disk of zeros.
     pub fn new(name: &str, size: u64) -> Arc<RamDisk> {
         RamDisk::with(name, Content::zero(size))
     }
@@ -147,7 +147,7 @@ impl RamDisk {
         (state.before, state.tape) = (state.content.clone(), Some(Vec::new()));
     }
 
-    /// What was recorded.
+    /// The recorded requests.
     pub fn tape(&self) -> Vec<Event> {
         self.lock().tape.clone().unwrap_or_default()
     }
@@ -156,28 +156,28 @@ impl RamDisk {
         self.lock().content.clone()
     }
 
-    /// Another content from now on, as of a disk that is rolled back; without a record.
+    /// Replaces the content, as in a rollback, without recording that.
     pub fn replace(&self, content: Content) {
         assert_eq!(content.size, self.properties.size);
         self.lock().content = content;
     }
 
-    /// Damages bytes, without a record.
+    /// Damages bytes, without recording that.
     pub fn overwrite(&self, at: u64, bytes: &[u8]) {
         self.lock().content.write(bytes, at);
     }
 
-    /// How many requests all disks have had so far: an instant for [`RamDisk::at`].
+    /// The number of requests of all disks so far: an instant for [`RamDisk::at`].
     pub fn now() -> u64 {
         REQUESTS.load(Ordering::SeqCst)
     }
 
-    /// The number of the event before which the power is cut where that happens at an instant.
+    /// The event of this disk before which a power cut at an instant falls.
     pub fn at(&self, instant: u64) -> usize {
         self.lock().instants.iter().take_while(|turn| **turn < instant).count()
     }
 
-    /// The content after a power cut: what was flushed is there, and of the rest each sector, or not.
+    /// The content after a power cut: everything flushed, and of the rest any sectors.
     pub fn after(&self, cut: Cut) -> Content {
         let state = self.lock();
         let seen = &state.tape.as_deref().unwrap_or_default()[..cut.event];
@@ -200,7 +200,7 @@ fn apply(content: &mut Content, event: &Event) {
     }
 }
 
-/// All of it, nothing, or any of its sectors.
+/// Applies all of it, nothing, or any of its sectors.
 fn apply_some(content: &mut Content, event: &Event, rng: &mut Rng) {
     let how = rng.below(3);
     let Event::Write { at, bytes } = event else {

@@ -1,4 +1,4 @@
-//! What happens later: a thread that calls when it is time.
+//! Delayed calls: a thread that makes them when they are due.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,7 +8,7 @@ type Later = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    /// By time, and by turn where the times are the same.
+    /// By time, and by order of submission for equal times.
     later: BTreeMap<(Instant, u64), Later>,
     order: u64,
     closing: bool,
@@ -44,7 +44,7 @@ impl Shared {
                     call();
                     state = self.lock();
                 }
-                // What was to happen later happens no more: nobody is there to see it.
+                // Later calls are dropped: nothing can see their effects.
                 _ if state.closing => return,
                 Some(at) => {
                     state = self.sooner.wait_timeout(state, at - now).unwrap_or_else(PoisonError::into_inner).0;
@@ -55,7 +55,7 @@ impl Shared {
     }
 }
 
-/// The thread; it ends with this.
+/// The thread; it ends when this is dropped.
 pub struct Timer(Arc<Shared>);
 
 impl Default for Timer {
@@ -72,13 +72,13 @@ impl Timer {
         self.0.at(time, Box::new(call));
     }
 
-    /// For what is called itself.
+    /// A handle for use within calls.
     pub fn for_later(&self) -> Again {
         Again(Arc::downgrade(&self.0))
     }
 }
 
-/// The timer, as long as it is there.
+/// The timer, as long as it exists.
 #[derive(Clone)]
 pub struct Again(Weak<Shared>);
 

@@ -1,8 +1,8 @@
 //! The epoch of a set of disks: how often its membership has changed, and which way.
 //!
-//! A number alone does not tell two halves apart that were used without each other: both have counted on. So each epoch
-//! has a stamp, drawn when it begins, and a label remembers the last ones. Then a disk that stayed behind differs from
-//! one that went another way.
+//! A number alone does not distinguish two halves that were used without each other: both have counted on. So each
+//! epoch has a random stamp from its beginning, and a label has the last stamps. Then a disk that stayed behind differs
+//! from one that diverged.
 
 use super::raw::STAMPS;
 
@@ -10,26 +10,26 @@ use super::raw::STAMPS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
     pub(super) number: u64,
-    /// That of epoch `n` at place `n` modulo their number.
+    /// The stamp of epoch `n` lies at `n` modulo their number.
     pub(super) stamps: [u64; STAMPS],
 }
 
-/// How one epoch stands to another.
+/// The relation of one epoch to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     Same,
-    /// The other is one that this one has been through: the other disk stayed behind.
+    /// The other one is in the past of this one: the other disk stayed behind.
     Ahead,
-    /// The other way round.
+    /// The reverse of `Ahead`.
     Behind,
-    /// Both went on from something, each its own way: one half was written while the other was too.
+    /// Both diverged from a common epoch: each half was written without the other.
     Split,
-    /// One is so much older that nobody remembers whether it belongs to the other's past.
+    /// One is so much older that its place in the other's past is unknown.
     Unknown,
 }
 
 impl Epoch {
-    /// The first of a new set of disks.
+    /// The first epoch of a new set of disks.
     pub fn first(stamp: u64) -> Epoch {
         Epoch { number: 0, stamps: [0; STAMPS] }.next(stamp)
     }
@@ -46,12 +46,12 @@ impl Epoch {
         self.number
     }
 
-    /// The stamps of the last epochs, as labels have them.
+    /// The stamps of the last epochs, as in labels.
     pub fn stamps(&self) -> &[u64; STAMPS] {
         &self.stamps
     }
 
-    /// As it was kept.
+    /// From the fields of a label.
     pub fn from_raw(number: u64, stamps: [u64; STAMPS]) -> Epoch {
         Epoch { number, stamps }
     }

@@ -1,24 +1,24 @@
-//! Labels: what each disk says of itself.
+//! Labels: the description of each disk, on the disk itself.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`raw`] | bytes |
-//! | [`epoch`] | changes of membership, and halves that went their own ways |
+//! | [`epoch`] | changes of membership, and diverged halves |
 //!
-//! A disk keeps [`END`] bytes at either end; the label is the first 4096 of them, twice. Of the whole ones that of the
-//! higher generation holds. Content lies between.
+//! A disk reserves [`END`] bytes at either end; the label is the first 4096 of them, at both ends. The intact copy with
+//! the higher generation counts. Content lies between.
 //!
 //! A label is updated in place, one copy after the other:
 //!
 //! | step | what | else, after a power cut |
 //! | --- | --- | --- |
-//! | 1 | both copies are read anew; the newer one is that which the caller knows | two processes undo each other's update |
-//! | 2 | a copy that is not whole, or older, is written from the newer one; durable | step 3 tears the only whole one |
+//! | 1 | both copies are read anew; the newer one must be the caller's | two processes undo each other's update |
+//! | 2 | a copy that is damaged, or older, is written from the newer one; durable | step 3 tears the only intact one |
 //! | 3 | the first copy is written; durable | step 4 may reach the disk before it, and both be torn |
-//! | 4 | the last copy is written; durable | there is one copy until somebody opens it |
+//! | 4 | the last copy is written; durable | there is one copy until the next opening |
 //!
-//! After step 3 the update holds. Before step 4 has returned it is not acknowledged, and can be there or not. Two
-//! processes must not update labels of one region at the same time: who uses them has a lock for that.
+//! After step 3 the update counts. Before step 4 has returned it is not acknowledged, and a crash may undo it. Two
+//! processes must not update labels of one region at the same time: callers have a lock for that.
 
 pub mod epoch;
 pub mod raw;
@@ -34,12 +34,12 @@ use crate::sys::memory::{Aligned, Buffers};
 pub use epoch::{Epoch, Relation};
 pub use raw::{NoLabel, RawLabel, RawMember, LEASE, MEMBERS, VERSION};
 
-/// Bytes of the smallest disk: labels, and room for some segments.
+/// Bytes of the smallest disk: labels, and space for some segments.
 pub const MIN_SIZE: u64 = 16 << 20;
 /// Bytes at either end of a disk that hold no content.
 pub const END: u64 = 1 << 20;
 
-/// The name of a pool or of a disk, printed as others print UUIDs.
+/// The name of a pool or of a disk, printed like other UUIDs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Uuid {
 }
 
 impl Uuid {
-    /// One that nobody else has.
+    /// A unique one.
     pub fn random() -> std::io::Result<Uuid> {
         let mut bytes = random::<16>()?;
         bytes[6] = bytes[6] & 0x0f | 0x40;
@@ -69,7 +69,7 @@ impl Uuid {
     }
 }
 
-/// So many bytes of the kernel's.
+/// `N` random bytes from the kernel.
 pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())? {
@@ -78,12 +78,12 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     }
 }
 
-/// A number that nobody can guess, for an epoch.
+/// An unpredictable number for an epoch.
 pub fn stamp() -> std::io::Result<u64> {
     random().map(u64::from_le_bytes)
 }
 
-/// What a region is made of.
+/// The layout of a region's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// One disk.
@@ -117,7 +117,7 @@ impl Layout {
         }
     }
 
-    /// Members that it takes.
+    /// The possible numbers of members.
     pub fn members(self) -> std::ops::RangeInclusive<usize> {
         match self {
             Layout::Single => 1..=1,
@@ -126,7 +126,7 @@ impl Layout {
         }
     }
 
-    /// Members of which it can do without.
+    /// Members that may be missing.
     pub fn tolerates(self, members: usize) -> usize {
         match self {
             Layout::Single | Layout::Stripe { .. } => 0,
@@ -147,14 +147,14 @@ impl std::fmt::Display for Layout {
     }
 }
 
-/// How much of a region's content a member has.
+/// The state of a member's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
     /// All of its share.
     Whole,
-    /// It missed something, and is neither read nor written.
+    /// It missed a write, and is neither read nor written.
     Out,
-    /// It is written, and read below so many bytes of its share: the rest is being put back.
+    /// It is written everywhere, and read below `rebuilt` bytes of its share: the rest is being put back.
     Rebuilding { rebuilt: u64 },
 }
 
@@ -193,10 +193,10 @@ pub struct Label {
     pub device: Uuid,
     /// The number of the region in its pool.
     pub region: u32,
-    /// Which of the region's members it is.
+    /// Its place among the region's members.
     pub role: usize,
     pub layout: Layout,
-    /// All members, this one too.
+    /// All members, with this one.
     pub members: Vec<Member>,
     /// Bytes of the disk, both ends included.
     pub size: u64,
@@ -209,12 +209,12 @@ pub struct Label {
     pub sequence: u64,
     /// Nanoseconds since 1970.
     pub created: u64,
-    /// A random number of the region, for its client: it distinguishes content that programs write from what the client
-    /// writes.
+    /// A random number of the region, for its client, which distinguishes its own structures from content of programs
+    /// by it.
     pub secret: u64,
-    /// By whom the disk is used: what the client wrote there.
+    /// The user of the disk, as the client wrote it.
     pub lease: Vec<u8>,
-    /// Bytes of the region, from the start, below which lies all that the client has written and looks for; 0: that is not known.
+    /// The client's content that it may look for lies below this byte of the region; 0: unknown.
     pub high_water: u64,
 }
 
@@ -225,7 +225,7 @@ struct Copies {
 }
 
 impl Label {
-    /// Of a new disk of `size` bytes.
+    /// The label of a new disk of `size` bytes.
     pub fn new(
         pool: Uuid,
         region: u32,
@@ -255,13 +255,12 @@ impl Label {
         }
     }
 
-    /// Reads the label of a disk.
     pub fn read(device: &dyn Device) -> Result<Label, OpenError> {
         let copies = Copies::read(device)?;
         copies.newest(device).cloned()
     }
 
-    /// Are both copies of a disk's label whole, and the same?
+    /// Are both copies of a disk's label intact, and the same?
     pub fn is_whole(device: &dyn Device) -> Result<bool> {
         let copies = Copies::read(device)?;
         Ok(copies.first.is_ok() && copies.first == copies.last)
@@ -273,11 +272,11 @@ impl Label {
         self.write_both(device)
     }
 
-    /// Takes over what another process has made of this label, where that changes nothing but its marks and lease: whoever
-    /// does that has a lock which other users of the region share.
+    /// Takes over another process's update of this label, if that changed only its marks and lease. Such an update is
+    /// made under a lock common to the region's users.
     pub fn catch_up(&mut self, device: &dyn Device) -> Result<()> {
         let copies = Copies::read(device)?;
-        // What is wrong with a label that is not whole the update says.
+        // The update will report a damaged label.
         let Ok(newest) = copies.newest(device) else { return Ok(()) };
         let Label { generation, sequence, high_water, ref lease, .. } = *newest;
         if (Label { generation, sequence, high_water, lease: lease.clone(), ..self.clone() }) != *newest
@@ -382,7 +381,7 @@ impl Label {
         raw.sealed()
     }
 
-    /// What a whole label says, if it makes sense, and lies where it says.
+    /// Decodes an intact label, if it is plausible and lies at its own place.
     fn from_raw(raw: &RawLabel, place: u64) -> Result<Label, NoLabel> {
         let decode = || {
             let layout = Layout::from_raw(raw.kind, raw.chunk)?;
@@ -423,7 +422,7 @@ impl Copies {
     fn read(device: &dyn Device) -> Result<Copies> {
         let size = device.properties().size;
         let first = read_copy(device, 0)?;
-        // A device that has become larger has its last copy where its end was.
+        // A device that has become larger has its last copy at its former end.
         let end = first.as_ref().map_or(size, |label| label.size);
         let last = match end <= size && end >= 2 * END {
             true => read_copy(device, end - END)?,
@@ -467,7 +466,7 @@ fn flush(device: &dyn Device) -> Result<()> {
     device.ask(Request::flush(), PATIENCE).result
 }
 
-/// So many bytes, of a device that answers in time.
+/// Reads `len` bytes, if the device answers in time.
 pub(crate) fn read_within(device: &dyn Device, len: usize, place: u64, patience: Duration) -> Result<Vec<u8>> {
     let whole = blocks_around(&device.properties(), place, len);
     let memory = Aligned::zeroed((whole.end - whole.start) as usize);
@@ -478,7 +477,7 @@ pub(crate) fn read_within(device: &dyn Device, len: usize, place: u64, patience:
     Ok(bytes)
 }
 
-/// One copy. A place that cannot be read is like one that is damaged: that is what there are two for.
+/// Reads one copy. An unreadable one counts as damaged: the other may be intact.
 fn read_copy(device: &dyn Device, place: u64) -> Result<Result<Label, NoLabel>> {
     match read_within(device, size_of::<RawLabel>(), place, PATIENCE) {
         Ok(bytes) => Ok(RawLabel::read(&bytes).and_then(|raw| Label::from_raw(&raw, place))),
@@ -487,7 +486,7 @@ fn read_copy(device: &dyn Device, place: u64) -> Result<Result<Label, NoLabel>> 
     }
 }
 
-/// Bytes of content of a disk.
+/// Bytes of content on a disk.
 pub fn data_of(size: u64) -> u64 {
     whole(size.saturating_sub(2 * END)).end
 }
@@ -496,7 +495,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// What of a disk is used, at most: sizes are in whole blocks of what any disk has.
+/// The usable part of a disk: sizes are multiples of a block that suits any disk.
 pub fn whole(size: u64) -> std::ops::Range<u64> {
     0..size / 4096 * 4096
 }

@@ -1,4 +1,4 @@
-//! The label's bytes, and the one gate through which they become a [`Label`](super::Label).
+//! The label's bytes, and their verification before they become a [`Label`](super::Label).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -8,10 +8,10 @@ pub const VERSION: u32 = 2;
 pub const MEMBERS: usize = 32;
 /// Bytes of a lease, at most.
 pub const LEASE: usize = 1280;
-/// Epochs whose stamps a label remembers, its own included.
+/// Epochs with a stamp in a label, its own included.
 pub const STAMPS: usize = 32;
 
-/// What a label says of a member of its region.
+/// A member of the region, in a label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawMember {
@@ -21,7 +21,7 @@ pub struct RawMember {
     pub rebuilt: u64,
 }
 
-/// A label, as docs/FORMAT.md tells it.
+/// A label, as docs/FORMAT.md describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawLabel {
@@ -55,19 +55,19 @@ pub struct RawLabel {
 
 const _: () = assert!(size_of::<RawLabel>() == 4096);
 
-/// Why bytes are no label.
+/// The reason why bytes are no label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoLabel {
     /// Something else, or nothing.
     Other,
-    /// A label that was damaged.
+    /// A damaged label.
     Damaged,
     /// One of another version of this program.
     Version(u32),
 }
 
 impl RawLabel {
-    /// Looks only at what tells a label from anything else; what it says is looked at by [`super::Label`].
+    /// Verifies that the bytes are a label; [`super::Label`] verifies its content.
     pub fn read(bytes: &[u8]) -> Result<RawLabel, NoLabel> {
         let raw = RawLabel::read_from_bytes(bytes).map_err(|_| NoLabel::Other)?;
         match () {
@@ -78,7 +78,7 @@ impl RawLabel {
         }
     }
 
-    /// With the checksum that belongs to it.
+    /// Sets its checksum.
     pub fn sealed(mut self) -> RawLabel {
         self.crc = self.sum();
         self

@@ -9,7 +9,7 @@ use super::memory::Buffers;
 
 /// `BLKDISCARD`, `_IO(0x12, 119)`.
 const BLKDISCARD: libc::c_ulong = 0x1277;
-/// Parts that a system call takes.
+/// The most parts of a system call.
 pub const MOST_PARTS: usize = libc::UIO_MAXIOV as usize;
 
 fn count_of(returned: libc::ssize_t) -> Result<u32, Errno> {
@@ -20,7 +20,7 @@ fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Reads into memory; how many bytes.
+/// Reads into memory; returns the number of bytes.
 pub fn read(file: &File, at: u64, into: &Buffers) -> Result<u32, Errno> {
     let parts = into.parts();
     // SAFETY: the parts are mapped as long as `into` is borrowed (invariant 1); the kernel stores there as another
@@ -28,7 +28,7 @@ pub fn read(file: &File, at: u64, into: &Buffers) -> Result<u32, Errno> {
     count_of(unsafe { libc::preadv(file.as_raw_fd(), parts.as_ptr().cast(), parts.len() as i32, at as libc::off_t) })
 }
 
-/// Writes from memory; how many bytes.
+/// Writes from memory; returns the number of bytes.
 pub fn write(file: &File, at: u64, from: &Buffers) -> Result<u32, Errno> {
     let parts = from.parts();
     // SAFETY: as in `read`.

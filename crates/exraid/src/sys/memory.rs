@@ -1,9 +1,9 @@
 //! Memory that a device reads from or writes to.
 //!
-//! A transfer may take long, may outlive the patience of whoever asked for it, and writes to memory when it pleases. So a
-//! request *owns* what it needs: parts of memory, each with a share in what keeps it mapped. What others may write
-//! (memory of several processes) comes as a slice of atomics, a safe type that says just that: `Arc<impl
-//! AsRef<[AtomicU8]>>`. So nobody who hands memory to a device needs `unsafe`, and nobody can free it too early.
+//! A transfer may take long, may outlive the patience of its client, and writes to memory at any time. So a request
+//! *owns* what it needs: parts of memory, each with a reference that keeps it mapped. Memory that other processes write
+//! comes as a slice of atomics, a safe type for just that: `Arc<impl AsRef<[AtomicU8]>>`. So clients of devices need no
+//! `unsafe`, and cannot free memory too early.
 
 use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
 use std::any::Any;
@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Where aligned memory begins: what any disk can take it from.
+/// The alignment of [`Aligned`] memory, which suits every disk.
 pub const ALIGNED: usize = 4096;
 
 /// Memory of this process, aligned to [`ALIGNED`].
 ///
-/// It is shared with a device as an `Arc`; whoever holds the only one has it for himself again, and can look at it.
+/// A device shares it by an `Arc`; the owner of the last reference can read it as a slice.
 pub struct Aligned {
     at: NonNull<u8>,
     len: usize,
@@ -31,7 +31,7 @@ unsafe impl Send for Aligned {}
 unsafe impl Sync for Aligned {}
 
 impl Aligned {
-    /// So many bytes, all zero.
+    /// `len` bytes, all zero.
     pub fn zeroed(len: usize) -> Arc<Aligned> {
         let layout = Aligned::layout(len);
         // SAFETY: the layout's size is not zero.
@@ -40,7 +40,7 @@ impl Aligned {
         Arc::new(Aligned { at, len })
     }
 
-    /// These bytes.
+    /// A copy of these bytes.
     pub fn of(bytes: &[u8]) -> Arc<Aligned> {
         let mut memory = Aligned::zeroed(bytes.len());
         if let Some(memory) = Arc::get_mut(&mut memory) {
@@ -53,7 +53,7 @@ impl Aligned {
         Layout::from_size_align(len.max(1), ALIGNED).expect("no allocation is so large")
     }
 
-    /// Its bytes: whoever can borrow it so shares it with nobody.
+    /// Its bytes: `&mut` means that nothing else uses them.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: allocated with this length, initialised, and ours alone: transfers hold an `Arc` (invariant 2).
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
@@ -109,11 +109,11 @@ impl Part {
 
 type Owner = Arc<dyn Any + Send + Sync>;
 
-/// The memory of a transfer: parts that are filled, or taken, one after the other.
+/// The memory of a transfer: parts that are filled, or read, one after the other.
 #[derive(Clone, Default)]
 pub struct Buffers {
     parts: SmallVec<[Part; 2]>,
-    /// What keeps the parts mapped.
+    /// References that keep the parts mapped.
     owners: SmallVec<[Owner; 1]>,
     len: u64,
 }
@@ -136,13 +136,13 @@ impl Buffers {
         buffers
     }
 
-    /// Adds a part, which is filled after those that are there.
+    /// Adds a part behind the others.
     ///
     /// # Panics
-    /// Where `range` is not within the memory.
+    /// If `range` is not within the memory.
     pub fn push<M: AsRef<[AtomicU8]> + Send + Sync + 'static>(&mut self, memory: &Arc<M>, range: Range<usize>) {
-        // The borrow that this pointer comes from is one of what the `Arc` keeps alive and in place: invariant 1 holds
-        // as long as the clone is held. The pointer may be stored through, since atomics may be.
+        // This pointer comes from a borrow of the memory that the `Arc` keeps alive and in place: invariant 1 holds as
+        // long as the clone does. Stores through it are allowed, as the memory consists of atomics.
         let bytes = &(**memory).as_ref()[range];
         self.append(Part(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }));
         let is_last = |owner: &Owner| std::ptr::addr_eq(Arc::as_ptr(owner), Arc::as_ptr(memory));
@@ -151,7 +151,7 @@ impl Buffers {
         }
     }
 
-    /// Adds what `other` has.
+    /// Adds the parts of `other`.
     pub fn join(&mut self, other: Buffers) {
         other.parts.into_iter().for_each(|part| self.append(part));
         let last = self.owners.last().map(Arc::as_ptr);
@@ -162,17 +162,17 @@ impl Buffers {
     fn append(&mut self, part: Part) {
         self.len += part.len() as u64;
         match self.parts.last_mut() {
-            // One after the other in memory: one part.
+            // Adjacent in memory: one part.
             Some(last) if last.at() + last.len() == part.at() => last.0.iov_len += part.len(),
             _ if part.len() == 0 => {}
             _ => self.parts.push(part),
         }
     }
 
-    /// A stretch of it, with shares in the same owners.
+    /// A stretch of it, which shares the owners.
     ///
     /// # Panics
-    /// Where `range` is not within it.
+    /// If `range` is not within it.
     pub fn slice(&self, range: Range<u64>) -> Buffers {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} bytes", self.len);
         let mut cut = Buffers { owners: self.owners.clone(), ..Buffers::default() };
@@ -188,7 +188,7 @@ impl Buffers {
         cut
     }
 
-    /// Bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -197,7 +197,7 @@ impl Buffers {
         self.len == 0
     }
 
-    /// The parts: where each begins in memory, and its bytes.
+    /// The address and the length of each part.
     pub fn layout(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.parts.iter().map(|part| (part.at(), part.len()))
     }
@@ -206,10 +206,10 @@ impl Buffers {
         &self.parts
     }
 
-    /// Copies all of it out, torn where somebody stores there meanwhile.
+    /// Copies all of it out, torn if it changes meanwhile.
     ///
     /// # Panics
-    /// Where `to` has another length.
+    /// If `to` has another length.
     pub fn copy_to(&self, to: &mut [u8]) {
         assert_eq!(to.len() as u64, self.len);
         let mut rest = to;
@@ -227,7 +227,7 @@ impl Buffers {
         bytes
     }
 
-    /// Copies it out piece by piece, `len` bytes at a time and the rest last, and shows each to `see`.
+    /// Copies it out in pieces of `len` bytes, the last one perhaps shorter, and shows each to `see`.
     pub fn pieces(&self, len: usize, mut see: impl FnMut(&[u8])) {
         let (mut piece, mut filled) = (vec![0; len], 0);
         for part in &self.parts {
@@ -250,7 +250,7 @@ impl Buffers {
     /// Fills all of it.
     ///
     /// # Panics
-    /// Where `from` has another length.
+    /// If `from` has another length.
     pub fn copy_from(&self, from: &[u8]) {
         assert_eq!(from.len() as u64, self.len);
         let mut rest = from;
@@ -262,7 +262,7 @@ impl Buffers {
     }
 }
 
-/// Whole words at once, where the part is aligned; a transfer's nearly always is.
+/// Its aligned whole words, and the rest; a transfer is nearly always aligned.
 fn words(part: &Part) -> (&[AtomicU64], &[AtomicU8]) {
     let words = if part.at() % 8 == 0 { part.len() / 8 } else { 0 };
     // SAFETY: mapped (invariant 1) for the life of the borrow, since whoever has the part has its owner; aligned as
@@ -274,12 +274,12 @@ fn words(part: &Part) -> (&[AtomicU64], &[AtomicU8]) {
     }
 }
 
-/// Bytes from which on the processor copies faster by itself than word by word.
+/// The bytes from which `rep movsb` is faster than a loop over words.
 #[cfg(target_arch = "x86_64")]
 const MANY: usize = 256;
 
-/// Copies by one instruction, of which nobody knows in what order and widths it loads and stores: to the compiler it is no access
-/// to memory that others share, and so no race; to those others it is any number of atomic ones.
+/// Copies by one instruction with an unspecified order and width of loads and stores. To the compiler it is no access
+/// to shared memory, and so no race; to other threads it is some number of atomic accesses.
 ///
 /// # Safety
 /// `len` bytes can be loaded at `from` and stored at `to`, and the two do not overlap.

@@ -1,4 +1,4 @@
-//! io_uring: requests go out with the memory they name, and come back with it.
+//! io_uring: calls go out with their memory, and come back with it.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 use super::memory::Buffers;
 
-/// The user data of what is watched; entries have small numbers.
+/// The user data of the watch; calls have small numbers.
 const WATCH: u64 = u64::MAX;
 
-/// What the kernel is asked.
+/// A call to the kernel.
 pub enum Call {
     Read { at: u64, into: Buffers },
     Write { at: u64, from: Buffers },
@@ -24,15 +24,15 @@ pub enum Call {
     Allocate { at: u64, len: u64, mode: i32 },
 }
 
-/// What came back.
+/// An event from the kernel.
 pub enum Event<J> {
     /// The call has ended with so many bytes.
     Ended(J, Call, Result<u32, Errno>),
-    /// What is watched can be read.
+    /// The watched descriptor can be read.
     Woken,
 }
 
-/// A ring, and what the kernel has been given through it (invariants 3, 4). `J` goes along with a call.
+/// A ring, and the calls that the kernel has (invariants 3, 4). Each call carries a `J`.
 pub struct Ring<J> {
     io: IoUring,
     /// A `Box` each: the kernel holds pointers into it.
@@ -49,21 +49,21 @@ struct Sent<J> {
     file: Arc<File>,
 }
 
-/// Can rings be made here? A container may forbid them.
+/// Tests whether rings can be made; a container may forbid them.
 pub fn try_ring() -> io::Result<()> {
     make(2).map(drop)
 }
 
 fn make(entries: u32) -> io::Result<IoUring> {
-    // Completions are run by the waiting thread itself, woken once. Before Linux 6.1 there is no such thing.
+    // The waiting thread itself runs completions, woken once. Linux before 6.1 lacks this.
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all().dontfork();
     builder.build(entries).or_else(|_| IoUring::builder().dontfork().build(entries))
 }
 
 impl<J> Ring<J> {
-    /// Of so many calls at a time. `watched` is a descriptor that tells [`Event::Woken`] when it can be read. The kernel has
-    /// `held` open until it is done with the last call, whatever becomes of this process.
+    /// A ring for up to `calls` at a time. `watched` is a descriptor: [`Event::Woken`] tells that it can be read. The
+    /// kernel keeps `held` open until the last call is done, even after the death of this process.
     pub fn new(calls: usize, watched: Arc<OwnedFd>, held: &[Arc<OwnedFd>]) -> io::Result<Ring<J>> {
         let io = make(calls as u32 + 1)?;
         if !held.is_empty() {
@@ -85,7 +85,7 @@ impl<J> Ring<J> {
     /// Puts an entry into the queue.
     ///
     /// # Safety
-    /// What it names stays valid until its completion (invariant 3).
+    /// The memory that it names stays valid until its completion (invariant 3).
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.io.submission().push(entry) }.map_err(|_| io::Error::other("the ring is full"))
@@ -96,15 +96,15 @@ impl<J> Ring<J> {
         self.free.len()
     }
 
-    /// Does the kernel have anything?
+    /// Has the kernel no call?
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.sent.len()
     }
 
-    /// Gives the kernel a call, with the next [`wait`](Ring::wait).
+    /// Submits a call with the next [`wait`](Ring::wait).
     ///
     /// # Panics
-    /// Where there is no [room](Ring::room).
+    /// If there is no [room](Ring::room).
     pub fn send(&mut self, file: &Arc<File>, call: Call, job: J) {
         let number = self.free.pop().expect("the caller has looked for room");
         let sent = Box::new(Sent { job, call, file: file.clone() });
@@ -115,7 +115,7 @@ impl<J> Ring<J> {
         unsafe { self.push(&entry) }.expect("the queue has an entry for each call");
     }
 
-    /// Sends what is new, and waits until something has come back, at most so long.
+    /// Submits new calls, and waits for at least so many events, at most for `time`.
     pub fn wait(&mut self, at_least: usize, time: Option<Duration>) -> io::Result<()> {
         let entered = match time {
             None => self.io.submit_and_wait(at_least),
@@ -130,11 +130,11 @@ impl<J> Ring<J> {
         }
     }
 
-    /// The next that came back.
+    /// The next event.
     pub fn next(&mut self) -> Option<Event<J>> {
         let completion: cqueue::Entry = self.io.completion().next()?;
         if completion.user_data() == WATCH {
-            // Nobody would hear of what is new: it ends here, and with it the program that nothing can inform.
+            // Without the watch no new requests would be noticed, so a failure ends the program.
             self.watch().expect("the queue has an entry for what is watched");
             return Some(Event::Woken);
         }

@@ -1,7 +1,7 @@
 //! Words that several processes have mapped, and locks on ranges of bytes of an open file.
 //!
-//! The locks are those of open file descriptions (`F_OFD_SETLK`): they end when the last reference to the description does,
-//! with their owner, however that ended, or with the last request of a ring that has it registered.
+//! The locks are those of open file descriptions (`F_OFD_SETLK`): they end with the last reference to the description.
+//! So they end when their owner dies in any way, or with the last request of a ring in which it is registered.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Bytes of a page: what is mapped begins at a multiple of it.
+/// Bytes of a page, the alignment of mappings.
 const PAGE: u64 = 4096;
 
 /// Mapped words, all zero at first.
@@ -22,19 +22,19 @@ pub struct Words {
     count: usize,
 }
 
-// SAFETY: what is mapped is reached as atomics alone (invariant 2), and stays mapped until this is dropped.
+// SAFETY: the mapping is accessed as atomics alone (invariant 2), and stays mapped until this is dropped.
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// This process's own.
+    /// Words in this process's own memory.
     pub fn own(count: usize) -> Box<[AtomicU64]> {
         (0..count).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Those of a file, from `at` on, which is a multiple of a page. The last byte of each page is overwritten with zero, so
-    /// that it is there, whatever room its host has later.
+    /// Words of a file from `at` on, a multiple of a page. Overwrites the last byte of each page with zero, so that the
+    /// host has storage for it from now on.
     pub fn of(file: &File, at: u64, count: usize) -> io::Result<Words> {
         let len = (count * size_of::<AtomicU64>()) as u64;
         for page in (0..len).step_by(PAGE as usize) {
@@ -52,20 +52,20 @@ impl Words {
 impl Deref for Words {
     type Target = [AtomicU64];
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: so many words are mapped, for reading and writing, until this is dropped; pages are aligned; any bytes are
-        // atomics (invariant 2).
+        // SAFETY: these words are mapped, for reading and writing, until this is dropped; pages are aligned; any bytes
+        // are valid atomics (invariant 2).
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.count) }
     }
 }
 
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody has a reference to it any more.
+        // SAFETY: it was mapped with this length, and there is no reference to it any more.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.count * size_of::<AtomicU64>()) };
     }
 }
 
-/// How a range is locked.
+/// The kind of a lock; `None` unlocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
     Shared,
@@ -88,7 +88,7 @@ fn request(range: &Range<u64>, lock: Lock) -> libc::flock {
     asked
 }
 
-/// Locks a range, in the place of what of it this description had locked; false where another one has it.
+/// Locks a range, and replaces this description's former locks in it; false where another description has it.
 pub fn lock(file: &File, range: &Range<u64>, lock: Lock) -> io::Result<bool> {
     let asked = request(range, lock);
     loop {
@@ -105,7 +105,7 @@ pub fn lock(file: &File, range: &Range<u64>, lock: Lock) -> io::Result<bool> {
     }
 }
 
-/// Has another description a lock that excludes this one?
+/// Does another description hold a lock that excludes this one?
 pub fn is_excluded(file: &File, range: &Range<u64>, lock: Lock) -> io::Result<bool> {
     let mut asked = request(range, lock);
     // SAFETY: the kernel reads and writes a structure that is there.

@@ -14,7 +14,7 @@ use rustix::fs::{flock, FlockOperation};
 
 const MIB: u64 = 1 << 20;
 
-/// All ways in which a disk can be used here.
+/// All ways of using a disk here.
 fn ways() -> Vec<Options> {
     let way = |cached, threads| Options { cached, threads, ..Options::default() };
     vec![way(false, false), way(true, false), way(false, true), way(true, true)]
@@ -25,7 +25,7 @@ fn make(path: &Path, size: u64, options: &Options) -> Arc<Disk> {
     Arc::new(Disk::make(path, &making).expect("a disk"))
 }
 
-/// Runs `test` on a disk of its own for each way.
+/// Runs `test` on a new disk for each way.
 fn on_each(size: u64, test: impl Fn(&Arc<Disk>)) {
     let dir = tempfile::tempdir_in(".").expect("a directory");
     for (n, options) in ways().iter().enumerate() {
@@ -40,14 +40,14 @@ fn the_ways_differ_where_the_host_allows_it() {
     let disk = make(&dir.path().join("slow"), 16 * MIB, &threads);
     assert!(!disk.has_ring() && !disk.properties().direct);
     let disk = make(&dir.path().join("tmpfs"), 16 * MIB, &Options::default());
-    // Refused or not, the disk reports it.
+    // Direct or not, the disk reports it.
     let properties = disk.properties();
     assert!(properties.block.is_power_of_two() && properties.memory.is_power_of_two());
     assert!(properties.sparse && properties.discards && !properties.read_only);
     assert_eq!(properties.size, 16 * MIB);
 }
 
-/// What is backed already can be reserved all the same.
+/// A range that has storage can be reserved even then.
 #[test]
 fn a_file_leaves_its_host_a_reserve() {
     let dir = tempfile::tempdir_in(".").expect("a directory");
@@ -80,7 +80,7 @@ fn where_there_is_no_way_past_the_cache_the_cache_is_used() {
     assert_eq!(found, [5; 4096]);
 }
 
-/// And no longer: what it lies on can be unmounted then, though the kernel takes a ring down later.
+/// And no longer: then the file system under it can be unmounted, though the kernel takes a ring down later.
 #[test]
 fn what_is_held_stays_open_as_long_as_the_disk_is_used() {
     let dir = tempfile::tempdir_in(".").expect("a directory");
@@ -156,7 +156,7 @@ fn what_is_written_is_read() {
     });
 }
 
-/// The bytes, block by block, in any order in memory.
+/// The bytes, block by block, in random order in memory.
 fn scattered(bytes: &[u8], block: u64, rng: &mut Rng) -> Buffers {
     let block = block as usize;
     let count = bytes.len() / block;
@@ -256,7 +256,7 @@ fn room_is_reserved_and_given_back() {
     });
 }
 
-/// A host that is full says so when room is reserved, not when it is written to. Needs root: a host of its own.
+/// A full host makes the reservation fail, and not a later write. Needs root: a host of its own.
 #[test]
 fn a_full_host_refuses_a_reservation() {
     let dir = tempfile::tempdir_in(".").expect("a directory");
@@ -294,7 +294,7 @@ fn a_file_that_was_cut_short_gives_an_error() {
     });
 }
 
-/// The memory of a request is the caller's again after the answer, and stays mapped if the caller lets go of it.
+/// After the answer the memory belongs to the caller again, and it stays mapped if the caller drops it.
 #[test]
 fn memory_is_held_as_long_as_it_is_needed() {
     on_each(16 * MIB, |disk| {
@@ -311,7 +311,7 @@ fn memory_is_held_as_long_as_it_is_needed() {
     });
 }
 
-/// Requests that nobody waits for still end before the disk is closed; then it can be made anew.
+/// Requests without a waiting caller still end before the disk is closed; then it can be made anew.
 #[test]
 fn a_disk_that_is_closed_has_done_what_it_was_asked() {
     let dir = tempfile::tempdir_in(".").expect("a directory");

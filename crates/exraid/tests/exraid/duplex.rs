@@ -1,5 +1,5 @@
-//! Streams in two regions at once: written, grown, excluded and filled; power cuts at every write and flush of that, on both disks, and
-//! what is opened then, from both and from each alone.
+//! Streams in two regions at once: written, grown, excluded and filled; power cuts at every write and flush of that on
+//! both disks, and then openings from both and from each alone.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ const POOL: Uuid = Uuid([7; 16]);
 const SEGMENT: u64 = 1 << 20;
 const SIZE: u64 = 24 << 20;
 
-/// Gives out segments in order, and remembers what came back.
+/// Hands out segments in order, and remembers those given back.
 #[derive(Default)]
 struct Segments(Mutex<Vec<(u32, u32)>>, Mutex<Vec<(u32, Range<u32>)>>);
 
@@ -76,7 +76,7 @@ fn read(duplex: &Duplex, stream: usize, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// All errors from now on.
+/// All requests fail from now on.
 fn fail(disk: &FaultDisk) {
     disk.set(|faults| faults.error = 1);
 }
@@ -125,7 +125,7 @@ fn streams_get_longer_and_shorter_and_what_is_not_needed_is_given_back() {
     assert_eq!(found.len(1), 2 * SEGMENT);
 }
 
-/// Segments of which somebody else gives back what was not named in time.
+/// Segments that another process gives back before a note names them.
 struct TakenBack(Segments);
 
 impl Supply for TakenBack {
@@ -231,8 +231,8 @@ fn a_missing_member_is_excluded_before_anything_is_written_and_halves_are_refuse
     assert!(matches!(halves, Err(Refusal::Split { .. })));
 }
 
-/// Writes numbers to a stream while the first member fails at request `n`; the power is cut after each event on either disk. Whatever
-/// has been acknowledged by then is read from both disks, and from the one that counts.
+/// Writes numbers to a stream while the first member fails at request `n`; the power is cut after each event on either
+/// disk. All content acknowledged by then must be read from both disks, and from the one that counts.
 #[test]
 fn a_power_cut_while_a_member_is_excluded_or_filled_loses_nothing_that_was_acknowledged() {
     let mut cuts = 0;
@@ -242,7 +242,7 @@ fn a_power_cut_while_a_member_is_excluded_or_filled_loses_nothing_that_was_ackno
         duplex.write(0, &[0; 512], 0).expect("written");
         duplex.flush().expect("durable");
         rig.disks.iter().for_each(|disk| disk.record());
-        // (instant, number): from then on it is promised.
+        // Instant and number: acknowledged from then on.
         let mut promised = vec![(0, 0u8)];
         for number in 1..6u64 {
             if number == fails_at {
@@ -285,7 +285,7 @@ fn a_power_cut_while_a_member_is_excluded_or_filled_loses_nothing_that_was_ackno
                 found >= least,
                 "fails at {fails_at}, cut at {instant} of {end}: {found}, and {least} was promised"
             );
-            // The one that is read is the one that counts; alone it has as much.
+            // The member that is read is the one that counts; alone it has as much.
             for (n, state) in states(&both).iter().enumerate().filter(|(_, state)| **state == State::Whole) {
                 let alone = Duplex::open(&open_disks(&left[n..=n]), None, true).expect("it counts");
                 assert!(read(&alone, 0, 0, 1)[0] >= least, "{n} {state:?} at {instant}");

@@ -1,4 +1,4 @@
-//! Disks that fail: they do what they say.
+//! The failing disks themselves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ fn each_fault_does_what_it_says() {
     assert_eq!(faulty.flush().expect_err("gone").class, Class::Gone);
 }
 
-/// A request that hangs is answered in its time, still counts as under way, and keeps its memory until it ends.
+/// A hanging request is answered in time, still counts as under way, and keeps its memory until it ends.
 #[test]
 fn what_hangs_is_answered_and_goes_on() {
     let (disk, faulty) = over(1, Faults { hang: 1, ..Faults::default() });

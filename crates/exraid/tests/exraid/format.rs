@@ -13,7 +13,7 @@ fn page() -> String {
     std::fs::read_to_string(path).expect("the page")
 }
 
-/// Offset, bytes and name of each row of the table with this caption.
+/// Offset, size and name in each row of the table with this caption.
 fn documented(page: &str, name: &str) -> (usize, Vec<(usize, usize, String)>) {
     let caption = format!("**`{name}`**, ");
     let mut lines = page.lines().skip_while(|line| !line.starts_with(&caption));

@@ -41,8 +41,8 @@ fn what_was_written_is_read() {
     assert_eq!((found.generation, found.sequence, found.epoch.number()), (2, 1 << 40, 2));
 }
 
-/// At each event, with many choices of what of the unflushed reached the disk: the old label or the new one, and the new
-/// one once the update has returned; and the next update goes through from there.
+/// At each event, with many choices of unflushed sectors that reached the disk: the label is the old or the new one,
+/// and the new one once the update has returned; and the next update goes through from there.
 #[test]
 fn a_power_cut_leaves_the_old_label_or_the_new_one() {
     let (mut old, mut new) = (0, 0);
@@ -73,7 +73,7 @@ fn a_power_cut_leaves_the_old_label_or_the_new_one() {
     assert!(old > 200 && new > 200, "both were seen: {old}, {new}");
 }
 
-/// The tester is tested: without flushes a label can be lost.
+/// Tests the tester: without flushes a label can be lost.
 #[test]
 fn without_flushes_there_are_states_without_a_label() {
     let (disk, mut label) = labelled();
@@ -101,7 +101,7 @@ fn one_damaged_copy_is_mended_and_two_are_refused() {
     assert!(e.to_string().contains("damaged, in both copies"), "{e}");
 }
 
-/// Each byte, flipped: the other copy holds, and the damaged one is not believed.
+/// Flips each byte: the other copy counts, and the damaged one is rejected.
 #[test]
 fn no_flipped_bit_is_believed() {
     let (disk, label) = labelled();
@@ -136,7 +136,7 @@ fn what_cannot_be_is_refused() {
     let longer = RamDisk::with("disk", disk.content().resized(SIZE + 4 * MIB));
     assert_eq!(Label::read(&*longer).expect("it has grown").size, SIZE);
     assert!(matches!(Label::read(&*RamDisk::new("empty", SIZE)), Err(OpenError::Unlabelled { .. })));
-    // A copy of the first label elsewhere, as after a write that went astray.
+    // A copy of the first label elsewhere, as after a misdirected write.
     let empty = RamDisk::new("empty", SIZE);
     empty.overwrite(SIZE - END, &disk.content().bytes(0..4096));
     Label::read(&*empty).expect_err("it lies in the wrong place");
@@ -152,7 +152,7 @@ fn an_update_of_what_somebody_else_has_updated_is_refused() {
     assert_eq!(Label::read(&*disk).expect("a label").sequence, 10);
 }
 
-/// A copy that cannot be read is like a damaged one; a disk that is gone is no disk without a label.
+/// An unreadable copy is like a damaged one; a disk that is gone is not a disk without a label.
 #[test]
 fn a_place_that_cannot_be_read_is_not_the_end() {
     let (disk, label) = labelled();

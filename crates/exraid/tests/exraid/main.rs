@@ -1,11 +1,11 @@
 //! Disks, labels and regions, against files, against disks in memory, and against disks that fail.
 //!
-//! | module | what it tries |
+//! | module | tests |
 //! | --- | --- |
-//! | `disks` | files of the host: what is written is read, also many at a time; what is refused |
+//! | `disks` | files of the host: reads return earlier writes, also many at a time; refusals |
 //! | `opening` | each reason not to open or make a disk, and its message |
 //! | `labels` | a power cut at each write and flush of an update; damage; halves that differ |
-//! | `failing` | the disks that fail, themselves |
+//! | `failing` | the failing disks themselves |
 //! | `regions` | regions of each kind: whole, degraded, rebuilt, after power cuts |
 //! | `raid5` | RAID-5 regions: degraded, rebuilt, cut short, written by many |
 //! | `duplex` | streams in two regions at once: exclusion, filling, power cuts |

@@ -21,7 +21,7 @@ impl Dir {
         self.0.path().join(name)
     }
 
-    /// A sparse file with these bytes somewhere.
+    /// A sparse file with these bytes at `at`.
     fn file(&self, name: &str, size: u64, at: u64, bytes: &[u8]) -> PathBuf {
         let path = self.path(name);
         let file = File::create(&path).expect("a file");
@@ -73,7 +73,7 @@ fn what_may_not_be_used_is_refused() {
     assert!(Disk::open(&path, &read_only).is_ok());
 }
 
-/// Real file systems where their makers are here, else what they write.
+/// Real file systems where mkfs is installed, else their signatures.
 #[test]
 fn what_is_on_it_is_named_and_kept() {
     let dir = Dir::new();
@@ -141,7 +141,7 @@ fn a_disk_of_another_pool_is_named() {
     let e = refusal(&path, &making(32 * MIB, false));
     let expected = "disk 1 of region 3 of the pool 07070707-0707-0707-0707-070707070707";
     assert!(e.to_string().contains(expected), "{e}");
-    // Either end alone tells.
+    // Either end alone suffices.
     File::options().write(true).open(&path).expect("there").write_all_at(&[0; 4096], 0).expect("a write");
     assert!(refusal(&path, &making(32 * MIB, false)).to_string().contains(expected));
 }
@@ -181,7 +181,7 @@ fn a_size_that_is_not_given_is_what_the_host_could_hold() {
     assert!(room.backed < 8 * MIB);
 }
 
-/// A loop device is a block device: the kernel says when it is held, mounted, read-only or gone. Needs root.
+/// A loop device is a block device: the kernel tells when it is held, mounted, read-only or gone. Needs root.
 mod block {
     use super::*;
     use exraid::{Aligned, Buffers, Request};

@@ -1,5 +1,5 @@
-//! Regions that several processes use. Each has a description of its own of the file by which they agree; so two regions in one
-//! process are to one another what two processes are.
+//! Regions that several processes use. Each opens the common file by itself; so two regions in one process stand for
+//! two processes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const CHUNK: u32 = 8192;
 const RAID5: Layout = Layout::Raid5 { chunk: CHUNK };
 const SECTOR: u64 = 512;
 
-/// What processes share.
+/// The common file of processes.
 struct Shared(tempfile::TempDir);
 
 impl Shared {
@@ -51,12 +51,12 @@ fn common_at(path: &Path) -> Common {
     Common::of(file.expect("a file"))
 }
 
-/// What the nth write of `who` writes to a sector.
+/// The content of the nth write of `who` to a sector.
 fn sector(who: u64, n: u64, at: u64) -> Vec<u8> {
     [who << 56 | n, at].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().repeat(32)
 }
 
-/// Without any one of the disks, everything reads as it does with all of them.
+/// Without any one of the disks, all content reads the same as with all of them.
 fn is_even(disks: &[Arc<RamDisk>], range: std::ops::Range<u64>) {
     let read = |disks: &[Arc<RamDisk>]| {
         let copies: Vec<Arc<RamDisk>> = disks.iter().map(|d| RamDisk::with(d.name(), d.content())).collect();
@@ -78,7 +78,7 @@ fn made(layout: Layout, count: usize) -> Vec<Arc<RamDisk>> {
     ram
 }
 
-/// Two processes write every other sector of the same stripes, and whole stripes between.
+/// Two processes write alternate sectors of the same stripes, and now and then whole stripes.
 #[test]
 fn processes_write_to_the_same_stripes() {
     let (shared, ram) = (Shared::new(), made(RAID5, 4));
@@ -96,7 +96,7 @@ fn processes_write_to_the_same_stripes() {
                     region.write_at(&sector(who, n, at), at).expect("written");
                     last[(at / SECTOR) as usize] = n;
                     if n % 40 == 0 {
-                        // Of its own, behind those of both.
+                        // Whole stripes of its own, behind the common ones.
                         let at = (stripes + who) * stripe;
                         let whole: Vec<u8> =
                             (0..stripe / SECTOR).flat_map(|s| sector(who, n, at + s * SECTOR)).collect();
@@ -121,7 +121,8 @@ fn processes_write_to_the_same_stripes() {
     is_even(&ram, 0..(stripes + 2) * stripe);
 }
 
-/// One process finds that a disk fails; the other one, which sees nothing of that, neither reads nor relies on it any more.
+/// One process finds that a disk fails; the other one, which notices nothing itself, does not use the disk any more
+/// either.
 #[test]
 fn who_is_excluded_by_one_is_out_for_all() {
     for layout in [Layout::Mirror, RAID5] {
@@ -143,7 +144,7 @@ fn who_is_excluded_by_one_is_out_for_all() {
             assert!(bytes == new, "{layout}: what it missed is read");
         }
         assert_eq!(other.members()[1].state, MemberState::Out, "{layout}");
-        // And the other way: of a RAID-5 no further one can be missed.
+        // And the other way round: a RAID-5 can lose no further one.
         other.write_at(&old[..SECTOR as usize], SECTOR).expect("written");
         one.read_at(&mut bytes, 0).expect("read");
         assert!(bytes[SECTOR as usize..2 * SECTOR as usize] == old[..SECTOR as usize], "{layout}");
@@ -151,7 +152,7 @@ fn who_is_excluded_by_one_is_out_for_all() {
     }
 }
 
-/// Two exclude different members at once: at most one of them is believed, and no write is answered that is nowhere.
+/// Two exclude different members at once: at most one exclusion succeeds, and no acknowledged write is lost.
 #[test]
 fn who_is_second_to_exclude_fails() {
     let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
@@ -179,7 +180,7 @@ fn who_is_second_to_exclude_fails() {
     }
 }
 
-/// One rebuilds, onto a disk that the other one has to find first, while that one writes.
+/// One rebuilds, onto a disk that the other has to find first, while the other writes.
 #[test]
 fn one_rebuilds_while_the_other_writes() {
     for layout in [Layout::Mirror, RAID5] {
@@ -214,7 +215,7 @@ fn one_rebuilds_while_the_other_writes() {
         for region in [&one, &other] {
             assert!(
                 region.members().iter().all(|member| member.state == MemberState::Whole) || {
-                    // It has not been asked for anything since.
+                    // There was no request to it since.
                     region.read_at(&mut [0; 512], 0).expect("read");
                     region.members().iter().all(|member| member.state == MemberState::Whole)
                 }
@@ -241,7 +242,7 @@ fn one_rebuilds_while_the_other_writes() {
     }
 }
 
-/// Marks are raised by several.
+/// Several processes raise marks.
 #[test]
 fn processes_raise_the_mark_of_sequence_numbers() {
     let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
@@ -253,7 +254,7 @@ fn processes_raise_the_mark_of_sequence_numbers() {
     assert_eq!(open(devices(&ram)).expect("opened").sequence(), 19);
 }
 
-/// What one has measured others see, those too who only look; and it is still there when the one has gone.
+/// The others see the measurements of one, even if they only look; and these survive it.
 #[test]
 fn measurements_are_shared_with_all() {
     let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
@@ -287,7 +288,7 @@ fn measurements_are_shared_with_all() {
     assert_eq!(again.performance().write.requests, 22);
     assert_eq!(again.members()[1].performance.write.queue, 0);
 
-    // Another disk in a member's place is another disk.
+    // Another disk in a member's place begins anew.
     let spare = disks(3).pop().expect("a disk");
     let rebuilt = again.rebuild(1, Some((spare, Uuid([9; 16]))), &mut Vec::new, &mut |_| true);
     assert!(rebuilt.expect("rebuilt"));
@@ -295,7 +296,7 @@ fn measurements_are_shared_with_all() {
     assert_eq!(again.members()[0].performance.write.requests, 22);
 }
 
-/// More processes than have a slot: the others measure for themselves.
+/// More processes than slots: the others measure for themselves.
 #[test]
 fn as_many_as_like_can_use_a_region() {
     let (shared, ram) = (Shared::new(), made(Layout::Single, 1));
@@ -336,7 +337,7 @@ fn events_report_a_disk_that_stutters_and_its_mirror_is_read() {
         let events: Vec<What> = events.try_iter().map(|event| event.what).collect();
         assert!(matches!(events[..], [What::Stutters { member: 0, .. }]), "{events:?}");
     }
-    // However short its queue is.
+    // Even if its queue is short.
     let before = one.members()[0].performance.read.requests;
     for _ in 0..32 {
         one.read_at(&mut [0; 4096], 0).expect("read");
@@ -367,7 +368,7 @@ fn disk_at(dir: &Path, n: usize) -> PathBuf {
     dir.join(format!("disk-{n}"))
 }
 
-/// What the process does that is killed: writes parts of stripes, several at a time, without end.
+/// The killed process: writes parts of stripes, several at a time, without end.
 #[test]
 fn child_of_a_kill() {
     let Ok(dir) = std::env::var(CHILD) else { return };
@@ -389,8 +390,9 @@ fn child_of_a_kill() {
     }
 }
 
-/// Processes are killed while they write parts of stripes. Another one, which has the region open all the time, changes parts of
-/// the same stripes: nothing that it wrote is lost, and every stripe is even, at once and after the last one has gone.
+/// Processes are killed while they write parts of stripes. Another one, which has the region open throughout, changes
+/// other parts of the same stripes: none of its writes is lost, and every stripe is even, at once and after the last
+/// one is dead.
 #[test]
 fn what_a_killed_process_was_writing_is_finished_by_others() {
     let shared = Shared::new();
@@ -421,7 +423,7 @@ fn what_a_killed_process_was_writing_is_finished_by_others() {
         }
         std::thread::sleep(Duration::from_micros(rng.below(20_000)));
         child.kill().expect("killed");
-        // At once, while the kernel still takes it down.
+        // At once, while the kernel still closes its files.
         for n in 0..32 {
             let at = rng.below(16) * stripe + (8 + rng.below(8)) * SECTOR;
             let content = sector(4, killed * 100 + n, at);
@@ -430,7 +432,7 @@ fn what_a_killed_process_was_writing_is_finished_by_others() {
         }
         child.wait().expect("it has ended");
         killed += 1;
-        // The last columns that nobody writes: all of them are even, whatever was cut short.
+        // The columns that no process writes: all are even in spite of the kills.
         for number in 0..16 {
             let mut straight = vec![0; stripe as usize];
             let mut computed = straight.clone();
@@ -443,14 +445,14 @@ fn what_a_killed_process_was_writing_is_finished_by_others() {
                 answer.result.expect("read");
                 *into = answer.buffers.expect("memory").to_vec();
             }
-            // What was read straight may have been finished only by the turn of the other read.
+            // A direct read may precede the repair that the other read made.
             let mut again = vec![0; stripe as usize];
             region.read_at(&mut again, number * stripe).expect("read");
             assert!(again == computed, "stripe {number} after {killed} kills");
         }
     }
     assert!(killed > 5, "{killed} kills");
-    // What they had under way is counted no more, and what they did is.
+    // Their requests under way are not counted any more, their past ones are.
     std::thread::sleep(Duration::from_millis(100));
     for performance in region.members().into_iter().map(|member| member.performance).chain([region.performance()]) {
         assert_eq!(
