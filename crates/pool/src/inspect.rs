@@ -1,14 +1,14 @@
-//! Opening a pool to look at it. Nothing of it changes: not on disks, not in memory, not in how its regions stand; nothing that was
-//! interrupted is finished.
+//! Opening a pool to inspect it. Nothing of it changes, neither on disks nor in memory nor in the health of its regions, and no
+//! interrupted work is finished.
 //!
-//! | the pool | what is looked at |
+//! | state of the pool | what this opens |
 //! | --- | --- |
 //! | a process works on it | its memory, as one more of the processes, which writes nothing |
-//! | nobody does | its memory, mapped for this process alone: what a crash left open is undone there |
-//! | its memory is not there | what the directory and the disks tell; with [`Pool::look_whole`] all of the backing, in memory without a name |
+//! | no process does | its memory, mapped for this process alone: open transactions of a crash are undone there |
+//! | its memory is not there | the facts from directory and disks; with [`Pool::look_whole`] all of the backing, in memory without a name |
 //!
-//! While nobody works on it nobody comes either until the look is over. A DAX device cannot be mapped for one process alone: a pool there
-//! is opened read-only, which puts in order what a crash left.
+//! If no process works on it, none can attach until the inspection is over. A DAX device cannot be mapped for one process alone: a pool
+//! there is opened read-only, which rolls back open transactions of a crash.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -42,47 +42,47 @@ use conquest_fs::max_inodes;
 use conquest_fs::node::{Atime, Fs, Policy};
 use conquest_fs::ubj::Union;
 
-/// What there is of a pool to look at.
+/// The parts of a pool that can be inspected.
 pub enum Looked {
     Pool(Box<Pool>),
     Released(Box<Released>),
 }
 
-/// A pool whose memory is not there: it was given back, or was lost with the machine.
+/// A pool without memory: it was given back, or lost with the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Released {
     #[serde(serialize_with = "as_text")]
     pub pool: PathBuf,
     pub uuid: String,
     pub medium: MediumKind,
-    /// Where the backing lies, if in a directory.
+    /// The directory of the backing, if it lies in one.
     #[serde(serialize_with = "as_text_if_any")]
     pub backing_dir: Option<PathBuf>,
-    /// Why the pool cannot be opened from that.
+    /// Why the pool cannot be opened from the backing.
     pub failure: Option<String>,
     pub regions: Vec<RegionStatus>,
     pub disks: Vec<DiskStatus>,
 }
 
-/// How the backing of a memory that is looked at stands.
+/// The state of the backing of a memory that is inspected.
 pub(super) struct BackingFound {
     pub as_of: i64,
-    /// Bytes; `None`: nobody has noted that, and opening the pool compares them.
+    /// Bytes; `None`: not noted, and opening the pool compares memory and backing.
     pub pending: Option<u64>,
     pub failure: Option<String>,
 }
 
 impl Pool {
-    /// Why disks of the pool are not used by this process.
+    /// Why this process does not use some disks of the pool.
     pub fn missing_disks(&self) -> impl Iterator<Item = String> + '_ {
         self.disks.missing.iter().map(|missing| missing.error.to_string())
     }
 
-    /// Opens the pool at `dir` to look at it.
+    /// Opens the pool at `dir` to inspect it.
     pub fn look(dir: impl AsRef<Path>) -> Result<Looked> {
         let dir = dir.as_ref();
         let config = load_or_lost(dir)?;
-        // The last to work on it may leave just now.
+        // The last process that works on it may detach at the moment.
         loop {
             let lock = config.lock_path(dir);
             if !locks::are_attached(&lock)? {
@@ -97,7 +97,7 @@ impl Pool {
         }
     }
 
-    /// The same, with all of the backing in memory of this process where the pool's own is not there.
+    /// The same, but reads all of the backing into memory of this process if the pool has no memory.
     pub fn look_whole(dir: impl AsRef<Path>) -> Result<Pool> {
         let dir = dir.as_ref();
         match Pool::look(dir)? {
@@ -118,7 +118,7 @@ fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|e| open_failed(path, &e))
 }
 
-/// Keeps others from coming to the pool, if its locks are there.
+/// Keeps other processes from attaching to the pool, if its locks are there.
 fn hold(dir: &Path, config: &Config) -> Result<Option<Exclusive>> {
     let path = config.lock_path(dir);
     match path.exists() {
@@ -146,7 +146,7 @@ fn look_alone(dir: &Path, config: &Config) -> Result<Looked> {
         None => return Err(file::missing(&config.nvram_path(dir), dir)),
     };
     if held.is_none() {
-        // Without locks nothing else tells.
+        // Without locks this alone can tell.
         shared::refuse_mapped(&path)?;
     }
     let map = map_memory(dir, config, &path)?;
@@ -165,7 +165,7 @@ fn map_memory(dir: &Path, config: &Config, path: &Path) -> Result<Mapping> {
     map_private(&file, path).map_err(|e| Error::Pool(format!("{}: {e}", path.display())))
 }
 
-/// The pool, of memory that is this process's alone.
+/// The pool, over memory of this process alone.
 fn over(
     dir: &Path,
     config: Config,
@@ -206,13 +206,13 @@ fn over(
     })
 }
 
-/// What the backing lacks of the memory in the file `memory_path`; `None` if there is none.
+/// The bytes of the memory in the file `memory_path` that the backing lacks; `None` if there is no backing.
 fn backing_of(dir: &Path, config: &Config, memory_path: &Path) -> Option<BackingFound> {
     if config.medium != MediumKind::Logged
         && !config.backing_in_regions
         && !paths::has_backing_files(&config.backing_dir(dir)?)
     {
-        // It is made when the pool is opened.
+        // Opening the pool makes it.
         return Some(BackingFound { as_of: 0, pending: None, failure: None });
     }
     let found = (|| {

@@ -26,7 +26,7 @@ use conquest_fs::ubj::{Commits, Union};
 use conquest_fs::{max_inodes, Durability};
 
 impl Pool {
-    /// Opens the pool at `dir`. What a crash left open is undone first; leaks are swept in the background.
+    /// Opens the pool at `dir`. It first undoes transactions that a crash left open; leaks are swept in the background.
     pub fn open(dir: impl AsRef<Path>, how: &OpenOptions) -> Result<Pool> {
         Pool::open_at(dir.as_ref(), how)
     }
@@ -35,7 +35,7 @@ impl Pool {
         let (config, opened) = open_memory(dir, how)?;
         let duplex = opened.duplex.clone();
         let fs = attach(opened, how)?;
-        // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
+        // `fs` gets the work on the disks (`disks.regions`) here, before other threads share it.
         let (config, mut disks) = open_disks(dir, config, &fs, how)?;
         let union = open_union(dir, &config, &fs, &mut disks, how)?;
         let fs = Arc::new(fs.with_union(union));
@@ -53,8 +53,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its backing is lost or
-    /// cannot be written: to look at it, and to save it. Nobody may have the pool open; nothing of it is changed.
+    /// Opens the memory of a pool on `logged` that cannot be opened otherwise, as its backing is lost or
+    /// cannot be written: to inspect and to save it. No process may have the pool open; nothing is changed.
     pub fn of_memory(dir: impl AsRef<Path>) -> Result<Pool> {
         let dir = dir.as_ref();
         let config = load_or_lost(dir)?;
@@ -74,15 +74,15 @@ impl Pool {
     }
 }
 
-/// The configuration of the pool at `dir`, when what was interrupted is finished.
+/// The configuration of the pool at `dir`, after finishing an interrupted swap.
 pub fn load(dir: &Path) -> Result<Config> {
     Builder::finish_interrupted(dir)?;
     read_config(dir)
 }
 
-/// What can be done if the pool at `dir` cannot be opened, as its backing is not to be had.
+/// Adds advice to the error if the pool at `dir` cannot be opened without its backing.
 pub fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
-    // Who may not open the backing may not save the memory either.
+    // A user who may not open the backing may not save the memory either.
     let is_refused =
         || std::fs::File::open(dir.join(paths::IMAGE)).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
     if regions::open_to_look(dir, config).is_ok() || is_refused() {
@@ -138,7 +138,7 @@ fn open_media(dir: &Path, only_beside: bool) -> Result<(Config, Opened)> {
     }
 }
 
-/// A mirror replaces a region that is missing.
+/// Makes a missing memory from a mirrored backing.
 fn restore_from_mirror(dir: &Path, config: &Config) -> Result<()> {
     let path = config.nvram_path(dir);
     match config.mirror && file::is_lost(&path, config.medium)? {
@@ -147,7 +147,7 @@ fn restore_from_mirror(dir: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// Where the memory alone would do, whoever waits for a backing waits for each change.
+/// On a medium that does without a backing, waiting for one is waiting at each change.
 fn is_mirrored(memory: &pram::Memory, backing: Option<&Backing>) -> bool {
     memory.info.medium != pram::MediumKind::Logged && backing.is_some_and(Backing::is_awaited)
 }
@@ -175,7 +175,7 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
     Fs::over(session, Policy { read_only: how.read_only, atime, nodiratime: how.nodiratime, durability })
 }
 
-/// Opens the disks of the pool that is attached to, which has a log on them then.
+/// Opens the disks of the attached pool, which then has a log on them.
 fn open_disks(dir: &Path, mut config: Config, fs: &Fs, how: &OpenOptions) -> Result<(Config, Disks)> {
     let disks = Disks::open(dir, &config, fs.session(), how.without_disks, how.read_only)?;
     if !(disks.moved.is_empty() || disks.read_only || how.read_only || how.without_disks) {
@@ -196,7 +196,7 @@ fn open_disks(dir: &Path, mut config: Config, fs: &Fs, how: &OpenOptions) -> Res
     Ok((config, disks))
 }
 
-/// Opens the log on the pool's disks and the union cache above it, if there are any. From here on the log has the regions.
+/// Opens the log on the pool's disks and the union cache above it, if there are any. From here on the log owns the regions.
 fn open_union(
     dir: &Path,
     config: &Config,
@@ -206,19 +206,19 @@ fn open_union(
 ) -> Result<Option<Arc<Union>>> {
     let (session, options) = (fs.session(), config.cache.options(config.threshold()));
     let union = match disks.read_only {
-        // To put the log in order something may have to be written.
+        // Putting the log in order may have to write.
         true => Union::open_as_it_is(session, &disks.regions, options)?.map(Arc::new),
         false => Union::open(session, &disks.regions, options)?,
     };
     let Some(union) = union else { return Ok(None) };
-    // It lets go of what is taken from the pool.
+    // The log closes disks that leave the pool.
     disks.give_to(union.log(), session)?;
     if let (Some(agreement), false) = (&disks.agreement, disks.read_only) {
         union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, agreement.clone()));
     }
     if !(disks.read_only || how.read_only || how.without_disks) {
         let are_others = session.runtime().sessions().len() > 1;
-        // Those who have a disk open that does not answer see to it.
+        // Processes that have a late disk open deal with it.
         if !(are_others && disks.missing.iter().any(|missing| missing.is_late)) {
             union.log().fence_missing(session).map_err(Error::from)?;
         }
@@ -238,7 +238,7 @@ pub fn warn_of_unnamed_disks(dir: &Path, config: &Config, session: &Session) -> 
     Ok(())
 }
 
-/// One kernel at a time caches the pool; nobody comes or goes while `exclusive` is held.
+/// One kernel at a time caches the pool; no process attaches or detaches while `exclusive` is held.
 fn refuse_served(memory: &pram::Memory, exclusive: &Exclusive) -> Result<()> {
     let users = pram::attached::processes(exclusive, &memory.info.uuid, RUNTIME_DIR.as_ref())?;
     let served = users.into_iter().map(status::session_status).find(SessionStatus::is_mount);

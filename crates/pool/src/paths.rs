@@ -1,4 +1,4 @@
-//! What the files of a pool are called and where they lie, on disk and in shared memory.
+//! Names and paths of a pool's files, on disk and in shared memory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,33 +13,33 @@ use serde::{Serialize, Serializer};
 
 use conquest_fs::error::{Error, Result};
 
-/// What a pool says of itself, in its directory.
+/// The settings and media of a pool, in its directory.
 pub const CONFIG: &str = "pool.toml";
 pub const DEFAULT_NVRAM: &str = "nvram";
-/// The disk of a pool where nobody says which.
+/// The default disk of a pool.
 pub const DISK: &str = "disk";
 /// The log of a mount's server, in the pool directory.
 pub const LOG: &str = "server.log";
 pub const IMAGE: &str = "image";
 pub const LOGS: [&str; 2] = ["redo-0", "redo-1"];
-/// The files of a backing in the order in which they take their places: without the image, the last, there is none.
+/// The files of a backing in the order in which they move into place: without the image, the last, there is no backing.
 pub const BACKING: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
-/// Where runtime files lie: memory that every process sees and no reboot keeps.
+/// The directory of runtime files: memory that all processes share and a reboot loses.
 pub const RUNTIME_DIR: &str = "/dev/shm";
 
-/// Where a pool is made, in its directory; and what that is called from when it is decided that it takes its place.
+/// The directory in which a pool is made, in the pool directory; and its name once it is decided that the new pool takes its place.
 pub const STAGING: &str = ".restored";
 pub const DECIDED: &str = ".restored-whole";
 
-/// What scrubbing has found wrong and nobody has acknowledged.
+/// The findings of scrubbing that are not acknowledged.
 pub const DAMAGE: &str = "damage.json";
-/// Locked by who changes that.
+/// Locked to change the findings.
 pub const DAMAGE_LOCK: &str = ".damage";
 
-/// Locked by who rebuilds members of regions.
+/// Locked to rebuild members of regions.
 pub const REBUILD: &str = ".rebuild";
 
-/// What `pool.toml` is called once it is decided that its pool is destroyed.
+/// The name of `pool.toml` once it is decided that its pool is destroyed.
 pub const DESTROYED: &str = "pool.toml.destroyed";
 
 /// A path may be any bytes, which JSON cannot hold.
@@ -62,19 +62,19 @@ pub fn real(path: &Path) -> PathBuf {
     path.canonicalize().ok().or_else(beside).unwrap_or_else(|| path.into())
 }
 
-/// Does any file of a backing lie in `dir`?
+/// Whether any file of a backing lies in `dir`.
 pub fn has_backing_files(dir: &Path) -> bool {
     backing_files(dir).iter().any(|path| path.exists())
 }
 
-/// Has something that was decided on not taken its place yet?
+/// Whether a pool that was decided on has not taken its place yet.
 pub fn is_swap_due(dir: &Path) -> bool {
     dir.join(DECIDED).exists()
 }
 
-/// Where the file is made that is to take the place of the region at `path`.
+/// The path of the new file that is to replace the memory at `path`.
 pub fn staged_beside(path: &Path) -> PathBuf {
-    // What a link leads to is replaced, not the link.
+    // The target of a link is replaced, not the link.
     let real = path.canonicalize().unwrap_or_else(|_| path.into());
     let mut hidden = OsString::from(".");
     hidden.push(real.file_name().unwrap_or_default());
@@ -104,7 +104,7 @@ pub fn open_or_make(dir: &Path, name: &str) -> Result<fs::File> {
     opened.ok_or_else(|| Error::host(dir, &ErrorKind::NotFound.into()))
 }
 
-/// Makes a directory, in which nobody else may write.
+/// Makes a directory in which no other user may write.
 pub fn make_dir(dir: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => {

@@ -1,5 +1,5 @@
-//! Scrubbing, as somebody asks for it: all content on disks, and what a pool keeps there beside content. Checking the backing,
-//! which changes nothing.
+//! Scrubbing on request: verifies all content on disks, and what a pool keeps there beside content. Checking the backing, which changes
+//! nothing.
 
 use backing::log::Identity;
 use backing::scrub::Compared;
@@ -14,29 +14,29 @@ use conquest_fs::maintenance::looking;
 use conquest_fs::ubj::Union;
 use pram::budget::Budget;
 
-/// What scrubbing came to.
+/// The result of scrubbing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Scrub {
-    /// Segments and bytes of content that were verified, each copy counted.
+    /// Segments and bytes of content that were verified, each replica counted.
     pub segments: u64,
     pub bytes: u64,
     pub damage: Vec<Damage>,
 }
 
-/// What a check of the backing found.
+/// The result of checking the backing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CheckedBacking {
     /// Bytes that were read, each copy counted.
     pub bytes: u64,
-    /// Nothing of it has been put right.
+    /// Damage, none of it repaired.
     pub damage: Vec<Damage>,
-    /// Why it cannot be used, or not checked.
+    /// Why the backing cannot be used, or could not be checked.
     pub failure: Option<String>,
 }
 
 impl Pool {
-    /// Verifies every replica of the content on disks, then labels, then the backing, and mends what it can. Calls `go_on`
-    /// with the number of segments verified and the number of all. What is found is kept until [`forget_damage`](Pool::forget_damage).
+    /// Verifies every replica of the content on disks, then labels, then the backing, and repairs what it can. Calls `go_on`
+    /// with the number of segments verified and the number of all. Findings are stored until [`forget_damage`](Pool::forget_damage).
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
         let mut found = Scrub::default();
         if let Some(union) = self.fs.union() {
@@ -57,7 +57,7 @@ impl Pool {
             if !go_on(n as u64, all) {
                 break;
             }
-            // It may lie elsewhere by now, or be none any more.
+            // The segment may have moved by now, or be gone.
             let Some(slot) = union.log().slot_of(self.fs.session(), sequence)? else { continue };
             let rate = union.log().tasks(self.fs.session())?.rate;
             let one = union.scrub_one(&self.fs, sequence, slot, &mut budget, rate)?;
@@ -72,7 +72,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Compares the backing, all copies of that, with its checksums, and changes nothing; `None` if the pool has none, or none
+    /// Compares the backing, all copies of it, with its checksums, and changes nothing; `None` if the pool has no backing, or none
     /// yet.
     pub fn check_backing(&self) -> Option<CheckedBacking> {
         let is_made = || self.backing_dir().is_none_or(|backing| paths::has_backing_files(&backing));
@@ -101,21 +101,21 @@ impl Pool {
         })
     }
 
-    /// Nobody works on the pool.
+    /// Checks the backing while no process works on the pool.
     fn check_at_rest(&self) -> Result<Compared> {
         let disks = regions::open_to_look(&self.dir, &self.config)?;
         let (id, closed) = (Identity { uuid: self.uuid()? }, backing::was_closed(self.fs.session().memory())?);
         Ok(backing::scrub::check(&disks, id, closed, &mut |_| true)?)
     }
 
-    /// Scrubbing begins, in the background.
+    /// Begins scrubbing in the background.
     pub fn begin_scrub(&self) -> Result<()> {
         let (log, session) = (self.with_log()?.log(), self.fs.session());
         log.set_scrubbed(session, 0, pram::clock::seconds())?;
         self.ask_for(&|tasks| (tasks.scrub, tasks.paused) = (true, false))
     }
 
-    /// What scrubbing has found was seen.
+    /// Clears the findings of scrubbing.
     pub fn forget_damage(&self) -> Result<()> {
         damage::forget(&self.dir)
     }

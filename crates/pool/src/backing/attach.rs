@@ -1,4 +1,4 @@
-//! Taking up a memory, its marks and its backing together.
+//! Opening a memory, its marks and its backing together.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::rescue::identity::MemoryIdentity;
 use crate::rescue::orphans;
 use conquest_fs::error::{Error, Result};
 
-/// What has changed in the memory of a pool since the last commit, in shared memory, and the backing that lacks it.
+/// The marks of a pool's memory, in shared memory, and the backing that lacks the marked changes.
 pub struct Tracked<'a> {
     pub id: Identity,
-    /// Where the backing lies.
+    /// The directory of the backing.
     pub dir: &'a Path,
     pub disks: &'a Disks,
     pub lock: &'a fs::File,
@@ -29,7 +29,7 @@ impl Tracked<'_> {
         shared::path(self.lock, &self.id.uuid, "marks")
     }
 
-    /// Goes on where the last process left it; `None` if nobody knows where that was.
+    /// Continues from the state of the last process; `None` if that is unknown.
     pub fn resume(&self, memory: &Memory, attached: bool) -> Result<Option<(Marks, Backing)>> {
         let Some(marks) = self.marks(memory.map().reserved())? else { return Ok(None) };
         let Some(backing) = Backing::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
@@ -40,9 +40,9 @@ impl Tracked<'_> {
         Ok(Some((marks, backing)))
     }
 
-    /// Memory that has this one's name and is another pool's, whose disk had the number that this one's has, gets a name that
-    /// leads nowhere: its own pool finds it. 1. The marks. 2. The memory. (One without the other does not belong to the backing,
-    /// and is refused.)
+    /// Gives foreign memory another name, if it has the name of this one: its pool's disk had the number that this one's has now. No
+    /// name refers to it then, but its own pool finds it. 1. The marks. 2. The memory. (One without the other does not belong to the
+    /// backing, and is refused.)
     pub fn rename_foreign_memory(&self) -> Result<()> {
         let memory_path = shared::path(self.lock, &self.id.uuid, "region")?;
         if !orphans::is_anothers(self.id.uuid, &memory_path, self.dir) {
@@ -53,8 +53,8 @@ impl Tracked<'_> {
         Ok(())
     }
 
-    /// Finds memory of this backing that has another name, and gives it its own: the disk that the backing lies on has got
-    /// another number since. Only what goes on exactly where the backing ends; true if there was any.
+    /// Finds memory of this backing that has another name, and gives it its own name: the disk of the backing has got another
+    /// number since. Takes only memory that continues exactly where the backing ends; true if there was any.
     pub fn adopt(&self) -> Result<bool> {
         let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return Ok(false) };
         let own = self.path()?;
@@ -78,7 +78,7 @@ impl Tracked<'_> {
         Ok(false)
     }
 
-    /// Are these the marks of memory that is this pool's, goes on where the backing ends, and is not in use?
+    /// Whether these marks are of this pool's memory, and that continues where the backing ends, and is not in use.
     fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
         let memory_path = marks.with_file_name(format!("{name}-region"));
         let [Some(file), Some(memory_path)] = [open_shared(marks, self.lock)?, open_shared(&memory_path, self.lock)?]
@@ -92,12 +92,12 @@ impl Tracked<'_> {
         Ok(is_here && !is_used() && Backing::resume(self.disks.clone(), &noted, self.id)?.is_some())
     }
 
-    /// Does the backing hold everything, as the marks say? `None` if there are none.
+    /// Whether the backing holds everything, by the marks; `None` if there are none.
     pub fn is_backed(&self) -> Result<Option<bool>> {
         self.marks(0)?.map(|marks| holds_all(&marks)).transpose()
     }
 
-    /// The marks, if they are there; with room for a memory of `most` bytes.
+    /// The marks, if there are any; with room for a memory of `most` bytes.
     fn marks(&self, most: u64) -> Result<Option<Marks>> {
         let path = self.path()?;
         let Some(file) = open_shared(&path, self.lock)? else { return Ok(None) };
@@ -109,16 +109,16 @@ impl Tracked<'_> {
             file.set_len(Marks::bytes(most)).map_err(|e| Error::host(&path, &e))?;
         }
         let marks = marks::map(&file, &path)?;
-        // Whoever made them may have been killed before they were set.
+        // The process that made them may have been killed before they were set.
         Ok(Backing::is_known(&marks, self.id)?.then_some(marks))
     }
 
-    /// Notes where the memory comes from.
+    /// Notes the origin of the memory.
     fn note_origin(&self, marks: &Marks) -> Result<()> {
         MemoryIdentity::of(self.dir, self.id.uuid, backing::lineage(self.disks, self.id)?)?.write(marks)
     }
 
-    /// Takes up a backing that was made or read back.
+    /// Begins with a backing that was made or read back.
     pub fn begin(&self, map: &Mapping, loaded: &Loaded) -> Result<(Marks, Backing)> {
         let marks = self.fresh(map)?;
         let backing = Backing::begin(self.disks.clone(), &marks, self.id, loaded)?;
@@ -133,7 +133,7 @@ impl Tracked<'_> {
         }
     }
 
-    /// Looks what of `memory` the backing lacks: nobody knows.
+    /// Compares `memory` with the backing, since it is unknown what the backing lacks.
     pub fn compare(&self, memory: &Memory) -> Result<(Marks, Backing)> {
         let marks = self.fresh(memory.map())?;
         let loaded = backing::compare(self.disks, self.id, memory, &marks)?;

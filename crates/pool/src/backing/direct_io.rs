@@ -1,14 +1,14 @@
-//! A file of the backing that passes the page cache, where that gains something.
+//! A file of the backing that bypasses the page cache, where that gains something.
 //!
 //! *Writing to a log:* records are whole sectors but seldom whole pages. Through the page cache the host would read the
-//! rest of a page first, unless it has it still, and a flush would look for what it has to write: some 20 us more of an
+//! rest of a page first, unless the cache has it, and a flush would search for dirty pages: some 20 us more of an
 //! `fsync` that takes 100, and a read of the disk once the log has left the cache.
 //!
 //! *Reading all of a file* after a power cut: several large reads at once keep the disk busy and cost the processor next
-//! to nothing, where the page cache takes half a second for each gigabyte, and memory that nobody needs again.
+//! to nothing. The page cache takes half a second for each gigabyte, and memory that is not needed again.
 //!
-//! Where the host's file system, or a disk of larger sectors, refuses, the page cache it is. Both ways see the same
-//! bytes: the host writes back what its cache holds before it reads past it.
+//! Where the host's file system, or a disk of larger sectors, refuses, the page cache is used. Both ways see the same
+//! bytes: the host writes back its cache before it reads past it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -22,31 +22,31 @@ use backing::log::{Disk, SECTOR};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// Fewer bytes are read through the cache: they may be there, and what lies beside them may be read next.
+/// Fewer bytes are read through the cache: they may be there, and their neighbours may be read next.
 const LARGE: usize = 64 << 10;
 /// Large reads that keep a disk busy.
 const READS: usize = 4;
 
-/// Which writes pass the page cache.
+/// Whether writes bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Writes {
     Cached,
     Past,
 }
 
-/// A file, and another hold on it that passes the page cache.
+/// A file, and another descriptor of it that bypasses the page cache.
 pub struct DirectFile {
     file: File,
     path: PathBuf,
     past: Option<File>,
     /// Writing past the cache is not wanted, or was refused.
     cached: AtomicBool,
-    /// Where what is written is aligned.
+    /// Aligns the bytes to write.
     buffer: Mutex<Aligned>,
 }
 
 impl DirectFile {
-    /// `file` is what lies at `path`.
+    /// `file` is open at `path`.
     pub fn over(file: File, path: &Path, writes: Writes) -> DirectFile {
         let how = OFlags::DIRECT.bits() as i32;
         let past = OpenOptions::new().read(true).write(true).custom_flags(how).open(path).ok();
@@ -59,7 +59,7 @@ impl DirectFile {
         }
     }
 
-    /// Tells which file it is that ends too early.
+    /// Names the file that ends too early.
     fn cut_short(&self, e: io::Error) -> io::Error {
         match e.kind() {
             io::ErrorKind::UnexpectedEof => {
@@ -70,7 +70,7 @@ impl DirectFile {
         }
     }
 
-    /// Reads past the cache; false if that cannot be done here.
+    /// Reads past the cache; false if that is impossible here.
     fn read_past(&self, buf: &mut [u8], at: u64) -> io::Result<bool> {
         let fits = buf.len() >= LARGE && buf.as_ptr() as usize % ALIGNED == 0 && is_whole(buf.len(), at);
         match self.past.as_ref().filter(|_| fits) {
@@ -79,7 +79,7 @@ impl DirectFile {
         }
     }
 
-    /// Writes past the cache; false if that cannot be done here.
+    /// Writes past the cache; false if that is impossible here.
     fn write_past(&self, bytes: &[u8], at: u64) -> io::Result<bool> {
         let fits = is_whole(bytes.len(), at) && !self.cached.load(Ordering::Relaxed);
         let Some(past) = self.past.as_ref().filter(|_| fits) else { return Ok(false) };
@@ -92,7 +92,7 @@ impl DirectFile {
     }
 }
 
-/// Are these whole sectors?
+/// Whether these are whole sectors.
 fn is_whole(len: usize, at: u64) -> bool {
     len as u64 % SECTOR == 0 && at % SECTOR == 0
 }
@@ -139,7 +139,7 @@ mod tests {
         DirectFile::over(file, path, writes)
     }
 
-    /// What is in the cache, and what has been written past it; whole, and behind the end.
+    /// Bytes in the cache, and bytes written past it; whole, and beyond the end.
     #[test]
     fn what_is_read_past_the_cache_is_what_was_written() {
         let dir = tempfile::tempdir_in(".").expect("a directory");

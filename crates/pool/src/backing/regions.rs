@@ -1,8 +1,8 @@
 //! The backing in regions of the pool itself: three streams of a [`Duplex`], in up to two regions that fail apart.
 //!
-//! The regions are opened before there is any memory, by what `pool.toml` and the labels of the disks say, apart from how the log of
-//! segments opens them later: as another process would. Their transfers are ordinary calls, which end before the process does that
-//! was killed: who takes over a commit must not find one of its writes still under way.
+//! `pool.toml` and labels of the disks tell how to open the regions before there is any memory, independently of the log of segments,
+//! which opens them later as another process would. Their transfers are ordinary calls, which end before a killed process does:
+//! a process that takes over a commit must not find a write of it still under way.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,19 +25,19 @@ use crate::disks::Disks as PoolDisks;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::node::Fs;
 
-/// Which stream is which: the image, and the logs.
+/// The streams: the image, and the logs.
 pub const IMAGE: usize = 0;
 pub const LOGS: [usize; 2] = [1, 2];
 
-/// How long those who leave may still have it open, and how often one looks.
+/// How long processes that detach may still have it open, and how often to look.
 const GOING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
-/// Bytes that a stream may have beyond what it needs.
+/// Bytes that a stream may have beyond its need.
 const NEEDLESS: u64 = 64 << 20;
 /// Reads under way at a time of a backing that is read back.
 const READS: usize = 4;
 
-/// A backing that is in use. Parts are let go of in this order.
+/// A backing in use. Its parts are dropped in this order.
 pub struct InRegions {
     pub duplex: Arc<Duplex>,
     _presence: Vec<Presence>,
@@ -117,7 +117,7 @@ fn to_io(e: exraid::Error) -> io::Error {
     }
 }
 
-/// Opens the backing of the pool at `dir` to work with it: as the `first` to come to its region only if nobody works with it.
+/// Opens the backing of the pool at `dir` to work with it; as the `first` process only if no process works with it.
 pub fn take(dir: &Path, config: &Config, first: bool) -> Result<Arc<InRegions>> {
     let agreement = Agreement::beside(dir, config, "disks")?;
     let common = Agreement::beside(dir, config, "copy")?;
@@ -137,7 +137,7 @@ pub fn take(dir: &Path, config: &Config, first: bool) -> Result<Arc<InRegions>> 
     Ok(Arc::new(InRegions { duplex: Arc::new(duplex), _presence: presence, _agreements: vec![agreement, common] }))
 }
 
-/// The same, to look at it: nothing is changed.
+/// The same, to inspect it: nothing is changed.
 pub fn look(dir: &Path, config: &Config) -> Result<Arc<InRegions>> {
     let options = Options { read_only: true, threads: true, ..Options::default() };
     let disks = Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true, With::Nobody);
@@ -146,7 +146,7 @@ pub fn look(dir: &Path, config: &Config) -> Result<Arc<InRegions>> {
     Ok(Arc::new(InRegions { duplex: Arc::new(duplex), _presence: Vec::new(), _agreements: Vec::new() }))
 }
 
-/// Opens the backing of the pool at `dir` to look at it, wherever it lies.
+/// Opens the backing of the pool at `dir` to inspect it, wherever it lies.
 pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
     match config.backing_in_regions {
         true => Ok(look(dir, config)?.disks()),
@@ -154,13 +154,13 @@ pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
     }
 }
 
-/// Does any process write to the backing of the pool at `dir`?
+/// Whether any process writes to the backing of the pool at `dir`.
 pub fn are_in_use(dir: &Path, config: &Config) -> bool {
     let taken = |path: PathBuf| Presence::is_taken(&path).unwrap_or(false);
     config.disks.iter().any(|entry| taken(entry.at(dir)))
 }
 
-/// The regions in which it lies, of those that are there.
+/// The members of the backing among the regions that are there.
 fn members(disks: &PoolDisks, dir: &Path) -> Result<Vec<Arc<dyn Region>>> {
     let found = duplex::look(&disks.regions).map_err(|e| refused(dir, disks, &e))?;
     let is_member = |number| found.said.members.iter().flatten().any(|member| member.region == number);
@@ -196,7 +196,7 @@ fn tell(duplex: &Duplex) {
     }
 }
 
-/// Why the backing cannot be used, and what is missing.
+/// Why the backing cannot be used, and which disks are missing.
 pub fn refused(dir: &Path, disks: &PoolDisks, e: &Refusal) -> Error {
     let missing = disks.missing.iter().map(|missing| format!("; {}: {}", missing.path.display(), missing.why));
     let broken = disks.broken.iter().map(|broken| format!("; {}", broken.error));
@@ -210,7 +210,7 @@ pub fn refused(dir: &Path, disks: &PoolDisks, e: &Refusal) -> Error {
 /// Takes segments from the log of a pool that is open.
 struct LogSupply(Weak<Fs>);
 
-/// Where the streams get segments from.
+/// The source of segments for the streams.
 pub fn supply(fs: &Arc<Fs>) -> Arc<dyn Supply> {
     Arc::new(LogSupply(Arc::downgrade(fs)))
 }
@@ -239,7 +239,7 @@ impl Supply for LogSupply {
         let Some(fs) = self.0.upgrade() else { return };
         let Some(union) = fs.union() else { return };
         if let Err(e) = union.log().release_from_backing(fs.session(), region, segments) {
-            // Whoever looks what no note names finds them.
+            // The search for segments that no note names finds them.
             tracing::warn!("giving back segments of the backing in region {region}: {e}");
         }
     }

@@ -1,14 +1,14 @@
-//! Room for the backing in regions, reserved ahead of need: content fills disks to the end, and a commit that finds no room then cannot give any
-//! back either, since what is freed is free only when it is durable.
+//! Room for the backing in regions, reserved ahead of need: content may fill the disks, and a commit without room cannot free any
+//! either, since freed room is usable only once the commit is durable.
 //!
 //! | stream | least | usual |
 //! | --- | --- | --- |
-//! | image | all pages and their tables, and for those that one checkpoint changes an eighth, or 64 MiB | and 1 GiB, or all of the memory |
-//! | each log | what a log has, and 128 MiB or all of the memory for a commit that needs more | 512 MiB or all of the memory |
+//! | image | all pages and their tables, and for the changes of one checkpoint an eighth of them, 64 MiB at least | the same with 1 GiB at least |
+//! | each log | the usual log, but 128 MiB at least, or all of the memory, for a commit that needs more | the same with 512 MiB |
 //!
-//! A commit is due before its time when 64 MiB have changed, or fewer: it is larger by what changes until it begins.
+//! A commit is due before its time once 64 MiB have changed, or fewer: it also has the changes until it begins.
 //!
-//! Where a region is too small for the least the backing gets what it needs now, and more as it needs that, if there is any.
+//! In a region that is too small for the least, the backing gets the room that it needs now, and more when it needs that, if there is any.
 
 use backing::log_bytes;
 use exraid::duplex::{Duplex, STREAMS};
@@ -26,27 +26,27 @@ fn log(size: u64, most: u64) -> u64 {
     (size + size / 8 + size / 64 + 8 * MIB).min(most).max(log_bytes(size))
 }
 
-/// An image, with room for a checkpoint that changes all of the memory, or `most` bytes: what it changes is written beside what was there.
+/// An image, with room for a checkpoint that changes all of the memory, or `most` bytes: changes are written beside the old pages.
 fn image(size: u64, most: u64) -> u64 {
     size + size / 64 + MIB + size.min(most)
 }
 
-/// What the backing of a memory of `size` bytes needs, if not everything changes at once.
+/// The room that the backing of a memory of `size` bytes needs, if not everything changes at once.
 pub fn least(size: u64) -> Streams {
     let mut streams = [log(size, 128 * MIB); STREAMS];
     streams[IMAGE] = image(size, (size / 8).max(64 * MIB));
     streams
 }
 
-/// What it has where there is room.
+/// Its usual room.
 fn usual(size: u64) -> Streams {
     let mut streams = [log(size, 512 * MIB); STREAMS];
     streams[IMAGE] = image(size, (size / 8).max(1024 * MIB));
     streams
 }
 
-/// What of a region of `bytes` is reserved for the backing of a memory of `size` bytes: half of it at most, or three quarters for the least.
-/// None where that is too little.
+/// The room in a region of `bytes` that is reserved for the backing of a memory of `size` bytes: at most half of it, or three quarters for
+/// the least. None if that is too little.
 pub fn within(size: u64, bytes: u64) -> Option<Streams> {
     let all = |streams: &Streams| streams.iter().sum::<u64>();
     match (usual(size), least(size)) {
@@ -56,18 +56,18 @@ pub fn within(size: u64, bytes: u64) -> Option<Streams> {
     }
 }
 
-/// Has the backing the least for a memory of `size` bytes?
+/// Whether the backing has the least room for a memory of `size` bytes.
 pub fn has_least(duplex: &Duplex, size: u64) -> bool {
     least(size).iter().enumerate().all(|(stream, bytes)| duplex.len(stream) >= *bytes)
 }
 
-/// Each stream has so many bytes, if there is room.
+/// Gives each stream so many bytes, if there is room.
 pub fn grow(duplex: &Duplex, streams: Streams) -> exraid::Result<()> {
     let mut short = (0..STREAMS).zip(streams).filter(|(stream, bytes)| duplex.len(*stream) < *bytes);
     short.try_for_each(|(stream, bytes)| duplex.grow(stream, bytes))
 }
 
-/// Before the memory gets larger: the backing has the least for that, if it had it before.
+/// Before the memory grows: gives the backing the least room for that, if it had the least before.
 pub fn grow_with(duplex: &Duplex, from: u64, to: u64) -> Result<()> {
     if to <= from || !has_least(duplex, from) {
         return Ok(());

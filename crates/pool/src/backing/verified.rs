@@ -1,9 +1,8 @@
-//! The files of a backing as they must stay while the pool is in use: there, and as long as they were.
+//! The files of a backing, with checks that they stay while the pool is in use, and do not get shorter.
 //!
-//! A file that was deleted takes writes and flushes as before, and nobody would find them after a power cut. So before
-//! each write, and after each flush before anybody learns that it is durable, the files are asked whether they still are
-//! what they were.
-//! Moving them, or their directory, harms nobody who has them open.
+//! A deleted file takes writes and flushes as before, but no process would find them after a power cut. So the files are
+//! checked before each write, and after each flush before it counts as durable.
+//! Moving them, or their directory, harms no process that has them open.
 
 use std::fs::File;
 use std::io;
@@ -16,13 +15,13 @@ use backing::SharedDisk;
 use rustix::fs::{flock, statx, AtFlags, FlockOperation, Statx, StatxFlags};
 use rustix::io::Errno;
 
-/// A file of the backing, and what it was like.
+/// A file of the backing, and its former state.
 struct VerifiedFile {
     file: File,
     path: PathBuf,
     /// It had a name. (Some file systems count none.)
     named: bool,
-    /// Its length at least.
+    /// The least length that it must have.
     len: AtomicU64,
 }
 
@@ -33,7 +32,7 @@ impl VerifiedFile {
     }
 
     fn check(&self) -> io::Result<()> {
-        // In this order: while we look, another thread may let it grow.
+        // In this order: another thread may let the file grow meanwhile.
         let least = self.len.load(Ordering::Acquire);
         let found = names_and_length(&self.file)?;
         let what = match () {
@@ -48,33 +47,33 @@ impl VerifiedFile {
     }
 }
 
-/// Names and length of a file, and nothing else: of a file whose times were asked for, Linux changes them with the next
+/// Names and length of a file, and nothing else: asking for the times of a file makes Linux change them with the next
 /// write, and the host's file system logs that (an `fsync` took 250 us instead of 165).
 fn names_and_length(file: &File) -> io::Result<Statx> {
     Ok(statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::SIZE)?)
 }
 
-/// The files of one backing. While anybody works with them, the last one is locked; the one before it, while somebody takes
-/// that lock or looks who has it.
+/// The files of one backing. A process that works with them locks the last one; while it takes that lock, or another process tests
+/// it, the one before is locked.
 pub struct VerifiedFiles(Vec<VerifiedFile>);
 
 impl VerifiedFiles {
-    /// Of files and where they lie.
+    /// Files, and their paths.
     pub fn of(files: Vec<(File, PathBuf)>) -> io::Result<Arc<VerifiedFiles>> {
         let parts: io::Result<Vec<VerifiedFile>> =
             files.into_iter().map(|(file, path)| VerifiedFile::new(file, &path)).collect();
         Ok(Arc::new(VerifiedFiles(parts?)))
     }
 
-    /// From here on, until all of them are closed, somebody works with them. With `first` only if nobody did before;
-    /// false if somebody does.
+    /// Locks the files for work until all of them are closed. With `first`, only if no process worked with them before;
+    /// false if one does.
     pub fn take(&self, first: bool) -> bool {
         let [.., gate, last] = &self.0[..] else { return true };
         let _gate = Gate::enter(&gate.file);
         if first && is_busy(&last.file) {
             return false;
         }
-        // Where a file system has no such locks it goes without.
+        // A file system without such locks gives no protection.
         let _ = flock(&last.file, FlockOperation::NonBlockingLockShared);
         true
     }
@@ -83,13 +82,13 @@ impl VerifiedFiles {
         self.0.iter().try_for_each(VerifiedFile::check)
     }
 
-    /// `disk`, which is file `n` of them: its flush fails if any of them is not as it was.
+    /// `disk`, which is file `n` of them: its flush fails if any of them has been removed or shortened.
     pub fn verify(self: &Arc<VerifiedFiles>, n: usize, disk: impl Disk + 'static) -> SharedDisk {
         Arc::new(VerifiedDisk { disk, n, parts: self.clone() })
     }
 }
 
-/// Does anybody work with the backing whose last two files these are?
+/// Whether a process works with the backing whose last two files these are.
 pub fn is_taken([gate, last]: [&File; 2]) -> bool {
     let _gate = Gate::enter(gate);
     let busy = is_busy(last);
@@ -97,13 +96,13 @@ pub fn is_taken([gate, last]: [&File; 2]) -> bool {
     busy
 }
 
-/// Else it is locked from here on.
+/// If not, it is locked from here on.
 fn is_busy(last: &File) -> bool {
     flock(last, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
-/// Nobody else takes a backing or looks who has it. (Else two could find that nobody has it, and both take it; and who looks
-/// would keep somebody from taking it.)
+/// While one process holds it, no other takes a backing or tests whether one is taken. (Otherwise two could find the backing free and
+/// both take it, and a test would keep another process from taking it.)
 struct Gate<'a>(&'a File);
 
 impl Gate<'_> {
@@ -131,7 +130,7 @@ impl<D: Disk> Disk for VerifiedDisk<D> {
     }
 
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        // Before it, too: whoever has put another backing in the place of this one must find that as it was.
+        // Also before the write: a process that has replaced this backing by another must find that unchanged.
         self.parts.check()?;
         self.disk.write_all_at(bytes, at)?;
         if let Some(part) = self.parts.0.get(self.n) {
@@ -156,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Two files, and the disk that the first one is.
+    /// Two files, and the first of them as a disk.
     fn verified(dir: &Path) -> SharedDisk {
         let made = ["a", "b"].map(|name| {
             let path = dir.join(name);

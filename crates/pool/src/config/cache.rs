@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 use conquest_fs::ubj;
 use ilfs::SEGMENTS;
 
-/// What is set; what is not is as usual. A value out of its bounds is refused when `pool.toml` is read.
+/// The values that are set; others are the usual ones. A value out of its bounds is refused when `pool.toml` is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub struct CacheConfig(Raw);
 
-/// As it stands there.
+/// The table in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
-    /// Percent of the memory that the cache keeps while memory is made free ahead of need.
+    /// Percent of the memory that making memory free ahead of need leaves to the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     floor: Option<u64>,
-    /// Percent of it that the cache has at most.
+    /// Most percent of the memory that the cache takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ceiling: Option<u64>,
-    /// Percent of it that may be dirty before that is written.
+    /// Percent of the memory that may be dirty before write-back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dirty: Option<u64>,
-    /// Seconds after which what is dirty is written in any case.
+    /// Seconds after which dirty blocks are written in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     age: Option<u64>,
-    /// Dirty bytes at which writing begins where somebody waits for commits to a backing.
+    /// Dirty bytes at which writing begins where commits to a backing are waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     behind: Option<u64>,
     /// Bytes of a segment. Counts when the log is made.
@@ -72,10 +72,10 @@ impl From<CacheConfig> for Raw {
 }
 
 impl CacheConfig {
-    /// From names and values, as people give them.
+    /// From names and values, as users give them.
     ///
     /// # Errors
-    /// Says what is wrong, and what would not be.
+    /// The fault, and the values that would be accepted.
     pub fn of(settings: &[(String, u64)]) -> Result<CacheConfig, String> {
         let mut raw = Raw::default();
         for (name, value) in settings {
@@ -104,7 +104,7 @@ impl CacheConfig {
         self.0.segment
     }
 
-    /// What a process keeps to, with this threshold.
+    /// The options of a process, with this threshold.
     pub fn options(&self, threshold: u64) -> ubj::Options {
         let (raw, usual) = (self.0, ubj::Options::default());
         ubj::Options {

@@ -1,6 +1,6 @@
-//! What disks alone tell of the content of a pool's files: where its memory, and the backing of that, are lost.
+//! Content of a pool's files from its disks alone: for pools whose memory and backing are lost.
 //!
-//! Names, sizes and owners were in the memory. Disks tell of each page to which inode it belonged, and when it was written.
+//! Names, sizes and owners were in the memory. Disks have for each page the inode that it belonged to, and the time when it was written.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,10 +16,10 @@ use conquest_fs::error::{Error, Result};
 pub use ilfs::salvage::Inode;
 use ilfs::salvage::Salvage;
 
-/// What was found on disks.
+/// The content that was found on disks.
 pub struct Remains {
     salvage: Salvage,
-    /// The UUID of the pool that they are of.
+    /// The UUID of their pool.
     pub pool: String,
 }
 
@@ -28,40 +28,40 @@ pub struct Remains {
 pub struct Gap {
     /// Bytes from the start of the file.
     pub range: std::ops::Range<u64>,
-    /// Why what lies there cannot be read. None: nothing of it is on the disks, as it was a hole, in memory only, or on another disk.
+    /// Why its content cannot be read. None: the disks have nothing of it, as it was a hole, in memory only, or on another disk.
     pub why: Option<String>,
 }
 
 impl Remains {
-    /// Looks through these disks of a pool. Nothing is written to them. `progress`: bytes that were looked at, and of how many.
+    /// Searches these disks of a pool. Nothing is written to them. `progress` gets the bytes that were searched, and the total.
     ///
     /// # Errors
-    /// [`Error::Pool`] for what is no disk of a pool, or cannot be read, and where they are not all of one pool.
+    /// [`Error::Pool`] for a file that is no disk of a pool, or cannot be read, and for disks of different pools.
     pub fn find(disks: &[PathBuf], progress: &mut dyn FnMut(u64, u64)) -> Result<Remains> {
         let (pool, regions) = regions(disks)?;
         Ok(Remains { salvage: Salvage::scan(&regions, pool, progress)?, pool: pool.to_string() })
     }
 
-    /// Segments in which there is content, and parts of them.
+    /// The number of segments with content, and of their partial segments.
     pub fn segments(&self) -> (u64, u64) {
         (self.salvage.segments, self.salvage.parts)
     }
 
-    /// Where a disk failed while it was looked through, and how.
+    /// The places where a disk failed during the search, and the failures.
     pub fn failed(&self) -> Vec<String> {
         self.salvage.failed.iter().map(|(at, e)| format!("the segment at {at}: {e}")).collect()
     }
 
-    /// Every inode of which there is content, by number and generation.
+    /// Every inode with content, by number and generation.
     pub fn inodes(&self) -> Vec<Inode> {
         self.salvage.inodes()
     }
 
-    /// Writes what is there of an inode to a new file, with holes for the rest, and tells what that is, in ascending order. The file has
-    /// whole pages of 4096 bytes, and the time of its newest part.
+    /// Writes the remaining content of an inode to a new file, with holes for the rest, and returns the gaps in ascending order. The file
+    /// has whole pages of 4096 bytes, and the time of its newest part.
     ///
     /// # Errors
-    /// [`Error::Host`] if the file is there already or cannot be written.
+    /// [`Error::Host`] if the file exists already or cannot be written.
     pub fn recover(&self, inode: &Inode, to: impl AsRef<Path>) -> Result<Vec<Gap>> {
         let to = to.as_ref();
         let host = |e: std::io::Error| Error::host(to, &e);
@@ -90,7 +90,7 @@ impl Remains {
     }
 }
 
-/// The regions that disks of one pool are, and which pool that is.
+/// The UUID of the one pool of these disks, and their regions.
 fn regions(disks: &[PathBuf]) -> Result<(Uuid, Vec<Arc<dyn Region>>)> {
     let options = Options { read_only: true, ..Options::default() };
     let mut found: Option<(Uuid, &Path)> = None;

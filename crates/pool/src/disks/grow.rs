@@ -1,14 +1,14 @@
 //! Further regions, each of one disk or several, for a pool that is in use. Several are one plan: all are added, or none.
 //!
-//! | step | what | else, after a crash |
+//! | step | action | otherwise, after a crash |
 //! | --- | --- | --- |
-//! | 1 | the disks are made, with their labels | the pool names disks that are none |
-//! | 2 | `pool.toml` names them; durable | content goes to disks that nobody finds again |
+//! | 1 | the disks are made, with their labels | the pool names disks without labels |
+//! | 2 | `pool.toml` names them; durable | content goes to disks that no process finds again |
 //! | 3 | their labels have the log's mark of sequence numbers | a number is issued again after the memory was lost |
 //! | 4 | the table of segments has the region: it takes content from now on | |
 //!
-//! Whoever opens a pool that names a disk which the table does not have takes steps 3 and 4. Processes that have the pool open find
-//! in the table that there is another region, and open it then ([`opener`]).
+//! The next opening of a pool takes steps 3 and 4 for a disk in `pool.toml` that the table does not have. Processes that have the pool
+//! open find the new region in the table, and open it then ([`opener`]).
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -30,17 +30,17 @@ use conquest_fs::error::{Error, Result};
 use ilfs::areas::Opener;
 use ilfs::Log;
 
-/// How long it counts that a region could not be opened.
+/// How long to wait before trying again to open a region.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// A region that was made, and its disks.
+/// A new region, and its disks.
 type Made = (Arc<dyn Region>, Vec<DiskEntry>);
 
-/// Gives the pool at `dir`, which has disks and may be in use, other regions: all of them, or none where one is refused or cannot be made.
-/// What is on their disks is only lost with `force`.
+/// Gives the pool at `dir`, which has disks and may be in use, other regions: all of them, or none if one is refused or cannot be made.
+/// Disks with content are only taken with `force`.
 pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
     let pool = Pool::open(dir, &OpenOptions::default()).or_else(|e| {
-        // Who has the pool open may have its disks yet, and needs another one since they were deleted.
+        // A process may have the pool's deleted disks still open, and need another one.
         let tolerant = Pool::open(dir, &OpenOptions { without_disks: true, ..OpenOptions::default() });
         tolerant.ok().filter(|pool| pool.session().runtime().sessions().len() > 1).ok_or(e)
     })?;
@@ -72,12 +72,12 @@ pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
         })?;
         left -= 1;
     }
-    // What is there is spread over them, in the background.
+    // Existing content is spread over them, in the background.
     union.log().set_tasks(session, &|tasks| tasks.balance = true)?;
     Ok(backing::of(session).map_or(Ok(()), |backing| backing.wait(session))?)
 }
 
-/// The disks of all of them, kept from others; nothing is made, and none of them is where one is refused.
+/// The disks of all of them, claimed; makes nothing, and claims none if one is refused.
 pub fn planned(dir: &Path, config: &Config, new: &[NewRegion], force: bool) -> Result<Plan> {
     new.iter().flat_map(|new| &new.disks).try_for_each(|disk| refuse_known(dir, config, &disk.path))?;
     let mut plan = Plan::default();
@@ -86,7 +86,7 @@ pub fn planned(dir: &Path, config: &Config, new: &[NewRegion], force: bool) -> R
     Ok(plan)
 }
 
-/// Step 1. Nothing is left of those before where one cannot be made.
+/// Step 1. If one cannot be made, the others are undone.
 fn make_all(dir: &Path, config: &Config, plan: Plan, first: u32) -> Result<Vec<Made>> {
     let (mut made, uuid) = (Vec::new(), config.uuid_bytes()?);
     for (number, region) in (first..).zip(plan.0) {
@@ -117,7 +117,7 @@ fn make_all(dir: &Path, config: &Config, plan: Plan, first: u32) -> Result<Vec<M
     Ok(made)
 }
 
-/// Disks that nothing leads to go again, or lose their labels.
+/// Removes new disks to which nothing leads, or their labels.
 fn undo(dir: &Path, config: &Config, entries: &[DiskEntry]) {
     let Ok(uuid) = config.uuid_bytes() else { return };
     for entry in entries {
@@ -127,7 +127,7 @@ fn undo(dir: &Path, config: &Config, entries: &[DiskEntry]) {
     }
 }
 
-/// One that the pool has, by whatever path.
+/// Refuses a disk that the pool has, under any path.
 fn refuse_known(dir: &Path, config: &Config, path: &Path) -> Result<()> {
     let path = dir.join(path);
     let real = path.canonicalize().unwrap_or(path);
@@ -146,7 +146,7 @@ fn refuse_known(dir: &Path, config: &Config, path: &Path) -> Result<()> {
     }
 }
 
-/// Steps 3 and 4 for regions that the table does not have, of an addition that was cut short.
+/// Steps 3 and 4 of an addition that was cut short, for regions that the table does not have.
 pub fn complete(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
     let Some(log) = Log::open(session, regions, ilfs::Options::default())? else { return Ok(()) };
     let gone = log.gone(session)?;
@@ -159,7 +159,7 @@ pub fn complete(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
     Ok(())
 }
 
-/// Opens regions that come later, by what `pool.toml` then says.
+/// Opens regions that are added later, by `pool.toml` at that time.
 pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener {
     let failure = Mutex::new((None::<Instant>, HashSet::new()));
     Box::new(move |number| {
@@ -171,7 +171,7 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener
         let opened = open_region(&dir, uuid, &agreement, &agreement.options(), number);
         match &opened {
             Ok(Some(_)) => _ = reported.remove(&number),
-            // Once: it is tried again and again.
+            // Report it once: opening is tried again and again.
             Err(e) if reported.insert(number) => tracing::warn!("region {number} cannot be opened: {e}"),
             _ => {}
         }
@@ -181,7 +181,7 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener
     })
 }
 
-/// Opens a region, by what `pool.toml` and labels say; none where no disk has it.
+/// Opens a region, by `pool.toml` and labels; none if no disk has it.
 pub fn open_region(
     dir: &Path,
     uuid: [u8; 16],

@@ -1,4 +1,4 @@
-//! Which content is lost: reads, fsck, scrub and the count of copies decide it alike, so they never contradict each other, whatever a
+//! Which content is lost: reads, fsck, scrub and the count of replicas decide it alike, so they never contradict each other, whatever a
 //! disk has done.
 
 use std::collections::BTreeSet;
@@ -18,14 +18,14 @@ const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 const LEN: u64 = 3 * MIB;
 
-/// What the second of two disks does.
+/// The fault of the second of two disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
     Flipped,
-    /// What was written last never came there.
+    /// The last writes never arrived.
     Dropped,
-    /// As it was some time ago; what is there now is of segments that were used again since.
+    /// The disk has an old state; its present content is of segments that were used again since.
     Old,
     Gone,
 }
@@ -59,7 +59,7 @@ impl Drop for Home {
     }
 }
 
-/// Writes a file that has nothing in memory then; its number.
+/// Writes a file and evicts all of it from memory; returns its number.
 fn write(pool: &Pool, name: &str, redundancy: &str, seed: u64) -> Ino {
     let file = View::new(pool, Caller::root()).create(name.as_bytes(), 0o600).expect("made");
     let (name, value) = (b"user.conquest.redundancy", redundancy.as_bytes());
@@ -75,7 +75,7 @@ fn evict(pool: &Pool) {
     (0..3).for_each(|_| _ = pool.union().expect("a log").evict(&**pool, u64::MAX, None).expect("it works"));
 }
 
-/// Puts the content of a disk back, but not its labels, from that byte on.
+/// Puts back the content of a disk, without its labels, from byte `at` on.
 fn put_back(from: &Path, to: &Path, at: u64) {
     let mut old = Vec::new();
     let mut file = fs::File::open(from).expect("there");
@@ -84,7 +84,7 @@ fn put_back(from: &Path, to: &Path, at: u64) {
     file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(&old)).expect("written");
 }
 
-/// A byte of some pages.
+/// Flips a bit of some pages.
 fn flip(disk: &Path) {
     let mut file = fs::File::options().read(true).write(true).open(disk).expect("there");
     for at in (MIB + 100..39 * MIB).step_by(37 * PAGE as usize) {
@@ -95,7 +95,7 @@ fn flip(disk: &Path) {
     }
 }
 
-/// Pages that cannot be read. All others are what was written.
+/// Pages that cannot be read. All others have the content that was written.
 fn unreadable(pool: &Pool, files: &[(Ino, &str, u64)]) -> BTreeSet<(Ino, u64)> {
     let mut unreadable = BTreeSet::new();
     for (ino, name, seed) in files {
@@ -125,7 +125,7 @@ fn is_reported_rightly(fault: Fault) {
     fs::copy(home.path("b"), home.path("then")).expect("copied");
     let pool = home.open();
     if fault == Fault::Old {
-        // Its segments are used again.
+        // Use its segments again.
         View::new(&pool, Caller::root()).unlink(b"early").expect("removed");
         pool.union().expect("a log").free_segments(&pool, 100, true, &mut || true).expect("it works");
         (0..3).for_each(|_| pool.union().expect("a log").end_epoch_and_reclaim(pool.session()).expect("it works"));
@@ -152,7 +152,7 @@ fn is_reported_rightly(fault: Fault) {
         let is_lost = read.iter().any(|(lost, _)| *lost == ino);
         assert_eq!(usage.copies_least == 0, is_lost, "{fault:?}: copies of {name}");
     }
-    // In memory that knows nothing of these reads.
+    // With memory that has seen none of these reads.
     drop(pool);
     let pool = home.open();
     let report = pool.fsck(false, &mut |_, _| {}).expect("it runs");

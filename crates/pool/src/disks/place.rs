@@ -1,9 +1,9 @@
-//! Making disks beside what is there, letting them take their places, and removing them.
+//! Making disks beside the existing ones, moving them into place, and removing them.
 //!
-//! A disk that is the pool's own is made [beside](staged_beside) its place, as a memory is, and takes it by being renamed.
-//! Of one that was given nothing is written before it is decided that the new pool takes the place of the old: its labels are
-//! made in a file of the same size where the pool is made, and copied from there. So the disks of a pool that was there, also where
-//! they are the same ones, are as they were until then.
+//! A disk of the pool's own is made [beside](staged_beside) its place, as a memory is, and moves there by a rename.
+//! Nothing is written to a given disk before it is decided that the new pool replaces the old: its labels are
+//! made in a file of the same size in the directory of the new pool, and copied from there. So the disks of the old pool stay as they
+//! are until then, also if the new pool has the same ones.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
@@ -20,12 +20,12 @@ use crate::config::{Config, DiskEntry};
 use crate::paths::staged_beside;
 use conquest_fs::error::{Error, Result};
 
-/// Where the labels of given disk `n` of a pool that is made in `from` are.
+/// The file with the labels of given disk `n` of a pool that is made in `from`.
 fn labels_of(from: &Path, n: usize) -> PathBuf {
     from.join(format!("disk-{n}"))
 }
 
-/// Where disk `n` of the pool in `dir` lies that is made in `from`, before it takes its place.
+/// The file of disk `n` of a pool that is made in `from` for the directory `dir`, before it moves into place.
 fn made_at(dir: &Path, from: &Path, n: usize, entry: &DiskEntry) -> PathBuf {
     match entry.given {
         true => labels_of(from, n),
@@ -33,8 +33,8 @@ fn made_at(dir: &Path, from: &Path, n: usize, entry: &DiskEntry) -> PathBuf {
     }
 }
 
-/// Makes the regions of a pool that is made in `from`; durable when their disks have been placed or the directories of these
-/// are.
+/// Makes the regions of a pool that is made in `from`; durable once their disks have moved into place, or their directories are
+/// durable.
 pub fn make(dir: &Path, from: &Path, plan: &Plan, uuid: [u8; 16]) -> Result<Vec<Arc<dyn Region>>> {
     let (mut regions, mut n) = (Vec::new(), 0);
     for (number, planned) in plan.0.iter().enumerate() {
@@ -56,8 +56,8 @@ fn make_private(path: &Path) -> Result<()> {
     owner::make_private(path).map_err(|e| Error::host(path, &e))
 }
 
-/// Makes a region of the disks at these places, of so many bytes, whatever is there. Others may open them from then on: a process that has
-/// the pool open looks for the region as soon as the table has it, while who made it still waits for a commit.
+/// Makes a region of the disks at these places, of so many bytes, over any content. Other processes may open them from then on: one that
+/// has the pool open looks for the region as soon as the table has it, while this process still waits for a commit.
 pub fn make_region(disks: &[(PathBuf, u64)], layout: Layout, uuid: [u8; 16], number: u32) -> Result<Arc<dyn Region>> {
     disks.iter().try_for_each(|(at, _)| make_private(at))?;
     let make = |(at, size): &(PathBuf, u64)| {
@@ -71,7 +71,7 @@ pub fn make_region(disks: &[(PathBuf, u64)], layout: Layout, uuid: [u8; 16], num
     Ok(made)
 }
 
-/// Makes durable where those disks lie that are not in the directory in which the pool is made.
+/// Makes the directories of new disks durable that lie outside the directory in which the pool is made.
 pub fn sync(dir: &Path, config: &Config) -> Result<()> {
     for entry in config.disks.iter().filter(|entry| !entry.given) {
         let beside = staged_beside(&entry.at(dir));
@@ -84,18 +84,18 @@ pub fn sync_parent(path: &Path) -> std::io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// Gives back the disks of a pool in the making that came to nothing.
+/// Removes the disks of a pool in the making that was not completed.
 pub fn clear(dir: &Path, config: &Config) {
     let own = config.disks.iter().filter(|entry| !entry.given);
     own.for_each(|entry| _ = fs::remove_file(staged_beside(&entry.at(dir))));
 }
 
-/// The disks of a pool `new`, made in `from`, that have not taken their places yet.
+/// The disks of a pool `new`, made in `from`, that have not moved into place yet.
 pub fn waiting<'a>(dir: &'a Path, from: &'a Path, new: &'a Config) -> impl Iterator<Item = (usize, &'a DiskEntry)> {
     new.disks.iter().enumerate().filter(move |(n, entry)| made_at(dir, from, *n, entry).exists())
 }
 
-/// Lets one of them take its place, durably. It can be repeated.
+/// Moves one of them into place, durably. It can be repeated.
 pub fn take_place(dir: &Path, from: &Path, n: usize, entry: &DiskEntry) -> Result<()> {
     let path = entry.at(dir);
     let placed = match entry.given {
@@ -112,8 +112,8 @@ pub fn take_place(dir: &Path, from: &Path, n: usize, entry: &DiskEntry) -> Resul
     })
 }
 
-/// Both ends, which hold the labels and nothing else. What is used in part, since others of its region are smaller, loses what lies at
-/// its own end: a label of another pool there would count if the first of this one's were damaged.
+/// Copies both ends, which hold only the labels. A disk that is used in part, since others of its region are smaller, loses the content of
+/// its own end: a label of another pool there would count if the first of this pool's labels were damaged.
 fn copy_labels(from: &Path, to: &Path) -> std::io::Result<()> {
     let from = File::open(from)?;
     let mut to = File::options().read(true).write(true).open(to)?;
@@ -134,7 +134,7 @@ fn copy_labels(from: &Path, to: &Path) -> std::io::Result<()> {
     to.sync_all()
 }
 
-/// The disks of the pool `old` that are not those of `new`.
+/// The disks of the pool `old` that `new` does not have.
 pub fn left_behind<'a>(dir: &'a Path, old: Option<&'a Config>, new: &'a Config) -> impl Iterator<Item = &'a DiskEntry> {
     let real = |entry: &DiskEntry| entry.at(dir).canonicalize().unwrap_or_else(|_| entry.at(dir));
     let kept: Vec<PathBuf> = new.disks.iter().map(real).collect();
@@ -142,8 +142,8 @@ pub fn left_behind<'a>(dir: &'a Path, old: Option<&'a Config>, new: &'a Config) 
     disks.filter(move |entry| !kept.contains(&entry.at(dir).canonicalize().unwrap_or_else(|_| entry.at(dir))))
 }
 
-/// Removes a disk of the pool with this UUID: its own file; of one that was given the label. What is another pool's by
-/// now stays, or is of the directory from which this one was copied, and what is not there or cannot be reached.
+/// Removes a disk of the pool with this UUID: its own file, or the label of a given disk. A disk stays if it belongs to another pool by
+/// now, or to the directory from which this one was copied, or if it is missing or cannot be reached.
 pub fn remove(dir: &Path, entry: &DiskEntry, uuid: [u8; 16]) -> Result<()> {
     let path = entry.at(dir);
     let read_only = Options { read_only: true, ..Options::default() };

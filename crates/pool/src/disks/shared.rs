@@ -1,4 +1,4 @@
-//! What the processes that use a pool's regions agree by: a file in shared memory, which goes when the last of them does.
+//! The agreement of the processes that use a pool's regions: a file in shared memory, which the last of them removes.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,10 +18,10 @@ use crate::memory::shared;
 use crate::rescue::absent::read_config;
 use conquest_fs::error::{Error, Result};
 
-/// What it is called beside the memory of the pool.
+/// Its name beside the memory of the pool.
 const NAME: &str = "disks";
 
-/// A process is one of those. It has a share in the lock of the whole file (`flock`) as long as it may use a disk.
+/// The share of a process in the agreement: a shared lock of the whole file (`flock`), as long as the process may use a disk.
 pub struct Agreement {
     path: PathBuf,
     file: File,
@@ -35,12 +35,12 @@ impl Agreement {
         Agreement::join(dir, config, NAME, session.transfer_lock()?)
     }
 
-    /// For a process that is about to attach, or writes to the disks beside that: by ordinary calls, which end with it.
+    /// For a process that is about to attach, or writes to the disks independently of that: by ordinary calls, which end with it.
     pub fn beside(dir: &Path, config: &Config, name: &str) -> Result<Arc<Agreement>> {
         Agreement::join(dir, config, name, None)
     }
 
-    /// What is agreed by.
+    /// The content of the file.
     pub fn common(&self) -> &Common {
         &self.common
     }
@@ -52,7 +52,7 @@ impl Agreement {
         let file = loop {
             let file = open_or_make(&path, &lock)?;
             while flock(&file, FlockOperation::LockShared) == Err(Errno::INTR) {}
-            // Else the last one has just removed it.
+            // Otherwise the last process has just removed it.
             if is_at(&file, &path)? {
                 break file;
             }
@@ -63,7 +63,7 @@ impl Agreement {
         Ok(Arc::new(Agreement { file, common, held, path }))
     }
 
-    /// What the processes that use the pool at `dir` have measured of its disks, for one who only looks; none where nobody uses it.
+    /// The measurements of the disks by the processes that use the pool at `dir`, for inspection; none if no process uses it.
     pub fn look(dir: &Path, config: &Config) -> Option<Common> {
         let lock = config.lock_path(dir);
         let lock = File::options().read(true).write(true).open(&lock).ok()?;
@@ -74,12 +74,12 @@ impl Agreement {
         shared::open_shared(&path, &lock).ok().flatten().map(Common::of)
     }
 
-    /// How disks are opened that this process uses.
+    /// The options for opening the disks of this process.
     pub fn options(&self) -> Options {
         Options { held: self.held.clone(), ..Options::default() }
     }
 
-    /// For the regions of the pool at `dir`. A disk that another process has put in a member's place is named by its `pool.toml` by then.
+    /// For the regions of the pool at `dir`. By then `pool.toml` names a disk that another process has put in a member's place.
     pub fn sharing(self: &Arc<Agreement>, dir: &Path) -> Sharing {
         let (dir, options) = (dir.to_path_buf(), self.options());
         let find = move |uuid| find(&dir, uuid, &options);
@@ -89,7 +89,7 @@ impl Agreement {
 
 impl Drop for Agreement {
     fn drop(&mut self) {
-        // Nobody else has a share: nobody else has it open, or finds out that he has to open it anew.
+        // No other process has a share: none has the file open, or else it finds out that it has to open it anew.
         if flock(self.file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_file(&self.path);
         }

@@ -10,7 +10,7 @@ use conquest_fs::path::{Open, View};
 
 const MIB: u64 = 1 << 20;
 
-/// A directory for pools and disks; what shared memory has of its pools goes with it.
+/// A directory for pools and disks, which removes their shared memory too.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -22,7 +22,7 @@ impl Home {
         self.0.path().join(name)
     }
 
-    /// Makes the pool `name`, or says why not.
+    /// Makes the pool `name`, or returns the error.
     fn try_format(&self, name: &str, disks: &[(&str, Option<u64>)], force: bool) -> Result<PathBuf, String> {
         let disk = |(path, size): &(&str, Option<u64>)| NewDisk { path: path.into(), size: *size };
         let regions = disks.iter().map(disk).map(NewRegion::from).collect();
@@ -134,7 +134,7 @@ fn what_is_on_a_disk_is_only_lost_with_force() {
     let pool = home.try_format("pool", &[("../text", None), ("../shared", None)], true).expect("forced");
     assert!(open(&pool).is_ok());
     refused(open(&other), &["shared", "is a disk of the pool", "pool.toml"]);
-    // What was taken from it is not its to remove.
+    // A disk that was taken from the pool is not the pool's to remove.
     Pool::destroy(&other).expect("destroyed");
     assert!(open(&pool).is_ok());
 }
@@ -198,7 +198,7 @@ fn a_disk_that_is_not_what_it_was_is_reported_with_what_to_do() {
     let pool = open(&dir).expect("without it");
     assert!(View::new(&pool, Caller::root()).stat(b"file").is_ok());
     drop(pool);
-    // With another one in its place, what is on the first would be lost.
+    // With another disk in its place, the content of the first would be lost.
     let new = NewDisk { path: home.path("new"), size: Some(16 * MIB) };
     refused(Pool::add_disk(&dir, &new.clone().into(), false).map_err(|e| e.to_string()), &["had a disk already"]);
 }
@@ -246,7 +246,7 @@ fn a_pool_without_a_disk_gets_its_first_one() {
     assert_eq!(entries(&dir).len(), 2);
 }
 
-/// By a power cut before `pool.toml` named the disk, and before the log was made.
+/// After a power cut before `pool.toml` named the disk, or before the log was made.
 #[test]
 fn adding_a_disk_can_be_repeated_and_is_finished_by_who_opens_the_pool() {
     let home = Home::new();
@@ -278,7 +278,7 @@ fn a_copy_alone_finds_its_disk_again() {
     let named = |disks: Vec<DiskEntry>| disks.into_iter().map(|disk| (disk.path, disk.size)).collect::<Vec<_>>();
     assert_eq!(named(entries(&dir)), named(config.disks));
     assert!(open(&dir).is_ok());
-    // One of another pool is not taken.
+    // A disk of another pool is not taken.
     let other = home.format("other", &[("disk", Some(16 * MIB))]);
     Pool::release(&dir).expect("released");
     fs::remove_file(dir.join("pool.toml")).expect("removed");
@@ -287,7 +287,7 @@ fn a_copy_alone_finds_its_disk_again() {
     assert!(entries(&dir).is_empty());
 }
 
-/// By somebody who is killed.
+/// By a process that is killed.
 #[test]
 fn what_was_left_in_the_making_is_given_back() {
     let home = Home::new();
@@ -341,7 +341,7 @@ fn an_old_pool_toml_has_no_disks() {
     fs::remove_file(dir.join("pool.toml")).expect("removed");
 }
 
-/// How the members of region 0 stand.
+/// The states of the members of region 0.
 fn states(dir: &Path) -> Vec<&'static str> {
     let (regions, _) = Pool::disks(dir).expect("an answer");
     regions[0].members.iter().map(|member| member.state).collect()
@@ -395,7 +395,7 @@ fn what_makes_no_region_is_refused_and_nothing_is_left() {
     }
 }
 
-/// Of a larger file that was there a mirror takes a part. A label at its end, of another pool, must not count.
+/// A mirror takes a part of a larger given file. A label at the file's end, of another pool, must not count.
 #[test]
 fn a_given_disk_may_be_larger_than_its_share() {
     let home = Home::new();
@@ -420,7 +420,7 @@ fn a_pool_is_opened_without_a_disk_of_a_mirror_and_without_a_stripe() {
     let dir = home.try_regions("pool", &asked).expect("formatted");
     let away = |name: &str| fs::rename(home.path(name), home.path("away")).expect("away");
     let back = |name: &str| fs::rename(home.path("away"), home.path(name)).expect("back");
-    // What lies on the stripe cannot be read without d; the mirror takes what is new.
+    // Content on the stripe cannot be read without d; the mirror takes new content.
     let out_of_use = || {
         let pool = open(&dir).expect("without it");
         let work = pool.disk_work().expect("an answer").expect("there are disks");
@@ -453,7 +453,7 @@ fn a_pool_is_opened_without_a_disk_of_a_mirror_and_without_a_stripe() {
     assert!(open(&dir).is_ok());
 }
 
-/// The half that is not there was reported as a failure of each segment.
+/// The missing half was reported as a failure of each segment.
 #[test]
 fn half_a_mirror_tells_all_that_is_on_it() {
     let home = Home::new();
@@ -473,7 +473,7 @@ fn half_a_mirror_tells_all_that_is_on_it() {
     }
 }
 
-/// Whoever has for himself what lies where a disk was keeps nobody from the rest.
+/// A process that holds a file in the place of a disk exclusively keeps no other from the pool.
 #[test]
 fn a_mirror_is_opened_where_the_name_of_its_disk_is_that_of_something_else() {
     let home = Home::new();
@@ -493,7 +493,7 @@ fn a_mirror_is_opened_where_the_name_of_its_disk_is_that_of_something_else() {
     assert_eq!(states(&dir), ["whole", "missing"]);
 }
 
-/// Of two mirrors one has lost a disk: the next that it loses would take with it what is written there now.
+/// Of two mirrors one has lost a disk: its next loss would take new content with it.
 #[test]
 fn content_goes_to_the_region_that_can_lose_a_disk() {
     let home = Home::new();
@@ -509,7 +509,7 @@ fn content_goes_to_the_region_that_can_lose_a_disk() {
     };
     let used = written(20 << 20, b"file");
     assert!(used[0] >= 16 && used[1] <= 4, "{used:?}");
-    // When that is full it is better than nothing.
+    // When that is full, the degraded one is better than nothing.
     let used = written(40 << 20, b"more");
     assert!(used[1] > 8, "{used:?}");
 }
@@ -554,7 +554,7 @@ fn a_disk_is_put_back_or_replaced() {
     }
 }
 
-/// By a power cut before any label named the new disk, and in the middle of copying.
+/// After a power cut before any label named the new disk, or in the middle of copying.
 #[test]
 fn replacing_a_disk_can_be_resumed() {
     let home = Home::new();

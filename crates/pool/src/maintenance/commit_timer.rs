@@ -1,8 +1,8 @@
-//! Commits in time: what nobody waits for goes to the backing after the commit interval, or earlier when much
-//! has changed; and what a log holds goes into the image.
+//! Timed commits: changes that no process waits for go to the backing after the commit interval, or earlier when much
+//! has changed; and a log goes into the checkpoint.
 //!
-//! Every attached process has these tasks, and any of them does what is due: there is no interval without
-//! commits when one dies. Checkpoints are a task of its own, since a commit must not wait for it.
+//! Every attached process has these tasks, and any of them does the work that is due: the death of one leaves no interval without
+//! commits. Checkpoints have a task of their own, since a commit must not wait for one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 use conquest_fs::wakeup::Wakeup;
 
-/// How often it is looked whether a commit is due, at most.
+/// The longest interval between two looks whether a commit is due.
 const TICK: Duration = Duration::from_millis(100);
 /// Commits that only volume makes due take one part in so many of the time.
 const SHARE: u32 = 10;
@@ -23,8 +23,8 @@ const SHARE: u32 = 10;
 /// How often a full disk is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Bytes changed after which a commit is due before its time, where somebody may come to wait for it: the more there is to
-/// write, the longer. Where nobody will, what changes again within the interval need not be written twice.
+/// Bytes changed after which a commit is due before its time, if a process may come to wait for it: a larger one takes
+/// longer. If none will, bytes that change again within the interval need not be written twice.
 fn much(fs: &Fs, awaited: bool) -> u64 {
     match awaited {
         true => (fs.memory().size() / 32).clamp(16 << 20, 64 << 20),
@@ -57,12 +57,12 @@ impl CommitTimer {
         Ok(CommitTimer { fs: fs.clone(), interval, commits, checkpoints })
     }
 
-    /// Seconds from commit to commit where nobody waits for one.
+    /// The commit interval.
     pub fn interval(&self) -> CommitInterval {
         self.interval.get()
     }
 
-    /// Another interval, from the next tick on.
+    /// Changes the interval, from the next tick on.
     pub fn set_interval(&self, interval: CommitInterval) {
         self.interval.set(interval);
     }
@@ -92,7 +92,7 @@ impl Interval {
 }
 
 impl Drop for CommitTimer {
-    /// What they are doing ends soon.
+    /// Ends the throttle, so that their present work ends soon.
     fn drop(&mut self) {
         if let Some(backing) = backing::of(self.fs.session()) {
             backing.unthrottle();
@@ -100,14 +100,14 @@ impl Drop for CommitTimer {
     }
 }
 
-/// The disk of the backing, where it is full.
+/// The disk of the backing, which may be full.
 #[derive(Default)]
 struct Disk {
     tried: Option<Instant>,
 }
 
 impl Disk {
-    /// Does `work`, while the disk is full only every [`RETRY`].
+    /// Does `work`; while the disk is full, only every [`RETRY`].
     fn unless_full(&mut self, fs: &Fs, tick: Duration, work: impl FnOnce() -> Next) -> Next {
         if !fs.session().runtime().backing_full() {
             self.tried = None;
@@ -127,7 +127,7 @@ fn commit(fs: &Fs, interval: Duration, tick: Duration, run: &Run) -> Next {
     let pending = backing.pending(fs.session()).unwrap_or(u64::MAX);
     let wait = match pending {
         0 => return Next::after(tick, "nothing has changed"),
-        // Where much changes all the time, commits must not take more than a share of it.
+        // If much changes all the time, commits must not take more than a share of it.
         bytes if bytes >= much(fs, backing.is_awaited()) => (backing.takes(fs.session()) * SHARE).min(interval),
         _ => interval,
     };

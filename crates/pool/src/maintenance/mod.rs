@@ -1,18 +1,18 @@
-//! Background work (decision 17).
+//! Background work.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | all tasks of a process; the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes; moving the epoch on where no commits do |
+//! | this | all tasks of a process; the role that one attached process at a time has, until another takes over when it detaches or dies; giving back the memory of freed inodes; beginning a new epoch if no commits do |
 //! | [`task`] | how a task runs, rests, is woken and stopped |
 //! | [`report`] | what each task does, in the shared state, where `status` reads it |
-//! | [`dead_processes`] | noticing processes that died, and sweeping what they left |
+//! | [`dead_processes`] | noticing dead processes, and sweeping what they left |
 //! | [`memory`] | memory ahead of need; by every process |
 //! | [`commit_timer`] | commits in time, and checkpoints; by every process |
 //! | [`segments`] | content of large files: write-back, eviction, cleaning; by every process |
-//! | [`disks`] | copies that are lacking, regions that leave, balance, scrubbing; by the one with the role |
-//! | [`compression`] | of small files that nobody uses, and packing inodes; by the one with the role |
+//! | [`disks`] | lacking replicas, regions that leave, balance, scrubbing; by the process with the role |
+//! | [`compression`] | compressing small files that are not in use, and packing inodes; by the process with the role |
 //!
-//! What a process alone knows of, the unused tails of files it appended to, each process's own task sees to.
+//! The unused tails of files are known only to the process that appended to them: each process's own task gives them back.
 
 pub mod commit_timer;
 mod compression;
@@ -44,7 +44,7 @@ use task::{Next, Plan, Run, Task};
 pub struct Threads {
     disks: Option<Task>,
     segments: Option<Task>,
-    /// By this process for itself, and for all where it has the role.
+    /// By this process for itself, and for all while it has the role.
     upkeep: Vec<Task>,
     pub commits: Option<CommitTimer>,
 }
@@ -83,23 +83,23 @@ impl Threads {
         self.segments.take().is_some()
     }
 
-    /// What each task does.
+    /// The state of each task.
     pub fn tasks(&self) -> Vec<TaskState> {
         let commits = self.commits.iter().flat_map(|timer| [&timer.commits, &timer.checkpoints]);
         self.disks.iter().chain(&self.segments).chain(&self.upkeep).chain(commits).map(Task::state).collect()
     }
 }
 
-/// What a task waits for that another process does.
+/// Why a task waits: another process does its work.
 const ELSEWHERE: &str = "another process has the role of maintenance";
-/// How often it looks.
+/// The interval between its looks.
 const TICK: Duration = Duration::from_secs(1);
 /// Freed inodes after which empty inode blocks are looked for at once; fewer wait for a quiet tick.
 const MANY_FREED: u64 = 4096;
-/// Ticks from one look for memory that nobody needs to the next.
+/// Ticks between two looks for memory that is not needed.
 const IDLE: u32 = 10;
 
-/// `interval`: from epoch to epoch, where no commits to a backing move it on.
+/// `interval`: from epoch to epoch, if no commits to a backing begin a new one.
 fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Task> {
     let (fs, mut role) = (fs.clone(), None::<Role>);
     let plan = Plan { job: Job::Reclaim, first: TICK, nice: 0 };
@@ -113,7 +113,7 @@ fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Task> {
         }
         let Some(role) = &mut role else { return Next::waiting(TICK, ELSEWHERE) };
         role.work(&fs, run);
-        // Whoever fails tells every process and the log.
+        // A failure is reported to all processes and to the log where it occurs.
         if let Err(e) = fs.session().move_on_if_due(interval) {
             run.note_failure("moving the epoch on", &e);
         }
@@ -121,14 +121,14 @@ fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Task> {
     })
 }
 
-/// What the process with the role remembers from tick to tick.
+/// The state of the role from tick to tick.
 #[derive(Default)]
 struct Role {
     reaper: Reaper,
     /// Inodes freed in the pool: when blocks were given back, and at the last tick.
     given_at: u64,
     freed: u64,
-    /// Groups in which nothing was at the last look, and ticks since then.
+    /// Groups that were empty at the last look, and ticks since then.
     idle: Vec<u64>,
     ticks: u32,
 }
@@ -149,7 +149,7 @@ impl Role {
         }
     }
 
-    /// Empty inode blocks go back after many files were deleted, or when nobody deletes any more.
+    /// Gives back empty inode blocks after many deletions, or once deletions have ceased.
     fn give_back(&mut self, fs: &Fs, run: &Run) {
         let freed = fs.session().runtime().counted();
         let since = freed.wrapping_sub(self.given_at);

@@ -1,4 +1,4 @@
-//! What a task does, as `status` shows it: each process writes it to its records in the runtime file, where others read it.
+//! The state of a task, as `status` shows it: each process writes it to its records in the runtime file, where others read it.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use pram::runtime::reports::{REPORT, REPORTS};
 use serde::Serialize;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// The tasks that there are; each has the record of its number.
+/// All tasks; each has the record of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
     /// Commits to the backing.
     Commit,
-    /// What the redo log holds goes to the checkpoint of the backing.
+    /// The content of the redo log goes to the checkpoint of the backing.
     Checkpoint,
     /// Dirty blocks go to segments, clean ones are evicted, segments are cleaned.
     WriteBack,
@@ -22,7 +22,7 @@ pub enum Job {
     Compression,
     /// Memory ahead of need.
     Preallocate,
-    /// What dead processes left, memory of freed inodes, memory that nobody needs.
+    /// Remains of dead processes, memory of freed inodes, memory that is not needed.
     Reclaim,
 }
 
@@ -30,7 +30,7 @@ impl Job {
     const ALL: [Job; 7] =
         [Job::Commit, Job::Checkpoint, Job::WriteBack, Job::Rebuild, Job::Compression, Job::Preallocate, Job::Reclaim];
 
-    /// The name of its thread too.
+    /// Also the name of its thread.
     pub const fn name(self) -> &'static str {
         match self {
             Job::Commit => "commit",
@@ -50,7 +50,7 @@ const _: () = assert!(Job::ALL.len() <= REPORTS as usize);
 #[serde(rename_all = "lowercase")]
 pub enum Activity {
     Running,
-    /// There is nothing to do for it now: it wakes by itself, or is woken.
+    /// It has nothing to do now: it wakes by itself, or is woken.
     Asleep,
     /// Work is due, or may be, and something else must happen first.
     Waiting,
@@ -62,7 +62,7 @@ impl Activity {
     const ALL: [Activity; 4] = [Activity::Running, Activity::Asleep, Activity::Waiting, Activity::Ended];
 }
 
-/// What a task does, as of now.
+/// The present state of a task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TaskState {
     pub name: &'static str,
@@ -72,11 +72,11 @@ pub struct TaskState {
     pub why: Cow<'static, str>,
     /// Since when, in seconds since 1970.
     pub since: f64,
-    /// It sleeps or waits for so many seconds at most.
+    /// It sleeps or waits for at most so many seconds.
     pub at_most: Option<f64>,
     /// How often it has run.
     pub runs: u64,
-    /// How far its run has come.
+    /// The progress of its run.
     pub progress: Option<Progress>,
     pub last_error: Option<TaskError>,
 }
@@ -85,14 +85,14 @@ pub struct TaskState {
 pub struct Progress {
     pub done: u64,
     pub total: u64,
-    /// What is counted.
+    /// The things that are counted.
     pub of: Cow<'static, str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TaskError {
     pub what: String,
-    /// When it came, in seconds since 1970.
+    /// The time of the error, in seconds since 1970.
     pub at: f64,
 }
 
@@ -101,7 +101,7 @@ pub fn now() -> f64 {
     pram::clock::precise() as f64 / 1e9
 }
 
-/// A [`TaskState`] as it lies in the runtime file. Text is padded with zeros; zeros are no report.
+/// A [`TaskState`] in the runtime file. Text is padded with zeros; zeros are no report.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Record {
@@ -160,7 +160,7 @@ impl Record {
     }
 }
 
-/// As much of the text as there is room for.
+/// Copies as much of the text as there is room for.
 fn put(room: &mut [u8], text: &str) {
     let len = (0..=room.len().min(text.len())).rev().find(|len| text.is_char_boundary(*len)).unwrap_or(0);
     room[..len].copy_from_slice(&text.as_bytes()[..len]);
@@ -171,7 +171,7 @@ fn text(room: &[u8]) -> String {
     String::from_utf8_lossy(&room[..len]).into_owned()
 }
 
-/// Shows what a task of this process does, or that there is none.
+/// Shows the state of a task of this process, or that there is none.
 pub fn publish(fs: &Fs, job: Job, state: Option<&TaskState>) {
     let mut report = [0; REPORT];
     if let Some(state) = state {
@@ -180,7 +180,7 @@ pub fn publish(fs: &Fs, job: Job, state: Option<&TaskState>) {
     fs.session().runtime().report(job as u32, &report);
 }
 
-/// What the tasks of an attached process do.
+/// The states of the tasks of an attached process.
 pub fn of_session(fs: &Fs, session: u32) -> Vec<TaskState> {
     let read = |job: Job| {
         let report = fs.session().runtime().reported(session, job as u32)?;

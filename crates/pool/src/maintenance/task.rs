@@ -21,7 +21,7 @@ use super::report::{self, Activity, Job, Progress, TaskError, TaskState};
 
 /// How a task rests, and how it is woken.
 pub trait Rest: Send + Sync {
-    /// Waits until the task is woken, at most so long. A call to `wake` before it counts.
+    /// Waits until the task is woken, at most so long. An earlier call to `wake` counts.
     fn rest(&self, most: Duration);
     fn wake(&self);
 }
@@ -68,16 +68,16 @@ pub struct Plan {
     pub nice: i32,
 }
 
-/// A task that runs; dropping it stops it, after what it is doing.
+/// A running task; dropping it stops it, after its present work.
 pub struct Task {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Shows to other processes what a task does; nothing once it has ended.
+/// Shows to other processes the state of a task; nothing once it has ended.
 type Publish = Box<dyn Fn(Option<&TaskState>) + Send + Sync>;
 
-/// What a task's thread and others share.
+/// The state that a task's thread shares with others.
 struct Shared {
     stopped: AtomicBool,
     rest: Box<dyn Rest>,
@@ -89,7 +89,7 @@ struct Shared {
 pub struct Run<'t>(&'t Shared);
 
 impl Task {
-    /// Starts a task of the process that has `fs` open, and shows in its shared state what the task does.
+    /// Starts a task of the process that has `fs` open, and shows its state in the shared state.
     pub fn start(
         fs: &Arc<Fs>,
         plan: Plan,
@@ -127,7 +127,7 @@ impl Task {
         let theirs = shared.clone();
         let thread = Builder::new().name(name.into()).spawn(move || {
             if plan.nice != 0 {
-                // Not being allowed to is no reason not to work.
+                // A task works also if it may not do that.
                 let _ = rustix::process::nice(plan.nice);
             }
             let _ends = Ends(&theirs);
@@ -195,12 +195,12 @@ impl Run<'_> {
         self.0.stopped.load(Ordering::SeqCst)
     }
 
-    /// Rests in the midst of a run, to be no burden; false if it is time to stop.
+    /// Rests in the midst of a run, to leave resources to others; false if it is time to stop.
     pub fn pause(&self, rest: Duration, what_for: &'static str) -> bool {
         self.rest_for(Next::waiting(rest, what_for))
     }
 
-    /// Tells and remembers an error.
+    /// Logs and remembers an error.
     pub fn failed(&self, what: &str, e: &dyn Display) {
         tracing::error!("{what}: {e}");
         self.note_failure(what, e);
@@ -212,7 +212,7 @@ impl Run<'_> {
         self.0.change(|state| state.last_error = Some(error));
     }
 
-    /// Shows how far this run has come.
+    /// Shows the progress of this run.
     pub fn progress(&self, done: u64, total: u64, of: &'static str) {
         self.0.change(|state| state.progress = Some(Progress { done, total, of: of.into() }));
     }

@@ -1,12 +1,12 @@
 //! Destroying a pool: the opposite of making one.
 //!
-//! 1. `pool.toml` is named [`DESTROYED`], durably: from then on there is no pool, and whoever comes next to make one here,
-//!    or to destroy this one, does the rest. (Earlier, a part of a pool could be opened as if it were all of it.)
-//! 2. Memory and marks go. Later, the file that they are named after would not lead to them any more.
-//! 3. The memory goes: its file, or the header of a device.
-//! 4. The backing goes, and the log of the server.
-//! 5. The disks go: files of its own; of those that were given, the labels.
-//! 6. `DESTROYED` goes, and the directory if nothing else is in it.
+//! 1. `pool.toml` is named [`DESTROYED`], durably: from then on there is no pool, and the next process that makes one here,
+//!    or destroys this one, does the rest. (Earlier, a part of a pool could be opened as if it were all of it.)
+//! 2. Memory and marks are removed. Later, nothing would lead to them, as the file is removed after which they are named.
+//! 3. The memory is removed: its file, or the header of a device.
+//! 4. The backing is removed, and the log of the server.
+//! 5. The disks are removed: the pool's own files, and the labels of given disks.
+//! 6. `DESTROYED` is removed, and the directory if nothing else is in it.
 
 use pram::session::Exclusive;
 use std::fs;
@@ -24,7 +24,7 @@ use crate::rescue::{orphans, salvage};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// Destroys the pool at `dir`, or what is left of one; or memory that belongs to none, whose file `dir` is. Nobody may
+/// Destroys the pool at `dir`, or the remains of one; or memory that belongs to no pool, whose file `dir` is. No process may
 /// use it.
 pub fn destroy(dir: &Path, step: OnStep) -> Result<()> {
     if let Some(uuid) = orphans::memory_at(dir) {
@@ -34,7 +34,7 @@ pub fn destroy(dir: &Path, step: OnStep) -> Result<()> {
         return Err(none(dir));
     }
     if is_due(dir) {
-        // Whoever begins finishes that.
+        // `Builder::begin` finishes that.
         return Builder::begin(dir).map(|_alone| _ = fs::remove_dir(dir));
     }
     let _alone = Builder::begin(dir)?;
@@ -56,7 +56,7 @@ fn none(dir: &Path) -> Error {
     Error::Pool(format!("there is no pool at {}; `conquest list` shows those of this host", dir.display()))
 }
 
-/// What of a pool without `pool.toml` is in `dir`, or says that its backing was there.
+/// The remains of a pool without `pool.toml` in `dir`, or of one whose memory says that its backing was there.
 fn remains(dir: &Path) -> Result<Option<Config>> {
     let backing = files::open(dir).ok().and_then(|disks| backing::identify(&disks).ok());
     match backing {
@@ -65,7 +65,7 @@ fn remains(dir: &Path) -> Result<Option<Config>> {
     }
 }
 
-/// Keeps all from coming to the pool; fails if any process works on it.
+/// Keeps all processes from attaching to the pool; fails if one works on it.
 fn hold(dir: &Path, config: &Config) -> Result<Option<Exclusive>> {
     let held = locks::hold_unused(&config.lock_path(dir))?;
     refuse_used_backings(dir, [Some(config)])?;
@@ -85,12 +85,12 @@ fn decide(dir: &Path, config: &Config) -> Result<()> {
     swap::sync(dir).map_err(|e| Error::host(dir, &e))
 }
 
-/// Is a pool to be destroyed at `dir`, and part of it may be gone?
+/// Whether a pool at `dir` is to be destroyed, and part of it may be gone.
 pub fn is_due(dir: &Path) -> bool {
     dir.join(DESTROYED).exists()
 }
 
-/// The other steps, any of which may have been done.
+/// The other steps, any of which may be done already.
 pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     let decided = dir.join(DESTROYED);
     let config = Config::read_for(dir, &decided)?.ok_or_else(|| none(dir))?;
@@ -106,7 +106,7 @@ pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     step()?;
     for backing in config.backing_dir(dir).iter().filter(|backing| is_its_backing(backing, dir, &config)) {
         files::remove(backing);
-        // Of its own, if it is empty now.
+        // The directory of its own, if it is empty now.
         _ = fs::remove_dir(backing);
     }
     _ = fs::remove_file(dir.join(LOG));
@@ -117,12 +117,12 @@ pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     }
     step()?;
     fs::remove_file(&decided).map_err(|e| Error::host(&decided, &e))?;
-    // What is not empty stays.
+    // A directory that is not empty stays.
     _ = fs::remove_dir(dir);
     Ok(())
 }
 
-/// A file that is another pool's memory by now stays.
+/// Removes the memory; a file that is another pool's memory by now stays.
 fn remove_region(path: &Path, config: &Config) -> Result<()> {
     if !path.exists() {
         return Ok(());
@@ -136,7 +136,7 @@ fn remove_region(path: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// A backing that says that it is another pool's stays, and elsewhere one that does not say whose it is.
+/// A backing that names another pool stays; so does one elsewhere that names no pool.
 fn is_its_backing(backing: &Path, dir: &Path, config: &Config) -> bool {
     let found = files::open(backing).ok().and_then(|disks| backing::identify(&disks).ok());
     let same = |one: &Path| one.canonicalize().ok();
@@ -185,7 +185,7 @@ mod tests {
         ]
     }
 
-    /// A pool with a file in it, and a name for all that it has in shared memory.
+    /// A pool with a file in it, and the name of its files in shared memory.
     fn made(home: &Path, how: &FormatOptions) -> (PathBuf, String) {
         let dir = home.join("pool");
         Pool::format(&dir, how).expect("formatted");
@@ -274,7 +274,7 @@ mod tests {
         assert!(there.taken >= 1 << 20 && there.size == 8 << 20);
         assert!(Pool::destroy(&memory_path).is_err_and(|e| e.to_string().contains("conquest release")));
         fs::remove_dir_all(&dir).expect("removed");
-        // Whoever makes another pool meanwhile, as other tests do, gives it back too.
+        // A process that makes another pool meanwhile, as other tests do, gives it back too.
         match found().map(|memory| memory.belongs) {
             None => {}
             belongs => {
@@ -292,7 +292,7 @@ mod tests {
         let home = tempfile::tempdir_in(paths::RUNTIME_DIR).expect("a directory");
         let (dir, uuid) = made(home.path(), &kinds()[0]);
         let memory = Pool::memory(&dir).expect("names");
-        // First: whoever makes another pool meanwhile, as other tests do, would give memory back that says that the backing had all.
+        // First: otherwise a process that makes another pool meanwhile, as other tests do, would give back memory that its backing holds.
         fs::remove_file(&memory[1]).expect("the marks");
         fs::remove_dir_all(&dir).expect("removed");
         let refusal = Pool::release(&memory[0]).expect_err("nobody knows").to_string();

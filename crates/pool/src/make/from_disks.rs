@@ -1,12 +1,12 @@
 //! Making a pool from its disks alone: its directory and its memory are lost, and its backing lies in regions.
 //!
-//! | step | what | else, after a crash |
+//! | step | action | otherwise, after a crash |
 //! | --- | --- | --- |
-//! | 1 | labels tell the pool, and notes beside them where the backing lies; all of it is read | what cannot be opened is half made |
-//! | 2 | the file `image`, whose locks tell who uses the pool; durable | two could make memory of it |
+//! | 1 | labels identify the pool, and notes beside them the backing; all of it is read | a pool that cannot be opened is half made |
+//! | 2 | the file `image`, whose locks tell which processes use the pool; durable | two processes could make memory of it |
 //! | 3 | `pool.toml`; durable: there is a pool | |
 //!
-//! What `pool.toml` said is in the notes too, so that settings stay, and disks that are missing are named.
+//! The notes also have the text of `pool.toml`, so that settings stay, and missing disks are named.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,18 +26,18 @@ use crate::paths::{self, IMAGE};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// What was made of disks.
+/// A pool that was made from its disks.
 #[derive(Clone, Debug)]
 pub struct FromDisks {
-    /// The instant that the pool is as of, nanoseconds since the epoch.
+    /// The instant of its state, in nanoseconds since the epoch.
     pub as_of: i64,
-    /// Regions that have a copy of the backing too, and are not there: if they were written later, what they have is newer.
+    /// Missing regions that have a copy of the backing too: if they were written later, their copy is newer.
     pub missing: Vec<u32>,
-    /// Disks that `pool.toml` names and nobody has named now.
+    /// Disks in `pool.toml` that the caller did not name.
     pub absent: Vec<PathBuf>,
 }
 
-/// Makes the pool at `dir` of these disks of it.
+/// Makes the pool at `dir` from these disks.
 pub fn make(dir: &Path, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
     let _alone = Builder::begin(dir)?;
     refuse_there(dir)?;
@@ -59,7 +59,7 @@ pub fn make(dir: &Path, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
     relocate::write_stub(dir)?;
     let is_named = |entry: &&DiskEntry| !found.iter().any(|disk| disk.path == entry.at(dir));
     let absent: Vec<PathBuf> = config.disks.iter().filter(is_named).map(|entry| entry.at(dir)).collect();
-    // What lies on a disk that is missing is not lost: the pool is read-only until it is there.
+    // Content on a missing disk is not lost: the pool is read-only until the disk is there.
     let mut wait = |lost: &Incomplete| if absent.is_empty() { ask(lost) } else { Ok(()) };
     let made = import::import(dir, &config, &mut |_, _| {}, &mut wait).and_then(|as_of| {
         // 3.
@@ -121,7 +121,7 @@ fn one_pool(found: &[Found]) -> Result<Uuid> {
     }
 }
 
-/// The `pool.toml` of the pool: as the notes have it, with the disks where they are now. Those that are not named stay as they were.
+/// The `pool.toml` of the pool: from the notes, with the present paths of the named disks. Disks that are not named keep their paths.
 fn configure(dir: &Path, found: &[Found], pool: Uuid) -> Result<Config> {
     let entry = |disk: &Found| DiskEntry {
         path: disk.path.clone(),
@@ -140,7 +140,7 @@ fn configure(dir: &Path, found: &[Found], pool: Uuid) -> Result<Config> {
         return Ok(config);
     };
     let mut rest = found.iter().map(|disk| disk.label.region).collect::<Vec<_>>();
-    // One that is named is one that was noted of its region, by its path if that is the same.
+    // A named disk is a noted disk of its region: that of its path, if there is one.
     let mut absent: Vec<DiskEntry> = noted.disks.iter().filter(|old| !is_found(old, found)).cloned().collect();
     for old in noted.disks.iter().filter(|old| is_found(old, found)) {
         if let Some(at) = rest.iter().position(|region| Some(*region) == old.region) {
@@ -154,7 +154,7 @@ fn configure(dir: &Path, found: &[Found], pool: Uuid) -> Result<Config> {
         }
         None => old.region.is_some(),
     });
-    // What lay in the directory is lost with it.
+    // The pool's own disks in the lost directory are lost with it.
     absent.iter_mut().for_each(|old| old.given = true);
     let disks = config.disks.into_iter().chain(absent).collect();
     Ok(Config {

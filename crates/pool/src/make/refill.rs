@@ -1,8 +1,8 @@
-//! The disks of a pool that is made from an image with the content of its disks: others, filled with that.
+//! New disks for a pool that is made from an image, filled with the content of disks in that image.
 //!
-//! Each region of the pool that was saved becomes one, on the disks that somebody names for it, or in a file in the pool directory. It may be
-//! larger than it was, and of another kind. A disk of the pool's own is made beside its place and takes it with the pool; one that was
-//! given has its label at once: nothing leads to it yet, and an attempt that ended here is repeated over it.
+//! Each region of the saved pool becomes one, on the disks that the caller names for it, or in a file in the pool directory. It may be
+//! larger than before, and of another layout. A disk of the pool's own is made beside its place and moves there with the pool. A given disk
+//! gets its label at once: nothing leads to it yet, and an attempt that ended here is repeated over it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use ilfs::content_stream::{Carried, Carries, RawCarriedRegion, Source, Stream};
 /// Sizes of files are multiples of this.
 const GRAIN: u64 = 1 << 20;
 
-/// The content of an image, as a stream, and what gets the progress.
+/// The content of an image, as a stream, and the receiver of the progress.
 pub struct OfImage<'c> {
     pub content: Content,
     pub progress: &'c mut dyn FnMut(u64, u64),
@@ -44,27 +44,27 @@ impl Source for OfImage<'_> {
     }
 }
 
-/// A pool in the making, that is to get disks.
+/// A pool in the making, which gets disks.
 pub struct Refill<'a> {
     pub dir: &'a Path,
     pub old: Option<&'a Config>,
     /// It has no disks yet.
     pub config: &'a Config,
     pub force: bool,
-    /// For its regions, in their order.
+    /// Disks for its regions, in this order.
     pub given: &'a [NewRegion],
-    /// Where it is made; none: in its place.
+    /// The directory in which it is made; none: it is made in place.
     pub staged: Option<&'a Staged<'a>>,
 }
 
-/// The disks that were made, and what is on them.
+/// The new disks, and the content that was written to them.
 pub struct Refilled {
     pub disks: Vec<DiskEntry>,
     pub carried: Carried,
 }
 
 impl Refill<'_> {
-    /// Makes the disks of regions that a stream is of, and fills them with what it carries. `memory` leads to it.
+    /// Makes the disks of the regions in the stream, and fills them with its content. `memory` leads to that.
     pub fn run(&self, memory: Mapping, stream: &mut Stream<'_>, carries: &Carries) -> Result<Refilled> {
         if self.given.len() > carries.regions.len() {
             return Err(Error::Pool(format!(
@@ -79,7 +79,7 @@ impl Refill<'_> {
             plan.iter().zip(&carries.regions).flat_map(|(planned, region)| entries(planned, region.number)).collect();
         let config = Config { disks: disks.clone(), ..self.config.clone() };
         if let Some(staged) = self.staged {
-            // Whoever clears it away if we are killed learns of them.
+            // After a kill, the process that clears the directory reads here which disks to remove.
             config.write(staged.dir())?;
         }
         let filled = self.fill(plan, memory, stream, carries);
@@ -134,7 +134,7 @@ impl Refill<'_> {
         }
     }
 
-    /// Where a disk is made.
+    /// The path at which a disk is made, and its size.
     fn made_at(&self, planned: Planned) -> (PathBuf, u64) {
         let (path, size, entry) = planned.release();
         if entry.given {
@@ -153,10 +153,10 @@ fn entries(planned: &PlannedRegion, number: u32) -> Vec<DiskEntry> {
     planned.disks.iter().map(|disk| DiskEntry { region: Some(number), ..disk.entry.clone() }).collect()
 }
 
-/// The `n`th region's disk where none is given: as large as that was, and sparse.
+/// The default disk of the `n`th region: as large as the old region, and sparse.
 fn usual(dir: &Path, n: usize, size: u64) -> NewRegion {
     let name = |n: usize| if n == 0 { DISK.to_string() } else { format!("{DISK}-{n}") };
-    // What is there by now, of a disk that was given, is left alone.
+    // An existing file, of a given disk, is left alone.
     let free = (n..).map(name).find(|name| !dir.join(name).exists()).unwrap_or_else(|| name(n));
     let size = (size + 2 * END).next_multiple_of(GRAIN);
     NewRegion { layout: Layout::Single, disks: vec![NewDisk { path: free.into(), size: Some(size) }] }

@@ -1,4 +1,4 @@
-//! Where a pool is made, beside what is there; what comes to nothing leaves nothing.
+//! The directory in which a pool is made, beside the existing files; an attempt that fails leaves nothing.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,19 +13,19 @@ use crate::paths::{self, IMAGE, STAGING};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// A pool in the making, by who has begun to [make](super::Builder) one in its directory.
+/// A pool in the making, by the process that has begun to [make](super::Builder) one in its directory.
 pub struct Staged<'a> {
     home: &'a Path,
     dir: PathBuf,
 }
 
 impl Staged<'_> {
-    /// Begins one like `config`, which need not have its UUID yet.
+    /// Begins a pool like `config`, which need not have its UUID yet.
     pub fn begin<'a>(home: &'a Path, config: &Config) -> Result<Staged<'a>> {
         clear(home);
         let staged = Staged { home, dir: home.join(STAGING) };
         fs::DirBuilder::new().mode(0o700).create(&staged.dir).map_err(|e| Error::host(&staged.dir, &e))?;
-        // Whoever clears it away if we are killed learns where its memory is.
+        // After a kill, the process that clears it away reads here where its memory is.
         let config = Config { uuid: uuid::text(&[0; 16]), ..config.clone() };
         config.write(&staged.dir)?;
         Ok(staged)
@@ -35,7 +35,7 @@ impl Staged<'_> {
         &self.dir
     }
 
-    /// Lets it, whole and durable by now, take its place.
+    /// Moves the pool, whole and durable by now, into its place.
     pub fn place(self, config: &Config, step: OnStep) -> Result<()> {
         config.write(&self.dir)?;
         place::sync(self.home, config)?;
@@ -56,10 +56,10 @@ impl Drop for Staged<'_> {
     }
 }
 
-/// Gives back what was made in `home` by somebody who did not come to decide on it.
+/// Removes a pool in the making in `home` that was not completed.
 pub fn clear(home: &Path) {
     let dir = home.join(STAGING);
-    // What a link leads to is not ours.
+    // The target of a link is not ours.
     let plain = |path: &Path| fs::symlink_metadata(path).ok().filter(|found| !found.is_symlink());
     if plain(&dir).is_none() {
         return;
@@ -97,7 +97,7 @@ mod tests {
         entries.filter(|entry| entry.file_name().to_string_lossy().contains(what)).count()
     }
 
-    /// As by somebody who is killed.
+    /// As by a process that is killed.
     fn make_in_part(home: &Path, medium: MediumKind, uuid: &str) {
         let config = Config::new(medium, uuid.into());
         let staged = Staged::begin(home, &config).expect("begun");
@@ -117,7 +117,7 @@ mod tests {
         for (medium, shared) in [(MediumKind::Logged, 2), (MediumKind::Battery, 0)] {
             make_in_part(home.path(), medium, &uuid);
             let left = || names("/dev/shm", &uuid.replace('-', ""));
-            // What `restore` writes.
+            // The temporary file of `restore`.
             fs::write(home.path().join(".nvram.new"), "").expect("a file");
             assert_eq!((left(), names(&dir, STAGING)), (shared, 2 - shared / 2));
             drop(Builder::begin(home.path()).expect("another"));

@@ -1,4 +1,4 @@
-//! A DAX device as a memory: it stays what it is, and is overwritten in place.
+//! A DAX device as a memory: it stays in place, and is overwritten there.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::map::{device, holds_a_pool, map_file, medium_of, open_both, Made};
 use crate::medium::MediumKind;
 use conquest_fs::error::{Error, Result};
 
-/// Is there a DAX device at `path`, which stays what it is?
+/// Whether there is a DAX device at `path`.
 pub fn is_device(path: &Path, medium: MediumKind) -> Result<bool> {
     if medium != MediumKind::Dax || !path.exists() {
         return Ok(false);
@@ -22,7 +22,7 @@ pub fn is_device(path: &Path, medium: MediumKind) -> Result<bool> {
     Ok(device(&open_both(path)?, path, medium)?.is_some())
 }
 
-/// Takes the device at `path`: zeroed, what was there is lost.
+/// Takes the device at `path`, zeroed: its content is lost.
 pub fn take(path: &Path, size: u64, force: bool) -> Result<Made> {
     let file = open_both(path)?;
     match device(&file, path, MediumKind::Dax)? {
@@ -31,7 +31,7 @@ pub fn take(path: &Path, size: u64, force: bool) -> Result<Made> {
     }
 }
 
-/// A device has its size, and is zeroed by stores.
+/// Takes a device with its own size, and zeroes it by stores.
 fn take_device(file: fs::File, path: &Path, device: dax::Device, size: u64, force: bool) -> Result<Made> {
     if size > device.size {
         return Err(Error::Pool(format!(
@@ -52,7 +52,7 @@ fn take_device(file: fs::File, path: &Path, device: dax::Device, size: u64, forc
         });
     }
     let medium = medium_of(&file, path, MediumKind::Dax)?;
-    // The old header goes first, durably: whatever interrupts this leaves no pool that would be opened.
+    // The old header goes first, durably: an interruption leaves no pool that could be opened.
     for len in [HEADERS as u64, size] {
         map.zero(0, len)?;
         medium.flush(&map, 0, len);
@@ -61,7 +61,7 @@ fn take_device(file: fs::File, path: &Path, device: dax::Device, size: u64, forc
     Ok(Made { map, medium, file })
 }
 
-/// From here on there is no memory in the device at `path`.
+/// Removes the memory from the device at `path`.
 pub fn clear(path: &Path) -> Result<()> {
     let file = open_both(path)?;
     let Some(device) = device(&file, path, MediumKind::Dax)? else { return Ok(()) };
@@ -73,8 +73,8 @@ pub fn clear(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Overwrites the device at `path`, the memory of the pool `old`, from an image. Until what is returned too is dropped nobody
-/// attaches to it.
+/// Overwrites the device at `path`, the memory of the pool `old`, from an image. No process attaches to it until the returned lock is
+/// dropped too.
 pub fn restore_device(
     image: &Path,
     path: &Path,

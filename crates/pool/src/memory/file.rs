@@ -21,8 +21,8 @@ use crate::paths::{self, staged_beside};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::layout;
 
-/// Fails if nothing can be made at `path`, whatever is there, or what is there may not be lost: memory of a pool only with `force`, and other
-/// content never, but in the file of the pool that is replaced.
+/// Fails if no memory can be made at `path`, or if existing content would be lost: memory of a pool is only lost with `force`, other
+/// content never, except that of the replaced pool's file.
 pub fn refuse_target(path: &Path, size: u64, force: bool, is_own: bool) -> Result<()> {
     if size > 0 {
         pram::memory::Geometry::of(size)?;
@@ -33,12 +33,12 @@ pub fn refuse_target(path: &Path, size: u64, force: bool, is_own: bool) -> Resul
     }
     match found.is_file() && !(force && is_own) {
         true => refuse_data(path, force),
-        // A device is asked as such.
+        // A device is checked as such.
         false => Ok(()),
     }
 }
 
-/// Makes the file that is to be the memory at `path`, beside what is there.
+/// Makes the file of the future memory at `path`, beside the existing one.
 pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
     let found = fs::metadata(path).ok();
     if found.as_ref().is_some_and(|found| found.file_type().is_char_device()) {
@@ -53,13 +53,13 @@ pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
     file.set_len(size).map_err(|e| no_room(path, size, &e))?;
     refuse_too_much(&file, path, size)?;
     if medium == MediumKind::Dax {
-        // Its size too must be there after a power cut; its content is from here on ours to flush.
+        // Its size too must survive a power cut; flushing its content is ours from here on.
         file.sync_all().map_err(|e| Error::host(path, &e))?;
     }
     Ok(Made { map: map_file(&file, path, medium, size)?, medium: medium_of(&file, path, medium)?, file })
 }
 
-/// Makes the file that is to be the memory at `path`, empty, which nobody else makes.
+/// Makes the file of the future memory at `path`, empty, which no other process makes.
 pub fn make_beside(path: &Path) -> Result<fs::File> {
     let beside = staged_beside(path);
     let _ = fs::remove_file(&beside);
@@ -72,7 +72,7 @@ pub fn make_beside(path: &Path) -> Result<fs::File> {
     })
 }
 
-/// Fails where the file system could never have so much, whatever else is in it.
+/// Fails if the file system could never have so much, even if it were empty.
 fn refuse_too_much(file: &fs::File, path: &Path, size: u64) -> Result<()> {
     match shared::total(file) {
         Some(total) if size > total => {
@@ -109,11 +109,11 @@ pub fn format_memory(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> R
     Ok((memory, made.file))
 }
 
-/// Makes the file that is to be the memory at `path` from an image, beside what is there.
+/// Makes the file of the future memory at `path` from an image, beside the existing one.
 pub fn restore_memory(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
     let beside = staged_beside(path);
     let content = backing::save::restore_beside(image, path, &beside, medium.into(), progress)?;
-    // What could not be opened afterwards is not made.
+    // Do not make a memory that could not be opened afterwards.
     if medium == MediumKind::Dax {
         let mapped = open_both(&beside).and_then(|file| map_file(&file, path, medium, content.info().size).map(drop));
         mapped.inspect_err(|_| _ = fs::remove_file(&beside))?;
@@ -121,8 +121,8 @@ pub fn restore_memory(image: &Path, path: &Path, medium: MediumKind, progress: P
     Ok(content)
 }
 
-/// Makes the memory at `path` from a backing; the instant that it is of, nanoseconds since the epoch. Where `check` refuses the file
-/// that is to be the memory, what is there stays.
+/// Makes the memory at `path` from a backing; returns the instant of its state, in nanoseconds since the epoch. If `check` refuses the
+/// new file, the existing memory stays.
 pub fn import(
     disks: &Disks,
     id: Identity,
@@ -142,7 +142,7 @@ pub fn import(
     Ok(import::file(disks, id, path, medium.into(), way, progress)?.time)
 }
 
-/// Is there no memory at `path`: no file, or a DAX device, which is always there, without a header?
+/// Whether there is no memory at `path`: no file, or a DAX device, which always exists, without a header.
 pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
     if !path.exists() {
         return Ok(true);
@@ -154,18 +154,18 @@ pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
     }
 }
 
-/// Of which pool the memory at `path` is.
+/// The pool of the memory at `path`.
 pub fn uuid_at(path: &Path, medium: MediumKind) -> Result<[u8; 16]> {
     let file = open_both(path)?;
     Ok(map_memory(&file, path, path, medium)?.info.uuid)
 }
 
-/// A memory that is to be attached to, while nobody else attaches.
+/// A memory to attach to, while no other process attaches.
 pub struct Opened {
     pub memory: Memory,
     pub exclusive: Exclusive,
     pub backing: Option<Backing>,
-    /// Where that lies, if in regions.
+    /// Where the backing lies, if in regions.
     pub duplex: Option<Arc<Duplex>>,
 }
 
@@ -175,7 +175,7 @@ pub fn open_memory(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option
     loop {
         let file = open_file(path, dir)?;
         let lock = file.try_clone().map_err(|e| Error::host(path, &e))?;
-        // Refused at once if it is none: it may be in the making, for minutes.
+        // Refused at once if it is no memory: it may be in the making, for minutes.
         let exclusive = hold(lock, path, || map_memory(&file, path, dir, medium).map(drop))?;
         if paths::is_swap_due(dir) {
             return Ok(None);
@@ -194,7 +194,7 @@ fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
     })
 }
 
-/// What can be done where the memory of the pool at `dir` is not there.
+/// What to do if the memory of the pool at `dir` is missing.
 pub fn missing(path: &Path, dir: &Path) -> Error {
     Error::Pool(format!(
         "the pool's persistent RAM {} is missing; put it back, make it from the pool's backing with `conquest import {1}`, or from an \

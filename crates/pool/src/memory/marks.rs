@@ -1,4 +1,4 @@
-//! The marks of a memory in shared memory: what of it has changed since the last commit to its backing.
+//! The marks of a memory in shared memory: they tell which lines have changed since the last commit to its backing.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -17,18 +17,18 @@ use conquest_fs::error::{Error, Result};
 /// Bytes of marks that are read at a time.
 const PIECE: usize = 64 << 10;
 
-/// Where the marks of the memory at `memory` lie.
+/// The path of the marks of the memory at `memory`.
 pub fn beside(memory: &Path) -> Option<PathBuf> {
     let name = memory.file_name()?.to_str()?.strip_suffix("-region")?;
     Some(memory.with_file_name(format!("{name}-marks")))
 }
 
-/// What the files of a pool in shared memory are called that has these marks.
+/// The name of the pool's files in shared memory, from that of these marks.
 pub fn name_of(marks: &Path) -> Option<&str> {
     marks.file_name()?.to_str()?.strip_suffix("-marks").filter(|name| name.starts_with("conquest-"))
 }
 
-/// The marks in `file`, as far as that goes.
+/// The marks in `file`, to the end of the file.
 pub fn map(file: &fs::File, path: &Path) -> Result<Marks> {
     let len = file.metadata().map_err(|e| Error::host(path, &e))?.len();
     if len < Marks::bytes(0) {
@@ -39,7 +39,7 @@ pub fn map(file: &fs::File, path: &Path) -> Result<Marks> {
     Ok(Marks::over_file(map, file.as_fd().try_clone_to_owned().map_err(|e| Error::host(path, &e))?)?)
 }
 
-/// The marks in shared memory, which this user or root must have made, and whether its backing holds everything.
+/// The marks in shared memory, which the user `owner` or root must have made, and whether the backing holds everything.
 pub fn open(marks: &Path, owner: u32) -> Result<(Marks, bool)> {
     let file = made_by(owner, open_plain(marks, true), marks)?;
     let marks = map(&file, marks)?;
@@ -51,7 +51,7 @@ pub fn holds_all(marks: &Marks) -> Result<bool> {
     Ok(marks.marked()? == 0)
 }
 
-/// The same marks as they are now, in memory of our own: their owner may cut them short meanwhile.
+/// A copy of the present marks, in memory of our own: their owner may cut them short meanwhile.
 pub fn read_out(marks: &Path, owner: u32) -> Result<Marks> {
     let file = made_by(owner, open_plain(marks, false), marks)?;
     let len = file.metadata().map_err(|e| Error::host(marks, &e))?.len();
@@ -79,14 +79,14 @@ pub fn read_out(marks: &Path, owner: u32) -> Result<Marks> {
     Ok(Marks::over(memory)?)
 }
 
-/// Does the backing of the memory whose processes lock `lock` hold everything, as its marks say?
+/// Whether the backing of the memory whose processes lock `lock` holds everything, by its marks.
 pub fn is_backed(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
     let (marks, all_backed) = open(marks, lock.metadata().map_err(|e| Error::host(marks, &e))?.uid())?;
     Ok(all_backed && Backing::is_known(&marks, id)?)
 }
 
-/// Removes the marks of the memory of the pool whose processes would lock `lock`, where none is attached, and what killed
-/// ones have left.
+/// Removes the marks of the memory of the pool whose processes would lock `lock`, if none is attached, and the runtime file of killed
+/// ones.
 pub fn forget(lock: impl AsFd, uuid: &[u8; 16]) {
     if let Ok(marks) = shared::path(lock, uuid, "marks") {
         let _ = fs::remove_file(&marks);

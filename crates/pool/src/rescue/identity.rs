@@ -1,9 +1,9 @@
-//! Which pool memory belongs to.
+//! The pool to which memory belongs.
 //!
 //! Memory is named after the UUID of its pool and the numbers of the file `image`. Pools that were restored from one image
-//! have one UUID; a disk that is attached anew gives its files another number, and a file that is lost has none. So memory
-//! notes, with its marks, where its backing lies, and the lineage of that, which a restored pool does not share. The place is
-//! noted anew whenever a pool is opened, since its directory may have been renamed.
+//! have one UUID; a disk that is attached anew gives its files another number, and a lost file has none. So memory
+//! notes, with its marks, the path of its backing, and the backing's lineage, which a restored pool does not share. Each opening of
+//! the pool notes the path anew, since its directory may have been renamed.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -18,15 +18,15 @@ use crate::memory::shared::open_plain;
 use crate::paths::{self, DECIDED, IMAGE, LOGS};
 use conquest_fs::error::{Error, Result};
 
-/// Where the marks' notes hold the path of the backing, and its bytes, padded with zeros.
+/// Position of the backing's path in the marks' notes, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;
 const PATH: usize = 1024;
-/// Where they hold its lineage.
+/// Position of its lineage there.
 const LINEAGE_AT: u64 = PATH_AT + PATH as u64;
-/// A backing: its region's UUID and its lineage.
+/// A backing: the UUID of its pool, and its lineage.
 type Key = ([u8; 16], u32);
 
-/// What memory knows of where it comes from.
+/// The origin of memory, as its notes say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryIdentity {
     dir: Option<PathBuf>,
@@ -34,15 +34,15 @@ pub struct MemoryIdentity {
 }
 
 impl MemoryIdentity {
-    /// Of the memory of the pool `uuid` whose backing of that lineage lies in `dir`.
+    /// The identity of the memory of the pool `uuid` whose backing, of that lineage, lies in `dir`.
     pub fn of(dir: &Path, uuid: [u8; 16], lineage: u32) -> Result<MemoryIdentity> {
         let dir = std::path::absolute(dir).map_err(|e| Error::host(dir, &e))?;
-        // What is too long for a note is nowhere.
+        // A path that is too long for a note is left out.
         let dir = Some(dir).filter(|dir| dir.as_os_str().len() < PATH);
         Ok(MemoryIdentity { dir, key: (uuid, lineage) })
     }
 
-    /// As the marks of memory of the pool `uuid` say.
+    /// Reads the marks of memory of the pool `uuid`.
     pub fn read(marks: &Marks, uuid: [u8; 16]) -> Result<MemoryIdentity> {
         let path: [u8; PATH] = marks.note(PATH_AT)?;
         let len = path.iter().position(|b| *b == 0).unwrap_or(0);
@@ -50,7 +50,7 @@ impl MemoryIdentity {
         Ok(MemoryIdentity { dir, key: (uuid, marks.note(LINEAGE_AT)?) })
     }
 
-    /// Notes it.
+    /// Writes the notes.
     pub fn write(&self, marks: &Marks) -> Result<()> {
         if MemoryIdentity::read(marks, self.key.0)? == *self {
             return Ok(());
@@ -62,30 +62,30 @@ impl MemoryIdentity {
         Ok(marks.set_note(LINEAGE_AT, &self.key.1)?)
     }
 
-    /// Where its backing lay last, if that is noted.
+    /// The last directory of its backing, if that is noted.
     pub fn dir(&self) -> Option<&Path> {
         self.dir.as_deref()
     }
 
-    /// Is it the memory of the pool at `dir`? Where a log is left there it says so; without one only the place does.
+    /// Whether it is the memory of the pool at `dir`. The lineage in a log there decides; without a log, the path does.
     pub fn is(&self, dir: &Path) -> bool {
         match key_at(dir).filter(|_| self.is_known()) {
-            // The directory may have been renamed; or copied, and what it was copied from is still there.
+            // The directory may have been renamed; or it may be a copy whose original still exists.
             Some(key) => key == self.key && !self.is_anothers(dir),
             None => self.is_from(dir),
         }
     }
 
-    /// Is it the memory of another pool than that at `dir`, which is still there?
+    /// Whether it is the memory of another pool than that at `dir`, and that pool still exists.
     pub fn is_anothers(&self, dir: &Path) -> bool {
         self.is_known() && !self.is_from(dir) && self.is_in_place()
     }
 
-    /// Is the pool gone whose memory this is, called `name`: its directory, or all that was in it; or is another pool there? Who
-    /// makes a pool there has [its memory](Self::hold_gone) before that.
+    /// Whether the pool of this memory, called `name`, is gone: its directory or all files in it, or another pool has replaced it. A
+    /// process that makes a pool there [holds](Self::hold_gone) the directory before that.
     pub fn is_gone(&self, name: &str) -> bool {
         let Some(dir) = &self.dir else { return false };
-        // Before it moves to the directory itself.
+        // A pool in the making, before it moves to the directory itself.
         if fs::metadata(dir.join(DECIDED).join(IMAGE)).is_ok_and(|image| is_named_after(name, &image)) {
             return false;
         }
@@ -101,13 +101,13 @@ impl MemoryIdentity {
         }
     }
 
-    /// The same, where nobody makes a pool; nor does anybody while what this returns is held.
+    /// The same while no process makes a pool there, nor can until the result is dropped.
     pub fn hold_gone(&self, name: &str) -> Option<locks::Unmade> {
         let unmade = locks::hold_unmade(self.dir.as_ref()?).ok()??;
         self.is_gone(name).then_some(unmade)
     }
 
-    /// A version that noted no lineage has left 0.
+    /// An older version that noted no lineage left 0.
     fn is_known(&self) -> bool {
         self.key.1 != 0
     }
@@ -121,18 +121,18 @@ impl MemoryIdentity {
         })
     }
 
-    /// Is the backing still there, or what is left of it?
+    /// Whether the backing, or a part of it, is still there.
     fn is_in_place(&self) -> bool {
         self.dir.as_ref().is_some_and(|dir| key_at(dir) == Some(self.key))
     }
 }
 
-/// Whose backing lies in `dir`, as long as one of its logs can be read.
+/// The backing in `dir`, as long as one of its logs can be read.
 fn key_at(dir: &Path) -> Option<Key> {
     LOGS.iter().find_map(|name| log::whose(&open_plain(&dir.join(name), false).ok()?).ok())
 }
 
-/// Is memory that is called `name` that of this image?
+/// Whether memory that is called `name` is named after this image.
 fn is_named_after(name: &str, image: &fs::Metadata) -> bool {
     name.ends_with(&format!("-{:x}-{:x}", image.dev(), image.ino()))
 }

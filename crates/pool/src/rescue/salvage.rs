@@ -1,6 +1,6 @@
-//! The memory of a pool on `logged` alone, to look at and to save, where its backing cannot be used.
+//! The memory of a pool on `logged` alone, for inspecting and saving it if its backing cannot be used.
 //!
-//! It is mapped privately: what a crash left open is undone for who looks, and not in the memory.
+//! It is mapped privately: open transactions of a crash are undone in the mapping, not in the memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::uuid;
 use conquest_fs::error::{Error, Result};
 use conquest_fs::max_inodes;
 
-/// Opens it, while nobody has the pool open.
+/// Opens the memory, while no process has the pool open.
 pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     let missing = || Error::Pool(format!("there is no memory of the pool at {}", dir.display()));
     let path = find(dir, config)?.ok_or_else(missing)?;
@@ -37,7 +37,7 @@ pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     Ok(Session::private(mapped, max_inodes(size))?)
 }
 
-/// A pool whose backing lay in `dir`, as its memory says; or whose memory `dir` is, a file.
+/// The pool whose memory says that its backing lay in `dir`; or whose memory is the file `dir`.
 pub fn lost(dir: &Path) -> Result<Option<Config>> {
     let of = |uuid| Ok(Some(Config::new(MediumKind::Logged, uuid::text(uuid))));
     if let Some(uuid) = orphans::memory_at(dir) {
@@ -50,7 +50,7 @@ pub fn lost(dir: &Path) -> Result<Option<Config>> {
     }
 }
 
-/// Memory of pools whose backing lay in `dir`. None where the memory of one on another medium lies.
+/// Memory of pools whose backing lay in `dir`. None where the memory of a pool on another medium lies.
 fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     if dir.join(DEFAULT_NVRAM).exists() {
         return Ok(Vec::new());
@@ -58,7 +58,7 @@ fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     noted_at(dir)
 }
 
-/// Memory that notes that its backing lay in `dir`, and the UUIDs that it is called by.
+/// Memory that notes that its backing lay in `dir`, and the UUIDs in the names of its files.
 fn noted_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     let is_ours = |(uuid, region): &([u8; 16], PathBuf)| {
         orphans::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir))
@@ -66,9 +66,9 @@ fn noted_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     Ok(orphans::memories()?.into_iter().filter(is_ours).collect())
 }
 
-/// Where a pool is to be made at `dir`, nothing takes the place of memory that is all that is left of one that was there.
+/// Before a pool is made at `dir`: renames memory that is all that is left of a former pool there, so that nothing replaces it.
 pub fn set_aside(dir: &Path) -> Result<()> {
-    // What somebody works with keeps its name: its `image` is held open, so that nothing else gets the number.
+    // Memory in use keeps its name: its `image` is held open, so that no other file gets the number.
     for (uuid, memory_path) in lost_at(dir)?.into_iter().filter(|(_, memory_path)| refuse_mapped(memory_path).is_ok()) {
         if let Some(kept) = orphans::rename_unless_backed(uuid, &memory_path)? {
             let (dir, kept) = (dir.display(), kept.display());
@@ -91,7 +91,7 @@ fn which(one: &Path, other: &Path, dir: &Path) -> Error {
     ))
 }
 
-/// Where it is. It is named after the file `image`; where that is gone, it [says](super::identity) whose it is.
+/// The path of the memory. It is named after the file `image`; without that file, its [notes](super::identity) tell whose it is.
 pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
     if config.medium != MediumKind::Logged {
         return Ok(None);
@@ -113,12 +113,12 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
     }
 }
 
-/// Anybody may make files there: only those of the pool's owner count.
+/// Any user can make files there: only files of the pool's owner count.
 pub fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
     made_by(orphans::owner_of(dir), open_plain(path, false), path)
 }
 
-/// How what the memory of the pool at `dir` holds is kept.
+/// Advice on saving the content of the memory of the pool at `dir`.
 pub fn save_it(dir: &Path) -> String {
     format!(
         "keep what the pool's memory holds: once it is unmounted, `conquest save {} FILE` writes an image, and \
@@ -127,7 +127,7 @@ pub fn save_it(dir: &Path) -> String {
     )
 }
 
-/// Gives it back, with its marks.
+/// Gives the memory back, with its marks.
 pub fn remove(memory_path: &Path) {
     let marks = marks::beside(memory_path);
     [Some(memory_path.to_path_buf()), marks].into_iter().flatten().for_each(|path| _ = fs::remove_file(path));

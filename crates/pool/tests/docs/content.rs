@@ -1,5 +1,5 @@
-//! What the golden images hold: a little of everything. Whoever changes this changes what the images of
-//! released versions are compared with: add, do not change.
+//! The content of the golden images: a little of everything. Images of released versions are compared with this:
+//! add to it, but do not change it.
 
 use conquest::{Caller, FormatOptions, Kind, Pool, SetAttr, SetTime, Time};
 use conquest_fs::node::{Fallocate, SetXattr};
@@ -23,7 +23,7 @@ pub fn options() -> FormatOptions {
     FormatOptions { root_owner: (0, 0), ..FormatOptions::on(conquest::MediumKind::Battery, SIZE) }
 }
 
-/// Bytes that tell where they are from.
+/// Bytes that depend on their seed and position.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| ((i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -89,7 +89,7 @@ fn attributes(pool: &Pool, root: &View) -> conquest_fs::Result<()> {
     pool.setxattr(root.stat(b"void")?.ino, b"system.posix_acl_default", ACL, SetXattr::Any, &root.caller)
 }
 
-/// What came with layout version 2.
+/// Settings of layout version 2.
 pub fn fill_settings(pool: &Pool) -> conquest_fs::Result<()> {
     let root = View::new(pool, Caller::root());
     for (name, value) in SETTINGS {
@@ -111,11 +111,11 @@ pub fn compare_settings(pool: &Pool) {
     }
 }
 
-/// Thresholds: name, what is set.
+/// Thresholds: name, value.
 #[allow(dead_code)]
 pub const THRESHOLDS: [(&str, &str); 3] = [("hello", "none"), ("tail", "64K"), ("void", "1T")];
 
-/// The same of redundancy and priority; an empty value is not set.
+/// The same for redundancy and priority; an empty value is not set.
 #[allow(dead_code)]
 pub const REDUNDANCIES: [(&str, &str, &str); 7] = [
     ("hello", "none", "low"),
@@ -127,16 +127,16 @@ pub const REDUNDANCIES: [(&str, &str, &str); 7] = [
     ("special/inherits", "whole", "high"),
 ];
 
-/// The same of compression.
+/// The same for compression.
 #[allow(dead_code)]
 pub const COMPRESSIONS: [(&str, &str); 5] =
     [("hello", "never"), ("tail", "always"), ("void", "cold"), ("special", "warm"), ("empty", "auto")];
 
-/// The same of times.
+/// The same for times.
 #[allow(dead_code)]
 pub const TIMES: [(&str, &str); 3] = [("hello", "seconds"), ("special", "seconds"), ("empty", "exact")];
 
-/// What golden images do not have.
+/// Content that golden images do not have.
 #[allow(dead_code)]
 pub fn fill_thresholds(pool: &Pool) -> conquest_fs::Result<()> {
     let root = View::new(pool, Caller::root());
@@ -164,7 +164,7 @@ pub fn fill_thresholds(pool: &Pool) -> conquest_fs::Result<()> {
     Ok(())
 }
 
-/// Compares a pool with what [`fill`] makes.
+/// Compares a pool with the content that [`fill`] makes.
 #[allow(dead_code)] // The example that writes images only fills.
 pub fn compare(pool: &Pool) {
     let root = View::new(pool, Caller::root());
@@ -205,7 +205,7 @@ pub fn compare(pool: &Pool) {
     assert_eq!(value("void", "system.posix_acl_default"), ACL);
 }
 
-/// The pool can be worked with.
+/// Works on the pool some more.
 #[allow(dead_code)]
 pub fn fill_more(pool: &Pool) {
     let root = View::new(pool, Caller::root());

@@ -1,4 +1,4 @@
-//! Memory is taken as it is used, given back, and a pool grows: with everybody at work, on all media.
+//! Memory is taken as it is used, given back, and a pool grows: with many processes at work, on all media.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use conquest_fs::path::{Open, View};
 const MIB: u64 = 1 << 20;
 const MEDIA: [MediumKind; 2] = [MediumKind::Battery, MediumKind::Logged];
 
-/// A pool directory; what the pool has in shared memory goes with it.
+/// A pool directory, which removes the pool's shared memory too.
 struct Home {
     dir: tempfile::TempDir,
 }
@@ -32,7 +32,7 @@ impl Home {
         Pool::open(self.path(), &OpenOptions::default()).unwrap()
     }
 
-    /// The region's file.
+    /// The file of the memory.
     fn region(&self) -> PathBuf {
         match Pool::memory(self.path()).unwrap().into_iter().find(|path| path.to_string_lossy().ends_with("-region")) {
             Some(path) => path,
@@ -40,7 +40,7 @@ impl Home {
         }
     }
 
-    /// Bytes of memory that the region has.
+    /// Bytes that the memory's file takes.
     fn taken(&self) -> u64 {
         std::fs::metadata(self.region()).unwrap().blocks() * 512
     }
@@ -169,7 +169,7 @@ fn a_pool_grows_while_others_work_on_it() {
             stop.store(true, Ordering::SeqCst);
             assert!(worker.join().unwrap() > 0);
         });
-        // Through the mapping of the one that did not learn of it.
+        // Through the mapping of the process that did not make it grow.
         holds(&second, "grown", 500 * MIB);
         holds(&second, "before", 20 * MIB);
         fill(&second, "other", 20 * MIB);
@@ -179,7 +179,7 @@ fn a_pool_grows_while_others_work_on_it() {
         clean(&first);
         drop((first, second));
         if medium == MediumKind::Logged {
-            // As a power cut does.
+            // As after a power cut.
             Pool::release(home.path()).unwrap();
         }
         let pool = home.open();
@@ -189,7 +189,7 @@ fn a_pool_grows_while_others_work_on_it() {
     }
 }
 
-/// Memory ran out between two of its pieces, and that was taken for a full pool.
+/// Memory ran out between two pieces of one call, and the pool was taken for full.
 #[test]
 fn one_call_may_need_more_memory_than_is_taken_ahead() {
     for medium in MEDIA {
@@ -210,7 +210,7 @@ fn one_call_may_need_more_memory_than_is_taken_ahead() {
     }
 }
 
-/// What the backing has of a larger region is more than the region was when the backing was made.
+/// The backing holds more of a grown memory than the memory had when the backing was made.
 #[test]
 fn a_grown_pool_is_imported_and_restored() {
     let home = Home::new(MediumKind::Battery, 30 * MIB);
@@ -243,7 +243,7 @@ fn a_grown_pool_is_imported_and_restored() {
     clean(&pool);
 }
 
-/// Whoever copies a region may lose its holes, or make some.
+/// A copy of the memory's file may lose its holes, or gain some.
 #[test]
 fn memory_is_as_the_region_says_after_its_file_was_copied() {
     let home = Home::new(MediumKind::Battery, 500 * MIB);
@@ -264,7 +264,7 @@ fn memory_is_as_the_region_says_after_its_file_was_copied() {
     }
 }
 
-/// A tmpfs of its own, as small as is wanted.
+/// A tmpfs of its own, of any small size.
 struct SmallHost {
     dir: tempfile::TempDir,
 }
@@ -289,7 +289,7 @@ impl Drop for SmallHost {
     }
 }
 
-/// The host is full before the pool is: that is an error of calls, and no signal; and it goes on by itself.
+/// The host is full before the pool is: calls fail, but no signal comes; and the pool goes on by itself.
 #[test]
 fn a_host_without_memory_makes_the_pool_full_until_it_has_some() {
     let Some(host) = SmallHost::new(60) else {
@@ -301,7 +301,7 @@ fn a_host_without_memory_makes_the_pool_full_until_it_has_some() {
     let refused = Pool::format(&pool_dir, &how(100 * MIB)).unwrap_err().to_string();
     assert!(refused.contains("60 MiB in all"), "{refused}");
     Pool::format(&pool_dir, &how(50 * MIB)).unwrap();
-    // Somebody else's.
+    // A file of somebody else.
     let other = host.dir.path().join("other");
     std::fs::write(&other, vec![1; 30 << 20]).unwrap();
     let pool = Pool::open(&pool_dir, &OpenOptions::default()).unwrap();
@@ -318,7 +318,7 @@ fn a_host_without_memory_makes_the_pool_full_until_it_has_some() {
     assert!((10 * MIB..30 * MIB).contains(&at), "{at}");
     assert!(pool.status().unwrap().host_full);
     assert!(pool.statfs().free_blocks * 4096 > 15 * MIB, "df shows what was said");
-    // What needs no memory works.
+    // Operations that need no memory work.
     drop(file);
     view.unlink(b"file").unwrap();
     let file = view.create(b"again", 0o644).unwrap();
@@ -329,8 +329,8 @@ fn a_host_without_memory_makes_the_pool_full_until_it_has_some() {
     clean(&pool);
 }
 
-/// Each slot kept the last segment of each kind and size that it had allocated from: an empty pool held twenty times as much
-/// as a new one. And a new one was "73.7 % fragmented", which was what the least number of segments leaves free.
+/// Each slot kept the last chunk of each kind and size that it had allocated from: an empty pool held twenty times as much
+/// as a new one. And a new one was "73.7 % fragmented": the part that the least number of chunks leaves free.
 #[test]
 fn what_is_emptied_is_as_a_new_one() {
     for medium in MEDIA {

@@ -1,4 +1,4 @@
-//! Images of pools with content on disks, saved while somebody writes: all of it as of one instant, elsewhere too.
+//! Images of pools with content on disks, saved while another thread writes: all of it as of one instant, restored elsewhere too.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use conquest::{HowToSave, Layout, NewDisk, NewRegion, Over};
 use conquest_fs::path::{Open, View};
 
 const MIB: u64 = 1 << 20;
-/// Files that records go to in turns, and records of each: the fifth one takes the place of the first.
+/// Files that get records in turns, and records of each: record `RECORDS` of a file replaces the first.
 const FILES: u64 = 4;
 const RECORDS: u64 = 700;
 const RECORD: u64 = 4096;
 
-/// Directories of pools; what they have in shared memory goes with them.
+/// Directories of pools, which remove their shared memory too.
 struct Homes(tempfile::TempDir);
 
 impl Homes {
@@ -60,7 +60,7 @@ fn record(n: u64) -> Vec<u8> {
     n.to_le_bytes().repeat(RECORD as usize / 8)
 }
 
-/// Writes records in their order until `stop` is set: the number of the first that it has not written.
+/// Writes records in their order until `stop` is set; returns the number of the first that it has not written.
 fn write_records(pool: &Pool, stop: &AtomicBool) -> u64 {
     let view = View::new(pool, Caller::root());
     let files: Vec<_> = (0..FILES).map(|n| view.create(format!("records{n}").as_bytes(), 0o600).unwrap()).collect();
@@ -69,7 +69,7 @@ fn write_records(pool: &Pool, stop: &AtomicBool) -> u64 {
             return n;
         }
         files[(n % FILES) as usize].write_all_at(&record(n), n / FILES % RECORDS * RECORD).unwrap();
-        // Also what is small and lies in memory alone.
+        // Also small content that lies in memory alone.
         view.create(format!("name{}", n % 50).as_bytes(), 0o600).unwrap().write_all_at(&n.to_le_bytes(), 0).unwrap();
     }
     unreachable!("somebody stops it")
@@ -83,7 +83,7 @@ fn read(pool: &Pool, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What is there is what there was when so many records had been written, and no other.
+/// The pool has the content after so many records were written, and no other.
 fn records_in(pool: &Pool) -> u64 {
     let files: Vec<Vec<u8>> = (0..FILES).map(|n| read(pool, &format!("records{n}"))).collect();
     let found = |n: u64| {
@@ -121,16 +121,16 @@ fn is_whole(pool: &Pool) {
     (0..300u64).for_each(|n| assert!(read(pool, &format!("small{n}")) == record(n)[..500]));
 }
 
-/// Saves it while somebody writes; the pool that is made of that elsewhere has a prefix of what was written, and all of the rest.
+/// Saves it while another thread writes; the pool restored elsewhere has a prefix of the records, and all of the rest.
 fn saved_at_work(medium: MediumKind, backing: bool) {
     let homes = Homes::new();
-    // With room for what is overwritten meanwhile, however fast that is.
+    // With room for all content that is replaced meanwhile.
     let pool = homes.format_on(1 << 30, medium, backing);
     fill(&pool);
     let stop = AtomicBool::new(false);
     let saved = std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_records(&pool, &stop));
-        // Until it has overwritten some of them.
+        // Wait until it has replaced some of them.
         while View::new(&pool, Caller::root()).stat(b"records3").map_or(0, |found| found.size) < RECORDS * RECORD {
             std::thread::yield_now();
         }
@@ -140,7 +140,7 @@ fn saved_at_work(medium: MediumKind, backing: bool) {
     });
     assert!(saved.0.content >= 9 * MIB && saved.0.unread + saved.0.left_out == 0, "{:?}", saved.0);
     drop(pool);
-    // Nothing of the pool that was saved is needed.
+    // Nothing of the saved pool is needed.
     std::fs::remove_file(homes.path("pool/disk")).unwrap();
     let restored = homes.restore("elsewhere", &[]).unwrap();
     assert_eq!((restored.content, restored.unread, restored.left_out), (saved.0.content, 0, 0));
@@ -148,7 +148,7 @@ fn saved_at_work(medium: MediumKind, backing: bool) {
     let records = records_in(&pool);
     assert!(records > FILES * RECORDS - FILES && records <= saved.1, "{records} of {}", saved.1);
     is_whole(&pool);
-    // It works on, and is saved again.
+    // The restored pool works, and can be saved again.
     View::new(&pool, Caller::root()).create(b"more", 0o600).unwrap().write_all_at(&large(), 0).unwrap();
     pool.sync().unwrap();
     pool.save(homes.path("image"), &mut |_, _| {}).unwrap();
@@ -221,7 +221,7 @@ fn neither_takes_the_place_of_what_is_not_its_own() {
     let refusal = pool.save(&notes, &mut |_, _| {}).unwrap_err().to_string();
     assert!(refusal.contains("no image") && refusal.contains("--force"), "{refusal}");
     assert_eq!(std::fs::read(&notes).unwrap(), b"notes of mine");
-    // An image it does, and an empty file.
+    // It replaces an image, and an empty file.
     std::fs::write(homes.path("image"), "").unwrap();
     (0..2).for_each(|_| pool.save(homes.path("image"), &mut |_, _| {}).unwrap());
     pool.save_with(&notes, HowToSave { force: true, memory_only: true }, &mut |_, _| {}).unwrap();
@@ -233,7 +233,7 @@ fn neither_takes_the_place_of_what_is_not_its_own() {
     assert_eq!(std::fs::read_dir(homes.path("mine")).unwrap().count(), 1);
 }
 
-/// As after hours of overwriting: over the pool that was saved, whose disk has not all of that any more.
+/// As after hours of overwriting: over the saved pool, whose disk lacks some of the content by now.
 #[test]
 fn over_its_own_pool_an_image_brings_back_what_the_disk_lacks() {
     let homes = Homes::new();
