@@ -1,6 +1,6 @@
 //! A program that embeds Conquest: a mailbox. Each message is a file that appears whole or not at all; every
-//! process that opens the pool sees it at once; killed at any moment, it loses nothing that it has said is
-//! kept.
+//! process that opens the pool sees it at once. Killed at any moment, the program loses no message that it has
+//! acknowledged.
 //!
 //! ```sh
 //! cargo run --release -p conquest-pool --example embed -- /tmp/mailbox deliver "Dear reader, ..."
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Opens the mailbox, made if it is not there. What a process that was killed left half done is undone here.
+/// Opens the mailbox, or makes it. Opening undoes what a killed process left half done.
 fn open(dir: &str) -> conquest::Result<Pool> {
     let dir = Path::new(dir);
     if !Pool::exists(dir) {
@@ -46,8 +46,8 @@ fn open(dir: &str) -> conquest::Result<Pool> {
     Ok(pool)
 }
 
-/// Writes a message aside and then gives it its name, in one step: nobody ever sees a part of it, however
-/// long it is. When this returns it is durable; there is nothing to sync.
+/// Writes a message aside and then gives it its name, in one step: no reader ever sees a part of it, however
+/// long it is. The message is durable on return; there is nothing to sync.
 fn deliver(pool: &Pool, text: &[u8]) -> conquest::Result<String> {
     let view = View::new(pool, Caller::current());
     let draft = format!("tmp/{}", std::process::id());

@@ -1,14 +1,14 @@
-//! What keeps the persistent RAM of a pool.
+//! The media of a pool's persistent RAM.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What keeps the persistent RAM.
+/// The medium of the persistent RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MediumKind {
-    /// RAM that the platform keeps: stores are durable when visible.
+    /// RAM that survives a power cut by a battery: stores are durable when visible.
     Battery,
     /// Persistent memory behind the processor's caches: a DAX device, or a file on a DAX mount.
     Dax,
@@ -17,7 +17,7 @@ pub enum MediumKind {
 }
 
 impl MediumKind {
-    /// What a pool is on where nobody says: `logged`, the one that is safe on any machine; with a file or device of persistent RAM
+    /// The default medium: `logged`, which is safe on any machine; with a file or device of persistent RAM
     /// of its own, `battery`.
     pub fn usual(nvram: Option<&Path>) -> MediumKind {
         match nvram {

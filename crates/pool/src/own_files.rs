@@ -1,4 +1,4 @@
-//! Which of the host's files belong to a pool: nothing else that is written may take the place of one.
+//! The host's files that belong to a pool: nothing else may replace one.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,9 +13,9 @@ use crate::medium::MediumKind;
 use crate::paths::{self, LOG, RUNTIME_DIR};
 use conquest_fs::error::{Error, Result};
 
-/// Fails if what is written at `file` would replace a file of the pool at `dir`, by whatever path it is called.
+/// Fails if writing `file` would replace a file of the pool at `dir`, by any path.
 pub fn refuse(dir: &Path, config: &Config, file: &Path) -> Result<()> {
-    // What a link leads to is replaced, not the link.
+    // The target of a link is replaced, not the link.
     let real = file.canonicalize().or_else(|_| std::path::absolute(file)).map_err(|e| Error::host(file, &e))?;
     let parts = pool_files(dir, config);
     let is_part = |path: &Path| parts.iter().any(|part| is_same(path, part)) || is_memory(config, path);
@@ -25,7 +25,7 @@ pub fn refuse(dir: &Path, config: &Config, file: &Path) -> Result<()> {
     }
 }
 
-/// The files of the pool, whether or not they are there. On `logged` the memory is known by its name.
+/// The files of the pool, whether or not they exist. On `logged`, the memory is recognized by its name.
 fn pool_files(dir: &Path, config: &Config) -> Vec<PathBuf> {
     let mut parts = vec![dir.join(paths::CONFIG), dir.join(LOG)];
     if config.medium != MediumKind::Logged {
@@ -36,7 +36,7 @@ fn pool_files(dir: &Path, config: &Config) -> Vec<PathBuf> {
     parts
 }
 
-/// Does it lie, or would it, among what shared memory holds of the pool?
+/// Whether it is, or would be, one of the pool's files in shared memory.
 fn is_memory(config: &Config, path: &Path) -> bool {
     let Ok(uuid) = config.uuid_bytes() else { return false };
     let (dir, name) = (path.parent(), path.file_name().unwrap_or_default());
@@ -44,7 +44,7 @@ fn is_memory(config: &Config, path: &Path) -> bool {
         && dir.is_some_and(|dir| are_equal(identity(dir), identity(RUNTIME_DIR.as_ref())))
 }
 
-/// One file, or one place for a file that is not there.
+/// Whether both are one file, or one place for a missing file.
 fn is_same(one: &Path, other: &Path) -> bool {
     are_equal(identity(one), identity(other)) || are_equal(entry_of(one), entry_of(other))
 }
@@ -53,7 +53,7 @@ fn are_equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
     one.is_some() && one == other
 }
 
-/// The numbers of a file system and of a file in it. Its server, which may be stopped, is not asked.
+/// The numbers of a file system and of a file in it. The file system's server, which may be stopped, is not asked.
 fn identity(path: &Path) -> Option<(u32, u32, u64)> {
     let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
     Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))

@@ -1,4 +1,4 @@
-//! UUIDs of pools, and other numbers that nobody can guess.
+//! UUIDs of pools, and other numbers that are hard to guess.
 
 use pram::random;
 

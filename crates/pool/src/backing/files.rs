@@ -17,16 +17,16 @@ use crate::memory::shared::open_plain;
 use crate::paths::{self, backing_files, has_backing_files, BACKING, IMAGE, LOGS};
 use conquest_fs::error::{Error, Result};
 
-/// How long those who leave a region, or were killed, may still have its backing open, and how often one looks.
+/// How long processes that detach, or were killed, may still have its backing open, and how often to look.
 const GOING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Does a backing lie in `dir`, and not only what making one has left?
+/// Whether a backing lies in `dir`, and not only the remains of making one.
 pub fn holds_backing(dir: &Path) -> bool {
     has_backing_files(dir) && open(dir).is_ok_and(|disks| backing::identify(&disks).is_ok())
 }
 
-/// A file in `dir` that has the name of one of a backing's, and is neither that nor what making one has left: zeros.
+/// A file in `dir` with the name of a backing's file that is neither that nor the remains of making one: zeros.
 pub fn find_foreign(dir: &Path) -> Option<PathBuf> {
     let is_foreign = |path: &PathBuf| {
         let mut head = [0; 16];
@@ -36,7 +36,7 @@ pub fn find_foreign(dir: &Path) -> Option<PathBuf> {
     backing_files(dir).into_iter().find(is_foreign)
 }
 
-/// Does any process write to the backing in `dir`?
+/// Whether any process writes to the backing in `dir`.
 pub fn are_in_use(dir: &Path) -> Result<bool> {
     Ok(verified::is_taken([&open_file(dir, LOGS[0])?, &open_file(dir, LOGS[1])?]))
 }
@@ -74,13 +74,13 @@ pub fn open_file(dir: &Path, name: &str) -> Result<fs::File> {
     Ok(file)
 }
 
-/// Opens the backing in `dir` to look at it.
+/// Opens the backing in `dir` to inspect it.
 pub fn open(dir: &Path) -> Result<Disks> {
     open_parts(dir).map(|(_, disks)| disks)
 }
 
-/// Opens the backing in `dir` to work with it: as the `first` to come to its region only if nobody works with it. A copied
-/// pool directory leads to the backing of the one that it was copied from, and two regions would overwrite each other's
+/// Opens the backing in `dir` to work with it; as the `first` process of its memory only if no process works with it. A copied
+/// pool directory leads to the backing of its original, and two memories would overwrite each other's
 /// commits.
 pub fn take(dir: &Path, first: bool) -> Result<Disks> {
     let (parts, disks) = open_parts(dir)?;
@@ -110,8 +110,8 @@ fn open_parts(dir: &Path) -> Result<(Arc<VerifiedFiles>, Disks)> {
     Ok((parts, disks))
 }
 
-/// Makes the files of a backing in `dir`, empty but for the logs, of which every block is written: a flush then has
-/// nothing to tell the host's file system.
+/// Makes the files of a backing in `dir`, empty but for the logs, of which every block is written: a flush of them then
+/// changes nothing in the host's file system.
 pub fn make(dir: &Path, log_bytes: u64) -> Result<Disks> {
     paths::make_dir(dir)?;
     for name in [IMAGE, LOGS[0], LOGS[1]] {

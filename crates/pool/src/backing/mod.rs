@@ -2,15 +2,15 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`logged`] | a pool on ordinary RAM, whose backing is its home: opening it, making its memory from the backing |
+//! | [`logged`] | the home of a pool on ordinary RAM: opening it, making its memory from it |
 //! | [`replica`] | the backing of a pool whose memory survives a power cut |
-//! | [`attach`] | region, marks and backing taken up together: resumed, begun, compared |
+//! | [`attach`] | opening memory, marks and backing together: resumed, begun, compared |
 //! | [`regions`] | the backing in regions of the pool itself |
-//! | [`room`] | how much of a region is reserved for it ahead of need |
-//! | [`placement`] | looking after that: members that are lacking, regions that leave |
-//! | [`scrub`] | comparing its copies, and putting right what is rotten |
+//! | [`room`] | the room in a region that is reserved for it ahead of need |
+//! | [`placement`] | maintenance of that: lacking members, regions that leave |
+//! | [`scrub`] | comparing its copies, and repairing damage |
 //! | [`files`] | the files of a backing: made, opened, replaced |
-//! | [`verified`] | those files, verified to be there while they are in use |
+//! | [`verified`] | checks of these files while they are in use |
 //! | [`direct_io`] | a file read and written past the page cache |
 
 pub mod attach;

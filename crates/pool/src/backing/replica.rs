@@ -1,8 +1,8 @@
 //! The backing of a pool on `battery` or `dax`: its memory survives a power cut, but not its own loss
-//! or failure. The backing lies on a disk, as of an instant that is not long ago; `conquest import` opens the pool from it.
+//! or failure. The backing lies on a disk, in the state of a recent instant; `conquest import` opens the pool from it.
 //!
-//! The memory is what counts: a backing that is missing is made anew, and one that cannot be written leaves the pool
-//! at work, with a warning. With `mirror` an operation returns when the backing holds it.
+//! The memory counts: a missing backing is made anew, and one that cannot be written leaves the pool
+//! at work, with a warning. With `mirror` an operation returns when its change is in the backing.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -50,7 +50,7 @@ pub fn open(dir: &Path, config: &Config, only_beside: bool) -> Result<Option<Ope
     Ok(Some(opened))
 }
 
-/// A memory that can be read but is none is not given up unasked.
+/// Does not give up a file that can be read but is no memory, unless asked.
 fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
     let is_open = || fs::OpenOptions::new().read(true).write(true).open(config.nvram_path(dir)).is_ok();
     match (e, config.backing_dir(dir).filter(|backing| paths::has_backing_files(backing))) {
@@ -62,12 +62,12 @@ fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
     }
 }
 
-/// Begins or goes on with the backing of `memory` in `dir`; the memory's file says who is attached.
+/// Begins or continues the backing of `memory` in `dir`; the locks of the memory's file tell which processes are attached.
 fn attach(memory: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Backing> {
     let id = Identity { uuid: memory.info.uuid };
     let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?);
     let attached = session::in_use(exclusive)?;
-    // The image is the last that comes when a backing is made: without it there is none.
+    // The image is made last: without it there is no backing.
     let there = dir.join(IMAGE).exists();
     if !there && attached {
         return Err(Error::Pool(format!("the pool's backing in {} was deleted", dir.display())));
@@ -79,7 +79,7 @@ fn attach(memory: &mut Memory, exclusive: &Exclusive, dir: &Path) -> Result<Back
     take_up(memory, dir, &disks, &lock, attached)
 }
 
-/// The same where it lies in regions.
+/// The same for a backing in regions.
 fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result<Backing> {
     let lock = opened.exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?;
     let attached = session::in_use(&opened.exclusive)?;
@@ -89,7 +89,7 @@ fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result
     Ok(backing)
 }
 
-/// Goes on with the backing on these disks.
+/// Continues the backing on these disks.
 fn take_up(
     memory: &mut Memory,
     dir: &Path,
@@ -104,7 +104,7 @@ fn take_up(
     }
     let tracked = Tracked { id, dir, disks, lock };
     let refused = |e| match e {
-        // Nor is a new backing wanted then.
+        // A new backing is not wanted then, either.
         Error::Outdated(why) => Error::Outdated(format!(
             "{why}: the memory is an old one; put the newer one back, or make it from the backing (`conquest import \
              --force`)"
@@ -120,12 +120,12 @@ fn take_up(
         backing.note_in(memory)?;
     }
     memory.track(marks);
-    // Marks that say nothing need not be kept: the memory says so itself when it is closed.
+    // Marks without a mark need not be kept: closing the memory records that in it.
     Ok(backing.with_marks_in(tracked.path()?))
 }
 
-/// Makes an empty backing in `dir`, which nobody takes for the old one, wherever it is interrupted. In order: the backing is
-/// made beside its place; marks go that say how far the old one had come; the files are put in place, the image last.
+/// Makes an empty backing in `dir` that is not taken for the old one, wherever this is interrupted. In order: the backing is
+/// made beside its place; the marks for the old one are removed; the files move into place, the image last.
 fn make(dir: &Path, id: Identity, bytes: u64, lock: &fs::File) -> Result<()> {
     let beside = dir.join(".made");
     let _ = fs::remove_dir_all(&beside);

@@ -1,4 +1,4 @@
-//! Scrubbing what a pool keeps on its disks beside content: the backing, labels, notes. What is wrong is reported as damage of
+//! Scrubbing the parts of a pool's disks beside content: the backing, labels, notes. Faults are reported as damage of
 //! files is.
 
 use backing::scrub::{Compared, Odd};
@@ -10,14 +10,14 @@ use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 use conquest_fs::ubj::Union;
 
-/// Bytes that were read, and what was wrong.
+/// Bytes that were read, and the damage.
 #[derive(Default)]
 pub struct Scrubbed {
     pub bytes: u64,
     pub damage: Vec<Damage>,
 }
 
-/// All of it, as a thread of the background.
+/// Scrubs all of it, as a background thread.
 pub fn scrub(fs: &Fs, union: Option<&Union>, duplex: Option<&Duplex>, go_on: &dyn Fn() -> bool) -> Result<Scrubbed> {
     let _background = Background::begin();
     let (regions, mut all) = (union.map(Union::regions).unwrap_or_default(), Scrubbed::default());
@@ -28,7 +28,7 @@ pub fn scrub(fs: &Fs, union: Option<&Union>, duplex: Option<&Duplex>, go_on: &dy
         }
     }
     let Some(backing) = backing::of(fs.session()) else { return Ok(all) };
-    // What cannot be written any more cannot be put right.
+    // A backing that takes no more writes cannot be repaired.
     if fs.session().runtime().backing_failed() {
         return Ok(all);
     }
@@ -44,7 +44,7 @@ pub fn scrub(fs: &Fs, union: Option<&Union>, duplex: Option<&Duplex>, go_on: &dy
     Ok(all)
 }
 
-/// By the regions in which the copies lie.
+/// The damage, by the regions of the copies.
 pub fn damage_of(compared: &Compared, places: &[CopyPlace]) -> Vec<Damage> {
     let mut all = Vec::new();
     for odd in &compared.odd {
@@ -54,7 +54,7 @@ pub fn damage_of(compared: &Compared, places: &[CopyPlace]) -> Vec<Damage> {
     all
 }
 
-/// One that goes on where the last one ends makes that longer.
+/// Adds damage; if it continues the last one, makes that longer.
 fn add(all: &mut Vec<Damage>, one: Damage) {
     match all.last_mut() {
         Some(last)
@@ -67,7 +67,7 @@ fn add(all: &mut Vec<Damage>, one: Damage) {
     }
 }
 
-/// In that region; none: in files.
+/// Damage of the backing in that region; none: in files.
 fn of_backing(odd: &Odd, region: Option<u32>) -> Damage {
     let part = ["image", "log 0", "log 1"].get(odd.part).unwrap_or(&"image");
     Damage {

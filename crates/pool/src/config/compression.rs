@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use conquest_fs::compress::Plan;
 
-/// What is set; what is not is as usual. A value out of its bounds is refused when `pool.toml` is read.
+/// The values that are set; others are the usual ones. A value out of its bounds is refused when `pool.toml` is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub struct CompressionConfig(Raw);
 
-/// As it stands there.
+/// The table in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
-    /// Seconds after which a file that nobody uses is compressed quickly, and well.
+    /// Seconds after which a file that is not in use is compressed quickly, and well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     warm: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cold: Option<u64>,
-    /// Seconds after which inodes that nobody changes are packed.
+    /// Seconds after which inodes that do not change are packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     packed: Option<u64>,
     /// Percent of the memory in use from which on younger files are compressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pressure: Option<u64>,
-    /// Percent of one processor that goes to it; 0: nothing is compressed but by command.
+    /// Percent of one processor that compression may take; 0: only commands compress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     share: Option<u64>,
 }
@@ -74,10 +74,10 @@ impl From<CompressionConfig> for Raw {
 }
 
 impl CompressionConfig {
-    /// From names and values, as people give them.
+    /// From names and values, as users give them.
     ///
     /// # Errors
-    /// Says what is wrong, and what would not be.
+    /// The fault, and the values that would be accepted.
     pub fn of(settings: &[(String, u64)]) -> Result<CompressionConfig, String> {
         let mut raw = Raw::default();
         for (name, value) in settings {
@@ -100,7 +100,7 @@ impl CompressionConfig {
         *self == CompressionConfig::default()
     }
 
-    /// Which files are compressed by age.
+    /// The ages at which files are compressed.
     pub fn plan(&self) -> Plan {
         let usual = Plan::default();
         Plan {
@@ -110,17 +110,17 @@ impl CompressionConfig {
         }
     }
 
-    /// Inodes that nobody has changed for so long are packed.
+    /// The time without a change after which inodes are packed.
     pub fn packed(&self) -> Duration {
         Duration::from_secs(self.0.packed.unwrap_or(USUAL_PACKED))
     }
 
-    /// Percent of the memory in use that are pressure.
+    /// Percent of the memory in use from which on memory is short.
     pub fn pressure(&self) -> u64 {
         self.0.pressure.unwrap_or(USUAL_PRESSURE)
     }
 
-    /// Percent of one processor; 0: nothing is done.
+    /// Percent of one processor; 0: maintenance compresses nothing.
     pub fn share(&self) -> u32 {
         self.0.share.unwrap_or(USUAL_SHARE) as u32
     }

@@ -1,13 +1,13 @@
-//! Names of domains: regions that share their fate, as the disks of one enclosure do.
+//! Names of domains: regions that fail together, as the disks of one enclosure do.
 //!
-//! The segment table has a number for each region's domain, by which copies are placed; `pool.toml` says what it is called. A name that is a
-//! number is that number; other names get numbers that nobody names.
+//! The segment table has a number for each region's domain, which decides where replicas go; `pool.toml` has its name. A name that is a
+//! number is that number; other names get unused numbers.
 //!
-//! | step | what | else, after a crash |
+//! | step | action | otherwise, after a crash |
 //! | --- | --- | --- |
 //! | 1 | `pool.toml` has the name and its number; durable | regions are in a domain without a name |
 //! | 2 | the table has the number for the regions; durable | |
-//! | 3 | names of which no region has the number are left out of `pool.toml` | they stay until domains are changed again |
+//! | 3 | names without a region are removed from `pool.toml` | they stay until domains are changed again |
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::rescue::absent::read_config;
 use crate::Pool;
 use conquest_fs::error::{Error, Result};
 
-/// The first number of a domain with a name that is none.
+/// The first number of a domain whose name is no number.
 const NAMED: u32 = 1_000_000;
 /// Bytes of a name, at most.
 const LONGEST: usize = 64;
 
 impl Pool {
-    /// These regions share their fate, in the domain with this name; in that with the name `0` each is on its own.
+    /// Puts these regions into the domain with this name, in which they fail together; the name `0` puts each on its own.
     pub fn set_domain(&self, regions: &[u32], name: &str) -> Result<()> {
         check(name)?;
         let (log, session) = (self.with_log()?.log(), self.fs.session());
@@ -59,7 +59,7 @@ impl Pool {
         }
     }
 
-    /// Regions that share their fate with others, each with the name of its domain.
+    /// Regions that fail together with others, each with the name of its domain.
     pub fn domains(&self) -> Result<Vec<(u32, String)>> {
         let names = read_config(&self.dir)?.domains;
         let name = |of: u32| names.iter().find(|(_, number)| **number == of).map(|(name, _)| name.clone());
@@ -67,7 +67,7 @@ impl Pool {
         Ok(named.into_iter().map(|(region, of)| (region, name(of).unwrap_or_else(|| of.to_string()))).collect())
     }
 
-    /// Have domains of the pool at `dir` been named, as far as is known without its memory?
+    /// Whether domains of the pool at `dir` have names, as far as is known without its memory.
     pub fn may_have_domains(dir: impl AsRef<Path>) -> Result<bool> {
         Ok(!read_config(dir.as_ref())?.domains.is_empty())
     }

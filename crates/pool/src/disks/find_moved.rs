@@ -1,8 +1,8 @@
-//! Devices that are not where `pool.toml` names them, sought by their labels: in the directories that it names, and among those
-//! that the system has further names for.
+//! Finds devices that are not where `pool.toml` names them, by their labels: in the directories that it names, and among those
+//! for which the system has further names.
 //!
-//! Devices change their names by themselves. A file has the name that somebody gave it: moving one takes a disk away. Of two devices
-//! with one label none is taken, since one of them is a copy, or lies beneath the other, and nothing says which.
+//! Devices change their names by themselves. Users name files: a user who moves one takes a disk away. Of two devices
+//! with one label none is taken, since one of them is a copy, or lies beneath the other, and nothing tells which.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs;
@@ -17,28 +17,28 @@ use exraid::{owner, Disk, Label, Uuid, PATIENCE};
 
 use crate::config::Config;
 
-/// Where udev has directories with further names of devices.
+/// The directory in which udev keeps directories with further names of devices.
 const NAMED: &str = "/dev/disk";
-/// Devices that are looked at at a time: one that does not answer must not keep others from being found.
+/// Devices that are tested at a time: one that does not answer must not hide others.
 const AT_ONCE: usize = 16;
 
 /// A disk of the pool.
 pub struct Sought {
     pub path: PathBuf,
     pub label: Label,
-    /// Why it is not to be used.
+    /// Why it must not be used.
     pub refused: Option<String>,
 }
 
-/// Disks of the pool at `dir`, with this UUID, that are at none of the paths `known`; of one region first the one of which the label was
-/// written last.
+/// Disks of the pool at `dir`, with this UUID, that are at none of the paths `known`; of one region first the one with the newest
+/// label.
 pub fn find(dir: &Path, config: &Config, uuid: [u8; 16], known: &[PathBuf]) -> Vec<Sought> {
     let mut found = once_each(peek(candidates(dir, config, known), Uuid(uuid)));
     found.sort_by_key(|Sought { label, .. }| std::cmp::Reverse((label.epoch.number(), label.generation)));
     found
 }
 
-/// Devices, each by one name: real ones in these directories, and what links there lead to.
+/// Devices, each by one name: real ones in these directories, and targets of links there.
 fn candidates(dir: &Path, config: &Config, known: &[PathBuf]) -> VecDeque<PathBuf> {
     let mut seen: HashSet<u64> = known.iter().filter_map(|path| device(path)).collect();
     let parents = config.disks.iter().filter_map(|entry| Some(entry.at(dir).parent()?.to_path_buf()));
@@ -59,14 +59,14 @@ fn device(path: &Path) -> Option<u64> {
     found.file_type().is_block_device().then(|| found.rdev())
 }
 
-/// Can it hold content? Opening a drive without a medium may move it.
+/// Whether it can hold content. Opening a drive without a medium may move it.
 fn is_disk(device: u64) -> bool {
     let file = format!("/sys/dev/block/{}:{}/size", rustix::fs::major(device), rustix::fs::minor(device));
     let sectors = fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
     sectors.is_none_or(|sectors| sectors >= MIN_SIZE / 512)
 }
 
-/// Those with a label of the pool. What does not answer in time is left out, and a thread behind where opening it hangs.
+/// Devices with a label of the pool. A device that does not answer in time is left out; opening it may leave a thread behind.
 fn peek(candidates: VecDeque<PathBuf>, pool: Uuid) -> Vec<(PathBuf, Label)> {
     let threads = candidates.len().min(AT_ONCE);
     let (candidates, (sender, answers)) = (Arc::new(Mutex::new(candidates)), mpsc::channel());
@@ -76,7 +76,7 @@ fn peek(candidates: VecDeque<PathBuf>, pool: Uuid) -> Vec<(PathBuf, Label)> {
         let look = move || {
             let labelled = std::iter::from_fn(next).filter_map(|path| Some((Disk::peek(&path).ok()?, path)));
             let of_pool = labelled.filter(|(label, _)| label.pool == pool);
-            // Where nobody listens any more it was too late.
+            // If the receiver is gone, this came too late.
             let _ = of_pool.map(|(label, path)| (path, label)).all(|found| sender.send(found).is_ok());
         };
         if let Err(e) = Builder::new().name("seek disks".into()).spawn(look) {
@@ -89,7 +89,7 @@ fn peek(candidates: VecDeque<PathBuf>, pool: Uuid) -> Vec<(PathBuf, Label)> {
     std::iter::from_fn(next).collect()
 }
 
-/// Each label once. Who follows one that is there twice, or another user's, may write to the wrong one.
+/// Each label once. Following a label that exists twice, or that is another user's, could lead writes to the wrong disk.
 fn once_each(found: Vec<(PathBuf, Label)>) -> Vec<Sought> {
     let mut by_label: BTreeMap<Uuid, Vec<(PathBuf, Label)>> = BTreeMap::new();
     for one in found {

@@ -1,8 +1,8 @@
-//! Which pool directory uses a disk: its label says so.
+//! The pool directory that uses a disk, in the disk's label.
 //!
-//! A directory that was copied names the disks of the one that it was copied from, as long as they lie elsewhere. Two memories would
+//! A copy of a directory names the same disks as its original, if they lie elsewhere. Two memories would
 //! overwrite each other's content there. So the label of a disk outside of the directory has a *lease*, the directory that used it
-//! last, and another one gets the disk only where that is gone, or does not name it any more.
+//! last. Another directory gets the disk only if that is gone, or does not name it any more.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use conquest_fs::error::{Error, Result};
 /// A directory whose path is longer has no lease.
 const MOST: usize = exraid::label::LEASE - size_of::<u64>();
 
-/// What the label says of a directory: the number of its inode, and where it is.
+/// A directory in the label: the number of its inode, and its path.
 pub(super) struct Lease {
     number: u64,
     pub(super) dir: PathBuf,
@@ -33,7 +33,7 @@ impl Lease {
     }
 }
 
-/// The lease of the pool directory `dir`; none where its path is too long.
+/// The lease of the pool directory `dir`; none if its path is too long.
 pub fn of(dir: &Path) -> Result<Option<Vec<u8>>> {
     let fail = |e: std::io::Error| Error::host(dir, &e);
     let (real, number) = (dir.canonicalize().map_err(fail)?, fs::metadata(dir).map_err(fail)?.ino());
@@ -41,10 +41,10 @@ pub fn of(dir: &Path) -> Result<Option<Vec<u8>>> {
     Ok(is_short.then(|| Lease { number, dir: real }.to_bytes()))
 }
 
-/// Does the pool at `dir` have to take the lease of this disk of it? Not of one that lies in the directory, and is copied with it.
+/// Whether the pool at `dir` must take the lease of this disk. A disk in the directory, which is copied with it, needs none.
 ///
 /// # Errors
-/// [`Error::Pool`] where it is another directory's, which is still there and names the disk.
+/// [`Error::Pool`] if the lease belongs to another directory that still exists and names the disk.
 pub fn is_to_be_taken(dir: &Path, uuid: [u8; 16], disk: &Path, lease: &[u8]) -> Result<bool> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
     if real(disk).starts_with(real(dir)) {
@@ -71,7 +71,7 @@ pub fn is_to_be_taken(dir: &Path, uuid: [u8; 16], disk: &Path, lease: &[u8]) -> 
     }
 }
 
-/// Do both lead to the same file, directory or device?
+/// Whether both lead to the same file, directory or device.
 pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     let of = |path: &Path| {
         let found = fs::metadata(path).ok()?;
@@ -115,18 +115,18 @@ mod tests {
             refused.contains("is a copy of that") && refused.contains("region take") && refused.contains("first"),
             "{refused}"
         );
-        // By another way to it, or moved, it is the same.
+        // Under another path, or moved, it is the same directory.
         std::os::unix::fs::symlink(&first, at("link")).expect("a link");
         assert!(!is_taken(&at("link")).expect("the same directory"));
         fs::rename(&first, at("moved")).expect("moved");
         assert!(is_taken(&at("moved")).expect("where it was is nothing"));
         assert!(is_taken(&copy).expect("nobody has it any more"));
-        // One that has a disk of its own by now.
+        // The first directory has another disk by now.
         let other = at("other");
         fs::write(&other, "").expect("a file");
         pool(&first, &other);
         assert!(is_taken(&copy).expect("the first does not name it"));
-        // What lies in the directory is copied with it.
+        // A disk in the directory is copied with it.
         fs::write(copy.join("disk"), "").expect("a file");
         assert!(!is_to_be_taken(&copy, UUID, &copy.join("disk"), &lease).expect("its own"));
     }

@@ -53,7 +53,7 @@ fn file(pool: &Pool) -> Ino {
     View::new(pool, Caller::root()).open(b"file", how).and_then(|file| file.attr()).expect("there is room").ino
 }
 
-/// Writes MiB after MiB of a file, from that one on; how many were written before there was no room.
+/// Writes MiB after MiB of a file, from `from` on; returns how many were written before there was no room.
 fn write(pool: &Pool, from: u64, most: u64) -> u64 {
     let ino = file(pool);
     (from..from + most).take_while(|n| pool.write(ino, n * MIB, &content(*n), WriteFlags::default()).is_ok()).count()
@@ -123,7 +123,7 @@ fn a_disk_that_cannot_be_added_is_refused_and_nothing_changes() {
     assert_eq!(write(&home.open(), 0, 4), 4);
 }
 
-/// After step 2 nothing was done any more.
+/// Interrupted after step 2.
 #[test]
 fn an_addition_that_was_cut_short_is_completed() {
     let home = Home::format(MediumKind::Battery);
@@ -143,7 +143,7 @@ fn an_addition_that_was_cut_short_is_completed() {
 }
 
 impl Home {
-    /// With two disks, and so many MiB on them.
+    /// A pool with two disks, and the number of MiB on them.
     fn with_two(medium: MediumKind, second: u64) -> (Home, Pool, u64) {
         let home = Home::format(medium);
         home.add("second", second).expect("it is added");
@@ -177,7 +177,7 @@ fn leaves(medium: MediumKind) {
         Ok(Left::Gone(vec![home.0.path().join("first")]))
     );
     assert!(!home.0.path().join("first").exists() && home.disks() == 1);
-    // Who has the pool open reads everything, and writes more.
+    // A process that has the pool open reads everything, and writes more.
     holds(&pool, mib);
     let all = mib + write(&pool, mib, 10);
     assert_eq!(all, mib + 10);
@@ -217,7 +217,7 @@ fn what_does_not_fit_elsewhere_stays() {
 #[test]
 fn who_is_interrupted_goes_on_or_cancels() {
     let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
-    // Who has the pool open does not go on with it so soon: a segment of 4 MiB is moved in a minute.
+    // The pool's own maintenance does not continue so soon: it moves a segment of 4 MiB in a minute.
     const REST: Duration = Duration::from_secs(60);
     pool.ask_for(&|tasks| tasks.rate = 64 << 10).expect("there are disks");
     let began = Instant::now();
@@ -238,7 +238,7 @@ fn who_is_interrupted_goes_on_or_cancels() {
     holds(&pool, all);
 }
 
-/// After step 3 nothing was done any more.
+/// Interrupted after step 3.
 #[test]
 fn a_removal_that_was_cut_short_is_completed() {
     let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
@@ -260,7 +260,7 @@ fn a_removal_that_was_cut_short_is_completed() {
     holds(&pool, mib);
 }
 
-/// A disk that was given, leaves, and comes again, twice, while others have the pool open: they let go of it.
+/// A given disk leaves, and is added again, twice, while another process has the pool open: that closes the disk.
 #[test]
 fn a_disk_that_left_is_added_again_while_the_pool_is_in_use() {
     let home = Home::format(MediumKind::Battery);
@@ -283,7 +283,7 @@ fn a_disk_that_left_is_added_again_while_the_pool_is_in_use() {
     assert_eq!((status.regions.len(), status.disks.len()), (1, 1));
 }
 
-/// Of two disks that are asked for at once the second is refused: neither is added. Then both are.
+/// Of two disks in one request the second is refused: neither is added. Then both are.
 #[test]
 fn several_are_added_all_or_none() {
     let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);

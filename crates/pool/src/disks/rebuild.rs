@@ -1,5 +1,5 @@
-//! One process at a time rebuilds members of regions of a pool: two that copied to one member would each take it for what it has copied
-//! itself. All others use the pool meanwhile.
+//! One process at a time rebuilds members of regions of a pool: if two copied to one member, each would take all of it for its own
+//! copy. All other processes use the pool meanwhile.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::paths;
 use conquest_fs::error::{Error, Result};
 
-/// Held by who rebuilds: a lock on [a file](paths::REBUILD) in the pool directory.
+/// Held by the process that rebuilds: a lock on [a file](paths::REBUILD) in the pool directory.
 pub struct Rebuilding {
     path: PathBuf,
     _lock: File,
@@ -19,13 +19,13 @@ pub struct Rebuilding {
 
 impl Rebuilding {
     /// # Errors
-    /// [`Error::Pool`] where another process does.
+    /// [`Error::Pool`] if another process rebuilds.
     pub fn begin(dir: &Path) -> Result<Rebuilding> {
         let path = dir.join(paths::REBUILD);
         loop {
             let lock = paths::open_or_make(dir, paths::REBUILD)?;
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                // Else it is the file of somebody who has ended meanwhile, which nobody finds any more.
+                // Otherwise the file belonged to a process that has ended, and has no name any more.
                 Ok(()) if is_at(&lock, &path)? => return Ok(Rebuilding { path, _lock: lock }),
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Err(refused(dir)),

@@ -1,4 +1,4 @@
-//! What would be lost with a region, or with one of its disks.
+//! The losses that removing a region, or one of its disks, would cause.
 
 use std::path::{Path, PathBuf};
 
@@ -11,15 +11,15 @@ use crate::Pool;
 use conquest_fs::error::{Error, Result};
 use ilfs::live::Held;
 
-/// What is to stop.
+/// A region or disk to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     Region(u32),
-    /// A disk, by where it is.
+    /// A disk, by its path.
     Disk(PathBuf),
 }
 
-/// May it be stopped, or destroyed?
+/// Whether it may be stopped, or destroyed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// All content can be read without it.
@@ -28,7 +28,7 @@ pub struct Verdict {
 }
 
 impl Pool {
-    /// Is all content of the pool there without a region, or without a disk? What is in memory counts as there.
+    /// Whether all content of the pool can be read without a region, or without a disk. Content in memory counts as readable.
     pub fn may_stop(&self, what: &Stop) -> Result<Verdict> {
         let regions = self.disks_status().regions;
         match what {
@@ -75,7 +75,7 @@ impl Pool {
         })
     }
 
-    /// Of a region that is not there: that it is missing, and since when.
+    /// For a region that is not there: that it is missing, and since when.
     fn away(&self, number: u32) -> Option<String> {
         let log = self.fs.union()?.log();
         if log.regions().iter().any(|region| region.number() == number) {
@@ -89,7 +89,7 @@ impl Pool {
         })
     }
 
-    /// Does the backing lie in this region? Whether there is another one then, and where, in words.
+    /// If the backing lies in this region: whether another whole copy exists, and where, in words.
     fn backing_in(&self, number: u32) -> Option<(bool, String)> {
         let members = self.duplex.as_ref()?.members();
         let own = members.iter().find(|member| member.region == number)?;
@@ -109,7 +109,7 @@ impl Pool {
         });
         let shown = path.display();
         let Some((region, member)) = found else {
-            // A region of which no disk is there is known by its number alone.
+            // A region without any of its disks is known by its number alone.
             return match self.number_of_missing(path) {
                 Some(number) => {
                     let verdict = self.may_stop_region(number, regions)?;
@@ -144,7 +144,7 @@ impl Pool {
     }
 }
 
-/// Of a region that is there.
+/// For a region that is there.
 fn verdict_on_region(name: &str, held: Held, alone: u64) -> Verdict {
     match held {
         Held { segments: 0, .. } => {
@@ -168,7 +168,7 @@ fn verdict_on_region(name: &str, held: Held, alone: u64) -> Verdict {
     }
 }
 
-/// Of one that is not: what that costs.
+/// For a region that is missing: the cost of that.
 fn verdict_on_missing(name: &str, held: Held, alone: u64) -> Verdict {
     match (held.live, alone) {
         (0, _) => Verdict { may_stop: true, why: format!("{name}, and held nothing that is in use") },

@@ -10,8 +10,8 @@ use crate::config::Config;
 use crate::memory::locks::refuse_attached;
 use conquest_fs::error::{Error, Result};
 
-/// Gives the disks of the pool at `dir` to that directory, whichever used them last, and whose pool is refused from then on. Nobody may
-/// use either.
+/// Gives the disks of the pool at `dir` to that directory. The pool at the directory that used them last is refused from then on. No
+/// process may use either.
 pub fn take(dir: &Path) -> Result<Vec<PathBuf>> {
     let config = Config::read(dir)?.ok_or_else(|| Error::Pool(format!("there is no pool at {}", dir.display())))?;
     refuse_attached(&config.lock_path(dir))?;

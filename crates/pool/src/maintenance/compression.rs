@@ -1,9 +1,9 @@
-//! Compression of what nobody uses, by age and by how full memory is, within a share of one processor: of small files, and of inodes and
-//! names, which are packed.
+//! Compression of small files that are not in use, and packing of inodes and names, by age and by how full memory is, within a share of one
+//! processor.
 //!
-//! One process of a pool does it, whichever comes first; every one makes plain again what it has read often itself. A round goes over
-//! the inode table, and packs what it has passed; between rounds it rests, unless memory is short. It works for some milliseconds and then
-//! pauses until its share is kept, and its thread is a nice one: where processors are taken, others come first.
+//! One process of a pool does it, the first to take the role; each process itself makes plain again the files that it reads often. A round
+//! goes over the inode table, and packs the inodes that it has passed; between rounds the task rests, unless memory is short. It works for
+//! some milliseconds and then pauses to stay within its share, and its thread has low priority: on busy processors, others come first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,19 +22,19 @@ use conquest_fs::layout::PER_BLOCK;
 use conquest_fs::node::{now, Fs, Packed};
 use conquest_fs::wakeup::Wakeup;
 
-/// How often it looks.
+/// The interval between its looks.
 const TICK: Duration = Duration::from_secs(1);
 /// Between two rounds it rests for the time after which a file counts as warm, divided by this, within these bounds.
 const ROUNDS: u32 = 8;
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 const ROUND: &str = "the next round is due later";
-/// How nice the thread is.
+/// The thread's `nice` value.
 const NICE: i32 = 10;
-/// Inodes are packed some blocks at a time: for each time operations under way are waited for.
+/// Inodes are packed some blocks at a time: each time waits for operations under way.
 const BLOCKS: u64 = 1024;
 /// Inodes from one report of progress to the next.
 const REPORTED: u64 = 256;
-/// A walk to see whether a dictionary is due comes so seldom.
+/// The interval between walks that see whether a dictionary is due.
 const TRAINING: Duration = Duration::from_secs(600);
 
 pub fn start(fs: &Arc<Fs>, config: CompressionConfig) -> Result<Task> {
@@ -51,9 +51,9 @@ struct Work {
     config: CompressionConfig,
     /// When the next round begins.
     next: Option<Instant>,
-    /// When it was last seen whether a dictionary is due. Before there is anything to compress with it, it is not.
+    /// The time of the last walk for a dictionary. There is none before there is anything to compress with it.
     trained: Option<Instant>,
-    /// The same of a profile for inodes with times in seconds.
+    /// The same for a profile of inodes with times in seconds.
     profiled: Option<Instant>,
 }
 
@@ -81,7 +81,7 @@ impl Work {
         Next::after(TICK, ROUND)
     }
 
-    /// Is so much of the memory in use that young files are compressed too?
+    /// Whether so much of the memory is in use that young files are compressed too.
     fn is_tight(&self) -> bool {
         let session = self.fs.session();
         let rt = session.runtime();
@@ -124,7 +124,7 @@ impl Work {
             }
             seen += 1;
             match compressor.see(ino) {
-                // There is not even room for what is smaller: names and inodes behind it can make some.
+                // There is no room even for a smaller form: the names and inodes after it can make some.
                 Err(e) if e.is_full() => {}
                 seen => _ = seen?,
             }
@@ -149,7 +149,7 @@ impl Work {
     }
 }
 
-/// A full or read-only pool is nothing to tell each second.
+/// Reports a failure; that a pool is full or read-only is not worth a line in the log each second.
 fn tell(run: &Run, what: &str, e: &Error) {
     use rustix::io::Errno;
     match e.errno() {

@@ -1,20 +1,20 @@
-//! Noticing processes that died, and sweeping what they left; and permission triples before they run out.
+//! Noticing dead processes, and sweeping what they left; and freeing permission triples before they run out.
 
 use super::task::Run;
 use conquest_fs::node::Fs;
 
-/// Most ticks from one vain attempt to sweep to the next.
+/// Most ticks between two failed attempts to sweep.
 const SWEEP_REST: u32 = 300;
-/// Ticks from one look for unused permission triples to the next.
+/// Ticks between two searches for unused permission triples.
 const TRIPLES_REST: u32 = 30;
 
-/// What is remembered from tick to tick.
+/// The state of this work from tick to tick.
 #[derive(Default)]
 pub struct Reaper {
-    /// Ticks until a sweep is tried again, and how many it was the last time.
+    /// Ticks until a sweep is tried again, and the number of ticks the last time.
     rest: u32,
     rested: u32,
-    /// Ticks until unused permission triples are looked for again.
+    /// Ticks until the next search for unused permission triples.
     triples: u32,
 }
 
@@ -27,7 +27,7 @@ impl Reaper {
         self.free_triples(fs, run);
     }
 
-    /// Where most are in use, the next one that is added asks for it again.
+    /// Frees unused triples if the table is crowded. If most stay in use, adding the next one asks for this again.
     fn free_triples(&mut self, fs: &Fs, run: &Run) {
         self.triples = self.triples.saturating_sub(1);
         if self.triples > 0 || !fs.session().runtime().is_crowded() {

@@ -1,5 +1,5 @@
-//! Background work on disks ([`conquest_fs::maintenance::disks`]), by the process with the role of maintenance: copies that are lacking, regions that
-//! leave, balance, scrubbing; regions that are gone, and those that come back.
+//! Background work on disks ([`conquest_fs::maintenance::disks`]), by the process with the role of maintenance: lacking replicas, regions that
+//! leave, balance, scrubbing; regions that are missing, and those that come back.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use conquest_fs::wakeup::Wakeup;
 
 /// How often it looks whether there is work.
 const TICK: Duration = Duration::from_millis(250);
-/// How often it looks after regions that are gone, or are there again.
+/// How often it looks after regions that are missing, or back.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long it rests after a failure.
 const REST: Duration = Duration::from_secs(2);
@@ -51,11 +51,11 @@ struct DiskWork {
     dir: PathBuf,
     duplex: Option<Arc<Duplex>>,
     placement: Placement,
-    /// Was what a backing that was given up has left on disks taken away?
+    /// Whether the remains of a backing that was given up are removed from disks.
     is_clear: bool,
-    /// Were disks looked for that are older than the pool?
+    /// Whether disks were compared with the pool, to find old ones.
     is_compared: bool,
-    /// When regions were looked after, and those out of reach counted.
+    /// The time when regions were last looked after, and when regions out of reach were counted.
     looked: Option<Instant>,
     counted: Instant,
 }
@@ -132,7 +132,7 @@ impl DiskWork {
     }
 }
 
-/// A disk that is older than the pool's memory is reported. Where others have what it lacks it is out; else all content is scrubbed.
+/// Reports a disk that is older than the pool's memory. If other disks have what it lacks it is out; else all content is scrubbed.
 fn look_for_old(fs: &Fs, union: &Union) -> Result<()> {
     for old in union.log().take_old() {
         let Some(region) = union.regions().into_iter().find(|region| region.number() == old.number) else { continue };

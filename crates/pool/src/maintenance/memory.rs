@@ -9,10 +9,10 @@ use super::task::{Next, Plan, Rest, Task};
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 
-/// How long it rests where nobody wakes it: a host that had no memory may have some again.
+/// How long it rests unless it is woken: a host that had no memory may have some again.
 const REST: Duration = Duration::from_secs(1);
 
-/// Until an operation of any process finds little memory left.
+/// Rests until an operation of any process finds little memory left.
 struct UntilWanted {
     fs: Arc<Fs>,
     seen: AtomicU32,

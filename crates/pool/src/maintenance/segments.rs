@@ -1,4 +1,4 @@
-//! Content of large files: written to segments, taken out of memory, and its segments cleaned (see [`conquest_fs::ubj`]).
+//! Content of large files: write-back, eviction, and cleaning of its segments (see [`conquest_fs::ubj`]).
 //!
 //! Every process that may write has this task, and writes and evicts; the one with the role of maintenance cleans.
 
@@ -11,12 +11,12 @@ use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 use conquest_fs::ubj::Union;
 
-/// How often it looks by itself.
+/// The interval between its own looks.
 const TICK: Duration = Duration::from_millis(200);
 /// How long it rests after a failure.
 const REST: Duration = Duration::from_secs(1);
 
-/// As long as it is there, others may wait for the task.
+/// While it exists, other threads may wait for the task.
 struct Attended(Arc<Union>);
 
 impl Attended {
@@ -32,7 +32,7 @@ impl Drop for Attended {
     }
 }
 
-/// None where the pool has no disks.
+/// Starts the task; none if the pool has no disks.
 pub fn start(fs: &Arc<Fs>) -> Result<Option<Task>> {
     let Some(union) = fs.union() else { return Ok(None) };
     let (fs, attended, mut written) = (fs.clone(), Attended::begin(union), Instant::now());

@@ -2,9 +2,9 @@
 //!
 //! 1. Its disks are made, with their labels. Nothing leads to them yet; an attempt that ended here is repeated over them.
 //! 2. `pool.toml` names them, durably.
-//! 3. The pool gets its log: whoever opens the pool does that, this one at once.
+//! 3. The pool gets its log: opening the pool makes it, and this process opens it at once.
 //!
-//! Nobody uses the pool meanwhile: who has it open would not have the disk.
+//! No process uses the pool meanwhile: one that has it open would not have the disk.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::rescue::absent::read_config;
 use crate::Pool;
 use conquest_fs::error::{Error, Result};
 
-/// Gives the pool at `dir` its first region. What is on its disks is only lost with `force`.
+/// Gives the pool at `dir` its first region. Disks with content are only taken with `force`.
 pub fn add(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     refuse_if_any(dir, &pool.config)?;

@@ -16,7 +16,7 @@ use crate::paths::{self, IMAGE};
 use crate::uuid;
 use conquest_fs::error::{Error, Result};
 
-/// One process at a time, and only when nobody works on a memory that has merely lost its name.
+/// Makes a lost memory from the mirrored backing: one process at a time, and only if none works on a memory that has merely lost its name.
 pub fn from_mirror(dir: &Path, config: &Config, path: &Path) -> Result<()> {
     let _alone = Builder::begin(dir)?;
     if !file::is_lost(path, config.medium)? {
@@ -45,7 +45,7 @@ pub fn refuse_used_backing(dir: &Path, config: &Config) -> Result<()> {
     }
 }
 
-/// Why the memory of the pool at `dir`, which nobody uses, is not made from its backing unasked.
+/// Why the memory of the pool at `dir`, which no process uses, is not made from its backing unasked.
 pub fn refusal_of_memory(dir: &Path, config: &Config) -> Error {
     let path = config.nvram_path(dir);
     let stands = match compare(dir, config, &path) {
@@ -61,7 +61,7 @@ pub fn refusal_of_memory(dir: &Path, config: &Config) -> Error {
     ))
 }
 
-/// Does the backing hold all of the memory at `path`? An error if it has gone on without that, or if nothing tells.
+/// Whether the backing holds all of the memory at `path`. An error if it has continued without that memory, or if nothing tells.
 fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
     let disks = regions::open_to_look(dir, config)?;
     let id = backing::identify(&disks)?;
@@ -71,13 +71,13 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
     }
     match file::open_memory(path, dir, config.medium)? {
         Some(opened) => Ok(backing::clean(&disks, id, &opened.memory)?.is_some()),
-        // Another one has just taken its place.
+        // Another pool has just taken its place.
         None => Ok(false),
     }
 }
 
-/// Makes the memory of the pool at `dir` from its backing; the instant that it is of, nanoseconds since the epoch. What its disks lack
-/// is asked about before anything is given up.
+/// Makes the memory of the pool at `dir` from its backing; returns the instant of its state, in nanoseconds since the epoch. Calls `ask`
+/// about content that its disks lack, before anything is given up.
 pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
     let backing_dir = config.backing_dir(dir).unwrap_or_else(|| dir.into());
     let disks = regions::open_to_look(dir, config)?;
@@ -86,7 +86,7 @@ pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), a
         return Err(broken(&backing_dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&id.uuid)))));
     }
     if config.medium == MediumKind::Logged {
-        // Made from the backing when the pool is opened; given up when all of that can be read.
+        // Opening the pool makes the memory from the backing; the old one is given up once all of the backing can be read.
         let loaded = backing::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&backing_dir, &e.into()))?;
         let _held = locks::hold_unused(&config.lock_path(dir))?;
         reconcile::ask_of(|| reconcile::memory_of(&disks, id, dir), dir, config, ask)?;
@@ -100,11 +100,11 @@ pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), a
         asked.map_err(|e| Error::Pool(refused.insert(e).to_string()))
     };
     let made = file::import(&disks, id, &path, config.medium, &mut check, progress);
-    // What was refused is no fault of the backing.
+    // A refusal is no fault of the backing.
     made.map_err(|e| refused.unwrap_or_else(|| broken(&backing_dir, &e)))
 }
 
-/// Makes a pool on `logged` of a backing that is all there is in `dir`, `pool.toml` last; the instant that it is of.
+/// Makes a pool on `logged` from a backing that is all there is in `dir`, `pool.toml` last; returns the instant of its state.
 /// Memory that holds more than the backing is only lost with `force`.
 pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
     if files::are_in_use(dir)? {
@@ -130,7 +130,7 @@ pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
     Ok(as_of)
 }
 
-/// The memory of the pool on `logged` whose backing lies in `dir`, unless that holds all of it.
+/// The memory of the pool on `logged` whose backing lies in `dir`, unless the backing holds all of it.
 fn newer_memory(dir: &Path, id: &Identity) -> Result<Option<PathBuf>> {
     let lock = files::open_file(dir, IMAGE)?;
     let [memory_path, marks] = [shared::path(&lock, &id.uuid, "region")?, shared::path(&lock, &id.uuid, "marks")?];

@@ -1,8 +1,8 @@
-//! What a pool in the making lacks of its large files: an image, or a backing, may be older than its disks, whose segments were used
+//! Content of large files that a pool in the making lacks: an image, or a backing, may be older than its disks, whose segments were used
 //! again since.
 //!
-//! It is looked for before anything is replaced: in the new memory, mapped for this process alone, and on the disks, to which
-//! nothing is written. A DAX device is overwritten in place, and asked afterwards.
+//! The search comes before anything is replaced: in the new memory, mapped for this process alone, and on the disks, to which
+//! nothing is written. A DAX device is overwritten in place, so there the search comes afterwards.
 
 use std::fmt;
 use std::fs;
@@ -28,17 +28,17 @@ use conquest_fs::max_inodes;
 use conquest_fs::node::{Atime, Fs, Policy};
 use conquest_fs::ubj::{Options, Union};
 
-/// What a pool that takes the place of another lacks of its large files, as its disks tell.
+/// Content of large files that a new pool lacks, by its disks.
 #[derive(Debug)]
 pub struct Incomplete {
     pub lost: Vec<Lost>,
-    /// Why it is unknown.
+    /// Why the lack is unknown.
     pub unknown: Option<String>,
     /// The pool has taken its place already.
     pub is_done: bool,
 }
 
-/// Called where something is lacking, before anything is replaced: an error ends it there. On a DAX device it is done by then.
+/// Called if content is lacking, before anything is replaced: an error stops there. On a DAX device the pool is made by then.
 pub type Ask<'a> = &'a mut dyn FnMut(&Incomplete) -> Result<()>;
 
 impl fmt::Display for Incomplete {
@@ -56,7 +56,7 @@ impl fmt::Display for Incomplete {
     }
 }
 
-/// Takes no pool that lacks anything, unless it is done.
+/// Refuses a pool that lacks content, unless it is made already.
 pub fn refuse(found: &Incomplete) -> Result<()> {
     match found.is_done {
         false => Err(Error::Pool(format!("{found}; nothing was changed"))),
@@ -67,7 +67,7 @@ pub fn refuse(found: &Incomplete) -> Result<()> {
     }
 }
 
-/// Asks about the pool like `config` that is made for `dir`, if its disks lack anything of what `memory` leads to.
+/// Calls `ask` for the pool like `config` that is made for `dir`, if its disks lack content that `memory` leads to.
 pub fn ask_of(memory: impl FnOnce() -> Result<Mapping>, dir: &Path, config: &Config, ask: Ask) -> Result<()> {
     match config.disks.is_empty() {
         true => Ok(()),
@@ -75,7 +75,7 @@ pub fn ask_of(memory: impl FnOnce() -> Result<Mapping>, dir: &Path, config: &Con
     }
 }
 
-/// The same when it is done, if `dir` has a pool on a device.
+/// The same afterwards, if `dir` has a pool on a device.
 pub fn ask_afterwards(dir: &Path, config: &Config, ask: Ask) -> Result<()> {
     if config.disks.is_empty() || !device::is_device(&config.nvram_path(dir), config.medium)? {
         return Ok(());
@@ -103,7 +103,7 @@ fn find(memory: Mapping, dir: &Path, config: &Config) -> Result<Vec<Lost>> {
     let fs = Fs::over(session, policy)?.with_union(union.map(Into::into));
     let lost = fs.lost()?;
     match fs.union().filter(|union| !lost.is_empty() && union.log().is_whole()) {
-        // It may lie where memory that was made anew does not know of yet.
+        // It may lie in segments that memory which was made anew does not know of yet.
         Some(union) => {
             union.log().find_parts(fs.session())?;
             fs.lost()
@@ -112,7 +112,7 @@ fn find(memory: Mapping, dir: &Path, config: &Config) -> Result<Vec<Lost>> {
     }
 }
 
-/// The memory that a backing on `logged` is of, where it is made only when the pool is opened: in shared memory if that has room, else
+/// The memory from a backing on `logged`, for a pool whose memory is made only when it is opened: in shared memory if that has room, else
 /// beside the backing.
 pub fn memory_of(disks: &backing::Disks, id: Identity, dir: &Path) -> Result<Mapping> {
     let make = |dir: &Path| Ok::<_, Error>(import::look(disks, id, MediumKind::Logged, &nameless(dir)?)?);

@@ -27,7 +27,7 @@ pub fn open_both(path: &Path) -> Result<fs::File> {
     fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))
 }
 
-/// The DAX device that `file` is, if the medium is for such and it is no ordinary file.
+/// The DAX device behind `file`, if the medium is for such and it is no ordinary file.
 pub fn device(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Option<dax::Device>> {
     match medium {
         MediumKind::Dax => dax::device(file).map_err(named(path)),
@@ -44,7 +44,7 @@ pub fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> R
     }
 }
 
-/// Maps the memory in a file that is there for this process alone: what is stored there stays with it.
+/// Maps the memory in an existing file for this process alone: its stores are not shared.
 pub fn map_private(file: &fs::File, path: &Path) -> Result<Mapping> {
     let size = memory_size(file, path)?;
     Mapping::file_private(file, size).map_err(|e| Error::host(path, &e.into()))

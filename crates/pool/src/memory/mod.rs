@@ -5,8 +5,8 @@
 //! | [`file`] | making, finding and opening the memory's file, or a device in its place |
 //! | [`device`] | a DAX device, overwritten in place |
 //! | [`shared`] | files in shared memory: names, owners, making a memory there |
-//! | [`marks`] | what of a memory its backing lacks, in shared memory beside it |
-//! | [`locks`] | who is attached, and that nobody attaches meanwhile |
+//! | [`marks`] | marks of the changes that the backing lacks, in shared memory beside the memory |
+//! | [`locks`] | attached processes, and keeping others from attaching |
 //! | [`map`] | opening and mapping as the medium demands |
 
 pub mod device;

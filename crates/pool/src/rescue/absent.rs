@@ -1,4 +1,4 @@
-//! The configuration of a pool that should be there; where it is not, what can be done.
+//! The configuration of a pool that should exist, or advice if it does not.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::paths;
 use conquest_fs::error::{Error, Result};
 
-/// The configuration of a pool that should be there.
+/// The configuration of a pool that should exist.
 pub fn read_config(dir: &Path) -> Result<Config> {
     let shown = dir.display();
     let memory = || match salvage::lost(dir) {
@@ -29,7 +29,7 @@ pub fn read_config(dir: &Path) -> Result<Config> {
     Config::read(dir)?.ok_or_else(missing)
 }
 
-/// The same; where there is none that could be read, what memory says whose backing lay there.
+/// The same; without a readable one, the configuration from memory that says that its backing lay there.
 pub fn load_or_lost(dir: &Path) -> Result<Config> {
     match read_config(dir) {
         Err(e @ Error::Foreign(_)) => Err(e),

@@ -2,11 +2,11 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`absent`] | the configuration of a pool that should be there |
-//! | [`identity`] | which pool memory belongs to |
-//! | [`inventory`] | what memory this host holds, and whose it is |
-//! | [`orphans`] | memory in shared memory, found by what it notes; giving back that of pools that are gone |
-//! | [`salvage`] | the memory of a pool alone, to look at and to save, where its backing cannot be used |
+//! | [`absent`] | the configuration of a pool that should exist |
+//! | [`identity`] | the pool to which memory belongs |
+//! | [`inventory`] | the memory of pools on this host, and its owners |
+//! | [`orphans`] | shared memory, identified by its notes; giving back memory of pools that are gone |
+//! | [`salvage`] | the memory of a pool alone, for inspecting and saving it if its backing cannot be used |
 
 pub mod absent;
 pub mod identity;

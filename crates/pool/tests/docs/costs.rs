@@ -1,4 +1,4 @@
-//! SEMANTICS.md: what operations cost on `dax`, in cache lines written back and fences, counted.
+//! SEMANTICS.md: the costs of operations on `dax`, in cache lines written back and fences, counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;

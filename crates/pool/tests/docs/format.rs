@@ -68,7 +68,7 @@ fn structures_lie_as_documented() {
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
 }
 
-/// Constants that other tests here hold: by reading memory, or by trying.
+/// Constants that other tests here check: by reading memory, or by trying.
 const TRIED: [&str; 40] = [
     "MEMORY_VERSION",
     "SAVE_VERSION",
@@ -300,7 +300,7 @@ fn the_fingerprint_is_as_documented() {
     assert_eq!(h, c("FINGERPRINT"));
 }
 
-/// That the program hashes so too is seen where `memory` reads directories.
+/// `memory`, which reads directories, shows that the program's hashes are the same.
 #[test]
 fn hashes_are_as_documented() {
     for row in Page::open("FORMAT.md").rows(&["key", "name", "hash"]) {

@@ -1,11 +1,11 @@
-//! Images of released versions are read by this version.
+//! This version reads images of released versions.
 
 use conquest::{OpenOptions, Pool};
 
 use crate::tables::Page;
 use crate::{content, memory};
 
-/// Every version that was ever released, and its layout version. `cargo run -p conquest-pool --example golden -- FILE` makes the image
+/// Every released version, and its layout version. `cargo run -p conquest-pool --example golden -- FILE` makes the image
 /// of this one.
 const IMAGES: [(&str, u32); 1] = [("v9.image", 9)];
 

@@ -1,4 +1,4 @@
-//! What the reader that knows only FORMAT.md finds in the checkpoint.
+//! The findings of the reader that knows only FORMAT.md in the checkpoint.
 
 use std::fs::File;
 
@@ -11,7 +11,7 @@ use crate::tables::Page;
 const PAGE: u64 = 4096;
 
 impl Reader<'_> {
-    /// The header that holds.
+    /// The position of the valid header.
     fn pages_header(&self) -> u64 {
         let (page, raw) = (self.page, self.page.structure("RawImage"));
         let whole = |at: &u64| {

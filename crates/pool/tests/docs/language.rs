@@ -1,19 +1,19 @@
-//! The documents are written for readers: few sentences hide their subject behind *who* or *what*, and those that a newcomer
+//! The documents are written for readers: few sentences hide their subject behind *who* or *what*, and the pages that a newcomer
 //! reads first are short.
 
 use crate::names::documents;
 
 /// Words that stand in the place of the one that acts.
 const HIDING: [&str; 5] = ["who", "what", "whose", "whoever", "whatever"];
-/// May stand before these at the opening of a clause.
+/// Words that may precede them at the opening of a clause.
 const JOINING: [&str; 10] = ["and", "but", "or", "so", "that", "as", "if", "where", "when", "until"];
 
-/// How many clauses for each thousand words may begin with one of these words. A document that is not named has [`ELSEWHERE`].
-/// These were reached; they are lowered when a document gets better, and not raised.
+/// The most clauses for each thousand words that begin with one of these words. Other documents have [`ELSEWHERE`].
+/// The limits are lowered when a document gets better, and not raised.
 const REACHED: [(&str, f64); 2] = [("docs/FORMAT.md", 3.2), ("docs/SEMANTICS.md", 9.3)];
 const ELSEWHERE: f64 = 1.0;
 
-/// How many bytes a document has at most.
+/// The most bytes of a document.
 const SHORT: [(&str, usize); 2] = [("README.md", 8 << 10), ("docs/DESIGN.md", 30 << 10)];
 
 /// The text without code and headings, each cell of a table and each item of a list as a paragraph of its own. A cell often is
@@ -30,7 +30,7 @@ fn prose(text: &str) -> String {
     lines.collect()
 }
 
-/// Clauses that begin with one of the hiding words, and all words. A question may ask for whom it likes.
+/// Clauses that begin with one of the hiding words, and all words. Questions do not count.
 fn count(text: &str) -> (Vec<String>, usize) {
     let (mut hidden, mut words) = (Vec::new(), 0);
     for paragraph in prose(text).split("\n\n") {

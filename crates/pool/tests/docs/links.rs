@@ -1,4 +1,4 @@
-//! Links in the documents lead to files and headings that are there.
+//! Links in the documents lead to existing files and headings.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ fn prose(text: &str) -> String {
     text.split("```").step_by(2).collect()
 }
 
-/// What a document links to, but for other hosts.
+/// The targets of a document's links, without those on other hosts.
 fn links(prose: &str) -> impl Iterator<Item = &str> {
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains("://"))
 }
 
-/// The name by which a heading is linked to.
+/// The anchor of a heading in links.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.collect::<String>().trim().to_lowercase().replace(' ', "-")
@@ -25,7 +25,7 @@ fn has_heading(text: &str, name: &str) -> bool {
     prose(text).lines().filter(|line| line.starts_with('#')).any(|line| anchor(line.trim_start_matches('#')) == name)
 }
 
-/// Is there something where a link in the document at `page` leads?
+/// Whether the target of a link in the document at `page` exists.
 fn leads(page: &str, text: &str, target: &str) -> bool {
     let (file, heading) = target.split_once('#').unwrap_or((target, ""));
     let there = Path::new(&root()).join(page).with_file_name(file);

@@ -1,4 +1,4 @@
-//! What a reader that knows FORMAT.md alone finds in the memory, against what the program says of it.
+//! The findings of a reader that knows FORMAT.md alone in the memory, against the program's answers.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Made {
 
 pub fn made() -> Made {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    // Nothing is compressed meanwhile, as it would be after a second: files keep the forms that they were given.
+    // Without compression, which would begin after a second: files keep the forms that they were given.
     let compression = conquest::CompressionConfig::of(&[("share".into(), 0)]).unwrap();
     Pool::format(dir.path(), &conquest::FormatOptions { compression, ..content::options() }).unwrap();
     let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! GUIDE.md: the messages for which it tells what to do are ones that a program or the system gives.
+//! GUIDE.md: a program or the system gives each message for which the page has advice.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use crate::tables::Page;
 /// Messages of other programs.
 const FOREIGN: [&str; 1] = ["unknown filesystem type 'conquest'"];
 
-/// What stands for something else in a message.
+/// Placeholders in a message.
 const ANYTHING: [&str; 3] = ["...", "POOL", " N "];
 
-/// The product code of all crates, its texts in one piece each.
+/// The product code of all crates, with each text in one piece.
 fn code() -> String {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let entries = |dir: &Path| fs::read_dir(dir).map(|found| found.flatten().map(|entry| entry.path()).collect());
@@ -27,11 +27,11 @@ fn code() -> String {
             }
         }
     }
-    // A backslash at the end of a line leaves out what is before the next word.
+    // A backslash at the end of a line joins it with the next word.
     text.split("\\\n").map(str::trim_start).collect()
 }
 
-/// The messages in the first column of the tables of what to do.
+/// The messages in the first column of the tables of advice.
 fn messages(page: &Page) -> Vec<String> {
     let (_, tables) = page.text.split_once("## What to do when").expect("the section");
     let tables = tables.split("\n## ").next().expect("a text");
@@ -39,7 +39,7 @@ fn messages(page: &Page) -> Vec<String> {
     rows.flat_map(|cell| cell.split('`').step_by(2).map(String::from).collect::<Vec<_>>()).collect()
 }
 
-/// The parts of a message that stand in it as they are.
+/// The literal parts of a message.
 fn parts(message: &str) -> Vec<String> {
     let bare = ANYTHING.iter().fold(message.to_string(), |text, any| text.replace(any, "\0"));
     bare.split('\0').map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()

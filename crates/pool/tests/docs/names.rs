@@ -1,4 +1,4 @@
-//! What the documents refer to exists: files, and names in them.
+//! The files that the documents refer to exist, and the names in them.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! A reader of memory and images that takes every offset and size from the tables of FORMAT.md. It panics
-//! where the bytes are not as the page says.
+//! where the bytes differ from the page.
 
 use crate::tables::{number, Page};
 
@@ -37,7 +37,7 @@ pub struct Name {
     pub kind: u64,
 }
 
-/// That after the entry at `place`, before the one at `next`.
+/// The cookie after the entry at `place`, before the one at `next`.
 fn cookie(place: u64, next: Option<u64>) -> u64 {
     let short = |place: u64| (place >> 31) + 3;
     match place + 3 {
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         (self.c("SLOTS_AT") + slots * self.c("SLOT")).div_ceil(self.c("SEGMENT"))
     }
 
-    /// Where the entry of a segment is.
+    /// The position of a segment's entry.
     pub fn entry(&self, segment: u64) -> u64 {
         let size = self.page.structure("SegEntry").size;
         segment / 1024 * self.c("GROUP") + self.c("TABLE_AT") + segment % 1024 * size
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         (shape.bits(word, "off"), shape.bits(word, "form"), shape.bits(word, "depth"))
     }
 
-    /// What is not a hole of a file or link: offset and bytes.
+    /// The content of a file or link without holes: offsets and bytes.
     pub fn extents(&'a self, ino: u64, inode: &Raw) -> Vec<(u64, Vec<u8>)> {
         let size = inode.get("size");
         let (off, form, depth) = self.root(inode);
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
         extents
     }
 
-    /// Compares a file that is compressed by this codec with its content; false if it is not.
+    /// Compares a file with its content if it is compressed by this codec; false if it is not.
     pub fn compressed(&'a self, ino: u64, content: &[u8], codec: u64) -> bool {
         let inode = self.inode(ino);
         let (off, form, depth) = self.root(&inode);
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// What an entry of a node of this height says, for what begins at page `page`: kind and offset, or nothing.
+    /// The meaning of an entry in a node of this height, for the pages from `page` on: kind and offset, or nothing.
     fn page_entry(&self, ino: u64, height: u64, page: u64, word: u64) -> Option<(u64, u64)> {
         let code_at = self.c("ENTRY_CODE_AT");
         let (bits, kind_at) = (word & ((1 << code_at) - 1), self.c("ENTRY_KIND_AT"));
@@ -395,7 +395,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The memory that an image holds.
+/// The memory in an image.
 pub fn unpack(page: &Page, image: &[u8]) -> Vec<u8> {
     let file = Reader { page, bytes: image };
     let head = file.at("RawSave", 0);
@@ -435,7 +435,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, b| (0..8).fold(crc ^ u32::from(*b), |c, _| step(c)))
 }
 
-/// The hash of a name, as FORMAT.md tells it.
+/// The hash of a name, as in FORMAT.md.
 pub fn name_hash(key: u64, name: &[u8]) -> u64 {
     siphash_1_3(key, key.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15, name)
 }

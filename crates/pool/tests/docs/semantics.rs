@@ -116,13 +116,13 @@ fn a_write_that_finds_no_memory_leaves_whole_pieces() {
     assert_eq!(more.attr().unwrap().size, size, "one piece: nothing is left of it");
 }
 
-/// A closed pool with `/d/f`, changed by `f`, which gets the memory's bytes and the places of the word that
-/// refers to the first block of inodes and of that block; opened again, checked and repaired.
+/// A closed pool with `/d/f`, changed by `f`, which gets the memory's bytes, the position of the word that
+/// refers to the first block of inodes, and that of the block; opened again, checked and repaired.
 fn repaired(f: impl FnOnce(&mut [u8], usize, usize)) -> (tempfile::TempDir, Pool) {
     repaired_of("root directory", f)
 }
 
-/// The same, of a pool whose check tells of `problem`.
+/// The same for a pool whose check reports `problem`.
 fn repaired_of(problem: &str, f: impl FnOnce(&mut [u8], usize, usize)) -> (tempfile::TempDir, Pool) {
     let (dir, made) = pool(4 << 20);
     let v = View::new(&made, Caller::root());
@@ -144,13 +144,13 @@ fn repaired_of(problem: &str, f: impl FnOnce(&mut [u8], usize, usize)) -> (tempf
     (dir, pool)
 }
 
-/// Where the root's inode lies in the first block of inodes.
+/// The range of the root's inode in the first block of inodes.
 fn root_inode(block: usize) -> std::ops::Range<usize> {
     let at = block + conquest_fs::layout::PER_BLOCK as usize + conquest_fs::layout::INODE as usize;
     at..at + conquest_fs::layout::INODE as usize
 }
 
-/// What was in the root is still there, and it takes more.
+/// The content of the root is still there, and it takes more.
 fn assert_kept(pool: &Pool) {
     let v = View::new(pool, Caller::root());
     assert_eq!(v.stat(b"d/f").unwrap().size, 4);

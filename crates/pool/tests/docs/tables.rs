@@ -1,4 +1,4 @@
-//! The tables of a page in `docs`, for the tests that hold them to the code.
+//! The tables of a page in `docs`, for the tests that compare them with the code.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub struct Page {
 #[derive(Clone, Debug, Default)]
 pub struct Structure {
     pub size: u64,
-    /// Name, where it begins, how much it takes.
+    /// Name, position, size.
     pub fields: Vec<(String, u64, u64)>,
 }
 
@@ -111,7 +111,7 @@ impl Structure {
         assert_eq!(end, self.size, "the fields of {name} fill it");
     }
 
-    /// Where a field begins, and how much it takes.
+    /// The position and size of a field.
     pub fn field(&self, name: &str) -> (u64, u64) {
         let found = self.fields.iter().find(|(n, ..)| n == name);
         found.map(|(_, offset, size)| (*offset, *size)).unwrap_or_else(|| panic!("no field `{name}`"))

@@ -1,4 +1,4 @@
-//! Disks that are full: what is there can be overwritten, and nothing new is taken.
+//! Disks that are full: existing content can be overwritten, and nothing new is taken.
 
 use conquest::NewDisk;
 use conquest::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
-/// Writes pages from that one on until there is no room; how many the file has.
+/// Writes pages from page `pages` on until there is no room; returns the number of pages of the file.
 fn fill(pool: &Pool, ino: Ino, mut pages: u64) -> u64 {
     loop {
         match pool.write(ino, pages * PAGE, &page(pages, 0), WriteFlags::default()) {
@@ -21,7 +21,7 @@ fn fill(pool: &Pool, ino: Ino, mut pages: u64) -> u64 {
     }
 }
 
-/// What a page holds after so many changes.
+/// The content of a page after so many changes.
 fn page(n: u64, changes: u64) -> Vec<u8> {
     Rng::new(n << 32 | changes).bytes(PAGE as usize)
 }
@@ -44,7 +44,7 @@ fn a_full_disk_takes_what_is_overwritten(medium: MediumKind) {
             .unwrap_or_else(|e| panic!("the {n}th change: {e}"));
         changes[one as usize] = n;
     }
-    // What is being written counts twice: the last MiB may be refused early.
+    // Bytes that are being written count twice: the last MiB may be refused early.
     assert!(fill(&pool, ino, pages) <= pages + 2 * 512, "more than {pages} pages");
     let mut back = vec![0; PAGE as usize];
     for (one, changes) in (0..).zip(changes) {
@@ -58,7 +58,7 @@ fn a_full_disk_takes_what_is_overwritten(medium: MediumKind) {
     }
 }
 
-/// Files of which some are mirrored and some lie as they come, until there is no room: what was taken is there, and it was nearly all that
+/// Fills the pool with mirrored files and files without redundancy: all content that it took is there, and it was nearly all that
 /// fits.
 #[test]
 fn a_full_mirrored_pool_has_all_that_it_took() {
@@ -96,7 +96,7 @@ fn a_full_mirrored_pool_has_all_that_it_took() {
             Err(e) => panic!("page {pages}: {e}"),
         }
     }
-    // All of it can be written, and be changed: nothing that was taken finds no room later.
+    // All of it can be written, and be changed: no content that was taken lacks room later.
     for (ino, pages) in &files {
         pool.fsync(*ino, false).expect("what was taken can be made durable");
         for one in (0..*pages).step_by(7) {

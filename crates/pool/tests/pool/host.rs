@@ -1,4 +1,4 @@
-//! A disk that is a file on a host that somebody else fills.
+//! A disk that is a file on a host that another program fills.
 
 use std::fs::File;
 use std::io::Write;
@@ -41,7 +41,7 @@ impl Host {
         found.f_bavail * found.f_frsize
     }
 
-    /// Somebody takes all but so many bytes.
+    /// Another program takes all but so many bytes.
     fn fill(&self, name: &str, but: u64) {
         let mut file = File::create(self.at().join(name)).expect("a file");
         while self.free() > but {
@@ -67,7 +67,7 @@ fn pool_on(host: &Host, dir: &Path) -> Pool {
     Pool::open(dir, &OpenOptions::default()).expect("it is opened")
 }
 
-/// Writes on until there is no room; how far it came.
+/// Writes on until there is no room; returns the end of the written content.
 fn write_until_full(pool: &Pool, ino: conquest_fs::Ino, from: u64, content: &[u8]) -> u64 {
     let mut at = from;
     for piece in content[from as usize..].chunks(64 << 10) {
@@ -105,13 +105,13 @@ fn what_was_acknowledged_is_written_although_the_host_is_full() {
     assert!(end < content.len() as u64, "the host is full");
     let refused = pool.fallocate(other, Fallocate::Allocate { keep_size: false }, 0, 100 * MIB).expect_err("no room");
     assert_eq!(refused.errno(), Errno::NOSPC);
-    // Nothing at all is left by now.
+    // No room at all is left by now.
     host.fill("somebody else", 0);
     union.write_all(&pool).expect("what was acknowledged has room");
     let status = union.status(pool.session()).expect("it is mapped");
     assert_eq!(status.dirty, 0, "{status:?}");
     union.move_to_disk(&pool, ino).expect("it is on disk");
-    // What is there can be overwritten all over.
+    // Existing content can be overwritten all over.
     let mut rng = Rng::new(2);
     for n in 0..2 * end / 4096 {
         let (at, page) = (rng.below(end / 4096) * 4096, rng.bytes(4096));

@@ -179,7 +179,7 @@ fn unused_tails_are_given_back() {
     clean(&pool);
 }
 
-/// Every process has tasks of its own; what one process does for all, the others leave to it until it ends.
+/// Every process has tasks of its own; work that one process does for all, the others leave to it until it ends.
 #[test]
 fn background_tasks_tell_what_they_do() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -202,7 +202,7 @@ fn background_tasks_tell_what_they_do() {
     has("the first one has the role", &mut || pool.tasks()[0].runs > 0 && rests_for_another(&pool).is_none());
     let other = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
     has("the other one leaves it to the first", &mut || rests_for_another(&other).is_some());
-    // Each sees what both do.
+    // Each process sees the tasks of both.
     for session in other.status().unwrap().sessions {
         let mut shown: Vec<_> = session.tasks.iter().map(|task| task.name).collect();
         let mut all = all;
