@@ -1,7 +1,7 @@
-//! `volume.toml`: what a volume's directory says of itself.
+//! `volume.toml`: the description of a volume in its directory.
 //!
-//! The disks' labels say which of them belongs where, and what is newer; the file only says where to look. So a disk that is
-//! about to take another's place is named beside it, until the labels say so too.
+//! The disks' labels tell their places and which are newer; the file only names their paths. So while a disk takes
+//! another's place the file names both, until the labels record the change.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use crate::error::{Error, Result};
 pub const CONFIG: &str = "volume.toml";
 pub const VERSION: u32 = 1;
 
-/// Bytes of content in turns on each disk, where nothing else is said.
+/// The default bytes of content per chunk on each disk.
 pub const CHUNK: u32 = 65536;
 
 /// The content of `volume.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Of this file.
+    /// The version of this file.
     pub version: u32,
-    /// Its disks' labels have it too.
+    /// The UUID, which is also in its disks' labels.
     pub uuid: String,
-    /// Its disks' room is taken: nothing of it is given back.
+    /// Storage of its disks is allocated in advance, and never freed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reserved: bool,
-    /// One after the other, in this order.
+    /// In the order of their addresses.
     #[serde(rename = "region")]
     pub regions: Vec<RegionEntry>,
 }
 
-/// A region, as the file names it.
+/// A region in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionEntry {
@@ -43,7 +43,7 @@ pub struct RegionEntry {
     pub disks: Vec<PathBuf>,
 }
 
-/// How disks become a region.
+/// The layout of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -76,15 +76,15 @@ impl Kind {
     }
 }
 
-/// A disk that is to be made.
+/// A disk to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDisk {
     pub path: PathBuf,
-    /// Bytes; of a file that is not there needed, else what there is.
+    /// Bytes; needed for a new file, by default all of an existing one.
     pub size: Option<u64>,
 }
 
-/// A region that is to be made.
+/// A region to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRegion {
     pub kind: Kind,
@@ -92,7 +92,7 @@ pub struct NewRegion {
 }
 
 impl Config {
-    /// That of the volume in `dir`; `None` where there is none.
+    /// The configuration of the volume in `dir`; `None` if there is none.
     pub fn read(dir: &Path) -> Result<Option<Config>> {
         let path = dir.join(CONFIG);
         let mut file = match owner::open_within(dir, CONFIG.as_ref(), OFlags::RDONLY) {

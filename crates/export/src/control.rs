@@ -1,6 +1,6 @@
-//! Asking the process that serves a volume: a socket in the volume's directory, JSON by lines.
+//! Questions to the process that serves a volume: a socket in the volume's directory, JSON by lines.
 //!
-//! A question is a line. Answers are lines too: any number that tell how far it is, and one that is the last.
+//! A question is a line. Answers are lines too: any number of progress reports, and a last one.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -24,9 +24,9 @@ use crate::volume::Volume;
 const SOCKET: &str = "control";
 /// Bytes of a question, at most.
 const LONGEST: u64 = 64 << 10;
-/// How long who asks has for the question itself.
+/// The time limit for reading a question.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a process reports progress.
+/// The shortest time between two progress reports.
 const REPORTING: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ enum Question {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// Bytes that are left.
+    /// Bytes still to do.
     Left(u64),
     Status(Box<Status>),
     Replaced {
@@ -48,23 +48,24 @@ enum Answer {
     Failed(String),
 }
 
-/// Answers questions until it is dropped.
+/// The thread that answers questions; it ends when this is dropped.
 pub struct Control {
     socket: PathBuf,
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A path of any length becomes one that a socket's address has room for, as long as the directory stays open.
+/// The socket's path, short enough for a socket address at any length of the directory's path, while the directory is
+/// open.
 fn address(dir: &std::fs::File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd()))
 }
 
 impl Control {
-    /// Where `volume` is mounted is part of its status.
+    /// `mounted` is the mount point for the status.
     pub fn serve(volume: Arc<Volume>, mounted: Option<PathBuf>) -> Result<Control> {
         let socket = volume.dir().join(SOCKET);
-        // Whoever left it is gone: we have the volume's lock.
+        // A left-over socket has no owner: this process has the volume's lock.
         let _ = std::fs::remove_file(&socket);
         let fail = |what| Error::host(&socket, what);
         let dir = std::fs::File::open(volume.dir()).map_err(fail("opening its directory"))?;
@@ -85,7 +86,7 @@ impl Control {
                     }
                 };
                 match asker {
-                    // A question may take as long as a rebuild.
+                    // An answer may take as long as a rebuild.
                     Ok(asker) => _ = std::thread::Builder::new().spawn(move || answer(asker)),
                     Err(e) => {
                         tracing::warn!("a question was not heard: {e}");
@@ -104,7 +105,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
         let dir = self.socket.parent().and_then(|dir| std::fs::File::open(dir).ok());
-        // It may be waiting for the next one to ask.
+        // The thread may be waiting for a connection.
         let is_awake = dir.is_some_and(|dir| UnixStream::connect(address(&dir)).is_ok());
         let _ = std::fs::remove_file(&self.socket);
         if let Some(thread) = self.thread.take().filter(|_| is_awake) {
@@ -123,7 +124,7 @@ fn answer(volume: &Volume, mounted: Option<PathBuf>, mut asker: UnixStream) -> s
         Ok(Question::Replace { old, new, size, force }) => {
             let how = Replacement { old, new: NewDisk { path: new, size }, force };
             let mut reported = std::time::Instant::now();
-            // It goes on when nobody listens any more.
+            // The replacement goes on if the asking process has gone.
             let mut tell = |left: u64| {
                 if reported.elapsed() >= REPORTING {
                     reported = std::time::Instant::now();
@@ -147,7 +148,7 @@ fn say(to: &mut UnixStream, what: &impl Serialize) -> std::io::Result<()> {
     to.write_all(&line)
 }
 
-/// Asks; `None` where nobody has the volume open.
+/// Asks; `None` if no process has the volume open.
 fn ask(dir: &Path, question: &Question, left: &mut dyn FnMut(u64)) -> Result<Option<Answer>> {
     let socket = dir.join(SOCKET);
     let opened = std::fs::File::open(dir).map_err(Error::host(dir, "opening it"))?;
@@ -169,7 +170,7 @@ fn ask(dir: &Path, question: &Question, left: &mut dyn FnMut(u64)) -> Result<Opt
     Err(Error::Volume(format!("who served {} has ended; ask again", dir.display())))
 }
 
-/// How a volume does, asked of who has it open, or else found on its disks.
+/// The status of a volume, from the process that has it open, or else from its disks.
 pub fn status(dir: &Path) -> Result<Status> {
     crate::volume::config_of(dir)?;
     match ask(dir, &Question::Status, &mut |_| {})? {
@@ -180,7 +181,8 @@ pub fn status(dir: &Path) -> Result<Status> {
     }
 }
 
-/// Has a disk replaced by who has the volume open, or does it itself. `left` gets bytes. True: it is whole.
+/// Replaces a disk, in the process that has the volume open or else in this one. `left` gets the bytes still to do.
+/// True: the new disk is whole.
 pub fn replace(dir: &Path, how: &Replacement, left: &mut dyn FnMut(u64)) -> Result<bool> {
     crate::volume::config_of(dir)?;
     let (old, new) = (how.old.clone(), how.new.path.clone());

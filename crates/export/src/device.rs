@@ -1,23 +1,23 @@
-//! A linear block device, whatever shows it.
+//! A linear block device, for any front end.
 
 use std::ops::Range;
 
 use exraid::{Buffers, Result};
 
-/// What a front end shows as a disk: FUSE does, NBD or ublk could. All calls wait for disks, and may be made by any number
-/// of threads at a time; V1 to V4 of the [crate] hold.
+/// A disk for a front end: for FUSE now, NBD or ublk later. All calls wait for disks, and any number of threads may
+/// call at a time; V1 to V4 of the [crate] hold.
 pub trait BlockDevice: Send + Sync {
-    /// Bytes.
+    /// Its size in bytes.
     fn size(&self) -> u64;
 
-    /// Requests of whole blocks of so many bytes are taken as they are; others cost a read before the write.
+    /// Requests of whole blocks of this many bytes go to the disks as they are; other writes need a read first.
     fn block(&self) -> u32;
 
-    /// Bytes of a request that it does best with.
+    /// The best size of a request, in bytes.
     fn preferred(&self) -> u32;
 
-    /// Fills memory with what lies at `at`. What was read is in what this returns, which may be other memory than was
-    /// given: a region that had to ask a second copy leaves the first one's to the first.
+    /// Reads at `at`. Use the returned memory for the content: it may be other memory than `into`, if a region had to
+    /// ask a second copy while the first still has its memory.
     fn read(&self, at: u64, into: Buffers) -> Result<Buffers>;
 
     fn write(&self, at: u64, from: Buffers) -> Result<()>;
@@ -25,15 +25,15 @@ pub trait BlockDevice: Send + Sync {
     /// See V4.
     fn flush(&self) -> Result<()>;
 
-    /// Does [`discard`](Self::discard) give anything back?
+    /// Does [`discard`](Self::discard) give storage back?
     fn discards(&self) -> bool;
 
     /// The content is needed no more, and reads as zeros (V3).
     fn discard(&self, range: Range<u64>) -> Result<()>;
 
-    /// Zeros, with room of their own.
+    /// Writes zeros, with storage of their own.
     fn zero(&self, range: Range<u64>) -> Result<()>;
 
-    /// Room for what lies there, so that a write finds some.
+    /// Allocates storage, so that a later write does not fail for lack of it.
     fn reserve(&self, range: Range<u64>) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! What can fail with a volume as a whole. Each says what to do.
+//! Errors of a volume as a whole. Each tells what to do.
 
 use std::path::{Path, PathBuf};
 

@@ -1,35 +1,37 @@
-//! Volumes: regions of disks as one linear block device, for a file system that knows nothing of them (E×RAID, USENIX ATC
-//! 2002, "legacy use").
+//! Volumes: regions of disks as one linear block device, for a file system without knowledge of them (E×RAID, USENIX
+//! ATC 2002, "legacy use").
 //!
-//! A *volume* is a directory with a `volume.toml` that names its disks, as a pool is one. Its disks are its own, made for
-//! it and labelled with its UUID: a pool's regions hold segments that the log moves as it likes, and are never shown so.
+//! A *volume* is a directory with a `volume.toml` that names its disks, like the directory of a pool. Its disks are its
+//! own, made for it and labelled with its UUID: a pool's regions hold segments that the log moves at will, and are
+//! never exported.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`device`] | the trait of a linear device, whatever shows it: what a front end (FUSE, later NBD, ublk) meets |
+//! | [`device`] | the trait of a linear device, for any front end (FUSE, later NBD, ublk) |
 //! | [`linear`] | regions one after the other as such a device |
-//! | `range_locks` | which bytes are being written |
-//! | [`marks`] | which stretches copies may differ in, after a power cut |
-//! | [`resync`] | making them the same |
+//! | `range_locks` | locks on the bytes that are being written |
+//! | [`marks`] | the intent map: stretches where copies may differ after a power cut |
+//! | [`resync`] | making copies equal again |
 //! | [`config`] | `volume.toml` |
-//! | [`volume`] | a volume: making, opening and closing it; its disks rebuilt, replaced |
-//! | [`status`] | how it does |
-//! | [`control`] | asking the process that serves it |
-//! | [`error`] | what can fail |
+//! | [`volume`] | a volume: making, opening and closing it; rebuilding and replacing its disks |
+//! | [`status`] | the status of a volume |
+//! | [`control`] | questions to the process that serves it |
+//! | [`error`] | the errors of volumes |
 //!
 //! ```text
 //! ext4 → loop → FUSE ─┐
 //! (nbd, ublk) ────────┴→ BlockDevice → Linear → Space → Region → disks
 //! ```
 //!
-//! What a region promises is for a client that knows what it wrote; a file system that was made for a disk takes more for
-//! granted, and the volume adds it:
-//! - V1. A request of any length at any place is served: of a block that is written in part the rest stays.
-//! - V2. A sector reads the same every time until it is written again, also after a power cut: copies that may differ then
-//!   are made the same before the volume is shown (`marks`, `resync`). One that was being written has its old content or
-//!   the new, but where whole stripes of a RAID-5 were written and a disk is lost together with the power.
-//! - V3. What was discarded reads as zeros; where that cannot be had cheaply, the volume takes no discards.
-//! - V4. What was complete when a flush began is durable when it has ended, on all members that count.
+//! A region's guarantees suit a client that knows its own writes; a file system made for a disk expects more, and the
+//! volume adds that:
+//! - V1. A request of any length at any place is served; a write to a part of a block keeps the rest of it.
+//! - V2. A sector reads the same every time until it is written again, even after a power cut: copies that may differ
+//!   then are made equal before the volume is shown (`marks`, `resync`). A sector that was being written has its old
+//!   content or the new. The exception: whole stripes of a RAID-5 were being written, and a disk is lost together with
+//!   the power.
+//! - V3. A discarded range reads as zeros; if that cannot be had cheaply, the volume takes no discards.
+//! - V4. A flush makes all writes that were complete at its beginning durable, on all members in use.
 
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //!
 //! Addresses are those of [`exraid::Space`]; a request that crosses a boundary becomes one for each side.
 //!
-//! A disk that does not answer is waited for, as a block device's is, unless its region can do without it: the file system above takes an
-//! error of a write or a flush for the end of its disk.
+//! A request waits for a disk that does not answer, as for a block device, unless its region can do without it: the
+//! file system above would give up after an error of a write or a flush.
 
 mod discard;
 
@@ -16,9 +16,9 @@ use crate::device::BlockDevice;
 use crate::marks::{Marked, Marks};
 use crate::range_locks::RangeLocks;
 
-/// Bytes of zeros that are written at a time.
+/// Zeros per write, in bytes.
 const ZEROS: u64 = 1 << 20;
-/// Sizes are in whole blocks of what any disk has.
+/// Sizes are multiples of a block that suits any disk.
 const WHOLE: u64 = 4096;
 
 /// A region in the line.
@@ -34,9 +34,9 @@ struct Part {
 /// A piece of a request, in one region.
 struct Piece {
     part: usize,
-    /// In the region.
+    /// The offset in the region.
     at: u64,
-    /// In the request.
+    /// The bytes of the request.
     of: Range<u64>,
 }
 
@@ -54,8 +54,8 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// In ascending order of their numbers. `discards`: what members have discarded reads as zeros. `marks`: where copies
-    /// may differ after a power cut.
+    /// Of regions in ascending order of their numbers. `discards`: a stretch that its members have discarded reads as
+    /// zeros.
     pub fn new(name: &str, regions: Vec<Arc<dyn Region>>, discards: bool) -> Result<Linear> {
         let name: Arc<str> = name.into();
         let (mut parts, mut size, space) = (Vec::new(), 0, Space::default());
@@ -86,7 +86,7 @@ impl Linear {
         })
     }
 
-    /// Writes are noted there before they begin.
+    /// Adds an intent map, where writes are marked before they begin.
     #[must_use]
     pub fn marked(self, marks: Marks) -> Linear {
         Linear { marks: Some(marks), ..self }
@@ -100,7 +100,7 @@ impl Linear {
         self.space.regions()
     }
 
-    /// Where each region lies in the line.
+    /// The place of each region in the line.
     pub fn places(&self) -> Vec<(Range<u64>, Arc<dyn Region>)> {
         self.parts.iter().map(|part| (part.start..part.start + part.size, part.region.clone())).collect()
     }
@@ -134,12 +134,12 @@ impl Linear {
         ticket
     }
 
-    /// The blocks in which these bytes lie.
+    /// The blocks around these bytes.
     fn around(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.block * self.block..range.end.div_ceil(self.block) * self.block
     }
 
-    /// Can the regions take it as it is?
+    /// Can the regions take it as it is, aligned?
     fn fits(&self, at: u64, memory: &Buffers) -> bool {
         let block = self.block;
         at % block == 0 && memory.layout().all(|(at, len)| at % exraid::ALIGNED == 0 && len as u64 % block == 0)
@@ -174,11 +174,11 @@ impl Linear {
 
     fn all(&self, tickets: Vec<Ticket>) -> Result<()> {
         let ended = tickets.into_iter().map(|ticket| ticket.wait().result);
-        // All of them are waited for, whatever fails.
+        // Waits for all of them, even after a failure.
         ended.fold(Ok(()), Result::and)
     }
 
-    /// Bytes of any place, in memory of our own.
+    /// Reads bytes at any place, through memory of its own.
     fn read_around(&self, range: &Range<u64>) -> Result<Vec<u8>> {
         let around = self.around(range);
         let memory = Aligned::zeroed((around.end - around.start) as usize);
@@ -186,7 +186,7 @@ impl Linear {
         Ok(found.slice(range.start - around.start..range.end - around.start).to_vec())
     }
 
-    /// Whoever asks has a lock on the blocks around it.
+    /// The caller holds a lock on the blocks around it.
     fn write_around(&self, at: u64, from: &Buffers) -> Result<()> {
         let range = at..at + from.len();
         let around = self.around(&range);
@@ -218,7 +218,7 @@ impl Linear {
         self.parts[part].region.start(Request::flush())
     }
 
-    /// What was written lately is flushed where it has to be, and stands in the marks no more. To be called now and then.
+    /// Flushes, and clears the marks of stretches without recent writes. To be called now and then.
     pub fn tidy(&self) -> Result<()> {
         let Some(marks) = &self.marks else { return Ok(()) };
         let quiet = marks.quiet();
@@ -229,7 +229,7 @@ impl Linear {
         marks.clear(&quiet).map_err(|e| Error::new(Class::NoSpace, &self.name, e.to_string()))
     }
 
-    /// The end of its use: what was written is durable, and the next who opens it has nothing to make the same.
+    /// Ends its use: all writes are durable, and the next opening needs no resync.
     pub fn close(&self) -> Result<()> {
         self.flush_regions()?;
         match &self.marks {
@@ -238,13 +238,13 @@ impl Linear {
         }
     }
 
-    /// Did a member fail anything so far? What it has failed to discard, a region does not tell.
+    /// The number of failures of all members. A region does not report failed discards otherwise.
     fn failures(&self) -> u64 {
         let of = |part: &Part| part.region.members().iter().flat_map(|member| member.performance.errors).sum::<u64>();
         self.parts.iter().map(of).sum()
     }
 
-    /// Whoever asks has a lock.
+    /// The caller holds a lock.
     fn write_zeros(&self, range: Range<u64>) -> Result<()> {
         let zeros = Aligned::zeroed(ZEROS.min(range.end - range.start) as usize);
         let mut at = range.start;

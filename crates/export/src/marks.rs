@@ -1,15 +1,16 @@
-//! Which stretches copies, or content and parity, may differ in after a power cut: those that were being written.
+//! The intent map: stretches that were being written, so that copies, or content and parity, may differ there after a
+//! power cut.
 //!
-//! A file of one page and a bit for each stretch of the volume, in its directory.
+//! It is a file in the volume's directory: a page, and a bit for each stretch.
 //!
 //! | step | what | else, after a power cut |
 //! | --- | --- | --- |
-//! | 1 | the bit of a stretch is set; durable | step 2 is cut short, and nobody knows that one copy has it and the other has not |
+//! | 1 | the bit of a stretch is set; durable | step 2 is cut short, and it is unknown that the copies differ |
 //! | 2 | the stretch is written | |
 //! | 3 | a while after the last write there: a flush of all regions | |
-//! | 4 | the bit is cleared, in its own time | the stretch is made the same in vain |
+//! | 4 | the bit is cleared, without a flush of the file | a resync of equal copies |
 //!
-//! What cannot be read, or is another volume's, says that all of it may differ.
+//! An unreadable file, or one of another volume, counts as all bits set.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,12 +28,12 @@ use crate::error::{Error, Result};
 pub const MARKS: &str = "marks";
 const MAGIC: u64 = u64::from_le_bytes(*b"CQSTMRKS");
 const PAGE: usize = 4096;
-/// Fewest bytes of a stretch.
+/// The least bytes of a stretch.
 const STRETCH: u64 = 32 << 20;
-/// Most stretches.
+/// The most stretches.
 const MOST: u64 = 1 << 20;
 
-/// What opens the file.
+/// The head of the file.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Head {
@@ -52,7 +53,7 @@ impl Head {
     }
 }
 
-/// The marks of a volume.
+/// The intent map of a volume.
 pub struct Marks {
     path: PathBuf,
     file: File,
@@ -63,7 +64,7 @@ pub struct Marks {
 
 struct State {
     bits: Vec<u8>,
-    /// Those that are marked.
+    /// The marked stretches.
     used: BTreeMap<u64, Use>,
 }
 
@@ -71,7 +72,7 @@ struct State {
 struct Use {
     /// Writes under way.
     writing: u32,
-    /// Something was written since it was last looked at.
+    /// A write has begun since the last look.
     lately: bool,
 }
 
@@ -82,7 +83,7 @@ pub struct Marked<'a> {
 }
 
 impl Marks {
-    /// Those in `dir`, and where the volume's copies may differ.
+    /// Opens the map in `dir`; returns the stretches where the volume's copies may differ.
     pub fn open(dir: &Path, uuid: Uuid, size: u64) -> Result<(Marks, Vec<Range<u64>>)> {
         let path = dir.join(MARKS);
         let fail = |what| Error::host(&path, what);
@@ -103,7 +104,7 @@ impl Marks {
         if !is_whole {
             let mut page = vec![0; PAGE];
             page[..size_of::<Head>()].copy_from_slice(head.as_bytes());
-            // First the bits: a head that is whole before them would say that nothing differs.
+            // The bits first: with an intact head before them the map would say that no copies differ.
             let written = file.write_all_at(&bits, PAGE as u64).and_then(|()| file.sync_all());
             let written = written.and_then(|()| file.write_all_at(&page, 0)).and_then(|()| file.sync_all());
             written.map_err(fail("writing it"))?;
@@ -125,7 +126,7 @@ impl Marks {
         self.file.write_all_at(&state.bits[bytes.clone()], (PAGE + bytes.start) as u64)
     }
 
-    /// Something is going to be written there.
+    /// Marks a range before a write; durable when this returns.
     pub fn begin(&self, range: &Range<u64>) -> Result<Marked<'_>> {
         let stretches = self.stretches(range);
         let mut state = self.lock();
@@ -134,7 +135,7 @@ impl Marks {
             new.iter().for_each(|n| state.bits[(n / 8) as usize] |= 1 << (n % 8));
             let written = self.write(&state, &stretches).and_then(|()| self.file.sync_data());
             if let Err(e) = written {
-                // The next one is not to believe that it is durable.
+                // So that the next write does not take them for durable.
                 new.iter().for_each(|n| state.bits[(n / 8) as usize] &= !(1 << (n % 8)));
                 return Err(Error::host(&self.path, "writing it")(e));
             }
@@ -146,7 +147,7 @@ impl Marks {
         Ok(Marked { marks: self, stretches })
     }
 
-    /// Those where nothing was written since this was asked last. After a flush they can be [cleared](Self::clear).
+    /// The stretches without a write since the last call. After a flush they can be [cleared](Self::clear).
     pub fn quiet(&self) -> Vec<u64> {
         let mut state = self.lock();
         let quiet = |used: &Use| used.writing == 0 && !used.lately;
@@ -155,7 +156,7 @@ impl Marks {
         found
     }
 
-    /// What was written there before they were asked for is durable.
+    /// Clears stretches whose writes before `quiet` was determined are durable.
     pub fn clear(&self, quiet: &[u64]) -> Result<()> {
         let mut state = self.lock();
         for n in quiet {
@@ -168,7 +169,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Nothing differs: all copies were made the same, or nothing was written since the last flush. Durable.
+    /// Clears all marks: the copies are equal, or no write came after the last flush. Durable.
     pub fn close(&self) -> Result<()> {
         let mut state = self.lock();
         if state.used.values().any(|used| used.writing > 0) {

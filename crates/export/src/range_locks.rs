@@ -1,16 +1,16 @@
-//! Which bytes are being written: a block of which a part is written is read before, and nobody may write it meanwhile.
+//! Locks on the bytes that are being written: a partly written block is read first, and must not be written meanwhile.
 
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 pub struct RangeLocks {
-    /// There are as many as threads that write: a handful.
+    /// As many as writing threads: a handful.
     busy: Mutex<Vec<Range<u64>>>,
     ended: Condvar,
 }
 
-/// It is ours until this is dropped.
+/// A lock; it ends when this is dropped.
 pub struct RangeLock<'a> {
     range_locks: &'a RangeLocks,
     range: Range<u64>,
@@ -21,7 +21,7 @@ impl RangeLocks {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody writes there.
+    /// Waits until no lock is on these bytes.
     pub fn take(&self, range: Range<u64>) -> RangeLock<'_> {
         let mut busy = self.lock();
         while busy.iter().any(|other| other.start < range.end && range.start < other.end) {
@@ -31,7 +31,7 @@ impl RangeLocks {
         RangeLock { range_locks: self, range }
     }
 
-    /// How many have a lock.
+    /// The number of locks.
     #[cfg(test)]
     fn taken(&self) -> usize {
         self.lock().len()

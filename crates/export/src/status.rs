@@ -12,23 +12,23 @@ use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::volume::{config_of, label_of, Volume};
 
-/// Milliseconds after which a disk that somebody has for himself is looked at again.
+/// Milliseconds between tries for a disk that is in use.
 const PAUSES: [u64; 4] = [1, 10, 100, 500];
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub volume: PathBuf,
     pub uuid: String,
-    /// Bytes, where it is open.
+    /// Bytes, if it is open.
     pub size: Option<u64>,
     pub discards: Option<bool>,
     pub regions: Vec<RegionStatus>,
-    /// Disks that are named and not used.
+    /// Disks that `volume.toml` names and that are not used.
     pub problems: Vec<ProblemStatus>,
-    /// The process that has it.
+    /// The process that has it open.
     pub pid: Option<u32>,
     pub mounted: Option<PathBuf>,
-    /// Bytes that are to be put back yet of the disk that is being rebuilt.
+    /// Bytes that are left of a rebuild.
     pub rebuild_left: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct RegionStatus {
     pub number: u32,
     pub kind: String,
     pub size: Option<u64>,
-    /// Disks that it can still do without; none: content is lost.
+    /// Disks that it can still lose; none: content is lost.
     pub tolerates: Option<usize>,
     pub disks: Vec<DiskStatus>,
 }
@@ -48,18 +48,18 @@ pub struct DiskStatus {
     pub uuid: String,
     /// `whole`, `out` or `rebuilding`.
     pub state: String,
-    /// Bytes of it that can be read, where it is being rebuilt.
+    /// Bytes of it that can be read, if it is being rebuilt.
     pub rebuilt: Option<u64>,
     pub read: FlowStatus,
     pub write: FlowStatus,
     pub errors: u64,
 }
 
-/// What it did lately.
+/// Recent measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowStatus {
     pub requests: u64,
-    /// Bytes in a second, while it worked.
+    /// Bytes per second of work.
     pub speed: f64,
     /// Seconds.
     pub median: f64,
@@ -93,13 +93,13 @@ fn state_of(state: MemberState) -> (String, Option<u64>) {
 }
 
 impl Status {
-    /// Is everything as it should be?
+    /// Are all disks used and whole?
     pub fn is_well(&self) -> bool {
         let well = |region: &RegionStatus| region.disks.iter().all(|disk| disk.state == "whole");
         self.problems.is_empty() && self.regions.iter().all(well)
     }
 
-    /// That of a volume that nobody has open, from the labels of its disks.
+    /// The status of a volume that is not open, from the labels of its disks.
     pub fn look(dir: &Path) -> Result<Status> {
         let config = config_of(dir)?;
         let uuid = config.uuid().ok_or_else(|| Error::Volume("a volume has a uuid".into()))?;
@@ -134,7 +134,7 @@ fn read_label(path: &Path, uuid: Uuid, number: u32) -> Result<Label, OpenError> 
         let disk = Disk::open(path, &Options { read_only: true, ..Options::default() })?;
         label_of(&disk, uuid, number)
     };
-    // Whoever had it for himself may be about to let go of it.
+    // A process that has it alone may be about to close it.
     for pause in PAUSES {
         match read() {
             Err(OpenError::Busy { .. }) => std::thread::sleep(Duration::from_millis(pause)),

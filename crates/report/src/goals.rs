@@ -1,11 +1,11 @@
-//! The numbers to reach, and the verdict on a measured one.
+//! Goals, and the verdict on a measured value.
 
 use std::borrow::Cow;
 
 use conquest::MediumKind;
 use serde::{Deserialize, Serialize};
 
-/// Which side of a goal is the good one.
+/// The good side of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {
@@ -13,13 +13,13 @@ pub enum Sense {
     AtMost,
 }
 
-/// A number to reach.
+/// A goal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Goal {
     pub sense: Sense,
     pub required: f64,
     pub aim: f64,
-    /// Behind the number: `x`, `s`, `B`.
+    /// The unit: `x`, `s`, `B`.
     pub unit: Cow<'static, str>,
 }
 
@@ -58,7 +58,7 @@ impl Goal {
     }
 }
 
-/// A number with its unit, in as many digits as matter.
+/// A number with its unit, in a sensible number of digits.
 pub fn quantity(value: f64, unit: &str) -> String {
     if value >= 100.0 || value.fract() == 0.0 && value.abs() < 1e6 {
         format!("{value:.0} {unit}")
@@ -70,9 +70,9 @@ pub fn quantity(value: f64, unit: &str) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Better than the aim.
+    /// At least as good as the aim.
     Aim,
-    /// What is required.
+    /// As good as required.
     Reached,
     Missed,
     /// Not measured, for the reason given.
@@ -90,23 +90,23 @@ impl Verdict {
     }
 }
 
-/// One row of the table of numbers to reach.
+/// One row of the table of goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finding {
     pub what: String,
-    /// Of the pool that is judged.
+    /// The medium of the measured pool.
     pub medium: MediumKind,
     /// The absolute figures, as a text.
     pub measured: String,
     pub value: Option<f64>,
     pub goal: Goal,
     pub verdict: Verdict,
-    /// Why it was skipped.
+    /// The reason for skipping it.
     pub reason: Option<String>,
 }
 
 impl Finding {
-    /// Judges a value, or the reason for not having one.
+    /// Judges a value, or records the reason for its absence.
     pub fn judge(
         medium: MediumKind,
         what: impl Into<String>,
@@ -130,7 +130,7 @@ impl Finding {
         }
     }
 
-    /// The same, which for this reason says nothing after all.
+    /// The same, skipped for this reason after all.
     pub fn skipped(self, reason: impl Into<String>) -> Finding {
         Finding { value: None, verdict: Verdict::Skipped, reason: Some(reason.into()), ..self }
     }

@@ -1,6 +1,6 @@
-//! Plots of sections, as SVG: lines over a number that varies, or bars for what is compared.
+//! Plots of sections, as SVG: lines over a varying number, or bars for comparison.
 //!
-//! Text is drawn by whoever shows the file; none of this machine's fonts are asked for.
+//! The viewer draws the text: no fonts of this machine are used.
 
 use std::io;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::section::{Outcome, Plot, Section, Shape};
 
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 440;
-/// Of the width, what tells the subjects.
+/// The width of the legend.
 const LEGEND: u32 = 230;
-/// Of the height, a line of the title, and how many characters it has at most.
+/// The height of a line of the title, and its most characters.
 const LINE: i32 = 18;
 const CHARACTERS: usize = 130;
-/// Where the greatest figure is so many times the least, each step of the axis is ten times the one before.
+/// The axis of bars is logarithmic if the greatest figure is more than this many times the least.
 const WIDE: f64 = 50.0;
 const FONT: &str = "sans-serif";
 
@@ -34,7 +34,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x7f, 0x7f, 0x7f),
 ];
 
-/// Sections that have a plot, with something to show on it, and the names of its file.
+/// Sections with a plot and with figures, and the names of their files.
 pub fn of(outcome: &Outcome) -> impl Iterator<Item = (String, &Section, &Plot)> {
     let sections = outcome.sections.iter().filter(|section| !section.series.is_empty());
     sections.filter_map(|section| Some((format!("{}.svg", section.id), section, section.plot.as_ref()?)))
@@ -163,17 +163,17 @@ impl Scale {
         let above: Vec<f64> = figures.iter().copied().filter(|figure| *figure > 0.0).collect();
         match shape {
             Shape::Bars if !above.is_empty() && most(&above) / least(&above) > WIDE => {
-                // So that there is something to be seen of the least.
+                // So that the least bar is visible.
                 let low = (least(&above) / 1.5).log10().floor();
                 Scale { low, high: most(&above).log10().ceil().max(low + 1.0), is_wide: true }
             }
-            // Where there is nothing to be seen, an axis all the same.
+            // An axis even without figures.
             _ if above.is_empty() => Scale { low: 0.0, high: 1.0, is_wide: false },
             _ => Scale { low: 0.0, high: most(&above) * 1.05, is_wide: false },
         }
     }
 
-    /// Where a figure is on the axis; nowhere, if it is none.
+    /// The place of a figure on the axis; none, if it has none.
     fn place(&self, figure: f64) -> Option<f64> {
         match self.is_wide {
             true => (figure > 0.0).then(|| figure.log10()),
@@ -202,13 +202,13 @@ fn most(figures: &[f64]) -> f64 {
     figures.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// That with which a measure begins.
+/// The number at the beginning of a measure.
 fn number(measure: &str) -> Option<f64> {
     let end = measure.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(measure.len());
     measure[..end].parse().ok()
 }
 
-/// In as many digits as fit beside an axis.
+/// With as many digits as fit beside an axis.
 fn short(figure: f64) -> String {
     match figure.abs() {
         f if f >= 100.0 => format!("{figure:.0}"),
@@ -217,7 +217,7 @@ fn short(figure: f64) -> String {
     }
 }
 
-/// A title in lines that fit.
+/// Breaks a title into lines that fit.
 fn wrapped(title: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in title.split(' ') {

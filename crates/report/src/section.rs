@@ -1,4 +1,4 @@
-//! What was measured: every round, for the JSON and for the tables.
+//! Measured figures: every round, for the JSON and for the tables.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -17,25 +17,25 @@ use crate::stats::{median, median_ratio};
 pub struct Section {
     pub id: Cow<'static, str>,
     pub title: String,
-    /// Of the figures, such as `us/op`.
+    /// The unit of the figures, such as `us/op`.
     pub unit: Cow<'static, str>,
     pub notes: Vec<String>,
-    /// The subject that the table's ratios are against.
+    /// The subject to which the table's ratios relate.
     pub baseline: Option<Cow<'static, str>>,
-    /// Is more better (a rate) or worse (a time)?
+    /// True for rates, false for times.
     pub more_is_better: bool,
     pub skipped: Vec<Skipped>,
     pub series: Vec<Series>,
-    /// How it is drawn, if it is.
+    /// The kind of its plot, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plot: Option<Plot>,
 }
 
-/// How a section is drawn.
+/// The kind of a section's plot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plot {
     pub shape: Shape,
-    /// What the measures are, below the axis.
+    /// The title of the axis of measures.
     pub axis: Cow<'static, str>,
 }
 
@@ -57,7 +57,7 @@ impl Plot {
     }
 }
 
-/// A file system that was not measured, and why.
+/// A file system that was not measured, and the reason.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Skipped {
     pub subject: Cow<'static, str>,
@@ -94,7 +94,7 @@ impl Section {
         Section { more_is_better: true, ..Section::times(id, title, unit) }
     }
 
-    /// The same, whose table has ratios against a subject.
+    /// The same, with ratios against a subject in its table.
     pub fn against(self, baseline: &'static str) -> Section {
         Section { baseline: Some(baseline.into()), ..self }
     }
@@ -125,12 +125,12 @@ impl Section {
         }
     }
 
-    /// Says why a subject is not there.
+    /// Records why a subject is missing.
     pub fn skip(&mut self, subject: &'static str, reason: impl Into<String>) {
         self.skipped.push(Skipped { subject: subject.into(), reason: reason.into() });
     }
 
-    /// Takes a subject out that failed: half its rounds would be compared with the wrong ones of others.
+    /// Removes a failed subject: its rounds would be compared with the wrong ones of others.
     pub fn fail(&mut self, subject: &'static str, reason: String) {
         self.series.retain(|s| s.subject != subject);
         self.skipped.push(Skipped { subject: subject.into(), reason: format!("FAILED: {reason}") });
@@ -140,12 +140,12 @@ impl Section {
         self.series.iter().find(|s| s.subject == subject && s.measure == measure)
     }
 
-    /// The median of a series, or why there is none.
+    /// The median of a series, or the reason why there is none.
     pub fn median(&self, subject: &str, measure: &str) -> Result<f64, String> {
         self.rounds_of((subject, measure)).map(median)
     }
 
-    /// How many times the figure of `under` that of `over` is, for one measure; or why that is not known.
+    /// The median ratio of `over` to `under` for one measure, or the reason why it is unknown.
     pub fn ratio(&self, measure: &str, over: &str, under: &str) -> Result<f64, String> {
         self.ratio_of((over, measure), (under, measure))
     }
@@ -161,7 +161,7 @@ impl Section {
         if let Some(series) = self.get(subject, measure) {
             return Ok(&series.rounds);
         }
-        // Where nothing at all was measured, the reason of one is that of the others.
+        // If nothing at all was measured, the first reason holds for all.
         let of_all = self.skipped.first().filter(|_| self.series.is_empty());
         let skipped = self.skipped.iter().find(|s| s.subject == subject).or(of_all);
         Err(skipped.map_or(format!("{subject} was not measured"), |s| format!("{}: {}", s.subject, s.reason)))
@@ -173,12 +173,12 @@ impl Section {
         self.ratio(measure, over, under)
     }
 
-    /// A row of the goals that this section's figures answer.
+    /// A row of the goals that these figures decide.
     pub fn row(&self, medium: MediumKind, what: impl Into<String>, goal: Goal) -> Row<'_> {
         Row { section: self, medium, what: what.into(), goal }
     }
 
-    /// The median as a text, for the column of what was measured.
+    /// The median as text, for a column of measured figures.
     pub fn text(&self, subject: &str, measure: &str) -> String {
         self.get(subject, measure).map_or("-".into(), |s| format!("{:.2}", s.median))
     }
@@ -193,7 +193,7 @@ impl Section {
     }
 }
 
-/// A goal, before it is said which figures are judged by it.
+/// A goal whose figures are still to be chosen.
 pub struct Row<'a> {
     section: &'a Section,
     medium: MediumKind,
@@ -208,7 +208,7 @@ impl Row<'_> {
         self.judge([(subject, measure), (base, measure)], value)
     }
 
-    /// How many times the figure of `under` that of `over` is.
+    /// The median ratio of `over` to `under`.
     pub fn ratio(self, measure: &str, over: &str, under: &str) -> Finding {
         self.between((over, measure), (under, measure))
     }
@@ -224,7 +224,7 @@ impl Row<'_> {
         self.judge([(subject, measure)], value)
     }
 
-    /// A value that somebody else made of these series.
+    /// A value that the caller computed from these series.
     pub fn judge<const N: usize>(self, shown: [(&str, &str); N], value: Result<f64, String>) -> Finding {
         let texts = shown.map(|(subject, measure)| self.section.text(subject, measure));
         let measured = format!("{} {}", texts.join(" / "), of_each(&self.section.unit));
@@ -232,7 +232,7 @@ impl Row<'_> {
     }
 }
 
-/// A unit without what it is for each of.
+/// A unit of single things, without the thing.
 fn of_each(unit: &str) -> &str {
     match unit {
         "1/s" => "/s",
@@ -252,7 +252,7 @@ fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     seen
 }
 
-/// What one workload has to say.
+/// The results of one workload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     pub sections: Vec<Section>,
@@ -266,12 +266,12 @@ impl Outcome {
     }
 }
 
-/// The whole run, as `--json` writes it.
+/// The whole run, in the form that `--json` writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub program: Cow<'static, str>,
     pub version: Cow<'static, str>,
-    /// When the run began, as RFC 3339 has it, in UTC.
+    /// When the run began, in UTC, in the format of RFC 3339.
     pub date: String,
     pub quick: bool,
     pub machine: Machine,
@@ -281,7 +281,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of a run that begins now.
+    /// The report of a run that begins now.
     pub fn begin(quick: bool) -> Report {
         Report {
             program: "conquest bench".into(),
@@ -303,7 +303,7 @@ impl Report {
     }
 }
 
-/// The machine, as far as it bears on the figures.
+/// The machine's properties that influence the figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub kernel: String,
@@ -311,7 +311,7 @@ pub struct Machine {
     pub processors: usize,
     /// Bytes of RAM.
     pub memory: u64,
-    /// Processes that wanted a processor, averaged over the minute before the run.
+    /// Processes that waited for a processor or ran, averaged over the minute before the run.
     pub load: f64,
 }
 

@@ -1,6 +1,6 @@
 //! Medians. Means do not appear: one preempted round would move them.
 
-/// The median of `values`; NaN if there is none, which every comparison then fails.
+/// The median of `values`; NaN if there is none, so that every comparison is false.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,14 +11,14 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// What so great a part of the `sorted` values does not exceed; NaN if there is none.
+/// The value that this part of the `sorted` values does not exceed; NaN if there is none.
 pub fn percentile(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((sorted.len() as f64 * part) as usize).or(sorted.get(last)).copied().unwrap_or(f64::NAN)
 }
 
-/// The median of the ratios of single rounds: each round compares neighbours in time, so that what slows
-/// the machine down for some rounds slows down both sides of them.
+/// The median of the ratios of single rounds. Each round compares neighbours in time, so a slow phase of the machine
+/// affects both sides.
 pub fn median_ratio(over: &[f64], under: &[f64]) -> f64 {
     let ratios: Vec<f64> = over.iter().zip(under).map(|(a, b)| a / b).collect();
     median(&ratios)

@@ -40,7 +40,7 @@ fn titled(section: &Section, unit: &str) -> String {
     out
 }
 
-/// The numbers to reach.
+/// The table of goals.
 pub fn findings(findings: &[Finding], quick: bool) -> String {
     let mut rows =
         vec![["what", "medium", "measured", "result", "at least", "aim", "verdict"].map(String::from).to_vec()];

@@ -1,4 +1,4 @@
-//! Processor time of this thread: what others do beside it does not count.
+//! The processor time of this thread, without that of others.
 
 use rustix::time::{clock_gettime, ClockId};
 

@@ -1,4 +1,4 @@
-//! What small files would take: a sample of them by codec (mramfs, chapter 4).
+//! The size of small files when compressed: a sample of them by codec (mramfs, chapter 4).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,22 +14,22 @@ use crate::quietly;
 use crate::scan::{self, Tree};
 use crate::Table;
 
-/// Files up to this many bytes are looked at, as in mramfs.
+/// The largest files in the sample, as in mramfs.
 pub const SMALL: u64 = 128 << 10;
-/// Where less than an eighth is saved, a file stays plain.
+/// A file stays plain if less than an eighth would be saved.
 const WORTH: usize = 8;
-/// Bytes of a dictionary, and of what it is trained on.
+/// Bytes of a dictionary, and of its training sample.
 const DICTIONARY: usize = 64 << 10;
 const TRAINED_ON: usize = 16 << 20;
-/// Size classes of the figures: powers of two from here on.
+/// Size classes of the figures: powers of two from this one on.
 const FIRST_CLASS: u32 = 9;
 
 /// Some of the small files of a tree, with their content.
 pub struct Sample {
     files: Vec<Vec<u8>>,
-    /// Others, for dictionaries.
+    /// Others, for the dictionary.
     others: Vec<Vec<u8>>,
-    /// All small files: how many, and their bytes.
+    /// The number of all small files, and their bytes.
     pub count: u64,
     pub bytes: u64,
     /// Bytes of all files, by size class.
@@ -38,7 +38,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads some `most` bytes of small files, spread over the tree, and as much again for dictionaries.
+    /// Reads up to about `most` bytes of small files, spread over the tree, and as much again (at most `TRAINED_ON`) for dictionaries.
     pub fn read(tree: &Tree, most: u64, seen: &mut dyn FnMut(u64, u64)) -> Sample {
         let small: Vec<_> = tree.files.iter().filter(|(_, size)| *size <= SMALL).collect();
         let bytes = small.iter().map(|(_, size)| size).sum::<u64>();
@@ -81,14 +81,14 @@ impl Sample {
         self.files.len()
     }
 
-    /// A dictionary of the files that are not measured; none if there are too few.
+    /// A dictionary trained on the other files; none if there are too few.
     fn dictionary(&self) -> Option<Vec<u8>> {
         // A training sample should see many files, so the long ones count in part.
         let begins: Vec<&[u8]> = self.others.iter().map(|file| &file[..file.len().min(DICTIONARY)]).collect();
         zstd::dict::from_samples(&begins, DICTIONARY).ok()
     }
 
-    /// All codecs on all files.
+    /// Measures all codecs on all files.
     pub fn measure(&self, seen: &mut dyn FnMut(&str)) -> Vec<Measured> {
         let dictionary = self.dictionary();
         let mut codecs = vec![Codec::Lz4, Codec::Lz4Hc(3), Codec::Zstd(1), Codec::Zstd(3), Codec::Zstd(7)];
@@ -103,7 +103,7 @@ impl Sample {
     }
 }
 
-/// The size class of `size` bytes: the power of two that it does not exceed.
+/// The size class of `size` bytes: the exponent of the next power of two.
 fn class(size: u64) -> u32 {
     size.max(1).next_power_of_two().trailing_zeros().max(FIRST_CLASS)
 }
@@ -127,7 +127,7 @@ impl Codec<'_> {
     }
 }
 
-/// A codec's way both ways.
+/// A codec for both directions.
 struct Coder<'a> {
     codec: Codec<'a>,
     zstd: Option<(zstd::bulk::Compressor<'a>, zstd::bulk::Decompressor<'a>)>,
@@ -147,7 +147,7 @@ impl<'a> Coder<'a> {
         Some(Coder { codec, zstd })
     }
 
-    /// Appends what the codec makes of `plain`; how many bytes that is.
+    /// Appends `plain` in coded form; returns its length.
     fn code(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let at = out.len();
         out.resize(at + plain.len() + plain.len() / 128 + 1024, 0);
@@ -171,24 +171,24 @@ impl<'a> Coder<'a> {
     }
 }
 
-/// What a codec made of the files.
+/// The results of a codec.
 pub struct Measured {
     pub name: String,
     pub plain: u64,
-    /// What they take then, where it does not pay plain.
+    /// Bytes when coded, or plain where coding does not pay.
     pub coded: u64,
-    /// Bytes of memory that they take in a pool, plain, and then.
+    /// Bytes of memory in a pool, plain and coded.
     plain_memory: u64,
     memory: u64,
     /// Files that stay plain.
     pub stay: u64,
-    /// MB in a second.
+    /// MB per second.
     pub compress: f64,
     pub decompress: f64,
     by_class: BTreeMap<u32, Class>,
 }
 
-/// Files of a size class: bytes, what they take then, how many of them are compressed at all, and seconds.
+/// Files of a size class: bytes plain and coded, the number that pay, and seconds.
 #[derive(Clone, Copy, Default)]
 struct Class {
     plain: u64,
@@ -237,7 +237,7 @@ impl Measured {
         measured
     }
 
-    /// The files of a size class, all of them compressed, then all of them read back: the clock is not asked for each.
+    /// Codes all files of a size class, then decodes all of them: so the clock is not read for each file.
     fn class(&mut self, coder: &mut Coder, files: &[&[u8]]) -> Class {
         let plain = files.iter().map(|file| file.len() as u64).sum();
         let mut all = Vec::with_capacity(plain as usize * 2 + (64 << 10));
@@ -276,7 +276,7 @@ impl Measured {
         class
     }
 
-    /// What a file takes in a pool, which compresses what that makes smaller by an eighth.
+    /// The memory of a file in a pool, which compresses it if that saves an eighth.
     fn count_memory(&mut self, size: u64, coded: Option<u64>) {
         let plain = scan::object(size);
         let is_worth = |memory: &u64| *memory <= plain - plain.div_ceil(WORTH as u64);
@@ -289,7 +289,7 @@ impl Measured {
         1.0 - self.coded as f64 / self.plain.max(1) as f64
     }
 
-    /// Of the memory that plain files take.
+    /// The saved part of the plain files' memory.
     pub fn memory_saved(&self) -> f64 {
         1.0 - self.memory as f64 / self.plain_memory.max(1) as f64
     }
@@ -334,7 +334,7 @@ pub fn table(all: &[Measured]) -> Table {
     table
 }
 
-/// Figures 4.1 to 4.3: saved, speed and what all files take together, by size.
+/// Figures 4.1 to 4.3: savings, speed and the size of all files together, by size class.
 pub fn figures(sample: &Sample, all: &[Measured]) -> Vec<Section> {
     let by_size = "files up to so many bytes";
     let mut saved = Section::rates("profile-saved", "Saved, by size of the file (mramfs, Figure 4.1)", "%");

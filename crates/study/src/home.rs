@@ -17,7 +17,7 @@ pub fn inodes(count: usize, seed: u64) -> Vec<RawInode> {
     let mut all = Vec::with_capacity(count);
     let now = 1_780_000_000 * SECOND;
     while all.len() < count {
-        // A directory of one owner, and files that came there in the course of years or at once.
+        // A directory of one owner, with files that came over years or all at once.
         let owner = rng.below(OWNERS) as u32;
         let begun = now - rng.below(2000) * DAY - rng.below(DAY);
         let lasts = if rng.below(3) == 0 { 60 * SECOND } else { (now - begun) / 2 + 1 };

@@ -1,5 +1,5 @@
-//! The study of mramfs for any directory tree: what packed inodes and compressed files would save there, and the
-//! profile that says how to pack them.
+//! The study of mramfs for any directory tree: the possible savings of packed inodes and compressed files, and a
+//! profile for packing them.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -61,16 +61,16 @@ impl Table {
     }
 }
 
-/// What a tree would take in a pool, in bytes.
+/// The room of a tree in a pool, in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Estimate {
-    /// Files up to so many bytes stay in memory.
+    /// Files up to this many bytes stay in memory.
     pub threshold: u64,
     /// The lengths of all these files.
     pub small_files: u64,
-    /// Memory for all, as it is written: inodes, names, small files.
+    /// Memory right after writing: inodes, names, small files.
     pub plain: u64,
-    /// Memory once it has been quiet: inodes packed, small files compressed.
+    /// Memory after a quiet time: inodes packed, small files compressed.
     pub packed: u64,
     /// Content of larger files, on disks.
     pub on_disks: u64,
@@ -92,17 +92,17 @@ pub struct Study {
     profile: Profile,
 }
 
-/// How far a study has come.
+/// The progress of a study.
 pub enum Step<'a> {
     /// Inodes found.
     Scanned(u64),
-    /// Bytes of small files read, of so many.
+    /// Bytes of small files read, and their total.
     Read(u64, u64),
-    /// What begins now.
+    /// The next measurement.
     Measure(&'a str),
 }
 
-/// Studies a tree, and up to `sample` bytes of its small files; `tell` gets how far it is.
+/// Studies a tree, and up to `sample` bytes of its small files; `tell` gets the progress.
 pub fn study(name: &str, tree: &Tree, sample: u64, tell: &mut dyn FnMut(Step)) -> Study {
     tell(Step::Measure("inodes"));
     let coded = Coded::of(&tree.inodes, &tree.directories);
@@ -136,7 +136,7 @@ pub fn study(name: &str, tree: &Tree, sample: u64, tell: &mut dyn FnMut(Step)) -
     }
 }
 
-/// Table 3.1: what the tree is like.
+/// Table 3.1: the shape of the tree.
 fn shape_of(name: &str, tree: &Tree) -> Table {
     let mut table = Table::new(
         "profile-tree",
@@ -166,8 +166,8 @@ fn shape_of(name: &str, tree: &Tree) -> Table {
     table
 }
 
-/// Of a pool as it is unless the options say otherwise. Files beyond those that were measured are taken to be compressed as
-/// well as these.
+/// Estimates a pool with default options. Small files outside the sample are assumed to compress as well as those in
+/// it.
 fn estimate(tree: &Tree, inode: f64, (plain_entry, packed_entry): (f64, f64), measured: &[Measured]) -> Estimate {
     let threshold = conquest_fs::ubj::THRESHOLD;
     let small = || tree.files.iter().filter(|(_, size)| *size <= threshold);
@@ -211,7 +211,7 @@ fn notes(tree: &Tree, files: &Sample) -> Vec<String> {
 }
 
 impl Study {
-    /// For a reader.
+    /// The study as text.
     pub fn show(&self) -> String {
         let mut out = format!("{}: {} inodes\n", self.tree, self.inodes);
         self.tables.iter().for_each(|table| out.push_str(&table.show()));
@@ -238,7 +238,7 @@ impl Study {
         out
     }
 
-    /// The profile, as a pool takes it.
+    /// The profile, in the form that a pool reads.
     pub fn profile(&self) -> Vec<u8> {
         self.profile.to_bytes()
     }

@@ -1,4 +1,4 @@
-//! What inodes would take, by codec and by profile (mramfs, chapter 3).
+//! The size of packed inodes, by codec and by profile (mramfs, chapter 3).
 
 use conquest_fs::layout::{RawInode, INODE};
 use conquest_fs::packed::block::MAX;
@@ -16,33 +16,33 @@ use crate::clock::Busy;
 use crate::scan::Name;
 use crate::{home, Table};
 
-/// Bytes of an inode of ext2, and of one that Conquest's authors stripped.
+/// Bytes of an inode of ext2, and of one stripped by Conquest's authors.
 const EXT2: f64 = 128.0;
 const STRIPPED: f64 = 53.0;
 const SECOND: i64 = 1_000_000_000;
 
-/// The inodes of a tree, block by block, and the profiles that could code them.
+/// The inodes of a tree, block by block, and candidate profiles for them.
 pub struct Coded<'a> {
     inodes: &'a [RawInode],
     seen: Seen,
     own: Vec<Profile>,
 }
 
-/// Inodes that a foreign profile is made of.
+/// Inodes in the sample of a foreign profile.
 const FOREIGN: usize = 30_000;
 
-/// What packing costs with a profile.
+/// The cost of packing with a profile.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Bytes of an inode: its share of the block's header and base included.
+    /// Bytes of an inode, with its share of the block's header and base.
     pub bytes: f64,
-    /// Millions in a second of processor time.
+    /// Millions per second of processor time.
     pub packed: f64,
     pub read: f64,
 }
 
 impl<'a> Coded<'a> {
-    /// With the entries of each directory.
+    /// Of inodes, and of the entries of each directory.
     pub fn of(inodes: &'a [RawInode], directories: &[Vec<Name>]) -> Coded<'a> {
         let mut seen = Seen::of(inodes);
         directories.iter().flatten().for_each(|entry| seen.add_name(&entry.name));
@@ -89,7 +89,7 @@ impl<'a> Coded<'a> {
         Cost { bytes: at as f64 / count.max(1.0), packed: rate(packed), read: rate(read) }
     }
 
-    /// Figure 3.2: bytes of an inode by codec, with the tree's own profile and with others; Figure 3.3: how quickly.
+    /// Figure 3.2: bytes of an inode by codec, with the tree's own profile and with others; Figure 3.3: the speeds.
     pub fn by_codec(&self) -> (Section, Section) {
         let title = "Bytes of a packed inode, the share of its block's header included (mramfs, Figure 3.2)";
         let mut bytes = Section::times("profile-codecs", title, "B");
@@ -109,7 +109,7 @@ impl<'a> Coded<'a> {
         (bytes, rates)
     }
 
-    /// Figure 3.1: what general compressors make of all inodes at once, and of blocks of them.
+    /// Figure 3.1: general compressors on all inodes at once, and on blocks of them.
     pub fn by_general(&self) -> Section {
         let title = "Bytes of an inode by general compressors, which cannot read one alone (mramfs, Figure 3.1)";
         let mut section = Section::times("profile-general", title, "B");
@@ -149,7 +149,7 @@ impl<'a> Coded<'a> {
         section
     }
 
-    /// Table 3.2: what the all-or-nothing codec takes for granted.
+    /// Table 3.2: the values that the all-or-nothing codec expects.
     pub fn taken_for_granted(&self) -> Table {
         let mut table = Table::new(
             "profile-granted",
@@ -190,7 +190,7 @@ impl<'a> Coded<'a> {
     }
 }
 
-/// What entries of directories take in a pool, on average: as they are written, and packed by a profile.
+/// The mean size of a directory's entry in a pool: as it is written, and packed by a profile.
 pub fn entry(directories: &[Vec<Name>], profile: &Profile) -> (f64, f64) {
     let (mut plain, mut packed, mut count) = (0, 0, 0);
     for directory in directories {
@@ -203,7 +203,7 @@ pub fn entry(directories: &[Vec<Name>], profile: &Profile) -> (f64, f64) {
     (each(plain), each(packed))
 }
 
-/// What an entry of a directory takes, without its inode.
+/// The size of a directory's entry, without its inode.
 pub fn names(directories: &[Vec<Name>], own: &Profile) -> Section {
     let title = "Bytes of an entry of a directory, with its name, without its inode";
     let mut section = Section::times("profile-names", title, "B");
@@ -217,7 +217,8 @@ pub fn names(directories: &[Vec<Name>], own: &Profile) -> Section {
     section
 }
 
-/// What coarser times of all inodes would save: bytes of an inode by the resolution of its times. That of a second a pool has.
+/// The savings by coarser times of all inodes: bytes of an inode by the resolution of its times. A pool supports one
+/// second.
 pub fn coarser_times(inodes: &[RawInode]) -> Section {
     let title = "Bytes of a packed inode if its times are kept coarser (each resolution with a profile of its own)";
     let mut section = Section::times("profile-times", title, "B");
@@ -232,7 +233,7 @@ pub fn coarser_times(inodes: &[RawInode]) -> Section {
     section
 }
 
-/// As a pool packs an inode of which the setting says that.
+/// An inode as a pool packs it with `Times::Seconds`.
 fn in_seconds(inode: &RawInode) -> RawInode {
     Times::Seconds.packed(&RawInode { settings: inode.settings | 1 << TIMES_AT, ..*inode })
 }
@@ -251,7 +252,7 @@ pub(crate) fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    /// What the setting saves, reported in the section that names it, is most of the noise below a second.
+    /// The setting saves most of the noise below a second, and the section names it.
     #[test]
     fn coarser_times_save_and_the_setting_is_named() {
         let section = coarser_times(&home::inodes(6000, 3));

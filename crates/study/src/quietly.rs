@@ -1,4 +1,4 @@
-//! Reading without being noticed: no access time changes, where this user may ask for that.
+//! Reading without a change of access times, where this user may ask for that.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{open, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Opens a file for reading. What is a pipe by now is not waited for.
+/// Opens a file for reading. It does not wait for a writer if the path leads to a pipe by now.
 pub fn open_file(path: &Path) -> io::Result<OwnedFd> {
     opened(path, OFlags::NOFOLLOW | OFlags::NONBLOCK)
 }
@@ -30,7 +30,7 @@ pub fn names(dir: &Path) -> io::Result<Vec<OsString>> {
 fn opened(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
     match open(path, flags | OFlags::NOATIME, Mode::empty()) {
-        // Only owners may.
+        // Only owners may ask for it.
         Err(Errno::PERM) => Ok(open(path, flags, Mode::empty())?),
         done => Ok(done?),
     }

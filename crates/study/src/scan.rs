@@ -1,4 +1,4 @@
-//! A walk over a tree: its inodes as a pool would have them, the lengths of its names, and where its small files are.
+//! A walk over a tree: its inodes as in a pool, the lengths of its names, and the paths of its small files.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -16,29 +16,29 @@ use crate::quietly;
 const DIR: u8 = Kind::Directory as u8;
 const FILE: u8 = Kind::Regular as u8;
 const LINK: u8 = Kind::Symlink as u8;
-/// Bytes of a directory's table for each entry, without its name: what a pool takes, about.
+/// The approximate size of an entry in a pool's directory, without its name.
 const PER_ENTRY: u64 = 24;
 
-/// A tree as it was found.
+/// The results of a walk.
 #[derive(Default)]
 pub struct Tree {
-    /// In the order of the walk: a directory, then what is in it.
+    /// In the order of the walk: a directory, then its entries.
     pub inodes: Vec<RawInode>,
     pub uids: Vec<u32>,
-    /// (uid, gid, mode), by their number in an inode.
+    /// Triples of uid, gid and mode, by their number in an inode.
     pub perms: Vec<(u32, u32, u32)>,
     /// Entries of all directories, and bytes of their names.
     pub entries: u64,
     pub name_bytes: u64,
-    /// The entries of each directory that has some.
+    /// The entries of each directory that is not empty.
     pub directories: Vec<Vec<Name>>,
     /// Regular files that are not empty, with their sizes; one name each.
     pub files: Vec<(PathBuf, u64)>,
-    /// Names of files that had been counted under another.
+    /// Further names of counted files.
     pub further_names: u64,
-    /// What lies on another file system and was left out.
+    /// Files on other file systems, which were left out.
     pub other_mounts: u64,
-    /// What could not be looked at, and why: the first ones.
+    /// The first failures, and their reasons.
     pub failures: Vec<String>,
     pub failed: u64,
 }
@@ -51,17 +51,17 @@ pub struct Name {
     pub kind: u8,
 }
 
-/// Failures that are listed.
+/// The most failures in the list.
 const LISTED: usize = 20;
 
-/// Where a walk goes.
+/// The bounds of a walk.
 #[derive(Clone, Copy, Default)]
 pub struct Options {
-    /// Only what is on the file system of the directory that it begins with.
+    /// Stay on the file system of the first directory.
     pub one_file_system: bool,
 }
 
-/// Walks over the tree in `dir`; `seen` gets how many inodes there are, now and then.
+/// Walks over the tree in `dir`; `seen` gets the number of inodes now and then.
 pub fn scan(dir: &Path, options: Options, seen: &mut dyn FnMut(u64)) -> io::Result<Tree> {
     let top = std::fs::metadata(dir)?;
     if !top.is_dir() {
@@ -88,7 +88,7 @@ pub fn scan(dir: &Path, options: Options, seen: &mut dyn FnMut(u64)) -> io::Resu
 struct Walk {
     tree: Tree,
     device: Option<u64>,
-    /// Files with several names that were counted, with their numbers here.
+    /// The inode numbers of files with several names.
     known: HashMap<(u64, u64), u64>,
     perms: HashMap<(u32, u32, u32), u32>,
     heap: Heap,
@@ -135,7 +135,7 @@ impl Walk {
         }
         self.tree.entries += names.len() as u64;
         self.tree.name_bytes += names.iter().map(|entry| entry.name.len() as u64).sum::<u64>();
-        // What is known of a directory only now.
+        // Known only now for a directory.
         let place = &mut self.tree.inodes[number as usize - 1];
         place.size = names.len() as u64;
         if !names.is_empty() {
@@ -196,9 +196,9 @@ impl Walk {
     }
 }
 
-/// Where a pool would put content: objects of a size class one behind the other, in segments that each belong to one.
+/// The offsets of content in a pool: objects of a size class one behind the other, in chunks of one class each.
 pub struct Heap {
-    /// By class: where the next object lies, and how many have room behind it.
+    /// By class: the offset of the next object, and the number of objects that still fit.
     current: Vec<(u64, u32)>,
     next: u64,
 }
@@ -247,7 +247,7 @@ impl Heap {
     }
 }
 
-/// Bytes that an object of `bytes` takes in a pool.
+/// The size of an object of `bytes` in a pool.
 pub fn object(bytes: u64) -> u64 {
     match bytes {
         0 => 0,

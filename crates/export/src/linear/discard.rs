@@ -1,4 +1,5 @@
-//! Discards (trim) of a linear device: what a disk discards reads as zeros, and zeros are written over the rest.
+//! Discards (trim) of a linear device: a stretch that the disks discard reads as zeros, and zeros are written over the
+//! rest.
 
 use std::ops::Range;
 
@@ -34,7 +35,7 @@ impl Linear {
         start..end.max(start)
     }
 
-    /// Whoever asks has a lock. True: the members have done it, and so it reads as zeros.
+    /// The caller holds a lock. True: all members have done it, so it reads as zeros.
     fn discard_whole(&self, part: usize, range: Range<u64>) -> bool {
         let before = self.failures();
         let Answer { result, .. } = self.start(part, Op::Discard(range)).wait();

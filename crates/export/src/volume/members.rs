@@ -1,16 +1,16 @@
-//! The disks of a volume: rebuilt where they have missed something, and replaced.
+//! The disks of a volume: rebuilding them after missed writes, and replacing them.
 //!
-//! A volume does not know what of it is live, so all of it is put back.
+//! A volume does not know which of its content is live, so all of it is put back.
 //!
-//! A disk takes the place of another:
+//! Replacing a disk by another:
 //!
 //! | step | what | else, after a power cut |
 //! | --- | --- | --- |
-//! | 1 | it is made: what is on it goes | |
-//! | 2 | `volume.toml` names it beside the other | the labels say that it has the place, and nobody finds it |
-//! | 3 | the labels of the others say that it is being rebuilt, then its own | |
-//! | 4 | it is written like the others, and what was there before is put back | the rebuild goes on when the volume is opened |
-//! | 5 | `volume.toml` names the other no more | the other is found, and known by its label to have lost its place |
+//! | 1 | the new disk is made: its old content goes | |
+//! | 2 | `volume.toml` names it beside the old one | the labels say that it has the place, and its path is unknown |
+//! | 3 | the labels of the others record that it is being rebuilt, then its own | |
+//! | 4 | it is written like the others, and older content is put back | the rebuild goes on when the volume is opened |
+//! | 5 | `volume.toml` names only the new one | the old disk is found, and its label tells that it has lost its place |
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,18 +28,18 @@ use crate::error::{Error, Result};
 #[derive(Default)]
 pub struct Rebuilds {
     one: Mutex<()>,
-    /// Bytes that the one under way has left.
+    /// Bytes that are left of the present one.
     left: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Rebuilds {
-    /// Bytes that are left of the one under way.
+    /// Bytes that are left of the present one.
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Until the one in the background has ended.
+    /// Waits for the end of the one in the background.
     pub fn wait(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
@@ -48,17 +48,17 @@ impl Rebuilds {
     }
 }
 
-/// A disk that is to take another's place.
+/// A disk to take another's place.
 #[derive(Clone, Debug)]
 pub struct Replacement {
     pub old: PathBuf,
     pub new: NewDisk,
-    /// What is on it may go.
+    /// Give up its content.
     pub force: bool,
 }
 
 impl Volume {
-    /// Puts back, in the background, whatever is there and not whole.
+    /// Puts back, in the background, all present members that are not whole.
     pub fn rebuild_in_background(self: &Arc<Volume>) {
         if self.to_rebuild().is_empty() {
             return;
@@ -80,7 +80,7 @@ impl Volume {
         }
     }
 
-    /// Members that are there and not whole.
+    /// Present members that are not whole.
     fn to_rebuild(&self) -> Vec<(Arc<dyn Region>, usize)> {
         let of = |region: Arc<dyn Region>| {
             let members = region.members().into_iter().enumerate();
@@ -111,8 +111,8 @@ impl Volume {
         Ok(done?)
     }
 
-    /// Puts a disk in another's place, or one back that has failed, and rebuilds it. `go_on` gets the bytes that are left; where it
-    /// says no, the rebuild goes on when the volume is opened again.
+    /// Puts a disk in another's place, or a failed one back, and rebuilds it. `go_on` gets the bytes that are left; if
+    /// it returns false, the rebuild goes on when the volume is opened again.
     pub fn replace(&self, how: &Replacement, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let (region, role) = self.member(&how.old)?;
         let shown = how.old.display();
@@ -139,7 +139,7 @@ impl Volume {
             }
         })?;
         let done = self.rebuild(&*region, role, Some((Arc::new(disk), uuid)), go_on);
-        // Where the labels name it, the other has lost its place, whether this one is whole yet or not.
+        // If the labels name it, the old disk has lost its place, even before the new one is whole.
         let (number, has_place) = (region.number(), region.members()[role].device == uuid);
         let goes = if has_place { &how.old } else { &how.new.path };
         if how.old != how.new.path {
@@ -158,7 +158,7 @@ impl Volume {
         if self.line().regions().iter().flat_map(|region| region.members()).any(used) {
             return Err(Error::Volume(format!("{} is a disk of this volume already", path.display())));
         }
-        // One of ours that has lost what it had may be made anew without a question.
+        // A disk of this place that has lost its content may be made anew without a question.
         let is_own = Disk::open(path, &exraid::Options { read_only: true, ..alone() })
             .and_then(|disk| label_of(&disk, self.uuid, region.number()))
             .is_ok_and(|label| label.role == role);
@@ -177,7 +177,7 @@ impl Volume {
         }
     }
 
-    /// Bytes of a disk that can take any member's place.
+    /// The size of a disk that suits any member's place.
     fn needed(&self, region: &dyn Region) -> u64 {
         let width = match region.layout() {
             exraid::Layout::Raid5 { .. } => region.members().len() as u64 - 1,
@@ -190,11 +190,11 @@ impl Volume {
             let length = std::fs::File::open(path).ok()?;
             rustix::fs::seek(&length, rustix::fs::SeekFrom::End(0)).ok()
         };
-        // What they have, or else what the content takes; the smallest counts.
+        // As much as the smallest present disk, or else enough for the content.
         sizes.filter_map(size).min().unwrap_or(region.properties().size / width + 2 * END)
     }
 
-    /// The member that is at this path, or was.
+    /// The member with this path, present or former.
     fn member(&self, path: &Path) -> Result<(Arc<dyn Region>, usize)> {
         for region in self.line().regions() {
             let members = region.members();
@@ -215,7 +215,7 @@ impl Volume {
         Err(Error::Volume(format!("{path} is no disk of {dir}; `conquest export status {dir}` lists them")))
     }
 
-    /// Changes which disks of a region `volume.toml` names.
+    /// Changes the disks of a region in `volume.toml`.
     fn name(&self, region: u32, change: impl FnOnce(&mut Vec<PathBuf>)) -> Result<()> {
         let mut config = self.config();
         let mut new = config.clone();

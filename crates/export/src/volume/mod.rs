@@ -1,6 +1,6 @@
-//! A volume: making, opening and closing it; in [`members`] its disks are rebuilt and replaced, while it is open.
+//! A volume: making, opening and closing it; [`members`] rebuilds and replaces its disks while it is open.
 //!
-//! One process at a time has a volume: it locks the directory, and each disk for itself.
+//! One process at a time has a volume: it locks the directory, and each disk exclusively.
 
 pub mod members;
 
@@ -24,30 +24,30 @@ use crate::marks::{Marks, MARKS};
 use crate::resync::{can_differ, resync};
 use members::Rebuilds;
 
-/// Who has the volume holds a lock on this file of its directory.
+/// The process that has the volume open holds a lock on this file of its directory.
 const LOCK: &str = "lock";
-/// What the server says.
+/// The log of its server.
 const LOG: &str = "server.log";
-/// What the file is called that a pool's directory has.
+/// The file by which a pool's directory is recognised.
 const POOL: &str = "pool.toml";
 
-/// How often its disks are looked after.
+/// The interval of looking at events of its disks.
 const LOOK: Duration = Duration::from_millis(100);
-/// A stretch where nothing was written for so long, or twice that, is flushed and marked no more.
+/// A stretch without a write for this long, or up to twice as long, is flushed and unmarked.
 const TIDY: Duration = Duration::from_secs(5);
 
-/// How a volume is made.
+/// Options for making a volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HowToMake {
-    /// What is on the disks may go.
+    /// Give up the disks' content.
     pub force: bool,
-    /// The disks' room is taken at once, so that no write finds a host full.
+    /// Allocate the disks' storage at once, so that no write finds a host full.
     pub reserve: bool,
-    /// What was never written may read differently each time, and need not be made the same.
+    /// Content that was never written may read differently each time: skip the resync.
     pub unsynced: bool,
 }
 
-/// A disk that is named and not used, and why.
+/// A disk that `volume.toml` names and that is not used, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub region: u32,
@@ -67,11 +67,11 @@ pub struct Volume {
     _lock: File,
 }
 
-/// Gets the bytes that are done, and all.
+/// Gets the bytes done, and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 impl Volume {
-    /// Makes a volume of disks of its own, in a directory of its own.
+    /// Makes a volume of new disks, in a new directory.
     pub fn make(dir: &Path, regions: &[NewRegion], how: HowToMake, progress: Progress) -> Result<()> {
         regions.iter().try_for_each(check)?;
         refuse_foreign(dir, regions).map_err(|e| Error::Volume(e.to_string()))?;
@@ -111,8 +111,7 @@ impl Volume {
         done
     }
 
-    /// Opens the volume in `dir`, with the disks that are there. Stretches that copies may differ in are made the same
-    /// before this returns.
+    /// Opens the volume in `dir`, with its present disks. Copies that may differ are made equal before this returns.
     pub fn open(dir: &Path, progress: Progress) -> Result<Arc<Volume>> {
         let config = config_of(dir)?;
         let Some(uuid) = config.uuid() else { return Err(Error::Volume("a volume has a uuid".into())) };
@@ -141,14 +140,14 @@ impl Volume {
         }))
     }
 
-    /// The end of the volume in `dir`: its disks say no more that they are its, and its directory goes with all that is a
-    /// volume's. What was on the disks stays where it was.
+    /// Destroys the volume in `dir`: removes its disks' labels, and its files and directory. The content of the disks
+    /// stays.
     pub fn destroy(dir: &Path) -> Result<()> {
         let config = config_of(dir)?;
         let _lock = lock(dir)?;
         let disks = config.regions.iter().flat_map(|region| &region.disks).map(|disk| dir.join(disk));
         disks.filter(|disk| disk.exists()).for_each(|disk| unlabel(&disk, config.uuid()));
-        // The file that makes it a volume goes first.
+        // The file that defines the volume goes first.
         for name in [CONFIG, MARKS, LOG, LOCK] {
             match std::fs::remove_file(dir.join(name)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -157,7 +156,7 @@ impl Volume {
                 _ => {}
             }
         }
-        // It may hold something else.
+        // It may hold other files.
         let _ = std::fs::remove_dir(dir);
         Ok(())
     }
@@ -166,7 +165,7 @@ impl Volume {
         &self.dir
     }
 
-    /// What is shown.
+    /// The device for front ends.
     pub fn line(&self) -> &Arc<Linear> {
         &self.line
     }
@@ -175,7 +174,7 @@ impl Volume {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Disks that are named and not used.
+    /// Disks that `volume.toml` names and that are not used.
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -184,7 +183,7 @@ impl Volume {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Looks after it in the background: says in the log what happens to its disks, and clears marks.
+    /// Starts the background thread, which logs events of its disks and clears marks.
     pub fn watch(self: &Arc<Volume>) -> Result<()> {
         let volume = self.clone();
         let listeners: Vec<_> = self.line.regions().iter().map(|region| region.events()).collect();
@@ -205,12 +204,12 @@ impl Volume {
         started.map(drop).map_err(Error::host(&self.dir, "starting a thread"))
     }
 
-    /// Rebuilding ends, and goes on when the volume is opened again.
+    /// Stops rebuilding, which goes on when the volume is opened again.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
     }
 
-    /// The end of its use: everything is durable.
+    /// Ends its use: all writes are durable.
     pub fn close(&self) -> Result<()> {
         self.stop();
         self.rebuilds.wait();
@@ -248,27 +247,27 @@ fn check(region: &NewRegion) -> Result<()> {
     }
 }
 
-/// Fails if another user may have made the directory, or a disk that is there.
+/// Fails if another user may have made the directory, or an existing disk.
 fn refuse_foreign(dir: &Path, regions: &[NewRegion]) -> Result<(), owner::Foreign> {
     owner::refuse_foreign_dir(dir)?;
     let mut disks = regions.iter().flat_map(|region| &region.disks);
     disks.try_for_each(|disk| owner::refuse_foreign_owner(&dir.join(&disk.path)))
 }
 
-/// What was made so far, in case it comes to nothing.
+/// The things made so far, for undoing it after a failure.
 #[derive(Default)]
 struct Made {
     files: Vec<PathBuf>,
-    /// Disks that were there before.
+    /// Disks that existed before.
     given: Vec<PathBuf>,
     uuid: Option<Uuid>,
-    /// A disk with copies elsewhere was there before, with what was on it.
+    /// A disk of a redundant region existed before, with content.
     has_content: bool,
 }
 
 fn make_regions(uuid: Uuid, regions: &[NewRegion], how: HowToMake, made: &mut Made) -> Result<Vec<Arc<dyn Region>>> {
     let all = || regions.iter().flat_map(|region| &region.disks);
-    // All of them are looked at before the first is written.
+    // All are checked before the first is written.
     let mut claims = Vec::new();
     for disk in all() {
         match disk.path.exists() {
@@ -301,7 +300,7 @@ fn make_regions(uuid: Uuid, regions: &[NewRegion], how: HowToMake, made: &mut Ma
     Ok(opened)
 }
 
-/// It says no more that it is a disk of this volume.
+/// Removes the label of a disk of this volume.
 fn unlabel(path: &Path, uuid: Option<Uuid>) {
     let unlabelled = Disk::open(path, &alone()).map(|disk| uuid.map_or(Ok(()), |uuid| disk.unlabel(uuid)));
     if let Err(e) | Ok(Err(e)) = unlabelled {
@@ -309,7 +308,7 @@ fn unlabel(path: &Path, uuid: Option<Uuid>) {
     }
 }
 
-/// Whose it is decides what to do.
+/// The advice depends on the present owner.
 pub(crate) fn taken(e: OpenError) -> Error {
     match &e {
         OpenError::Foreign { what, .. } if what.contains("of the pool") => Error::Volume(format!(
@@ -324,7 +323,7 @@ pub(crate) fn alone() -> Options {
     Options { alone: true, ..Options::default() }
 }
 
-/// True: it was not there.
+/// True: it was missing.
 fn make_dir(dir: &Path) -> Result<bool> {
     match std::fs::read_dir(dir) {
         Ok(mut entries) => {
@@ -347,7 +346,7 @@ fn make_dir(dir: &Path) -> Result<bool> {
     }
 }
 
-/// That of the volume in `dir`, or what is there instead.
+/// The configuration of the volume in `dir`, or an error that names its content.
 pub fn config_of(dir: &Path) -> Result<Config> {
     if let Some(config) = Config::read(dir)? {
         return Ok(config);
@@ -362,7 +361,7 @@ pub fn config_of(dir: &Path) -> Result<Config> {
     }))
 }
 
-/// Has anybody the volume in `dir` open?
+/// Does a process have the volume in `dir` open?
 pub fn is_in_use(dir: &Path) -> Result<bool> {
     Ok(dir.join(LOCK).exists() && try_lock(dir)?.is_none())
 }
@@ -380,7 +379,7 @@ fn try_lock(dir: &Path) -> Result<Option<File>> {
 }
 
 fn lock(dir: &Path) -> Result<File> {
-    // Who only asks has it for a moment.
+    // A process that asks [`is_in_use`] has the lock for a moment.
     for pause in [1, 10, 100, 0] {
         if let Some(file) = try_lock(dir)? {
             return Ok(file);
@@ -405,7 +404,7 @@ pub(crate) fn label_of(disk: &Disk, uuid: Uuid, number: u32) -> Result<Label, Op
     }
 }
 
-/// With those of its disks that are there. True: what any of them discards reads as zeros.
+/// Opens a region with its present disks. True: a stretch that any of them discards reads as zeros.
 fn open_region(
     dir: &Path,
     uuid: Uuid,
@@ -419,7 +418,7 @@ fn open_region(
         let opened = Disk::open(&path, &alone()).and_then(|disk| label_of(&disk, uuid, number).map(|_| disk));
         match opened {
             Ok(disk) => disks.push(Arc::new(disk)),
-            // Who has it writes it.
+            // Its user may write it.
             Err(e @ OpenError::Busy { .. }) => return Err(e.into()),
             Err(e) => {
                 why.push(e.to_string());
@@ -443,7 +442,7 @@ fn open_region(
     }
 }
 
-/// Makes copies the same in these stretches of the line.
+/// Makes copies equal in these stretches of the line.
 fn same(line: &Linear, stretches: &[Range<u64>], progress: Progress) -> Result<()> {
     let mut todo: Vec<(Arc<dyn Region>, Range<u64>)> = Vec::new();
     for (place, region) in line.places().into_iter().filter(|(_, region)| can_differ(&**region)) {

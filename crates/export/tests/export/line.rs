@@ -66,7 +66,7 @@ fn bytes_lie_where_they_were_written() {
             2 => rng.within(1, 300_000),
             _ => rng.within(1, 64) * 4096,
         };
-        // Often across a border of regions, and at any byte.
+        // Often across a boundary of regions, and at any byte.
         let near = borders[rng.below(4) as usize].saturating_sub(rng.below(2 * len));
         let at = if rng.below(3) == 0 { near } else { rng.below(size) };
         let at = if rng.below(2) == 0 { at / 512 * 512 } else { at };
@@ -105,7 +105,7 @@ fn beyond_the_end_there_is_nothing() {
     write(&line, 7, &[]).expect("nothing");
 }
 
-/// Each of many threads writes bytes of its own in the same blocks, that are read before they are written.
+/// Each of many threads writes bytes of its own to the same blocks, which are read before they are written.
 #[test]
 fn neighbours_in_a_block_do_not_undo_each_other() {
     for (number, (layout, count)) in kinds().into_iter().enumerate() {
@@ -156,7 +156,7 @@ impl Device for Keeps {
     }
 }
 
-/// A region takes a discard that one member has not done for done: that member must not show what was there.
+/// A region counts a discard as done that one member has failed: a read must not return that member's old content.
 #[test]
 fn what_was_discarded_reads_as_zeros_whoever_fails_it() {
     for (layout, count) in kinds() {
@@ -188,7 +188,7 @@ fn a_line_that_takes_no_discards_says_so() {
     assert!(Linear::new("line", twice, true).is_err_and(|e| e.to_string().contains("number 0")));
 }
 
-/// Whoever answers for a disk must not wait for the exclusion of another, which waits for disks.
+/// The thread that answers for a disk must not wait for the exclusion of another, which waits for disks.
 #[test]
 fn a_disk_that_is_lost_under_load_keeps_nobody_waiting() {
     for (layout, count) in [(Layout::Mirror, 2), (Layout::Raid5 { chunk: CHUNK }, 3)] {
@@ -220,7 +220,7 @@ fn a_disk_that_is_lost_under_load_keeps_nobody_waiting() {
     }
 }
 
-/// A disk that fails the test if it is to fail what it does not do in time.
+/// A disk that fails the test if a request to it has a time limit.
 struct Patient(Arc<RamDisk>);
 
 impl Device for Patient {
@@ -242,7 +242,8 @@ impl Device for Patient {
     }
 }
 
-/// After an error of a flush the file system above is read-only for good: its only disk had been silent for half a minute.
+/// A failed flush makes the file system above read-only for good. That happened once its only disk had been silent for
+/// half a minute.
 #[test]
 fn whatever_time_a_disk_takes_that_cannot_be_done_without_it_is_waited_for() {
     for (layout, count) in [(Layout::Single, 1), (Layout::Stripe { chunk: CHUNK }, 2)] {

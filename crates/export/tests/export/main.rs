@@ -1,6 +1,6 @@
-//! Volumes: what a file system may take for granted of a disk holds of several.
+//! Volumes: a volume of several disks does all that a file system expects of one.
 //!
-//! | module | what it shows |
+//! | module | tests |
 //! | --- | --- |
 //! | [`line`] | any bytes at any place, over regions of all kinds; against a model |
 //! | [`power`] | power cuts together with a lost disk |

@@ -11,7 +11,7 @@ use crate::line::{read, write, CHUNK, POOL};
 
 const MIB: u64 = 1 << 20;
 const SECTOR: usize = 512;
-/// Bytes of the line that are written.
+/// Bytes of the line that the tests write.
 const USED: u64 = 256 << 10;
 
 fn devices(disks: &[Arc<RamDisk>]) -> Vec<Arc<dyn Device>> {
@@ -22,17 +22,17 @@ fn line_of(region: Arc<dyn Region>) -> Linear {
     Linear::new("line", vec![region], true).expect("a line")
 }
 
-/// What was asked, when it began and ended, and what the bytes were after it.
+/// A request, its beginning and end, and the content after it.
 struct Step {
     began: u64,
-    /// Where a whole stripe was written at once, which may be torn.
+    /// Whole stripes written at once, which may be torn.
     whole: Vec<std::ops::Range<usize>>,
     flush: bool,
     ended: u64,
     after: Vec<u8>,
 }
 
-/// Writes of all sizes and flushes; what each left.
+/// Writes of all sizes and flushes, with the content after each.
 fn load(line: &Linear, seed: u64, stripe: u64) -> Vec<Step> {
     let (mut rng, mut model, mut steps) = (Rng::new(seed), vec![0; USED as usize], Vec::new());
     for _ in 0..40 {
@@ -61,7 +61,7 @@ fn load(line: &Linear, seed: u64, stripe: u64) -> Vec<Step> {
     steps
 }
 
-/// Each sector is what it was at the last flush, or what any later write that had begun made of it.
+/// Each sector has the content of the last flush, or of any later write that had begun.
 fn check(line: &Linear, steps: &[Step], cut: u64, lost: bool, what: &str) -> usize {
     let found = read(line, 0, USED as usize).expect("a read");
     let flushed = steps.iter().rposition(|step| step.flush && step.ended <= cut);
@@ -82,7 +82,7 @@ fn check(line: &Linear, steps: &[Step], cut: u64, lost: bool, what: &str) -> usi
     sure
 }
 
-/// The power is cut at any instant of a load, and at the same time any one disk is lost, or none.
+/// The power is cut at any instant of a load, and with it any one disk is lost, or none.
 #[test]
 fn what_was_flushed_outlives_a_power_cut_and_a_lost_disk() {
     for (layout, count) in
@@ -123,7 +123,7 @@ fn what_was_flushed_outlives_a_power_cut_and_a_lost_disk() {
     }
 }
 
-/// What a write of a part of a stripe has left in the log of intents must not come back when that stripe was discarded.
+/// A partial write leaves an intent in the log; replay must not bring its content back after a discard of the stripe.
 #[test]
 fn what_was_discarded_does_not_come_back_after_a_power_cut() {
     let disks: Vec<Arc<RamDisk>> = (0..3).map(|n| RamDisk::new(&format!("ram-{n}"), 18 * MIB)).collect();

@@ -88,7 +88,7 @@ fn regions_follow_one_another_and_content_stays() {
     for (n, piece) in content.chunks(777_777).enumerate() {
         write(volume.line(), n as u64 * 777_777, piece).expect("a write");
     }
-    // Nobody else gets it meanwhile, by its directory or by its disks.
+    // No other process gets it meanwhile, by its directory or by its disks.
     let e = place.try_open().err().expect("it is in use").to_string();
     assert!(e.contains("in use") && e.contains("export status"), "{e}");
     fs::create_dir(place.path("copy")).expect("mkdir");
@@ -127,7 +127,7 @@ fn what_can_be_no_volume_is_refused_and_nothing_is_left() {
     let other = [place.region(Kind::Single, &["a"])];
     let e = Volume::make(&place.path("other"), &other, HowToMake::default(), &mut |_, _| {}).expect_err("taken");
     assert!(e.to_string().contains("never exported"), "{e}");
-    // A pool's directory, and one with nothing in it.
+    // A pool's directory, and an empty one.
     fs::create_dir(place.path("pool")).expect("mkdir");
     let e = control::status(&place.path("pool")).expect_err("nothing").to_string();
     assert!(e.contains("no volume") && e.contains("export make"), "{e}");
@@ -232,15 +232,15 @@ fn a_disk_takes_the_place_of_another() {
         fs::remove_file(place.path("b")).expect("removed");
         let volume = place.open();
         assert!(read(volume.line(), 0, content.len()).expect("a read") == content, "{kind:?}");
-        // One that is gone is replaced by its path.
+        // A missing disk is replaced by its path.
         assert!(place.replace(&volume, "b", "newer").expect("replaced"));
         assert!(volume.status().is_well(), "{:?}", volume.status());
         close(&volume);
     }
 }
 
-/// A power cut while a mirror or a RAID-5 is written leaves copies that differ. They are made the same before anybody
-/// reads, or else the same sector would read in two ways.
+/// A power cut while a mirror or a RAID-5 is written leaves copies that differ. They are made equal before the first
+/// read, so that no sector reads in two ways.
 #[test]
 fn copies_that_may_differ_are_made_the_same() {
     for (kind, names) in [(Kind::Mirror, &["a", "b"][..]), (Kind::Raid5, &["a", "b", "c"][..])] {
@@ -255,7 +255,7 @@ fn copies_that_may_differ_are_made_the_same() {
                 false => close(&volume),
             }
             drop(volume);
-            // What was being written is on one disk.
+            // The write that was cut short is on one disk.
             let disk = File::options().write(true).open(place.path("a")).expect("a file");
             disk.write_all_at(&vec![6; 2 << 20], END + (5 << 20)).expect("a write");
             drop(disk);
@@ -294,7 +294,7 @@ fn who_serves_it_is_asked() {
     assert!(e.contains("is no disk of"), "{e}");
     close(&volume);
     drop((server, volume));
-    // And by whoever asks where nobody does.
+    // And in this process, if no other has it open.
     let how = Replacement { old: place.path("b"), new: NewDisk { path: place.path("d"), size: None }, force: false };
     assert!(control::replace(&dir, &how, &mut |_| {}).expect("replaced"));
     let status = control::status(&dir).expect("an answer");
