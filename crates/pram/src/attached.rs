@@ -1,5 +1,5 @@
-//! Who is attached to a memory, for those who are not and need not be: looking opens nothing, recovers nothing, and
-//! waits for nobody.
+//! The list of the processes that are attached to a memory, for callers that need not be attached: it opens nothing,
+//! recovers nothing and never waits.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -12,16 +12,16 @@ use crate::mem::byte_lock;
 use crate::runtime::{SessionInfo, SESSION_REC};
 use crate::session::shared_name;
 
-/// The processes that hold a lock of `lock`, the file whose locks say who is attached to the memory with this UUID, as
-/// its runtime file in `runtime_dir` lists them. A process that is being killed holds its lock until it has closed
-/// all files. Of one that comes or goes at this moment the answer may be wrong.
+/// The processes that are attached to the memory with this UUID: its runtime file in `runtime_dir` lists them, and each
+/// holds a lock of the file `lock`. A process that is being killed holds its lock until it has closed all files. The
+/// answer may be wrong for a process that comes or goes at this moment.
 pub fn processes(lock: impl AsFd, uuid: &[u8; 16], runtime_dir: &Path) -> Result<Vec<SessionInfo>> {
     let stat = rustix::fs::fstat(&lock).map_err(Error::host("the memory's locks"))?;
     let path = runtime_dir.join(shared_name(uuid, &stat));
     let mut records = vec![0; (SessionInfo::ALL.end - SessionInfo::ALL.start) as usize];
     match File::open(&path).and_then(|file| file.read_exact_at(&mut records, SessionInfo::ALL.start)) {
         Ok(()) => {}
-        // Nobody is, or the first one has not got so far.
+        // No process is attached, or the first one has not written its record yet.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => return Ok(Vec::new()),
         Err(e) => return Err(Error::of_io(&format!("reading {}", path.display()), &e)),
     }

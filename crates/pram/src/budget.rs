@@ -1,9 +1,12 @@
-//! What background work may use: so many bytes in a second, or a share of one processor. The work rests between its pieces.
+//! The budget of background work: bytes per second, or a share of one processor. The work rests between its pieces.
 //!
-//! The budget is an instant of the monotonic clock until which all work is paid for. Each piece moves it on by its cost, and work that
-//! is ahead of the clock rests. Processes may share the instant as a word: a process that dies loses one piece at most. No lock is held
-//! during a rest. A rest ends early where somebody waits for the work, or where it is to stop: then the budget ends too, and the
-//! remaining work costs nothing.
+//! The budget is an instant of the monotonic clock until which all work is paid for. Each piece of work moves the
+//! instant on by its
+//! cost, and the work rests while the instant is ahead of the clock. Processes may share the instant as a word: a
+//! process that dies
+//! loses one piece at most. No lock is held during a rest. A rest ends early when somebody waits for the work or when
+//! the work is to
+//! stop: then the budget ends too, and the remaining work costs nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,18 +15,18 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::clock::{monotonic, Clock};
 
-/// So many bytes, or so much time of a processor, are paid for together.
+/// Bytes, and processor time, that are paid for together.
 const PIECE: u64 = 64 << 10;
 const TIME: Duration = Duration::from_millis(4);
-/// What was not used may be made up for, this much: sleeping is not exact.
+/// Unused nanoseconds that may be made up for: sleeping is not exact.
 const CREDIT: u64 = 50_000_000;
-/// A word further ahead than this was written by another clock. No piece costs more than half of it.
+/// A shared word more nanoseconds ahead than this was written by another clock. No piece costs more than half of it.
 const STRAY: u64 = 10_000_000_000;
 
 /// Sleeps for the given time, and returns false at once when the rest is to end. A time of zero only asks.
 pub type Rest<'a> = Box<dyn FnMut(Duration) -> bool + 'a>;
 
-/// A [`Rest`] that looks every `glance` whether to go on.
+/// A [`Rest`] that asks every `glance` whether to go on.
 pub fn looking<'a>(glance: Duration, mut go_on: impl FnMut() -> bool + 'a) -> Rest<'a> {
     Box::new(move |time| {
         let until = monotonic() + time.as_nanos() as u64;
@@ -73,7 +76,7 @@ impl<'a> Budget<'a> {
         Budget::pieces(&Clock::default(), Box::new(|_| true))
     }
 
-    /// No limit but what each piece of work [begins](Budget::begin) with.
+    /// No limit but the one that each piece of work [begins](Budget::begin) with.
     pub fn pieces(clock: &Clock, rest: Rest<'a>) -> Budget<'a> {
         Budget::new(Limit::None, clock, rest)
     }
@@ -94,12 +97,12 @@ impl<'a> Budget<'a> {
         self.limit = if rate == 0 { Limit::None } else { Limit::Bytes(rate, self.clock.monotonic()) };
     }
 
-    /// `bytes` were spent, with something held that others need: the rest comes later.
+    /// `bytes` were spent while the caller holds something that others need: the rest comes later.
     pub fn add(&mut self, bytes: u64) {
         self.owed += bytes;
     }
 
-    /// `bytes` are about to be spent. With whatever is needed by others let go of.
+    /// `bytes` are about to be spent. The caller holds nothing that others need.
     pub fn spend(&mut self, bytes: u64) {
         self.add(bytes);
         if self.owed >= PIECE {
@@ -107,7 +110,7 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Between two pieces of work of a share of a processor; false if it is not to go on.
+    /// Called between two pieces of work on a share of a processor; false if the work is to stop.
     pub fn turn(&mut self) -> bool {
         match self.limit {
             Limit::Processor(_, _, began) if used().saturating_sub(began) < TIME => self.goes_on(),
@@ -133,17 +136,17 @@ impl<'a> Budget<'a> {
         self.limit = Limit::None;
     }
 
-    /// Is there no limit, or not any more?
+    /// Is there no limit, or no longer one?
     pub fn is_lifted(&mut self) -> bool {
         !self.goes_on() || matches!(self.limit, Limit::None)
     }
 
-    /// Has it held anybody up?
+    /// Has the budget made the work rest?
     pub fn has_rested(&self) -> bool {
         self.rested
     }
 
-    /// Rests until what was spent is paid for, but so long at least; false if the work is not to go on.
+    /// Rests until the spent bytes or time are paid for, but at least `least`; false if the work is to stop.
     pub fn rest(&mut self, least: Duration) -> bool {
         if !self.goes_on() {
             return false;
@@ -156,7 +159,8 @@ impl<'a> Budget<'a> {
         self.rest_for(left)
     }
 
-    /// Pays for what is owed; how long to rest for it. What processes share, the next one rests for.
+    /// Pays for the owed bytes or time; returns how long to rest. Under a shared limit, the next charge rests for this
+    /// one.
     fn charge(&mut self) -> Duration {
         let (now, owed) = (self.clock.monotonic(), std::mem::take(&mut self.owed));
         let cost = |rate: u64| (u128::from(owed) * 1_000_000_000 / u128::from(rate)) as u64;

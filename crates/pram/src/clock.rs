@@ -24,13 +24,13 @@ pub fn precise() -> i64 {
     t.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec)
 }
 
-/// Nanoseconds of the clock that nobody sets.
+/// Nanoseconds of the monotonic clock, which nobody sets.
 pub fn monotonic() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// The clock that ages, periods and rests are measured by. Clones are the same clock.
+/// The clock that measures ages, periods and rests. Clones are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     /// Nanoseconds that a test has moved it on.
@@ -71,7 +71,7 @@ impl Clock {
         }
     }
 
-    /// For tests: whoever sleeps by this clock moves it on instead.
+    /// For tests: a sleep by this clock moves it on instead.
     #[doc(hidden)]
     pub fn jump(&self) {
         self.jumps.store(true, Ordering::Relaxed);

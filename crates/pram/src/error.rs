@@ -1,4 +1,4 @@
-//! What can fail in persistent RAM.
+//! Errors of persistent RAM.
 
 use rustix::io::Errno;
 
@@ -19,23 +19,23 @@ pub enum Error {
     /// The memory is full.
     #[error("persistent RAM is full")]
     NoSpace,
-    /// The memory may become larger, but memory has to be taken for that, after the operation: see
+    /// The heap is full but may grow, once memory has been taken for it after the operation: see
     /// [`Session::supply_needed`](crate::Session::supply_needed).
     #[error("memory has to be taken first")]
     MustGrow,
     /// One transaction changed more than a slot's undo log holds.
     #[error("the transaction is larger than the undo log")]
     LogFull,
-    /// A commit is larger than the room that its redo log has.
+    /// A commit is larger than the room in its redo log.
     #[error("the redo log is full")]
     RedoFull,
-    /// The disk of the backing is full; it can be tried again.
+    /// The disk of the backing is full; the caller may try again.
     #[error("{0}: the disk of the pool's backing is full")]
     DiskFull(String),
     /// The memory cannot be used as it is; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),
-    /// Memory that its backing has left behind.
+    /// The memory is older than its backing.
     #[error("{0}")]
     Outdated(String),
     #[error("{what}: {errno}")]
@@ -43,7 +43,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What an operation on the host, `what`, failed with.
+    /// The error of `what`, an operation on the host.
     pub fn of_io(what: &str, e: &std::io::Error) -> Error {
         match Errno::from_io_error(e) {
             Some(errno) => Error::Host { what: what.into(), errno },

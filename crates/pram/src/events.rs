@@ -1,9 +1,10 @@
-//! What processes tell the one that caches: a ring of events in the runtime file.
+//! Notifications to the process that caches: a ring of events in the runtime file.
 //!
-//! One session at a time watches: it is the mount of the pool, whose kernel caches; processes that work on the memory
-//! directly cache nothing. A publisher writes an event and waits until the watcher has acted on it, so that nobody who
-//! learns that an operation is done can find a stale cache. The watcher itself publishes nothing, and waits for nobody.
-//! If it dies, that is noticed.
+//! One session at a time watches: the mount of the pool, whose kernel caches. Processes that work on the memory
+//! directly
+//! cache nothing. A publisher writes an event and waits until the watcher has acted on it, so that no cache is stale
+//! once
+//! the operation has returned. The watcher itself publishes nothing and never waits. Publishers notice its death.
 
 use std::sync::atomic::{fence, Ordering};
 
@@ -18,10 +19,11 @@ pub const PAYLOAD: usize = (EVENT - HEAD) as usize;
 
 /// How long a publisher sleeps at a time, in nanoseconds, while the watcher does not move.
 const ROUND: i64 = 1_000_000;
-/// Rounds without a move until the watcher is left behind: one that is stopped or stuck must not stop the pool; it
-/// learns of the event when it goes on, and until then nobody waits for it again.
+/// Rounds without a move until publishers leave the watcher behind: a stopped or stuck watcher must not stop the pool.
+/// It
+/// learns of the event when it goes on; until then no publisher waits for it again.
 const PATIENCE: u32 = 5000;
-/// Rounds from one look to the next whether the watcher is alive.
+/// Rounds between two checks that the watcher is alive.
 const PULSE: u32 = 50;
 
 /// Something that others may have cached has changed; its meaning is the layer above's.
@@ -32,18 +34,18 @@ pub struct Event {
     pub payload: Vec<u8>,
 }
 
-/// What the watcher receives.
+/// A notification, as the watcher receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Event(Event),
-    /// So many events happened, but what they were is lost: their publisher died, or the ring has gone round since.
+    /// So many events happened, but their content is lost: their publisher died, or the ring has gone round since.
     Lost(u64),
     /// Nothing for a while.
     Idle,
 }
 
 impl Seen {
-    /// How many events that is, for the next call of [`next_event`](Session::next_event).
+    /// The number of events, for the next call of [`next_event`](Session::next_event).
     pub fn events(&self) -> u64 {
         match self {
             Seen::Idle => 0,
@@ -66,14 +68,15 @@ impl Session {
         self.watcher().is_some()
     }
 
-    /// Does it hold references to `key`?
+    /// Does the watcher hold references to `key`?
     pub fn is_cached(&self, key: u64) -> bool {
         let refs = self.watcher().and_then(|n| self.runtime().refs(n, key));
         refs.is_some_and(|refs| refs.load(Ordering::Acquire) > 0)
     }
 
-    /// Announces a change of what has this key, before anybody can see it: until [`end_change`](Self::end_change), which
-    /// is to follow when the watcher has the notification, who sees it may see what its cache does not know of.
+    /// Announces a change of the object with this key, before anybody can see the change.
+    /// [`end_change`](Self::end_change)
+    /// follows once the watcher has the notification. In between, the watcher may see a change that its cache lacks.
     pub fn begin_change(&self, key: u64) {
         self.runtime().changing(self.runtime().me(), key).fetch_add(1, Ordering::SeqCst);
     }
@@ -82,7 +85,7 @@ impl Session {
         self.runtime().changing(self.runtime().me(), key).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Does another process change what has this key, and has not notified us yet? Perhaps what has another one.
+    /// Is another process changing the object with this key, or with one like it, without having notified us yet?
     #[inline(always)]
     pub fn is_changing(&self, key: u64) -> bool {
         let rt = self.runtime();
@@ -90,7 +93,7 @@ impl Session {
         rt.live().any(|n| n != rt.me() && rt.changing(n, key).load(Ordering::SeqCst) != 0)
     }
 
-    /// Tells the watching process, and waits until it has acted. Call it without locks.
+    /// Notifies the watching process, and waits until it has acted. Call it without locks.
     pub fn publish(&self, event: &Event) -> Result<()> {
         let Some(watcher) = self.watcher() else { return Ok(()) };
         let rt = self.runtime();
@@ -136,14 +139,14 @@ impl Session {
         Ok(())
     }
 
-    /// From now on this process gets notifications, if it does not already. Fails while another one is.
+    /// Makes this process the watcher, if it is not already. Fails while another process watches.
     pub fn start_watching(&self) -> Result<()> {
         let rt = self.runtime();
         if rt.watcher() == Some(rt.me()) {
             return Ok(());
         }
         rt.session(rt.me(), S_CURSOR).store(rt.header(H_EVENT_HEAD).load(Ordering::Acquire), Ordering::Release);
-        // Who died watching is noticed late.
+        // The death of a watcher is noticed late.
         if rt.watcher().is_some_and(|n| !self.is_alive(n)) {
             self.reap()?;
         }
@@ -156,14 +159,15 @@ impl Session {
     pub fn stop_watching(&self) {
         let rt = self.runtime();
         rt.end_watch(rt.me());
-        // Those who wait for us.
+        // Wakes publishers that wait for us.
         let wakeup = rt.session_half(rt.me(), S_CURSOR_WAKEUP);
         wakeup.fetch_add(1, Ordering::AcqRel);
         wake(wakeup);
     }
 
-    /// The next event of another process, or idle after a tenth of a second. `acted`: so many events, as the last call
-    /// returned them, have been acted on, and count as seen from now on.
+    /// The next event of another process, or idle after a tenth of a second. `acted`: the number of events that the
+    /// last call
+    /// returned; they have been acted on, and count as seen from now on.
     pub fn next_event(&self, acted: u64) -> Result<Seen> {
         let rt = self.runtime();
         let me = rt.me();
@@ -186,7 +190,7 @@ impl Session {
                 }
                 continue;
             }
-            // All that have gone by are one: whoever was stopped for long would be busy with them for ever.
+            // All missed events are reported as one: after a long stop, the watcher would never catch up one by one.
             let passed = rt.header(H_EVENT_HEAD).load(Ordering::Acquire) - number;
             if passed > RING {
                 return Ok(Seen::Lost(passed));
@@ -205,7 +209,7 @@ impl Session {
             rt.map().copy_out(at + HEAD, &mut payload)?;
             let event = Event { kind: word(0), key: word(1), payload };
             fence(Ordering::Acquire);
-            // Overtaken by a whole ring while reading.
+            // Publishers may have gone round the whole ring meanwhile.
             let whole = rt.word(at).load(Ordering::Relaxed) == number + 1;
             return Ok(if whole { Seen::Event(event) } else { Seen::Lost(1) });
         }

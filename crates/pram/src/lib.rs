@@ -7,29 +7,29 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`error`] | what can fail |
+//! | [`error`] | errors |
 //! | [`off`] | typed offsets: the only references inside a memory |
 //! | [`clock`] | the time of day; the clock that tests move |
-//! | [`budget`] | how much background work may use, and how long it rests |
+//! | [`budget`] | the budget of background work, and its rests |
 //! | [`sip`] | the keyed hash of the format |
-//! | [`random`] | numbers that nobody can guess |
+//! | [`random`] | unpredictable numbers |
 //! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
-//! | [`medium`] | what keeps the memory: when a store is durable |
-//! | [`reserve`] | room for a memory's file, all of it at once |
+//! | [`medium`] | the medium of a memory: when a store is durable |
+//! | [`reserve`] | room on the host for a memory's file, all of it at once |
 //! | [`marks`] | which lines of a memory have changed since the last commit |
 //! | [`memory`] | geometry, header, chunk table, typed access; the one place that stores to persistent RAM |
 //! | [`dax`] | the medium for persistent memory behind the processor's caches |
 //! | [`runtime`] | the shared file that does not persist: sessions, slots, locks, references |
 //! | [`heap`] | the allocator: objects in size classes, runs of whole chunks, blocks of 4 KiB whose content no backing holds |
 //! | [`tx`] | transactions: undo log in persistent slots |
-//! | [`session`] | an attached process: operations, optimistic reads, transfers between blocks and devices, death of others |
-//! | [`attached`] | who is attached, for those who are not |
-//! | [`events`] | what one process tells the others that cache |
+//! | [`session`] | an attached process: operations, optimistic reads, transfers between blocks and devices, death of other processes |
+//! | [`attached`] | a list of the attached processes, without attaching |
+//! | [`events`] | notifications of changes to the process that caches |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
 //! - *durable*: it survives the loss that the medium guards against. On `battery`, visible is durable;
-//!   on `dax`, what has been flushed before a fence is.
+//!   on `dax`, a store that was flushed before a fence is; on `logged`, a store that a commit contains.
 //! - *committed*: the transaction's commit word is durable; recovery will not undo it.
 //!
 //! Lock order: slot → key locks in ascending order → nothing. The heap takes no lock.

@@ -1,30 +1,34 @@
 //! Which lines of a memory have changed since the last commit: three sets of bits in shared memory.
 //!
 //! ```text
-//! header, 4 KiB: which set is marked now, how many groups; from byte 1024 on, notes of whoever commits
+//! header, 4 KiB: which set is marked now, how many groups; from byte 1024 on, notes of the committer
 //! for each group of the memory, 512 KiB apart:
 //!     blocks  2 KiB, in the first of every 64 groups: for each of the 64 a word of each set, a bit per 2 MiB of the
 //!             memory: some page of it may be marked
-//!     traced  2 KiB: a bit per 4 KiB that a commit has written while somebody traced that
+//!     traced  2 KiB: a bit per 4 KiB that a commit has written during a trace
 //!     pages   2 KiB of each set: a bit per 4 KiB: some line of it may be marked
 //!     lines   for each 4 KiB a word of each set: a bit per line (64 bytes)
 //! ```
-//! Whoever looks for marks reads the blocks, 384 bytes per GiB, and what they lead to: an `fsync` does not take longer
+//! A search for marks reads the blocks, 384 bytes per GiB, and the words that they lead to: an `fsync` does not take
+//! longer
 //! because the memory is large.
 //!
-//! A store marks its lines first, so a line that is not marked has not changed. One set is *active*: stores mark it. A
-//! commit *switches* to another one, which is empty, by one store, and copies the lines of the first when every
-//! operation has ended that may still mark that; whatever of them changes meanwhile is marked again. Until the commit is
-//! durable what it has copied stays marked in the third set, where all of it is gathered with operations running. Only
-//! then is it cleared: a process that dies while it commits loses no mark, and the next one takes them in.
+//! A store marks its lines first, so an unmarked line has not changed. One set is *active*: stores mark it. A commit
+//! *switches* to another, empty set by one store. When every operation has ended that may still mark the first set, the
+//! commit
+//! copies that set's lines; a line that changes meanwhile is marked again. Until the commit is durable, the copied
+//! lines stay
+//! marked in the third set, where they are gathered while operations run. Only then are they cleared: a process that
+//! dies while
+//! it commits loses no mark, and the next commit takes them in.
+//! A reader of a changing memory *traces* the pages that commits write meanwhile: a cleared mark is noted once more, by
+//! page.
 //!
-//! Whoever reads a memory that changes *traces* what commits write meanwhile: the marks that are cleared are noted once more, by page.
-//!
-//! A mark is set from the blocks down and cleared from the lines up, so a line that is marked is found whenever its
+//! A mark is set from the blocks down and cleared from the lines up, so a marked line is found whenever its
 //! process dies.
 //!
-//! Nothing lies where it does because of the memory's size: a memory that grows moves no marks. It is sparse; what
-//! belongs to a group takes memory when that is begun.
+//! No position depends on the memory's size: a memory that grows moves no marks. The file is sparse; a group's part
+//! takes memory when the group is begun.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -37,14 +41,14 @@ use crate::reserve;
 const PAGE: u64 = 64 * LINE;
 /// Pages that one bit of the blocks stands for: a cache line of page bits.
 const BLOCK: u64 = 512;
-/// The active one, what a commit is writing, and what it has written.
+/// The active set, the one that a commit is writing, and the one that it has written.
 pub const SETS: u64 = 3;
 const HEADER: u64 = 4096;
 /// The word of the header that says which set is active.
 const ACTIVE: u64 = 0;
 /// The word of the header that says how many groups there are marks for.
 const GROUPS: u64 = 8;
-/// The word of the header that says that somebody traces what is cleared.
+/// The word of the header that says that a trace is under way.
 const TRACED: u64 = 16;
 /// Where notes begin.
 const NOTES: u64 = 1024;
@@ -72,7 +76,7 @@ const _: () = assert!(
 /// The marks of a memory.
 pub struct Marks {
     map: Mapping,
-    /// The file that they are in, whose memory is taken group by group.
+    /// The file of the marks; its memory is taken group by group.
     file: Option<OwnedFd>,
 }
 
@@ -90,7 +94,7 @@ impl Marks {
         Marks::new(map, None)
     }
 
-    /// The marks in `map`, which is of `file`.
+    /// The marks in `map`, a mapping of `file`.
     pub fn over_file(map: Mapping, file: OwnedFd) -> Result<Marks> {
         Marks::new(map, Some(file))
     }
@@ -100,13 +104,13 @@ impl Marks {
             return Err(Error::BadAddress { off: 0, len: Marks::bytes(0) });
         }
         let marks = Marks { map, file };
-        // Where nothing has to be taken, all that there is room for.
+        // Without a file no memory has to be taken: all groups that there is room for.
         let groups = if marks.file.is_some() { 1 } else { (marks.map.len() - PARTS).div_ceil(PART) };
         marks.take_groups(groups)?;
         Ok(marks)
     }
 
-    /// Takes memory for the marks of the first `n` groups; from then on they are looked for.
+    /// Takes memory for the marks of the first `n` groups; from then on searches go over them.
     pub fn take_groups(&self, n: u64) -> Result<()> {
         let (old, word) = (self.groups()?, self.map.atomic64(GROUPS)?);
         if n <= old {
@@ -131,8 +135,9 @@ impl Marks {
         Ok(self.map.atomic64(GROUPS)?.load(Ordering::Acquire).min(most))
     }
 
-    /// Are the lines of `len` bytes at `off` marked already? They may be when it says no. Not for what lies outside of the
-    /// memory: a store there fails.
+    /// Are the lines of `len` bytes at `off` marked already? They may be even if the answer is no. Not for bytes
+    /// outside of
+    /// the memory: a store there fails.
     #[inline(always)]
     pub fn has(&self, off: u64, len: u64) -> bool {
         let end = off.wrapping_add(len).wrapping_sub(1);
@@ -170,7 +175,8 @@ impl Marks {
     #[inline(never)]
     fn mark_anew(&self, set: u64, page: u64, bits: u64) -> Result<()> {
         let block = page / BLOCK;
-        // From above: marked lines in a page or block that is not would never be found, also if we die in between.
+        // From the blocks down: marked lines in an unmarked page or block would never be found, also if we die in
+        // between.
         self.set(block_word(set, block), 1 << (block % GROUP_BLOCKS))?;
         self.set(page_word(set, page), 1 << (page % 64))?;
         self.map.atomic64(line_word(set, page))?.fetch_or(bits, Ordering::AcqRel);
@@ -191,16 +197,16 @@ impl Marks {
         Ok((self.map.atomic64(ACTIVE)?.load(Ordering::SeqCst) & 3) % SETS)
     }
 
-    /// From now on `set`, an empty one, is the active one; returns the one that was. Operations that began before may mark
-    /// that until they end.
+    /// Makes `set`, an empty one, the active one; returns the one that was. Operations that began before may mark the
+    /// old
+    /// one until they end.
     pub fn switch(&self, set: u64) -> Result<u64> {
         let active = self.active()?;
         self.map.atomic64(ACTIVE)?.store(set % SETS, Ordering::SeqCst);
         Ok(active)
     }
 
-    /// The two sets that are not active. What was marked in either is marked in the first afterwards, and nothing in the
-    /// second.
+    /// Gathers the marks of both inactive sets in one. Returns that set first and the other one, now empty, second.
     pub fn gather(&self) -> Result<[u64; 2]> {
         let [one, other] = self.others()?;
         let blocks = [self.blocks(one)?.len(), self.blocks(other)?.len()];
@@ -211,8 +217,8 @@ impl Marks {
         Ok([kept, spare])
     }
 
-    /// Clears what is not marked now: with the lines durable that a commit has written.
-    /// 1. What is traced is noted. 2. It is cleared. (Else whoever traces it would miss what changed between two looks.)
+    /// Clears the inactive sets, once the lines that a commit has written are durable.
+    /// 1. A trace notes their pages. 2. They are cleared. (Else the trace would miss a change between two looks.)
     pub fn clear_written(&self) -> Result<()> {
         if self.map.atomic64(TRACED)?.load(Ordering::SeqCst) != 0 {
             for set in self.others()? {
@@ -222,11 +228,12 @@ impl Marks {
         self.others()?.into_iter().try_for_each(|set| self.clear(set))
     }
 
-    /// From now on what commits write is traced; by one at a time. What was marked and cleared before is in the memory for whoever
-    /// looks now: its operations have ended.
+    /// Traces the pages that commits write from now on; one trace at a time. A change whose mark was cleared before is
+    /// in the memory
+    /// already: its operation has ended.
     pub fn trace(&self) -> Result<Trace<'_>> {
         let (trace, word) = (Trace(self), self.map.atomic64(TRACED)?);
-        // What somebody has left who died.
+        // A process that died may have left notes.
         trace.take(&mut |_| Ok(()))?;
         word.store(1, Ordering::SeqCst);
         Ok(trace)
@@ -265,7 +272,7 @@ impl Marks {
         Ok(())
     }
 
-    /// The marked lines of a set, if there are at most `lines` in at most `pages` pages. It does not look further.
+    /// The marked lines of a set, if there are at most `lines` in at most `pages` pages. The search ends at the first beyond.
     pub fn few(&self, set: u64, lines: u32, pages: u32) -> Result<Option<Vec<Extent>>> {
         let (mut left, mut extents) = ((lines, pages), Vec::new());
         let few = self.each_page(set, &mut |_, bits| {
@@ -287,7 +294,7 @@ impl Marks {
     pub fn clear(&self, set: u64) -> Result<()> {
         for block in self.blocks(set)? {
             for page in self.pages(set, block)? {
-                // From below, for the reason given above.
+                // From the lines up, for the reason in `mark_anew`.
                 self.map.atomic64(line_word(set, page))?.store(0, Ordering::Release);
                 self.map.atomic64(page_word(set, page))?.fetch_and(!(1 << (page % 64)), Ordering::AcqRel);
             }
@@ -296,8 +303,9 @@ impl Marks {
         Ok(())
     }
 
-    /// Calls `see` for each page of a set that may have marks, ascending, with those, until it says that this is enough; has
-    /// it seen all?
+    /// Calls `see` with each page of a set that may have marks, and the marks, ascending, until `see` returns false;
+    /// true if it
+    /// has seen all.
     fn each_page(&self, set: u64, see: &mut dyn FnMut(u64, u64) -> Result<bool>) -> Result<bool> {
         for block in self.blocks(set)? {
             for page in self.pages(set, block)? {
@@ -339,7 +347,7 @@ impl Marks {
         self.map.write(NOTES + at, value.as_bytes())
     }
 
-    /// Lines that are marked, each as often as it is.
+    /// The number of marked lines; a line counts once for each set that has it.
     pub fn marked(&self) -> Result<u64> {
         let mut lines = 0;
         for set in 0..SETS {
@@ -352,11 +360,12 @@ impl Marks {
     }
 }
 
-/// What commits write is traced while this lives.
+/// A trace, which lasts while this lives: see [`Marks::trace`].
 pub struct Trace<'m>(&'m Marks);
 
 impl Trace<'_> {
-    /// Calls `see` for each page that was written since it was asked last, ascending. Whatever of it changes from now on is traced again.
+    /// Calls `see` for each page that was written since the last call, ascending. A page that changes from now on is
+    /// traced again.
     pub fn take(&self, see: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let marks = self.0;
         for first in (0..marks.groups()? * GROUP_PAGES).step_by(64) {
@@ -406,7 +415,7 @@ fn trace_word(page: u64) -> u64 {
     PARTS + page / GROUP_PAGES * PART + TRACE + page % GROUP_PAGES / 64 * 8
 }
 
-/// The pages of `len` bytes at `off`, of which there is at least one, and which of their lines they are.
+/// The pages of `len` bytes at `off`, at least one byte, each with the bits of its lines among them.
 pub fn by_page(off: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = off + len - 1;
     (off / PAGE..=end / PAGE).map(move |page| {

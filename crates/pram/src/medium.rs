@@ -1,4 +1,4 @@
-//! What keeps a memory: when a store is durable, and which calls the medium needs.
+//! The medium of a memory: when a store is durable, and which calls the medium needs.
 
 use crate::error::{Error, Result};
 use crate::mem::Mapping;
@@ -7,7 +7,7 @@ use crate::mem::Mapping;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MediumKind {
-    /// RAM that the platform keeps: a store is durable when visible.
+    /// RAM that the platform preserves: a store is durable when visible.
     Battery = 1,
     /// Persistent memory behind the processor's caches: durable when flushed and fenced.
     Dax = 2,
@@ -28,7 +28,7 @@ impl MediumKind {
         }
     }
 
-    /// Fails unless a memory of this medium is opened as such: what a crash leaves in the undo log differs.
+    /// Fails unless a memory of this medium is opened as such: a crash leaves different undo logs on different media.
     pub fn expect(self, expected: MediumKind) -> Result<()> {
         if self == expected {
             return Ok(());
@@ -42,7 +42,7 @@ impl MediumKind {
     }
 }
 
-/// The calls that a medium needs; one that it does not need costs a predictable branch.
+/// The calls that a medium needs; a call that it does not need costs a predictable branch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
     /// `flush` and `fence`: stores are durable only after them, and unordered between fences. Undo records
@@ -57,7 +57,7 @@ pub trait Medium: Send + Sync {
     fn kind(&self) -> MediumKind;
     fn needs(&self) -> Needs;
 
-    /// How flushed lines become durable, for people to read; `None`: stores are durable at once.
+    /// How flushed lines become durable, for display; `None`: stores are durable at once.
     fn write_back(&self) -> Option<&'static str> {
         None
     }
@@ -65,8 +65,8 @@ pub trait Medium: Send + Sync {
     /// Starts to make the cache lines of `len` bytes at `off` durable; done at the next fence.
     fn flush(&self, map: &Mapping, off: u64, len: u64);
 
-    /// Stores many bytes so that they are durable at the next fence without a flush. False, and nothing is stored: not
-    /// here.
+    /// Stores many bytes so that they are durable at the next fence without a flush. Returns false, and stores nothing,
+    /// where the medium cannot do that.
     fn stream(&self, _map: &Mapping, _off: u64, _bytes: &[u8]) -> Result<bool> {
         Ok(false)
     }
@@ -77,27 +77,28 @@ pub trait Medium: Send + Sync {
     /// `bytes` have been stored at `off`. Atomic read-modify-writes report the word they left.
     fn stored(&self, off: u64, bytes: &[u8]);
 
-    /// For those that need `stores`: lines are marked, and the store that changes them comes next.
+    /// For media that need `stores`: lines have been marked, and the store that changes them comes next.
     fn marked(&self) {}
 
-    /// The calling thread is about to wait for another one. True if it has waited in here, where a medium for tests
-    /// decides who goes on; else it sleeps.
+    /// The calling thread is about to wait for another one. True if it has waited in this call, where a medium for
+    /// tests
+    /// schedules the threads; else the caller sleeps.
     fn waits(&self) -> bool {
         false
     }
 
-    /// The calling thread is between two steps of a commit, a checkpoint, or cleaning up, the first of which others see: what
-    /// processes agree on about the backing has no stores that [`stored`](Self::stored) tells of.
+    /// The calling thread is between two steps of a commit, a checkpoint, or cleaning up, and others see the first.
+    /// [`stored`](Self::stored) does not report such a step: the words on which processes agree lie outside the memory.
     fn stepped(&self) {}
 }
 
-/// RAM in which a store is final: it survives on its own (`Battery`), or what survives is its backing
-/// (`Logged`, see the crate `backing`).
+/// RAM in which a store is final: the RAM survives on its own (`Battery`), or its backing does (`Logged`, see the crate
+/// `backing`).
 #[derive(Debug)]
 pub struct Ram(MediumKind);
 
 impl Ram {
-    /// For looking at a memory of any kind, of which what is stored need not be durable.
+    /// For reading a memory of any kind: stores need not be durable.
     pub fn like(kind: MediumKind) -> Ram {
         Ram(kind)
     }

@@ -1,9 +1,9 @@
 //! A mapping of shared memory, and every `unsafe` operation of this crate.
 //!
 //! Invariants that the SAFETY notes cite:
-//! 1. `base..base + len` is mapped readable and writable for as long as the `Mapping` or a [`Stretch`] of it lives. (`len` may
-//!    go up, and stays below the address space that is mapped; what is beyond it has perhaps no memory, and a load there is a
-//!    signal.)
+//! 1. `base..base + len` is mapped readable and writable for as long as the `Mapping` or a [`Stretch`] of it lives.
+//!    (`len` may
+//!    go up, within the mapped address space. Beyond `len` there may be no memory, and a load there is a signal.)
 //! 2. Every access is checked against `len` (and its alignment) before it is made.
 //! 3. Other threads and processes may change the memory at any time. So no reference to it is ever made
 //!    except to atomics; words are loaded and stored as atomics, and bulk copies are raw copies whose
@@ -30,7 +30,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::error::{Error, Result};
 use write_back::stream_16;
 
-/// What may lie in persistent RAM: plain bytes, no padding, no references, every bit pattern valid.
+/// A type that may lie in persistent RAM: plain bytes, no padding, no references, every bit pattern valid.
 pub trait Pod: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {}
 impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static> Pod for T {}
 
@@ -54,20 +54,20 @@ struct Mapped {
     bytes: u64,
 }
 
-// SAFETY: it is an address, of which nothing is done but to unmap it.
+// SAFETY: it is an address, used only to unmap it.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl std::marker::Sync for Mapped {}
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with this length; whatever borrows from it has a share.
+        // SAFETY: mapped by us with this length; every borrower has a share.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes as usize) };
     }
 }
 
-/// A stretch of a mapping that stays mapped while it lives, whatever becomes of the mapping: for those who hand memory to
-/// a device, which may be at it for longer than they are there.
+/// A stretch of a mapping that stays mapped while it lives, even if the mapping goes: for memory that is handed to a
+/// device, which may use it for longer than the mapping exists.
 pub struct Stretch {
     at: NonNull<u8>,
     len: usize,
@@ -86,21 +86,21 @@ impl AsRef<[AtomicU8]> for Stretch {
     }
 }
 
-/// How a mapping gets longer that others make so.
+/// How a mapping follows a memory that other processes enlarge.
 struct Growth {
     file: OwnedFd,
-    /// Its memory is taken step by step; else it is there, as a device's.
+    /// The file's memory is taken step by step; else all of it is there, as a device's.
     is_taken: bool,
-    /// How long it is, as the memory itself says.
+    /// The length that the memory itself records.
     recorded: fn(&Mapping) -> u64,
 }
 
-/// Address space set aside for what a file may become: so many times its length, between two bounds.
+/// Address space set aside for a file to grow into: so many times its length, between two bounds.
 const AHEAD: u64 = 16;
 const LEAST_AHEAD: u64 = 256 << 30;
 const MOST_AHEAD: u64 = 16 << 40;
 
-/// Bytes that most accesses have at most.
+/// The length that most accesses do not exceed.
 const SHORT: u64 = 256;
 
 // SAFETY: the memory is shared with other processes anyway; invariant 3 covers threads too.
@@ -112,8 +112,8 @@ unsafe impl std::marker::Sync for Mapping {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     No,
-    /// Where the file's blocks are the memory itself (DAX): the kernel has made the file system's own record of a block
-    /// durable before it can be stored to. EOPNOTSUPP where that is not so.
+    /// For a file whose blocks are the memory itself (DAX): the kernel makes the file system's own record of a block
+    /// durable before the first store to it. EOPNOTSUPP for other files.
     Dax,
 }
 
@@ -123,13 +123,14 @@ impl Mapping {
         Mapping::file_by(fd, len, MapFlags::SHARED | MapFlags::NORESERVE)
     }
 
-    /// The same, but what is stored there stays with this process.
+    /// The same, but stores stay with this process.
     pub fn file_private(fd: impl AsFd, len: u64) -> rustix::io::Result<Mapping> {
         Mapping::file_by(fd, len, MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
 
-    /// Maps the first `len` bytes of a file whose memory is yet to be taken, and sets address space aside for what it may
-    /// become. `recorded` says how much of it can be used, from words in the memory itself.
+    /// Maps the first `len` bytes of a file whose memory is yet to be taken, and sets address space aside for it to
+    /// grow
+    /// into. `recorded` says how much of it can be used, from words in the memory itself.
     pub fn growing(fd: impl AsFd, len: u64, sync: Sync, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
         let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
         let flags = match sync {
@@ -151,7 +152,7 @@ impl Mapping {
         }
     }
 
-    /// Maps all `len` bytes of a device, of which others may use more than this process knows, see
+    /// Maps all `len` bytes of a device; other processes may use more of it than this one knows, see
     /// [`growing`](Self::growing).
     pub fn device(fd: impl AsFd, len: u64, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
         let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
@@ -205,7 +206,7 @@ impl Mapping {
         self.words.fetch_max(len / 8, Ordering::Release);
     }
 
-    /// Takes in what others have added; true if there was anything.
+    /// Takes in memory that others have added; true if there was any.
     #[cold]
     #[inline(never)]
     pub(crate) fn catch_up(&self) -> bool {
@@ -262,7 +263,7 @@ impl Mapping {
         off.checked_add(len).is_some_and(|end| end <= self.len.load(Ordering::Relaxed))
     }
 
-    /// [`at`](Self::at) of what is not inside yet.
+    /// [`at`](Self::at) of a range that is not inside yet.
     #[cold]
     #[inline(never)]
     fn at_late(&self, off: u64, len: u64) -> Result<*mut u8> {
@@ -294,14 +295,14 @@ impl Mapping {
 
     #[inline(always)]
     pub fn atomic64(&self, off: u64) -> Result<&AtomicU64> {
-        // Whatever is not aligned becomes too large a number.
+        // An unaligned offset becomes too large a number.
         match self.word(off.rotate_right(3)) {
             Some(word) => Ok(word),
             None => self.word_late(off),
         }
     }
 
-    /// [`atomic64`](Self::atomic64) of what is not inside yet.
+    /// [`atomic64`](Self::atomic64) of a word that is not inside yet.
     #[cold]
     #[inline(never)]
     fn word_late(&self, off: u64) -> Result<&AtomicU64> {
@@ -309,7 +310,7 @@ impl Mapping {
         self.word(off.rotate_right(3)).ok_or_else(|| bad_address(off, 8))
     }
 
-    /// Word `n` of the mapping, `None` beyond its end: for those who ask often and can do without an answer.
+    /// Word `n` of the mapping, `None` beyond its end: for frequent calls that can do without an answer.
     #[inline(always)]
     pub fn word(&self, n: u64) -> Option<&AtomicU64> {
         if n >= self.words.load(Ordering::Relaxed) {
@@ -332,7 +333,7 @@ impl Mapping {
         Ok(unsafe { AtomicU8::from_ptr(self.at(off, 1)?) })
     }
 
-    /// A stretch of it, which stays mapped for as long as it is held.
+    /// A stretch of the mapping, which stays mapped for as long as it is held.
     pub fn stretch(&self, off: u64, len: u64) -> Result<Stretch> {
         let at = NonNull::new(self.at(off, len)?).ok_or_else(|| bad_address(off, len))?;
         Ok(Stretch { at, len: len as usize, _mapped: self.mapped.clone() })
@@ -365,7 +366,7 @@ impl Mapping {
         Ok(unsafe { value.assume_init() })
     }
 
-    /// [`read`](Self::read) of what is not made of aligned words.
+    /// [`read`](Self::read) of a value that is not made of aligned words.
     #[inline]
     fn read_bytewise<T: Pod>(&self, off: u64) -> Result<T> {
         let size = size_of::<T>();
@@ -413,8 +414,9 @@ impl Mapping {
         Ok(())
     }
 
-    /// Stores bytes past the caches (non-temporal stores), at the ends, where lines are shared, through them and written
-    /// back; durable at the next [`store_fence`]. For much at once, to where nobody looks yet.
+    /// Stores bytes past the caches (non-temporal stores). The ends, where lines are shared, go through the caches and
+    /// are
+    /// written back. Durable at the next [`store_fence`]. For many bytes at once, in memory that nobody reads yet.
     pub fn stream(&self, off: u64, bytes: &[u8], how: WriteBack) -> Result<()> {
         self.at(off, bytes.len() as u64)?;
         let head = (off.next_multiple_of(LINE) - off).min(bytes.len() as u64) as usize;
@@ -524,7 +526,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Lets the processor fetch what is about to be stored to. Ranges that are not there do no harm.
+    /// Lets the processor fetch the lines that are about to be stored to. Ranges outside the mapping do no harm.
     #[inline(always)]
     pub fn expect_store(&self, off: u64, len: u64) {
         #[cfg(target_arch = "x86_64")]
@@ -568,7 +570,7 @@ impl Mapping {
     }
 }
 
-/// Out of the way of those who stay inside.
+/// Out of line: an access inside the mapping never gets here.
 #[cold]
 #[inline(never)]
 fn bad_address(off: u64, len: u64) -> Error {

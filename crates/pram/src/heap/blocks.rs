@@ -1,11 +1,15 @@
-//! Chunks of blocks. A chunk of the heap becomes one of blocks, and is free again when its last block is: memory goes to whom it
-//! is needed by. Blocks are handed out as objects are: each transaction slot has a chunk of its own, so that neither allocating nor
+//! Chunks of blocks. A chunk of the heap becomes one of blocks, and is free again when its last block is: memory goes
+//! where it is
+//! needed. Blocks are handed out as objects are: each transaction slot has a chunk of its own, so that neither
+//! allocating nor
 //! freeing takes a lock or searches.
 //!
 //! Ordered steps of a chunk's life:
 //! 1. A table is allocated, and zeroed. 2. The entry leads to it, durably. 3. The entry says that the chunk is of blocks.
 //!    (Else a block could be without a descriptor. A crash before 3 leaves a table that nothing leads to: a leak.)
-//! 4. It is empty: the entry says that it is free, durably. 5. The table is freed. (Else the table would be another's.)
+//! 4. When the chunk is empty, the entry says that it is free, durably. 5. The table is freed. (Else the entry could
+//!    lead to a
+//!    table that is used again.)
 
 use std::sync::atomic::Ordering;
 
@@ -15,18 +19,18 @@ use crate::memory::{Meta, BLOCK, BLOCKS, BLOCK_CLASS, BLOCK_TABLE, BLOCK_TABLE_B
 use crate::runtime::FREED;
 
 impl Heap<'_> {
-    /// Is the block under transfer? The answer is right under the owner's lock: nobody else begins one.
+    /// Is the block under transfer? The answer is right under the owner's lock, without which no transfer begins.
     pub fn is_under_transfer(&self, block: u64) -> bool {
         self.rt.pin(block).load(Ordering::SeqCst) != 0
     }
 
-    /// Notes that the block is of use: whoever makes room passes it by once. Costs a load where that is noted already.
+    /// Notes a use of the block: eviction passes it by once. Costs one load if a use is noted already.
     #[inline]
     pub fn note_use(&self, block: u64) {
         self.rt.note_block_use(block);
     }
 
-    /// Was its use noted since this was asked last?
+    /// Was a use noted since the last call?
     pub fn take_use(&self, block: u64) -> bool {
         self.rt.take_block_use(block)
     }
@@ -81,7 +85,7 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// In an operation in `slot`.
+    /// Frees the blocks that were freed while under transfer, in an operation in `slot`; returns their number.
     pub(crate) fn free_ended(&self, slot: u32) -> Result<u64> {
         let mut freed = 0;
         while let Some(chunk) = self.rt.take_ended() {
@@ -96,7 +100,7 @@ impl Heap<'_> {
         Ok(freed)
     }
 
-    /// Has the block been freed while under transfer, and is not free yet?
+    /// Was the block freed while under transfer, and is it not free yet?
     pub fn is_put_off(&self, block: u64) -> bool {
         self.rt.pin(block).load(Ordering::SeqCst) & FREED != 0
     }

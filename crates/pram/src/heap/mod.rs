@@ -7,14 +7,14 @@
 //! bits, anybody clears them. So the fast path takes no lock.
 //!
 //! The bitmap is not part of the undo log. A transaction sets bits at once and clears them after its
-//! commit; what a crash leaves set is a leak, which nothing refers to and mark-and-sweep finds.
+//! commit; a bit that a crash leaves set is a leak, an object without a reference, which mark-and-sweep finds.
 //!
 //! Invariants:
 //! - H1. The bit of an object is set from before the commit that links it until after the commit that
 //!   unlinks it. (Otherwise a second owner could be given it.)
 //! - H2. A chunk's state changes only in the hands of its owner.
 //! - H3. A free chunk's bit is set in the runtime's free map only after its entry says free.
-//! - H4. A chunk's entry says that it is there only while it has memory.
+//! - H4. A chunk's entry says that the chunk is there only while it has memory.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -39,7 +39,8 @@ use crate::memory::{class_of, valid_bits, Memory, Meta, Tag, BLOCKS, CHUNK, CLAS
 use crate::off::Off;
 use crate::runtime::{Current, Runtime};
 
-/// By how much larger an object may be than its class where chunks are scarce, a part of it; and where there are none.
+/// An object may be larger than its class by a half (`size / CLOSE`) where chunks are scarce, by a whole where there
+/// are none.
 const CLOSE: u32 = 2;
 const ANY: u32 = 1;
 
@@ -81,7 +82,7 @@ impl Heap<'_> {
             return self.alloc_run(slot, tag, size);
         }
         let class = class_of(size);
-        // What fills an object of its class may rely on having none that is larger.
+        // An object that fills its class is never put into a larger one.
         let is_exact = tag == BLOCKS || size == u64::from(CLASSES[class].size);
         loop {
             if let Some(block) = self.take_current(slot, tag, class)? {
@@ -108,14 +109,14 @@ impl Heap<'_> {
         }
     }
 
-    /// Takes an object of the chunk of `class` that this slot allocates from; one in which nothing is free is given up.
+    /// Takes an object of the chunk of `class` that this slot allocates from; gives a full chunk up.
     fn take_current(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
         let current = self.rt.current(slot, tag, class);
         let Some(chunk) = current.chunk() else { return Ok(None) };
         if let Some(off) = self.take(chunk, class, &current)? {
             return Ok(Some(Block { off, cap: u64::from(CLASSES[class].size) }));
         }
-        // Forgotten first: given up, it may be another's, who must not lose it when this slot gives up all it has.
+        // Forgotten first: once given up, the chunk may be another slot's, and must not be given up by this one again.
         current.set(None);
         self.give_up(slot, chunk, tag, class)?;
         Ok(None)
@@ -126,7 +127,7 @@ impl Heap<'_> {
         self.rt.spare() + self.rt.absent() < CLASSES.len() as u64
     }
 
-    /// Allocates an object of `class` or of one that is hardly larger, without a chunk that is free.
+    /// Allocates an object of `class` or of one that is hardly larger, without taking a free chunk.
     fn alloc_close(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
         match self.alloc_partial(slot, tag, class)? {
             Some(block) => Ok(Some(block)),
@@ -134,8 +135,9 @@ impl Heap<'_> {
         }
     }
 
-    /// Allocates an object of a larger class than `class`, by at most a `part`th. So classes that are many and close do not
-    /// leave a full memory, or a small one, with more that is free and of no use than few would.
+    /// Allocates an object of a class larger than `class`, by at most a `part`th. Without this, many close classes
+    /// would leave
+    /// more free memory unusable than few classes do, in a full memory or a small one.
     fn alloc_larger(&self, slot: u32, tag: Tag, class: usize, part: u32) -> Result<Option<Block>> {
         let most = CLASSES[class].size + CLASSES[class].size / part;
         let larger = (class + 1..CLASSES.len()).take_while(|larger| CLASSES[*larger].size <= most);
@@ -147,7 +149,7 @@ impl Heap<'_> {
         Ok(None)
     }
 
-    /// Allocates an object of `class` from a chunk that has some.
+    /// Allocates an object of `class` from a partly used chunk.
     fn alloc_partial(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
         if let Some(block) = self.take_current(slot, tag, class)? {
             return Ok(Some(block));
@@ -166,7 +168,7 @@ impl Heap<'_> {
         }
     }
 
-    /// [`take`](Self::take) where there is nothing free any more where the last one was found.
+    /// [`take`](Self::take) where the word of the bitmap that had the last one has no free object left.
     #[inline(never)]
     fn take_elsewhere(&self, chunk: u64, class: usize, current: &Current) -> Result<Option<u64>> {
         let words = CLASSES[class].count.div_ceil(64);
@@ -180,7 +182,7 @@ impl Heap<'_> {
         Ok(None)
     }
 
-    /// Takes an object that word `w` of the bitmap says is free.
+    /// Takes an object that is free according to word `w` of the bitmap.
     #[inline(always)]
     fn take_in(&self, chunk: u64, class: usize, w: u32) -> Result<Option<u64>> {
         let c = &CLASSES[class];
@@ -204,8 +206,9 @@ impl Heap<'_> {
 
     /// A chunk with room for `class`, now owned by `slot`: a partly used one, or a free one.
     ///
-    /// Chunks are owned first and then taken off their list, so that one whose taker dies in between is
-    /// found by its owner (see [`salvage`](Self::salvage)).
+    /// A chunk gets its owner first and leaves its list second: if the taker dies in between,
+    /// [`salvage`](Self::salvage)
+    /// finds the chunk by its owner.
     fn find_chunk(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<u64>> {
         if tag == BLOCKS {
             return self.find_block_chunk(slot);
@@ -298,7 +301,7 @@ impl Heap<'_> {
 
     /// Gives up a chunk that the caller owns.
     fn give_up(&self, slot: u32, chunk: u64, tag: Tag, class: usize) -> Result<()> {
-        // Given up before looking: a free that still saw an owner is then seen by the look.
+        // Given up before looking: the look then sees every free that still saw an owner.
         self.rt.disown(chunk);
         self.list(slot, chunk, tag, class)
     }
@@ -306,8 +309,8 @@ impl Heap<'_> {
     /// Lists a chunk without owner where others find it if it has room; frees it if it is empty (mramfs,
     /// future work).
     fn list(&self, slot: u32, chunk: u64, tag: Tag, class: usize) -> Result<()> {
-        // Another round only if somebody freed an object while we owned the chunk; whoever comes last
-        // finds the list right, so the bound costs at most an empty chunk that stays with its class.
+        // Another round only if somebody freed an object while we owned the chunk. The last slot to do so leaves the
+        // list right, so the bound costs at most an empty chunk that stays with its class.
         for _ in 0..8 {
             if !self.has_room(chunk, class)? {
                 return Ok(());
@@ -328,7 +331,7 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// Frees a chunk in which nothing is, that `slot` owns.
+    /// Frees an empty chunk that `slot` owns.
     fn free_shared(&self, slot: u32, chunk: u64, tag: Tag) -> Result<()> {
         if tag == BLOCKS {
             return self.free_block_chunk(slot, chunk);
@@ -338,8 +341,8 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// Makes this slot and all idle ones give up their chunks, and frees the empty ones that nobody works
-    /// with, so that a nearly full memory can be used to the end.
+    /// Makes this slot and all idle ones give up their chunks, and frees the empty ones without an owner, so that
+    /// a nearly full memory can be used to the end.
     fn reclaim_idle(&self, mine: u32) -> Result<()> {
         self.drop_idle(mine)?;
         self.free_ended(mine)?;
@@ -379,8 +382,8 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// Puts the chunks that the slots of a dead process own back where others find them, in whatever
-    /// state it left them.
+    /// Lists the chunks that the slots of a dead process own, in any state that it left them in, so that others
+    /// find them.
     pub(crate) fn salvage(&self, slots: &[u32]) -> Result<()> {
         for slot in slots {
             for tag in (0..TAGS).map(|t| Tag(t as u8)) {
@@ -439,7 +442,7 @@ impl Heap<'_> {
                 self.reclaim_idle(slot)?;
                 match self.claim_run(slot, len)? {
                     Some(s) => s,
-                    // What was given up may lie beside what has no memory.
+                    // A chunk that was given up may lie beside one without memory.
                     None if self.rt.window(len).is_some() => {
                         self.rt.no_run().store(0, Ordering::SeqCst);
                         match self.take_within(slot, len)? {
@@ -482,8 +485,9 @@ impl Heap<'_> {
         Ok(None)
     }
 
-    /// Frees the object or block at `off`. Only for what nothing refers to any more, durably (H1). A block under transfer is
-    /// free when that has ended.
+    /// Frees the object or block at `off`, which durably nothing refers to any more (H1). A block under transfer
+    /// becomes free
+    /// when the transfer has ended.
     pub(crate) fn free(&self, slot: u32, off: u64) -> Result<()> {
         let place = self.memory.place(off)?;
         let Some((class, index)) = place.slot else {
@@ -514,7 +518,7 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// Marks an object as taken that is in use but counts as free. For repairs, while nobody works.
+    /// Marks an object as taken that is in use but counts as free. For repairs, while no operation runs.
     pub fn adopt(&self, off: u64) -> Result<()> {
         let place = self.memory.place(off)?;
         if let Some((class, index)) = place.slot {
@@ -526,8 +530,9 @@ impl Heap<'_> {
     }
 
     fn free_run(&self, slot: u32, first: u64, len: u64) -> Result<()> {
-        // Owned meanwhile, so that a death half way is cleaned up. Somebody who looks at an outdated list, or at all
-        // chunks, may own one for an instant; that is no reason to wait long.
+        // Owned meanwhile, so that a death half way is cleaned up. A slot that follows an outdated list, or looks at
+        // all
+        // chunks, may own one for an instant only.
         let own = |s: &u64| (0..1000).any(|_| self.rt.own(*s, slot));
         let is_first_ours = own(&first);
         let (ours, others): (SmallVec<[u64; 16]>, SmallVec<[u64; 16]>) = (first + 1..first + len).partition(own);
@@ -543,7 +548,7 @@ impl Heap<'_> {
             self.rt.add_free(s);
             self.rt.disown(s);
         }
-        // Without a head they are whoever's who looks at them, and may be in use again by now.
+        // Without a head they go to any slot that looks at them, and may be in use again by now.
         others.iter().filter(|s| own(s)).try_for_each(|s| self.settle(slot, *s))
     }
 

@@ -1,13 +1,16 @@
-//! Memory for chunks: what to take next, and how it comes to be used.
+//! Memory for chunks: which to take next, and how it becomes a part of the heap.
 //!
-//! A memory has the memory that its entries say: an [absent](Meta::Absent) chunk has none. Who takes memory has the role of
-//! the *supplier* in the runtime file, one at a time; the session says when that is.
+//! A chunk's entry says whether the chunk has memory: an [absent](Meta::Absent) chunk has none. A process that takes
+//! memory
+//! has the role of the *supplier* in the runtime file, one at a time; the session decides when.
 //!
 //! Ordered steps of taking:
-//! 1. Memory, from the host. (Else a store would meet a full disk, and be a signal.) For a new group first for what
-//!    belongs to it in the runtime file and in the marks.
-//! 2. In an operation, a new group's table, then the number of groups, then entries: durable before anybody is given a
-//!    chunk. (Else an object could be in one that counts as absent after a crash, and is given a second time.)
+//! 1. The host gives memory, for a new group first for its parts of the runtime file and of the marks. (Else a store
+//!    would
+//!    meet a full disk, which is a signal.)
+//! 2. In an operation, a new group's table, then the number of groups, then entries become durable, before any chunk is
+//!    handed out. (Else an object could be in a chunk that counts as absent after a crash, and that is handed out
+//!    again.)
 //! 3. The chunks are listed as free.
 
 use std::ops::Range;
@@ -21,17 +24,17 @@ use crate::error::{Error, Result};
 use crate::memory::{ChunkEntry, Meta, CHUNK, PER_GROUP};
 use crate::runtime::{pause, Hold};
 
-/// Chunks taken at a time by who waits for them: 4 MiB.
+/// Chunks that a waiting operation takes at a time: 4 MiB.
 pub(crate) const STEP: u64 = 64;
-/// How often whoever is in an operation looks whether another one has taken memory.
+/// Rounds that an operation waits for another supplier.
 const PATIENCE: u32 = 500;
 
-/// What to take.
+/// Memory to take.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Chunks without memory, in one group.
     chunks: Vec<Range<u64>>,
-    /// The group is to be begun.
+    /// The group to begin, if any.
     new: Option<u64>,
 }
 
@@ -49,13 +52,14 @@ impl Heap<'_> {
         true
     }
 
-    /// In an operation in `slot` that found no room for `len` chunks: true if there is some now. Where taking memory is
-    /// more than to note it, the operation has to end first.
+    /// Takes memory for `len` chunks that an operation in `slot` did not find; true if there is some now. Where the
+    /// host
+    /// has to give memory, the operation has to end first: [`Error::MustGrow`].
     pub(super) fn take_within(&self, slot: u32, len: u64) -> Result<bool> {
         if !self.is_untaken(len) {
             return Ok(false);
         }
-        // Who holds everybody up cannot end its operation for others to take memory.
+        // A process that froze the pool cannot end its operation for others to take memory.
         let alone = self.rt.hold() == Hold::Frozen(self.rt.me());
         if self.memory.map().growing_file().is_some() && !alone {
             return Err(Error::MustGrow);
@@ -64,7 +68,7 @@ impl Heap<'_> {
         let mut round = 0;
         while self.rt.supplier().compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             if round == PATIENCE {
-                // It may have died.
+                // The supplier may have died.
                 return Err(Error::MustGrow);
             }
             self.memory.wait_by(|| pause(round));
@@ -85,7 +89,7 @@ impl Heap<'_> {
         taken
     }
 
-    /// Where the next `step` chunks without memory are, so that `run` in a row can be had.
+    /// The next `step` chunks to take memory for, such that `run` chunks in a row become free.
     pub(crate) fn plan(&self, run: u64, step: u64) -> Option<Plan> {
         if run == 1 {
             let next = self.rt.next_absent(0, step).map(|(first, len)| first..first + len);
@@ -102,7 +106,7 @@ impl Heap<'_> {
         fits.then(|| Plan { chunks: Some(first..end).into_iter().collect(), new: Some(group) })
     }
 
-    /// The chunks without memory among those.
+    /// The chunks of `range` without memory.
     fn absent_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let (mut found, mut from) = (Vec::new(), range.start);
         while let Some((first, len)) = self.rt.next_absent(from, range.end - from).filter(|next| next.0 < range.end) {
@@ -134,10 +138,10 @@ impl Heap<'_> {
 
     fn enter_run(&self, slot: u32, chunks: &Range<u64>) -> Result<()> {
         let geo = &self.memory.geo;
-        // Owned meanwhile, so that a death half way is cleaned up; who looks at all chunks may own one for an instant.
+        // Owned meanwhile, so that a death half way is cleaned up; a look at all chunks may own one for an instant.
         let owned: Vec<u64> = chunks.clone().filter(|n| self.own_soon(*n, slot)).collect();
         for n in &owned {
-            // One that somebody was at who died is listed twice.
+            // A process that died here may have left a chunk free but still listed as absent.
             if self.memory.meta(*n)? == Meta::Absent {
                 self.memory.store_word(geo.entry(*n).raw(), Meta::Free.encode())?;
             }
@@ -160,7 +164,7 @@ impl Heap<'_> {
         (0..1000).any(|_| self.rt.own(chunk, slot))
     }
 
-    /// Notes what the memory has once it is larger: the last group may have more chunks.
+    /// Notes the chunks that a larger memory has in addition: the last group may have more.
     pub(crate) fn enter_size(&self, old: u64, new: u64) {
         let (geo, begun) = (&self.memory.geo, self.memory.chunks_end());
         let before = (old / CHUNK).max(1);
@@ -169,7 +173,7 @@ impl Heap<'_> {
         self.rt.no_run().store(0, Ordering::SeqCst);
     }
 
-    /// Bytes of memory that the memory has: what is in use, and what is free.
+    /// Bytes that the host has given to the memory, used and free.
     pub fn taken(&self) -> u64 {
         let (memory, geo) = (self.memory, &self.memory.geo);
         let heads: u64 = (0..memory.groups()).map(|n| geo.head(n)).map(|head| head.end - head.start).sum();

@@ -1,11 +1,10 @@
-//! Going over the descriptors of all blocks, piece by piece, for those who write content elsewhere and for those who make
-//! room: the hand of a clock.
+//! Walks over the descriptors of all blocks, piece by piece, for write-back and for eviction: the hand of a clock.
 
 use super::Heap;
 use crate::error::Result;
 use crate::memory::{Descriptor, PER_CHUNK};
 
-/// Where a walk goes on. The default begins.
+/// Where a walk goes on. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(u64);
 
@@ -13,8 +12,7 @@ pub struct Cursor(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     All,
-    /// Those without a place. Chunks in which there were none when [`Op::walk_unplaced`](crate::Op::walk_unplaced) came by are passed over, whatever they
-    /// have.
+    /// Those without a place. Passes over chunks in which [`Op::walk_unplaced`](crate::Op::walk_unplaced) found none.
     Unplaced,
     /// Those without a place that no commit to the backing holds yet.
     Fresh,
@@ -41,24 +39,27 @@ impl Usage {
 }
 
 impl Heap<'_> {
-    /// How much memory blocks take, about: an operation whose process died may have left `used` wrong by what it was at, until
-    /// all processes have left. Takes some hundred loads, however many blocks there are.
+    /// How much memory blocks take, about: a process that died in an operation may have left `used` wrong by that
+    /// operation's blocks,
+    /// until all processes have left. Takes some hundred loads, however many blocks there are.
     pub fn block_usage(&self) -> Usage {
         let (used, chunks) = self.rt.blocks();
         Usage { used, free: chunks * PER_CHUNK - used, chunks, unplaced: self.unplaced().min(used) }
     }
 
-    /// Blocks without a place, as exact, in one load.
+    /// Blocks without a place, as exact as [`block_usage`](Self::block_usage), in one load.
     pub fn unplaced(&self) -> u64 {
         self.rt.unplaced()
     }
 
     /// Calls `f` with offset and descriptor of each block that is looked for, in at most `most` chunks from the cursor on,
-    /// and moves that on; false at the end, where it begins anew.
+    /// and moves the cursor on; false at the end, where the cursor begins anew.
     ///
-    /// What is seen is a hint: another one may free or change the block meanwhile, and of a descriptor that changes parts may be
-    /// old and parts new. Whoever wants to do anything about it looks again in an operation, under the lock of the block's
-    /// owner: does what the descriptor names lead to this block? In or outside an operation; takes no lock and waits for nobody.
+    /// Each descriptor is a hint: another process may free or change the block meanwhile, and the descriptor may be
+    /// torn. Before acting
+    /// on it, look again in an operation, under the lock of the block's owner: does the owner that the descriptor names
+    /// lead to this
+    /// block? In or outside an operation; takes no lock and never waits.
     pub fn walk_blocks(
         &self,
         which: Which,
@@ -110,9 +111,11 @@ impl Heap<'_> {
         Ok(true)
     }
 
-    /// 1. Its descriptors are looked at; if there is any, that is all. 2. The chunk counts as having none. 3. They are looked at
-    ///    again. 4. It counts again, if there is any. (Whoever takes the place away from a block stores that first and makes the
-    ///    chunk count second, so one of us sees the other.)
+    /// 1. Look at the descriptors of the chunk; if a block has no place, that is all. 2. The chunk counts as having
+    ///    none. 3. Look
+    ///    again. 4. The chunk counts again, if a block has no place. (An operation that takes a block's place away
+    ///    stores that first
+    ///    and makes the chunk count second, so one of the two sees the other.)
     fn look_for_unplaced(&self, chunk: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
         let mut look = || {
             let mut any = false;
@@ -142,7 +145,7 @@ impl Heap<'_> {
         let table = || self.memory.block_table(chunk).ok();
         let before = table();
         let (Some(_), Ok(seen)) = (before, self.memory.blocks_of(chunk)) else { return Ok(()) };
-        // Else the table may have been another's by then.
+        // Else the table may have been freed and used again by then.
         if table() == before {
             seen.into_iter().for_each(|(block, descriptor)| f(block, descriptor));
         }

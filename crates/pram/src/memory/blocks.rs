@@ -1,9 +1,10 @@
 //! Blocks: 4 KiB of memory each, aligned, for content that is too large to be copied twice.
 //!
-//! What the heap holds is marked when it is stored to, goes to the redo log of a memory with a backing, and lies in its
-//! image. The content of a block is left out of all three: it is only stored. On `battery` and `dax` that is enough, since it
-//! is memory like any other there. With a backing whoever uses blocks writes their content elsewhere himself, once, before
-//! a commit counts (a [participant](crate::session)), and the block's *descriptor*, which is part of the heap, says where.
+//! A store to an object of the heap is marked, goes to the redo log of a memory with a backing, and lies in its
+//! image. The content of a block is left out of all three: it is only stored. On `battery` and `dax` that is enough,
+//! since
+//! it is memory like any other there. With a backing, the user of blocks writes their content elsewhere, once, before
+//! a commit counts (as a [participant](crate::session)), and the block's *descriptor*, a part of the heap, says where.
 //!
 //! ```text
 //! chunk's entry: Blocks, which of the 16 are taken, table → table: 16 descriptors, one for each block
@@ -11,13 +12,17 @@
 //! Changes are methods of [`Tx`](crate::Tx) (`alloc_block`, `free_block`, `set_place`, `unset_place`, `set_owner`, `begin_change`, `store_content`,
 //! `zero_content`, `copy_content`). Content is read with [`Memory::read_bytes`].
 //!
-//! A descriptor has 32 bytes: four words, each changed by one store. Its fields have some 47 (place), 64 (epoch), 28 and 51
-//! bits (inode and page) in use, too many for 16; and two descriptors to a cache line, which is what a redo log holds, are
-//! not worth packing them into 24. It is 0.8 % of the content.
+//! A descriptor has 32 bytes: four words, each changed by one store. Its fields use some 47 (place), 64 (epoch), 28 and
+//! 51
+//! bits (inode and page), too many for 16 bytes; and 24 bytes are not worth the packing, since a cache line, the unit
+//! of a redo
+//! log, holds two of them either way. A descriptor takes 0.8 % of the content.
 //!
-//! A memory made anew from its backing has descriptors, and of what they describe only the content of blocks without a place, which
-//! goes with a commit where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The
-//! others are *void*. Nobody has to go over them; who meets one sees it by its epoch ([`Descriptor::is_void`]).
+//! A memory made anew from its backing has all descriptors, but content only of blocks without a place: it goes with a
+//! commit
+//! where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The other
+//! blocks are
+//! *void*. No walk has to find them: their epoch tells ([`Descriptor::is_void`]).
 
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -38,23 +43,25 @@ pub const BLOCK_TABLE_BYTES: u64 = PER_CHUNK * size_of::<Descriptor>() as u64;
 /// In a chunk's entry, the bits of the second word that say which blocks are taken; the rest of it is the table's offset.
 pub(crate) const TAKEN_BITS: u32 = PER_CHUNK as u32;
 
-/// What is known of a block.
+/// The descriptor of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Descriptor {
     /// Where its content also is, as the layer above says; 0: nowhere.
     pub place: u64,
-    /// The epoch in which its content was stored here last, by whomever.
+    /// The epoch in which its content was last stored in memory.
     pub epoch: u64,
-    /// Whose it is, as the layer above says.
+    /// The owner, as the layer above says.
     pub owner: [u64; 2],
 }
 const _: () = assert!(size_of::<Descriptor>() == 32);
 
 impl Descriptor {
-    /// Has its memory been lost since its content was stored? `recovered` is what [`epochs`](crate::Session::epochs) says: the
-    /// epoch that was running in what the memory was made from; 0 where that was never lost. The content is then what is at
-    /// its place. (What has no place went to the backing with the commit of its epoch: see [`Frozen::mark_fresh`].)
+    /// Was the memory lost since the block's content was stored? Then the content is at its place. `recovered` comes
+    /// from
+    /// [`epochs`](crate::Session::epochs): the epoch that was running in the source that the memory was made from; 0 if
+    /// it was never
+    /// lost. (Content without a place went to the backing with the commit of its epoch: see [`Frozen::mark_fresh`].)
     ///
     /// [`Frozen::mark_fresh`]: crate::session::Frozen::mark_fresh
     #[inline(always)]
@@ -62,7 +69,7 @@ impl Descriptor {
         self.place != 0 && self.epoch < recovered
     }
 
-    /// Has it no place, and is of none of the epochs before `durable`, which commits hold?
+    /// Has it no place, and does no commit hold it? Commits hold the epochs before `durable`.
     pub(crate) fn is_fresh(&self, durable: u64) -> bool {
         self.place == 0 && self.epoch >= durable
     }
@@ -81,7 +88,8 @@ impl Descriptor {
 }
 
 impl Memory {
-    /// Where the descriptor is of the block at `block`, allocated or not, before the reference is followed.
+    /// The offset of the descriptor of the block at `block`, allocated or not. Checks a reference before it is
+    /// followed.
     ///
     /// # Errors
     /// [`Error::BadAddress`] or [`Error::WrongType`] where no block can be: damage.
@@ -94,7 +102,7 @@ impl Memory {
         Ok(Off::<Descriptor>::new(table).index(block % CHUNK / BLOCK))
     }
 
-    /// What is known of a block: consistent only under its owner's lock or a sequence counter.
+    /// The descriptor of a block: consistent only under the owner's lock or a sequence counter.
     #[inline]
     pub fn descriptor(&self, block: u64) -> Result<Descriptor> {
         self.read(self.block(block)?)
@@ -109,13 +117,13 @@ impl Memory {
         self.resolve(table, BLOCK_TABLE).map(|_| table)
     }
 
-    /// The epoch that was running in what the memory was made from; 0: that was never lost.
+    /// The epoch that was running in the source that the memory was made from; 0: the memory was never lost.
     #[inline(always)]
     pub fn recovered(&self) -> Result<u64> {
         self.load(self.root(RECOVERED_ROOT))
     }
 
-    /// The blocks of a chunk of them that are in use, with what is known of each.
+    /// The used blocks of a chunk of blocks, each with its descriptor.
     pub fn blocks_of(&self, chunk: u64) -> Result<SmallVec<[(u64, Descriptor); PER_CHUNK as usize]>> {
         let table = Off::<Descriptor>::new(self.block_table(chunk)?);
         let taken = self.table_word(chunk)?;
@@ -132,9 +140,11 @@ impl Memory {
     }
 }
 
-/// Of a memory in `map` that was made from an image: the blocks whose content that held are of the epoch that runs now, all
-/// others are void. `unplaced`: it held that of those without a place, as an image of ordinary RAM always does. Not
-/// flushed.
+/// Sets the epochs of all blocks of a memory in `map` that was made from an image: a block whose content the image held
+/// is of
+/// the running epoch, all others are void. `unplaced`: the image held content of blocks without a place alone, as one
+/// of
+/// ordinary RAM always does. Not flushed.
 pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
     let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;
     let (geo, end, epoch) = survey(map, raw)?;
@@ -145,7 +155,7 @@ pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<(
         }
         for n in (0..PER_CHUNK).filter(|n| bits >> n & 1 == 1) {
             let at = Off::<Descriptor>::new(bits >> TAKEN_BITS).index(n);
-            // Damage, if there is no such place: fsck reports it.
+            // A table outside the memory is damage: fsck reports it.
             let Ok(descriptor) = map.read::<Descriptor>(at.raw()) else { continue };
             let epoch = if !unplaced || descriptor.place == 0 { epoch } else { 0 };
             map.write(Descriptor::epoch_at(at).raw(), &epoch.to_le_bytes())?;

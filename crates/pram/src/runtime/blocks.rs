@@ -1,13 +1,14 @@
-//! Chunks of blocks: which they are, how much is in them, what is under transfer there.
+//! Chunks of blocks: which they are, how many blocks they hold, which blocks are under transfer.
 //!
-//! Four maps have a bit for each chunk. The first, of the chunks that are of blocks, may have some that are no more;
-//! so may the second, of those that perhaps have blocks without a place: whoever looks there takes its bit away, looks, and
-//! sets it again if there was any. The third is of those in which there perhaps is one that no commit has looked at.
+//! Four maps have a bit for each chunk. The first, of the chunks of blocks, may have some that are none any more. So
+//! may the
+//! second, of chunks that perhaps have blocks without a place: a process that looks there clears the bit, looks, and
+//! sets the bit again if it found any. The third is of chunks with a block that perhaps no commit has looked at.
 //!
-//! A block's *use* is a byte that whoever reads it sets, and whoever makes room takes away.
+//! A block's *use* is a byte that readers set and eviction clears.
 //!
-//! A block under transfer is *pinned*: its byte has the number of the session that began the transfer + 1. [`FREED`] is
-//! added when it is freed meanwhile, and left when the transfer has ended; the bit in the fourth map says that there is such
+//! A block under transfer is *pinned*: its byte has the number of the session that began the transfer + 1. A free adds
+//! [`FREED`] meanwhile, and the end of the transfer leaves that; the bit in the fourth map says that there is such
 //! a block.
 
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
@@ -26,11 +27,11 @@ const ENDED: u64 = FRESH + BITS;
 const PINS_AT: u64 = ENDED + BITS;
 const USES_AT: u64 = PINS_AT + PINS;
 
-/// In a block's pin: it is to be free.
+/// In a block's pin: the block is to be freed.
 pub(crate) const FREED: u8 = 0x80;
 const _: () = assert!(super::SESSIONS < FREED as u32);
 
-/// What says that blocks are under transfer.
+/// The pins of blocks under transfer. Dropping it ends the transfer.
 pub(crate) struct Pinned {
     pub pins: Stretch,
     /// The byte of the map that says that blocks of this chunk were freed meanwhile, and its bit.
@@ -49,9 +50,8 @@ impl Drop for Pinned {
 }
 
 impl Runtime {
-    // Which chunks.
 
-    /// The chunk is of blocks from now on.
+    /// Lists a chunk as one of blocks.
     pub(crate) fn add_block_chunk(&self, chunk: u64) {
         let (word, bit) = self.map_bit(OF_BLOCKS, chunk);
         word.fetch_or(bit, Ordering::AcqRel);
@@ -71,18 +71,18 @@ impl Runtime {
         self.next_bit(OF_BLOCKS, from)
     }
 
-    /// A block of the chunk has no place, or perhaps none, and no commit has looked at it since.
+    /// Notes that a block of the chunk may have no place, and that no commit has looked at it since.
     pub(crate) fn add_unplaced(&self, chunk: u64) {
         let (word, bit) = self.map_bit(UNPLACED, chunk);
         word.fetch_or(bit, Ordering::SeqCst);
-        // Taken away only while nobody is here.
+        // Cleared only while no operation runs.
         let (word, bit) = self.map_bit(FRESH, chunk);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::Relaxed);
         }
     }
 
-    /// Whoever takes the bit away looks at the chunk afterwards.
+    /// Clears the chunk's bit; the caller looks at the chunk afterwards.
     pub(crate) fn drop_unplaced(&self, chunk: u64) {
         let (word, bit) = self.map_bit(UNPLACED, chunk);
         word.fetch_and(!bit, Ordering::SeqCst);
@@ -92,7 +92,7 @@ impl Runtime {
         self.next_bit(UNPLACED, from)
     }
 
-    /// A commit has looked at what has no place in the chunk: while everything stands still.
+    /// Notes that a commit has looked at the chunk's blocks without a place, while no operation runs.
     pub(crate) fn drop_fresh(&self, chunk: u64) {
         let (word, bit) = self.map_bit(FRESH, chunk);
         word.fetch_and(!bit, Ordering::SeqCst);
@@ -102,7 +102,7 @@ impl Runtime {
         self.next_bit(FRESH, from)
     }
 
-    /// Somebody died who may have taken bits away and not looked.
+    /// Sets the bits of all chunks of blocks: a process that died may have cleared some and not looked.
     pub(crate) fn doubt_unplaced(&self) {
         for first in (0..self.groups() * PER_GROUP).step_by(64) {
             let of_blocks = self.map_bit(OF_BLOCKS, first).0.load(Ordering::Acquire);
@@ -122,7 +122,7 @@ impl Runtime {
         self.header(H_BLOCK_HINT).store(chunk, Ordering::Relaxed);
     }
 
-    /// There was none between the two, unless somebody has lowered it since.
+    /// Raises the hint from `seen` to `chunk`, as no chunk in between had room, unless it has changed meanwhile.
     pub(crate) fn raise_block_hint(&self, seen: u64, chunk: u64) {
         let hint = self.header(H_BLOCK_HINT);
         let _ = hint.compare_exchange(seen, chunk, Ordering::Relaxed, Ordering::Relaxed);
@@ -132,26 +132,26 @@ impl Runtime {
         self.header(H_BLOCK_HINT).fetch_min(chunk, Ordering::Relaxed);
     }
 
-    // How much.
 
     fn slot_blocks(&self, slot: u32) -> &AtomicU64 {
         self.word(self.slot_at(slot) + 16)
     }
 
-    /// So many blocks more are in use, or fewer: by the holder of the slot.
+    /// Adds `more`, perhaps negative, to the blocks in use: by the holder of the slot.
     #[inline(always)]
     pub(crate) fn count_blocks(&self, slot: u32, more: i64) {
         let blocks = self.slot_blocks(slot);
         blocks.store(blocks.load(Ordering::Relaxed).wrapping_add(more as u64), Ordering::Relaxed);
     }
 
-    /// So many are found in use by whoever makes the runtime file.
+    /// Adds `n` blocks that were found in use when the runtime file was made.
     pub(crate) fn found_blocks(&self, n: u64) {
         self.header(H_BLOCKS).fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Blocks in use, and chunks that they are in. Each death may leave the first wrong by as many blocks as its operations
-    /// had under way, until all processes have left.
+    /// Blocks in use, and chunks of blocks. Each death may leave the first wrong by the blocks of the operations that
+    /// it
+    /// interrupted, until all processes have left.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         let found = self.header(H_BLOCKS).load(Ordering::Relaxed);
         let since = (0..self.slots()).map(|slot| self.slot_blocks(slot).load(Ordering::Relaxed));
@@ -159,7 +159,7 @@ impl Runtime {
         (since.fold(found, u64::wrapping_add).min(chunks * PER_CHUNK), chunks)
     }
 
-    /// So many blocks more have no place, or fewer.
+    /// Adds `more`, perhaps negative, to the blocks without a place.
     #[inline(always)]
     pub(crate) fn count_unplaced(&self, more: i64) {
         self.header(H_UNPLACED).fetch_add(more as u64, Ordering::Relaxed);
@@ -202,7 +202,7 @@ impl Runtime {
     pub(crate) fn pin_blocks(&self, block: u64, count: u64) -> Result<Option<Pinned>> {
         let blocks = || (0..count).map(|n| block + n * BLOCK);
         let mine = self.me() as u8 + 1;
-        // First: who looks whether there is anything to end after a death must not miss it.
+        // First: after a death, a look for transfers to end must not miss these.
         self.pinned(self.me()).store(1, Ordering::SeqCst);
         let taken = |at: &u64| self.pin(*at).compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         let done = blocks().take_while(taken).count() as u64;
@@ -217,7 +217,7 @@ impl Runtime {
         Ok(Some(Pinned { pins, ended, bit: 1 << (bit % 8) }))
     }
 
-    /// Is the block under transfer? Then whoever began it frees it later. Fails where that is so already.
+    /// If the block is under transfer, has it freed at the end of that, and returns true. Fails if it was freed already.
     pub(crate) fn put_off(&self, block: u64) -> Result<bool> {
         let pin = self.pin(block);
         let mut seen = pin.load(Ordering::SeqCst);
@@ -258,7 +258,7 @@ impl Runtime {
         self.pinned(n).store(0, Ordering::SeqCst);
     }
 
-    /// A chunk with blocks that were freed while under transfer, which has ended.
+    /// A chunk with blocks that were freed during a transfer that has ended.
     pub(crate) fn take_ended(&self) -> Option<u64> {
         let chunk = self.next_bit(ENDED, 0)?;
         let (word, bit) = self.map_bit(ENDED, chunk);

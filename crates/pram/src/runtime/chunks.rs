@@ -1,4 +1,4 @@
-//! Who owns which chunk of the heap, which are free, which have no memory, and which have room.
+//! Chunks of the heap: their owners, and which are free, have no memory, or have room.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -26,14 +26,15 @@ pub(super) const PART: u64 = (BLOCK_MAPS + MAPS * BITS + 2 * PINS).next_multiple
 /// Free chunks below which memory is taken before the next operation.
 pub(crate) const LOW: u64 = 32;
 
-/// What a counter of free chunks says: one is counted after it is listed, so a taker who is quick is counted first, and the number below
-/// zero until then.
+/// The value of a counter of free chunks: a chunk is counted after it is listed, so a quick taker is counted first, and
+/// the
+/// counter is below zero until then.
 fn counted(n: u64) -> u64 {
     (n as i64).max(0) as u64
 }
 
 impl Runtime {
-    /// Where what belongs to the group of a chunk begins.
+    /// The beginning of the part of a chunk's group.
     #[inline(always)]
     pub(super) fn part(&self, chunk: u64) -> u64 {
         self.at.groups + chunk / PER_GROUP * PART
@@ -111,7 +112,7 @@ impl Runtime {
         was
     }
 
-    /// Has memory taken: by the maintenance thread in time, by whoever begins the next operation if it is late.
+    /// Has memory taken: by the maintenance thread in time, or else before the next operation.
     #[cold]
     #[inline(never)]
     fn is_getting_short(&self, spare: u64) {
@@ -127,7 +128,7 @@ impl Runtime {
         }
     }
 
-    /// The maintenance thread is called when fewer than so many chunks are free.
+    /// Has the maintenance thread woken when fewer than `spare` chunks are free.
     pub(crate) fn ring_below(&self, spare: u64) {
         self.header(H_RING).store(spare, Ordering::Relaxed);
     }
@@ -188,14 +189,14 @@ impl Runtime {
         self.header(H_GROUPS).load(Ordering::SeqCst)
     }
 
-    /// Takes memory for what belongs to the first `n` groups.
+    /// Takes memory for the parts of the first `n` groups.
     pub(crate) fn take_groups(&self, n: u64) -> Result<()> {
         let old = self.groups();
         if n > old {
             self.take(self.at.groups + old * PART..self.at.groups + n * PART)?;
             self.header(H_GROUPS).store(n, Ordering::SeqCst);
         }
-        // Who begins a sweep looks how many groups there are afterwards.
+        // A process that begins a sweep reads the number of groups afterwards.
         if self.header(H_SWEEPING).load(Ordering::SeqCst) != 0 {
             self.take(self.at.new..self.at.new + n * NEW)?;
         }
@@ -207,7 +208,7 @@ impl Runtime {
         word.fetch_or(bit, Ordering::AcqRel);
     }
 
-    /// Has it had no memory?
+    /// Takes a chunk off the list of those without memory; false if it is not on it.
     pub(crate) fn drop_absent(&self, chunk: u64) -> bool {
         let (word, bit) = self.map_bit(ABSENT, chunk);
         word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
@@ -239,7 +240,7 @@ impl Runtime {
         None
     }
 
-    /// Chunks without memory, of the size that was said.
+    /// Chunks without memory, in a memory of the size that was set.
     pub fn absent(&self) -> u64 {
         self.header(H_ABSENT).load(Ordering::SeqCst)
     }
@@ -249,12 +250,12 @@ impl Runtime {
         self.header(H_NO_RUN).store(0, Ordering::SeqCst);
     }
 
-    /// So many more have none; or fewer.
+    /// Adds `more`, perhaps negative, to the chunks without memory.
     pub(crate) fn count_absent(&self, more: i64) {
         self.header(H_ABSENT).fetch_add(more as u64, Ordering::SeqCst);
     }
 
-    /// Counts the free chunks: who died while counting has left the number wrong.
+    /// Counts the free chunks anew: a process that died may have left the number wrong.
     pub(crate) fn count_spare(&self) -> u64 {
         let n = self.free_chunks();
         self.header(H_SPARE).store(n, Ordering::Relaxed);
@@ -276,17 +277,17 @@ impl Runtime {
         self.header(H_DEMAND).store(0, Ordering::Relaxed);
     }
 
-    /// Who takes memory, or gives it back.
+    /// The session that takes memory or gives it back, + 1.
     pub(crate) fn supplier(&self) -> &AtomicU64 {
         self.header(H_SUPPLIER)
     }
 
-    /// The longest run of chunks that somebody needs.
+    /// The longest run of chunks that an operation needs.
     pub(crate) fn wanted(&self) -> &AtomicU64 {
         self.header(H_WANTED)
     }
 
-    /// No run of so many chunks can be had by taking memory; 0: nobody has found out.
+    /// Taking memory gives no run of so many chunks; 0: unknown.
     pub(crate) fn no_run(&self) -> &AtomicU64 {
         self.header(H_NO_RUN)
     }
@@ -296,7 +297,7 @@ impl Runtime {
         self.header(H_HOST_FULL)
     }
 
-    /// Rung when the maintenance thread is to take memory.
+    /// Wakes the maintenance thread to take memory.
     pub(crate) fn supply_wakeup(&self) -> &AtomicU32 {
         self.half(H_SUPPLY_WAKEUP)
     }

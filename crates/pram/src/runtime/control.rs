@@ -1,4 +1,4 @@
-//! What attached processes agree on about the backing: words in the header of the runtime file.
+//! Words in the header of the runtime file, on which attached processes agree, about the backing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,7 +35,7 @@ const H_ANEW: u64 = 352;
 const H_WHY: u64 = 1024;
 const WHY: usize = 512;
 
-/// What attached processes agree on about the backing.
+/// The words about the backing on which attached processes agree.
 #[derive(Clone, Copy)]
 pub struct ControlBlock<'a> {
     /// The session that commits, and the one that checkpoints, + 1.
@@ -52,24 +52,26 @@ pub struct ControlBlock<'a> {
     pub checkpointed: &'a AtomicU64,
     /// The instant of the last commit, nanoseconds since the epoch.
     pub time: &'a AtomicU64,
-    /// The same, nanoseconds of the monotonic clock: nobody can set that.
+    /// The same, nanoseconds of the monotonic clock, which nobody can set.
     pub since: &'a AtomicU64,
     /// Tickets since the last commit began; and how many were out when it was done, served ones included.
     pub wanted: &'a AtomicU64,
     pub crowd: &'a AtomicU64,
-    /// What a commit takes, nanoseconds, a moving average.
+    /// The time that a commit takes, nanoseconds, a moving average.
     pub takes: &'a AtomicU64,
     /// Bytes that commits have written to the logs.
     pub logged: &'a AtomicU64,
-    /// Until when what was written at a rate is paid for, see the crate `backing`.
+    /// Until when the bytes written at a rate are paid for, see the crate `backing`.
     pub paid: &'a AtomicU64,
     /// Somebody waits for the image to hold this commit.
     pub hasten: &'a AtomicU64,
 }
 
-/// What the word for a failed backing holds while its disk is full. (1: it has failed; 2: why is being written down.)
+/// The word `failed` while the disk of the backing is full. (1: the backing has failed; 2: the reason is being written
+/// down.)
 const FULL: u64 = 3;
-/// What it holds while something of the backing is damaged: the next commit makes it anew from memory. (5: why is being written down.)
+/// The word while a part of the backing is damaged: the next commit makes it anew from memory. (5: the reason is being
+/// written down.)
 const DAMAGED: u64 = 4;
 const NOTING: u64 = 5;
 
@@ -84,18 +86,19 @@ impl ControlBlock<'_> {
         [DAMAGED, NOTING].contains(&self.failed.load(Ordering::SeqCst))
     }
 
-    /// A commit is of the instant `time`, nanoseconds since the epoch, at most `most` ago.
+    /// Notes that the last commit is of the instant `time`, nanoseconds since the epoch, at most `most` ago.
     pub fn note_time(&self, time: i64, most: u64) {
         let ago = u64::try_from(now().saturating_sub(time)).unwrap_or(most).min(most);
         self.since.store(monotonic().saturating_sub(ago), Ordering::SeqCst);
         self.time.store(time as u64, Ordering::SeqCst);
     }
 
-    /// Is the last commit's instant at least `nanos` ago? By the clock that nobody sets: where the other one was set
-    /// back, or begins in 1970 with each boot, no commit would come until it has caught up.
+    /// Is the last commit's instant at least `nanos` ago? By the monotonic clock: if the other one was set back, or
+    /// begins in
+    /// 1970 with each boot, no commit would come until it has caught up.
     pub fn is_due(&self, nanos: u64) -> bool {
         let (now, since) = (monotonic(), self.since.load(Ordering::SeqCst));
-        // Whoever wrote a later one has another clock.
+        // A later instant comes from another clock.
         since > now || now - since >= nanos
     }
 }
@@ -140,7 +143,7 @@ impl Runtime {
         }
     }
 
-    /// Nothing more can be made durable: `why` is what every process says of it.
+    /// Notes that nothing more can be made durable; every process reports `why`.
     pub fn fail_backing(&self, why: &str) {
         if self.pass_backing(&[0, FULL, DAMAGED, NOTING], 2) {
             self.note_why(why);
@@ -149,17 +152,17 @@ impl Runtime {
         }
     }
 
-    /// Something of the backing is damaged, and memory is whole: the next commit makes the backing anew.
+    /// Notes that a part of the backing is damaged while memory is whole: the next commit makes the backing anew.
     pub fn damage_backing(&self, why: &str) {
         if self.pass_backing(&[0, FULL], NOTING) {
             self.note_why(why);
-            // If it has failed meanwhile that stays.
+            // A failure meanwhile stays.
             let _ = self.header(H_FAILED).compare_exchange(NOTING, DAMAGED, Ordering::SeqCst, Ordering::SeqCst);
             tracing::error!("{why}; the pool's backing is made anew from memory");
         }
     }
 
-    /// The backing was made anew.
+    /// Notes that the backing was made anew.
     pub fn note_anew(&self) {
         self.header(H_ANEW).fetch_add(1, Ordering::SeqCst);
         if self.pass_backing(&[DAMAGED, NOTING], 0) {
@@ -167,13 +170,14 @@ impl Runtime {
         }
     }
 
-    /// How often the backing was made anew since the runtime file was made, and why it was the last time, or is to be.
+    /// How often the backing was made anew since the runtime file was made, and the reason of the last time, or of the
+    /// next.
     pub fn backing_anew(&self) -> (u64, Option<String>) {
         let times = self.header(H_ANEW).load(Ordering::SeqCst);
         (times, (times > 0 || self.backing_damaged()).then(|| self.why()))
     }
 
-    /// Is the backing being made anew, since something of it is damaged?
+    /// Is a part of the backing damaged, so that it is being made anew?
     pub fn backing_damaged(&self) -> bool {
         self.backing().is_damaged()
     }
@@ -197,14 +201,14 @@ impl Runtime {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// A commit found the disk of the backing full: nothing is changed until one has found room.
+    /// Notes that a commit found the disk of the backing full: changes fail until a commit finds room.
     pub fn fill_backing(&self, why: &str) {
         if self.header(H_FAILED).compare_exchange(0, FULL, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             tracing::error!("{why}; nothing can be changed until there is room there, then it goes on by itself");
         }
     }
 
-    /// A commit has found room.
+    /// Notes that a commit has found room.
     pub fn unfill_backing(&self) {
         if self.backing_full()
             && self.header(H_FAILED).compare_exchange(FULL, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -218,7 +222,7 @@ impl Runtime {
         self.header(H_FAILED).load(Ordering::Relaxed) == FULL
     }
 
-    /// Do all processes mark what they store?
+    /// Do all processes mark their stores?
     pub fn is_tracked(&self) -> bool {
         self.header(H_TRACKED).load(Ordering::SeqCst) != 0
     }
@@ -263,12 +267,12 @@ impl Runtime {
         self.header(H_USES)
     }
 
-    /// Everything stood still for so long.
+    /// Notes that all operations stood still for `time`.
     pub fn note_standstill(&self, time: Duration) {
         self.header(H_STANDSTILL).fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The longest time that everything stood still since the runtime file was made: for a commit, a save or a repair.
+    /// The longest time that all operations stood still since the runtime file was made: for a commit, a save or a repair.
     pub fn longest_standstill(&self) -> Duration {
         Duration::from_nanos(self.header(H_STANDSTILL).load(Ordering::Relaxed))
     }

@@ -18,10 +18,10 @@ pub struct KeyLock<'a> {
 }
 
 const WAITERS: u32 = 1 << 31;
-/// How long whoever waits without a wake-up sleeps before it looks again.
+/// How long a thread that waits without a wake-up sleeps between looks.
 const GLANCE: Duration = Duration::from_micros(20);
 
-/// A key lock as it was when it was looked at: its sequence counter, and its holder.
+/// A key lock as a look saw it: its sequence counter, and its holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sequence(u64);
 
@@ -31,7 +31,7 @@ impl Sequence {
         ((self.0 >> 32) as u32 & !WAITERS).checked_sub(1)
     }
 
-    /// The counter: all that there is of a lock that nobody has.
+    /// The counter, which is all there is to a free lock.
     #[inline(always)]
     pub fn count(self) -> u32 {
         self.0 as u32
@@ -67,7 +67,7 @@ impl<'a> KeyLock<'a> {
         }
         let held = u64::from(slot + 1) << 32 | u64::from((seen as u32).wrapping_add(1));
         let taken = self.word.compare_exchange(seen, held, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        // The odd counter is visible before what the holder stores; readers rely on it.
+        // The odd counter is visible before the holder's stores; readers rely on it.
         fence(Ordering::Release);
         taken
     }
@@ -87,7 +87,7 @@ impl<'a> KeyLock<'a> {
         let _ = futex::wake(self.half(), futex::Flags::empty(), u32::MAX >> 1);
     }
 
-    /// The half with the owner, for those who wait.
+    /// The half with the owner, on which waiters sleep.
     fn half(&self) -> &'a AtomicU32 {
         self.rt.half(self.at + 4)
     }
@@ -113,8 +113,9 @@ pub fn wait(word: &AtomicU32, value: u32, nanos: i64) -> bool {
     futex::wait(word, futex::Flags::empty(), value, Some(&timeout)) == Err(Errno::TIMEDOUT)
 }
 
-/// Gives way to whoever is waited for without a wake-up: for a moment awake, then asleep, since a thread of high priority
-/// that gives way does so for none of a lower one.
+/// Gives way to a thread that sends no wake-up: at first awake, then asleep, since a thread of high priority that
+/// yields
+/// does not let one of lower priority run.
 pub fn pause(round: u32) {
     match round {
         0..16 => std::thread::yield_now(),

@@ -4,8 +4,9 @@
 //! 0   a bit for each entry that counts
 //! 64  entries: 0, or the session that has it + 1 (high 16 bits) and the key
 //! ```
-//! Who takes an entry claims its word first and sets its bit second; who gives it up goes the other way. So a bit is set
-//! or cleared by the owner of the word alone.
+//! To take an entry, a process claims its word first and sets its bit second; to give it up, the other way round. So
+//! only the
+//! owner of the word sets or clears the bit.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +22,7 @@ impl Runtime {
         self.word(self.at.long_locks + 64 + u64::from(entry % ENTRIES) * 8)
     }
 
-    /// Has anybody any long lock?
+    /// Is there any long lock?
     #[inline(always)]
     pub(crate) fn any_long_lock(&self) -> bool {
         self.word(self.at.long_locks).load(Ordering::Relaxed) != 0
@@ -37,12 +38,12 @@ impl Runtime {
         })
     }
 
-    /// For whoever holds the lock of `key`.
+    /// Is `key` long locked? For the holder of its lock.
     pub(crate) fn is_long_locked(&self, key: u64) -> bool {
         self.long_locks().any(|(_, _, k)| k == key)
     }
 
-    /// An entry for `key`, whose lock the caller holds and which nobody has; `None` if there is none.
+    /// An entry for `key`, which has none and whose lock the caller holds; `None` if all are taken.
     pub(crate) fn take_long_lock(&self, key: u64) -> Option<u32> {
         debug_assert!(key >> KEY_BITS == 0, "keys of long locks have 48 bits");
         let word = u64::from(self.me() + 1) << KEY_BITS | key;
@@ -57,7 +58,8 @@ impl Runtime {
         self.long_lock(entry).store(0, Ordering::Release);
     }
 
-    /// Gives up those of session `n`, whose process has died. Entries without a bit too: it may have died between the two.
+    /// Gives up the long locks of session `n`, whose process has died. Entries without a bit too: it may have died
+    /// between the two steps.
     pub(crate) fn abandon_long_locks(&self, n: u32) {
         for entry in 0..ENTRIES {
             let word = self.long_lock(entry).load(Ordering::Acquire);

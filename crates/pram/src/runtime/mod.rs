@@ -1,25 +1,26 @@
-//! The runtime file: what attached processes share and nobody keeps. It lies in shared memory apart
-//! from the memory, is made by the first process that attaches and thrown away by the last.
+//! The runtime file: state that attached processes share and a crash may lose. It lies in shared memory apart
+//! from the memory; the first process that attaches makes it, and the last one throws it away.
 //!
 //! ```text
 //! header | sessions | slots | key locks | long locks | looks | events | noted numbers | for each group of the memory: owners of chunks, free, absent and
-//!        partial maps, maps of blocks, blocks under transfer | new map | reports (per session) | pages of references that are there
+//!        partial maps, maps of blocks, blocks under transfer | new map | reports (per session) | pages of references that have memory
 //!        (per session) | references (per session, per key)
 //! ```
-//! It is laid out for the largest memory that its processes have address space for, and sparse: what belongs to a group
-//! takes memory when that is begun, and what belongs to a key when the first reference to it, or to one beside it, is taken.
+//! It is laid out for the largest memory that its processes have address space for, and sparse: a group's part takes
+//! memory when
+//! the group is begun, and a page of references when the first one in it is taken.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | `blocks` | chunks of blocks: which, how many, what is under transfer there |
-//! | [`control`] | what processes agree on about commits |
+//! | `blocks` | chunks of blocks: which, how many, which blocks are under transfer |
+//! | [`control`] | the words about commits on which processes agree |
 //! | `lock` | key locks, and how threads wait for each other across processes |
 //! | `long_locks` | locks that outlive operations |
-//! | `looks` | times that were looked at |
+//! | `observed_times` | times that were looked at |
 //! | `numbering` | numbers that processes remember, and that a sweep frees |
-//! | `refs` | what each process holds open |
-//! | [`reports`] | what each process reports of its background tasks |
-//! | `chunks` | who owns which chunk of the heap, which are free, absent, and have room |
+//! | `refs` | the references of each process |
+//! | [`reports`] | each process's reports of its background tasks |
+//! | `chunks` | chunks of the heap: their owners; which are free, absent, and have room |
 //! | `sessions` | the attached processes |
 
 mod blocks;
@@ -65,7 +66,7 @@ const H_SWEEPING: u64 = 32;
 const H_LEAKS: u64 = 40;
 /// Memory is to be taken before the next operation.
 const H_DEMAND: u64 = 48;
-/// Which numbering counts: see `numbering`.
+/// The current numbering: see `numbering`.
 const H_NUMBERING: u64 = 56;
 /// The session that watches, + 1.
 const H_WATCHER: u64 = 64;
@@ -77,12 +78,12 @@ const H_CROWDED: u64 = 80;
 const H_SAVER: u64 = 88;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_WAKEUP: u64 = 136;
-// From 192 on: what is agreed on about the backing, see `backing::control`.
-// From 384 on: what is agreed on about memory; changed often, so apart from what every operation reads.
+// From 192 on: words about the backing, see `control`.
+// From 384 on: words about memory; changed often, so apart from the words that every operation reads.
 const H_FIRST_FREE: u64 = 384;
 /// Free chunks, about.
 const H_SPARE: u64 = 392;
-/// Chunks without memory, of the size that was said.
+/// Chunks without memory, in a memory of the size that was set.
 const H_ABSENT: u64 = 400;
 /// Groups that there are parts for.
 const H_GROUPS: u64 = 408;
@@ -90,13 +91,13 @@ const H_GROUPS: u64 = 408;
 const H_SUPPLIER: u64 = 416;
 /// Chunks in a row that somebody needs.
 const H_WANTED: u64 = 424;
-/// No run of so many chunks can be had by taking memory; 0: nobody has found out.
+/// Taking memory gives no run of so many chunks; 0: unknown.
 const H_NO_RUN: u64 = 432;
 /// The host has no memory: it is asked again from this instant of the monotonic clock on, nanoseconds.
 const H_HOST_FULL: u64 = 440;
-/// The maintenance thread is to take memory: changes when somebody has asked.
+/// Changes when the maintenance thread is to take memory.
 const H_SUPPLY_WAKEUP: u64 = 448;
-/// It is called when fewer chunks are free than this; 0: it has been.
+/// The maintenance thread is woken when fewer chunks are free than this; 0: it has been woken.
 const H_RING: u64 = 456;
 // From 512 on: blocks.
 /// Where to begin to look for a chunk that has room for a block.
@@ -108,7 +109,7 @@ const H_BLOCKS: u64 = 528;
 /// Blocks without a place.
 const H_UNPLACED: u64 = 536;
 // From 576 on: read by every change.
-/// See `looks`.
+/// See `observed_times`.
 const H_LATEST: u64 = 576;
 const HEADER: u64 = 4096;
 
@@ -120,7 +121,7 @@ const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
 /// Bytes per slot: its word, its tally, its blocks, zeros, then the current chunk of each (tag, class).
 const SLOT_REC: u64 = 64 + CURRENTS * 8;
 
-/// What fails where the host has no memory for it.
+/// The failing operation in an error, where the host has no memory.
 const TAKING: &str = "taking shared memory, of which this host has none left (`df /dev/shm`)";
 
 /// The layout and mapping of a runtime file.
@@ -132,7 +133,7 @@ pub struct Runtime {
     keys: u64,
     at: At,
     me: AtomicU32,
-    /// The shared-memory file, unless the chunk is private.
+    /// The shared-memory file, unless the runtime is private.
     file: Option<OwnedFd>,
 }
 
@@ -197,7 +198,7 @@ impl Current<'_> {
     }
 }
 
-/// What keeps operations from beginning.
+/// The reason why no operation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     Nothing,
@@ -207,14 +208,14 @@ pub(crate) enum Hold {
     Paused(Duration),
 }
 
-/// In the place of a session in the word that says who froze the pool: nobody did, it ends by itself.
+/// In the word of a freeze, in place of the session: a pause, which ends by itself.
 const PAUSED: u32 = u32::MAX;
 
-/// In the word that says who sweeps: the map of what is new is being cleared.
+/// In the word of a sweep, beside the session: the map of new objects is being cleared.
 const PREPARING: u64 = 1 << 32;
-/// In its place: nobody sweeps, and nobody shall.
+/// In the same word, beside the session: it excludes sweeps.
 const EXCLUDED: u64 = 1 << 33;
-/// Bytes of the map of what is new for each group.
+/// Bytes of the map of new objects for each group.
 const NEW: u64 = GROUP / 16 / 8;
 
 impl Runtime {
@@ -226,7 +227,7 @@ impl Runtime {
     /// Makes zeroed memory into a runtime file.
     pub fn create(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, limit: u64, keys: u64) -> Result<Runtime> {
         let rt = Runtime::over(map, file, geo, limit, keys);
-        // What operations touch however small the pool is.
+        // The parts that operations touch in a pool of any size.
         rt.take(0..rt.at.groups)?;
         rt.header(H_LIMIT).store(limit, Ordering::Relaxed);
         rt.header(H_KEYS).store(keys, Ordering::Relaxed);
@@ -234,7 +235,7 @@ impl Runtime {
         Ok(rt)
     }
 
-    /// What the runtime file in `file` is laid out for, which another process has made: bytes and keys.
+    /// The layout of the runtime file in `file`, which another process has made: bytes of memory, and keys.
     pub fn laid_out_for(file: impl AsFd) -> Result<(u64, u64)> {
         let mut head = [0; 24];
         let read = rustix::io::pread(file, &mut head, 0).map_err(Error::host("reading the runtime file"))?;
@@ -245,7 +246,7 @@ impl Runtime {
         Ok((word(H_LIMIT), word(H_KEYS)))
     }
 
-    /// Joins it.
+    /// Joins a runtime file that another process has made.
     pub fn join(map: Mapping, file: OwnedFd, geo: &Geometry, limit: u64, keys: u64) -> Runtime {
         Runtime::over(map, Some(file), geo, limit, keys)
     }
@@ -293,12 +294,12 @@ impl Runtime {
         self.me.load(Ordering::Relaxed)
     }
 
-    /// The one that saves the memory.
+    /// The session that saves the memory, + 1.
     pub fn saver(&self) -> &AtomicU64 {
         self.header(H_SAVER)
     }
 
-    // Slots: low half the session that uses it + 1, high half counts uses.
+    // The word of a slot: its low half is the session that uses it + 1, its high half counts uses.
 
     #[inline(always)]
     fn slot_at(&self, slot: u32) -> u64 {
@@ -335,7 +336,7 @@ impl Runtime {
         (0..self.slots).map(|slot| self.slot_state(slot).0 >> 32).sum()
     }
 
-    /// Counts something of the layer above's, without contention: by the holder of the slot.
+    /// Adds one to a tally of the layer above, without contention: by the holder of the slot.
     #[inline(always)]
     pub fn count(&self, slot: u32) {
         let tally = self.word(self.slot_at(slot) + 8);
@@ -360,7 +361,7 @@ impl Runtime {
         (self.word(self.at.new + n / 64 * 8), 1 << (n % 64))
     }
 
-    /// While a sweep runs, marks what is about to be allocated, so that the sweep leaves it alone.
+    /// While a sweep runs, marks an object that is about to be allocated, so that the sweep leaves it alone.
     #[inline(always)]
     pub fn note_new(&self, off: u64) {
         let sweeping = self.header(H_SWEEPING).load(Ordering::SeqCst);
@@ -376,15 +377,15 @@ impl Runtime {
         word.load(Ordering::SeqCst) & bit != 0
     }
 
-    /// Begins to note what is allocated; false if another sweep is under way. Operations that began before
-    /// may not have seen it: [`drain`](crate::Session::drain) before looking at what is allocated.
+    /// Begins to note new objects; false if another sweep is under way. Operations that began before may not have
+    /// seen it: [`drain`](crate::Session::drain) before looking at allocated objects.
     #[must_use = "two sweeps at once would free each other's new objects"]
     pub fn start_sweep(&self) -> Result<bool> {
         let me = u64::from(self.me() + 1);
         if self.header(H_SWEEPING).compare_exchange(0, PREPARING | me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return Ok(false);
         }
-        // Groups that are begun from now on get theirs from whoever begins them.
+        // A process that begins a group from now on takes memory for its map.
         let groups = self.groups();
         self.clear(self.at.new, groups * NEW);
         if let Err(e) = self.take(self.at.new..self.at.new + groups * NEW) {
@@ -395,7 +396,7 @@ impl Runtime {
         Ok(true)
     }
 
-    /// Keeps others from sweeping until [`end_sweep`](Self::end_sweep); false if somebody sweeps, or does the same.
+    /// Prevents sweeps until [`end_sweep`](Self::end_sweep); false if a process sweeps or excludes sweeps already.
     #[must_use = "a sweep under way takes what nothing leads to"]
     pub fn exclude_sweeps(&self) -> bool {
         let me = u64::from(self.me() + 1);
@@ -416,14 +417,15 @@ impl Runtime {
         }
     }
 
-    /// Does session `n`, which has died, leave anything that only a sweep ends, beside what its slots tell? When its
+    /// Does session `n`, which has died, leave anything that only a sweep ends, apart from its slots? Call it when the
+    /// session's
     /// references [are gone](Self::clear_refs).
     pub(crate) fn leaves_leaks(&self, n: u32) -> bool {
         let sweeps = self.header(H_SWEEPING).load(Ordering::SeqCst) as u32 == n + 1;
         sweeps || self.hold() == Hold::Frozen(n) || self.is_unfinished(n) || self.holds_last(n)
     }
 
-    /// Has somebody died since the last sweep who may have left what it ends?
+    /// Has a process died since the last sweep that may have left leaks?
     pub fn leaks_pending(&self) -> bool {
         self.header(H_LEAKS).load(Ordering::Acquire) != 0
     }
@@ -432,9 +434,10 @@ impl Runtime {
         self.header(H_LEAKS).store(u64::from(yes), Ordering::Release);
     }
 
-    // What holds operations up: one word, whose lower half says who or what, and whose upper half how long, in microseconds.
+    // The hold: one word, whose lower half says which session or a pause, and whose upper half how long, in
+    // microseconds.
 
-    /// Has whoever begins an operation to look closer?
+    /// Must a new operation look at the [hold](Self::hold)?
     #[inline(always)]
     pub fn held(&self) -> bool {
         self.header(H_FROZEN).load(Ordering::SeqCst) != 0
@@ -460,7 +463,7 @@ impl Runtime {
         wake(self.half(H_FROZEN));
     }
 
-    /// Keeps new operations waiting for so long, whatever becomes of this process; unless something else does already.
+    /// Makes new operations wait for `time`, even if this process dies; unless another hold is there already.
     pub fn pause(&self, time: Duration) {
         let word = (time.as_micros() as u64) << 32 | u64::from(PAUSED);
         let _ = self.header(H_FROZEN).compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst);
@@ -475,7 +478,7 @@ impl Runtime {
         }
     }
 
-    /// Waits until nothing is held up any more, at most `time`; true if that has passed.
+    /// Waits until the hold ends, at most `time`; true if `time` has passed.
     pub(crate) fn wait_held(&self, time: Duration) -> bool {
         let half = self.half(H_FROZEN);
         let value = half.load(Ordering::Acquire);
@@ -499,7 +502,7 @@ impl Runtime {
     }
 }
 
-/// The private runtime of a memory that only this process has.
+/// The private runtime of a memory that no other process has.
 pub fn private(memory: &Memory, keys: u64) -> Result<Runtime> {
     let limit = if memory.map().growing_file().is_some() { memory.size() } else { memory.map().reserved() };
     let size = Runtime::size(&memory.geo, limit, keys);

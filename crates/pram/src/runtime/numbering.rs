@@ -1,8 +1,9 @@
 //! Numbers of a table of the layer above that its processes remember, and that a sweep frees.
 //!
-//! What a process has read of the table stays true as long as the *numbering* does not change. It is odd while a sweep
-//! looks for numbers that nothing uses: meanwhile nobody relies on what he remembers, but takes the table's lock and notes
-//! the number that he takes up.
+//! A process's copy of the table stays true as long as the *numbering* does not change. It is odd while a sweep
+//! looks for unused numbers: meanwhile no process relies on remembered numbers, but each takes the table's lock and
+//! notes
+//! a number that it takes up.
 
 use std::sync::atomic::Ordering;
 
@@ -12,20 +13,21 @@ use super::{Runtime, H_CROWDED, H_NUMBERING};
 pub const NUMBERS: u64 = 1 << 19;
 
 impl Runtime {
-    /// By what number remembered ones go; odd while a sweep is under way. An operation that has seen an even one is waited
-    /// for before anything is freed.
+    /// The numbering that remembered numbers belong to; odd while a sweep is under way. The sweep waits for operations
+    /// that have
+    /// seen an even one before it frees anything.
     #[inline(always)]
     pub fn numbering(&self) -> u64 {
         self.header(H_NUMBERING).load(Ordering::SeqCst)
     }
 
-    /// Nobody is to rely on what he remembers any more; for who froze the pool.
+    /// Makes all processes forget their numbers; for the process that froze the pool.
     pub fn renumber(&self) {
         self.header(H_NUMBERING).fetch_add(2, Ordering::SeqCst);
     }
 
-    /// From now on numbers that are taken up are noted. For who has [begun a sweep](Self::start_sweep):
-    /// [`drain`](crate::Session::drain) before looking at what is used.
+    /// Notes numbers that are taken up from now on. For a process that has [begun a sweep](Self::start_sweep):
+    /// [`drain`](crate::Session::drain) before looking for used numbers.
     pub fn begin_numbering(&self) {
         for word in 0..NUMBERS / 64 {
             self.word(self.at.noted + word * 8).store(0, Ordering::Relaxed);
@@ -39,7 +41,7 @@ impl Runtime {
         numbering.store((numbering.load(Ordering::SeqCst) | 1) + 1, Ordering::SeqCst);
     }
 
-    /// Somebody is about to use number `n`. With the table's lock held.
+    /// Notes that number `n` is about to be used. With the table's lock held.
     pub fn note_number(&self, n: u64) {
         let n = n.min(NUMBERS - 1);
         self.word(self.at.noted + n / 64 * 8).fetch_or(1 << (n % 64), Ordering::SeqCst);
@@ -51,7 +53,7 @@ impl Runtime {
         self.word(self.at.noted + n / 64 * 8).load(Ordering::SeqCst) >> (n % 64) & 1 != 0
     }
 
-    /// Numbers are running out.
+    /// Notes that numbers are running out.
     pub fn set_crowded(&self) {
         self.header(H_CROWDED).store(1, Ordering::Relaxed);
     }

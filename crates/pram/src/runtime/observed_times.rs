@@ -1,5 +1,6 @@
-//! Times that were looked at, for the layer above: of each key the latest that a caller got. And the latest time that was
-//! given out ahead of a coarse clock, which no later one is to be behind.
+//! Times that were looked at, for the layer above: the latest time of each key that a caller got. And the latest time
+//! that was
+//! given out ahead of a coarse clock: every later one is to be after it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,15 +15,16 @@ impl Runtime {
         self.word(self.at.looks + key % LOOKS * 8)
     }
 
-    /// A caller gets `time` of `key`. True if none got it before: then read again what else it gets. It was perhaps changed
-    /// by somebody who did not know.
+    /// Notes that a caller gets `time` of `key`. True if none got it before: then the caller reads its other values
+    /// again, since
+    /// a process that did not know of it may have changed them.
     #[inline(always)]
     pub fn note_look(&self, key: u64, time: u64) -> bool {
         let look = self.look(key);
         look.load(Ordering::SeqCst) < time && look.fetch_max(time, Ordering::SeqCst) < time
     }
 
-    /// Did a caller get `time`, or a later one, of `key`, or of another one by chance? For whoever holds the lock of `key`.
+    /// Did a caller get `time`, or a later one, of `key`, or by chance of another key? For the holder of the lock of `key`.
     #[inline(always)]
     pub fn was_looked_at(&self, key: u64, time: u64) -> bool {
         self.look(key).load(Ordering::SeqCst) >= time
@@ -34,7 +36,8 @@ impl Runtime {
         self.header(H_LATEST).load(Ordering::SeqCst)
     }
 
-    /// Gives out `time`, or one later than all that were; unless those are ahead by more than `most`: then the clock was set back.
+    /// Gives out `time`, or one later than all before; unless those are ahead by more than `most`: then the clock was
+    /// set back.
     pub fn give_out(&self, time: u64, most: u64) -> u64 {
         let next = |latest: u64| if latest.saturating_sub(time) > most { time } else { time.max(latest + 1) };
         let before =

@@ -1,7 +1,10 @@
-//! References: what each process holds open, by key.
+//! References: the objects that each process holds open, by key.
 //!
-//! A page of them has memory once somebody has [taken](Runtime::take_reference) it, and keeps that until the chunk goes. A bit
-//! for each says so; nobody touches a page whose bit is not set, not even to read it: on a full host that is a signal.
+//! A page of them gets memory when a reference in it is first [taken](Runtime::take_reference), and keeps it as long as
+//! the runtime
+//! file exists. A bit for each page says so; no process touches a page whose bit is not set, not even to read: on a
+//! full host that
+//! is a signal.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -67,7 +70,7 @@ impl Runtime {
         Ok(self.half(at))
     }
 
-    /// Takes memory for what says which references of session `n` have some: before it enters.
+    /// Takes memory for the bits of session `n` that say which pages have some: before it enters.
     pub(crate) fn take_held(&self, n: u32) -> Result<()> {
         self.take(self.held_base(n)..self.held_base(n) + held_bytes(self.keys))
     }
@@ -101,7 +104,7 @@ impl Runtime {
         found
     }
 
-    /// The next stretch of the chunk, at or after `from`, that has ever been touched.
+    /// The next stretch of the runtime file, at or after `from`, that has ever been touched.
     fn touched(&self, from: u64) -> Option<(u64, u64)> {
         use rustix::fs::{seek, SeekFrom};
         let Some(file) = &self.file else { return (from < self.at.end).then_some((from, self.at.end)) };

@@ -1,4 +1,5 @@
-//! What each attached process reports of its background tasks, for whoever looks: records whose content the layer above defines.
+//! Reports of each attached process on its background tasks, for other processes: records whose content the layer above
+//! defines.
 //!
 //! ```text
 //! for each session a page: REPORTS records of a sequence counter (8 bytes; 0: no report, odd: being written) and REPORT bytes
@@ -17,7 +18,7 @@ pub const REPORT: usize = (PAGE / REPORTS as u64 - 8) as usize;
 const PAGE: u64 = 4096;
 /// Bytes of all records.
 pub(super) const BYTES: u64 = SESSIONS as u64 * PAGE;
-/// How often a record is read that changes meanwhile.
+/// Attempts to read a record that changes meanwhile.
 const TRIES: u32 = 1000;
 
 impl Runtime {
@@ -47,7 +48,8 @@ impl Runtime {
         counter.store(odd + 1, Ordering::Release);
     }
 
-    /// Record `n` of a session that has entered. `None` where there is none, or its process is stopped or dead in the midst of writing it.
+    /// Record `n` of a session that has entered. `None` if there is none, or its process stopped or died while writing
+    /// it.
     pub fn reported(&self, session: u32, n: u32) -> Option<[u8; REPORT]> {
         let at = self.report_at(session, n);
         let counter = self.word(at);

@@ -1,4 +1,4 @@
-//! The attached processes: who they are, what they keep to and are asked to, what they change.
+//! The attached processes: their identity, their terms, the terms that others ask of them, and their changes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,46 +11,47 @@ pub(crate) const SESSION_REC: u64 = 1792;
 const S_STATE: u64 = 0;
 const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
-/// What its death would leave beside its slots: how much it is in the middle of (4 bytes), and whether anything is kept by
-/// its references alone (4 bytes).
+/// What the process's death would leave beside its slots: how many things it is in the middle of (4 bytes), and whether
+/// its
+/// references alone hold anything (4 bytes).
 const S_UNFINISHED: u64 = 24;
 const S_HOLDS_LAST: u64 = 28;
 pub(crate) const S_CURSOR: u64 = 32;
 pub(crate) const S_CURSOR_WAKEUP: u64 = 40;
-/// What the layer above says that the process keeps to, and what it is asked to.
+/// The terms that the process observes, defined by the layer above, and those that it is asked to observe.
 const S_TERMS: u64 = 48;
 const S_ASKED: u64 = 56;
-/// Where others have stopped waiting for this watcher: its cursor then, + 1.
+/// The cursor of this watcher, + 1, when publishers stopped waiting for it.
 pub(crate) const S_LEFT: u64 = 64;
-/// It has begun transfers; perhaps some are still under way.
+/// The process has begun transfers; perhaps some are still under way.
 const S_PINNED: u64 = 72;
-/// How many changes are under way that the watcher has no notification of, by key modulo [`CHANGING`]: 4 bytes each.
+/// The number of changes under way without notification to the watcher, by key modulo [`CHANGING`]: 4 bytes each.
 const S_CHANGING: u64 = 80;
 const CHANGING: u64 = 256;
-/// What the process counts for whoever asks: the layer above says what each word is.
+/// Counters of the process, for others to read: the layer above defines each word.
 const S_COUNTS: u64 = S_CHANGING + CHANGING * 4;
-/// Words that a process counts with.
+/// Counters of a process.
 pub const COUNTS: usize = 32;
-/// From which epoch on the layer above is to keep what is given up, as this process needs it, + 1.
+/// The epoch from which on the layer above is to keep blocks that are given up, since this process needs them, + 1.
 const S_NEEDS: u64 = S_COUNTS + COUNTS as u64 * 8;
 const S_LABEL: u64 = S_NEEDS + 8;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
-/// What the runtime knows of an attached process.
+/// An attached process, as the runtime file describes it.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     pub index: u32,
     pub pid: u32,
     pub role: u64,
-    /// What the layer above says that it keeps to; 0: nothing yet.
+    /// The terms that it observes, defined by the layer above; 0: none yet.
     pub terms: u64,
-    /// What it has counted since it attached.
+    /// Its counters, since it attached.
     pub counts: [u64; COUNTS],
     pub label: Vec<u8>,
 }
 
 impl SessionInfo {
-    /// Where the records of all sessions are in the chunk.
+    /// Where the records of all sessions are in the runtime file.
     pub(crate) const ALL: std::ops::Range<u64> = HEADER..HEADER + SESSIONS as u64 * SESSION_REC;
 
     /// From the record of session `index`, if it is taken.
@@ -108,7 +109,7 @@ impl Runtime {
         self.map.write(at, &text).expect("in bounds");
     }
 
-    /// Says something else of this process than when it attached.
+    /// Replaces the label that this process attached with.
     pub fn set_label(&self, label: &[u8]) {
         self.label_session(self.me(), label);
     }
@@ -118,7 +119,7 @@ impl Runtime {
     }
 
     pub(crate) fn leave_session(&self, n: u32) {
-        // It may have died watching.
+        // The session may have died watching.
         self.end_watch(n);
         self.clear_changing(n);
         self.session(n, S_NEEDS).store(0, Ordering::SeqCst);
@@ -126,7 +127,7 @@ impl Runtime {
         self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
     }
 
-    /// This process is in the middle of what a sweep would have to end, also between operations.
+    /// This process begins something that a sweep would have to end if it died, also between operations.
     pub(crate) fn begin_unfinished(&self) {
         self.session_half(self.me(), S_UNFINISHED).fetch_add(1, Ordering::SeqCst);
     }
@@ -139,7 +140,7 @@ impl Runtime {
         self.session_half(n, S_UNFINISHED).load(Ordering::SeqCst) > 0
     }
 
-    /// The references of session `n` alone keep something.
+    /// The references of session `n` alone hold something.
     pub(crate) fn set_holds_last(&self, n: u32) {
         self.session_half(n, S_HOLDS_LAST).store(1, Ordering::SeqCst);
     }
@@ -148,12 +149,13 @@ impl Runtime {
         self.session_half(n, S_HOLDS_LAST).load(Ordering::SeqCst) != 0
     }
 
-    /// Has session `n` begun transfers? Stays so when it has left, until they are known to have ended.
+    /// Has session `n` begun transfers? Not 0 even after it has left, until they are known to have ended.
     pub(crate) fn pinned(&self, n: u32) -> &AtomicU64 {
         self.session(n, S_PINNED)
     }
 
-    /// Changes of what has this key, or one like it, that session `n` makes and has not notified of yet.
+    /// The number of changes of this key, or of one like it, that session `n` makes without having notified the watcher
+    /// yet.
     #[inline(always)]
     pub(crate) fn changing(&self, n: u32, key: u64) -> &AtomicU32 {
         self.session_half(n, S_CHANGING + key % CHANGING * 4)
@@ -163,32 +165,33 @@ impl Runtime {
         (0..CHANGING).for_each(|key| self.changing(n, key).store(0, Ordering::Relaxed));
     }
 
-    /// One of the words that this process counts with, and others read: to be changed without order.
+    /// A counter of this process, which others read: to be changed without order.
     ///
     /// # Panics
-    /// Where there is none with this number.
+    /// If there is no counter `n`.
     #[inline]
     pub fn session_count(&self, n: usize) -> &AtomicU64 {
         assert!(n < COUNTS);
         self.session(self.me(), S_COUNTS + n as u64 * 8)
     }
 
-    /// This process needs what is given up in this epoch and in later ones: it is kept meanwhile, as far as others can do without its room.
+    /// This process needs what is given up in this epoch and in later ones: it is kept as long as others can do without
+    /// the room.
     pub fn need_from(&self, epoch: Option<u64>) {
         self.session(self.me(), S_NEEDS).store(epoch.map_or(0, |epoch| epoch + 1), Ordering::SeqCst);
     }
 
-    /// Has it been kept, since this process said so?
+    /// Is the need of this process still declared, so that nothing was dropped?
     pub fn has_declared_need(&self) -> bool {
         self.session(self.me(), S_NEEDS).load(Ordering::SeqCst) != 0
     }
 
-    /// The first epoch of which what was given up is needed.
+    /// The first epoch that any process declares a need from.
     pub fn needed_from(&self) -> Option<u64> {
         self.live().filter_map(|n| self.session(n, S_NEEDS).load(Ordering::SeqCst).checked_sub(1)).min()
     }
 
-    /// Nobody has more of what was given up: its room is wanted.
+    /// Ends the needs of all processes: the room is wanted.
     pub fn take_needed(&self) {
         self.live().for_each(|n| self.session(n, S_NEEDS).store(0, Ordering::SeqCst));
     }
@@ -204,32 +207,32 @@ impl Runtime {
         })
     }
 
-    /// Says what this process keeps to: a word of the layer above, not 0.
+    /// Sets the terms that this process observes: a word of the layer above, not 0.
     pub fn set_terms(&self, terms: u64) {
         self.session(self.me(), S_TERMS).store(terms, Ordering::Release);
     }
 
-    /// Asks session `n` to keep to something else.
+    /// Asks session `n` to observe other terms.
     pub fn ask(&self, n: u32, terms: u64) {
         self.session(n, S_ASKED).store(terms, Ordering::Release);
     }
 
-    /// Is it still to be heeded?
+    /// Is session `n` still asked for these terms?
     pub fn is_asked(&self, n: u32, terms: u64) -> bool {
         self.session(n, S_ASKED).load(Ordering::Acquire) == terms
     }
 
-    /// Takes it back, unless it was heeded.
+    /// Withdraws the request for these terms, unless the session has heeded it.
     pub fn withdraw(&self, n: u32, terms: u64) {
         let _ = self.session(n, S_ASKED).compare_exchange(terms, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// What this process is asked to keep to.
+    /// The terms that this process is asked to observe.
     pub fn asked(&self) -> Option<u64> {
         Some(self.session(self.me(), S_ASKED).load(Ordering::Acquire)).filter(|terms| *terms != 0)
     }
 
-    /// It does now.
+    /// Ends the request for these terms: this process observes them now.
     pub fn heeded(&self, terms: u64) {
         self.withdraw(self.me(), terms);
     }
@@ -240,7 +243,7 @@ impl Runtime {
         (self.header(H_WATCHER).load(Ordering::Acquire) as u32).checked_sub(1)
     }
 
-    /// Session `n` watches from now on; false if another one does.
+    /// Makes session `n` the watcher; false if there is one already.
     pub(crate) fn begin_watch(&self, n: u32) -> bool {
         let word = self.header(H_WATCHER);
         word.compare_exchange(0, u64::from(n) + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
