@@ -1,12 +1,10 @@
 //! The budget of background work: bytes per second, or a share of one processor. The work rests between its pieces.
 //!
 //! The budget is an instant of the monotonic clock until which all work is paid for. Each piece of work moves the
-//! instant on by its
-//! cost, and the work rests while the instant is ahead of the clock. Processes may share the instant as a word: a
-//! process that dies
-//! loses one piece at most. No lock is held during a rest. A rest ends early when somebody waits for the work or when
-//! the work is to
-//! stop: then the budget ends too, and the remaining work costs nothing.
+//! instant on by its cost, and the work rests while the instant is ahead of the clock. Processes may share the instant
+//! as a word: a process that dies loses one piece at most. No lock is held during a rest. A rest ends early when
+//! somebody waits for the work or when the work is to stop: then the budget ends too, and the remaining work costs
+//! nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,12 +1,11 @@
 //! Persistent memory behind the processor's caches: a DAX character device, or a file on a file system
 //! mounted with `-o dax`.
 //!
-//! A store is durable when its cache line has been written back and a fence has passed, so `flush` writes
-//! lines back with the best instruction there is, and `fence` is SFENCE. Much at once is stored past the caches: nobody
-//! reads it soon, and lines need not be fetched to be overwritten. Where the platform says that its
-//! caches survive a power cut too (eADR), lines are not written back; the fence stays, since what still waits
-//! in the processor's store buffer would be lost, and so do the checksums of the undo log, since the memory
-//! may be moved to another machine.
+//! A store is durable when its cache line has been written back and a fence has passed, so `flush` writes lines back
+//! with the best instruction of the processor, and `fence` is SFENCE. Many bytes at once are stored past the caches:
+//! they are not read soon, and lines need not be fetched to be overwritten. Where the platform says that its caches
+//! survive a power cut too (eADR), lines are not written back. The fence stays, since stores still in the processor's
+//! store buffer would be lost. So do the checksums of the undo log, since the memory may be moved to another machine.
 //!
 //! Locks (see `session`) belong to the inode, which for a device is that of its node: all processes must
 //! name the device by the same one, `/dev/daxX.Y`. The kernel locks nodes of devices as it does files.
@@ -92,7 +91,7 @@ pub struct Device {
     pub align: u64,
 }
 
-/// The device that `file` is; `None` for a file. Anything else cannot hold a memory.
+/// Describes `file` if it is a DAX device; `None` for a regular file. Nothing else can hold a memory.
 pub fn device(file: impl AsFd) -> Result<Option<Device>> {
     let stat = rustix::fs::fstat(file).map_err(Error::host("memory"))?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -124,7 +123,7 @@ pub fn map(file: impl AsFd, len: u64) -> Result<Mapping> {
     })
 }
 
-/// What sysfs says of a character device.
+/// The description of a character device in sysfs.
 fn describe(sys: &Path, stat: &Stat) -> Result<Device> {
     let dir = sys.join(format!("dev/char/{}:{}", major(stat.st_rdev), minor(stat.st_rdev)));
     let is_dax = canonicalize(dir.join("subsystem")).is_ok_and(|d| d.ends_with("dax"));
@@ -145,8 +144,8 @@ fn parse(text: &str) -> Option<u64> {
     }
 }
 
-/// Does the platform say that its caches survive a power cut (eADR)? The memory region that the device, or
-/// the device below the file, belongs to tells; what the kernel does not say is not assumed.
+/// Does the platform say that its caches survive a power cut (eADR)? sysfs says it in the memory region of the device,
+/// or of the device below the file. If the kernel does not say so, they do not.
 fn caches_survive(sys: &Path, stat: &Stat) -> bool {
     let (kind, dev) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice => ("char", stat.st_rdev),

@@ -1,10 +1,9 @@
 //! Notifications to the process that caches: a ring of events in the runtime file.
 //!
 //! One session at a time watches: the mount of the pool, whose kernel caches. Processes that work on the memory
-//! directly
-//! cache nothing. A publisher writes an event and waits until the watcher has acted on it, so that no cache is stale
-//! once
-//! the operation has returned. The watcher itself publishes nothing and never waits. Publishers notice its death.
+//! directly cache nothing. A publisher writes an event and waits until the watcher has acted on it, so that no cache is
+//! stale once the operation has returned. The watcher itself publishes nothing and never waits. Publishers notice its
+//! death.
 
 use std::sync::atomic::{fence, Ordering};
 
@@ -20,8 +19,7 @@ pub const PAYLOAD: usize = (EVENT - HEAD) as usize;
 /// How long a publisher sleeps at a time, in nanoseconds, while the watcher does not move.
 const ROUND: i64 = 1_000_000;
 /// Rounds without a move until publishers leave the watcher behind: a stopped or stuck watcher must not stop the pool.
-/// It
-/// learns of the event when it goes on; until then no publisher waits for it again.
+/// It learns of the event when it goes on; until then no publisher waits for it again.
 const PATIENCE: u32 = 5000;
 /// Rounds between two checks that the watcher is alive.
 const PULSE: u32 = 50;
@@ -75,8 +73,8 @@ impl Session {
     }
 
     /// Announces a change of the object with this key, before anybody can see the change.
-    /// [`end_change`](Self::end_change)
-    /// follows once the watcher has the notification. In between, the watcher may see a change that its cache lacks.
+    /// [`end_change`](Self::end_change) follows once the watcher has the notification. In between, the watcher may see
+    /// a change that its cache lacks.
     pub fn begin_change(&self, key: u64) {
         self.runtime().changing(self.runtime().me(), key).fetch_add(1, Ordering::SeqCst);
     }
@@ -166,8 +164,7 @@ impl Session {
     }
 
     /// The next event of another process, or idle after a tenth of a second. `acted`: the number of events that the
-    /// last call
-    /// returned; they have been acted on, and count as seen from now on.
+    /// last call returned; they have been acted on, and count as seen from now on.
     pub fn next_event(&self, acted: u64) -> Result<Seen> {
         let rt = self.runtime();
         let me = rt.me();

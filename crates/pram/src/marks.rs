@@ -10,17 +10,13 @@
 //!     lines   for each 4 KiB a word of each set: a bit per line (64 bytes)
 //! ```
 //! A search for marks reads the blocks, 384 bytes per GiB, and the words that they lead to: an `fsync` does not take
-//! longer
-//! because the memory is large.
+//! longer because the memory is large.
 //!
 //! A store marks its lines first, so an unmarked line has not changed. One set is *active*: stores mark it. A commit
 //! *switches* to another, empty set by one store. When every operation has ended that may still mark the first set, the
-//! commit
-//! copies that set's lines; a line that changes meanwhile is marked again. Until the commit is durable, the copied
-//! lines stay
-//! marked in the third set, where they are gathered while operations run. Only then are they cleared: a process that
-//! dies while
-//! it commits loses no mark, and the next commit takes them in.
+//! commit copies that set's lines; a line that changes meanwhile is marked again. Until the commit is durable, the
+//! copied lines stay marked in the third set, where they are gathered while operations run. Only then are they cleared:
+//! a process that dies while it commits loses no mark, and the next commit takes them in.
 //! A reader of a changing memory *traces* the pages that commits write meanwhile: a cleared mark is noted once more, by
 //! page.
 //!
@@ -136,8 +132,7 @@ impl Marks {
     }
 
     /// Are the lines of `len` bytes at `off` marked already? They may be even if the answer is no. Not for bytes
-    /// outside of
-    /// the memory: a store there fails.
+    /// outside of the memory: a store there fails.
     #[inline(always)]
     pub fn has(&self, off: u64, len: u64) -> bool {
         let end = off.wrapping_add(len).wrapping_sub(1);
@@ -198,8 +193,7 @@ impl Marks {
     }
 
     /// Makes `set`, an empty one, the active one; returns the one that was. Operations that began before may mark the
-    /// old
-    /// one until they end.
+    /// old one until they end.
     pub fn switch(&self, set: u64) -> Result<u64> {
         let active = self.active()?;
         self.map.atomic64(ACTIVE)?.store(set % SETS, Ordering::SeqCst);
@@ -229,8 +223,7 @@ impl Marks {
     }
 
     /// Traces the pages that commits write from now on; one trace at a time. A change whose mark was cleared before is
-    /// in the memory
-    /// already: its operation has ended.
+    /// in the memory already: its operation has ended.
     pub fn trace(&self) -> Result<Trace<'_>> {
         let (trace, word) = (Trace(self), self.map.atomic64(TRACED)?);
         // A process that died may have left notes.
@@ -304,8 +297,7 @@ impl Marks {
     }
 
     /// Calls `see` with each page of a set that may have marks, and the marks, ascending, until `see` returns false;
-    /// true if it
-    /// has seen all.
+    /// true if it has seen all.
     fn each_page(&self, set: u64, see: &mut dyn FnMut(u64, u64) -> Result<bool>) -> Result<bool> {
         for block in self.blocks(set)? {
             for page in self.pages(set, block)? {

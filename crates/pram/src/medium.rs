@@ -81,8 +81,7 @@ pub trait Medium: Send + Sync {
     fn marked(&self) {}
 
     /// The calling thread is about to wait for another one. True if it has waited in this call, where a medium for
-    /// tests
-    /// schedules the threads; else the caller sleeps.
+    /// tests schedules the threads; else the caller sleeps.
     fn waits(&self) -> bool {
         false
     }

@@ -2,8 +2,8 @@
 //!
 //! Invariants that the SAFETY notes cite:
 //! 1. `base..base + len` is mapped readable and writable for as long as the `Mapping` or a [`Stretch`] of it lives.
-//!    (`len` may
-//!    go up, within the mapped address space. Beyond `len` there may be no memory, and a load there is a signal.)
+//!    (`len` may go up, within the mapped address space. Beyond `len` there may be no memory, and a load there is a
+//!    signal.)
 //! 2. Every access is checked against `len` (and its alignment) before it is made.
 //! 3. Other threads and processes may change the memory at any time. So no reference to it is ever made
 //!    except to atomics; words are loaded and stored as atomics, and bulk copies are raw copies whose
@@ -129,8 +129,7 @@ impl Mapping {
     }
 
     /// Maps the first `len` bytes of a file whose memory is yet to be taken, and sets address space aside for it to
-    /// grow
-    /// into. `recorded` says how much of it can be used, from words in the memory itself.
+    /// grow into. `recorded` says how much of it can be used, from words in the memory itself.
     pub fn growing(fd: impl AsFd, len: u64, sync: Sync, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
         let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
         let flags = match sync {
@@ -415,8 +414,7 @@ impl Mapping {
     }
 
     /// Stores bytes past the caches (non-temporal stores). The ends, where lines are shared, go through the caches and
-    /// are
-    /// written back. Durable at the next [`store_fence`]. For many bytes at once, in memory that nobody reads yet.
+    /// are written back. Durable at the next [`store_fence`]. For many bytes at once, in memory that nobody reads yet.
     pub fn stream(&self, off: u64, bytes: &[u8], how: WriteBack) -> Result<()> {
         self.at(off, bytes.len() as u64)?;
         let head = (off.next_multiple_of(LINE) - off).min(bytes.len() as u64) as usize;

@@ -1,11 +1,11 @@
-//! Numbers that nobody can guess.
+//! Unpredictable numbers.
 
 use rustix::io::Errno;
 use rustix::rand::{getrandom, GetRandomFlags};
 
 use crate::error::{Error, Result};
 
-/// So many bytes of the kernel's.
+/// `N` random bytes from the kernel.
 pub fn bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {

@@ -1,4 +1,4 @@
-//! Memory for a memory's file, taken before anybody stores there: a store must never meet a full disk.
+//! Memory from the host for a memory's file, taken before the first store there: a store must never meet a full disk.
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use crate::medium::MediumKind;
 /// Bytes written at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Makes sure that there are blocks for a range of `file`; what had none reads as zeros.
+/// Makes sure that there are blocks for a range of `file`; new ones read as zeros.
 pub fn take(file: impl AsFd, range: Range<u64>, medium: MediumKind) -> rustix::io::Result<()> {
     let (at, len) = (range.start, range.end.saturating_sub(range.start));
     if len == 0 {
@@ -27,7 +27,7 @@ pub fn take(file: impl AsFd, range: Range<u64>, medium: MediumKind) -> rustix::i
     }
 }
 
-/// Makes sure that there are blocks for a range of `file` that is in use: where its holes were lost on the way, as by
+/// Makes sure that there are blocks for a range of `file` that is in use: it may have holes, as after
 /// copying.
 pub fn fill_holes(file: impl AsFd, range: Range<u64>) -> rustix::io::Result<()> {
     let (at, len) = (range.start, range.end.saturating_sub(range.start));

@@ -1,10 +1,10 @@
 //! The hash of a name: SipHash-1-3 under the pool's key. It is part of the format.
 //!
-//! A keyed function made for hash tables: who does not know the key cannot choose names that collide, and
+//! A keyed function made for hash tables: without the key nobody can choose names that collide, and
 //! its top bits are as good as its low ones. The 128-bit key of SipHash is `key` followed by
 //! `key.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15`.
 
-/// What a directory needs of a hash function; a parameter so that tests can force collisions.
+/// The hash function of a directory; a parameter so that tests can force collisions.
 pub trait NameHash {
     fn hash(&self, name: &[u8]) -> u64;
 }

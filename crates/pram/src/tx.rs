@@ -9,9 +9,9 @@
 //! record:  offset (48 bits) and length (16) | number, low half (4) | CRC-32C (4) | old bytes, padded to 8
 //! ```
 //! The CRC (of the secret, offset, length, number and old bytes) is there where stores reach the medium unordered; it
-//! is 0 on media where visible is durable. What follows the last record is whatever earlier transactions
-//! left, so a record is validated only after the number's place in the next one has been cleared. Unordered, that may
-//! come too late; but what programs have written, which is among what is left, cannot be a record without the secret.
+//! is 0 on media where visible is durable. Leftovers of earlier transactions follow the last record, so a record is
+//! validated only after the number's place in the next one has been cleared. Unordered, that may
+//! come too late; but data of programs among the leftovers cannot be a record without the secret.
 //!
 //! Ordered steps of a change:
 //! 1. The record's bytes, an end mark behind it, then the word that validates it; durable. (Else: a changed
@@ -19,8 +19,8 @@
 //! 2. The change in place.
 //! 3. All changes and all fresh objects durable. (Else: a committed transaction with holes.)
 //! 4. The slot's number moves on: committed. Durable.
-//! 5. Freed objects' bits are cleared. (Before 4, a crash would bring back objects that are somebody
-//!    else's by then.)
+//! 5. Freed objects' bits are cleared. (Before 4, a crash would bring back objects that have a new owner
+//!    by then.)
 //!
 //! Objects that a crash leaves allocated between 1 and 4, or not yet freed after 4, are leaks: see `heap`.
 
@@ -49,7 +49,7 @@ const _: () = assert!(LOG_CAPACITY <= u16::MAX as u64);
 /// Bytes that are saved word by word.
 const FEW: u64 = 64;
 
-/// What the committed transactions of an operation leave to whoever began it.
+/// The outcome of an operation's committed transactions.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub(crate) changed: Cell<bool>,
@@ -57,7 +57,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// A transaction that changed something was committed.
+    /// Notes a committed transaction that changed something.
     fn note(&self, urgent: bool) {
         self.changed.set(true);
         self.urgent.set(self.urgent.get() | urgent);
@@ -76,13 +76,13 @@ pub struct Tx<'o> {
     used: u64,
     allocated: SmallVec<[u64; 8]>,
     freed: SmallVec<[u64; 8]>,
-    /// What must be flushed before the commit; stays empty where nothing needs flushing.
+    /// Ranges to flush before the commit; empty on media that need no flush.
     dirty: SmallVec<[(u64, u64); 8]>,
     outcome: &'o Outcome,
     urgent: bool,
-    /// It has noted places of blocks.
+    /// The transaction has set places of blocks.
     placed: bool,
-    /// So many more have none, if it is committed; of those that are counted already, and of those that it frees.
+    /// Blocks that lose their place, minus those that get one: in all if it is committed; counted already; freed by it.
     unplaced: i64,
     noted: i64,
     dropped: i64,
@@ -118,7 +118,7 @@ impl<'o> Tx<'o> {
         self.memory
     }
 
-    /// Whoever began the operation shall not tell it done before it is durable: [`Op::is_urgent`].
+    /// Asks the caller of the operation to report it done only when it is durable: [`Op::is_urgent`].
     ///
     /// [`Op::is_urgent`]: crate::session::Op::is_urgent
     #[inline(always)]
@@ -126,7 +126,7 @@ impl<'o> Tx<'o> {
         self.urgent = true;
     }
 
-    /// The transaction slot, a small number: what is kept per slot needs no lock while the transaction lives.
+    /// The transaction slot, a small number: data per slot needs no lock while the transaction lives.
     pub fn slot(&self) -> u32 {
         self.slot
     }
@@ -142,7 +142,7 @@ impl<'o> Tx<'o> {
         LOG_CAPACITY - self.used
     }
 
-    // Changes of what is linked: logged.
+    // Changes of linked objects: logged.
 
     /// Replaces the value at `off`.
     #[inline(always)]
@@ -175,7 +175,7 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
-    // Stores to what nothing links yet, or beyond what its owner says is valid: not logged, but durable
+    // Stores to unlinked objects, or beyond the bytes that the owner calls valid: not logged, but durable
     // before the commit.
 
     #[inline(always)]
@@ -207,7 +207,7 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
-    /// Copies `len` bytes inside the memory to a place that nothing links yet.
+    /// Copies `len` bytes inside the memory to an unlinked object.
     pub fn init_copy(&mut self, src: u64, dst: u64, len: u64) -> Result<()> {
         self.memory.copy(src, dst, len)?;
         self.touch(dst, len);
@@ -251,11 +251,11 @@ impl<'o> Tx<'o> {
         Ok(block)
     }
 
-    /// Frees the block at `block` when the transaction commits. One under transfer is free when that has ended.
+    /// Frees the block at `block` when the transaction commits. A block under transfer becomes free when the transfer has ended.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] or [`Error::WrongType`] where no block can be. One that is not allocated is noticed at the commit,
-    /// which does not fail for that.
+    /// [`Error::BadAddress`] or [`Error::WrongType`] where no block can be. The commit reports a block that is not
+    /// allocated, without failing.
     pub fn free_block(&mut self, block: u64) -> Result<()> {
         let at = Descriptor::place_at(self.memory.block(block)?);
         self.dropped += i64::from(self.memory.load(at)? == 0);
@@ -263,7 +263,7 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
-    /// Notes where the content of a block also is, or 0: nowhere. Logged.
+    /// Sets the place where the content of a block also is, or 0: nowhere. Logged.
     pub fn set_place(&mut self, block: u64, place: u64) -> Result<()> {
         let at = Descriptor::place_at(self.memory.block(block)?);
         let before = self.memory.load(at)?;
@@ -276,35 +276,35 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
-    /// The content of a block is nowhere else any more: it has no place from this transaction on, and is of `epoch`, with whose commit
-    /// it goes. Logged. Not for a [void](Descriptor::is_void) block, whose content was only there.
+    /// Takes a block's place away, since its content is nowhere else any more, and sets `epoch`: it goes with that
+    /// epoch's commit. Logged. Not for a [void](Descriptor::is_void) block, whose content is only at its place.
     pub fn unset_place(&mut self, block: u64, epoch: u64) -> Result<()> {
         let at = self.memory.block(block)?;
         self.set(Descriptor::epoch_at(at), &epoch)?;
         self.set_place(block, 0)
     }
 
-    /// How many blocks more, or fewer, have no place by this transaction.
+    /// The change of the number of blocks without a place by this transaction.
     #[inline(always)]
     pub fn more_unplaced(&self) -> i64 {
         self.noted + self.unplaced - self.dropped
     }
 
-    /// Blocks that have no place once this transaction is committed.
+    /// The number of blocks without a place once this transaction is committed.
     pub fn unplaced(&self) -> u64 {
         self.rt.unplaced().saturating_add_signed(self.unplaced - self.dropped)
     }
 
-    /// Notes whose a block is. Logged.
+    /// Sets the owner of a block. Logged.
     pub fn set_owner(&mut self, block: u64, owner: [u64; 2]) -> Result<()> {
         let at = self.memory.block(block)?;
         self.set(Descriptor::owner_at(at), &owner)
     }
 
-    /// Before the content of a block that something leads to changes in place: from here on it has no place, and is of
-    /// `epoch`. Durable when it returns, and not undone with the transaction. (Else, after a crash, content that has changed
-    /// would count as what is at its place, and go with its memory.) Not for a [void](Descriptor::is_void) block, which is
-    /// not void any more afterwards: that is replaced.
+    /// Before the content of a linked block changes in place: takes its place away and sets `epoch`. Durable when it
+    /// returns, and not undone with the transaction. (Else, after a crash, changed content would count as the content
+    /// at its place, and be lost with its memory.) Not for a [void](Descriptor::is_void) block, which would not be void
+    /// any more afterwards: such a block is replaced.
     pub fn begin_change(&mut self, block: u64, epoch: u64) -> Result<()> {
         let at = self.memory.block(block)?;
         let Descriptor { place, epoch: before, .. } = self.memory.read(at)?;
@@ -320,8 +320,8 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
-    /// Stores to the content of a block, at most up to its end: not logged, durable before the commit, and there also if the
-    /// transaction is undone. Where something leads to the block, after [`begin_change`](Self::begin_change).
+    /// Stores to the content of a block, at most up to its end: not logged, durable before the commit, and not undone
+    /// with the transaction. For a linked block, after [`begin_change`](Self::begin_change).
     pub fn store_content(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         if !self.memory.store_content(at, bytes)? {
             self.touch(at, bytes.len() as u64);
@@ -350,7 +350,7 @@ impl<'o> Tx<'o> {
         }
     }
 
-    /// Step 1: saves what is at `off`.
+    /// Step 1: saves the bytes at `off`.
     #[inline(always)]
     fn log(&mut self, off: u64, len: u64) -> Result<()> {
         if len % 8 == 0 && off % 8 == 0 && len <= FEW {
@@ -359,7 +359,7 @@ impl<'o> Tx<'o> {
         self.log_bytes(off, len)
     }
 
-    /// [`log`](Self::log) of a few words: what nearly every record holds.
+    /// [`log`](Self::log) of a few words, as nearly every record holds.
     #[inline(always)]
     fn log_words(&mut self, off: u64, len: u64) -> Result<()> {
         let (memory, rec) = (self.memory, self.next_record(len)?);
@@ -456,7 +456,7 @@ impl<'o> Tx<'o> {
             roll_back(self.memory, self.slot)?;
         }
         if self.placed {
-            // Who has looked in between has seen places that are gone again.
+            // A walk in between has seen places that are gone again.
             self.rt.doubt_unplaced();
         }
         for off in std::mem::take(&mut self.allocated) {
@@ -508,7 +508,7 @@ fn skip_zero(memory: &Memory, at: u64, number: u64) -> Result<()> {
     memory.commit_word(Off::new(at), number.wrapping_add(1))
 }
 
-/// Gives a slot that has none its secret, if it needs one. While nobody uses it, and nothing is left to undo.
+/// Gives a slot without a secret one, if the medium needs it. While the slot is unused and nothing is left to undo.
 pub(crate) fn ensure_secret(memory: &Memory, slot: u32) -> Result<()> {
     let at = memory.geo.slot(slot) + SECRET;
     if !memory.needs_flush() || memory.load(Off::<u64>::new(at))? != 0 {
@@ -519,7 +519,7 @@ pub(crate) fn ensure_secret(memory: &Memory, slot: u32) -> Result<()> {
     Ok(())
 }
 
-/// Undoes what the transaction in `slot` has changed; true if there was one. Can be repeated.
+/// Undoes the changes of the transaction in `slot`; true if there was one. Can be repeated.
 pub(crate) fn roll_back(memory: &Memory, slot: u32) -> Result<bool> {
     let at = memory.geo.slot(slot);
     let number = memory.load(Off::new(at))?;

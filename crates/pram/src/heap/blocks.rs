@@ -1,15 +1,12 @@
 //! Chunks of blocks. A chunk of the heap becomes one of blocks, and is free again when its last block is: memory goes
-//! where it is
-//! needed. Blocks are handed out as objects are: each transaction slot has a chunk of its own, so that neither
-//! allocating nor
-//! freeing takes a lock or searches.
+//! where it is needed. Blocks are handed out as objects are: each transaction slot has a chunk of its own, so that
+//! neither allocating nor freeing takes a lock or searches.
 //!
 //! Ordered steps of a chunk's life:
 //! 1. A table is allocated, and zeroed. 2. The entry leads to it, durably. 3. The entry says that the chunk is of blocks.
 //!    (Else a block could be without a descriptor. A crash before 3 leaves a table that nothing leads to: a leak.)
 //! 4. When the chunk is empty, the entry says that it is free, durably. 5. The table is freed. (Else the entry could
-//!    lead to a
-//!    table that is used again.)
+//!    lead to a table that is used again.)
 
 use std::sync::atomic::Ordering;
 

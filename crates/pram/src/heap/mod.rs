@@ -136,8 +136,7 @@ impl Heap<'_> {
     }
 
     /// Allocates an object of a class larger than `class`, by at most a `part`th. Without this, many close classes
-    /// would leave
-    /// more free memory unusable than few classes do, in a full memory or a small one.
+    /// would leave more free memory unusable than few classes do, in a full memory or a small one.
     fn alloc_larger(&self, slot: u32, tag: Tag, class: usize, part: u32) -> Result<Option<Block>> {
         let most = CLASSES[class].size + CLASSES[class].size / part;
         let larger = (class + 1..CLASSES.len()).take_while(|larger| CLASSES[*larger].size <= most);
@@ -207,8 +206,7 @@ impl Heap<'_> {
     /// A chunk with room for `class`, now owned by `slot`: a partly used one, or a free one.
     ///
     /// A chunk gets its owner first and leaves its list second: if the taker dies in between,
-    /// [`salvage`](Self::salvage)
-    /// finds the chunk by its owner.
+    /// [`salvage`](Self::salvage) finds the chunk by its owner.
     fn find_chunk(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<u64>> {
         if tag == BLOCKS {
             return self.find_block_chunk(slot);
@@ -486,8 +484,7 @@ impl Heap<'_> {
     }
 
     /// Frees the object or block at `off`, which durably nothing refers to any more (H1). A block under transfer
-    /// becomes free
-    /// when the transfer has ended.
+    /// becomes free when the transfer has ended.
     pub(crate) fn free(&self, slot: u32, off: u64) -> Result<()> {
         let place = self.memory.place(off)?;
         let Some((class, index)) = place.slot else {
@@ -531,8 +528,7 @@ impl Heap<'_> {
 
     fn free_run(&self, slot: u32, first: u64, len: u64) -> Result<()> {
         // Owned meanwhile, so that a death half way is cleaned up. A slot that follows an outdated list, or looks at
-        // all
-        // chunks, may own one for an instant only.
+        // all chunks, may own one for an instant only.
         let own = |s: &u64| (0..1000).any(|_| self.rt.own(*s, slot));
         let is_first_ours = own(&first);
         let (ours, others): (SmallVec<[u64; 16]>, SmallVec<[u64; 16]>) = (first + 1..first + len).partition(own);

@@ -1,13 +1,11 @@
 //! Memory for chunks: which to take next, and how it becomes a part of the heap.
 //!
 //! A chunk's entry says whether the chunk has memory: an [absent](Meta::Absent) chunk has none. A process that takes
-//! memory
-//! has the role of the *supplier* in the runtime file, one at a time; the session decides when.
+//! memory has the role of the *supplier* in the runtime file, one at a time; the session decides when.
 //!
 //! Ordered steps of taking:
 //! 1. The host gives memory, for a new group first for its parts of the runtime file and of the marks. (Else a store
-//!    would
-//!    meet a full disk, which is a signal.)
+//!    would meet a full disk, which is a signal.)
 //! 2. In an operation, a new group's table, then the number of groups, then entries become durable, before any chunk is
 //!    handed out. (Else an object could be in a chunk that counts as absent after a crash, and that is handed out
 //!    again.)
@@ -53,8 +51,7 @@ impl Heap<'_> {
     }
 
     /// Takes memory for `len` chunks that an operation in `slot` did not find; true if there is some now. Where the
-    /// host
-    /// has to give memory, the operation has to end first: [`Error::MustGrow`].
+    /// host has to give memory, the operation has to end first: [`Error::MustGrow`].
     pub(super) fn take_within(&self, slot: u32, len: u64) -> Result<bool> {
         if !self.is_untaken(len) {
             return Ok(false);

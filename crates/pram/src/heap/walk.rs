@@ -40,8 +40,7 @@ impl Usage {
 
 impl Heap<'_> {
     /// How much memory blocks take, about: a process that died in an operation may have left `used` wrong by that
-    /// operation's blocks,
-    /// until all processes have left. Takes some hundred loads, however many blocks there are.
+    /// operation's blocks, until all processes have left. Takes some hundred loads, however many blocks there are.
     pub fn block_usage(&self) -> Usage {
         let (used, chunks) = self.rt.blocks();
         Usage { used, free: chunks * PER_CHUNK - used, chunks, unplaced: self.unplaced().min(used) }
@@ -56,10 +55,8 @@ impl Heap<'_> {
     /// and moves the cursor on; false at the end, where the cursor begins anew.
     ///
     /// Each descriptor is a hint: another process may free or change the block meanwhile, and the descriptor may be
-    /// torn. Before acting
-    /// on it, look again in an operation, under the lock of the block's owner: does the owner that the descriptor names
-    /// lead to this
-    /// block? In or outside an operation; takes no lock and never waits.
+    /// torn. Before acting on it, look again in an operation, under the lock of the block's owner: does the owner that
+    /// the descriptor names lead to this block? In or outside an operation; takes no lock and never waits.
     pub fn walk_blocks(
         &self,
         which: Which,
@@ -112,10 +109,8 @@ impl Heap<'_> {
     }
 
     /// 1. Look at the descriptors of the chunk; if a block has no place, that is all. 2. The chunk counts as having
-    ///    none. 3. Look
-    ///    again. 4. The chunk counts again, if a block has no place. (An operation that takes a block's place away
-    ///    stores that first
-    ///    and makes the chunk count second, so one of the two sees the other.)
+    ///    none. 3. Look again. 4. The chunk counts again, if a block has no place. (An operation that takes a block's
+    ///    place away stores that first and makes the chunk count second, so one of the two sees the other.)
     fn look_for_unplaced(&self, chunk: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
         let mut look = || {
             let mut any = false;

@@ -1,5 +1,5 @@
-//! An open-file-description lock on one byte of a file: the kernel drops it when the process dies, so it tells the living
-//! from the dead. (rustix has no such call.)
+//! An open-file-description lock on one byte of a file. The kernel drops it when the process dies, so it shows whether
+//! the process lives. (rustix has no such call.)
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -56,7 +56,7 @@ impl WriteBack {
 pub(super) unsafe fn stream_16(to: *mut u8, from: &[u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     debug_assert!(from.len() == 16 && to as usize % 16 == 0);
-    // SAFETY: SSE2 is part of x86-64; `from` has 16 bytes, and for `to` the caller stands.
+    // SAFETY: SSE2 is part of x86-64; `from` has 16 bytes, and the caller guarantees `to`.
     unsafe { _mm_stream_si128(to.cast::<__m128i>(), _mm_loadu_si128(from.as_ptr().cast())) };
 }
 
@@ -68,7 +68,7 @@ pub fn store_fence() {
     unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };
 }
 
-/// Other processors are not supported: nobody gets a `WriteBack` there, so nothing below is ever called.
+/// Other processors are not supported: no `WriteBack` exists there, so nothing below is ever called.
 #[cfg(not(target_arch = "x86_64"))]
 impl WriteBack {
     pub fn of_this_processor() -> Option<WriteBack> {
@@ -79,7 +79,7 @@ impl WriteBack {
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) unsafe fn stream_16(to: *mut u8, from: &[u8]) {
-    // SAFETY: for `to` the caller stands; a Rust slice cannot overlap the mapping.
+    // SAFETY: the caller guarantees `to`; a Rust slice cannot overlap the mapping.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
 }
 

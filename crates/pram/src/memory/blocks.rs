@@ -1,10 +1,9 @@
 //! Blocks: 4 KiB of memory each, aligned, for content that is too large to be copied twice.
 //!
-//! A store to an object of the heap is marked, goes to the redo log of a memory with a backing, and lies in its
-//! image. The content of a block is left out of all three: it is only stored. On `battery` and `dax` that is enough,
-//! since
-//! it is memory like any other there. With a backing, the user of blocks writes their content elsewhere, once, before
-//! a commit counts (as a [participant](crate::session)), and the block's *descriptor*, a part of the heap, says where.
+//! A store to an object of the heap is marked, goes to the redo log of a memory with a backing, and lies in its image.
+//! The content of a block is left out of all three: it is only stored. On `battery` and `dax` that is enough, since it
+//! is memory like any other there. With a backing, the user of blocks writes their content elsewhere, once, before a
+//! commit counts (as a [participant](crate::session)), and the block's *descriptor*, a part of the heap, says where.
 //!
 //! ```text
 //! chunk's entry: Blocks, which of the 16 are taken, table → table: 16 descriptors, one for each block
@@ -13,16 +12,12 @@
 //! `zero_content`, `copy_content`). Content is read with [`Memory::read_bytes`].
 //!
 //! A descriptor has 32 bytes: four words, each changed by one store. Its fields use some 47 (place), 64 (epoch), 28 and
-//! 51
-//! bits (inode and page), too many for 16 bytes; and 24 bytes are not worth the packing, since a cache line, the unit
-//! of a redo
-//! log, holds two of them either way. A descriptor takes 0.8 % of the content.
+//! 51 bits (inode and page), too many for 16 bytes; and 24 bytes are not worth the packing, since a cache line, the
+//! unit of a redo log, holds two of them either way. A descriptor takes 0.8 % of the content.
 //!
 //! A memory made anew from its backing has all descriptors, but content only of blocks without a place: it goes with a
-//! commit
-//! where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The other
-//! blocks are
-//! *void*. No walk has to find them: their epoch tells ([`Descriptor::is_void`]).
+//! commit where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The
+//! other blocks are *void*. No walk has to find them: their epoch tells ([`Descriptor::is_void`]).
 
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -58,10 +53,9 @@ const _: () = assert!(size_of::<Descriptor>() == 32);
 
 impl Descriptor {
     /// Was the memory lost since the block's content was stored? Then the content is at its place. `recovered` comes
-    /// from
-    /// [`epochs`](crate::Session::epochs): the epoch that was running in the source that the memory was made from; 0 if
-    /// it was never
-    /// lost. (Content without a place went to the backing with the commit of its epoch: see [`Frozen::mark_fresh`].)
+    /// from [`epochs`](crate::Session::epochs): the epoch that was running in the source that the memory was made from;
+    /// 0 if it was never lost. (Content without a place went to the backing with the commit of its epoch: see
+    /// [`Frozen::mark_fresh`].)
     ///
     /// [`Frozen::mark_fresh`]: crate::session::Frozen::mark_fresh
     #[inline(always)]
@@ -141,10 +135,8 @@ impl Memory {
 }
 
 /// Sets the epochs of all blocks of a memory in `map` that was made from an image: a block whose content the image held
-/// is of
-/// the running epoch, all others are void. `unplaced`: the image held content of blocks without a place alone, as one
-/// of
-/// ordinary RAM always does. Not flushed.
+/// is of the running epoch, all others are void. `unplaced`: the image held content of blocks without a place alone, as
+/// one of ordinary RAM always does. Not flushed.
 pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
     let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;
     let (geo, end, epoch) = survey(map, raw)?;

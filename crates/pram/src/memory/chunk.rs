@@ -1,4 +1,4 @@
-//! Chunks and what lies in them: from the chunk table to the objects, and from an offset to its object.
+//! Chunks and their content: from the chunk table to the objects, and from an offset to its object.
 
 use super::class::{valid_bits, BLOCK_CLASS, CLASSES};
 use super::geometry::{CHUNK, PER_GROUP};
@@ -19,9 +19,9 @@ pub const BLOCKS: Tag = Tag(0);
 /// The decoded `meta` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meta {
-    /// No memory has been taken for it.
+    /// No memory has been taken for the chunk.
     Absent,
-    /// It has memory, and nothing in it.
+    /// The chunk has memory and is empty.
     Free,
     /// Objects of one class and tag.
     Small { tag: Tag, class: u8 },
@@ -74,7 +74,7 @@ impl Meta {
         }
     }
 
-    /// Tag and class of what shares a chunk. The tag of blocks is 0.
+    /// Tag and class of the objects that share a chunk. The tag of blocks is 0.
     #[inline(always)]
     pub fn sharers(self) -> Option<(Tag, u8)> {
         match self {
@@ -85,7 +85,7 @@ impl Meta {
     }
 }
 
-/// What is known of one allocated object's place.
+/// The place of one object in its chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub chunk: u64,
@@ -138,7 +138,7 @@ impl Memory {
         }
     }
 
-    /// [`resolve`](Self::resolve) of what is right and shares its chunk: nearly everything.
+    /// [`resolve`](Self::resolve) of a right reference to an object that shares its chunk, as nearly all are.
     #[inline(always)]
     fn resolve_small(&self, off: u64, tag: Tag) -> Option<u64> {
         let word = self.load(self.geo.entry(self.geo.chunk_of(off)).field(0)).ok()?;
@@ -184,7 +184,7 @@ impl Memory {
         Ok(word & valid_bits(CLASSES[usize::from(class)].count, w))
     }
 
-    /// Bytes in allocated objects by tag, and as number 0 in blocks, leaked ones included. For checks, while nobody works.
+    /// Bytes in allocated objects by tag, and as number 0 in blocks, leaked ones included. For checks, while no operation runs.
     pub fn allocated(&self) -> Result<[u64; TAGS]> {
         let mut bytes = [0; TAGS];
         for s in self.chunks() {

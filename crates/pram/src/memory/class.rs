@@ -53,9 +53,9 @@ const fn class(size: u32) -> Class {
 /// How many size classes there are.
 const COUNT: usize = 62;
 
-/// All size classes, ascending: eight to a power of two from 128 bytes on, so that of what 129 bytes or more occupy at most an
-/// eighth is wasted below 12 KiB, and a tenth at most below 1 KiB. From 1 KiB on each is the largest of which so many fit in
-/// a chunk, which it divides with less than 16 bytes left for each; beyond 4 KiB there is one for each number.
+/// All size classes, ascending: eight to a power of two from 128 bytes on. So an object of 129 bytes or more wastes at
+/// most an eighth of its room below 12 KiB, and a tenth below 1 KiB. From 1 KiB on each is the largest size of which
+/// its number fits in a chunk, with less than 16 bytes left for each; beyond 4 KiB there is one class for each number.
 pub const CLASSES: [Class; COUNT] = {
     const SIZES: [u32; COUNT] = [
         16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 288, 320, 352, 384, 416, 448, 480,
@@ -95,7 +95,7 @@ pub const fn class_of(size: u64) -> usize {
     CLASS_OF[(size as usize).div_ceil(16)] as usize
 }
 
-/// What of objects a block is like.
+/// The class of objects as large as a block.
 pub(crate) const BLOCK_CLASS: usize = class_of(BLOCK);
 const _: () = {
     let class = &CLASSES[BLOCK_CLASS];
@@ -147,7 +147,7 @@ mod tests {
         for class in &CLASSES {
             let used = class.base + class.count * class.size;
             assert!(class.size % 16 == 0 && CHUNK as u32 - used < class.size, "{class:?}");
-            // Of what is larger so few fit that less is left than each could be larger by.
+            // Classes without a bitmap there leave too little for each object to be 16 bytes larger.
             assert!(class.base > 0 || class.count <= 64 && CHUNK as u32 - used < class.count * 16, "{class:?}");
         }
         assert!(CLASSES.windows(2).all(|two| two[0].size < two[1].size));

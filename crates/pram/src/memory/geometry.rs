@@ -1,4 +1,4 @@
-//! Where the parts of a memory lie: nothing is where it is because of the memory's size, so a memory that grows moves
+//! Where the parts of a memory lie: no position depends on the memory's size, so a memory that grows moves
 //! nothing.
 
 use std::ops::Range;
@@ -19,22 +19,23 @@ pub const BLOCK: u64 = 4096;
 pub const PER_CHUNK: u64 = CHUNK / BLOCK;
 /// Smallest memory.
 pub const MIN_SIZE: u64 = 1 << 20;
-/// Largest memory: offsets have 47 bits, which leaves 17 for whoever packs them.
+/// Largest memory: offsets have 47 bits, which leaves 17 of a word for other values.
 pub const MAX_SIZE: u64 = 1 << 47;
 /// Number of root words.
 pub const ROOTS: u64 = 1024;
 /// The root word that says whether the last process left properly: 0 closed, 1 open.
 pub const OPEN_ROOT: u64 = ROOTS - 1;
-/// The root word that names the commit which the backing was of when the memory was closed, with nothing changed
-/// since; else 0.
+/// The root word with the backing's last commit, if nothing has changed since the memory was closed with it;
+/// else 0.
 pub const BACKING_ROOT: u64 = ROOTS - 2;
-/// The root word that counts the commits to the backing which have been begun.
+/// The root word with the number of the last commit to the backing that was begun.
 pub(super) const BEGUN_ROOT: u64 = ROOTS - 3;
-/// The root word that says which backing that is, by its lineage, and in its upper half how its last record ends.
+/// The root word with the lineage of the backing, and in its upper half the checksum of the backing's last record.
 pub const LINEAGE_ROOT: u64 = ROOTS - 4;
 /// The root word with the running epoch.
 pub const EPOCH_ROOT: u64 = ROOTS - 5;
-/// The root word with the epoch that was running in what the memory was made from, when its memory was lost; 0: never.
+/// The root word with the epoch that was running in the source that the memory was made from; 0: the memory was never
+/// lost.
 pub const RECOVERED_ROOT: u64 = ROOTS - 6;
 /// The root word with the number of groups that have been begun, and in its upper half the complement of that.
 pub const GROUPS_ROOT: u64 = ROOTS - 7;
@@ -46,13 +47,13 @@ pub const HEADERS: usize = 2 * PAGE as usize;
 pub(super) const ROOTS_AT: u64 = HEADERS as u64;
 /// Where in each group its part of the chunk table is.
 pub const TABLE_AT: u64 = ROOTS_AT + ROOTS * 8;
-/// Bytes of that.
+/// Bytes of a group's part of the chunk table.
 pub const TABLE: u64 = PER_GROUP * size_of::<ChunkEntry>() as u64;
 pub(super) const SLOTS_AT: u64 = TABLE_AT + TABLE;
 /// Bytes per transaction slot: header word and undo log.
 pub const SLOT: u64 = 32 << 10;
 pub(super) const MAX_SLOTS: u64 = 64;
-// Of a group that is not the first, only the first chunk is not the heap's.
+// Only the first chunk of a group other than the first does not belong to the heap.
 const _: () = assert!(SLOTS_AT <= CHUNK && GROUP % CHUNK == 0);
 
 /// An entry of the chunk table.
@@ -111,7 +112,7 @@ impl Geometry {
         n * CHUNK
     }
 
-    /// The chunk that holds `off`, if there is such a one.
+    /// The number of the chunk that holds `off`, whether it exists or not.
     #[inline(always)]
     pub fn chunk_of(&self, off: u64) -> u64 {
         off / CHUNK
@@ -132,7 +133,7 @@ impl Geometry {
     /// Chunks of the heap in the first `size` bytes.
     pub fn heap_chunks(&self, size: u64) -> u64 {
         let chunks = size / CHUNK;
-        // Of the first group too one is counted here.
+        // The division counts one chunk of the first group too.
         chunks.saturating_sub(chunks.div_ceil(PER_GROUP)).saturating_sub(self.first - 1)
     }
 
@@ -144,7 +145,7 @@ impl Geometry {
         }
     }
 
-    /// What must have memory of group `n` before any of its chunks is used.
+    /// The part of group `n` that must have memory before any of its chunks is used.
     pub fn head(&self, n: u64) -> Range<u64> {
         match n {
             0 => 0..self.heap(),

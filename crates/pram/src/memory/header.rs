@@ -1,4 +1,4 @@
-//! The header, in two copies: made by `format`, and a gate for whatever is opened.
+//! The header, in two copies: made by `format`, and a gate for every memory that is opened.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -15,22 +15,22 @@ use crate::random;
 pub(super) const MAGIC: [u8; 8] = *b"CQ-PRAM\n";
 pub(super) const VERSION: u32 = 3;
 
-/// What lies at offsets 0 and 4096.
+/// The header, as it lies at offsets 0 and 4096.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawHeader {
     pub magic: [u8; 8],
     pub version: u32,
     pub medium: u32,
-    /// Of all constants that fix the layout: a build that would disagree is refused.
+    /// Over all constants that fix the layout: a build with other constants is refused.
     pub fingerprint: u64,
     pub uuid: [u8; 16],
-    /// Bytes of the memory: what it may take at most. Changed when it grows, one copy after the other.
+    /// Bytes that the memory may take at most. Changed when it grows, one copy after the other.
     pub size: u64,
     pub slots: u64,
     /// Nanoseconds since the epoch.
     pub created: i64,
-    /// Version of what the layer above keeps in the memory.
+    /// Version of the layer above's data in the memory.
     pub app_version: u32,
     /// CRC-32C of the bytes before.
     pub crc: u32,
@@ -50,7 +50,7 @@ pub fn fingerprint() -> u64 {
     h
 }
 
-/// What the header says about a memory.
+/// The header's description of a memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
     pub uuid: [u8; 16],
@@ -94,7 +94,7 @@ pub fn header_in(bytes: &[u8]) -> Result<RawHeader> {
     Err(last)
 }
 
-/// What a header says, checked against the memory that it heads.
+/// The content of a header, checked against the memory that it heads.
 pub(super) fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)> {
     check_size(raw.size)?;
     let geo = Geometry::with(raw.slots)?;
@@ -112,7 +112,8 @@ pub(super) fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)
     Ok((geo, Info { uuid, medium: medium_of(raw)?, created, app_version }))
 }
 
-/// Makes the closed memory in `map` one for the medium `kind`: an image may come from another; was it? Not flushed.
+/// Makes the closed memory in `map`, perhaps of an image from another medium, one for the medium `kind`; true if the
+/// medium differed. Not flushed.
 pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
     let (mut raw, _) = find_header(map)?;
     let other = raw.medium != kind as u32;
@@ -126,8 +127,8 @@ pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
     Ok((examine(map, &raw)?.1, other))
 }
 
-/// Notes in a memory that has been made from what an earlier one left, whose memory may have gone on since, which epoch was
-/// running there, and begins far beyond. Not flushed.
+/// Notes in a memory that was made from the backing or image of an earlier one which epoch was running there, and sets
+/// the running epoch far beyond: the earlier memory may have gone on since. Not flushed.
 pub fn begin_life(map: &Mapping) -> Result<()> {
     let at = |root: u64| ROOTS_AT + root * 8;
     let recovered: u64 = map.read(at(EPOCH_ROOT))?;
@@ -136,18 +137,18 @@ pub fn begin_life(map: &Mapping) -> Result<()> {
     map.write(at(EPOCH_ROOT), &(recovered + far).to_le_bytes())
 }
 
-/// Of the memory in `map`, whose header is `raw`: the geometry, the chunk behind the last one, and the running epoch.
+/// The geometry of the memory in `map` with the header `raw`, the chunk behind its last one, and its running epoch.
 pub fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
     let word = |root: u64| map.read::<u64>(ROOTS_AT + root * 8);
     let groups = groups_in(word(GROUPS_ROOT)?).unwrap_or(0);
     Ok((Geometry::with(raw.slots)?, raw.size.min(groups * GROUP) / CHUNK, word(EPOCH_ROOT)?))
 }
 
-/// Least distance from the epochs of one life to those of the next, and what is drawn in addition, at most: more than any life
-/// has, and seldom the same twice.
+/// Least distance from the epochs of one memory to those of the next one made from it, and the most that is added at
+/// random: more than any memory has, and seldom the same twice.
 const FAR: u64 = 1 << 40;
 
-/// Notes in a memory that has been made from a backing how it stands to that.
+/// Notes in a memory that was made from a backing its position relative to that.
 pub fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
     for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (BACKING_ROOT, 0)] {
         map.write(ROOTS_AT + root * 8, &value.to_le_bytes())?;

@@ -3,7 +3,7 @@
 //! ```text
 //! group 0            header, copy A            4 KiB
 //!   4096             header, copy B            4 KiB
-//!   8192             root words                8 KiB, 1024 words of the layer above
+//!   8192             root words                8 KiB, 1024 words, all but the last seven of the layer above
 //!   16384            chunk table of group 0  1024 x 16 B
 //!   32768            slots                     `slots` x 32 KiB, undo logs
 //!   ...              chunks                  64 KiB each, aligned
@@ -11,9 +11,9 @@
 //!   + 16384          chunk table of group n  1024 x 16 B
 //!   + 65536          chunks
 //! ```
-//! A group has 64 MiB. The header says how large the memory may become at most, and a root word how many groups have been
-//! *begun*: those have their table. Which of a group's chunks have memory its table says (see `chunk`).
-//! What is in groups that have not been begun is never touched: it has no memory.
+//! A group has 64 MiB. The header says how large the memory may become at most, and a root word how many groups have
+//! been *begun*: those have their table. A group's table says which of its chunks have memory (see `chunk`). Groups
+//! that have not been begun are never touched: they have no memory.
 //!
 //! Each chunk holds objects of one class and one type ([`Tag`]), so a reference can be checked for its type before it is
 //! followed (Conquest, 3.5: typed memory).
@@ -24,11 +24,11 @@
 //! | `geometry` | where its parts lie |
 //! | `header` | the header and its two copies |
 //! | `class` | how objects divide a chunk |
-//! | `chunk` | the chunk table: what is in which chunk, and from an offset to its object |
+//! | `chunk` | the chunk table: the content of each chunk, and from an offset to its object |
 //! | `blocks` | blocks of 4 KiB and their descriptors |
 //! | `stores` | stores, and when they are durable |
-//! | `backing` | which commit of its backing it holds |
-//! | `taken` | which of it has memory of the host's |
+//! | `backing` | the commit of its backing that the memory holds |
+//! | `taken` | the ranges that have memory from the host |
 
 mod backing;
 mod blocks;
@@ -73,7 +73,7 @@ pub struct Memory {
     map: Mapping,
     medium: Box<dyn Medium>,
     needs: Needs,
-    /// What has changed since the last commit, if the memory has a backing.
+    /// Marks of changes since the last commit, if the memory has a backing.
     marks: Option<Marks>,
     pub geo: Geometry,
     pub info: Info,
@@ -132,7 +132,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// How many groups have been begun. If the word is damaged, all up to the last one whose table says anything.
+    /// How many groups have been begun. If the word is damaged, all up to the last one whose table is not zero.
     fn mend_groups(&self) -> Result<u64> {
         let (word, most) = (self.root(GROUPS_ROOT), self.geo.groups(self.size()));
         if let Some(groups) = groups_in(self.load(word)?).filter(|groups| *groups <= most) {
@@ -149,14 +149,14 @@ impl Memory {
         Ok(groups)
     }
 
-    /// How long the memory in `map` is that others may have added to; for [`Mapping::growing`].
+    /// The usable length of the memory in `map`, which others may have enlarged; for [`Mapping::growing`].
     pub fn recorded_len(map: &Mapping) -> u64 {
         let word = |at| map.word(at / 8).map_or(0, |word| word.load(Ordering::Acquire));
         let groups = groups_in(word(ROOTS_AT + GROUPS_ROOT * 8)).unwrap_or(0);
         word(HEADER_AT[0] + SIZE_AT).min(groups * GROUP)
     }
 
-    /// Bytes that the memory may take at most: what was said when it was made, or grew.
+    /// Bytes that the memory may take at most: set when it was made, or grew.
     pub fn size(&self) -> u64 {
         self.map.atomic64(HEADER_AT[0] + SIZE_AT).map_or(0, |word| word.load(Ordering::Acquire))
     }
@@ -172,19 +172,19 @@ impl Memory {
         (geo.first..end).filter(move |n| geo.is_heap(*n))
     }
 
-    /// Those of one group.
+    /// The heap's chunks of one group.
     pub fn chunks_of(&self, group: u64) -> impl Iterator<Item = u64> {
         let (geo, end) = (self.geo, self.chunks_end().min((group + 1) * PER_GROUP));
         (group * PER_GROUP..end).filter(move |n| geo.is_heap(*n))
     }
 
-    /// The chunk behind the last one of those.
+    /// The chunk behind the last one of the groups that have been begun.
     pub fn chunks_end(&self) -> u64 {
         self.size().min(self.groups() * GROUP) / CHUNK
     }
 
-    /// Begins the next group, for which there is memory; by one at a time, in an operation.
-    /// 1. Its table is empty. 2. It counts. (Else whatever was there before would be taken for entries.)
+    /// Begins the next group, for which there is memory; one process at a time, in an operation.
+    /// 1. Its table is empty. 2. It counts. (Else leftovers in the table would be taken for entries.)
     pub(crate) fn begin_group(&self, n: u64) -> Result<()> {
         let (table, end) = (n * GROUP + TABLE_AT, self.size().min((n + 1) * GROUP));
         self.map.extend(end);
@@ -195,8 +195,9 @@ impl Memory {
         self.commit_word(self.root(GROUPS_ROOT), groups_word(n + 1))
     }
 
-    /// Changes the size in the header, first in one copy, then in the other. (Whatever interrupts it, one is whole, and says
-    /// the old size or the new one.) By one at a time, in an operation; the memory's file has that size already.
+    /// Changes the size in the header, first in one copy, then in the other. (After any interruption one copy is whole,
+    /// with the old size or the new one.) One process at a time, in an operation; the memory's file has that size
+    /// already.
     pub(crate) fn set_size(&self, size: u64) -> Result<()> {
         let (mut raw, _) = find_header(&self.map)?;
         raw.size = size;
@@ -215,17 +216,17 @@ impl Memory {
         Ok((raw.size, medium_of(&raw)?))
     }
 
-    /// Do these bytes, the first ones of a file, say that it is a memory, whatever its version and however damaged?
+    /// Do these first bytes of a file say that it is a memory, of any version and perhaps damaged?
     pub fn is_one(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC) || header_in(bytes).is_ok()
     }
 
-    /// From now on stores are marked. Before anybody works with the memory.
+    /// Marks stores from now on. Before any process works with the memory.
     pub fn track(&mut self, marks: Marks) {
         self.marks = Some(marks);
     }
 
-    /// From now on stores are not marked: there is no backing that would need it.
+    /// Ends the marking of stores: no backing needs the marks.
     pub(crate) fn untrack(&mut self) {
         self.marks = None;
     }
@@ -243,7 +244,7 @@ impl Memory {
         self.needs.flush
     }
 
-    /// Waits for others by `sleep`, unless the medium has its own way: true then.
+    /// Waits for other threads by `sleep`, unless the medium waits in its own way; true if it does.
     #[cold]
     pub fn wait_by(&self, sleep: impl FnOnce()) -> bool {
         let waited = self.medium.waits();
@@ -253,14 +254,14 @@ impl Memory {
         waited
     }
 
-    /// Between two steps that are not stores to the memory.
+    /// Called between two steps that are not stores to the memory.
     #[cold]
     pub fn step(&self) {
         self.medium.stepped();
     }
 
-    /// Takes a mutex that threads of this process hold while they store, waiting as the medium wants it. What it
-    /// protects is right whenever somebody lets go of it, also by a panic.
+    /// Takes a mutex that threads of this process hold while they store, waiting as the medium does. Its data must be
+    /// right whenever a thread lets go of it, also by a panic.
     pub fn lock_by<'m, T>(&self, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
         loop {
             match mutex.try_lock() {
@@ -276,7 +277,7 @@ impl Memory {
         }
     }
 
-    /// A root word of the layer above, `n < ROOTS`.
+    /// Root word `n`, `n < ROOTS`.
     pub fn root(&self, n: u64) -> Off<u64> {
         Off::<u64>::new(ROOTS_AT).index(n.min(ROOTS - 1))
     }
@@ -307,7 +308,7 @@ impl Memory {
         self.map.upper_halves(off, upper)
     }
 
-    /// Lets the processor fetch what is about to be stored to, unless much of it will go past the caches.
+    /// Lets the processor fetch lines that are about to be stored to, unless many stores go past the caches.
     #[inline(always)]
     pub fn expect_store(&self, off: u64, len: u64) {
         if !self.needs.flush {
@@ -315,7 +316,7 @@ impl Memory {
         }
     }
 
-    /// Has the processor map and fetch what is about to be read.
+    /// Has the processor map and fetch a word that is about to be read.
     pub fn touch(&self, off: u64) -> Result<()> {
         self.map.atomic64(off).map(|word| _ = word.load(Ordering::Relaxed))
     }

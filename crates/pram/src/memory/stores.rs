@@ -1,5 +1,5 @@
-//! Stores to the memory, marked for the backing and passed to the medium, and when they are durable. Only `tx`, `heap` and this
-//! module call most of them.
+//! Stores to the memory, marked for the backing and passed to the medium, and their durability. Only `tx`, `heap` and
+//! this module call most of them.
 
 use std::sync::atomic::{compiler_fence, Ordering};
 
@@ -31,7 +31,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Stores bytes where nothing refers to yet; true if they want no flush but a fence.
+    /// Stores bytes to which nothing refers yet; true if they need a fence alone, and no flush.
     #[inline(always)]
     pub(crate) fn store_unlinked(&self, off: u64, bytes: &[u8]) -> Result<bool> {
         if self.needs.flush && bytes.len() >= MUCH && self.stream(off, bytes)? {
@@ -47,7 +47,7 @@ impl Memory {
         self.medium.stream(&self.map, off, bytes)
     }
 
-    // Content of blocks: neither marked nor logged, whatever the medium.
+    // Content of blocks: neither marked nor logged, on any medium.
 
     /// Fails unless all of a range is in one block.
     #[inline(always)]
@@ -59,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// Stores to a block; true if that wants no flush but a fence.
+    /// Stores to a block; true if that needs a fence alone, and no flush.
     #[inline(always)]
     pub(crate) fn store_content(&self, off: u64, bytes: &[u8]) -> Result<bool> {
         self.check_content(off, bytes.len() as u64)?;
@@ -82,7 +82,7 @@ impl Memory {
         self.copy_to_log(src, off, len)
     }
 
-    /// A device has stored to a block: makes it durable. In or outside an operation, before anything leads there.
+    /// Makes a device's stores to a block durable. In or outside an operation, before anything leads to the block.
     pub fn persist_content(&self, off: u64, len: u64) -> Result<()> {
         self.check_content(off, len)?;
         self.tell_range(off, len)?;
@@ -90,18 +90,18 @@ impl Memory {
         Ok(())
     }
 
-    /// Marks what is about to be stored.
+    /// Marks the lines of a store that is about to happen.
     #[inline(always)]
     fn mark(&self, off: u64, len: u64) -> Result<()> {
         match &self.marks {
             None => Ok(()),
-            // What an operation stores to has nearly always been stored to since the last commit.
+            // An operation's stores nearly always go to lines that have changed since the last commit.
             Some(marks) if !self.needs.stores && marks.has(off, len) => Ok(()),
             Some(marks) => self.mark_anew(marks, off, len),
         }
     }
 
-    /// Undo logs are left out: no transaction is open at the instants that a backing is of.
+    /// Undo logs are left out: no transaction is open at the instant of a commit.
     #[inline(never)]
     fn mark_anew(&self, marks: &Marks, off: u64, len: u64) -> Result<()> {
         if self.geo.undo_logs().contains(&off) {
@@ -135,7 +135,7 @@ impl Memory {
         self.store_log_word(off, word)
     }
 
-    /// Stores a word of a slot: of no interest to a backing, and not marked.
+    /// Stores a word of a slot, which no backing needs: it is not marked.
     #[inline(always)]
     pub(crate) fn store_log_word(&self, off: u64, word: u64) -> Result<()> {
         self.map.atomic64(off)?.store(word, Ordering::Release);
@@ -210,7 +210,7 @@ impl Memory {
     }
 
     /// Replaces a word by another if it still is `old`; durable when it returns true. For links that are
-    /// made once and by whoever comes first, outside transactions.
+    /// made once, by the first process to do so, outside transactions.
     pub fn install_word(&self, off: Off<u64>, old: u64, new: u64) -> Result<bool> {
         self.mark(off.raw(), 8)?;
         let done =
@@ -245,7 +245,7 @@ impl Memory {
 
     // Durability.
 
-    /// How flushed lines become durable, for people to read; `None`: stores are durable at once.
+    /// How flushed lines become durable, for display; `None`: stores are durable at once.
     pub fn write_back(&self) -> Option<&'static str> {
         self.medium.write_back()
     }
@@ -257,7 +257,7 @@ impl Memory {
         }
     }
 
-    /// Orders what was flushed before what is stored after.
+    /// Orders earlier flushes before later stores.
     #[inline(always)]
     pub(crate) fn fence(&self) {
         if self.needs.flush {
@@ -265,7 +265,7 @@ impl Memory {
         }
     }
 
-    // Kept out of the way of media that need neither: inlined, they made every operation of those a third slower.
+    // Out of line for media that need neither: inlined, they made every operation on those a third slower.
 
     #[cold]
     #[inline(never)]

@@ -1,4 +1,4 @@
-//! Where a memory has memory of the host's: what its chunk table says, taken and given back.
+//! Memory from the host: taken and given back, as a memory's chunk table says.
 
 use std::ops::Range;
 
@@ -8,25 +8,25 @@ use crate::medium::{MediumKind, Ram};
 use crate::mem::Mapping;
 use crate::reserve;
 
-/// Blocks that a file may have beside what is in it.
+/// Bytes of blocks that a file may have beside its content.
 const SLACK: u64 = 1 << 20;
 
-/// Takes the memory that the memory in `map` says it has, and no more.
+/// Takes exactly the memory from the host that the chunk table in `map` says.
 pub fn settle_memory(map: Mapping, kind: MediumKind) -> Result<()> {
     Memory::open(map, Box::new(Ram::like(kind)))?.settle_memory()
 }
 
 impl Memory {
-    /// Where the memory has anything that counts: all but undo logs, and chunks that have no memory.
+    /// The ranges with content: all but undo logs, and chunks that have no memory.
     pub fn held(&self) -> Result<Vec<Range<u64>>> {
         self.held_but(&[Meta::Absent])
     }
 
-    /// Of that what a backing has too: of the content of blocks only that of those without a place.
+    /// The ranges that a backing holds too: [`held`](Self::held) without the content of blocks that have a place.
     pub fn copied(&self) -> Result<Vec<Range<u64>>> {
         let mut copied = self.held_but(&[Meta::Absent, Meta::Blocks])?;
         for chunk in self.chunks() {
-            // What is damaged fsck reports.
+            // fsck reports a damaged chunk.
             let Ok(blocks) = self.blocks_of(chunk) else { continue };
             let unplaced = blocks.iter().filter(|(_, descriptor)| descriptor.place == 0);
             copied.extend(unplaced.map(|(block, _)| *block..*block + BLOCK));
@@ -34,7 +34,7 @@ impl Memory {
         Ok(copied)
     }
 
-    /// All but undo logs, and chunks of these states.
+    /// All ranges but undo logs, and chunks of these states.
     fn held_but(&self, states: &[Meta]) -> Result<Vec<Range<u64>>> {
         let (undo, geo) = (self.geo.undo_logs(), self.geo);
         let mut held = vec![0..undo.start, undo.end..geo.heap()];
@@ -56,7 +56,7 @@ impl Memory {
         Ok(held)
     }
 
-    /// Makes sure that there is memory for a range, that nobody uses yet.
+    /// Makes sure that there is memory for a range, which is not in use yet.
     pub(crate) fn take(&self, range: Range<u64>) -> Result<()> {
         match self.map.growing_file() {
             Some(file) => reserve::take(file, range, self.info.medium).map_err(Error::host("taking memory")),
@@ -64,7 +64,7 @@ impl Memory {
         }
     }
 
-    /// Gives the memory of a range back, that nobody uses any more.
+    /// Gives the memory of a range back, which is no longer in use.
     pub(crate) fn give_back(&self, range: Range<u64>) -> Result<()> {
         match self.map.growing_file() {
             Some(file) => reserve::give_back(file, range).map_err(Error::host("giving memory back")),
@@ -72,8 +72,8 @@ impl Memory {
         }
     }
 
-    /// Makes sure that the memory's file has memory exactly where the entries say: holes are made and lost where a file is
-    /// copied, and a crash may have come between an entry and its memory. With nobody attached.
+    /// Makes sure that the memory's file has memory exactly where the entries say: a copy of a file may gain or lose
+    /// holes, and a crash may have come between an entry and its memory. With nobody attached.
     pub(crate) fn settle_memory(&self) -> Result<()> {
         let Some(file) = self.map().growing_file() else { return Ok(()) };
         let mut kept: Vec<_> = (0..self.groups()).map(|n| self.geo.head(n)).chain(self.held()?).collect();

@@ -1,9 +1,9 @@
 //! Chunks of blocks: which they are, how many blocks they hold, which blocks are under transfer.
 //!
 //! Four maps have a bit for each chunk. The first, of the chunks of blocks, may have some that are none any more. So
-//! may the
-//! second, of chunks that perhaps have blocks without a place: a process that looks there clears the bit, looks, and
-//! sets the bit again if it found any. The third is of chunks with a block that perhaps no commit has looked at.
+//! may the second, of chunks that perhaps have blocks without a place: a process that looks there clears the bit,
+//! looks, and sets the bit again if it found any. The third is of chunks with a block that perhaps no commit has looked
+//! at.
 //!
 //! A block's *use* is a byte that readers set and eviction clears.
 //!
@@ -150,8 +150,7 @@ impl Runtime {
     }
 
     /// Blocks in use, and chunks of blocks. Each death may leave the first wrong by the blocks of the operations that
-    /// it
-    /// interrupted, until all processes have left.
+    /// it interrupted, until all processes have left.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         let found = self.header(H_BLOCKS).load(Ordering::Relaxed);
         let since = (0..self.slots()).map(|slot| self.slot_blocks(slot).load(Ordering::Relaxed));

@@ -27,8 +27,7 @@ pub(super) const PART: u64 = (BLOCK_MAPS + MAPS * BITS + 2 * PINS).next_multiple
 pub(crate) const LOW: u64 = 32;
 
 /// The value of a counter of free chunks: a chunk is counted after it is listed, so a quick taker is counted first, and
-/// the
-/// counter is below zero until then.
+/// the counter is below zero until then.
 fn counted(n: u64) -> u64 {
     (n as i64).max(0) as u64
 }

@@ -94,8 +94,7 @@ impl ControlBlock<'_> {
     }
 
     /// Is the last commit's instant at least `nanos` ago? By the monotonic clock: if the other one was set back, or
-    /// begins in
-    /// 1970 with each boot, no commit would come until it has caught up.
+    /// begins in 1970 with each boot, no commit would come until it has caught up.
     pub fn is_due(&self, nanos: u64) -> bool {
         let (now, since) = (monotonic(), self.since.load(Ordering::SeqCst));
         // A later instant comes from another clock.

@@ -114,8 +114,7 @@ pub fn wait(word: &AtomicU32, value: u32, nanos: i64) -> bool {
 }
 
 /// Gives way to a thread that sends no wake-up: at first awake, then asleep, since a thread of high priority that
-/// yields
-/// does not let one of lower priority run.
+/// yields does not let one of lower priority run.
 pub fn pause(round: u32) {
     match round {
         0..16 => std::thread::yield_now(),

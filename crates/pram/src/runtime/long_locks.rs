@@ -5,8 +5,7 @@
 //! 64  entries: 0, or the session that has it + 1 (high 16 bits) and the key
 //! ```
 //! To take an entry, a process claims its word first and sets its bit second; to give it up, the other way round. So
-//! only the
-//! owner of the word sets or clears the bit.
+//! only the owner of the word sets or clears the bit.
 
 use std::sync::atomic::Ordering;
 

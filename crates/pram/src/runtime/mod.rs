@@ -7,8 +7,7 @@
 //!        (per session) | references (per session, per key)
 //! ```
 //! It is laid out for the largest memory that its processes have address space for, and sparse: a group's part takes
-//! memory when
-//! the group is begun, and a page of references when the first one in it is taken.
+//! memory when the group is begun, and a page of references when the first one in it is taken.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -418,8 +417,7 @@ impl Runtime {
     }
 
     /// Does session `n`, which has died, leave anything that only a sweep ends, apart from its slots? Call it when the
-    /// session's
-    /// references [are gone](Self::clear_refs).
+    /// session's references [are gone](Self::clear_refs).
     pub(crate) fn leaves_leaks(&self, n: u32) -> bool {
         let sweeps = self.header(H_SWEEPING).load(Ordering::SeqCst) as u32 == n + 1;
         sweeps || self.hold() == Hold::Frozen(n) || self.is_unfinished(n) || self.holds_last(n)
@@ -437,7 +435,7 @@ impl Runtime {
     // The hold: one word, whose lower half says which session or a pause, and whose upper half how long, in
     // microseconds.
 
-    /// Must a new operation look at the [hold](Self::hold)?
+    /// Must a new operation look at the hold?
     #[inline(always)]
     pub fn held(&self) -> bool {
         self.header(H_FROZEN).load(Ordering::SeqCst) != 0

@@ -1,9 +1,8 @@
 //! Numbers of a table of the layer above that its processes remember, and that a sweep frees.
 //!
-//! A process's copy of the table stays true as long as the *numbering* does not change. It is odd while a sweep
-//! looks for unused numbers: meanwhile no process relies on remembered numbers, but each takes the table's lock and
-//! notes
-//! a number that it takes up.
+//! A process's copy of the table stays true as long as the *numbering* does not change. It is odd while a sweep looks
+//! for unused numbers: meanwhile no process relies on remembered numbers, but each takes the table's lock and notes a
+//! number that it takes up.
 
 use std::sync::atomic::Ordering;
 
@@ -14,8 +13,7 @@ pub const NUMBERS: u64 = 1 << 19;
 
 impl Runtime {
     /// The numbering that remembered numbers belong to; odd while a sweep is under way. The sweep waits for operations
-    /// that have
-    /// seen an even one before it frees anything.
+    /// that have seen an even one before it frees anything.
     #[inline(always)]
     pub fn numbering(&self) -> u64 {
         self.header(H_NUMBERING).load(Ordering::SeqCst)

@@ -1,6 +1,5 @@
 //! Times that were looked at, for the layer above: the latest time of each key that a caller got. And the latest time
-//! that was
-//! given out ahead of a coarse clock: every later one is to be after it.
+//! that was given out ahead of a coarse clock: every later one is to be after it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +15,7 @@ impl Runtime {
     }
 
     /// Notes that a caller gets `time` of `key`. True if none got it before: then the caller reads its other values
-    /// again, since
-    /// a process that did not know of it may have changed them.
+    /// again, since a process that did not know of it may have changed them.
     #[inline(always)]
     pub fn note_look(&self, key: u64, time: u64) -> bool {
         let look = self.look(key);

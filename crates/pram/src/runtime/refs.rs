@@ -1,10 +1,8 @@
 //! References: the objects that each process holds open, by key.
 //!
 //! A page of them gets memory when a reference in it is first [taken](Runtime::take_reference), and keeps it as long as
-//! the runtime
-//! file exists. A bit for each page says so; no process touches a page whose bit is not set, not even to read: on a
-//! full host that
-//! is a signal.
+//! the runtime file exists. A bit for each page says so; no process touches a page whose bit is not set, not even to
+//! read: on a full host that is a signal.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -12,8 +12,7 @@ const S_STATE: u64 = 0;
 const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
 /// What the process's death would leave beside its slots: how many things it is in the middle of (4 bytes), and whether
-/// its
-/// references alone hold anything (4 bytes).
+/// its references alone hold anything (4 bytes).
 const S_UNFINISHED: u64 = 24;
 const S_HOLDS_LAST: u64 = 28;
 pub(crate) const S_CURSOR: u64 = 32;

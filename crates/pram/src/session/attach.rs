@@ -1,4 +1,4 @@
-//! Coming to a memory and going: its file's locks, and the runtime file beside it.
+//! Attaching to a memory and leaving it: its file's locks, and the runtime file beside it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use crate::mem::{byte_lock, Mapping};
 use crate::memory::{Memory, EPOCH_ROOT, OPEN_ROOT};
 use crate::runtime::{Runtime, SESSIONS};
 
-/// The file whose locks say who is attached to a memory, while nobody else attaches or detaches.
+/// The file whose locks say which processes are attached to a memory, held so that none attaches or detaches meanwhile.
 pub struct Exclusive(Option<OwnedFd>);
 
 impl Exclusive {
-    /// Waits for those who attach or detach.
+    /// Waits for processes that attach or detach.
     pub fn over(file: OwnedFd) -> Result<Exclusive> {
         lock_file(&file)?;
         Ok(Exclusive(Some(file)))
     }
 
-    /// `None` if somebody attaches or detaches just now.
+    /// `None` if a process attaches or detaches just now.
     pub fn try_over(file: OwnedFd) -> Result<Option<Exclusive>> {
         Ok(try_lock_file(&file)?.then_some(Exclusive(Some(file))))
     }
@@ -50,20 +50,20 @@ impl Drop for Exclusive {
     }
 }
 
-/// Where the marks of a memory are, whose runtime file is at `runtime`.
+/// The path of the marks of the memory with the runtime file `runtime`.
 fn marks_beside(runtime: &Path) -> PathBuf {
     let mut path = runtime.as_os_str().to_owned();
     path.push("-marks");
     path.into()
 }
 
-/// What the pool's files in shared memory are called: by the memory's UUID, and by the file with its locks, since
+/// The name of the pool's files in shared memory: from the memory's UUID, and from the file with its locks, since
 /// a copy of a pool has the same UUID.
 pub fn shared_name(uuid: &[u8; 16], stat: &Stat) -> String {
     format!("{}{:x}-{:x}", shared_prefix(uuid), stat.st_dev, stat.st_ino)
 }
 
-/// What the names of all those begin with, wherever the pool lies.
+/// The beginning of all those names, at any place of the pool.
 pub fn shared_prefix(uuid: &[u8; 16]) -> String {
     let uuid: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
     format!("conquest-{uuid}-")
@@ -79,8 +79,8 @@ pub fn in_use(file: impl AsFd) -> Result<bool> {
     Ok(false)
 }
 
-/// May a device still be at what a process has asked of it for the memory in `file`? The kernel may hold what that process had
-/// open, though it has ended.
+/// May a device still read or write for a request to the memory in `file`? The kernel may hold the open files of a
+/// process that has ended.
 pub fn has_transfers(file: impl AsFd) -> Result<bool> {
     for n in 0..SESSIONS {
         if transfer::is_under_way(&file, n)? {
@@ -127,7 +127,7 @@ pub(super) fn attach_locked(
         .map_err(Error::host("looking for attached processes"))?;
     let rt = if alive.contains(&true) {
         let rt = join_runtime(&memory, path)?;
-        // Stores that are not marked would be missing in the backing for ever.
+        // Unmarked stores would be missing in the backing for ever.
         if rt.is_tracked() && backing.is_none() {
             return Err(Error::Unusable("the pool is in use with a backing, which cannot be opened here".into()));
         }
@@ -138,7 +138,7 @@ pub(super) fn attach_locked(
             rt.set_tracked(backing.is_some());
             match backing {
                 Some(backing) => backing.enter(&memory, &rt)?,
-                // Whatever they say will not be true any more.
+                // Stores from now on make the marks wrong.
                 None => {
                     let _ = std::fs::remove_file(marks_beside(path));
                     rt.note_durable(memory.load(memory.root(EPOCH_ROOT))?);
@@ -155,7 +155,7 @@ pub(super) fn attach_locked(
     // A record of a dead process stays until the reaper cleans up, so that `status` can show it. It is taken if no other is free.
     let (left, free) = (0..SESSIONS).filter(|n| !alive[*n as usize]).partition::<Vec<_>, _>(|n| rt.session_taken(*n));
     for n in free.into_iter().chain(left) {
-        // Blocks that its last process has begun to transfer say its number.
+        // Pins of blocks that the last process began to transfer have its number.
         if me.is_none() && !transfer::is_under_way(file, n)? {
             me = Some(n);
         }
@@ -184,7 +184,7 @@ fn make_runtime(memory: &Memory, path: &Path, stat: &Stat, keys: u64) -> Result<
     let _ = rustix::fs::unlink(path);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::host(&what))?;
-    // Who may open the memory may open its runtime file.
+    // The runtime file has the memory's owner and permissions.
     let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
     let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o666));

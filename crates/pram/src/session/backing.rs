@@ -1,4 +1,4 @@
-//! What keeps the content of a memory elsewhere, as the session knows it that works with it.
+//! The backing of a memory, as the session that works with it knows it.
 
 use std::any::Any;
 
@@ -7,13 +7,13 @@ use crate::error::Result;
 use crate::memory::Memory;
 use crate::runtime::Runtime;
 
-/// What keeps the content of a memory elsewhere: on disk, the crate `backing`. All that it does but coming and going, programs ask it for
-/// ([`Session::backing`]).
+/// The backing of a memory: the crate `backing` keeps its content on disk. A session only opens and closes it; programs
+/// ask for everything else through [`Session::backing`].
 pub trait Backing: Any + Send + Sync {
-    /// The first process comes to the memory with it.
+    /// Called when the first process attaches to the memory.
     fn enter(&self, memory: &Memory, rt: &Runtime) -> Result<()>;
 
-    /// The last process leaves: all that the memory holds goes there first.
+    /// Called when the last process leaves: first writes the whole content of the memory to the backing.
     fn close(&self, session: &Session) -> Result<()>;
 
     /// For [`Session::backing`].

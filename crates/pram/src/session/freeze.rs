@@ -1,4 +1,4 @@
-//! Everything stands still: for a commit, a save, a repair.
+//! All operations stand still: for a commit, a save, a repair.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -8,19 +8,19 @@ use crate::error::{Error, Result};
 use crate::memory::BLOCK;
 use crate::runtime;
 
-/// The pool stands still while this lives.
+/// All operations stand still while this lives.
 pub struct Frozen<'a> {
     session: &'a Session,
     since: Instant,
 }
 
 impl<'a> Frozen<'a> {
-    /// Of which process.
+    /// The session that froze the pool.
     pub fn session(&self) -> &'a Session {
         self.session
     }
 
-    /// Begins an operation in spite of the freeze: for whoever froze the pool.
+    /// Begins an operation in spite of the freeze: for the process that froze the pool.
     pub fn begin(&self) -> Result<Op<'a>> {
         let session = self.session;
         (0..session.rt.slots())
@@ -31,17 +31,17 @@ impl<'a> Frozen<'a> {
 }
 
 impl Frozen<'_> {
-    /// The content of blocks that have no place, and that no commit holds, goes with the commit whose instant this is, and lies in the
-    /// backing as an object does. Does nothing where there is no backing.
+    /// Marks the content of blocks that have no place and that no commit holds. So it goes with the commit of this
+    /// instant, and lies in the backing as an object does. Does nothing without a backing.
     ///
-    /// Ordered steps for each chunk that may have any: 1. They are marked. 2. It is looked at no more. (Else whoever leads the next
-    /// commit, after a death in between, would leave them out.)
+    /// Ordered steps for each chunk that may have such blocks: 1. They are marked. 2. The chunk is taken off the list.
+    /// (Else the leader of the next commit, after a death in between, would leave them out.)
     pub fn mark_fresh(&self) -> Result<()> {
         let Session { memory, rt, .. } = self.session;
         let (Some(marks), durable) = (memory.marks(), rt.durable()) else { return Ok(()) };
         let mut from = 0;
         while let Some(chunk) = rt.next_fresh(from) {
-            // Damage, if it fails: fsck reports it.
+            // A failure is damage: fsck reports it.
             let blocks = memory.blocks_of(chunk).unwrap_or_default();
             // 1.
             for (block, _) in blocks.iter().filter(|(_, descriptor)| descriptor.is_fresh(durable)) {
@@ -63,7 +63,7 @@ impl Drop for Frozen<'_> {
 }
 
 impl Session {
-    /// Waits until no operation is under way and keeps new ones waiting: everything stands still.
+    /// Waits until no operation is under way, and makes new ones wait.
     pub fn freeze(&self) -> Result<Frozen<'_>> {
         while !self.rt.try_freeze() {
             self.wait_thaw()?;

@@ -1,8 +1,8 @@
-//! Locks that outlive operations: for changes of more than one operation, which nobody else shall come between.
+//! Locks that outlive operations: for changes of more than one operation, which no other process may interrupt.
 //!
-//! A key's long lock is an entry of a small table in the runtime file. Whoever takes one, or wants to know whether
-//! somebody has it, holds the key's lock in an operation; it is given up without. An operation does not wait for one: it
-//! ends first, and begins anew. A dead process's entries go with its session.
+//! A key's long lock is an entry of a small table in the runtime file. To take one, or to ask whether it is taken, an
+//! operation holds the key's lock; to give it up needs no lock. An operation does not wait for a long lock: it ends
+//! first, and begins anew. A dead process's entries go with its session.
 
 use super::{Op, Session};
 use crate::error::Result;
@@ -22,8 +22,8 @@ impl Drop for LongLock<'_> {
 }
 
 impl Session {
-    /// Takes the long lock of `key`, of 48 bits at most; waits until nobody else has it. For a thread that is in no operation and has no
-    /// other long lock.
+    /// Takes the long lock of `key`, of 48 bits at most; waits until it is free. For a thread that is in no operation
+    /// and has no other long lock.
     pub fn long_lock(&self, key: u64) -> Result<LongLock<'_>> {
         let mut op = self.begin()?;
         loop {
@@ -38,7 +38,7 @@ impl Session {
 }
 
 impl Session {
-    /// Has anybody the long lock of `key`, so that who wants to change what it is of may have to wait?
+    /// Is the long lock of `key` taken, so that a change of the key's object may have to wait?
     #[inline(always)]
     pub fn has_long_lock(&self, key: u64) -> bool {
         self.runtime().any_long_lock() && self.runtime().is_long_locked(key)
@@ -46,7 +46,7 @@ impl Session {
 }
 
 impl Op<'_> {
-    /// Takes the lock of `key` when nobody has its long lock. Waits for that outside of the operation, which then begins
+    /// Takes the lock of `key` when its long lock is free. Waits for that outside of the operation, which then begins
     /// anew.
     #[inline(always)]
     pub fn lock_apart(&mut self, key: u64) -> Result<()> {
@@ -68,12 +68,12 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Has anybody the long lock of `key`, whose lock the operation holds?
+    /// Is the long lock of `key` taken? The operation holds the key's lock.
     pub fn is_long_locked(&self, key: u64) -> bool {
         self.session().runtime().is_long_locked(key)
     }
 
-    /// Ends the operation, and begins it anew when it is no longer so that `still`, or after some milliseconds.
+    /// Ends the operation, and begins it anew when `still` returns false, or after some milliseconds.
     fn sit_out(&mut self, still: impl Fn() -> bool) -> Result<()> {
         const ROUNDS: u32 = 100;
         self.end();

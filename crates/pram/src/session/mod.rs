@@ -1,4 +1,4 @@
-//! An attached process: operations, optimistic reads, references, and the death of others.
+//! An attached process: operations, optimistic reads, references, and the death of other processes.
 //!
 //! Liveness: a session holds an open-file-description lock on a byte of the memory's file (byte = session
 //! number); the kernel drops it when the process dies. Attaching, detaching and reaping exclude one
@@ -7,19 +7,19 @@
 //! | part | responsibility |
 //! | --- | --- |
 //! | this | a session: beginning operations, reading without locks, leaving |
-//! | [`backing`] | what keeps the memory's content elsewhere, as a session knows it |
+//! | [`backing`] | the backing, as a session knows it |
 //! | [`op`] | an operation |
-//! | [`epoch`] | how changes are divided by the instants of commits, and who has a part in those |
-//! | [`attach`] | coming to a memory, and the locks that say who is there |
-//! | `freeze` | everything stands still |
-//! | `references` | what a process holds open |
+//! | [`epoch`] | how the instants of commits divide changes, and the participants in commits |
+//! | [`attach`] | attaching to a memory, and the locks that say which processes are there |
+//! | `freeze` | all operations stand still |
+//! | `references` | the objects that a process holds open |
 //! | [`long_lock`] | locks that outlive operations |
-//! | [`no_sweep`] | keeping what is built beside the old from sweeps |
-//! | `supply` | memory of the host's: taken ahead of use, given back |
-//! | `thread` | which slot a thread takes first |
-//! | [`transfer`] | what a device reads or writes |
-//! | [`waiting`] | who may not wait for a device |
-//! | [`reap`] | putting in order what the dead have left |
+//! | [`no_sweep`] | excluding sweeps while a change builds new objects beside the old |
+//! | `supply` | memory from the host: taken ahead of use, given back |
+//! | `thread` | the slot that a thread takes first |
+//! | [`transfer`] | blocks that a device reads or writes |
+//! | [`waiting`] | threads that may not wait for a device |
+//! | [`reap`] | cleaning up after processes that died |
 
 mod attach;
 mod backing;
@@ -68,7 +68,7 @@ pub use thread::set_thread_hint;
 pub use transfer::Transfer;
 pub use waiting::assert_may_wait;
 
-/// How long whoever waits for a thaw sleeps before it looks again.
+/// How long a thread that waits for a thaw sleeps between looks.
 const GLANCE: Duration = Duration::from_millis(10);
 /// How many times a reader tries without a lock before it takes one.
 const OPTIMISTIC_TRIES: usize = 50;
@@ -78,22 +78,22 @@ pub struct Session {
     memory: Memory,
     rt: Runtime,
     shared: Option<Shared>,
-    /// What keeps the memory's content elsewhere, if anything does.
+    /// The backing of the memory, if there is one.
     backing: Option<Box<dyn Backing>>,
     participants: Participants,
     clock: Clock,
 }
 
-/// What came of the wish for a slot.
+/// The result of trying to take a slot.
 enum Entry {
     In,
-    /// It belongs to another operation.
+    /// The slot belongs to another operation.
     Busy,
-    /// Nothing may begin now.
+    /// No operation may begin now.
     Frozen,
 }
 
-/// What a session on a shared memory needs beside the mappings.
+/// The files and locks of a session on a shared memory.
 struct Shared {
     /// The memory's file: locks only.
     file: OwnedFd,
@@ -101,7 +101,7 @@ struct Shared {
     runtime: PathBuf,
     /// `flock` does not exclude threads of one process.
     in_process: Mutex<()>,
-    /// What is locked as long as a transfer may be under way, once there has been one.
+    /// The open file that is locked as long as a transfer may be under way, once there has been one.
     transfers: Mutex<Option<Arc<OwnedFd>>>,
 }
 
@@ -112,7 +112,7 @@ pub struct Attach<'a> {
     pub runtime_dir: &'a Path,
     /// Keys (inode numbers) are below this.
     pub keys: u64,
-    /// What the layer above says of this process, shown to others.
+    /// The role of this process, defined by the layer above and shown to others.
     pub role: u64,
     pub label: &'a [u8],
 }
@@ -125,7 +125,7 @@ impl Session {
         Session::private(memory, 64)
     }
 
-    /// Attaches to a memory that only this process has: tests, tools. Recovers it.
+    /// Attaches to a memory that no other process has: tests, tools. Recovers it.
     pub fn private(memory: Memory, keys: u64) -> Result<Session> {
         Session::private_backed(memory, keys, None)
     }
@@ -158,8 +158,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Attaches to `memory`, whose file nobody else may attach to meanwhile. The first process to come recovers
-    /// what the last ones left.
+    /// Attaches to `memory`; `file` prevents others from attaching meanwhile. The first process to attach recovers
+    /// the memory.
     pub fn attach(memory: Memory, file: Exclusive, how: &Attach, backing: Option<impl Backing>) -> Result<Session> {
         let backing = backing.map(|backing| Box::new(backing) as Box<dyn Backing>);
         let stat = rustix::fs::fstat(&file).map_err(Error::host("memory"))?;
@@ -183,7 +183,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Whoever begins finds memory.
+    /// Takes memory before the first operation.
     fn supply_first(&self) -> Result<()> {
         match self.memory.map().growing_file() {
             Some(_) => self.supply_soon().map(drop),
@@ -199,23 +199,23 @@ impl Session {
         &self.rt
     }
 
-    /// The clock of this process for all that it does on this memory.
+    /// The clock of this process for all its work on this memory.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// What keeps the memory's content elsewhere, if that is a `B`.
+    /// The backing of the memory, if it is a `B`.
     #[inline(always)]
     pub fn backing<B: Backing>(&self) -> Option<&B> {
         self.backing.as_ref()?.as_any().downcast_ref()
     }
 
-    /// Is there anything that does?
+    /// Has the memory a backing?
     pub fn is_backed(&self) -> bool {
         self.backing.is_some()
     }
 
-    /// The memory's file, and the place for what is locked while transfers are under way.
+    /// The memory's file, and the place for the open file that is locked while transfers are under way.
     pub(crate) fn lock_files(&self) -> Option<(&OwnedFd, &Mutex<Option<Arc<OwnedFd>>>)> {
         self.shared.as_ref().map(|shared| (&shared.file, &shared.transfers))
     }
@@ -348,10 +348,10 @@ impl Session {
         }
     }
 
-    /// Reads without a lock: runs `f` until nobody changed what `key` protects meanwhile. What `f` sees may
-    /// be torn, its result then is thrown away; it must not loop or panic on anything it finds.
+    /// Reads without a lock: runs `f` until no process has changed the data of `key` meanwhile. `f` may see torn data;
+    /// its result is then thrown away. It must not loop or panic on anything it finds.
     ///
-    /// After many vain tries it begins an operation and takes the lock, so `f` must not wait for others: not
+    /// After many failed tries it begins an operation and takes the lock, so `f` must not wait for others: not
     /// read another key, not begin an operation. Inside an operation use [`Op::read`].
     #[inline(always)]
     pub fn read<R, E: From<Error>>(&self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
@@ -361,7 +361,7 @@ impl Session {
         self.read_locked(key, f)
     }
 
-    /// [`read`](Self::read) where others change what `key` protects all the time.
+    /// [`read`](Self::read) where others change the data of `key` all the time.
     #[cold]
     #[inline(never)]
     fn read_locked<R, E: From<Error>>(&self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
@@ -370,7 +370,8 @@ impl Session {
         f()
     }
 
-    /// [`read`](Self::read) that gives up where that takes the lock: `f` may read other keys by it.
+    /// [`read`](Self::read), except that it returns `None` instead of taking the lock. So `f` may read other keys by
+    /// it.
     #[inline(always)]
     pub fn try_read<R, E: From<Error>>(&self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Option<Result<R, E>> {
         let mut result = None;
@@ -380,21 +381,22 @@ impl Session {
         }
     }
 
-    /// The state of the lock of `key`, if nobody has it: as long as it is the same, nobody has had the lock.
+    /// The state of the lock of `key`, if it is free: as long as the state is the same, nobody has had the lock.
     #[inline(always)]
     pub fn seen(&self, key: u64) -> Option<Sequence> {
         let seen = self.rt.lock(Runtime::lock_number(key)).look();
         seen.owner().is_none().then_some(seen)
     }
 
-    /// After reading what `key` protects: was everything read of the state in which the lock was `seen`?
+    /// After reading the data of `key`: was all of it read of the state in which the lock was `seen`?
     #[inline(always)]
     pub fn is_unchanged(&self, key: u64, seen: Sequence) -> bool {
         self.rt.lock(Runtime::lock_number(key)).unchanged(seen)
     }
 
-    /// Calls `f` until nobody has changed what `key` protects meanwhile; the state of the key's lock at that time.
-    /// `None` if somebody did again and again.
+    /// Calls `f` until nobody has changed the data of `key` meanwhile; returns the state of the key's lock at that
+    /// time.
+    /// `None` if the data changed again and again.
     #[inline(always)]
     fn look(&self, key: u64, mut f: impl FnMut()) -> Result<Option<Sequence>> {
         let lock = self.rt.lock(Runtime::lock_number(key));
@@ -416,7 +418,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Waits for the holder of a lock, first spinning; looks whether it is alive if that takes long.
+    /// Waits for the holder of a lock, first spinning; after a long wait checks that the holder is alive.
     #[cold]
     fn wait_for(&self, lock: runtime::KeyLock, mut slot: u32, spins: u32) -> Result<()> {
         for _ in 0..spins {
@@ -438,7 +440,7 @@ impl Session {
         Ok(())
     }
 
-    // The death of others.
+    // The death of other processes.
 
     /// Is the process of session `n` alive?
     pub fn is_alive(&self, n: u32) -> bool {
@@ -495,7 +497,7 @@ impl Session {
         }
     }
 
-    /// Makes this process the one that `role` names; false if another one, which lives, has it.
+    /// Gives this process the role that the word `role` stands for; false if another process has it.
     pub fn take_role(&self, role: &AtomicU64) -> Result<bool> {
         let me = u64::from(self.rt.me() + 1);
         match role.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
@@ -511,12 +513,12 @@ impl Session {
 }
 
 impl Session {
-    /// Gives back memory that nothing is in, marks the memory as closed, and lets the backing know. With nobody else attached.
+    /// Gives back unused memory, marks the memory as closed, and lets the backing know. With nobody else attached.
     fn close(&self) {
         if let Err(e) = self.free_ended() {
             tracing::error!("freeing blocks: {e}");
         }
-        // What is not free yet never will be: nobody is left to do it.
+        // A block that is not free yet becomes a leak: no process is left to free it.
         if self.rt.any_put_off() {
             self.rt.set_leaks_pending(true);
         }
@@ -541,7 +543,7 @@ impl Drop for Session {
             return;
         }
         self.rt.clear_refs(me);
-        // Else nobody would close the memory: the dead do not.
+        // Else the last process, if it died, would leave the memory open.
         let reaped = self.reap_locked();
         let others = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n));
         if !others {
@@ -549,7 +551,7 @@ impl Drop for Session {
             let _ = rustix::fs::unlink(&shared.runtime);
         } else if let Err(e) = reaped {
             tracing::error!("cleaning up after a process that died: {e}");
-            // Whoever attaches next finds the dead and the mark "open".
+            // The next process to attach finds the dead one's session and the mark "open".
             self.rt.set_leaks_pending(true);
         }
         self.memory.step();

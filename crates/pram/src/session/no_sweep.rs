@@ -1,4 +1,4 @@
-//! Keeping sweeps away from objects that nothing leads to yet: what a change builds beside the old, over several
+//! Excludes sweeps while nothing leads to new objects yet: a change builds them beside the old, over several
 //! operations. If its process dies, they are leaks.
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Session;
 use crate::error::Result;
 
-/// While this lives nobody sweeps.
+/// No sweep runs while this lives.
 #[must_use = "sweeps go on when it is dropped"]
 pub struct NoSweep<'s>(&'s Session);
 
@@ -17,7 +17,7 @@ impl Drop for NoSweep<'_> {
 }
 
 impl Session {
-    /// Keeps everybody from sweeping. Waits for a sweep that is under way. For a thread that is in no operation.
+    /// Excludes sweeps by any process. Waits for a sweep that is under way. For a thread that is in no operation.
     pub fn without_sweeps(&self) -> Result<NoSweep<'_>> {
         for round in 1u32.. {
             if self.runtime().exclude_sweeps() {

@@ -1,4 +1,4 @@
-//! An operation: what is between taking a transaction slot and giving it back.
+//! An operation: the time from taking a transaction slot to giving it back.
 
 use smallvec::SmallVec;
 
@@ -21,19 +21,19 @@ pub struct Op<'s> {
 }
 
 impl<'s> Op<'s> {
-    /// In a slot that was taken for it.
+    /// Begins an operation in a slot that was taken for it.
     #[inline(always)]
     pub(super) fn in_slot(session: &'s Session, slot: u32) -> Op<'s> {
         Op { session, slot, held: SmallVec::new(), outcome: Outcome::default(), inside: Some(Inside::enter()) }
     }
 
-    /// Ends the operation and begins another in its place, whose outcome adds to this one's: what touches much gives
-    /// slot and locks back in between, so that nobody waits for either for long.
+    /// Ends the operation and begins another in its place, whose outcome adds to this one's. A long piece of work gives
+    /// slot and locks back that way, so that nobody waits for either for long.
     pub fn renew(&mut self) -> Result<()> {
         self.outside(|| ())
     }
 
-    /// The same, and calls `f` in between, which may wait for whatever it likes.
+    /// The same, and calls `f` in between, which may wait for anything.
     pub fn outside<R>(&mut self, f: impl FnOnce() -> R) -> Result<R> {
         self.end();
         let result = f();
@@ -91,7 +91,7 @@ impl<'s> Op<'s> {
         numbers.into_iter().try_for_each(|number| self.take(number))
     }
 
-    /// Takes a lock, above all that are held.
+    /// Takes a lock with a number above all that are held.
     #[inline(always)]
     fn take(&mut self, number: u32) -> Result<()> {
         let lock = self.session.rt.lock(number);
@@ -114,8 +114,8 @@ impl<'s> Op<'s> {
         Ok(())
     }
 
-    /// [`Session::read`], for an operation that holds no locks: where it must lock it does so in its own slot.
-    /// (A second operation could wait for ever: for a slot while all hold one, for a thaw that waits for us.)
+    /// [`Session::read`], for an operation that holds no locks: if it must lock, it does so in its own slot.
+    /// (A second operation could wait for ever: for a slot while all are taken, for a thaw that waits for us.)
     #[inline(always)]
     pub fn read<R, E: From<Error>>(&mut self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
         if let Some(result) = self.session.try_read(key, &mut f) {
@@ -127,7 +127,7 @@ impl<'s> Op<'s> {
         result
     }
 
-    /// Calls `f` until it has seen one state of what `key` protects. That state, if it differs from later ones:
+    /// Calls `f` until it has seen one state of the data of `key`. Returns that state, if it differs from later ones:
     /// see [`is_as_seen`](Self::is_as_seen).
     #[inline(always)]
     pub fn look(&mut self, key: u64, mut f: impl FnMut()) -> Result<Option<Sequence>> {
@@ -160,13 +160,13 @@ impl<'s> Op<'s> {
         Tx::begin(&self.session.memory, &self.session.rt, self.slot, &self.outcome)
     }
 
-    /// Has it changed anything?
+    /// Has the operation changed anything?
     #[inline]
     pub fn has_changed(&self) -> bool {
         self.outcome.changed.get()
     }
 
-    /// Calls `f`, of which nobody sees anything but the place where things lie: it does not count as a change.
+    /// Calls `f`, whose changes do not count as changes: only the places of objects differ afterwards.
     pub fn unseen<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let before = self.outcome.changed.get();
         let result = f(self);
@@ -174,21 +174,21 @@ impl<'s> Op<'s> {
         result
     }
 
-    /// Has it changed anything that [was to be durable](Tx::urge) when the operation ends?
+    /// Has the operation made a change that [is to be durable](Tx::urge) when it ends?
     #[inline]
     pub fn is_urgent(&self) -> bool {
         self.outcome.urgent.get()
     }
 
-    /// Frees a leaked object, one that nothing refers to and that no operation under way knows. In an operation: a commit must
-    /// not look at the memory between the mark for this and the store.
+    /// Frees a leaked object, without references and unknown to all operations under way. In an operation: a commit
+    /// must not look at the memory between the mark for this and the store.
     pub fn sweep_object(&self, off: u64) -> Result<()> {
         self.session.heap().free(self.slot, off)
     }
 
-    /// [`Heap::walk_blocks`](crate::heap::Heap::walk_blocks) for blocks without a place, by whoever gives them one: chunks in which
-    /// there are none are passed over from then on. In an operation, so that nobody who holds everything up
-    /// ([`Session::freeze`](crate::Session::freeze)) comes between its steps, and misses a chunk.
+    /// [`Heap::walk_blocks`](crate::heap::Heap::walk_blocks) for blocks without a place, for write-back: later walks
+    /// pass over chunks without any. In an operation, so that no freeze ([`Session::freeze`](crate::Session::freeze))
+    /// comes between its steps and misses a chunk.
     pub fn walk_unplaced(&self, cursor: &mut Cursor, most: usize, f: &mut dyn FnMut(u64, Descriptor)) -> Result<bool> {
         self.session.heap().walk_unplaced(cursor, most, f)
     }

@@ -1,4 +1,4 @@
-//! What processes that died have left, and how it is put in order.
+//! Cleaning up after processes that died.
 
 use std::os::fd::AsFd;
 
@@ -9,9 +9,9 @@ use crate::memory::{Memory, OPEN_ROOT};
 use crate::runtime::{self, Hold, Runtime, SESSIONS};
 use crate::tx;
 
-/// Undoes what was open, finds the free chunks. With nobody else attached.
+/// Undoes open transactions, finds the free chunks. With nobody else attached.
 pub(super) fn recover(memory: &Memory, rt: &Runtime) -> Result<()> {
-    // First: also what is only read takes memory where a file in memory has a hole.
+    // First: even a read takes memory where a file in memory has a hole.
     memory.settle_memory()?;
     let mut undone = 0;
     for slot in 0..memory.geo.slots as u32 {
@@ -56,12 +56,12 @@ pub(super) fn reap_one(memory: &Memory, rt: &Runtime, n: u32) -> Result<()> {
         }
     }
     memory.step();
-    // 3. Its chunks, its slots, and what nobody can refer to any more.
+    // 3. Release its chunks and its slots.
     Heap { memory, rt }.salvage(&mine)?;
     mine.iter().for_each(|slot| rt.free_slot(*slot));
     memory.step();
-    // 4. A sweep is due if it may have left anything else. (References first: who takes a name away and finds one says so,
-    // and looks again.)
+    // 4. A sweep is due if it may have left anything else. (References first: an operation that removes a name and
+    //    finds a reference marks that session, and looks again.)
     rt.clear_refs(n);
     if !mine.is_empty() || rt.leaves_leaks(n) {
         rt.set_leaks_pending(true);

@@ -1,4 +1,4 @@
-//! References: what a process holds open, and what its death would leave.
+//! References: the objects that a process holds open, and the leaks that its death would leave.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use super::Session;
 use crate::error::Result;
 use crate::runtime::Runtime;
 
-/// What a sweep would have to end is under way.
+/// Work is under way that a sweep would have to end.
 pub struct Unfinished<'a>(&'a Runtime);
 
 impl Drop for Unfinished<'_> {
@@ -50,25 +50,25 @@ impl Session {
         }
     }
 
-    /// Does any attached process hold a reference to `key`, which nothing else keeps? Its death is then followed by a sweep.
+    /// Does any attached process hold a reference to `key`, when nothing else does? A sweep then follows its death.
     pub fn is_referenced(&self, key: u64) -> bool {
         let holds = |s: u32| self.rt.refs(s, key).is_some_and(|refs| refs.load(Ordering::SeqCst) > 0);
         let mut referenced = false;
         for s in self.rt.live().filter(|s| holds(*s)) {
             self.rt.set_holds_last(s);
-            // It may be dead, and whoever cleans up after it have looked already: then its references are gone by now.
+            // The process may be dead and its cleanup may have looked before the mark: then its references are gone by now.
             referenced |= holds(s);
         }
         referenced
     }
 
-    /// This process holds a reference that alone keeps something, or is about to.
+    /// Notes that this process holds the last reference to an object, or is about to.
     pub fn note_last_reference(&self) {
         self.rt.set_holds_last(self.rt.me());
     }
 
-    /// Until it is dropped, the death of this process is followed by a sweep: for what is ended piece by piece, each in
-    /// an operation of its own.
+    /// Until the result is dropped, a sweep follows the death of this process: for work that ends piece by piece, each
+    /// in an operation of its own.
     pub fn unfinished(&self) -> Unfinished<'_> {
         self.rt.begin_unfinished();
         Unfinished(&self.rt)

@@ -1,14 +1,14 @@
-//! When a memory takes memory of the host's, and gives it back: in steps, by the maintenance thread ahead of need, by whoever
-//! begins an operation when little is left, and by whoever ran out of it, after the operation has ended
-//! ([`Error::MustGrow`]), since asking the host may take long. How it is taken the heap says.
+//! When a memory takes memory from the host, and gives it back: in steps, by the maintenance thread ahead of need,
+//! before an operation when little is left, and after an operation that ran out of it ([`Error::MustGrow`]), since the
+//! host may take long. The heap says how memory is taken.
 //!
 //! Ordered steps of giving back:
 //! 1. The chunks are owned and off the list of free ones.
 //! 2. Their entries say absent, durably. (Else, after a crash, objects would go where there is no memory.)
-//! 3. The memory goes. Whoever dies before leaves memory that is taken again without harm, or given back by the next who
-//!    comes to the memory alone.
+//! 3. The memory goes. A process that dies before leaves memory that is taken again without harm, or given back by the
+//!    next process that attaches alone.
 //!
-//! Tables stay where they are while anybody is attached, so whoever follows an old reference finds an entry that says no.
+//! Tables stay where they are while any process is attached, so an old reference leads to an entry that says no.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -21,16 +21,16 @@ use crate::heap::{bytes, is_full, STEP};
 use crate::memory::{check_size, Meta, CHUNK};
 use crate::runtime::{pause, wait, wake, LOW};
 
-/// Chunks that the maintenance thread keeps free: an eighth of what is in use, between these.
+/// Chunks that the maintenance thread provides ahead: an eighth of those in use, between these.
 const AHEAD: Range<u64> = 64..4096;
 /// How often a host without memory is asked for some, nanoseconds.
 const ASK: u64 = 1_000_000_000;
 
-/// What came of the wish for memory.
+/// The result of asking for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     Taken,
-    /// The memory has all that was said, or no run of that length is left.
+    /// The memory has its full size, or no run of that length is left.
     Nothing,
     /// The host has none.
     HostFull,
@@ -47,7 +47,7 @@ impl Drop for Supplier<'_> {
 }
 
 impl Session {
-    /// Before an operation, when little is left. Whatever comes of it, the operation may find that there is enough.
+    /// Takes memory before an operation, when little is left. It ignores failures: the operation may need none.
     #[cold]
     #[inline(never)]
     pub(crate) fn supply_ahead(&self) {
@@ -57,13 +57,13 @@ impl Session {
         }
     }
 
-    /// After an operation that failed with [`Error::MustGrow`]: takes what it needs, or waits for who does.
+    /// After an operation that failed with [`Error::MustGrow`]: takes the memory that it needs, or waits for the supplier.
     pub fn supply_needed(&self) -> Result<Supply> {
         let run = self.runtime().wanted().swap(0, Ordering::SeqCst).max(1);
         self.supply(run, STEP, true)
     }
 
-    /// Takes memory until as much is free as is expected to be needed soon. For the maintenance thread.
+    /// Takes memory until enough is free for the near future. For the maintenance thread.
     pub fn supply_soon(&self) -> Result<Supply> {
         let rt = self.runtime();
         let used = self.memory().geo.heap_chunks(self.memory().size()).saturating_sub(rt.absent());
@@ -79,7 +79,7 @@ impl Session {
         Ok(supply)
     }
 
-    /// Waits until the maintenance thread is called, at most so long; true if it was since `seen`, which is replaced.
+    /// Waits until the maintenance thread is woken, at most `nanos`; true if it was since `seen`, which is replaced.
     pub fn wait_supply(&self, seen: &mut u32, nanos: i64) -> bool {
         let wakeup = self.runtime().supply_wakeup();
         if wakeup.load(Ordering::SeqCst) == *seen {
@@ -89,7 +89,7 @@ impl Session {
         std::mem::replace(seen, now) != now
     }
 
-    /// Wakes whoever waits so.
+    /// Wakes a thread in [`wait_supply`](Self::wait_supply).
     pub fn ring_supply(&self) {
         self.runtime().supply_wakeup().fetch_add(1, Ordering::SeqCst);
         wake(self.runtime().supply_wakeup());
@@ -100,7 +100,7 @@ impl Session {
         self.runtime().host_full().load(Ordering::SeqCst) > 0
     }
 
-    /// Becomes the supplier. `None` if somebody else is and has done something meanwhile, or `wait` is false.
+    /// Becomes the supplier; waits for another one if `wait`, and else returns `None`.
     fn supplier(&self, wait: bool) -> Result<Option<Supplier<'_>>> {
         let mut round = 0;
         loop {
@@ -158,10 +158,10 @@ impl Session {
         (0..self.memory().groups()).try_for_each(|group| self.give_group_back(group))
     }
 
-    /// Gives back the memory of groups in which nothing is now, nor was when they were put into `idle`. For the maintenance
-    /// thread, seldom: whoever still reads there what was removed long ago would take memory that nobody counts.
+    /// Gives back the memory of groups that are empty now and were when they were put into `idle`. For the maintenance
+    /// thread, seldom: a process that still reads objects removed long ago there would take memory that nobody counts.
     pub fn give_idle_back(&self, idle: &mut Vec<u64>) -> Result<()> {
-        // Else what slots allocated from last, of each kind and size, would stay for good, and hold up its group.
+        // Else the chunks that slots last allocated from, of each kind and size, would stay for good with their groups.
         let op = self.begin_unsupplied()?;
         self.heap().drop_idle(op.slot())?;
         drop(op);
@@ -182,7 +182,7 @@ impl Session {
         Ok(())
     }
 
-    /// Is nothing in a group, which has memory?
+    /// Is a group empty, and has it memory?
     fn is_idle(&self, group: u64) -> Result<bool> {
         let mut free = 0;
         for n in self.memory().chunks_of(group) {
@@ -220,9 +220,10 @@ impl Session {
         given.into_iter().try_for_each(|range| self.memory().give_back(range))
     }
 
-    /// Makes the memory larger, up to `size` bytes, whoever works on it. On disk it counts with the next commit.
-    /// 1. Its file is as long. (Else memory would be taken where there is none.)
-    /// 2. The header says so. 3. Everybody may take more.
+    /// Makes the memory larger, up to `size` bytes, also while other processes use it. On disk the size counts with the
+    /// next commit.
+    /// 1. The file gets its new length. (Else memory would be taken where there is none.)
+    /// 2. The header has the new size. 3. Every process may take more.
     pub fn resize(&self, size: u64) -> Result<()> {
         let (memory, size) = (self.memory(), size / CHUNK * CHUNK);
         check_size(size)?;

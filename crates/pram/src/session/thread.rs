@@ -1,4 +1,4 @@
-//! A number for each thread: which slot it takes first.
+//! A number for each thread: the slot that it takes first.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};

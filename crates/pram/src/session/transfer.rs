@@ -1,25 +1,26 @@
 //! Transfers between blocks and a device, with nothing in between: the device reads or writes the memory itself.
 //!
-//! A [`Transfer`] is that memory, as a slice of atomics that whoever drives the device keeps for as long as the device is at
-//! it. It may live longer than the session that began it, and keeps the memory mapped. While it lives its blocks are *pinned*:
-//! who frees one has it free when the transfer has ended, and nobody is given it before.
+//! A [`Transfer`] is that memory, as a slice of atomics that the driver of the device keeps for as long as the device
+//! uses it. It may live longer than the session that began it, and keeps the memory mapped. While it lives its blocks
+//! are *pinned*: a block that is freed meanwhile becomes free when the transfer has ended, and is not handed out
+//! before.
 //!
-//! A process that is killed ends at once; what it has asked of a disk does not. Its pins stay, in the runtime file, and
-//! its blocks are in quarantine until the transfers have ended provably. That the process is gone proves nothing. The kernel
-//! closes what a dying process has open (`exit_files`) when it has waited only for those requests to io_uring that are about
-//! rings themselves (`io_uring_files_cancel`, `tctx_inflight` of io_uring/cancel.c), and takes a ring down later, from a
-//! workqueue (`io_ring_exit_work` of io_uring/io_uring.c). So the lock on the memory's file that says who is alive may be gone
-//! while a disk still writes to memory that the process had mapped.
+//! A process that is killed ends at once; its requests to a disk do not. Its pins stay, in the runtime file, and its
+//! blocks are in quarantine until its transfers have provably ended. The end of the process proves nothing. The kernel
+//! closes the open files of a dying process (`exit_files`) when it has waited only for those requests to io_uring that
+//! are about rings themselves (`io_uring_files_cancel`, `tctx_inflight` of io_uring/cancel.c), and takes a ring down
+//! later, from a workqueue (`io_ring_exit_work` of io_uring/io_uring.c). So the lock on the memory's file that shows a
+//! living process may be gone while a disk still writes to memory that the process had mapped.
 //!
-//! What does prove it is a lock that the ring holds. A file that is registered with a ring (`IORING_REGISTER_FILES`) is put when
-//! the ring is freed (`io_ring_ctx_free`, `io_sqe_files_unregister`), and that is after the last request has given up its reference to
-//! it (`ref_comp`), direct I/O being over by then; a lock of an open file (`F_OFD_SETLK`) goes with the last reference to that
-//! (`__fput`, `locks_remove_file` of fs/locks.c). So [`Session::transfer_lock`] gives an open file of its own, with such a lock on
-//! a byte of the memory's file: *each ring that transfers blocks must have it registered*. For threads that call read(2) or
-//! write(2) it is enough that it is open: a thread inside of such a call keeps the process's table of open files alive. As long
-//! as anybody holds the lock, nobody else is given the number of that session, and who comes to a memory of which all
-//! processes have died waits for it. A child of `fork` that keeps the file open holds it too: that makes the quarantine
-//! longer, and is not wrong.
+//! A lock that the ring holds does prove it. A file that is registered with a ring (`IORING_REGISTER_FILES`) is put
+//! when the ring is freed (`io_ring_ctx_free`, `io_sqe_files_unregister`). That is after the last request has given up
+//! its reference to the ring (`ref_comp`), when its direct I/O is over. A lock of an open file (`F_OFD_SETLK`) goes
+//! with the last reference to that (`__fput`, `locks_remove_file` of fs/locks.c). So [`Session::transfer_lock`] gives
+//! an open file of its own, with such a lock on a byte of the memory's file: *each ring that transfers blocks must have
+//! it registered*. For threads that call read(2) or write(2) it is enough that the file is open: a thread inside of
+//! such a call keeps the process's table of open files alive. As long as the lock is held, no other process gets that
+//! session's number, and a process that attaches after all others have died waits for the lock. A child of `fork` that
+//! keeps the file open holds the lock too: that makes the quarantine longer, and is not wrong.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::AtomicU8;
@@ -37,12 +38,12 @@ use crate::runtime::{Pinned, SESSIONS};
 /// The byte of the memory's file that says that the first session has transfers under way; after those of the sessions
 /// themselves and of the one with the background work.
 const FIRST: u32 = SESSIONS + 1;
-/// How long whoever comes to a memory waits for transfers of processes that died.
+/// How long a process that attaches waits for transfers of processes that died.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it looks.
+/// The time between its looks.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// The memory of blocks that lie one behind the other, for a device to read or write. It has ended when this is dropped.
+/// The memory of blocks that lie one behind the other, for a device to read or write. Dropping it ends the transfer.
 pub struct Transfer {
     memory: Stretch,
     // Dropped after the memory, and the lock last.
@@ -57,11 +58,11 @@ impl AsRef<[AtomicU8]> for Transfer {
 }
 
 impl Session {
-    /// Begins a transfer of `count` blocks from `block` on, all of one chunk; `None` where one of them is under transfer
-    /// already. The caller has the lock of their owner, in an operation, or has just allocated them and linked them nowhere; the device
-    /// is called when the operation has ended. Who allocates a block in one operation and links it in a later one, as for a
-    /// fetch, is [`unfinished`](Session::unfinished) in between. What a device has stored counts on `dax` after
-    /// [`Memory::persist_content`](crate::Memory::persist_content).
+    /// Begins a transfer of `count` blocks from `block` on, all of one chunk; `None` if one of them is under transfer
+    /// already. The caller has the lock of their owner, in an operation, or has just allocated them and linked them
+    /// nowhere. It calls the device when the operation has ended. A caller that allocates a block in one operation and
+    /// links it in a later one, as for a fetch, is [`unfinished`](Session::unfinished) in between. On `dax`, the
+    /// device's stores count after [`Memory::persist_content`](crate::Memory::persist_content).
     ///
     /// # Errors
     /// [`Error::NotAllocated`] for a block that is free; [`Error::BadAddress`] where they are not in one chunk of blocks;
@@ -83,8 +84,8 @@ impl Session {
         Ok(pinned.map(|_pinned| Arc::new(Transfer { memory, _pinned, _lock })))
     }
 
-    /// The open file that each ring has registered through which blocks are transferred (see the [module](self)); none where
-    /// the memory is this process's alone. The same each time.
+    /// The open file that each ring for block transfers has registered (see the [module](self)), the same each time;
+    /// none if the memory is this process's alone.
     ///
     /// # Errors
     /// [`Error::Host`] where the memory's file cannot be opened anew, by /proc, or locked.
@@ -106,8 +107,8 @@ impl Session {
         Ok(made.clone())
     }
 
-    /// May a request be under way that another process has asked a disk for, through what holds its [lock](Self::transfer_lock)? That of one
-    /// that was killed stays in the kernel for as long as the disk takes, and nothing but the lock tells.
+    /// May a disk still work on a request of another process that holds its [lock](Self::transfer_lock)? A killed
+    /// process's request stays in the kernel for as long as the disk takes, and the lock alone tells.
     ///
     /// # Errors
     /// [`Error::Host`] where the locks cannot be looked at.
@@ -116,7 +117,7 @@ impl Session {
         self.may_transfer(&mut (0..SESSIONS).filter(|n| *n != me))
     }
 
-    /// The same of those that are gone: nobody gives up what they have asked for.
+    /// The same for processes that are gone: nobody cancels their requests.
     ///
     /// # Errors
     /// As above.
@@ -134,8 +135,8 @@ impl Session {
         Ok(false)
     }
 
-    /// Frees blocks that were freed while under transfer, of which that has ended since, also by the death of who began it; returns
-    /// how many. For whoever does background work, outside an operation.
+    /// Frees blocks that were freed during a transfer that has ended since, also by the death of its process; returns
+    /// their number. For background work, outside an operation.
     pub fn free_ended(&self) -> Result<u64> {
         let rt = self.runtime();
         if (0..SESSIONS).any(|n| !rt.session_taken(n) && rt.has_pinned(n)) {
@@ -151,7 +152,7 @@ pub(crate) fn is_under_way(file: impl AsFd, session: u32) -> Result<bool> {
     byte_lock::is_held(file, FIRST + session).map_err(Error::host("looking for transfers under way"))
 }
 
-/// Waits until no transfer is under way, of whomever: with nobody attached, who could have begun one since.
+/// Waits until no transfer of any process is under way. With nobody attached, so none begins meanwhile.
 pub(crate) fn wait_for_all(file: impl AsFd) -> Result<()> {
     let start = Instant::now();
     for n in 0..SESSIONS {

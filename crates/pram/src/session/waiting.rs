@@ -1,6 +1,6 @@
-//! Nothing waits for a device inside an operation, or inside a section that a sequence counter watches: an operation holds
-//! one of a few slots, and each commit waits for all of them. Whoever is about to wait for a device says so, and where
-//! assertions are compiled in, as in every build of the tests, a thread that is inside of either fails.
+//! No thread waits for a device inside an operation, or inside a section that a sequence counter watches: an operation
+//! holds one of a few slots, and each commit waits for all of them. A thread that is about to wait for a device says
+//! so; with debug assertions, as in every build of the tests, it fails inside of either.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
@@ -31,7 +31,7 @@ impl Drop for Inside {
     }
 }
 
-/// For whoever is about to wait for a device.
+/// For a thread that is about to wait for a device.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Blocks beside the heap's objects: alone, from many threads, on media that lose what is not flushed, under transfer.
+//! Blocks beside the heap's objects: alone, from many threads, on media that lose unflushed stores, under transfer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -77,7 +77,7 @@ fn a_block_is_aligned_has_a_descriptor_and_follows_its_transaction() {
     assert_eq!((memory.resolve(table, BLOCK_TABLE).unwrap(), BLOCK_TABLE_BYTES), (512, 512));
     assert!(matches!(memory.resolve(block, Tag(1)), Err(Error::WrongType { found: 0, .. })));
 
-    // Places and owners are logged; that it has changed is not.
+    // Places and owners are logged; the begin of a change is not.
     let mut tx = op.tx().unwrap();
     tx.set_place(block, 99).unwrap();
     tx.set_owner(block, [8, 80]).unwrap();
@@ -170,7 +170,7 @@ fn a_region_can_be_filled_with_blocks_and_memory_goes_back_and_forth() {
     }
 }
 
-/// Blocks and objects, by four threads, against a model; freed by others than who allocated them.
+/// Blocks and objects, by four threads, against a model; a thread frees objects that others allocated.
 #[test]
 fn threads_never_share_a_block() {
     let session = rig::private(16 * MIB);
@@ -219,7 +219,7 @@ fn threads_never_share_a_block() {
     assert!(blocks > 100, "{blocks}");
     assert_eq!(session.heap().block_usage().used, blocks);
     assert_eq!(session.memory().allocated().unwrap()[0], blocks * BLOCK);
-    // Another one that comes finds the same.
+    // Another session on the same bytes finds the same.
     let again = rig::reopen(&rig::bytes_of(&session)).unwrap();
     assert_eq!(again.heap().block_usage(), session.heap().block_usage());
     for (off, tag) in all {
@@ -244,7 +244,7 @@ fn a_double_free_is_noticed_and_harmless() {
     assert_all_returned(&session);
 }
 
-/// What the walk finds, in steps of some chunks.
+/// The blocks that the walk finds, in steps of some chunks.
 fn walk(session: &Session, which: Which, most: usize) -> BTreeMap<u64, Descriptor> {
     let (mut cursor, mut found) = (Cursor::default(), BTreeMap::new());
     while session.heap().walk_blocks(which, &mut cursor, most, &mut |b, d| _ = found.insert(b, d)).unwrap() {}
@@ -302,7 +302,7 @@ fn a_walk_finds_every_block_and_those_without_a_place() {
     drop(tx);
     drop(op);
     assert_eq!(found(&session), [c], "and has not");
-    // Whoever comes later does not know, and looks.
+    // A later session does not know which chunks have any, and looks.
     assert_eq!(found(&rig::reopen(&rig::bytes_of(&session)).unwrap()), [c]);
     free(&session, c);
     assert_eq!(found(&session), [0; 0]);
@@ -353,7 +353,7 @@ fn what_a_commit_leads_to_is_durable() {
     (*transfer).as_ref()[..100].iter().for_each(|byte| byte.store(9, Ordering::Relaxed));
     session.memory().persist_content(zeroed, 100).unwrap();
     drop(transfer);
-    // That it has changed is durable at once.
+    // The begin of a change is durable at once.
     op.tx().unwrap().begin_change(stored, 4).unwrap();
     let left = medium.0.lock().unwrap().0.clone();
     let memory = Memory::open(rig::mapping_of(&left), Box::new(Lossy::default())).unwrap();
@@ -402,7 +402,7 @@ fn an_image_has_content_that_is_nowhere_else() {
         let restored = rig::attach(&copy).unwrap();
         let held = |block| content(&restored, block) == content(&session, block);
         assert_eq!((held(placed), held(unplaced), held(gone)), (kind == MediumKind::Battery, true, false), "{kind:?}");
-        // What the image holds is of the epoch that runs now; what it does not hold is void.
+        // A block in the image is of the running epoch; any other is void.
         let epochs = restored.epochs().unwrap();
         assert!(epochs.recovered > 0);
         for (block, held) in [(placed, kind == MediumKind::Battery), (unplaced, true)] {
@@ -468,14 +468,14 @@ fn a_block_that_is_freed_under_transfer_is_nobodys_until_that_ends() {
     drop(transfer);
     assert_eq!(session.free_ended().unwrap(), 0, "somebody has it still");
     drop(clone);
-    // Who has no memory left looks himself.
+    // An allocation that finds no memory looks for ended transfers.
     let last: Vec<u64> = std::iter::from_fn(|| alloc(&session, 2, OWNER).ok()).collect();
     assert_eq!(last.len(), 2);
     last.into_iter().chain(taken.into_keys()).for_each(|block| free(&session, block));
     assert_all_returned(&session);
 }
 
-/// A memory that is left with such a block is swept by whoever comes next.
+/// If the last process leaves such a block behind, the next one sweeps.
 #[test]
 fn who_leaves_with_a_block_put_off_leaves_a_leak() {
     let dir = tempfile::tempdir().unwrap();
@@ -503,7 +503,7 @@ fn who_leaves_with_a_block_put_off_leaves_a_leak() {
     }
 }
 
-/// Whose place is lost is without one, of the epoch in which that was found, and as it was where that is undone.
+/// A block whose place is lost has none, and the epoch in which that was found; a rollback gives both back.
 #[test]
 fn a_block_gives_up_its_place() {
     let session = rig::private(16 * MIB);

@@ -1,4 +1,4 @@
-//! Taking up a copy that was read back, also one that lies on two disks of which one is old or rotten.
+//! Taking up a backing that was read back, also one on two disks of which one is old or rotten.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ fn disks_of(tapes: &[Tape; 3]) -> Disks {
     Disks { image: Arc::new(image), logs: [Arc::new(first), Arc::new(second)] }
 }
 
-/// An empty copy, on disks of which nobody knows what is durable.
+/// An empty backing, on disks that may not have made it durable.
 fn made() -> [Tape; 3] {
     let tapes = [0, MIN_CAPACITY, MIN_CAPACITY].map(|len| Tape::of(vec![0; len as usize]));
     create(&disks_of(&tapes), ID, MIN_CAPACITY).unwrap();
@@ -129,7 +129,7 @@ impl Twins {
         (memory, loaded.unwrap())
     }
 
-    /// Takes it up, and tells which copies were put away for that.
+    /// Takes it up, and returns which copies were put away for that.
     fn take_up(&self) -> Vec<usize> {
         let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
         let loaded = self.loaded().1;
@@ -146,7 +146,7 @@ fn commit(session: &Session, times: u64) {
     }
 }
 
-/// Lets the other log take over, and the image have what the first one holds.
+/// Lets the other log take over, and writes the first one's commits to the image.
 fn checkpoint(session: &Session) {
     if session.memory().load(session.memory().root(1)).unwrap() == 0 {
         let mut op = session.begin().unwrap();
@@ -228,7 +228,7 @@ fn each_block_is_read_from_the_copy_that_has_it_right() {
     assert!(twins.loaded().0 == memory, "both together have all");
 }
 
-/// Every 16 KiB a byte of a copy is another.
+/// Changes a byte of a copy every 16 KiB.
 fn rot(twins: &Twins, copy: usize, first: usize) {
     let mut bytes = twins.bytes(copy);
     for bytes in &mut bytes {
@@ -259,7 +259,7 @@ fn a_scrub_puts_right_what_one_copy_has_wrong() {
         assert!(twins.loaded().0 == memory, "without copy {gone}");
         twins.put(gone, &kept);
     }
-    // Where no copy has a page, memory has. (Without a table there is no image.)
+    // A page that no copy has is in memory. (Without a table there is no image.)
     let kept = [twins.bytes(0), twins.bytes(1)];
     let is_mended = |at: usize| {
         for (copy, kept) in kept.iter().enumerate() {
@@ -294,7 +294,7 @@ fn alone() -> (Session, [Tape; 3]) {
     (session, tapes)
 }
 
-/// What the copy holds is what memory does, but for what commits know nothing of.
+/// The backing equals the memory, but for the parts that no commit holds.
 fn holds_all(session: &Session, tapes: &[Tape; 3], why: &str) {
     let kept = tapes.each_ref().map(Tape::copy);
     let mut loaded = vec![0; 4 * MIB as usize];

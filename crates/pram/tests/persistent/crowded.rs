@@ -1,4 +1,4 @@
-//! The heap of a memory that is full, where chunks go from hand to hand: what others do at one store.
+//! The heap of a full memory, where chunks go from owner to owner: other threads act after one store.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -8,10 +8,10 @@ use pram::{Block, Error, Mapping, Memory, Session, Tag, CHUNK};
 
 use crate::rig::{KEYS, MIB, UUID};
 
-/// What happens after the next store to an offset.
+/// An action after the next store to an offset.
 type Deed = (u64, Box<dyn FnOnce() + Send>);
 
-/// Ordinary RAM, where something happens at a store.
+/// Ordinary RAM that runs an action at a store.
 #[derive(Clone, Default)]
 struct Watched(Arc<Mutex<Option<Deed>>>);
 
@@ -68,8 +68,8 @@ fn fill(session: &Session, op: &mut Op, left: u64) {
     }
 }
 
-/// A gives up a chunk that is full. C frees in it, B takes it over, and only then A, which finds no other, gives up all
-/// it has. In the end all is taken by another, and B goes on to allocate.
+/// A gives up a full chunk. C frees an object in it, B takes the chunk over, and only then A, which finds no other,
+/// gives up all its chunks. In the end another slot has taken everything, and B goes on to allocate.
 #[test]
 fn a_chunk_that_was_given_up_is_not_taken_from_its_next_owner() {
     let medium = Watched::default();

@@ -1,4 +1,4 @@
-//! Epochs, who has a part in their end, and commits that end although somebody always changes more.
+//! Epochs, the participants in their end, and commits that end although a writer always changes more.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use pram::{Error, Mapping, Session};
 use crate::rig::{self, change, KEYS, MIB, UUID};
 use crate::tape::Tape;
 
-/// Tells what it is called for, and fails where it is to.
+/// Records its calls, and fails at the given one.
 #[derive(Default)]
 struct Witness {
     calls: Mutex<Vec<String>>,
@@ -166,8 +166,8 @@ impl Disk for Slow {
     }
 }
 
-/// A writer changes in every round more than the last standstill may copy, and more than the log takes: without being
-/// held back it would do so for ever.
+/// In every round a writer changes more than the last standstill may copy, and more than the log takes: it would do so
+/// for ever if nothing held it back.
 #[test]
 fn a_commit_ends_although_somebody_always_changes_more() {
     const SIZE: u64 = 16 * MIB;

@@ -26,7 +26,7 @@ fn victim() -> Vec<u8> {
     rig::bytes_of(&session)
 }
 
-/// Uses what opened: follows every root, allocates, frees, changes.
+/// Uses a memory that could be opened: follows every root, allocates, frees, changes.
 fn use_it(session: &Session, rng: &mut Rng) {
     let memory = session.memory();
     let _ = memory.allocated_bytes();

@@ -11,7 +11,7 @@ const NEW: u64 = 70 * MIB;
 
 type Stores = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
-/// Memory that notes what is stored.
+/// Memory that notes all stores.
 #[derive(Default)]
 struct Noting(Stores);
 
@@ -68,7 +68,7 @@ fn a_region_cut_while_it_grows_has_the_old_size_or_the_new_one() {
     let mut sizes = [0; 2];
     for (n, (off, bytes)) in stores.iter().enumerate() {
         for cut in (0..=bytes.len()).step_by(8) {
-            // Of what is long and holds no header, the ends.
+            // Long stores without a header are cut at their ends alone.
             if n >= resized && cut != 0 && cut < bytes.len() {
                 continue;
             }

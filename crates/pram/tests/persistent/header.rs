@@ -1,4 +1,4 @@
-//! Damaged, foreign and truncated regions are refused or mended.
+//! Damaged, foreign and truncated memories are refused or mended.
 
 use pram::medium::BATTERY;
 use pram::{Error, Mapping, MediumKind, Memory};

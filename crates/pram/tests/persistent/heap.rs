@@ -63,7 +63,7 @@ fn assert_all_returned(session: &Session) {
 fn classes_waste_at_most_an_eighth_of_what_is_not_very_large() {
     for size in 1..=MAX_SMALL {
         let cap = capacity_of(size);
-        // Of two or three objects in a chunk each must be half or a third of it.
+        // If two or three objects fill a chunk, each must be a half or a third of it.
         let waste = match size {
             0..=128 => 15,
             129..=8192 => cap / 8,
@@ -92,7 +92,7 @@ fn random_objects_equal_a_model() {
                 let (tag, size) = (Tag(1 + rng.below(15) as u8), a_size(&mut rng));
                 match alloc(&session, tag, size) {
                     Ok(b) => {
-                        // Of a full memory it may be an object of a larger class.
+                        // A full memory may give an object of a larger class.
                         assert!(b.cap == capacity_of(size) || b.cap > size && b.cap <= 2 * capacity_of(size));
                         model.add(b.off, b.cap, tag);
                     }
@@ -110,7 +110,7 @@ fn random_objects_equal_a_model() {
         for (off, (end, tag)) in &model.0 {
             assert_eq!(session.memory().resolve(*off, *tag).unwrap(), end - off);
         }
-        // What is allocated is known again after a restart, to the byte.
+        // After a restart the allocated bytes are the same.
         let again = rig::reopen(&rig::bytes_of(&session)).unwrap();
         assert_eq!(again.memory().allocated_bytes().unwrap(), model.bytes());
         model.0.iter().for_each(|(off, (_, tag))| free(&again, *off, *tag));
@@ -126,8 +126,8 @@ fn pick(model: &Model, rng: &mut Rng) -> Option<(u64, (u64, Tag))> {
     model.0.range(at..).next().map(|(off, v)| (*off, *v))
 }
 
-/// Where no chunk is left objects of a class take what is free among larger ones, up to twice as large; and not among those of
-/// another type.
+/// Without a free chunk, an object of a class takes a free place of a larger class, up to twice as large, and never one
+/// of another type.
 #[test]
 fn a_full_region_gives_what_larger_classes_have_free() {
     let session = rig::private(MIB);
@@ -202,7 +202,7 @@ fn threads_never_share_an_object() {
                     let allocate = rng.below(10) < if step / 2000 % 2 == 0 { 7 } else { 3 };
                     if allocate {
                         let (tag, size) = (Tag(1 + rng.below(3) as u8), a_size(&mut rng));
-                        // Under the model's lock only for what is new: the free below leaves it first.
+                        // Adds under the model's lock after the allocation: the free below removes from the model first.
                         if let Ok(b) = alloc(session, tag, size) {
                             model.lock().unwrap().add(b.off, b.cap, tag);
                             passed.lock().unwrap().push((b.off, tag));

@@ -15,7 +15,7 @@ const ID: Identity = Identity { uuid: UUID };
 /// Of a memory of 4 GiB and a page.
 const PAGES: u64 = (4 << 30) / PAGE + 1;
 
-/// What an image should hold.
+/// The expected content of an image.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Model {
     at: Instant,
@@ -58,7 +58,7 @@ fn open(tape: &Tape) -> pram::Result<Image<Tape>> {
     Image::open(tape.clone(), Some(ID))
 }
 
-/// All that an image holds, in bulk.
+/// The whole content of an image, read in bulk.
 fn all(image: &Image<Tape>) -> pram::Result<Model> {
     let mut pages = BTreeMap::new();
     image.read_all(&mut |page, bytes| {
@@ -68,7 +68,7 @@ fn all(image: &Image<Tape>) -> pram::Result<Model> {
     Ok(Model { at: image.instant(), pages })
 }
 
-/// Read in either way.
+/// The content, read in both ways.
 fn opened(tape: &Tape) -> pram::Result<Model> {
     let read = |tape: &Tape| open(tape).and_then(|image| all(&image));
     let (ahead, plain) = (read(&tape.read_at_once()), read(tape));
@@ -85,7 +85,7 @@ fn refused<T>(result: pram::Result<T>, word: &str) {
     assert!(text.contains(word), "{text}");
 }
 
-/// Every way to read gives what the model holds.
+/// Every way to read gives the model's content.
 fn compare(image: &Image<Tape>, model: &Model) {
     assert!(all(image).unwrap() == *model, "read in bulk");
     assert_eq!(image.stored(), model.pages.len() as u64);
@@ -175,7 +175,7 @@ fn a_power_cut_leaves_the_old_image_or_the_new_one() {
     assert!(checked > 400 && old > 100 && new > 20, "{checked} {old} {new}");
 }
 
-/// Life goes on after a power cut: updates over what it left, and another cut.
+/// After a power cut follow updates over the torn image, and another cut.
 #[test]
 fn an_image_survives_one_power_cut_after_the_other() {
     let mut rng = Rng::new(4);
@@ -200,7 +200,7 @@ fn an_image_survives_one_power_cut_after_the_other() {
     }
 }
 
-/// An image of few slots, and what it holds.
+/// An image of few slots, and its content.
 fn small() -> (Tape, Model) {
     let (tape, mut model, mut rng) = (Tape::default(), Model::default(), Rng::new(5));
     let mut image = create(&tape);
@@ -351,7 +351,7 @@ fn after_a_failure_nothing_is_written_any_more() {
                 continue;
             }
             assert!(e.to_string().contains(&errno.to_string()), "{e}");
-            // The disk is well again, but what it dropped is unknown.
+            // The disk works again, but may have dropped anything.
             tape.with(|s| s.fuse = None);
             let events = tape.with(|s| s.events.len());
             refused(next.clone().update(&mut image, &mut Rng::new(9), 1), "cannot be changed");

@@ -18,7 +18,7 @@ fn blank() -> Tape {
     Tape::of(vec![0; MIN_CAPACITY as usize])
 }
 
-/// A memory in plain memory, and what it was after each commit.
+/// A memory in plain memory, and its bytes after each commit.
 struct Model {
     now: Vec<u8>,
     history: Vec<Vec<u8>>,
@@ -61,7 +61,7 @@ fn replay(tape: Tape, image: Instant, memory: &mut [u8]) -> pram::Result<Log<Tap
     plain
 }
 
-/// How far a log has come, whoever writes it.
+/// The position of a log, without its writer.
 fn come_to(log: &Log<Tape>) -> (Position, std::ops::Range<u64>) {
     (Position { writer: 0, ..log.position() }, log.found())
 }
@@ -96,7 +96,7 @@ fn a_commit_of_many_records_is_whole() {
     let (tape, mut model) = (blank(), Model::new(2));
     let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     model.commit(&mut log, 3).unwrap();
-    // An abandoned one of several records leaves no trace.
+    // An abandoned commit of several records leaves no trace.
     let mut commit = log.begin().unwrap();
     commit.push(0, &vec![7; MIB as usize]).unwrap();
     commit.push(0, &vec![8; MIB as usize / 2]).unwrap();
@@ -112,8 +112,8 @@ fn a_commit_of_many_records_is_whole() {
     assert!(memory == model.now);
 }
 
-/// Commits of several records, as large as is held until their end has come and larger: each counts when it is whole,
-/// and nothing of it else.
+/// Commits of several records, small enough to be held until their end has come, and larger: each counts as a whole
+/// or not at all.
 #[test]
 fn a_commit_of_many_records_counts_as_a_whole_or_not_at_all() {
     for records in [3, 70] {
@@ -138,7 +138,7 @@ fn a_commit_of_many_records_counts_as_a_whole_or_not_at_all() {
     }
 }
 
-/// Behind the end of a log that has begun anew lies what the generation before left. Each record of it was read anew, and
+/// Behind the end of a log that has begun anew lie records of the generation before. Each of them was read anew, and
 /// a megabyte after it: a log of small commits took minutes to open.
 #[test]
 fn what_an_earlier_generation_left_is_read_once() {
@@ -204,7 +204,7 @@ fn cut_everywhere(growth: u64) {
     assert!(checked > 200);
 }
 
-/// A log of five commits, and where each begins.
+/// A log of five commits, and the beginning of each.
 fn five() -> (Tape, Vec<u64>) {
     let (tape, mut model) = (blank(), Model::new(4));
     let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
@@ -272,7 +272,7 @@ fn memory_that_the_log_has_left_behind_is_reported() {
     let resume = |at| Log::resume(tape.clone(), ID, at);
     for commits in 0..3 {
         let left = here.position();
-        // What a process of the same memory had written when it died is no other's.
+        // Commits that a dead process of the same memory had written count as its own.
         model.commit(&mut here, 1).unwrap();
         assert!(resume(left).check().is_ok());
         assert_eq!(resume(left).check_end().unwrap(), here.position(), "{commits} commits");
@@ -342,7 +342,7 @@ fn a_commit_that_never_ended_is_not_completed_by_the_next() {
         commit.finish(7).unwrap();
     };
     let (start, end) = (noted.end as usize, noted.end as usize + SECTOR as usize);
-    // All but the first sector are the same in the next one, and one of them the cut has not left.
+    // The next record equals this one in all sectors but the first, and the cut lost one of the others.
     commit(&mut Log::resume(tape.clone(), ID, noted), 1);
     let whole = tape.bytes();
     tape.with(|s| s.bytes[end..end + SECTOR as usize].fill(0));
@@ -356,7 +356,7 @@ fn a_commit_that_never_ended_is_not_completed_by_the_next() {
         let before = tape.bytes();
         commit(&mut Log::resume(tape.clone(), ID, found.position()), 2);
         assert_eq!(tape.bytes()[end..][..2 * SECTOR as usize], whole[end..][..2 * SECTOR as usize]);
-        // A cut before the flush has left all of the next one but its first sector.
+        // A cut before the flush has lost only the first sector of the next one.
         tape.with(|s| s.bytes[start..end].copy_from_slice(&before[start..end]));
         replay(tape, START, &mut model.now.clone()).unwrap().last().commit
     };
@@ -394,7 +394,7 @@ fn a_log_that_does_not_belong_is_refused() {
     refused(replay(Tape::of(vec![0; 100]), START, &mut vec![0; MIB as usize]), "reading the log");
 }
 
-/// A header is there twice, and one that could not be read, or with another version in it, hid the other one.
+/// A log has two headers. One that could not be read, or had another version in it, hid the other one.
 #[test]
 fn either_header_will_do() {
     let headers = [0, 4096u64];
@@ -426,7 +426,7 @@ fn after_a_failure_nothing_is_acknowledged_any_more() {
         while model.commit(&mut log, 1).is_ok() {
             acknowledged += 1;
         }
-        // The disk is well again, but what it dropped is unknown.
+        // The disk works again, but may have dropped anything.
         tape.with(|s| s.fuse = None);
         assert!(model.commit(&mut log, 1).is_err() && log.restart(log.last(), MIN_CAPACITY).is_err());
         assert_eq!(acknowledged, calls as u64 / 2);
@@ -440,7 +440,7 @@ fn a_full_log_says_so_and_goes_on_after_a_restart() {
     let mut commits = 0;
     while log.has_room(40) {
         model.commit(&mut log, 1).unwrap();
-        // Thousands of regions would take gigabytes.
+        // Thousands of memories would take gigabytes.
         model.history.clear();
         commits += 1;
     }
@@ -453,7 +453,7 @@ fn a_full_log_says_so_and_goes_on_after_a_restart() {
     assert_eq!(model.commit(&mut log, 1).unwrap().commit, commits + 1);
 }
 
-/// Who wrote a commit died before it counted, and whoever came next began the other log anew in its place.
+/// A process died before its commit counted, and the next one began the other log anew instead.
 #[test]
 fn a_log_that_another_goes_on_from_may_have_a_commit_that_never_counted() {
     let tapes = [Tape::of(Vec::new()), blank(), blank()];

@@ -26,7 +26,7 @@ fn extents(marks: &Marks, set: u64) -> Vec<Extent> {
     found
 }
 
-/// The active set becomes the spare one's place: which it was.
+/// Makes the spare set active; returns the one that was.
 fn switch(marks: &Marks) -> u64 {
     let [_, spare] = marks.gather().unwrap();
     marks.switch(spare).unwrap()
@@ -113,7 +113,7 @@ fn the_ends_of_a_region_can_be_marked_and_nothing_beyond() {
 fn what_a_commit_left_that_never_ended_is_taken_in() {
     let marks = marks();
     let mut all = BTreeSet::new();
-    // It died after each of its rounds in turn, and nothing was cleared.
+    // The committer died after each of its rounds in turn, and nothing was cleared.
     for round in 0..6 {
         marks.mark(round * 640, 64).unwrap();
         all.insert(round * 10);
@@ -128,7 +128,7 @@ fn what_a_commit_left_that_never_ended_is_taken_in() {
     assert_eq!(marks.marked().unwrap(), 1, "what was marked since stays");
 }
 
-/// Where marks stop being few, nobody looks further.
+/// The search ends at the first mark beyond the given number.
 #[test]
 fn few_are_counted_as_far_as_they_are_few() {
     let marks = marks();
@@ -141,7 +141,7 @@ fn few_are_counted_as_far_as_they_are_few() {
     assert_eq!((0..SETS).map(|set| marks.few(set, 0, 0).unwrap().is_some()).collect::<Vec<_>>(), [false, true, true]);
 }
 
-/// Threads that mark while another copies: nothing that changed after it was copied goes unmarked.
+/// Threads mark while another copies: a line that changes after it was copied is marked.
 #[test]
 fn no_change_is_lost_while_lines_are_copied() {
     let (marks, memory) = (marks(), Mapping::anonymous(SIZE).unwrap());
@@ -182,7 +182,7 @@ fn no_change_is_lost_while_lines_are_copied() {
     });
 }
 
-/// Whoever copies a memory while it changes has to copy again what was written and cleared meanwhile.
+/// A copy of a changing memory has to copy pages again that commits have written and cleared meanwhile.
 #[test]
 fn what_is_cleared_is_traced_page_by_page() {
     let marks = marks();

@@ -1,4 +1,4 @@
-//! Operations that begin anew, long locks, and who may not wait for a device.
+//! Operations that begin anew, long locks, and threads that may not wait for a device.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn who_is_in_none_may_wait() {
     assert_may_wait();
 }
 
-/// Its locks and its slot are free in between: who waits until nothing is under way gets its turn.
+/// Its locks and its slot are free in between: a freeze that waits until no operation is under way can begin.
 #[test]
 fn an_operation_that_begins_anew_lets_others_pass() {
     let session = rig::private(MIB);
@@ -114,7 +114,7 @@ fn long_locks_exclude_each_other_and_who_asks_for_them() {
     assert_eq!(sum.load(Ordering::SeqCst), THREADS * EACH);
 }
 
-/// More keys than the table has entries: who finds none waits for one.
+/// More keys than the table has entries: a thread that finds none waits for one.
 #[test]
 fn there_are_enough_long_locks_in_the_end() {
     let session = rig::private(MIB);

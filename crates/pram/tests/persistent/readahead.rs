@@ -11,7 +11,7 @@ fn noise(len: usize) -> Tape {
     Tape::of(Rng::new(1).bytes(len))
 }
 
-/// Small and large, forward and a little back, beyond what is streamed and beyond the end of the disk.
+/// Reads small and large, forward and a little back, beyond the stream and beyond the end of the disk.
 #[test]
 fn a_stream_gives_what_the_disk_holds() {
     let tape = noise(9 * MIB as usize + 100);

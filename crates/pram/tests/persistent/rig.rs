@@ -1,4 +1,4 @@
-//! Regions in memory and in files, seeded numbers.
+//! Memories of this process and in files, seeded numbers.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn bytes_of(session: &Session) -> Vec<u8> {
     bytes
 }
 
-/// Attaches privately to what `bytes` hold.
+/// Attaches privately to the memory in `bytes`.
 pub fn reopen(bytes: &[u8]) -> pram::Result<Session> {
     Session::private(Memory::open(mapping_of(bytes), Box::new(BATTERY))?, KEYS)
 }
@@ -59,11 +59,11 @@ fn map(file: &File) -> Mapping {
     Mapping::file(file, file.metadata().unwrap().len()).unwrap()
 }
 
-/// Memory of which nothing survives but what has been flushed and fenced.
+/// Memory of which only flushed and fenced stores survive.
 #[derive(Clone, Default)]
 pub struct Lossy(pub Arc<Mutex<Durable>>);
 
-/// The bytes, and what has been flushed and not fenced.
+/// The durable bytes, and the ranges that are flushed and not fenced.
 pub type Durable = (Vec<u8>, Vec<(u64, u64)>);
 
 impl Medium for Lossy {

@@ -39,7 +39,7 @@ fn assert_holds(session: &Session, objects: &[(u64, Vec<u8>)]) {
     }
 }
 
-/// A memory in a file of `dir`, a session on it, and what fills it.
+/// A memory in a file of `dir`, a session on it, and its content.
 fn filled_file(dir: &Path, size: u64) -> (Session, Vec<(u64, Vec<u8>)>) {
     let memory = dir.join("memory");
     rig::format_file(&memory, size);
@@ -81,7 +81,7 @@ fn what_is_saved_is_restored() {
     let original = rig::attach(&dir.path().join("memory")).unwrap();
     let allocated = |s: &Session| s.memory().allocated_bytes().unwrap();
     assert_eq!(allocated(&restored), allocated(&original));
-    // It works on: more objects, none over an old one.
+    // The memory works on: more objects, none over an old one.
     let more = filled(&restored);
     assert_holds(&restored, &objects);
     assert_holds(&restored, &more);
@@ -164,7 +164,7 @@ fn an_interrupted_save_leaves_the_old_image() {
     filled_small(&session);
     save(&session, &image, &mut quiet()).unwrap();
     let old = fs::read(&image).unwrap();
-    // What a killed save leaves beside it is no obstacle.
+    // Leftovers of a killed save are no obstacle.
     fs::write(dir.path().join(".image.new"), vec![1; 100_000]).unwrap();
     let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         save(&session, &image, &mut |_, _| panic!("in the middle of a save"))
@@ -224,7 +224,7 @@ fn an_image_is_restored_to_another_medium() {
     save(&session, &image, &mut quiet()).unwrap();
     restore(&image, &copy, MediumKind::Dax, &mut quiet()).unwrap();
     let in_file = fs::read(&copy).unwrap();
-    // The word with the epoch: each is a life of its own.
+    // The word with the epoch: each memory has its own.
     let epoch = HEADERS + (USER_ROOTS as usize + 2) * 8;
     let Ok(dax) = Dax::of(fs::File::open(&copy).unwrap()) else {
         eprintln!("skipped: no x86-64 processor");
@@ -249,7 +249,7 @@ fn an_image_is_restored_to_another_medium() {
     assert_holds(&session, &more);
 }
 
-/// Nothing is lost to a bad image, and what is interrupted is no memory.
+/// A bad image destroys nothing, and an interrupted restore leaves no valid memory.
 #[test]
 fn a_restore_in_place_checks_first_and_writes_the_header_last() {
     let dir = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ fn a_restore_in_place_checks_first_and_writes_the_header_last() {
     assert!(!map.is_zero(0, 8192).unwrap());
 }
 
-/// Whatever stood at the target's name was replaced: `/dev/null`, a pipe, and the link instead of what it led to.
+/// A save replaced anything at the target's name: `/dev/null`, a pipe, and the link instead of its target.
 #[test]
 fn only_regular_files_are_replaced() {
     let dir = tempfile::tempdir().unwrap();

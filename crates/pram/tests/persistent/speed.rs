@@ -1,5 +1,5 @@
-//! Not a test of anything: `cargo test -p conquest-pram --test persistent -- speed --ignored --nocapture` prints what blocks
-//! cost, beside objects of the same size and beside a bare copy of the same bytes to the same memory.
+//! Not a test: `cargo test -p conquest-pram --test persistent -- speed --ignored --nocapture` prints the cost of
+//! blocks, beside objects of the same size and beside a bare copy of the same bytes to the same memory.
 
 use pram::heap::{Cursor, Which};
 use pram::memory::BLOCK;
@@ -68,7 +68,7 @@ fn of_blocks() {
         blocks.extend((0..BLOCKS).map(|_| alloc(&session)));
     });
     println!("free and allocate {BLOCKS} of them: {all:.0} ns each");
-    // In an order that is none, with few free ones among many.
+    // In random order, with few free blocks among many.
     let mut n = 0;
     let scattered = median(BLOCKS, || {
         for _ in 0..BLOCKS {

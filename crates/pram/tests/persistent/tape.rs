@@ -14,14 +14,14 @@ pub struct Tape(Arc<Mutex<State>>);
 pub struct State {
     pub bytes: Vec<u8>,
     pub events: Vec<Event>,
-    /// Calls that still succeed, and what the others fail with. A write that fails is done by half.
+    /// Calls that still succeed, and the error of the others. A write that fails is done by half.
     pub fuse: Option<(usize, Errno)>,
     /// Calls that still succeed, before one fails with EIO, done by half.
     pub fail_once: Option<usize>,
     pub bad_sector: Option<u64>,
     /// Calls to read.
     pub reads: usize,
-    /// What it says of how many reads at once it gains by; 0 is one.
+    /// The number of parallel reads that it asks for; 0 is one.
     pub reads_at_once: usize,
 }
 
@@ -29,7 +29,7 @@ pub struct State {
 pub enum Event {
     Write(u64, Vec<u8>),
     Flush,
-    /// What was done was acknowledged.
+    /// Everything before was acknowledged.
     Acknowledged,
 }
 
@@ -111,8 +111,8 @@ impl Disk for Tape {
     }
 }
 
-/// What a disk holds when the power is cut after `events`, and how many of them were acknowledged. With seed 0
-/// what was not flushed is lost, with 1 it is kept, else each sector of it is one or the other, or with odd seeds
+/// The content of a disk when the power is cut after `events`, and how many of them were acknowledged. With seed 0
+/// unflushed writes are lost, with 1 they stay, else each sector of them is one or the other, or with odd seeds
 /// neither.
 pub fn after_cut(base: &[u8], events: &[Event], seed: u64) -> (Vec<u8>, usize) {
     let (mut durable, mut pending, mut acknowledged) = (base.to_vec(), Vec::new(), 0);
@@ -137,7 +137,7 @@ pub fn after_cut(base: &[u8], events: &[Event], seed: u64) -> (Vec<u8>, usize) {
     (durable, acknowledged)
 }
 
-/// Writes, growing what is too short.
+/// Writes, and grows a disk that is too short.
 fn put(disk: &mut Vec<u8>, at: u64, bytes: &[u8]) {
     let (at, end) = (at as usize, at as usize + bytes.len());
     if disk.len() < end {

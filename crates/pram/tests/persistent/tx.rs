@@ -116,13 +116,13 @@ fn objects_follow_their_transaction() {
 
 /// The log's old bytes are the application's: they can look like anything, a record of the coming
 /// transaction included. Once, on media without checksums, such bytes behind the last record were taken
-/// for one, and recovery wrote what they said where they said.
+/// for one, and recovery applied it.
 #[test]
 fn old_bytes_are_never_taken_for_records() {
     for ahead in 0..8u64 {
         let (session, off) = with_object(4096, 0);
         let victim = off + 2048;
-        // What looks like a record of transaction `n`: 8 bytes at `victim`, to be replaced by 0xff.
+        // A forged record of transaction `n`: 8 bytes at `victim`, to be replaced by 0xff.
         let forge = |n: u64| [victim | 8 << 48, n, u64::MAX].map(u64::to_le_bytes).concat();
         let mut op = session.begin().unwrap();
         let number = session.memory().load(Off::new(session.memory().geo.slot(op.slot()))).unwrap();
@@ -143,7 +143,7 @@ fn old_bytes_are_never_taken_for_records() {
     }
 }
 
-/// A program has written to a file what would be a record of the next transaction, and overwritten it, so that it lies in
+/// A program has written a record of the next transaction to a file, and overwritten it, so that it lies in
 /// the slot where that transaction's log will end.
 #[test]
 fn what_programs_write_is_no_record_before_the_end_mark_is_durable() {
@@ -189,7 +189,7 @@ fn numbers_pass_over_a_zero_low_half() {
     let slot = |s: &Session| s.memory().geo.slot(0);
     let mut bytes = rig::bytes_of(&session);
     let at = slot(&session) as usize;
-    // The last number before, and what a crash in the middle of passing over leaves.
+    // The last number before, and the numbers after a crash while zero is skipped.
     for number in [0xffff_fffeu64, 0xffff_ffff, 1 << 32, 0] {
         bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
         let session = rig::reopen(&bytes).unwrap();
@@ -256,7 +256,7 @@ fn random_transactions_equal_a_model() {
     }
 }
 
-/// What was read without the lock holds under it, unless somebody has had the lock in between, whatever he did.
+/// A look without the lock stays valid under it, unless somebody else has had the lock in between.
 #[test]
 fn a_look_holds_until_somebody_else_has_had_the_lock() {
     let (session, _) = with_object(64, 1);
@@ -266,7 +266,7 @@ fn a_look_holds_until_somebody_else_has_had_the_lock() {
     assert!(op.is_as_seen(7, seen));
     assert!(!op.is_as_seen(3, None));
     op.unlock();
-    // Had the lock itself meanwhile: it may have changed what it looked at.
+    // The operation has had the lock itself meanwhile: it may have changed the data.
     op.lock(&[7]).unwrap();
     assert!(!op.is_as_seen(7, seen));
     op.unlock();
