@@ -50,7 +50,6 @@ impl Drop for Pinned {
 }
 
 impl Runtime {
-
     /// Lists a chunk as one of blocks.
     pub(crate) fn add_block_chunk(&self, chunk: u64) {
         let (word, bit) = self.map_bit(OF_BLOCKS, chunk);
@@ -131,7 +130,6 @@ impl Runtime {
     pub(super) fn lower_block_hint(&self, chunk: u64) {
         self.header(H_BLOCK_HINT).fetch_min(chunk, Ordering::Relaxed);
     }
-
 
     fn slot_blocks(&self, slot: u32) -> &AtomicU64 {
         self.word(self.slot_at(slot) + 16)
