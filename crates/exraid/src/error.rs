@@ -97,7 +97,7 @@ pub enum OpenError {
     /// It has no label: it was never made a disk of a pool, or both copies are damaged.
     #[error("{path} has no label of a pool{}", .found.as_deref().map(|f| format!(": it holds {f}")).unwrap_or_default())]
     Unlabelled { path: PathBuf, found: Option<String> },
-    /// Its label names another purpose.
+    /// Its label names another pool or another place.
     #[error("{path} is {found}, not {expected}")]
     Mismatch { path: PathBuf, expected: String, found: String },
     #[error("{path} has {found} bytes; at least {needed} are needed")]

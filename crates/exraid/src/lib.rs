@@ -29,8 +29,8 @@
 //!    <----- Answer (with the memory) ------ meter, failures -----<----- completion
 //! ```
 //!
-//! A client makes disks, makes a region of them, and asks it; here of a mirror, which goes on without one of them and gets it
-//! back:
+//! A client makes disks, makes a region of them, and sends it requests. Here it is a mirror, which loses one disk and
+//! gets another:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -70,8 +70,8 @@
 //! # }
 //! ```
 //!
-//! Larger clients: `examples/throughput.rs` here, the crate `export` (a block device for any file system), and the log of segments, the
-//! crate `ilfs`.
+//! Larger clients: `examples/throughput.rs` here, the crate `export` (a block device for any file system), and the log
+//! of segments, the crate `ilfs`.
 
 #![deny(unsafe_code)]
 

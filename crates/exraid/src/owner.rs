@@ -1,5 +1,5 @@
-//! The owners of files: a file whose content makes a process open, write or remove other files must belong to the user
-//! or to root, and no other user may be able to change it.
+//! The owners of files. The content of some files makes a process open, write or remove other files. Such a file must
+//! belong to the user or to root, and no other user may be able to change it.
 //!
 //! Another user who can write a directory could misuse this: a file there may name any other file as a disk, and if
 //! root, say, works on the pool there, it writes to that. So before a process trusts such a file it checks

@@ -38,7 +38,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads up to about `most` bytes of small files, spread over the tree, and as much again (at most `TRAINED_ON`) for dictionaries.
+    /// Reads up to about `most` bytes of small files, spread over the tree, and as much again (at most `TRAINED_ON`)
+    /// for dictionaries.
     pub fn read(tree: &Tree, most: u64, seen: &mut dyn FnMut(u64, u64)) -> Sample {
         let small: Vec<_> = tree.files.iter().filter(|(_, size)| *size <= SMALL).collect();
         let bytes = small.iter().map(|(_, size)| size).sum::<u64>();

@@ -15,9 +15,8 @@
 //! sparse and has its full length from the beginning. The client [reserves](Op::Reserve) storage for a range before it
 //! promises content there, and a discard gives it back.
 //!
-//! A disk in use carries a shared lock (`flock`), one that is being made an exclusive one, so that no process makes a
-//! pool's disk anew while it is in use. The first process that uses a block device also opens it exclusively, so that
-//! others cannot mount or format it.
+//! A disk in use carries a shared lock (`flock`), so that no process makes it anew meanwhile: that takes an exclusive
+//! one. The first process that uses a block device also opens it exclusively, so that others cannot mount or format it.
 
 mod claim;
 mod host;

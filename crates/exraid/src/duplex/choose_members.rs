@@ -2,7 +2,7 @@
 //!
 //! A note records the states of all members at its time. Each change of them has an [epoch](Epoch) with a stamp. The
 //! note of the last epoch counts; two that diverged from a common one are refused. An excluded member's note may not
-//! record its exclusion, and by that note alone nobody can know. So regions that are no members remember the states
+//! record its exclusion, and that note alone cannot tell. So regions that are no members remember the states
 //! too.
 
 use crate::label::Relation;

@@ -22,15 +22,15 @@
 //! | others | those of the log of intents ([`super::raid5`]) |
 //!
 //! The measurements of a region and of each of its members ([`crate::meter`]) lie further on in the file, a few pages
-//! each, and survive the process that took them. Each process that has the region open has one of a few slots in them,
+//! each. They survive the process that took them. Each process that has the region open has one of a few slots in them,
 //! by a lock of its own:
 //!
 //! | lock on | held by |
 //! | --- | --- |
 //! | slot n | the process that counts its requests in slot n |
 //!
-//! An uncontended lock takes a call of a microsecond. A process that waits for a disk under one of the first five holds
-//! up only processes that want the same lock, and no thread that answers requests.
+//! An uncontended lock takes a call of a microsecond. A process may wait for a disk while it holds one of the first
+//! five: that delays only processes that want the same lock, and no thread that answers requests.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -87,7 +87,7 @@ impl Drop for Aligned {
 #[repr(transparent)]
 pub(crate) struct Part(pub(crate) libc::iovec);
 
-// SAFETY: it is an address; what may be done there is invariant 2.
+// SAFETY: it is an address; invariant 2 bounds the accesses through it.
 unsafe impl Send for Part {}
 // SAFETY: as above.
 unsafe impl Sync for Part {}

@@ -6,7 +6,7 @@
 //! | step | what | else, after a power cut with a disk lost |
 //! | --- | --- | --- |
 //! | 1 | a record in the same slot of each whole member that the write touches: its new content, and which members have records; durable | |
-//! | 2 | a member that has not taken its record is out, and the labels record that durably | the others' records count as incomplete, and step 3 may be done in part for ever |
+//! | 2 | a member that has not taken its record is out, and the labels record that durably | the others' records count as incomplete, and a partly done step 3 is never finished |
 //! | 3 | the members are written | content and parity do not match, and the lost disk's content cannot be computed |
 //! | 4 | the slot is used again when the intent was [retired](super::retire) | |
 //!

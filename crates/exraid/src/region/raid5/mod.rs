@@ -30,8 +30,7 @@
 //!   older content.
 //!
 //! A member that is being rebuilt is written like the others and read where it has been rebuilt. A partial write to a
-//! stripe that the member does not have yet writes all its columns to it, so that they are even with the rest of its
-//! chunk.
+//! stripe beyond that writes all columns of its range to the member, so that they are even.
 //!
 //! Several processes may use such a region at a time, where they [share](super::shared_state) it: range locks hold
 //! among them, and they have one log of intents. The next process that locks a stripe finishes the writes of a dead

@@ -93,7 +93,8 @@ impl Partial {
         let len = (hull.end - hull.start) as usize;
         let states = self.array.set.states().clone();
         let range = geometry.columns(self.stripe, hull);
-        // A member that is still to be rebuilt here gets all columns, even with the rest of its chunk.
+        // A member that is still to be rebuilt here gets all these columns, not only its touched ones, so that they are
+        // even.
         let takes_all =
             |role: usize| matches!(states[role], MemberState::Rebuilding { .. }) && !Array::has(&states, role, &range);
         let mut parity = vec![0; len];

@@ -1,8 +1,7 @@
 //! Intents found when the region is opened: those that are complete and not retired are done again.
 //!
-//! If other processes have the region open, they do this. The writes of one that has died are finished by the next
-//! process that locks the stripe, with the others' table of intents, since the disks do not tell which intents are
-//! retired.
+//! If other processes have the region open, they do this. The next process that locks a stripe finishes the writes of a
+//! dead process to it, by the common table of intents, since the disks do not tell which intents are retired.
 //!
 //! Replaying may happen several times, and may be cut short: until the floors are durable, the same intents are found
 //! again. A member with an unreadable log is put out, where the region can do without it, since completeness cannot be

@@ -25,7 +25,7 @@ impl Set {
     }
 
     /// By the labels, nothing was written beyond this byte. A mark of 0 is from a program that has no such mark and may
-    /// have written anywhere. If two marks differ, a disk may have lost the higher one.
+    /// have written anywhere. If two marks differ the higher one counts, since a disk may have lost it.
     pub fn written_end(&self) -> u64 {
         let states = self.states().clone();
         match high_water_of(&self.labels(), &states) {
