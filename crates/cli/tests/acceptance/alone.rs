@@ -1,5 +1,5 @@
-//! Disks alone open the pool: its directory and its memory are lost, and the backing lies in its regions. With all disks, with
-//! each alone, with one that stayed behind, moved to others, and what is no pool.
+//! Disks alone open the pool: its directory and its memory are lost, and the backing lies in its regions. Cases: all
+//! disks, each disk alone, a disk that stayed behind, disks at other paths, and disks without a pool.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub const TESTS: &[Test] = &[
 const SIZE: usize = 20 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A lab with a pool on so many disks that were there before, `d0` and on.
+/// A lab with a pool on existing disks, `d0` and on.
 fn with(disks: usize, more: &[&str]) -> Lab {
     with_disks_of(256 << 20, disks, more)
 }
@@ -43,7 +43,7 @@ fn with_disks_of(size: u64, disks: usize, more: &[&str]) -> Lab {
     lab
 }
 
-/// Small files and a large one, all of which `fsync` has returned for.
+/// Small files and a large one, all acknowledged by `fsync`.
 fn fill(lab: &Lab, seed: u64) {
     for n in 0..200 {
         fs::write(lab.mnt().join(format!("small-{seed}-{n}")), format!("{seed} {n}")).expect("written");
@@ -69,7 +69,7 @@ fn holds(dir: &Path, seed: u64) {
     assert!(found == rng::Rng::new(seed).bytes(SIZE), "the large file has other content");
 }
 
-/// A power cut, and with it the memory and the directory of the pool.
+/// A power cut, which also loses the memory and the directory of the pool.
 fn lose_all_but_disks(lab: &Lab) {
     lab.kill9();
     lab.run(&["umount", &lab.text("mnt")]);
@@ -85,7 +85,7 @@ fn import(lab: &Lab, disks: &[&str]) -> String {
     lab.ok(&args)
 }
 
-/// Gives up what was made of disks, and nothing of these.
+/// Removes the pool that was made from disks, and leaves the disks alone.
 fn forget(lab: &Lab) {
     let pool = PathBuf::from(lab.pool());
     memory_of(&pool).iter().for_each(|file| _ = fs::remove_file(file));
@@ -100,7 +100,7 @@ fn put_back(lab: &Lab, disks: &[&str]) {
     disks.iter().for_each(|disk| _ = fs::copy(lab.path(&format!("{disk}.kept")), lab.path(disk)).expect("a copy"));
 }
 
-/// How the backing does in each region, as status tells.
+/// The state of the backing in each region, as `status` shows it.
 fn copies(lab: &Lab) -> Vec<(u64, String)> {
     let status = lab.status();
     let regions = status["backing"]["regions"].as_array().expect("regions").clone();
@@ -113,14 +113,14 @@ fn whole(numbers: &[u64]) -> Vec<(u64, String)> {
     numbers.iter().map(|number| (*number, "whole".into())).collect()
 }
 
-/// A power cut, and with it the memory: the directory stays.
+/// A power cut, which loses the memory; the directory stays.
 fn lose_memory(lab: &Lab) {
     lab.kill9();
     lab.run(&["umount", &lab.text("mnt")]);
     memory_of(Path::new(&lab.pool())).iter().for_each(|file| fs::remove_file(file).expect("removed"));
 }
 
-/// Either disk is as it was before some files were written, and the memory is lost or not: the other one counts.
+/// Either disk is rolled back to before some files were written, with the memory lost or not: the other disk counts.
 fn put_back_earlier() -> Outcome {
     for old in ["d0", "d1"] {
         for is_lost in [true, false] {
@@ -156,7 +156,7 @@ fn put_back_earlier() -> Outcome {
     Ok(())
 }
 
-/// One byte in each 16 KiB of one disk of a mirror is another; the other disk is perfect.
+/// One byte in each 16 KiB of one disk of a mirror is wrong; the other disk is perfect.
 fn rotten() -> Outcome {
     for which in ["d0", "d1"] {
         let lab = Lab::new();
@@ -169,7 +169,7 @@ fn rotten() -> Outcome {
         fill(&lab, 1);
         lose_memory(&lab);
         let mut bytes = fs::read(lab.path(which)).expect("a disk");
-        // Between the labels: in what begins each segment, too.
+        // Between the labels, also in the heads of segments.
         bytes[(1 << 20) + 100..255 << 20].iter_mut().step_by(16 << 10).for_each(|byte| *byte ^= 0x20);
         fs::write(lab.path(which), bytes).expect("written");
         lab.mount();
@@ -185,7 +185,7 @@ fn rotten() -> Outcome {
     Ok(())
 }
 
-/// One of the two disks is rotten all over, its first label is gone: after a scrub it alone opens the pool.
+/// One of the two disks is rotten all over, and its first label is lost: after a scrub it alone opens the pool.
 fn scrubbed() -> Outcome {
     let lab = with(2, &[]);
     lab.mount();
@@ -221,8 +221,8 @@ fn scrubbed() -> Outcome {
     Ok(())
 }
 
-/// A disk of a pool whose backing lies in its directory is put back as it was before a file was written: half of a mirror is out, and what only
-/// a single disk had is named.
+/// The backing lies in the directory, and a disk is rolled back to before a file was written. Half of a mirror is then
+/// out; content that only a single disk had is named.
 fn old_content() -> Outcome {
     for mirror in [true, false] {
         let lab = Lab::new();
@@ -281,7 +281,7 @@ fn each() -> Outcome {
         fs::rename(lab.path(other), lab.path("away")).expect("away");
         let said = import(&lab, &[disk]);
         assert!(said.contains("is missing") && said.contains(&lab.text(other)), "{said}");
-        // The other one may have content that this memory does not know of.
+        // The other region may have content that this memory does not know of.
         lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["-o ro", other]);
         lab.mount_with("ro");
         holds_small(&lab.mnt(), 1);
@@ -304,7 +304,7 @@ fn stayed_behind() -> Outcome {
     fs::rename(lab.path("away"), lab.path("d1")).expect("back");
     keep(&lab, &["d0", "d1"]);
 
-    // It has been logged, and nobody else is there who has more.
+    // The loss was logged, and no other region has more.
     let refused = ["import", &lab.pool(), "--disk", &lab.text("d1")].map(String::from);
     lab.refused(1, &refused.each_ref().map(String::as_str), &["region 1 stayed behind", "region 0"]);
     assert!(!lab.path("pool/pool.toml").exists());
@@ -385,7 +385,7 @@ fn refused() -> Outcome {
     Ok(())
 }
 
-/// Writes files of `bytes` until there is no room; how many were written.
+/// Writes files of `bytes` until the pool is full; returns their number.
 fn until_full(lab: &Lab, name: &str, bytes: usize) -> usize {
     let content = rng::Rng::new(7).bytes(bytes);
     for n in 0.. {
@@ -398,7 +398,8 @@ fn until_full(lab: &Lab, name: &str, bytes: usize) -> usize {
     unreachable!("there is room for ever")
 }
 
-/// Content fills disks to the end, and files fill the memory: what was written stays durable, and there is a way out.
+/// Content fills the disks, and files fill the memory: written content stays durable, and removing files makes the pool
+/// usable again.
 fn full() -> Outcome {
     let lab = with_disks_of(512 << 20, 2, &[]);
     lab.mount();
@@ -412,10 +413,10 @@ fn full() -> Outcome {
     let small = until_full(&lab, "small", 20_000);
     assert!(large > 10 && small > 100, "{large} large and {small} small files");
     is_well("with full memory");
-    // What is overwritten takes memory until it is done.
+    // Overwriting takes more memory until it is done.
     (0..small / 10).for_each(|n| fs::remove_file(lab.mnt().join(format!("small-{n}"))).expect("removed"));
     is_well("when files were removed");
-    // All of it is written again, and again: more changes than a log of the backing has room for.
+    // Everything is written several times: more changes than a redo log of the backing can hold.
     for round in 0..3 {
         let content = rng::Rng::new(round).bytes(20_000);
         for n in small / 10..small {

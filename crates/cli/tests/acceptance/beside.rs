@@ -1,5 +1,5 @@
-//! A program that works on the pool directly, by the API, and the mount see the same files at once: the kernel gets a notification of
-//! a change before the call that makes it returns.
+//! A program that works on the pool directly, by the API, and the mount see the same files at once: the kernel gets a
+//! notification of a change before the changing call returns.
 
 use std::fs::{File, Permissions};
 use std::io::{IoSlice, Write};
@@ -67,7 +67,7 @@ fn replace(view: &View, name: &str, bytes: &[u8]) {
     view.open(name.as_bytes(), how).and_then(|file| file.write_all_at(bytes, 0)).expect("write");
 }
 
-/// Also of one that was written a moment ago.
+/// Even if the file was written a moment ago.
 fn cut() -> Outcome {
     let (lab, pool) = lab();
     let path = lab.mnt().join("f");
@@ -82,7 +82,7 @@ fn cut() -> Outcome {
     Ok(())
 }
 
-/// The reply that brings a file to the kernel must not count for more than the notifications since.
+/// The reply that brings a file to the kernel must not override notifications that came since.
 fn just_made() -> Outcome {
     let (lab, pool) = lab();
     for round in 0..1500 {
@@ -105,7 +105,7 @@ fn just_made() -> Outcome {
     Ok(())
 }
 
-/// Names, attributes and content that the kernel has cached are never older than what a program did.
+/// The kernel's cached names, attributes and content are never older than the changes of a program.
 fn changes_are_seen_at_once() -> Outcome {
     let (lab, pool) = lab();
     let (view, here) = (root(&pool), lab.mnt().join("f"));
@@ -131,7 +131,7 @@ fn changes_are_seen_at_once() -> Outcome {
     Ok(())
 }
 
-/// Appends from both sides to the same files, atomically, and files of each side.
+/// Both sides append to the same files, atomically, and write files of their own.
 fn writers_on_both_sides() -> Outcome {
     let (lab, pool) = lab();
     let mnt = lab.mnt();
@@ -180,7 +180,8 @@ const OPS: u64 = 1500;
 fn write_side(side: u64, append: impl Fn(&str, &[u8]), set: impl Fn(&str, Option<&[u8]>)) {
     let mut rng = Rng::new(seed() ^ side);
     for op in 0..OPS {
-        // 32 bytes: the kernel may make two requests of what lies in two pages, and the other's may come between.
+        // 32 bytes: the kernel may split an append across two pages into two requests, and the other side's append may
+        // come between.
         append(&format!("log{}", rng.below(2)), format!("side {side} line {op:<19}\n").as_bytes());
         let file = format!("{side}-{}", rng.below(50));
         match rng.below(3) {
@@ -193,7 +194,7 @@ fn write_side(side: u64, append: impl Fn(&str, &[u8]), set: impl Fn(&str, Option
     }
 }
 
-/// A program goes on, and what it does then is there when the pool is mounted again.
+/// A program continues after the mount is killed, and its changes are present when the pool is mounted again.
 fn death_of_the_mount() -> Outcome {
     let (lab, pool) = lab();
     std::fs::write(lab.mnt().join("f"), "before").expect("write");
@@ -210,7 +211,7 @@ fn death_of_the_mount() -> Outcome {
     Ok(())
 }
 
-/// What the kernel has cached costs some messages; what it has not, nothing.
+/// A change costs some messages if the kernel has the content cached, and none otherwise.
 fn speed() -> Outcome {
     let (lab, pool) = lab();
     let view = root(&pool);
@@ -247,7 +248,7 @@ fn acl() -> Vec<u8> {
     [2u32.to_le_bytes().to_vec(), entries.concat()].concat()
 }
 
-/// A kernel may not know whose a file is yet when it checks what its owner may: he could give it rights still.
+/// A kernel that does not know the new owner yet lets the former owner change rights, and so regain access.
 fn former_owner() -> Outcome {
     lab::require("setpriv")?;
     let (lab, pool) = lab();
@@ -302,7 +303,7 @@ fn former_owner() -> Outcome {
     Ok(())
 }
 
-/// Capabilities count where the file's owner is somebody of the user namespace that they hold in.
+/// Capabilities count only if their user namespace maps the file's owner.
 fn capable_users(file: &Path) {
     let user = USER.to_string();
     let run = |before: &[&str], mode: &str| {
@@ -315,12 +316,13 @@ fn capable_users(file: &Path) {
     assert_eq!(mode(file), 0o640);
 }
 
-/// A kernel that does not know yet where a file ends wrote over what a program had appended, and copied no further.
+/// A kernel that did not know the new end of a file overwrote content that a program had appended, and copied no
+/// further than the old end.
 fn growth() -> Outcome {
     let (lab, pool) = lab();
     let (view, path) = (root(&pool), lab.mnt().join("f"));
     let copy = File::create(lab.mnt().join("copy")).expect("create");
-    // It makes a difference where in its page the last byte is.
+    // The position of the last byte in its page matters.
     for (round, len) in [20_000, 4095, 4096, 4097, 8193].into_iter().enumerate() {
         let mut text = vec![b'a'; 4000];
         replace(&view, "f", &text);
@@ -353,7 +355,7 @@ fn growth() -> Outcome {
     Ok(())
 }
 
-/// A kernel takes what a program may do from who changes it, but only what it knows of.
+/// The kernel takes set-id bits and capabilities from a changed file, but only those that it knows of.
 fn rights() -> Outcome {
     let (lab, pool) = lab();
     let (view, here) = (root(&pool), lab.mnt().join("f"));

@@ -1,4 +1,4 @@
-//! Compression of small files that nobody uses: by command and by age, as users meet it.
+//! Compression of unused small files, by command and by age, as users meet it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -67,7 +67,7 @@ fn commands() -> Outcome {
     assert_eq!((compression(&lab, "cold"), compression(&lab, "plain")), (80, 0));
     let after = lab.status()["compression"]["cold"]["memory"].as_u64().expect("a number");
     assert!(after * 4 < before, "{before} bytes, then {after}");
-    // A change makes one plain; nobody else's.
+    // A change makes one file plain, and no other.
     fs::write(dir.join("f7"), b"new").expect("written");
     fs::write(dir.join("f7"), text(7)).expect("written");
     assert_eq!(compression(&lab, "cold"), 79);
@@ -119,14 +119,14 @@ fn seconds() -> Outcome {
     let wrong = rustix::fs::lsetxattr(&exact, "user.conquest.times", b"minutes", XattrFlags::empty());
     assert_eq!(wrong, Err(rustix::io::Errno::INVAL));
     let before: Vec<_> = files().map(|path| times(&path)).collect();
-    // The second of the last change must be over.
+    // Inodes are packed only after the second of their last change.
     std::thread::sleep(Duration::from_millis(1300));
     let packed = || -> Value {
         serde_json::from_str::<Value>(&lab.ok(&["pack", &lab.pool(), "--now", "--json"])).expect("JSON")["inodes"]
             .take()
     };
     assert!(packed()["inodes"].as_u64() >= Some(80));
-    // The kernel need not have asked again.
+    // Without remounting, the kernel could answer from its cache.
     lab.umount();
     lab.mount();
     for (path, before) in files().zip(before) {
@@ -151,7 +151,7 @@ fn listed(dir: &Path) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Packed directories are listed, looked up in and changed as before; and after a crash.
+/// Packed directories are listed, looked up and changed as before, also after a crash.
 fn names() -> Outcome {
     let lab = lab(&["share=0"]);
     let sizes = [1, 13, 3000];
@@ -163,10 +163,10 @@ fn names() -> Outcome {
     let before = dirs.each_ref().map(|dir| listed(dir));
     let output: Value = serde_json::from_str(&lab.ok(&["pack", &lab.pool(), "--now", "--json"])).expect("JSON");
     let bytes = |of: &Value, what: &str| of[what].as_u64().expect("a number");
-    // By the built-in profile, which has seen none of them.
+    // With the built-in profile, which was made from other names.
     assert!(bytes(&output["names"], "packed_bytes") * 3 < 2 * bytes(&output["names"], "plain_bytes"), "{output}");
     assert!(bytes(&lab.status()["packed_names"], "buckets") > 10, "{}", lab.status()["packed_names"]);
-    // In the same order too.
+    // Also in the same order.
     assert!(dirs.each_ref().map(|dir| listed(dir)) == before);
     let large = &dirs[2];
     let file = |n: usize| large.join(format!("a name like {n} others.txt"));
@@ -188,10 +188,10 @@ fn names() -> Outcome {
     Ok(())
 }
 
-/// What is copied to a pool of memory faster than maintenance compresses is compressed rather than refused.
+/// Files that arrive in a pool of memory faster than maintenance compresses are compressed rather than refused.
 fn more_than_memory() -> Outcome {
     let lab = lab(&[]);
-    // 150 MB to 64 MiB.
+    // 150 MB for 64 MiB.
     let content = |n: usize| text(n % 40).repeat(3);
     let files: Vec<_> = (0..)
         .scan(0, |bytes, n| Some((n, std::mem::replace(bytes, *bytes + content(n).len()))))

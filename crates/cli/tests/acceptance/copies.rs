@@ -1,4 +1,5 @@
-//! Copies of files in several regions: mirrored at once or lazily, disks that are lost and come back, removal by force, balance, scrub.
+//! Replicas of files in several regions: mirrored at once or lazily, disks that are lost and return, removal by force,
+//! balance, scrub.
 
 use std::fs;
 use std::io::Write;
@@ -31,12 +32,12 @@ const MIB: usize = 1 << 20;
 const SIZE: usize = 40 * MIB;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A lab with a pool on so many disks, `d0` and on, of 256 MiB each.
+/// A lab with a pool on `disks` disks, `d0` and on, of 256 MiB each.
 fn with(disks: usize) -> Lab {
     formatted(disks, &[])
 }
 
-/// The same, of which memory keeps little: what is to be read from disks is read from there.
+/// As `with`, with a small cache, so that reads go to the disks.
 fn with_little_cache(disks: usize) -> Lab {
     formatted(disks, &["--cache", "ceiling=5"])
 }
@@ -56,7 +57,7 @@ fn file(lab: &Lab, name: &str) -> PathBuf {
     lab.mnt().join(name)
 }
 
-/// Writes a file, and has it be on disk.
+/// Writes a file, and waits until it is on disk.
 fn write(lab: &Lab, name: &str, seed: u64) {
     write_seeded(&file(lab, name), seed, SIZE);
     fs::File::open(file(lab, name)).and_then(|file| file.sync_all()).expect("synced");
@@ -68,13 +69,13 @@ fn holds(lab: &Lab, name: &str, seed: u64) {
     assert!(found == rng::Rng::new(seed).bytes(SIZE), "{name} has other content");
 }
 
-/// Files as they were written, by their seeds.
+/// Checks that files have the content of their seeds.
 #[track_caller]
 fn hold(lab: &Lab, files: &[(&str, u64)]) {
     files.iter().for_each(|(name, seed)| holds(lab, name, *seed));
 }
 
-/// The same once the pool was unmounted and mounted again.
+/// As `hold`, after unmounting and mounting the pool.
 #[track_caller]
 fn hold_anew(lab: &Lab, files: &[(&str, u64)]) {
     lab.umount();
@@ -82,7 +83,7 @@ fn hold_anew(lab: &Lab, files: &[(&str, u64)]) {
     hold(lab, files);
 }
 
-/// Has memory hold nothing of what was written before, but little.
+/// Evicts nearly everything written before from memory.
 fn wash_out(lab: &Lab) {
     for seed in 0..2 {
         write(lab, "filler", 1000 + seed);
@@ -90,7 +91,7 @@ fn wash_out(lab: &Lab) {
     fs::remove_file(file(lab, "filler")).expect("removed");
 }
 
-/// What is in effect, as the command tells.
+/// The redundancy in effect, as the command shows it.
 fn effective(lab: &Lab, name: &str) -> String {
     let path = file(lab, name);
     let mut value = [0; 256];
@@ -98,12 +99,12 @@ fn effective(lab: &Lab, name: &str) -> String {
     String::from_utf8_lossy(&value[..n]).into()
 }
 
-/// Waits until a file of which nothing waits in memory is as it is wanted.
+/// Waits until a file, of which no page waits in memory, has the redundancy `wanted`.
 fn becomes(lab: &Lab, name: &str, wanted: &str) {
     becomes_so(lab, name, wanted, |is| is == wanted);
 }
 
-/// The same where it was just synced: of that 64 pages may have gone with the commit, and wait in memory.
+/// As `becomes`, for a file that was just synced: up to 64 of its pages may be in the commit, and wait in memory.
 fn becomes_on_disks(lab: &Lab, name: &str, wanted: &str) {
     becomes_so(lab, name, wanted, |is| {
         let rest = is.strip_prefix(wanted).and_then(|rest| match rest.strip_prefix(", ") {
@@ -145,7 +146,7 @@ fn mirrored() -> Outcome {
         assert!(status.contains("is MISSING, since"), "{status}");
         write(&lab, "safe/new", 4);
         holds(&lab, "safe/new", 4);
-        // What lacks a copy gets it from the two disks that are left.
+        // Segments that lack a replica get one from the two remaining disks.
         becomes(&lab, "safe/one", "mirror:2");
         lab.umount();
         fs::rename(kept, lab.path(lost)).expect("back");
@@ -193,7 +194,7 @@ fn lazy() -> Outcome {
     becomes_on_disks(&lab, "kept", "mirror:2");
     wait_until(PATIENCE, "nothing lacks a copy", || lab.status()["work"]["lacking"] == 0);
     let copied = lab.status()["work"]["copied"].as_u64().expect("an answer") * 4096;
-    // Segments that both share are copied without what was deleted.
+    // Segments that both files share are copied without the deleted content.
     assert!(copied < (SIZE + SIZE / 2) as u64, "{copied} bytes were copied of {SIZE}");
     holds(&lab, "kept", 1);
     lab.umount();
@@ -243,12 +244,12 @@ fn forced() -> Outcome {
     .expect("JSON");
     let lost = lost.as_array().expect("a list").clone();
     assert!(!lost.is_empty() && lost.iter().all(|one| one["path"] == "/plain"), "{lost:?}");
-    // Nothing was done: it is still missing.
+    // Nothing was changed: the disk is still missing.
     assert!(lab.output(&["status", &lab.pool()]).contains("is MISSING"));
     let printed = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d1"), "--force"]);
     assert!(printed.contains("/plain: bytes ") && printed.contains("of 1 files are lost"), "{printed}");
     holds(&lab, "safe", 2);
-    // Exactly these bytes give EIO, the others are there.
+    // Exactly these bytes give EIO, and the others are readable.
     let content = rng::Rng::new(1).bytes(SIZE);
     let plain = fs::File::open(file(&lab, "plain")).expect("opened");
     for at in (0..SIZE as u64).step_by(4096) {
@@ -265,7 +266,7 @@ fn forced() -> Outcome {
     let printed = lab.run(&["fsck", &lab.pool()]);
     assert!(printed.code == 1 && printed.out.contains("lost: /plain: bytes "), "{}{}", printed.out, printed.err);
     assert!(printed.out.contains("from a backup") && printed.out.contains("--zero-lost"), "{}", printed.out);
-    // It reads as zeros there once that is asked for, and as it was elsewhere.
+    // Once requested, these bytes read as zeros, and all others as before.
     let printed = lab.run(&["fsck", &lab.pool(), "--zero-lost"]);
     assert!(printed.code == 1 && printed.out.contains("zeroed: /plain: bytes "), "{}{}", printed.out, printed.err);
     lab.ok(&["fsck", &lab.pool()]);
@@ -274,7 +275,7 @@ fn forced() -> Outcome {
         assert!(page == was || page.iter().all(|byte| *byte == 0), "page {n}");
     }
     assert!(found != content);
-    // Written anew it is whole.
+    // Written again, the file is whole.
     fs::remove_file(file(&lab, "plain")).expect("removed");
     write(&lab, "plain", 3);
     holds(&lab, "plain", 3);
@@ -327,10 +328,10 @@ fn whole() -> Outcome {
     lab.umount();
     lab.mount();
     (0..6).for_each(|n| assert_eq!(effective(&lab, &format!("f{n}")), "whole"));
-    // What memory has it reads without the disk.
+    // Content in memory is readable without the disk.
     lab.ok(&["umount", &lab.text("mnt"), "--release"]);
     away(&lab.path("d2"));
-    // The disk may hold what came after the backing that the memory is made of.
+    // The disk may hold content from after the backing of which the memory is made.
     lab.refused(
         1,
         &["mount", &lab.pool(), &lab.text("mnt")],
@@ -349,7 +350,7 @@ fn whole() -> Outcome {
     assert_eq!(partly.count(), 0, "a file is there or not");
     lab.umount();
     let output = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d2"), "--force"]);
-    // None, where no file lay there.
+    // No file lay there, so none is lost.
     assert!(output.contains("no longer in"), "{output}");
     lab.mount();
     write(&lab, "new", 9);
@@ -404,7 +405,7 @@ fn scrub_each() -> Outcome {
     lab.umount();
     let content = rng::Rng::new(2).bytes(SIZE);
     let page = |n: usize| &content[n * 4096..(n + 1) * 4096];
-    // Each copy has another page wrong.
+    // Another page is wrong in each replica.
     spoil(&lab, "d0", page(10));
     spoil(&lab, "d1", page(200));
     let report = lab.run(&["scrub", &lab.pool()]);
@@ -415,7 +416,7 @@ fn scrub_each() -> Outcome {
     becomes(&lab, "safe", "mirror:2");
     wash_out(&lab);
     lab.umount();
-    // The only copy that is there has one wrong: the rest of it stays.
+    // A page is wrong in the only readable replica: the other pages stay.
     fs::rename(lab.path("d0"), lab.path("away")).expect("moved");
     spoil(&lab, "d1", page(300));
     assert!(lab.run(&["scrub", &lab.pool()]).out.contains("LOST"));
@@ -476,7 +477,8 @@ fn scrub() -> Outcome {
     Ok(())
 }
 
-/// Memory has what a disk has damaged, and what was on one that is gone: that is written anew, and read back once memory has let go of it.
+/// Memory holds pages that a disk has damaged, and pages of a lost disk: they are written again, and read back after
+/// their eviction.
 fn saved() -> Outcome {
     let lab = with(2);
     lab.mount();
@@ -496,7 +498,7 @@ fn saved() -> Outcome {
     wash_out(&lab);
     hold_anew(&lab, &[("plain", 1)]);
     lab.ok(&["scrub", &lab.pool()]);
-    // Memory has all of this.
+    // Memory holds all of this content.
     fs::remove_file(file(&lab, "plain")).expect("removed");
     write(&lab, "late", 2);
     let kept = away(&lab.path("d1"));
@@ -515,7 +517,7 @@ fn saved() -> Outcome {
     Ok(())
 }
 
-/// A disk that was given leaves, and comes again, with the pool mounted all the time.
+/// A disk is removed, and added again, while the pool stays mounted.
 fn again() -> Outcome {
     let lab = with(1);
     fs::File::create(lab.path("given")).and_then(|file| file.set_len(256 << 20)).expect("made");
@@ -527,7 +529,7 @@ fn again() -> Outcome {
         write(&lab, "plain", 1);
         lab.ok(&["region", "remove", &lab.pool(), &lab.text("given")]);
         holds(&lab, "plain", 1);
-        // A second request answers that it is done.
+        // A second request answers that the removal is done.
         let printed = lab.ok(&["region", "remove", &lab.pool(), number]);
         assert!(printed.contains("its removal is done"), "{printed}");
     }
@@ -538,7 +540,7 @@ fn again() -> Outcome {
     Ok(())
 }
 
-/// Domains have names, which outlive the mount; and what is missing is reported as such.
+/// Domains have names, which outlive the mount; missing regions are reported.
 fn domains() -> Outcome {
     let lab = with(3);
     lab.mount();
@@ -554,7 +556,7 @@ fn domains() -> Outcome {
     lab.umount();
     let printed = lab.output(&["status", &lab.pool()]);
     assert!(printed.contains("shelf: region 0") && printed.contains("shelf: region 1"), "{printed}");
-    // Both of them may go: no two copies were there.
+    // Both disks may be removed: they never held two replicas of a file.
     let kept = away(&lab.path("d2"));
     lab.mount();
     holds(&lab, "safe", 1);

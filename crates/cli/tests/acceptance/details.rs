@@ -1,5 +1,5 @@
-//! Details that programs rely on elsewhere, and that ext4 and others have: times that tell changes apart, cookies for 32-bit
-//! programs, room that files can have, a log that says what is news.
+//! Details that programs rely on, and that ext4 and others have: times that distinguish changes, cookies for 32-bit
+//! programs, truthful free space, and a log without repetition.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,7 +19,7 @@ pub const TESTS: &[Test] = &[
     ("details::calls_that_find_no_room_are_not_logged", quiet),
 ];
 
-/// Of 2,000 changes 1,991 had the time of the one before, which somebody had seen.
+/// 1,991 of 2,000 changes once had the time of the change before, although a program had read that time.
 fn mtimes() -> Outcome {
     for transport in ["uring", "dev"] {
         let lab = Lab::with_pool("16M");
@@ -88,7 +88,7 @@ fn cookies() -> Outcome {
     Ok(())
 }
 
-/// A small file has less than pages in memory; `cp` and others count in pages.
+/// A small file occupies less than its pages in memory, but `cp` and others count in pages.
 fn holes() -> Outcome {
     let lab = Lab::mounted("16M");
     let file = File::create(lab.mnt().join("file")).expect("create");
@@ -115,7 +115,7 @@ fn with_disk(memory: &str, disk: &str) -> Lab {
     lab
 }
 
-/// Memory counted, which a large file cannot have: 1,199 MiB were shown where a file ended at 948.
+/// Free memory once counted for large files, which cannot use it: 1,199 MiB were shown, and a file ended at 948.
 fn room() -> Outcome {
     const MIB: u64 = 1 << 20;
     let lab = with_disk("64M", "128M");
@@ -126,7 +126,7 @@ fn room() -> Outcome {
     let promised = available();
     let mut file = File::create(lab.mnt().join("large")).expect("create");
     let mut written = 0;
-    // At the end there is no room for the large pieces, and some for small ones.
+    // At the end there is no space for large pieces, but some for small ones.
     for piece in [&[7; MIB as usize][..], &[7; 4096]] {
         let full = loop {
             match file.write(piece) {
@@ -144,7 +144,7 @@ fn room() -> Outcome {
     Ok(())
 }
 
-/// Each was a line in a log that nothing bounded: 51 MB in a stress run.
+/// Each of these was once a line in an unbounded log: 51 MB in a stress run.
 fn quiet() -> Outcome {
     let lab = with_disk("16M", "16M");
     let file = File::create(lab.mnt().join("large")).expect("create");

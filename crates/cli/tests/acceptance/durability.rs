@@ -1,7 +1,7 @@
-//! What is durable when, through a mount of a pool on ordinary RAM: by option, by inode, by fsync and O_SYNC.
+//! Which changes are durable when, through a mount of a pool on ordinary RAM: by option, by inode, by fsync and O_SYNC.
 //!
-//! The pools commit once a day, so that nothing reaches the backing but what somebody waits for. After each
-//! step a pool is made from the backing alone, as after a power cut, and looked at.
+//! The pools commit once a day, so that only changes that a call waits for reach the backing. After each step a pool is
+//! made from the backing alone, as after a power cut, and examined.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -54,7 +54,8 @@ impl Pool {
         self.lab.mnt().join(name)
     }
 
-    /// Looks at what a power cut now would leave. Each time elsewhere: memory is found by its backing's place.
+    /// Examines the state that a power cut now would leave. Each time at another path: memory is found by the path of
+    /// its backing.
     fn after_power_cut<T>(&self, look: impl FnOnce(&Path) -> T) -> T {
         let number = self.cuts.replace(self.cuts.get() + 1);
         let (pool, mnt) = (self.lab.text(&format!("cut{number}")), self.lab.path(&format!("mnt{number}")));
@@ -62,7 +63,7 @@ impl Pool {
         for name in ["image", "redo-0", "redo-1", "pool.toml"] {
             std::fs::copy(self.lab.path("pool").join(name), Path::new(&pool).join(name)).expect("copy");
         }
-        // It is sparse; nothing of it is overwritten that the others name.
+        // The copy is sparse; no block that another copy names is overwritten.
         lab::ok(&mut program("cp", &["--sparse=always", &self.lab.text("pool/disk"), &pool]));
         let dir = mnt.to_string_lossy();
         self.lab.ok(&["mount", &pool, &dir]);
@@ -109,7 +110,7 @@ fn strict_mount() -> Outcome {
     Ok(())
 }
 
-/// What mount(8) has names for: the kernel keeps them for writes alone.
+/// mount(8) has names for these options: the kernel applies them to writes alone.
 fn sync_mount() -> Outcome {
     for options in ["sync", "dirsync"] {
         let pool = Pool::mounted(options);
@@ -132,21 +133,21 @@ fn fsync_mount() -> Outcome {
     assert_eq!(pool.len("file"), Some(4));
     file.sync_data().expect("fdatasync");
     assert_eq!(pool.len("file"), Some(9));
-    // A commit is of an instant: it holds what others have done before.
+    // A commit covers one instant: it contains earlier changes of other processes.
     std::fs::create_dir(pool.path("dir")).expect("mkdir");
     File::open(pool.lab.mnt()).and_then(|dir| dir.sync_all()).expect("fsync of a directory");
     assert!(pool.survives("dir"));
     for (name, flag) in [("sync", OFlags::SYNC), ("dsync", OFlags::DSYNC)] {
         let mut how = OpenOptions::new();
         let file = how.write(true).create(true).custom_flags(flag.bits() as i32).open(pool.path(name));
-        // Several requests of the kernel, one write.
+        // Several requests of the kernel, but one write.
         file.and_then(|mut f| f.write_all(&[7; 1_200_000])).expect("write");
         assert_eq!(pool.len(name), Some(1_200_000), "O_{name}");
     }
     Ok(())
 }
 
-/// Calls that say nothing of a file: the kernel passes them on where it takes the mount for that of a block device.
+/// Calls that name no file: the kernel passes them on if it takes the mount for that of a block device.
 fn syncfs_and_umount() -> Outcome {
     let pool = Pool::mounted("");
     if !mounted_as(&pool.lab.mnt()).starts_with("fuseblk.") {
@@ -169,12 +170,12 @@ fn mounted_as(dir: &Path) -> String {
     String::from_utf8_lossy(&shown.stdout).into_owned()
 }
 
-/// More callers than a queue of the mount has places for replies that wait.
+/// More callers than a queue of the mount has entries for waiting replies.
 fn many_wait() -> Outcome {
     const CALLERS: usize = 160;
     for transport in ["uring", "dev"] {
         let pool = Pool::of("128M", &format!("transport={transport}"));
-        // What the first of them waits for takes long enough for all others to come.
+        // The first commit takes long enough for all other callers to come.
         std::fs::write(pool.path("much"), vec![7; 64 << 20]).expect("write");
         let start = std::sync::Barrier::new(CALLERS);
         std::thread::scope(|scope| {
@@ -208,7 +209,7 @@ fn strict_tree() -> Outcome {
     assert_eq!(get(&pool.path("tree/below/file"), SETTING), "strict");
     std::fs::write(pool.path("beside"), "text").expect("write");
     assert!(!pool.survives("beside"));
-    // Into a strict directory: it waits. Out of one too.
+    // A move into a strict directory waits, and so does a move out of one.
     std::fs::rename(pool.path("beside"), pool.path("tree/in")).expect("rename");
     assert!(pool.survives("tree/in"));
     std::fs::rename(pool.path("tree/in"), pool.path("out")).expect("rename");
@@ -226,7 +227,7 @@ fn strict_tree() -> Outcome {
     Ok(())
 }
 
-/// While files are open, and through mount(8) as through the command.
+/// Remounts while files are open, by mount(8) and by the command.
 fn remount() -> Outcome {
     let pool = Pool::mounted("");
     pool.lab.install_helpers()?;
@@ -252,7 +253,7 @@ fn remount() -> Outcome {
     }
     file.write_all(b"some").expect("write");
     assert_eq!(pool.len("file"), Some(4), "it is waited for");
-    // What is not named stays, be it the kernel's or the server's.
+    // Options that are not named stay, both the kernel's and the server's.
     lab::ok(&mut program("mount", &["-o", "remount,noatime", &mnt]));
     assert_eq!(terms().0, "strict");
     pool.lab.ok(&["mount", &dir, &mnt, "-o", "remount,durability=fsync"]);
@@ -284,13 +285,13 @@ fn remount() -> Outcome {
     drop(file);
     pool.lab.umount();
     pool.lab.refused(1, &["mount", &dir, &mnt, "-o", "remount,commit=1"], &["no pool is mounted"]);
-    // As a line of fstab has it, what stays may be named.
+    // An option may be named with its present value, as in a line of fstab.
     let save = format!("save={}", pool.lab.text("image"));
     pool.lab.mount_with(&save);
     lab::ok(&mut program("mount", &["-o", &format!("remount,{save},commit=3,transport=auto"), &mnt]));
     assert_eq!(terms(), ("fsync".into(), 3.0));
     pool.lab.kill9();
-    // Where nobody serves, a remount mounts again.
+    // If there is no server, a remount mounts again.
     pool.lab.ok(&["mount", &dir, &mnt, "-o", "remount,commit=1"]);
     assert_eq!(terms(), ("fsync".into(), 1.0));
     pool.lab.umount();
@@ -335,7 +336,7 @@ fn nonsense() -> Outcome {
     lab.refused(2, &["format", &new, "--medium", "battery", "--backing", "none", "--commit", "9"], &["--backing none"]);
     lab.refused(2, &["format", &new, "--rate", "0"], &["64 KiB to 1 TiB"]);
     lab.refused(2, &["format", &new, "--rate", "fast"], &["`fast`", "64M"]);
-    // `--copy` is what `--backing` was called.
+    // `--copy` is the former name of `--backing`.
     for place in [["--backing", "none"], ["--copy", "none"], ["--mirror", &new]] {
         let args = ["format", &new, "--medium", "battery", "--rate", "1M", place[0], place[1]];
         lab.refused(2, &args, &["--rate", "nobody waits"]);
@@ -353,7 +354,7 @@ const ELSEWHERE: &str =
      mount --rbind \"$1\" \"$own\"; mount --rbind \"$1/shm\" /dev/shm; cd \"$1\"; ./conquest mount pool mnt; \
      echo there >\"mnt/$2\"; sync \"mnt/$2\"; ./conquest umount mnt";
 
-/// The pool is used by another container, whose memory is another, while nobody uses it here.
+/// Another container uses the pool with memory of its own, while no process uses it here.
 fn used_elsewhere() -> Outcome {
     lab::require("unshare")?;
     let pool = Pool::mounted("");
@@ -370,7 +371,7 @@ fn used_elsewhere() -> Outcome {
     assert_eq!(std::fs::read(pool.path("first")).expect("made elsewhere"), b"there\n");
     assert_eq!(std::fs::read(pool.path("here")).expect("made here"), b"here");
 
-    // Now both have changes that the other has not: neither is dropped unasked.
+    // Now each side has changes that the other lacks: neither is dropped unasked.
     std::fs::write(pool.path("only here"), "here").expect("write");
     lab.kill9();
     lab.umount();
@@ -379,7 +380,7 @@ fn used_elsewhere() -> Outcome {
     Ok(())
 }
 
-/// The disk of the pool comes back under another number, by which memory is named.
+/// The disk of the pool returns with another device number, and names of memory contain that number.
 fn follows_its_disk() -> Outcome {
     let pool = Pool::mounted("");
     let lab = &pool.lab;
@@ -400,7 +401,8 @@ fn follows_its_disk() -> Outcome {
     Ok(())
 }
 
-/// A file full of what the log would take for records, if it knew them by less than a number that nobody can guess.
+/// A file full of bytes that would be records of the redo log, if records were recognised by less than a number that
+/// cannot be guessed.
 fn no_record() -> Outcome {
     let pool = Pool::of("32M", "");
     let sector = |generation: u64, commit: u64| {
@@ -414,7 +416,7 @@ fn no_record() -> Outcome {
         raw[4..8].copy_from_slice(&crc.to_le_bytes());
         raw
     };
-    // Wherever in a sector the content begins.
+    // At every offset in a sector.
     let evil: Vec<u8> = (0..8u64).flat_map(|n| sector(1 + n % 4, 1 << 40)).collect::<Vec<u8>>().repeat(4096);
     for _ in 0..8 {
         let file = File::create(pool.path("evil")).expect("create");

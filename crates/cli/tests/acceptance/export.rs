@@ -1,7 +1,7 @@
-//! Volumes exported as one block device: a file system that knows nothing of them lives on a stripe, a mirror and a RAID-5,
-//! with a disk lost in the middle.
+//! Volumes exported as one block device: another file system lives on a stripe, a mirror and a RAID-5, and loses a disk
+//! in use.
 //!
-//! The disk that is lost is the file of another volume, whose server is killed: from then on each request of it fails.
+//! The lost disk is the file of another volume, whose server is killed: from then on each of its requests fails.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,7 +23,7 @@ pub const TESTS: &[Test] = &[
     ("export::pools_and_what_is_no_volume_are_refused", refused),
 ];
 
-/// A loop device, given back in the end.
+/// A loop device, detached on drop.
 struct Loop(String);
 
 impl Loop {
@@ -43,7 +43,7 @@ impl Drop for Loop {
     }
 }
 
-/// A lab with a volume at `vol`, to be shown at `shown`, and a place `fs` for the file system in it.
+/// A lab with a volume at `vol`, to be mounted at `shown`, and a mount point `fs` for the file system in it.
 struct Export {
     lab: Lab,
 }
@@ -58,7 +58,7 @@ impl Export {
         Ok(Export { lab })
     }
 
-    /// A disk that can be lost: [`lose`](Self::lose).
+    /// Also makes a disk that [`lose`](Self::lose) can take away.
     fn with_weak_disk() -> Result<(Export, String), Skip> {
         let it = Export::new()?;
         let lab = &it.lab;
@@ -106,13 +106,13 @@ impl Export {
         lab::ok(program("umount", &[]).arg(self.fs()));
     }
 
-    /// Its own check finds nothing to say.
+    /// The file system's own check reports nothing.
     fn check(device: &Loop) {
         lab::ok(&mut program("fsck.ext4", &["-fn", &device.0]));
     }
 }
 
-/// Directories, small files and large ones; what is there is compared with the same outside.
+/// Writes directories, small files and large ones, the same to each of `dirs`, for a comparison.
 fn load(from: u32, dirs: &[&Path]) {
     let mut rng = rng::Rng::new(u64::from(from));
     for number in from..from + 60 {
@@ -194,11 +194,11 @@ fn stripe() -> Outcome {
     let it = Export::new()?;
     let lab = &it.lab;
     let disk = |name: &str| format!("{}:64M", lab.text(name));
-    // A stripe, and after it a disk.
+    // A stripe, followed by a disk.
     lab.ok(&["export", "make", &lab.text("vol"), &format!("stripe:{},{}", disk("a"), disk("b")), &disk("c")]);
     it.show();
     assert_eq!(it.status("vol")["regions"].as_array().map(Vec::len), Some(2));
-    // Without a way past the loop device's cache, as losetup does it by default.
+    // Through the loop device's cache, which is the default of losetup.
     let device = Loop::of(&it.file(), &[])?;
     lab::ok(&mut program("mkfs.ext4", &["-q", &device.0]));
     it.mount(&device);
@@ -214,7 +214,7 @@ fn stripe() -> Outcome {
     let device = Loop::of(&it.file(), &["--direct-io=on"])?;
     it.mount(&device);
     is_same(&it, &reference);
-    // What is trimmed goes back to the host.
+    // Trimmed blocks are freed on the host.
     let backed = || {
         use std::os::unix::fs::MetadataExt;
         ["a", "b", "c"].iter().map(|name| fs::metadata(lab.path(name)).expect("there").blocks() * 512).sum::<u64>()
@@ -223,7 +223,7 @@ fn stripe() -> Outcome {
     for entry in fs::read_dir(it.fs()).expect("read").flatten().filter(|entry| entry.file_name() != "lost+found") {
         let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
     }
-    // What is free counts as such when the journal says so.
+    // ext4 counts blocks as free after its journal commits.
     lab::ok(program("sync", &["-f"]).arg(it.fs()));
     lab::ok(program("fstrim", &[]).arg(it.fs()));
     assert!(backed() + (4 << 20) < before, "{} after {before}", backed());
@@ -246,7 +246,7 @@ fn raid5() -> Outcome {
     outlives(&it, &region, &weak, "c")
 }
 
-/// A disk is lost under load, another takes its place, and then a second one is gone for good.
+/// A disk is lost under load, and another replaces it; then a second one is lost for good.
 fn outlives(it: &Export, region: &str, weak: &str, second: &str) -> Outcome {
     let lab = &it.lab;
     lab.ok(&["export", "make", &lab.text("vol"), region, "--force"]);
@@ -274,7 +274,7 @@ fn outlives(it: &Export, region: &str, weak: &str, second: &str) -> Outcome {
     Export::check(&device);
     it.mount(&device);
     is_same(it, &reference);
-    // With the file system in use.
+    // While the file system is in use.
     lab.ok(&["export", "replace", &lab.text("vol"), weak, &lab.text("new")]);
     let shown = lab.ok(&["export", "status", &lab.text("shown")]);
     assert!(shown.contains(&lab.text("new")) && !shown.contains("OUT"), "{shown}");
@@ -298,7 +298,7 @@ fn outlives(it: &Export, region: &str, weak: &str, second: &str) -> Outcome {
     Ok(())
 }
 
-/// Killed under load, and a disk is gone when it comes again: what was fsynced is there.
+/// The server is killed under load, and a disk is missing afterwards: fsynced content is readable.
 fn killed() -> Outcome {
     let it = Export::new()?;
     let lab = &it.lab;
@@ -343,7 +343,7 @@ fn killed() -> Outcome {
     Export::check(&device);
     drop(device);
     it.hide();
-    // It comes back, and catches up by itself.
+    // The disk returns, and catches up by itself.
     fs::rename(lab.path("away"), lab.path("b")).expect("renamed");
     it.show();
     wait_until(Duration::from_secs(20), "it is whole", || lab.run(&["export", "status", &lab.text("vol")]).code == 0);
@@ -376,7 +376,7 @@ fn asked_to_end() -> Outcome {
     assert_eq!(fs::read(it.fs().join("file")).expect("read"), b"text");
     it.umount();
     drop(device);
-    // By `conquest umount` too, and by its directory.
+    // `conquest umount` works too, also with the volume's directory.
     lab.ok(&["umount", &lab.text("vol")]);
     lab.refused(1, &["export", "umount", &lab.text("shown")], &["no volume is mounted", "findmnt"]);
     Ok(())
@@ -406,7 +406,7 @@ fn refused() -> Outcome {
     lab.ok(&["export", "mount", &vol, &shown]);
     lab.refused(1, &["export", "mount", &vol, &lab.text("mnt")], &["in use", "export status"]);
     lab.refused(1, &["region", "add", &lab.pool(), &lab.text("x"), "--force"], &["in use"]);
-    // Its size is what it is, as a device's; and any bytes can be written.
+    // The file has the fixed size of a device; and any bytes can be written.
     let file = lab.path("shown/volume");
     let size = fs::metadata(&file).expect("there").len();
     fs::write(&file, "any bytes").expect("written");
@@ -418,7 +418,7 @@ fn refused() -> Outcome {
     lab.ok(&["export", "umount", &vol]);
     lab.ok(&["export", "destroy", &vol]);
     assert!(!lab.path("vol").exists() && lab.path("x").exists());
-    // They are nobody's now.
+    // The disks belong to no volume now.
     lab.ok(&["export", "make", &vol, &lab.text("x")]);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A disk beneath whole mounts that fails on command: it hangs, is late, fails, tears, flips, drops, comes back old.
+//! A disk beneath whole mounts that fails on command: it hangs, is late, fails, tears, flips, drops, or is rolled back.
 //!
 //! ```text
 //! conquest → loop device → FUSE: one file → `exraid::fault::FaultDisk` (what goes wrong, by seed) → `RamDisk` (the content)
@@ -18,26 +18,28 @@
 //!
 //! [`set`](FaultDisk::set) takes the fields of `exraid::fault::Faults`, each one in so many requests (1: all; 0: none):
 //!
-//! | word | what goes wrong |
+//! | word | the fault |
 //! | --- | --- |
-//! | `hang=N` | no answer until [`release`](FaultDisk::release) or [`well`](FaultDisk::well): then it is done after all |
-//! | `error=N` | it fails (EIO), and nothing is done |
+//! | `hang=N` | no answer until [`release`](FaultDisk::release) or [`well`](FaultDisk::well); the request is done then |
+//! | `error=N` | a request fails (EIO), and is not done |
 //! | `torn=N` | some sectors of a write are done, then it fails |
-//! | `lost=N` | a write is not done, answered as if all were well |
-//! | `lost_flush=N` | the same of a flush |
-//! | `misdirected=N` | a write is done elsewhere, answered as if all were well |
+//! | `lost=N` | a write is not done, but answered with success |
+//! | `lost_flush=N` | a flush is not done, but answered with success |
+//! | `misdirected=N` | a write is done elsewhere, but answered with success |
 //! | `flipped=N` | a read has one bit wrong |
 //! | `only=read`, `write`, `flush`, `discard` | errors and hangs hit requests of this kind alone |
-//! | `delay=MS` | each answer is so many milliseconds late |
-//! | `rate=BYTES` | so many bytes in a second, at most |
+//! | `delay=MS` | each answer is this many milliseconds late |
+//! | `rate=BYTES` | this many bytes in a second, at most |
 //! | `gone` | every request fails |
 //! | `bad=START..END` | reads of these bytes fail, until they are written |
 //!
-//! Fields that are not named are as without fault. Besides there are [`mark`](FaultDisk::mark) and
-//! [`roll_back`](FaultDisk::roll_back) (the disk of an earlier instant) and [`rot`](FaultDisk::rot) (bits that are wrong for good).
+//! Fields that are not named have no fault. There are also [`mark`](FaultDisk::mark) and
+//! [`roll_back`](FaultDisk::roll_back) (the disk of an earlier instant) and [`rot`](FaultDisk::rot) (bits that are
+//! wrong for good).
 //!
-//! *The end.* Dropping it releases what hangs, and lets go of the loop device as soon as nobody has it, so it may be dropped before or
-//! after the lab, also by a test that fails. If this process dies, the other one does the same. The watchdog ends it by force.
+//! *The end.* Dropping it releases hanging requests, and the loop device as soon as no process has it open. So it may
+//! be dropped before or after the lab, also by a failing test. If this process dies, the server process does the same.
+//! The watchdog ends it by force.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -64,7 +66,7 @@ pub const SERVER: &str = "--fault-disk";
 /// See the [module](self).
 pub struct FaultDisk {
     device: Option<PathBuf>,
-    /// As long as it is open the loop device is there.
+    /// The loop device exists as long as this is open.
     held: Option<File>,
     pipe: Mutex<(Child, BufReader<ChildStdout>)>,
     dir: tempfile::TempDir,
@@ -76,7 +78,7 @@ impl FaultDisk {
         let dir = lab::directory();
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.arg(SERVER).arg(dir.path()).args([bytes.to_string(), seed.to_string()]);
-        // In a group of its own: what ends us from the terminal does not end it before it has let go.
+        // In a process group of its own: a signal from the terminal that ends us does not end it before its clean-up.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut server = command.spawn().expect("this program");
         let output = BufReader::new(server.stdout.take().expect("a pipe"));
@@ -87,7 +89,7 @@ impl FaultDisk {
         let device = attached.map(|out| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()));
         let device = device.ok_or_else(|| Skip("needs loop devices".into()))?;
         disk.held = File::open(&device).ok();
-        // Held by us, it is let go with its last user.
+        // Our descriptor holds it; it is detached when the last descriptor is closed.
         lab::ok(program("losetup", &["-d"]).arg(&device));
         disk.device = Some(device);
         Ok(disk)
@@ -103,17 +105,17 @@ impl FaultDisk {
         self.dir.path().join(fuse::VOLUME_FILE)
     }
 
-    /// What goes wrong from now on; see the [module](self).
+    /// Sets the faults from now on; see the [module](self).
     pub fn set(&self, faults: &str) {
         self.ask(&format!("set {faults}"));
     }
 
-    /// What hangs is done; what comes from now on goes wrong as before.
+    /// Completes the hanging requests; later ones meet the same faults.
     pub fn release(&self) {
         self.ask("release");
     }
 
-    /// Nothing goes wrong any more, and what hangs is done.
+    /// Removes all faults, and completes the hanging requests.
     pub fn well(&self) {
         self.set("");
         self.release();
@@ -124,22 +126,22 @@ impl FaultDisk {
         self.ask("hanging").parse().expect("a number")
     }
 
-    /// How many requests went wrong so far.
+    /// The number of faulty requests so far.
     pub fn injected(&self) -> usize {
         self.ask("injected").parse().expect("a number")
     }
 
-    /// Remembers its content.
+    /// Stores a copy of its content.
     pub fn mark(&self) {
         self.ask("mark");
     }
 
-    /// Has the content of the mark again.
+    /// Restores the content of the last mark.
     pub fn roll_back(&self) {
         self.ask("roll-back");
     }
 
-    /// Flips a bit of each stretch of `every` bytes within `range`, where something was written; how many.
+    /// Flips a bit in each stretch of `every` bytes of `range` that has content; returns how many.
     pub fn rot(&self, range: Range<u64>, every: u64) -> usize {
         self.ask(&format!("rot {} {} {every}", range.start, range.end)).parse().expect("a number")
     }
@@ -156,14 +158,14 @@ impl FaultDisk {
 impl Drop for FaultDisk {
     fn drop(&mut self) {
         let (server, answers) = self.pipe.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // It releases what hangs, and ends when nobody has it.
+        // The server releases hanging requests, and ends when no process has the disk open.
         drop(server.stdin.take());
         let _ = answers.read_line(&mut String::new());
         self.held = None;
     }
 }
 
-/// Serves a disk until its stdin ends and nobody has it.
+/// Serves a disk until stdin ends and no process has it open.
 pub fn serve(args: &[String]) -> ExitCode {
     let [dir, bytes, seed] = args else { return ExitCode::FAILURE };
     let (Ok(bytes), Ok(seed)) = (bytes.parse(), seed.parse()) else { return ExitCode::FAILURE };
@@ -203,7 +205,7 @@ impl Commanded {
         self.disk.set(|faults| *faults = Faults::default());
         self.disk.release();
         println!("ok");
-        // It lets go of the directory, and serves on until nobody has the file.
+        // The signal detaches the directory; the disk is served until its file is closed.
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
     }
 
@@ -212,7 +214,7 @@ impl Commanded {
             ["set", words @ ..] => {
                 let faults = parsed(words)?;
                 self.disk.set(|now| *now = faults);
-                // A kernel tells once that a flush has failed.
+                // The kernel reports a failed flush only once.
                 self.disk.begin_anew();
             }
             ["release"] => self.disk.release(),
@@ -271,7 +273,7 @@ fn parsed(words: &[&str]) -> Option<Faults> {
     Some(faults)
 }
 
-/// The disk, as what is shown as a file.
+/// The disk, as the device shown as a file.
 struct Shown(Arc<fault::FaultDisk>);
 
 impl BlockDevice for Shown {
@@ -287,7 +289,7 @@ impl BlockDevice for Shown {
         self.0.properties().preferred
     }
 
-    /// At any place: whoever looks what is on a file does not ask for blocks.
+    /// Reads at any offset: programs that probe a file do not read whole blocks.
     fn read(&self, at: u64, into: Buffers) -> Result<Buffers> {
         let block = u64::from(self.block());
         if at % block == 0 && into.len() % block == 0 {
@@ -325,7 +327,7 @@ impl BlockDevice for Shown {
     }
 }
 
-/// What a program sees of each fault; and whatever hangs, dropping the disk ends it.
+/// The effect of each fault on a program; dropping the disk ends every hang.
 fn seen() -> Outcome {
     let disk = FaultDisk::new(32 << 20, 1)?;
     let write = |at: u64, text: &str| {

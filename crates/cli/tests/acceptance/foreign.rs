@@ -1,4 +1,4 @@
-//! Pool directories that another user made: whoever works on one is not his tool.
+//! Pool directories that another user made: a command that works on one does no harm for that user.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ pub const TESTS: &[Test] = &[
 
 const USER: u32 = 65534;
 
-/// All verbs that take a pool, as an operator writes them.
+/// All commands that take a pool, as an operator writes them.
 fn verbs(pool: &str, mnt: &str, spare: &str) -> Vec<Vec<String>> {
     let lines = [
         "status POOL",
@@ -60,7 +60,7 @@ fn verbs(pool: &str, mnt: &str, spare: &str) -> Vec<Vec<String>> {
     lines.iter().map(|line| line.split(' ').map(word).collect()).collect()
 }
 
-/// Each file below `dir`: what it is, whose, and what it holds.
+/// Each file below `dir`: its mode, owner, group and content.
 fn all_below(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, u64, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut todo = vec![dir.to_path_buf()];
@@ -88,7 +88,7 @@ fn toml(victim: &str, given: bool) -> String {
     )
 }
 
-/// Directories that each say something else, all of it harm.
+/// Directories, each with another harmful text.
 fn hostile(dir: &Path, victim: &str) -> Vec<PathBuf> {
     let make = |name: &str, files: &[(&str, String)]| {
         let pool = dir.join(name);
@@ -123,8 +123,8 @@ fn with_victims() -> Lab {
     lab
 }
 
-/// `conquest status DIR` of root finished what files of another user said had been interrupted: it deleted any file named as a disk, wrote
-/// to any, and deleted another pool's backing.
+/// `conquest status DIR` by root once completed actions that files of another user declared interrupted. It deleted any
+/// file named as a disk, wrote to any file, and deleted another pool's backing.
 fn no_tool() -> Outcome {
     let lab = with_victims();
     let theirs = lab.path("theirs");
@@ -150,7 +150,7 @@ fn no_tool() -> Outcome {
     Ok(())
 }
 
-/// It need not be his: who may write there says what is in it.
+/// The directory need not belong to the user: write permission is enough to change the pool's files.
 fn writable() -> Outcome {
     let lab = Lab::with_pool("16M");
     let pool = lab.path("pool");
@@ -168,7 +168,7 @@ fn writable() -> Outcome {
     Ok(())
 }
 
-/// The directory is root's, and names what is not.
+/// The directory belongs to root, and names files that do not.
 fn media() -> Outcome {
     let lab = Lab::new();
     let theirs = lab.path("theirs");
@@ -213,7 +213,7 @@ fn volume() -> Outcome {
     Ok(())
 }
 
-/// Whoever could read a disk read files of mode 0600 from it.
+/// Any user who could read a disk could read files of mode 0600 from it.
 fn private() -> Outcome {
     lab::require("setpriv")?;
     let lab = Lab::new();
@@ -232,7 +232,7 @@ fn private() -> Outcome {
     lab.ok(&["export", "make", &lab.text("volume"), &disk("sixth")]);
     assert_eq!(fs::metadata(lab.path("sixth")).expect("a disk").mode() & 0o777, 0o600);
     lab.ok(&["destroy", &lab.pool()]);
-    // Of an ordinary user all is as it was.
+    // Nothing changes for an ordinary user's pool.
     fs::create_dir(lab.path("home")).expect("mkdir");
     chown(lab.path("home"), Some(USER), Some(USER)).expect("chown");
     for args in

@@ -1,8 +1,8 @@
-//! A disk that does not answer, while a mount as a block device ends: the kernel asks its server to commit, and whoever
-//! unmounts waits for that. The pool lies on a file system of its own, which is frozen.
+//! A disk that does not answer while a mount as a block device ends: the kernel asks the server to commit, and the
+//! command that unmounts waits for that. The pool lies on a file system of its own, which is frozen.
 //!
-//! Whatever happens, that goes on at last, and nobody is left who waits for a server that is gone: what waits for a mount
-//! as a block device holds up every `sync` of the machine.
+//! In every case the wait ends at last, and no process waits for a server that is gone: a wait for a mount as a block
+//! device holds up every `sync` of the machine.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -25,9 +25,9 @@ pub const TESTS: &[Test] = &[
     ("frozen::a_server_stopped_while_umount_waits", stopped),
 ];
 
-/// Longer than anything here takes on a busy machine, shorter than a test may.
+/// Longer than any step takes on a busy machine, shorter than the limit of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Seconds after which what is frozen goes on in any case.
+/// Seconds after which the file system thaws in any case.
 const LONGEST: &str = "150";
 /// Where the kernel shows the connections of mounts.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
@@ -60,7 +60,7 @@ fn unmounted() -> Outcome {
     Ok(())
 }
 
-/// Whoever waits in the kernel by then says so, and goes on with the server.
+/// A command that waits in the kernel by then reports the stopped server, and continues with it.
 fn stopped() -> Outcome {
     let disk = Disk::new()?;
     let server = disk.lab.server();
@@ -80,7 +80,7 @@ fn stopped() -> Outcome {
     Ok(())
 }
 
-/// Waits for it.
+/// Waits for the first line.
 fn first_line(pipe: ChildStderr) -> String {
     let (tell, lines) = mpsc::channel();
     std::thread::spawn(move || tell.send(BufReader::new(pipe).lines().next()));
@@ -120,7 +120,7 @@ impl Disk {
         command.stderr(Stdio::piped()).spawn().expect("conquest")
     }
 
-    /// Until the mount is out of the table, and its server is asked for a commit.
+    /// Waits until the mount is out of the table, and its server is asked for a commit.
     fn wait_for_unmount(&self, server: &Process) {
         wait_until(PATIENCE, "it is being unmounted", || !is_mounted(&self.lab.mnt()));
         for _ in 0..50 {
@@ -143,7 +143,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Also if it is unmounted no more than half. Fails only if it has ended.
+        // Also for a mount that is only half unmounted. Fails only if the connection has ended.
         let _ = self.abort.write_all(b"1");
         lab::forget_memory(&self.path(), 1);
     }
@@ -154,7 +154,7 @@ fn is_mounted(dir: &Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(4) == dir.to_str())
 }
 
-/// What ends the connection of a mount as a block device.
+/// The file that ends the connection of a mount as a block device.
 fn connection(lab: &Lab) -> Result<File, Skip> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
     let line = mounts.lines().find(|line| line.split(' ').nth(4) == lab.mnt().to_str()).expect("a mount");
@@ -169,15 +169,15 @@ fn connection(lab: &Lab) -> Result<File, Skip> {
     open().or_else(|_| mount().and_then(|_| open())).map_err(|e| Skip(format!("needs {CONNECTIONS}: {e}")))
 }
 
-/// A file system that stands still: whoever writes to it waits. It goes on when this is dropped, if this process ends,
-/// and in any case after a while.
+/// A frozen file system: each write to it waits. It thaws when this is dropped, when this process ends, and in any case
+/// after a while.
 pub struct Frozen {
     thaw: Child,
 }
 
 impl Frozen {
     pub fn new(dir: &Path) -> Frozen {
-        // Waits for the end of its input. In a group of its own: what ends us is not to end it.
+        // Waits for the end of its input. In a process group of its own: a signal that ends us must not end it.
         let script = format!("timeout {LONGEST} cat; fsfreeze -u \"$0\"");
         let mut command = Command::new("sh");
         command.args(["-c", &script]).arg(dir).stdin(Stdio::piped()).process_group(0);

@@ -1,4 +1,4 @@
-//! Flipped bytes anywhere in the region: never a crash, a hang or a panic; fsck reports or repairs.
+//! Flipped bytes anywhere in the memory: never a crash, a hang or a panic; fsck reports or repairs.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub const TESTS: &[Test] = &[
     ("fuzz::a_damaged_pool_can_be_mounted_and_read_without_harm", flips_mounted),
 ];
 
-/// A closed pool with every kind of file, and where its region is not zero.
+/// A closed pool with every kind of file, and the positions of bytes in its memory that are not zero.
 fn sample() -> (Lab, Vec<u8>, Vec<usize>) {
     let lab = Lab::with_file("16M");
     lab.mount();
@@ -38,7 +38,7 @@ fn sample() -> (Lab, Vec<u8>, Vec<usize>) {
     (lab, region, used)
 }
 
-/// One to sixteen bytes, mostly where something is, and near one another half of the time.
+/// Flips one to sixteen bytes, mostly used ones, and near one another half of the time.
 fn damage(region: &[u8], used: &[usize], rng: &mut Rng) -> Vec<u8> {
     let mut damaged = region.to_vec();
     let place = used[rng.below(used.len() as u64) as usize];
@@ -105,10 +105,10 @@ fn flips_mounted() -> Outcome {
     Ok(())
 }
 
-/// Walks, reads, writes and deletes everything, within a limit; a flipped size may claim a file of exabytes,
-/// which would take its time to read.
+/// Walks, reads, writes and deletes everything, within a limit: a flipped size may claim a file of exabytes, which
+/// would take too long to read.
 fn exercise(mnt: &Path) {
-    // Entering the root may fail already.
+    // Even entering the root may fail.
     let script = "cd \"$0\" || exit 0; find . -xdev -ls >/dev/null; find . -xdev -type f -size -9000k -exec cat {} + >/dev/null; \
         getfattr -R -d . >/dev/null; for i in 1 2 3 4 5; do echo more >> file-with-a-name-$i; mkdir n$i; mv n$i d$i; done; \
         rm -rf ./*; true";

@@ -1,9 +1,10 @@
-//! Servers that are killed while a notification of theirs waits in the kernel for a request.
+//! Servers that are killed while one of their notifications waits in the kernel for a request.
 //!
-//! A page that is read is locked until the server has answered. A notification that drops it waits for that, and
-//! SIGKILL does not end the wait; so a server that waited itself would not end, /dev/fuse would stay open, and everybody
-//! wait for ever. Its guard waits instead, and ends the connection after it; if that was killed too, the next command
-//! does. Happens by chance under load; here each time, as the threads that answer are stopped.
+//! A page that is being read is locked until the server has answered. A notification that drops the page waits for
+//! that, and SIGKILL does not end the wait. So a server that itself waited could not end, /dev/fuse would stay open,
+//! and all callers would wait for ever. Its guard waits instead, and ends the connection after the server's end. If the
+//! guard was killed too, the next command does so. This happens by chance under load; here it happens each time, since
+//! the answering threads are stopped.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +32,7 @@ pub const TESTS: &[Test] = &[
     ("hanging::if_that_is_killed_too_the_next_mount_does", mount_helps),
 ];
 
-/// Longer than anything here takes on a busy machine, shorter than a test may.
+/// Longer than any step takes on a busy machine, shorter than the limit of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn guard_helps() -> Outcome {
@@ -120,17 +121,17 @@ impl Hung {
 
     fn kill_server(&self) {
         kill(self.server, Signal::SIGKILL).expect("kill");
-        // Dead, they would stay until we have heard of it.
+        // Threads that are dead stay until we have waited for them.
         self.stopped.iter().for_each(|thread| bury(*thread));
     }
 
-    /// The guard first: then it cannot help.
+    /// Kills the guard first: then it cannot help.
     fn kill_all(&self) {
         kill(self.guard, Signal::SIGKILL).expect("kill");
         self.kill_server();
     }
 
-    /// Everybody who waited goes on.
+    /// Checks that all waiting processes continue.
     fn end(self) {
         for process in [self.server, self.guard] {
             wait_until(PATIENCE, "the processes of the mount have ended", || has_ended(process));
@@ -141,7 +142,7 @@ impl Hung {
     }
 }
 
-/// It is no more, or waits for nobody but its parent.
+/// The process is gone, or only waits for its parent.
 fn has_ended(process: Pid) -> bool {
     let threads = numbers(&format!("/proc/{process}/task"));
     threads.iter().all(|thread| stat(process.as_raw(), *thread).is_none_or(|stat| stat[0] == "Z"))
@@ -179,7 +180,7 @@ fn numbers(dir: &str) -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Does the thread sleep in the kernel where no signal but the last wakes it, and go on to do so?
+/// Does the thread sleep in the kernel in a state that only SIGKILL may end, and stay there?
 fn is_stuck(pid: i32, thread: i32) -> bool {
     (0..20).all(|_| {
         std::thread::sleep(Duration::from_millis(2));
@@ -187,7 +188,7 @@ fn is_stuck(pid: i32, thread: i32) -> bool {
     })
 }
 
-/// What /proc says of a thread: its state, its parent, and so on.
+/// The fields of a thread's line in /proc: its state, its parent, and so on.
 fn stat(pid: i32, thread: i32) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(") ")?;

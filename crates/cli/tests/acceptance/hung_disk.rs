@@ -1,4 +1,5 @@
-//! A disk that does not answer, beside others that do: nobody waits for it who does not need it, each command says which it is, one
+//! A disk that does not answer, beside others that do. Only calls that need it wait; each command names it; one command
+//! takes it out, and it returns by itself.
 //! command takes it out, and it comes back by itself.
 
 use std::fs::{self, File};
@@ -18,7 +19,8 @@ pub const TESTS: &[Test] = &[
 ];
 
 const MIB: u64 = 1 << 20;
-/// What SEMANTICS says takes a second or two may take so long on a busy machine; who waits for the disk waits for ever.
+/// SEMANTICS promises a second or two, which may take this long on a busy machine; a call that needs the disk waits
+/// without end.
 const SOON: Duration = Duration::from_secs(8);
 
 fn within<R>(what: &str, work: impl FnOnce() -> R) -> R {
@@ -31,7 +33,8 @@ fn within<R>(what: &str, work: impl FnOnce() -> R) -> R {
     done
 }
 
-/// A mounted pool on so many disks. The lab ends first: it is unmounted before the disks go, which release what hangs before that.
+/// A mounted pool on `disks` disks. The lab is dropped first: it unmounts before the disks go, which release their
+/// hanging requests before that.
 fn lab(disks: u64, options: &[&str]) -> Result<(Lab, Vec<FaultDisk>), Skip> {
     let lab = Lab::new();
     let disks = (0..disks).map(|n| FaultDisk::new(192 * MIB, n)).collect::<Result<Vec<_>, Skip>>()?;
@@ -94,7 +97,7 @@ fn one_of_three() -> Outcome {
     });
     assert!(holds(&one, 1, 24 * MIB) && holds(&twice, 2, 32 * MIB) && holds(&mnt.join("large"), 1, 12 * MIB));
 
-    // It hangs again, and is taken out: whoever waits for what only it has gets an error.
+    // It hangs again, and is taken out: a call that waits for content that only this disk has gets an error.
     disks[1].set("hang=1");
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| holds(&one, 1, 24 * MIB));
@@ -104,7 +107,7 @@ fn one_of_three() -> Outcome {
         within("a large file", || write(&mnt.join("large"), 5, 12 * MIB));
     });
     within("the end of the mount", || lab.umount());
-    // What only that disk had is lost, and nothing else.
+    // Content that only this disk had is lost, and no other.
     let ran = lab.run(&["fsck", &pool, "--json"]);
     let output: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
     let lost = output["lost"].as_array().expect("a list");
@@ -120,7 +123,8 @@ fn raid5() -> Outcome {
     redundant("raid5", 3)
 }
 
-/// A region of so many disks, of which one may be missing: the others, alone, have everything in the end, also what came while it hung.
+/// A region of `count` disks, of which one may be missing. In the end the others alone have all content, even that
+/// written during the hang.
 fn redundant(layout: &str, count: u64) -> Outcome {
     let lab = Lab::new();
     let disks = (1..=count).map(|n| FaultDisk::new(192 * MIB, n)).collect::<Result<Vec<_>, Skip>>()?;

@@ -1,4 +1,5 @@
-//! A place that maps users and groups to others, as a container's volume with `:idmap`: who owns what, and who may do what.
+//! A mount point that maps users and groups to others, like a container's volume with `:idmap`: ownership and
+//! permissions.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,11 +17,11 @@ pub const TESTS: &[Test] = &[
     ("idmap::without_the_option_there_is_none", refused),
 ];
 
-/// The user that the place shows for root; the next ones follow.
+/// The mapped mount point shows root as this user, and the next users follow.
 const FIRST: u32 = 100_000;
 const MANY: u32 = 65_536;
 
-/// Puts a further mount of `place` at `dir`, which maps users.
+/// Attaches a further mount of `place` at `dir`, which maps users.
 fn put_mapped(place: &Path, dir: &Path) -> rustix::io::Result<()> {
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mount = open_tree(CWD, place, clone)?;
@@ -39,7 +40,7 @@ fn set_map(mount: &OwnedFd, users: &std::fs::File) -> rustix::io::Result<()> {
     }
 }
 
-/// A user namespace in which root is the first of them.
+/// A user namespace that maps root to `FIRST`.
 fn namespace() -> std::fs::File {
     let mut process = Command::new("unshare");
     let process = process.args(["--user", "sh", "-c", "echo; exec cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -54,7 +55,7 @@ fn namespace() -> std::fs::File {
     users
 }
 
-/// Runs `words` as this user, whose group has the same number.
+/// Runs `words` as this user, with a group of the same number.
 fn run_as(user: u32, words: &[&str]) -> Ran {
     let user = user.to_string();
     let as_user = ["--reuid", &user, "--regid", &user, "--clear-groups"];
@@ -92,7 +93,7 @@ fn mapped() -> Outcome {
         let is_refused = ran.err.contains("not permitted") || ran.err.contains("denied");
         assert!(ran.code != 0 && is_refused, "{user} {words:?}: {} {}", ran.code, ran.err);
     };
-    // The first user is its root: what that made is its own, and what it makes is that one's.
+    // Through the mapping `FIRST` is root: root's files are its own, and its files belong to root.
     may(FIRST, &["cat", &text("roots")]);
     may(FIRST, &["chmod", "640", &text("roots")]);
     may(FIRST, &["touch", &text("sticky/first")]);
@@ -101,7 +102,7 @@ fn mapped() -> Outcome {
     assert_eq!((owner(&mnt.join("sticky/first")), owner(&mnt.join("sticky/dir"))), ((0, 0), (1, 1)));
     assert_eq!(owner(&mnt.join("sticky/link")), (1, 1));
     assert_eq!(mnt.join("roots").metadata().expect("stat").mode() & 0o777, 0o640);
-    // Others are others, at either place.
+    // All other users stay unprivileged, at either mount point.
     for (user, place) in [(FIRST + 1, &second), (1, &mnt), (65_534, &mnt)] {
         let text = |name: &str| place.join(name).to_string_lossy().into_owned();
         may_not(user, &["cat", &text("roots")]);
@@ -113,7 +114,7 @@ fn mapped() -> Outcome {
     }
     may_not(65_534, &["rmdir", &mnt.join("sticky/dir").to_string_lossy()]);
     may(1, &["chmod", "700", &mnt.join("sticky/dir").to_string_lossy()]);
-    // Who is not mapped makes nothing there, whoever it is elsewhere.
+    // An unmapped user cannot create files there, not even root.
     assert!(std::fs::write(second.join("sticky/root"), "").is_err());
     may(FIRST + 1, &["rmdir", &text("sticky/dir")]);
     may_not(FIRST, &["chown", &(FIRST + 1).to_string(), &text("sticky/first")]);

@@ -1,4 +1,4 @@
-//! A place to work in: directories, pools, mounts, and cleaning up.
+//! The environment of a test: directories, pools, mounts, and cleaning up.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use crate::Skip;
 /// Runs the command that follows as a user without any rights.
 pub const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/// What this machine lacks for any test.
+/// The first requirement that this machine lacks for every test.
 pub fn what_is_missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("needs root".into());
@@ -28,7 +28,7 @@ pub fn what_is_missing() -> Option<String> {
     require("unshare").err().map(|Skip(reason)| reason)
 }
 
-/// The program `name` is installed.
+/// Skips the test unless the program `name` is installed.
 pub fn require(name: &str) -> Result<(), Skip> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
@@ -54,9 +54,9 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Nothing here takes so long, except by hanging.
+/// Longer than any command takes, unless it hangs.
 const LIMIT_SECONDS: u32 = 300;
-/// What timeout(1) answers for a program that it had to kill.
+/// The exit status of timeout(1) for a program that it had to kill.
 const KILLED: i32 = 137;
 
 impl Lab {
@@ -71,14 +71,14 @@ impl Lab {
         Lab { dir, program }
     }
 
-    /// A lab with a pool of `size`, without a disk: what fills it fills its memory.
+    /// A lab with a pool of `size` without a disk: all content lies in its memory.
     pub fn with_pool(size: &str) -> Self {
         let lab = Lab::new();
         lab.ok(&["format", &lab.pool(), "--nvram", size, "--disk", "none"]);
         lab
     }
 
-    /// A lab with a pool of `size` whose region is a file, `nvram` in the pool directory.
+    /// A lab with a pool of `size` whose memory is a file, `nvram` in the pool directory.
     pub fn with_file(size: &str) -> Self {
         let lab = Lab::new();
         lab.ok(&["format", &lab.pool(), "--nvram", size, "--medium", "battery", "--disk", "none"]);
@@ -98,7 +98,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Fills that disk; returns what is to be removed to have room again.
+    /// Fills that disk; returns the file whose removal frees space again.
     pub fn fill_disk(&self) -> PathBuf {
         let filler = self.path("pool/filler");
         let mut file = File::create(&filler).expect("create");
@@ -129,12 +129,12 @@ impl Lab {
         self.path("mnt")
     }
 
-    /// Runs `conquest ARGS`. Whatever it is given, it ends, without a panic and not by a signal.
+    /// Runs `conquest ARGS`, and checks that it ends without a panic and not by a signal.
     pub fn run(&self, args: &[&str]) -> Ran {
         self.run_as(&[], args)
     }
 
-    /// The same behind another program: `setpriv ... conquest ARGS`.
+    /// As `run`, behind another program: `setpriv ... conquest ARGS`.
     pub fn run_as(&self, before: &[&str], args: &[&str]) -> Ran {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", &LIMIT_SECONDS.to_string()]).args(before).arg(&self.program).args(args);
@@ -161,7 +161,7 @@ impl Lab {
         ran.out
     }
 
-    /// What `conquest status` prints, also where something of the pool has failed.
+    /// The output of `conquest status` and the like, also if a part of the pool has failed.
     pub fn output(&self, args: &[&str]) -> String {
         let ran = self.run(args);
         assert!(ran.code <= 1 && !ran.out.is_empty(), "conquest {args:?} failed: {}{}", ran.out, ran.err);
@@ -196,7 +196,7 @@ impl Lab {
     }
 
     pub fn status(&self) -> serde_json::Value {
-        // 1: something of it has failed.
+        // Exit status 1 means that a part of the pool has failed.
         serde_json::from_str(&self.run(&["status", &self.pool(), "--json"]).out).expect("JSON")
     }
 
@@ -221,7 +221,7 @@ impl Lab {
         self.kill(&self.mnt());
     }
 
-    /// The same of what is mounted at `dir`.
+    /// Kills the server of the mount at `dir` in the same way.
     pub fn kill(&self, dir: &Path) {
         kill_and_wait(self.server_of(dir).expect("a server"), Signal::KILL);
     }
@@ -232,7 +232,7 @@ impl Lab {
             .expect("the pool can be opened")
     }
 
-    /// The pool is free of problems; what a crash leaked is none.
+    /// Checks that the pool has no problems; space leaked by a crash is none.
     pub fn check(&self) -> serde_json::Value {
         let ran = self.run(&["fsck", &self.pool(), "--json"]);
         assert_eq!(ran.code, 0, "fsck finds problems: {}{}", ran.out, ran.err);
@@ -280,12 +280,12 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    /// Unmounts everything below the directory, whatever state a failed test left it in.
+    /// Unmounts everything below the directory, in whatever state a failed test left it.
     fn drop(&mut self) {
         if self.path("sbin-upper").exists() {
             let _ = program("umount", &["-l", "/sbin"]).stderr(Stdio::null()).status();
         }
-        // What says whose memory it is may lie on a disk of the lab's own.
+        // The file that names the memory may lie on a disk of the lab.
         let memory = memory_of(&self.path("pool"));
         unmount_below(&self.dir.path().to_string_lossy(), UnmountFlags::DETACH);
         memory.iter().for_each(|file| _ = std::fs::remove_file(file));
@@ -293,8 +293,8 @@ impl Drop for Lab {
     }
 }
 
-/// Removes what shared memory keeps of the pools in `dir` and so many levels below: memory that outlives its
-/// processes, and what killed ones left.
+/// Removes the shared memory of the pools in `dir` and `levels` levels below: memory that outlives its processes, and
+/// leftovers of killed ones.
 pub fn forget_memory(dir: &Path, levels: u32) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -305,7 +305,7 @@ pub fn forget_memory(dir: &Path, levels: u32) {
     memory_of(dir).iter().for_each(|file| _ = std::fs::remove_file(file));
 }
 
-/// What shared memory keeps of the pool in `dir`.
+/// The files of the pool in `dir` in shared memory.
 pub fn memory_of(dir: &Path) -> Vec<PathBuf> {
     let Some(prefix) = std::fs::read_to_string(dir.join("pool.toml")).ok().as_deref().and_then(memory_name) else {
         return Vec::new();
@@ -314,13 +314,13 @@ pub fn memory_of(dir: &Path) -> Vec<PathBuf> {
     entries.filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)).map(|entry| entry.path()).collect()
 }
 
-/// What the names of a pool's shared memory begin with.
+/// The prefix of the names of a pool's shared memory.
 fn memory_name(pool_toml: &str) -> Option<String> {
     let uuid = pool_toml.lines().find_map(|line| line.strip_prefix("uuid = "))?.replace(['"', '-'], "");
     (uuid.len() == 32).then(|| format!("conquest-{uuid}-"))
 }
 
-/// Ends the connections of all mounts in labs, so that nobody waits for an answer any more.
+/// Ends the connections of all mounts in labs, so that no call waits for an answer any more.
 pub fn abort_mounts() {
     unmount_below(&root().join(PREFIX).to_string_lossy(), UnmountFlags::FORCE | UnmountFlags::DETACH);
 }
@@ -343,7 +343,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// Failed with `code`, saying each of `words`.
+    /// Checks that it failed with `code`, and with a text that contains each of `words`.
     pub fn is_refusal(&self, code: i32, words: &[&str], what: &str) {
         assert_eq!(self.code, code, "{what} should fail with {code}: {}{}", self.out, self.err);
         for word in words {
@@ -368,7 +368,7 @@ pub fn directory() -> tempfile::TempDir {
     tempfile::Builder::new().prefix(PREFIX).tempdir_in(root()).expect("a temporary directory")
 }
 
-/// Where labs are: in RAM if there is enough.
+/// The directory of labs: in RAM if there is enough.
 fn root() -> PathBuf {
     if let Some(dir) = std::env::var_os("CONQUEST_TEST_DIR") {
         return dir.into();
@@ -404,7 +404,7 @@ pub fn kill_and_wait(pid: Pid, signal: Signal) {
     wait_until(Duration::from_secs(60), "the process ends", || process.has_ended());
 }
 
-/// A process that may be nobody's child, so that its remains may lie about for a while.
+/// A process that may be nobody's child, so that it may stay a zombie for a while.
 pub struct Process(OwnedFd);
 
 impl Process {
@@ -422,7 +422,7 @@ pub fn wait_until(limit: Duration, what: &str, done: impl FnMut() -> bool) {
     wait_until_or_report(limit, || what.into(), done);
 }
 
-/// The same; `what` is asked when the time is over.
+/// As `wait_until`; the failure reports `what()`.
 pub fn wait_until_or_report(limit: Duration, what: impl Fn() -> String, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -438,8 +438,8 @@ pub fn write_seeded(path: &Path, seed: u64, len: usize) {
     File::create(path).and_then(|mut f| f.write_all(&bytes)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
-/// The answers of a mount whose server is gone: to who comes later, to who waited, and by io_uring to who
-/// had not been heard yet.
+/// Is this the answer of a mount whose server is gone? There is one for later calls, one for waiting calls, and one for
+/// calls that io_uring had not yet delivered.
 pub fn is_gone(e: &std::io::Error) -> bool {
     use rustix::io::Errno;
     [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED]

@@ -1,4 +1,5 @@
-//! Files that are larger than their pool's memory: servers killed, and memory lost, under a database and under one who appends.
+//! Files that are larger than their pool's memory: servers killed, and memory lost, under a database and an appending
+//! program.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -24,7 +25,7 @@ pub const TESTS: &[Test] = &[
     ("large::more_small_files_than_memory_holds_go_to_disk", demoted),
 ];
 
-/// A mounted pool with so much memory, and a disk.
+/// A mounted pool with a disk and `memory` bytes of memory.
 fn lab(memory: &str, medium: &str) -> Lab {
     let lab = Lab::new();
     let disk = format!("{}:400M", lab.text("disk"));
@@ -33,12 +34,12 @@ fn lab(memory: &str, medium: &str) -> Lab {
     lab
 }
 
-/// A number that `status` tells.
+/// A number from `status`.
 fn figure(lab: &Lab, of: &str, what: &str) -> u64 {
     lab.status()[of][what].as_u64().unwrap_or_else(|| panic!("no {what} of {of}"))
 }
 
-/// The server has been killed: what is there when it is mounted again, after a power cut if that is to be one.
+/// Mounts again after the server was killed, and after a power cut if `power_cut`.
 fn come_back(lab: &Lab, power_cut: bool) {
     lab.umount();
     if power_cut {
@@ -51,15 +52,15 @@ fn come_back(lab: &Lab, power_cut: bool) {
     lab.mount();
 }
 
-/// Every medium, and whether power cuts lose its memory.
+/// Each medium, and whether power cuts lose its memory.
 const MEDIA: [(&str, bool); 2] = [("logged", true), ("battery", false)];
 
-/// Bytes `at..at + len` of what is appended.
+/// Bytes `at..at + len` of the appended stream.
 fn stream(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(|n| ((n / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (8 * (n % 8))) as u8).collect()
 }
 
-/// Appends pieces of any length until the server is gone; of some it waits until they are durable, and says so.
+/// Appends pieces of any length until the server is gone. Waits until some of them are durable, and records that.
 fn append(path: PathBuf, seed: u64, durable: Arc<AtomicU64>) -> std::io::Result<()> {
     let mut rng = Rng::new(seed);
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
@@ -72,7 +73,7 @@ fn append(path: PathBuf, seed: u64, durable: Arc<AtomicU64>) -> std::io::Result<
         if rng.below(3) == 0 {
             file.sync_data()?;
             durable.store(at, Ordering::SeqCst);
-            // As fast as a camera, not as the disk, which would be full.
+            // At the speed of a camera: at the speed of the disk, the disk would be full.
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -114,13 +115,14 @@ fn appended() -> Outcome {
     Ok(())
 }
 
-/// A database with pages that are written at random. Each transaction adds 1 to what is in `done`, and says so when it is durable.
+/// A database with random writes of pages. Each transaction adds 1 to the number in `done`, and reports it when it is
+/// durable.
 struct Database {
     sqlite: Child,
     acknowledged: PathBuf,
 }
 
-/// Rows of 1 KB: 8 MiB.
+/// Rows of 1 KB, together 8 MiB.
 const ROWS: u64 = 8000;
 
 impl Database {
@@ -194,7 +196,7 @@ fn database() -> Outcome {
     Ok(())
 }
 
-/// On disk as long as it is large; its memory is its own once it is not.
+/// Its content is on disk while it is large, and in memory once it is small.
 fn downward() -> Outcome {
     for (medium, loses) in MEDIA {
         let lab = lab("64M", medium);
@@ -226,7 +228,7 @@ fn downward() -> Outcome {
         writer.set_len(500_000).expect("it is cut");
         stop.store(1, Ordering::SeqCst);
         reader.join().expect("all that was read was right");
-        // In the midst of that, or after it.
+        // During the move, or after it.
         lab.kill9();
         come_back(&lab, loses);
         let bytes = std::fs::read(&path).expect("it can be read");
@@ -266,7 +268,7 @@ fn followed() -> Outcome {
         lab.check();
     }
     assert!(on_disk[0] > on_disk[1] && on_disk[1] > 0 && on_disk[2] == 0, "{on_disk:?}");
-    // While it is mounted, and for who mounts it next.
+    // While it is mounted, and at the next mount.
     for (threshold, bytes, live) in [("64K", 64 << 10, on_disk[0]), ("1M", 1 << 20, 0), ("512K", 512 << 10, on_disk[1])]
     {
         lab.ok(&["resize", &lab.pool(), "--threshold", threshold]);
@@ -305,7 +307,7 @@ fn demoted() -> Outcome {
     lab.kill9();
     come_back(&lab, false);
     all_right();
-    // What is left has room in memory, and comes back when it is used.
+    // The remaining files fit in memory, and return to it when they are used.
     for n in count / 16..count {
         std::fs::remove_file(path(n)).expect("it is there");
     }
@@ -354,7 +356,7 @@ fn fsx() -> Outcome {
         for n in 0..seeds {
             let seed = (seed() + n).to_string();
             let file = lab.mnt().join(format!("fsx-{seed}"));
-            // What is in memory of it need not be.
+            // Its blocks in memory can be evicted.
             let filler = lab.mnt().join("filler");
             let mut other = File::create(&filler).expect("a file");
             other.write_all(&stream(0, 20 << 20)).expect("there is room");

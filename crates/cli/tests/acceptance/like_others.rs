@@ -1,4 +1,4 @@
-//! What other file systems do with set-id bits, whiteouts and ACLs that are not there, and suites look for.
+//! Set-id bits, whiteouts and missing ACLs behave as on other file systems, as suites expect.
 
 use std::fs::{File, Permissions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -35,7 +35,7 @@ pub fn chmod(path: &Path, mode: u32) {
 /// A group that the ordinary user is in.
 const GROUP: u32 = 7;
 
-/// `change`, by a thread that is an ordinary user.
+/// Runs `change` in a thread of an ordinary user.
 pub fn as_user(change: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let changed = scope.spawn(|| {
@@ -49,8 +49,8 @@ pub fn as_user(change: impl FnOnce() + Send) {
     });
 }
 
-/// fallocate, copy_file_range and a chown to nobody new left them: the kernel leaves it to the server. And a chown
-/// took them from directories, whose files then no longer were their group's.
+/// fallocate, copy_file_range and a chown to the same owner once left these bits: the kernel leaves clearing to the
+/// server. And a chown cleared them on directories, whose new files then no longer had the directory's group.
 fn set_id_bits() -> Outcome {
     for transport in ["uring", "dev"] {
         let lab = Lab::with_pool("16M");
@@ -78,7 +78,7 @@ fn set_id_bits() -> Outcome {
         chmod(&path, 0o6777);
         chown(&path, None, None).expect("chown");
         assert_eq!(mode(&path), 0o777, "{transport}: chown to who has it");
-        // Anybody could take them from anybody's program so.
+        // Otherwise any user could clear the bits of any program.
         let nobodys = |mode| {
             chmod(&path, mode);
             let mut done = Ok(());
@@ -139,7 +139,7 @@ pub fn over(lab: &Lab, [low, up, work]: &[PathBuf; 3], options: &str) -> Result<
     Ok(over)
 }
 
-/// It was refused: an upper layer of this kind must be able to leave whiteouts.
+/// This was once refused: an upper layer of this kind must support whiteouts.
 fn overlay() -> Outcome {
     let lab = Lab::mounted("16M");
     let [low, up, work] = ["low", "up", "work"].map(|name| lab.mnt().join(name));
@@ -169,7 +169,7 @@ fn overlay() -> Outcome {
     Ok(())
 }
 
-/// What NFS hands out. Only those of directories led anywhere once the kernel had forgotten the inode.
+/// The file handles that NFS hands out. Once the kernel had forgotten the inode, only handles of directories worked.
 fn handles() -> Outcome {
     for transport in ["uring", "dev"] {
         let lab = Lab::with_pool("16M");
@@ -239,12 +239,12 @@ fn no_acl() -> Outcome {
     Ok(())
 }
 
-/// Only an access ACL says what the bit goes by.
+/// Only an access ACL decides about the set-group-id bit.
 fn default_acl() -> Outcome {
     let lab = Lab::mounted("16M");
     let dir = lab.mnt().join("shared");
     std::fs::create_dir(&dir).expect("mkdir");
-    // Not the group of its owner, who so may not set the bit.
+    // A group without the directory's owner, who therefore may not set the bit.
     chown(&dir, Some(USER), Some(GROUP + 1)).expect("chown");
     let entry = |tag: u16, perm: u16| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
     let acl = [2u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 7), entry(32, 5)].concat();
@@ -258,7 +258,7 @@ fn default_acl() -> Outcome {
     Ok(())
 }
 
-/// The kernel takes the bits before such a write, and asks for that as for a change of owner to the same one.
+/// The kernel clears the bits before such a write, with the same request as for a change of owner to the same one.
 fn given_descriptor() -> Outcome {
     for transport in ["uring", "dev"] {
         let lab = Lab::with_pool("16M");
@@ -282,7 +282,7 @@ fn given_descriptor() -> Outcome {
     Ok(())
 }
 
-/// Who is not in the file's group takes it with a change, who is keeps it.
+/// A change by a user outside the file's group clears the bit; a change by a member keeps it.
 fn idle_setgid() -> Outcome {
     let lab = Lab::mounted("16M");
     let path = lab.mnt().join("file");

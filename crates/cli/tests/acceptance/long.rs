@@ -1,11 +1,13 @@
-//! A load with an independent model on pools whose disks hang, fail, tear, flip, drop writes and come back old (`./test long`).
+//! A load with an independent model on pools whose disks hang, fail, tear, flip, drop writes and are rolled back
+//! (`./test long`).
 //!
-//! Each kind of pool has one disk at a time that is not well, which is what its redundancy covers, or one that only waits where there is
-//! none. Meanwhile files are written, cut, punched, renamed, removed, synced and read, each of which must succeed, with the right bytes,
-//! within [`LIMIT`]. From time to time the server is killed. After each fault the disk is well, all is put back as the commands say, and
-//! every byte is read from a pool that was mounted anew.
+//! In each kind of pool one disk at a time is faulty, which its redundancy covers; without redundancy the disk only
+//! delays. Meanwhile files are written, cut, punched, renamed, removed, synced and read. Each operation must succeed,
+//! with the right bytes, within [`LIMIT`]. From time to time the server is killed. After each fault the disk is well,
+//! the commands repair the pool, and every byte is read after mounting the pool again.
 //!
-//! `CONQUEST_LONG` (minutes, default 60) is the time for all kinds together; `CONQUEST_SEED` repeats a run, as far as time allows.
+//! `CONQUEST_LONG` (minutes, default 60) is the time for all kinds together; `CONQUEST_SEED` repeats a run, as far as
+//! timing permits.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,7 +26,7 @@ use crate::lab::{self, wait_until_or_report, Lab};
 use crate::settings;
 use crate::{Outcome, Skip, Test};
 
-/// Those of a run in which they are named.
+/// These run only if they are named.
 pub const TESTS: &[Test] = &[
     ("long::copies_in_single_disks", || storm(Kind::Copies)),
     ("long::a_mirror", || storm(Kind::Mirror)),
@@ -37,7 +39,7 @@ const MIB: u64 = 1 << 20;
 const DISK: u64 = 192 * MIB;
 const FILES: u64 = 10;
 const LONGEST: u64 = 3 * MIB;
-/// No call waits longer for a disk that it can do without.
+/// The longest time that a call may wait for a disk that it does not need.
 const LIMIT: Duration = Duration::from_secs(5);
 const HEALED: Duration = Duration::from_secs(120);
 
@@ -74,10 +76,10 @@ impl Kind {
     }
 }
 
-/// What a disk does for a while.
+/// The fault of a disk during a round.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
-    /// As [`FaultDisk::set`] says it.
+    /// A text for [`FaultDisk::set`].
     Set(&'static str),
     Rot,
     RolledBack,
@@ -154,12 +156,12 @@ impl Storm {
         Ok(Storm { kind, lab, disks, model, is_over: AtomicBool::new(false) })
     }
 
-    /// One fault under load, and all well again; the longest call.
+    /// Runs one fault under load, and ends it; returns the longest call.
     fn round(&self, seed: u64, disk: usize, trouble: Trouble, time: Duration) -> Duration {
         self.is_over.store(false, Ordering::Relaxed);
         let longest = std::thread::scope(|scope| {
             let load = scope.spawn(|| self.load(seed));
-            // However this ends, nobody is left waiting.
+            // In every case the fault ends, so that no call waits for ever.
             let well = Well(self, disk);
             self.begin_trouble(disk, trouble);
             std::thread::sleep(time);
@@ -182,13 +184,13 @@ impl Storm {
         }
     }
 
-    /// The server is killed under load, and the pool is mounted again.
+    /// Kills the server under load, and mounts the pool again.
     fn kill(&self) {
         self.lab.kill9();
         self.lab.mount();
     }
 
-    /// All is put back as the commands say, and holds what it is to hold.
+    /// Repairs the pool with the advised commands, and checks its content.
     fn end_trouble(&self, disk: usize, trouble: Trouble) {
         self.model().settle();
         self.lab.umount();
@@ -200,7 +202,7 @@ impl Storm {
         self.model().check_all();
     }
 
-    /// Does what `region list` advises until nothing is left to be done.
+    /// Follows the advice of `region list` until nothing is left to do.
     fn heal(&self) {
         let seen = Mutex::new(String::new());
         wait_until_or_report(
@@ -222,7 +224,7 @@ impl Storm {
         self.lab.run(&["scrub", &self.lab.pool()]);
     }
 
-    /// What the commands said that are to put back what is not well.
+    /// Runs the repairs for failed regions and incomplete disks; returns their output.
     fn heal_regions(&self, list: &Value, status: &Value) -> Vec<String> {
         let mut done = Vec::new();
         let mut run = |args: &[&str]| {
@@ -244,7 +246,7 @@ impl Storm {
         done
     }
 
-    /// Files that have not the copies that they are to have. What was synced last may wait in memory.
+    /// Files that lack replicas. Recently synced content may wait in memory.
     fn without_copies(&self) -> Vec<String> {
         let replicas = self.model().paths().into_iter().map(|path| {
             let mut value = [0; 256];
@@ -261,7 +263,7 @@ impl Storm {
             let done = self.model().step(&mut rng);
             match done {
                 Ok(()) => longest = longest.max(begun.elapsed()),
-                // It comes back, and what was under way is looked at then.
+                // The server returns, and the interrupted operation is checked then.
                 Err(e) if lab::is_gone(&e) => std::thread::sleep(Duration::from_millis(5)),
                 Err(e) => panic!("an operation failed: {e}\n{}", self.server_log()),
             }
@@ -281,7 +283,7 @@ impl Storm {
     }
 }
 
-/// Ends the load and the fault.
+/// Ends the load and the fault on drop.
 struct Well<'s>(&'s Storm, usize);
 
 impl Drop for Well<'_> {
@@ -291,13 +293,13 @@ impl Drop for Well<'_> {
     }
 }
 
-/// Regions in which the backing is not whole: the next fault may meet the other one.
+/// Regions in which the backing is not whole: the next fault may hit the other one.
 fn without_backing(status: &Value) -> Vec<String> {
     let regions = status["backing"]["regions"].as_array().into_iter().flatten();
     regions.filter(|region| region["state"] != "whole").map(|region| format!("the backing in {region}")).collect()
 }
 
-/// What the files hold, and what one call that a killed server did not answer may have made of one of them.
+/// The expected content of the files, and the possible results of one call that a killed server did not answer.
 struct Model {
     dir: PathBuf,
     files: BTreeMap<String, Vec<u8>>,
@@ -308,7 +310,7 @@ struct Model {
 
 struct Unanswered {
     name: String,
-    /// What the file would hold; none: it would be gone, or have the name `renamed`.
+    /// The content of the file if the call was done; none: the file was removed, or has the name `renamed`.
     after: Option<Vec<u8>>,
     renamed: Option<String>,
 }
@@ -348,7 +350,7 @@ impl Model {
         File::options().read(true).write(true).open(self.path(name))
     }
 
-    /// Does it, and takes it for done; or remembers that nobody said.
+    /// Makes a change and records it as done; or records that it was not answered.
     fn change(
         &mut self,
         name: &str,
@@ -374,7 +376,7 @@ impl Model {
         }
     }
 
-    /// What became of the call that was not answered: done, not done, or of a write some pages.
+    /// Finds the result of the unanswered call: done, not done, or some pages of a write.
     fn answer(&mut self) -> io::Result<()> {
         let Some(change) = self.unanswered.as_ref() else { return Ok(()) };
         let there = |name: &str| match fs::read(self.path(name)) {
@@ -476,7 +478,7 @@ impl Model {
         self.answer().expect("the pool is mounted");
     }
 
-    /// Every byte of every file.
+    /// Checks every byte of every file.
     fn check_all(&self) {
         let mut names: Vec<String> = fs::read_dir(&self.dir)
             .expect("a directory")
@@ -495,7 +497,7 @@ impl Model {
     }
 }
 
-/// Is each page as in one or the other, and the length too?
+/// Is each page, and the length, as in one of the two?
 fn is_between(found: &[u8], before: &[u8], after: &[u8]) -> bool {
     let page = |bytes: &[u8], n: usize| {
         let mut page = [0; 4096];

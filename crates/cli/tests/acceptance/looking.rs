@@ -1,4 +1,4 @@
-//! Looking at a pool: nothing of it changes, and what is shown is true, for every user.
+//! Commands that only look at a pool change nothing of it, and show the truth to every user.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,12 +25,12 @@ pub const TESTS: &[Test] = &[
 
 const USER: u32 = 65534;
 
-/// Bytes that are compared of a file.
+/// How many bytes of a file are compared.
 const MOST: u64 = 96 << 20;
 
 type Facts = (u64, i64, i64, u64, Vec<u8>);
 
-/// What lies below `dir`, and in shared memory under the names of pools.
+/// The files below `dir`, and in shared memory under the names of pools.
 fn all_of(dir: &Path, uuid: &str) -> BTreeMap<PathBuf, Facts> {
     let below =
         |dir: &Path| fs::read_dir(dir).expect("a directory").flatten().map(|entry| entry.path()).collect::<Vec<_>>();
@@ -38,7 +38,7 @@ fn all_of(dir: &Path, uuid: &str) -> BTreeMap<PathBuf, Facts> {
     let memory = below(Path::new("/dev/shm")).into_iter().filter(|path| path.to_string_lossy().contains(&uuid));
     let facts = |path: PathBuf| {
         let found = fs::metadata(&path).expect("it is there");
-        // Files in shared memory have addresses set aside behind what they hold.
+        // Files in shared memory have reserved addresses behind their content.
         let mut content = Vec::new();
         let file = fs::File::open(&path).map(|file| file.take(MOST));
         file.and_then(|mut file| if found.is_file() { file.read_to_end(&mut content) } else { Ok(0) }).expect("read");
@@ -70,7 +70,7 @@ fn look(lab: &Lab, code: i32) {
     }
 }
 
-/// `status` wrote all that was dirty to the disk when it ended, as the last process to leave.
+/// `status` once wrote all dirty content to the disk at its end, as the last process to leave.
 fn unused() -> Outcome {
     for medium in ["logged", "battery"] {
         let lab = Lab::new();
@@ -110,7 +110,7 @@ fn unused() -> Outcome {
     Ok(())
 }
 
-/// `status` and `fsck` loaded all of it, and dropped it again.
+/// `status` and `fsck` once loaded all of the memory, and dropped it again.
 fn released() -> Outcome {
     let lab = Lab::mounted("32M");
     fs::write(lab.mnt().join("file"), b"content").expect("write");
@@ -129,7 +129,7 @@ fn released() -> Outcome {
     Ok(())
 }
 
-/// It is for who changes something.
+/// Only a command that changes the pool finishes an interrupted one.
 fn interrupted() -> Outcome {
     let lab = Lab::with_pool("16M");
     let other = lab.text("other");
@@ -151,7 +151,7 @@ fn interrupted() -> Outcome {
     Ok(())
 }
 
-/// The output said of healthy pools that they had no memory and no disk, and of their memory that it was nobody's.
+/// The output once claimed that healthy pools had no memory and no disk, and that their memory was nobody's.
 fn another() -> Outcome {
     lab::require("setpriv")?;
     let lab = Lab::new();
@@ -168,7 +168,7 @@ fn another() -> Outcome {
     let memory = line(&uuid_of(&lab).replace('-', ""));
     assert!(memory.contains("user 0, who alone") && !memory.contains("destroy"), "{listed}");
     lab.umount();
-    // And root of what is another's.
+    // Root also sees the owner of another user's pool.
     fs::create_dir(lab.path("home")).expect("mkdir");
     chown(lab.path("home"), Some(USER), Some(USER)).expect("chown");
     let theirs = lab.text("home/pool");
@@ -182,7 +182,7 @@ fn another() -> Outcome {
     Ok(())
 }
 
-/// `status` was a success where the server was dead, and where a region was lost.
+/// `status` once succeeded with a dead server, and with a lost region.
 fn failed() -> Outcome {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "16M", "--disk", &format!("{}:32M", lab.text("disk"))]);
@@ -204,7 +204,7 @@ fn failed() -> Outcome {
     Ok(())
 }
 
-/// What is all that is left, and what is another's.
+/// Advice about memory that is the last remnant of a pool, and about another user's files.
 fn advice() -> Outcome {
     let lab = Lab::with_file("16M");
     let other = lab.text("other");
@@ -274,7 +274,7 @@ fn texts() -> Outcome {
     assert!(made.err.contains("lies in RAM") && !made.out.contains("on disk in"), "{}{}", made.out, made.err);
     assert_eq!(lab.status()["compression"]["warm_after"], 600);
     lab.refused(1, &["region", "readmit", &lab.pool(), "9"], &["no region 9", "region list"]);
-    // Killed with its directory gone, a server leaves its marks; whoever ends it in order leaves nothing.
+    // A server killed after its directory was removed leaves its marks; a server that ends in order leaves nothing.
     lab.mount();
     let memory = uuid_of(&lab).replace('-', "");
     fs::remove_dir_all(lab.path("pool")).expect("removed");
@@ -293,7 +293,7 @@ fn texts() -> Outcome {
     Ok(())
 }
 
-/// What the server's tasks do, while it lives; and that it has died, while nobody has cleaned up after it.
+/// The state of the server's tasks while it lives; and that it has died, until another process has cleaned up.
 fn tasks() -> Outcome {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "16M", "--disk", &format!("{}:32M", lab.text("disk"))]);
@@ -321,7 +321,8 @@ fn tasks() -> Outcome {
         let line = line.unwrap_or_else(|| panic!("no {name}: {text}"));
         assert!(["running for", "asleep for", "waiting for"].iter().any(|state| line.contains(state)), "{line}");
     }
-    // Somebody else has the pool open, who does not clean up: the first who looks sees the dead, and cleans up as he leaves.
+    // Another process has the pool open and does not clean up: the first command sees the dead server, and cleans up
+    // when it ends.
     let interval = conquest::CommitInterval::try_from(3600.0).expect("an interval");
     let how = conquest::OpenOptions { read_only: true, commit_interval: Some(interval), ..Default::default() };
     let reader = conquest::Pool::open(Path::new(&lab.pool()), &how).expect("it can be read");

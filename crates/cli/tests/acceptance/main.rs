@@ -1,51 +1,54 @@
 //! Acceptance: the built program on real input, mounted, killed, fed with damage.
 //!
-//! | module | what it shows |
+//! | module | subject |
 //! | --- | --- |
 //! | [`main_job`] | copy, compare, build, git, sqlite, run; `kill -9` in the middle; nothing lost |
 //! | [`kill9`] | `kill -9` at random moments under several writers, against an independent record |
-//! | [`large`] | files larger than memory: fsx, and kills and power cuts under sqlite3 and one who appends |
+//! | [`large`] | files larger than memory: fsx, and kills and power cuts under sqlite3 and an appending program |
 //! | [`suites`] | pjdfstest and fsx |
-//! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
+//! | [`bad_input`] | damaged, missing, foreign or full files get a clear error, and nothing is lost |
 //! | [`alone`] | the disks alone open the pool, whose backing lies in its regions |
-//! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
-//! | [`copies`] | copies of files in several regions, disks lost and back, removal by force, balance, scrub |
+//! | [`disks`] | disks of pools: made, refused, missing, and their fate |
+//! | [`copies`] | replicas in several regions, disks lost and back, removal by force, balance, scrub |
 //! | [`regions`] | regions of several disks: lost, back, replaced |
 //! | [`export`] | volumes as one block device, for other file systems, with disks lost |
-//! | [`older`] | images and copies that are older than the pool's disks |
+//! | [`older`] | images and backings that are older than the pool's disks |
+//! | [`memory`] | memory that outlives processes and pools: shown, released, destroyed |
+//! | [`looking`] | commands that only look change nothing, and show the truth to every user |
+//! | [`foreign`] | pool directories of another user |
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
-//! | [`redundancy`] | how many copies there are to be: set, inherited, carried, shown; and what files occupy |
+//! | [`redundancy`] | the number of replicas: set, inherited, carried, shown; and the usage of files |
 //! | [`slow_disk`] | a disk that slows down is named and sits out, and recovers; one under load is not |
-//! | [`packing`] | compression of small files that nobody uses, by command and by age |
-//! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
-//! | [`long`] | disks that hang, fail, lie and come back old under load, for an hour (`./test long`) |
+//! | [`compression`] | compression of unused small files, by command and by age |
+//! | [`durability`] | which changes are durable when: strict and not, fsync, O_SYNC, per tree |
+//! | [`long`] | disks that hang, fail, lie and are rolled back under load, for an hour (`./test long`) |
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
-//! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
-//! | [`parked`] | who waits for a disk, or works long, keeps nobody else from working |
-//! | `ring_errors` | what passes is waited out, and after any other error the mount ends |
-//! | [`like_others`] | what suites expect as it is on other file systems |
-//! | [`details`] | times, cookies, holes, room and the log, as programs expect them |
-//! | [`privileges`] | what takes set-id bits and capabilities from files, as on ext4 |
-//! | [`profile`] | what a tree would gain by packing and compression, measured without changing it |
-//! | [`places`] | the directories at which a pool's one mount is |
+//! | [`page_cache`] | the kernel's cache of files is never older than the last write |
+//! | [`parked`] | calls that wait for a disk, or work long, do not delay others |
+//! | `ring_errors` | passing errors are waited out, and after any other error the mount ends |
+//! | [`like_others`] | behaviour that suites expect from other file systems |
+//! | [`details`] | times, cookies, holes, space and the log, as programs expect them |
+//! | [`privileges`] | which calls clear set-id bits and capabilities of files, as on ext4 |
+//! | [`profile`] | the savings of packing and compressing a tree, measured without changing it |
+//! | [`places`] | the directories at which a pool's one file system is mounted |
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
-//! | [`fault_disk`] | a disk beneath a mount that hangs, fails, lies or comes back old on command |
-//! | [`idmap`] | a place that maps users and groups to others |
-//! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |
-//! | [`hung_disk`] | a disk that does not answer is waited for by nobody who does not need it |
+//! | [`fault_disk`] | a disk beneath a mount that hangs, fails, lies or is rolled back on command |
+//! | [`idmap`] | a mount point that maps users and groups to others |
+//! | [`hanging`] | a server that is killed while its kernel waits for it, and the processes that help it to end |
+//! | [`hung_disk`] | only calls that need a disk which does not answer wait for it |
 //! | [`stopped`] | a server that is stopped: commands say so instead of waiting |
 //! | [`frozen`] | a disk that does not answer while a mount ends, and a server that is killed or stopped then |
-//! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
+//! | [`lab`] | the environment of a test: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
 //! | [`runner`] | runs tests side by side, each in a process and a mount namespace of its own |
-//! | [`settings`] | what the environment sets: the seed of the run, and other numbers |
+//! | [`settings`] | values from the environment: the seed of the run, and other numbers |
 //! | [`watchdog`] | an end for tests that hang |
 //!
-//! The tests need root and /dev/fuse. One that
-//! cannot run on this machine is counted as ignored, with the reason. Arguments: parts of test names.
+//! The tests need root and /dev/fuse. A test that cannot run on this machine is counted as ignored, with the reason.
+//! Arguments: parts of test names.
 //!
-//! Those that boot machines, and those that take an hour, are part of a run only if they are named.
+//! Tests that boot machines, and tests that take an hour, run only if they are named.
 //!
 //! Environment: `CONQUEST_SEED` (printed by each run), `CONQUEST_ROUNDS` (kill -9, default 20; cuts, 50),
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
@@ -101,7 +104,7 @@ mod watchdog;
 
 use std::process::ExitCode;
 
-/// Why a test cannot run here.
+/// The reason why a test cannot run here.
 pub struct Skip(pub String);
 
 /// A test panics if it fails.

@@ -84,7 +84,7 @@ fn large_tree() -> Outcome {
         }
     };
     compare();
-    // The server dies while a second copy is under way. What cp has finished is known: it says so.
+    // The server dies during a second copy. The output of cp tells which files are finished.
     let mut child = copy(&first, &second).arg("-v").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cp");
     let lines = listen(child.stdout.take().expect("a pipe"));
     let complaints = listen(child.stderr.take().expect("a pipe"));
@@ -93,9 +93,9 @@ fn large_tree() -> Outcome {
     let _ = child.wait();
     let mut lines = lines.join().expect("a reader");
     let complaints = complaints.join().expect("a reader");
-    // In a directory that it has just made, cp names the files that follow too, and fails at each: what it
-    // reads comes from the kernel's cache. A directory that it cannot make it does not name. So only what it named
-    // before the first that it complains of at all is done. Times of directories, which it sets at the end, do not count.
+    // In a directory that it has just made, cp also names later files, and fails at each: it reads from the kernel's
+    // cache. It does not name a directory that it cannot make. So only files named before its first complaint are done.
+    // Complaints about times of directories, which it sets at the end, do not count.
     let of_times = |line: &&String| line.contains("preserv") || line.contains("setting");
     let failed = complaints.iter().filter(|line| !of_times(line));
     let failed: HashSet<&str> = failed.filter_map(|line| line.split('\'').nth(1)).collect();
@@ -115,13 +115,13 @@ fn large_tree() -> Outcome {
     Ok(())
 }
 
-/// Lines of `cp -v`, one before each file; or of its complaints.
+/// The lines of `cp -v`, one before each file; or its complaints.
 fn listen(pipe: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<Vec<String>> {
     let out = BufReader::new(pipe);
     std::thread::spawn(move || out.lines().map_while(Result::ok).collect())
 }
 
-/// All that cp named before its last two lines is there with the content of the original.
+/// Checks that the files that cp named before its last two lines have the content of the originals.
 fn check_second(lines: &[String], lab: &Lab) {
     let done = &lines[..lines.len().saturating_sub(2)];
     assert!(done.len() > 10, "the copy had hardly begun: {lines:?}");
@@ -161,7 +161,7 @@ fn rust_project() -> Outcome {
     let built = clone.join("target/debug/conquest");
     let said = lab::ok(Command::new(&built).arg("--version"));
     assert_eq!(said, format!("conquest {}\n", env!("CARGO_PKG_VERSION")));
-    // Built inside, killed, and nothing has to be built again.
+    // After a build in the mount and a kill, nothing has to be built again.
     lab.kill9();
     lab.mount();
     lab.check();
@@ -174,7 +174,7 @@ fn rust_project() -> Outcome {
     Ok(())
 }
 
-/// A shell script that answers each line it has done with the line.
+/// A shell script that answers each executed line with that line.
 struct Worker {
     child: Child,
     done: std::thread::JoinHandle<Vec<String>>,
@@ -193,7 +193,7 @@ impl Worker {
         Worker { child, done }
     }
 
-    /// Kills the server after a while; returns what the script had reported.
+    /// Kills the server after a while; returns the lines that the script had reported.
     fn kill_server(mut self, lab: &Lab, after: Duration) -> Vec<String> {
         std::thread::sleep(after);
         lab.kill9();
@@ -262,7 +262,7 @@ fn sqlite() -> Outcome {
     Ok(())
 }
 
-/// One process, a transaction per row, synchronous=FULL; returns how many it had acknowledged.
+/// One process, a transaction per row, synchronous=FULL; returns the number of acknowledged rows.
 fn insert_until_killed(lab: &Lab, base: &Path) -> usize {
     let mut child = program("sqlite3", &["-batch"])
         .arg(base)

@@ -1,4 +1,4 @@
-//! Memory that outlives processes and pools: seen, given back, destroyed.
+//! Memory that outlives processes and pools: shown, released, destroyed.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn listed() -> Outcome {
     lab.refused(1, &["release", &pool], &["is mounted at", "conquest umount"]);
     lab.refused(1, &["release", &mnt], &["is mounted at", "conquest umount"]);
 
-    // The backing lacks what a killed server did: it goes there first.
+    // The backing lacks the changes of a killed server: they are written there first.
     std::fs::write(lab.mnt().join("file"), b"only in memory").expect("write");
     lab.kill9();
     lab.ok(&["umount", &mnt]);
@@ -94,7 +94,7 @@ fn destroyed() -> Outcome {
     Ok(())
 }
 
-/// Uses a pool while another program fills a small /dev/shm. `ls` has the server refer to files for the first time.
+/// Uses a pool while another program fills a small /dev/shm. `ls` makes the server reference files for the first time.
 const FULL: &str =
     "set -e; mkdir \"$1/shm\"; mount -t tmpfs -o size=96M none \"$1/shm\"; own=\"$1/shm/${1##*/}\"; mkdir \"$own\"
     mount --rbind \"$1\" \"$own\"; mount --rbind \"$1/shm\" /dev/shm; cd \"$1\"

@@ -1,5 +1,5 @@
-//! Images and copies that are older than the pool's disks: what they lead to may have been overwritten since. That is reported, by path
-//! and bytes, before anything is replaced.
+//! Images and backings that are older than the pool's disks: the content that they refer to may have been overwritten
+//! since. That is reported, by path and bytes, before anything is replaced.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,7 +23,7 @@ const KEPT: usize = 6 << 20;
 const GONE: usize = (12 << 20) + 77;
 const MORE: usize = 14 << 20;
 
-/// A pool whose large files go to its disk, with one that stays and one that will be removed.
+/// A pool whose large files go to its disk, with a file that stays and one that will be removed.
 fn lab(medium: &str) -> Lab {
     let lab = Lab::new();
     let (pool, disk) = (lab.pool(), format!("{}:128M", lab.text("disk")));
@@ -32,7 +32,7 @@ fn lab(medium: &str) -> Lab {
     fs::create_dir(lab.mnt().join("films")).expect("a directory");
     write(&lab, "kept", 1, KEPT);
     write(&lab, "films/gone", 2, GONE);
-    // Takes from the memory of `battery` what of them is in there.
+    // Evicts their pages from the memory of `battery`.
     write(&lab, "more", 3, MORE);
     lab.umount();
     lab
@@ -46,12 +46,12 @@ fn write(lab: &Lab, name: &str, seed: u64, len: usize) {
     written.unwrap_or_else(|e| panic!("{name}: {e}\n{}", lab.output(&["status", &lab.pool()])));
 }
 
-/// Removes the file, and uses its segments for others.
+/// Removes the file, and reuses its segments for others.
 fn use_again(lab: &Lab) {
     lab.mount();
     fs::remove_file(lab.mnt().join("films/gone")).expect("removed");
     for round in 0..8 {
-        // What was removed is room again a moment after that is durable.
+        // The segments of removed content are free a moment after the removal is durable.
         let free = || lab.status()["segments"]["free"].as_u64().expect("a number");
         wait_until(Duration::from_secs(60), "there is room", || free() > 30);
         write(lab, "other", 10 + round, 18 << 20);
@@ -62,7 +62,7 @@ fn use_again(lab: &Lab) {
     lab.check();
 }
 
-/// The pool is as it was when the segments had been used again.
+/// The pool is in the state in which the segments had been reused.
 fn is_unchanged(lab: &Lab) {
     lab.check();
     lab.mount();
@@ -72,12 +72,12 @@ fn is_unchanged(lab: &Lab) {
     lab.umount();
 }
 
-/// The lines that tell of lost content.
+/// The lines that report lost content.
 fn lines(text: &str) -> Vec<String> {
     text.lines().filter(|line| line.starts_with("lost: ")).map(Into::into).collect()
 }
 
-/// The bytes of `/films/gone` that lines tell of, and of nothing else.
+/// The bytes of `/films/gone` that the lines report; they must report no others.
 fn ranges(lines: &[String]) -> Vec<std::ops::RangeInclusive<usize>> {
     assert!(!lines.is_empty());
     let range = |line: &String| {
@@ -90,7 +90,7 @@ fn ranges(lines: &[String]) -> Vec<std::ops::RangeInclusive<usize>> {
     lines.iter().map(range).collect()
 }
 
-/// The pool of then is there, and lacks exactly what the lines tell of.
+/// The older pool exists, and lacks exactly the content that the lines report.
 fn lacks_only(lab: &Lab, expected: &[String]) {
     let checked = lab.run(&["fsck", &lab.pool()]);
     assert_eq!((checked.code, &lines(&checked.out)[..]), (1, expected), "{}", checked.out);
@@ -100,7 +100,7 @@ fn lacks_only(lab: &Lab, expected: &[String]) {
     let (path, content, lost) = (lab.mnt().join("films/gone"), rng::Rng::new(2).bytes(GONE), ranges(expected));
     let file = File::options().read(true).write(true).open(&path).expect("it is there");
     let mut page = [0; PAGE];
-    // Some of all pages, and those at the ends of ranges.
+    // A sample of all pages, and the pages at the ends of ranges.
     let is_end =
         |at: &usize| lost.iter().any(|range| at.abs_diff(*range.start()) <= PAGE || at.abs_diff(*range.end()) <= PAGE);
     for at in (0..GONE).step_by(PAGE).filter(|at| at % (16 * PAGE) == 0 || is_end(at)) {
@@ -111,7 +111,7 @@ fn lacks_only(lab: &Lab, expected: &[String]) {
         }
     }
     assert!(fs::read(lab.mnt().join("more")).expect("read") == rng::Rng::new(3).bytes(MORE));
-    // It is content that is gone, not its place in the file.
+    // The content is lost, not its place in the file.
     let at = *lost[0].start();
     file.write_all_at(&content[at..at + PAGE], at as u64).and_then(|()| file.sync_all()).expect("overwritten");
     file.read_exact_at(&mut page, at as u64).expect("read");
@@ -123,7 +123,7 @@ fn lacks_only(lab: &Lab, expected: &[String]) {
     lab.check();
 }
 
-/// What is left of a pool in the making, in its directory.
+/// The leftovers in the directory of a pool in the making.
 fn leftovers(lab: &Lab) -> Vec<PathBuf> {
     let entries = fs::read_dir(lab.pool()).expect("a directory").flatten().map(|entry| entry.path());
     entries.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))).collect()
@@ -146,7 +146,7 @@ fn restore() -> Outcome {
         let done = lab.run(&["restore", &pool, &image, "--force", "--accept-lost"]);
         assert_eq!((done.code, lines(&done.err)), (0, refusal.clone()), "{medium}: {}", done.err);
         assert!(done.out.contains("is restored from") && done.err.contains("made without it"), "{}", done.err);
-        // What is saved of it is not whole either.
+        // An image of it is not whole either.
         let again = lab.run(&["save", "--memory-only", &pool, &lab.text("again")]);
         assert_eq!((again.code, lines(&again.err)), (0, refusal.clone()), "{medium}: {}", again.err);
         assert!(again.err.contains("warning"), "{}", again.err);
@@ -160,7 +160,7 @@ fn restore_whole() -> Outcome {
         let lab = lab(medium);
         let (pool, image) = (lab.pool(), lab.text("image"));
         lab.ok(&["save", "--memory-only", &pool, &image]);
-        // Segments are used, but none again.
+        // Segments are used, but none is reused.
         lab.mount();
         write(&lab, "later", 4, 6 << 20);
         lab.umount();
@@ -188,7 +188,7 @@ fn restore_without_disk() -> Outcome {
     Ok(())
 }
 
-/// The files of a backing in `from` are put into `to`, in the place of those that are there.
+/// Puts the files of a backing in `from` into `to`, replacing those there.
 fn put(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a directory");
     for name in ["redo-0", "redo-1", "image"] {
@@ -202,7 +202,7 @@ fn import() -> Outcome {
     put(&pool, &older);
     use_again(&lab);
     lab.ok(&["release", &lab.pool()]);
-    // Its own backing leads to nothing else.
+    // Its own backing refers to the present content.
     let done = lab.run(&["import", &lab.pool()]);
     assert_eq!((done.code, &done.err[..]), (0, ""));
     is_unchanged(&lab);

@@ -1,4 +1,4 @@
-//! What the kernel keeps of files is never older than what was written, also by those who write past it (O_DIRECT).
+//! The kernel's cache of files is never older than the last write, even after writes past the cache (O_DIRECT).
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -26,11 +26,10 @@ pub const TESTS: &[Test] = &[
 
 const PAGE: usize = 4096;
 const PAGES: usize = 4;
-/// What the second half of each page is for.
+/// The second half of each page is for stores through a mapping.
 const HALF: usize = PAGE / 2;
 
-/// By one; others read it, by read and by mapping, and change the other half of
-/// the same pages.
+/// One thread writes; others read the file, by read and by mapping, and change the other half of the same pages.
 fn readers_see_what_was_written() -> Outcome {
     for transport in ["uring", "dev"] {
         let lab = Lab::with_pool("64M");
@@ -59,7 +58,7 @@ fn readers_see_what_was_written() -> Outcome {
     Ok(())
 }
 
-/// The others end also when one fails.
+/// Makes the other threads end, also when one fails.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -106,7 +105,7 @@ fn look(path: &Path, written: &[AtomicU64], ended: &AtomicBool) {
     }
 }
 
-/// The last number stored.
+/// Stores numbers until `ended`; returns the last one.
 fn store(path: &Path, ended: &AtomicBool) -> u64 {
     let _end = End(ended);
     let file = OpenOptions::new().read(true).write(true).open(path).expect("open");
@@ -158,7 +157,7 @@ impl Drop for Mapping {
     }
 }
 
-/// In pieces of any size, at the end and in the middle, through the handle that made it and through others.
+/// Written in pieces of any size, at the end and in the middle, through the first handle and through others.
 fn read_whole_however_written() -> Outcome {
     let lab = Lab::mounted("64M");
     let path = lab.mnt().join("pieces");
@@ -189,8 +188,8 @@ fn read_whole_however_written() -> Outcome {
     Ok(())
 }
 
-/// Attributes that say how long a growing file was must not make the kernel cut off what it has of it since; whoever
-/// makes it longer, through the mount or beside it.
+/// Attributes with an outdated length of a growing file must not make the kernel drop its pages beyond that length. The
+/// file grows through the mount or beside it.
 fn who_looks_undoes_nothing() -> Outcome {
     let lab = Lab::mounted("256M");
     let mut rng = rng::Rng::new(crate::settings::seed());
@@ -219,7 +218,7 @@ fn append_for_a_while(how: &str, path: &Path, rng: &mut rng::Rng, append: impl F
     }
 }
 
-/// Makes a file and appends to it, while others look at it, by its attributes and whole. What was written is there.
+/// Makes a file and appends to it, while others read its attributes and its content. The content must be as written.
 fn append_watched(how: &str, path: &Path, rng: &mut rng::Rng, append: &dyn Fn(u64, &[u8])) {
     drop(File::create_new(path).expect("create"));
     let (reads, ended) = (File::open(path).expect("open"), AtomicBool::new(false));
@@ -252,7 +251,7 @@ fn append_watched(how: &str, path: &Path, rng: &mut rng::Rng, append: &dyn Fn(u6
     std::fs::remove_file(path).expect("unlink");
 }
 
-/// Runs `act` while others do `aside` again and again, until it returns.
+/// Runs `act` while other threads repeat `aside`, until it returns.
 fn beside(others: usize, aside: impl Fn() + Sync, act: impl FnOnce()) {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -301,7 +300,8 @@ fn stored_beside_copy() -> Outcome {
     Ok(())
 }
 
-/// Through a mapping, a moment ago, in holes and in what was only allocated: `cp` and others who look for data passed over it.
+/// Recent stores through a mapping, in holes and in allocated ranges: `cp` and other programs that seek data once
+/// skipped them.
 fn copies_have_stores() -> Outcome {
     const SIZE: usize = 64 * PAGE;
     for transport in ["uring", "dev"] {
@@ -317,7 +317,7 @@ fn copies_have_stores() -> Outcome {
             let pages = Mapping::of(&file, SIZE, ProtFlags::READ | ProtFlags::WRITE);
             let stored = [1, 2, 3, 40, 63];
             stored.iter().for_each(|page| pages.word(page * PAGE).store(7, SeqCst));
-            // The last of what is between has been read only.
+            // This page is only read, so it stays a hole.
             assert_eq!(pages.word(20 * PAGE).load(SeqCst), 0);
             let data = data_in(&file);
             let is_data = |page: &usize| data.iter().any(|(from, to)| (*from..*to).contains(&(page * PAGE)));
@@ -341,7 +341,7 @@ fn copies_have_stores() -> Outcome {
     Ok(())
 }
 
-/// Where the file has data, as SEEK_DATA and SEEK_HOLE say.
+/// The ranges of the file with data, by SEEK_DATA and SEEK_HOLE.
 fn data_in(file: &File) -> Vec<(usize, usize)> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Ok(from) = rustix::fs::seek(file, SeekFrom::Data(at)) {
@@ -351,7 +351,7 @@ fn data_in(file: &File) -> Vec<(usize, usize)> {
     found
 }
 
-/// A program stores to a mapping, and the pool is saved while it goes on.
+/// A program stores to a mapping, and the pool is saved meanwhile.
 fn image_has_stores() -> Outcome {
     let lab = Lab::mounted("64M");
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(lab.mnt().join("file")).expect("create");
@@ -397,7 +397,8 @@ fn listings() -> Outcome {
     Ok(())
 }
 
-/// The kernel counted a link down that a notification had named already, and took the file for one that is gone.
+/// The kernel once decremented a link count that a notification had already brought, and took the file for a removed
+/// one.
 fn links() -> Outcome {
     let lab = Lab::mounted("64M");
     let [stays, goes, other] = ["stays", "goes", "other"].map(|name| lab.mnt().join(name));
@@ -425,7 +426,7 @@ fn links() -> Outcome {
     Ok(())
 }
 
-/// A program that anybody changed has no rights any more, by whatever handle it was.
+/// A program that a user has changed loses its rights, by any handle.
 fn a_write_takes_capabilities() -> Outcome {
     lab::require("setcap")?;
     let lab = Lab::mounted("64M");

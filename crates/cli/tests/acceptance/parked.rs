@@ -1,4 +1,4 @@
-//! Who waits for a disk, or works long, keeps nobody else from working on the mount.
+//! Calls that wait for a disk, or work long, do not delay others on the mount.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,13 +17,13 @@ pub const TESTS: &[Test] = &[
     ("parked::long_work_keeps_nobody_from_others", long_work),
 ];
 
-/// More than one queue of FUSE over io_uring had entries, and more than there are readers of /dev/fuse.
+/// More than the former number of entries in a queue of FUSE over io_uring, and more than the readers of /dev/fuse.
 const WAIT: usize = 200;
-/// What is done beside may take so long, but for so many of a hundred times, when the processors have others to serve.
+/// The longest time of a call beside them; `LATE` of a hundred may take longer when the processors are busy.
 const SOON: Duration = Duration::from_millis(10);
 const LATE: usize = 2;
 
-/// All of one processor's queue: that of the first.
+/// Makes all calls use one processor's queue, that of the first.
 pub fn stay_on_one_processor() {
     let mut first = CpuSet::new();
     first.set(0);
@@ -74,7 +74,7 @@ fn a_disk_that_hangs() -> Outcome {
     Ok(())
 }
 
-/// Looks at names and makes files for a while, and says how long each took; removes `other` at the end.
+/// Looks up names and makes files for a while, and reports how long each took; removes `other` at the end.
 fn work_beside(lab: &Lab, how: &str) {
     let _end = Removed(lab.mnt().join("other"));
     let (mut times, start) = (Vec::new(), Instant::now());
@@ -96,7 +96,7 @@ fn work_beside(lab: &Lab, how: &str) {
     assert!(all > 20 && late * 100 <= all * LATE, "{how}: {late} of {all} took long, the longest {worst:?}");
 }
 
-/// The others end when this is gone, also when something fails.
+/// The other threads end when this file is removed, also after a failure.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
@@ -105,7 +105,7 @@ impl Drop for Removed {
     }
 }
 
-/// Reserving, giving back and copying much, by more than there are threads for it.
+/// Reserves, frees and copies much, in more threads than there are workers.
 fn long_work() -> Outcome {
     const MUCH: u64 = 96 << 20;
     for transport in ["uring", "dev"] {

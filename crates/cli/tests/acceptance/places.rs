@@ -1,5 +1,5 @@
-//! A pool has one mount, which may be at several places: what is the same for all of them and what is each one's own, and
-//! what becomes of them when their server ends, is killed, or is not theirs to have.
+//! A pool has one file system, which may be mounted at several mount points: their common and their own properties, and
+//! their fate when the server ends, is killed, or belongs to another user.
 
 use std::fs::File;
 use std::io::Read;
@@ -34,14 +34,14 @@ pub const TESTS: &[Test] = &[
     ("places::access_times_are_noted_as_most_as_a_place_wants", access_times),
 ];
 
-/// A lab with a pool that is mounted at `mnt`, and directories to mount it at too.
+/// A lab with a pool that is mounted at `mnt`, and directories for further mount points.
 fn lab(others: &[&str]) -> Lab {
     let lab = Lab::mounted("64M");
     others.iter().for_each(|name| std::fs::create_dir(lab.path(name)).expect("mkdir"));
     lab
 }
 
-/// Where status says that it is mounted, with the flags.
+/// The mount points in `status`, with their flags.
 fn places(lab: &Lab) -> Vec<(String, String)> {
     let status = lab.status();
     let text = |place: &serde_json::Value, key: &str| place[key].as_str().expect(key).to_string();
@@ -88,7 +88,7 @@ fn second_place() -> Outcome {
     assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
     std::fs::write(lab.mnt().join("f"), "there").expect("the first is writable");
     assert_eq!(std::fs::read(lab.path("second/f")).expect("read"), b"there");
-    // One kernel: what two had each for itself they share.
+    // One kernel and one file system: locks and pages are shared.
     let locked = File::open(lab.mnt().join("f")).expect("open");
     rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).expect("lock");
     let other = File::open(lab.path("second/f")).expect("open");
@@ -98,11 +98,11 @@ fn second_place() -> Outcome {
     lab.refused(1, &["mount", &pool, &second], &["already mounted", "conquest umount"]);
     lab.refused(1, &["mount", "--foreground", &pool, &lab.text("third")], &["already", &mnt, "--foreground"]);
     lab.refused(1, &["mount", &pool, &lab.text("nowhere")], &["no such directory"]);
-    // `up` knows them, and makes them.
+    // `up` finds mount points, and makes them.
     assert!(lab.ok(&["up", "--pool", &pool]).contains(&format!("at {mnt}\n")));
     assert!(lab.ok(&["up", "--pool", &pool, &lab.text("third")]).starts_with("mounted"));
     assert_eq!((dirs(&lab).len(), servers(&lab)), (3, 1));
-    // What was read-only first does not make others so.
+    // A read-only first mount point does not make others read-only.
     lab.ok(&["umount", &pool]);
     lab.mount_with("ro");
     lab.ok(&["mount", &pool, &second]);
@@ -129,7 +129,7 @@ fn servers_options() -> Outcome {
     let option = format!("transport={other}");
     lab.refused(1, &["mount", &pool, &second, "-o", &option], &[&option, "all its places"]);
     assert_eq!(dirs(&lab).len(), 1, "nothing was mounted");
-    // What is as it is in effect may be said.
+    // Naming the value in effect is permitted.
     lab.ok(&["mount", &pool, &second, "-o", "durability=fsync,commit=5,allow_other"]);
     lab.ok(&["mount", &pool, &second, "-o", "remount,durability=strict"]);
     assert_eq!(lab.status()["sessions"][0]["durability"], "strict");
@@ -144,7 +144,7 @@ fn umount() -> Outcome {
     mount(&second);
     mount(&third);
     let server = Process::open(lab.server());
-    // The first, by which it was begun, is one of them.
+    // The first mount point is one of them.
     let said = lab.ok(&["umount", &mnt]);
     assert!(said.contains("stays mounted") && said.contains(&second) && said.contains(&third), "{said}");
     assert!(!server.has_ended() && dirs(&lab) == [second.clone(), third.clone()]);
@@ -202,7 +202,7 @@ fn killed() -> Outcome {
             lab.ok(&["mount", &pool, &third]);
         }
     }
-    // One after another they can be unmounted without a server, too.
+    // They can be unmounted one after another, also without a server.
     lab.kill9();
     for place in ["second", "mnt", "third"] {
         lab.umount_at(&lab.text(place));
@@ -232,8 +232,8 @@ fn up_again() -> Outcome {
     Ok(())
 }
 
-/// Makes files at `dir`, one after another, until `stop` is set. Counts those that are safe, which have the numbers
-/// before.
+/// Makes files at `dir`, one after another, until `stop` is set. `safe` counts the durable ones, which have the numbers
+/// below it.
 fn make_files(dir: &Path, safe: &AtomicU64, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let name = dir.join(safe.load(Ordering::SeqCst).to_string());
@@ -245,8 +245,8 @@ fn make_files(dir: &Path, safe: &AtomicU64, stop: &AtomicBool) {
     }
 }
 
-/// Whoever goes on writing as a server is killed and another one takes its place writes to the pool or not at all: by each
-/// command that does it, at each place.
+/// A program that writes while a server is killed and replaced either writes to the pool or fails. Tested with each
+/// command that replaces a server, at each mount point.
 fn none_below() -> Outcome {
     let lab = lab(&["second"]);
     lab.install_helpers()?;
@@ -288,7 +288,7 @@ fn none_below() -> Outcome {
     Ok(())
 }
 
-/// As systemd asks for it when a unit is reloaded.
+/// As systemd requests it when a unit is reloaded.
 fn remount_again() -> Outcome {
     let lab = lab(&[]);
     lab.install_helpers()?;
@@ -309,7 +309,7 @@ fn remount_again() -> Outcome {
     Ok(())
 }
 
-/// Else `tar -g` takes all files for new, and so do others that note the device.
+/// Otherwise `tar -g`, and others that record the device, take all files for new.
 fn same_device() -> Outcome {
     let labs = [Lab::with_pool("16M"), Lab::with_file("16M")];
     let device = |lab: &Lab| {
@@ -322,7 +322,7 @@ fn same_device() -> Outcome {
     }
     assert_ne!(before[0], before[1]);
     labs.iter().for_each(Lab::umount);
-    // In another order, and with what takes the numbers that are free.
+    // In another order, and with another mount that takes the free numbers.
     let other = Lab::mounted("16M");
     labs[1].mount();
     labs[0].mount();
@@ -334,7 +334,8 @@ fn same_device() -> Outcome {
     Ok(())
 }
 
-/// As in a container whose mounts are another user's, and by kernels that put nothing beneath a mount (before 6.5).
+/// As in a container whose mounts belong to another user, and on kernels that cannot mount beneath a mount (before
+/// 6.5).
 fn covered() -> Outcome {
     let lab = lab(&[]);
     let (pool, mnt) = (lab.pool(), lab.text("mnt"));
@@ -362,7 +363,7 @@ fn covered() -> Outcome {
     Ok(())
 }
 
-/// `mount --bind` of a directory of a mount keeps its server, and answers ENOTCONN when that is gone.
+/// `mount --bind` of a directory keeps the server alive, and answers ENOTCONN after its end.
 fn part() -> Outcome {
     let lab = lab(&["part"]);
     let (pool, part) = (lab.pool(), lab.text("part"));
@@ -423,7 +424,7 @@ fn unprivileged() -> Outcome {
         std::fs::create_dir(dir).expect("mkdir");
         std::os::unix::fs::chown(dir, Some(65534), Some(65534)).expect("chown");
     }
-    // A device that everybody may open, as udev makes it; containers often have one for root alone.
+    // Any user may open the device, as udev makes it; containers often have one for root alone.
     let device = Path::new("/dev/fuse");
     let before = device.metadata().expect("stat").permissions();
     std::fs::set_permissions(device, std::fs::Permissions::from_mode(0o666)).expect("chmod");
@@ -432,7 +433,7 @@ fn unprivileged() -> Outcome {
     assert_eq!(mounted.code, 0, "{}", mounted.err);
     let again = run(&["mount", &pool, &second]);
     again.is_refusal(1, &["mounted already", &first, "only root", "`sudo mount --bind"], "a user's second place");
-    // Root does nothing on the word of a user's directory.
+    // Root does not act on the content of a user's directory.
     lab.refused(1, &["mount", &pool, &second], &["belongs to user 65534"]);
     lab::ok(&mut program("mount", &["--bind", &first, &second]));
     lab::ok(&mut program("umount", &[&second]));
@@ -440,7 +441,7 @@ fn unprivileged() -> Outcome {
     Ok(())
 }
 
-/// A process that has its own mounts from now on.
+/// A process with its own mount namespace.
 fn container(also: &[&str]) -> std::process::Child {
     let sleep = ["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"];
     let mut container = Command::new("unshare").args(also).args(sleep).stdout(Stdio::piped()).spawn().expect("unshare");
@@ -466,7 +467,7 @@ fn other_namespace() -> Outcome {
     Ok(())
 }
 
-/// `umount -l` of the last place while a file is open: the server goes on, and there is nothing to bind.
+/// `umount -l` of the last mount point while a file is open: the server goes on, but there is no mount to bind.
 fn taken_away() -> Outcome {
     let lab = lab(&[]);
     let (pool, mnt) = (lab.pool(), lab.text("mnt"));
@@ -476,7 +477,7 @@ fn taken_away() -> Outcome {
     let pid = server.as_raw_nonzero().to_string();
     lab.refused(1, &["mount", &pool, &mnt], &[&format!("process {pid}"), "umount -l", &format!("`kill {pid}`")]);
     drop(open);
-    // The server ends now, which the next one waits for.
+    // The server ends now, and the next one waits for that.
     lab.mount();
     assert_ne!(lab.server(), server);
     lab.umount();
@@ -509,7 +510,8 @@ fn remount() -> Outcome {
     assert!(flags_at(&lab, "mnt").starts_with("rw,relatime"));
     std::fs::write(lab.mnt().join("f"), "writable").expect("write");
     assert!(std::fs::write(lab.path("second/f"), "no").is_err());
-    // By mount(8) alone the whole file system becomes read-only; a place that is made writable makes it so again.
+    // With mount(8) alone the whole file system becomes read-only; making one mount point writable makes it writable
+    // again.
     lab::ok(&mut program("mount", &["-i", "-o", "remount,ro", &mnt]));
     remount(&second, "rw");
     std::fs::write(lab.path("second/f"), "now").expect("write");

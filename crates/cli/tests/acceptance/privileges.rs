@@ -1,4 +1,4 @@
-//! What takes set-id bits and capabilities from files, by whom: as on ext4, for every pair of calls.
+//! Which calls of which users clear set-id bits and capabilities of files: as on ext4, for every pair of calls.
 
 use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd;
@@ -27,7 +27,7 @@ struct Subject {
     source: File,
 }
 
-/// What a call left.
+/// The state after a call.
 #[derive(Debug, PartialEq)]
 struct Left {
     error: Option<i32>,
@@ -69,7 +69,7 @@ const CALLS: &[Call] = &[
     ("utimes", |s| s.file.set_modified(std::time::SystemTime::UNIX_EPOCH)),
 ];
 
-/// What the file is before the calls: owner, group, mode, and whether it has a capability.
+/// The state of the file before the calls: owner, group, mode, and whether it has a capability.
 const STARTS: [(u32, u32, u32, bool); 3] = [(0, 0, 0o6777, true), (USER, 55, 0o6777, false), (USER, 7, 0o6766, true)];
 
 impl Subject {
@@ -112,7 +112,7 @@ impl Subject {
     }
 }
 
-/// Root's write to a program that had both took the bits with the capability.
+/// A write by root to a program with both once cleared the bits with the capability.
 fn pairs() -> Outcome {
     let lab = Lab::mounted("16M");
     let ext4 = lab.loop_ext4()?;
@@ -126,7 +126,8 @@ fn pairs() -> Outcome {
                 let there = [&ext4, &lab.mnt()].map(|dir| Subject::new(dir, named, start));
                 for (call, user) in [first, second].into_iter().zip(users) {
                     let [wanted, found] = there.each_ref().map(|subject| subject.left_by(call, user));
-                    // Who has it open for writing may do that, since nothing tells it from what comes before a write.
+                    // A user who has it open for writing may do that: the request looks the same as the one before a
+                    // write.
                     if call.0 == "chown to nobody new" && user && wanted.error == Some(libc::EPERM) {
                         break;
                     }
@@ -142,7 +143,8 @@ fn pairs() -> Outcome {
     Ok(())
 }
 
-/// The kernel gives such a copy its owner while it has no name, which took the bits; and its size, which took the capability.
+/// The kernel gives such a copy its owner and its size while it has no name; the first once cleared the bits, the
+/// second the capability.
 fn copied_up() -> Outcome {
     for transport in ["uring", "dev"] {
         for options in ["metacopy=off", "metacopy=on"] {
@@ -167,7 +169,7 @@ fn copied_up() -> Outcome {
                 assert_eq!((mode(path), capable(path)), (bits, true), "{transport}, {options}: {}", path.display());
                 assert_eq!(path.metadata().expect("stat").uid(), USER);
             }
-            // By chown itself both go, which was ENODATA.
+            // A chown of its own clears both, which once failed with ENODATA.
             chown(&given, Some(12), None).expect("chown");
             assert_eq!((mode(&given), capable(&given)), (0o755, false), "{transport}, {options}");
             lab::ok(program("umount", &[]).arg(&merged));

@@ -1,4 +1,4 @@
-//! What a tree would gain, measured without changing it.
+//! The savings of a tree, measured without changing it.
 
 use std::fs::{self, FileTimes, Permissions};
 use std::os::unix::fs::{symlink, PermissionsExt};
@@ -33,7 +33,7 @@ fn studied() -> Outcome {
     let lab = Lab::new();
     let tree = lab.path("tree");
     plant(&tree);
-    // Read long before it was written: reading it would change that.
+    // The access time lies long before the write: a read would change it.
     let times = FileTimes::new().set_accessed(UNIX_EPOCH + Duration::from_secs(99));
     let accessed = |name: &str| fs::metadata(tree.join(name)).expect("a file").accessed().expect("a time");
     for name in ["directory-3/text-3", "directory-3"] {
@@ -49,7 +49,7 @@ fn studied() -> Outcome {
     }
     let json = lab.ok(&["profile", tree_text, "--json", "-o", &profile, "--plot", &plots]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    // The tree, 12 directories, and in each 20 texts, noise and a link; the further name is no inode.
+    // The tree, 12 directories, and in each 20 texts, noise and a link; a second name is no inode.
     assert_eq!(json["inodes"], 1 + 12 * 23);
     let estimate = &json["estimate"];
     let bytes = |name: &str| estimate[name].as_f64().expect("a number");
@@ -87,7 +87,7 @@ fn left_out() -> Outcome {
     plant(&tree);
     let tree_text = tree.to_str().expect("text");
     let all = inodes(&lab.ok(&["profile", tree_text, "--json", "--sample", "0"]));
-    // What another user may not read, and a directory that he may not list.
+    // A file that another user may not read, and a directory that he may not list.
     fs::set_permissions(tree.join("directory-1/text-1"), Permissions::from_mode(0o600)).expect("chmod");
     fs::set_permissions(tree.join("directory-2"), Permissions::from_mode(0o700)).expect("chmod");
     let ran = lab.run_as(&NOBODY, &["profile", tree_text]);
@@ -100,7 +100,7 @@ fn left_out() -> Outcome {
     ran_on_another(&lab, tree_text, all)
 }
 
-/// Another file system in the tree: part of it, unless it is to be left out.
+/// Another file system in the tree: a part of it, unless it is excluded.
 fn ran_on_another(lab: &Lab, tree: &str, all: u64) -> Outcome {
     let other = format!("{tree}/directory-3/other");
     fs::create_dir(&other).expect("a directory");

@@ -1,4 +1,4 @@
-//! How many copies of files there are to be, as it is set, inherited, carried and shown; and what files occupy.
+//! The number of replicas of files, as it is set, inherited, carried and shown; and the usage of files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -94,7 +94,7 @@ fn inherited() -> Outcome {
     set(&dir, "priority", "high");
     assert_eq!(listed(&dir), ["user.conquest.priority", "user.conquest.redundancy"]);
 
-    // What was there keeps its own; what is made takes over what the directory has then.
+    // Existing files keep their own setting; a new file gets that of its directory at that moment.
     both(&dir.join("before"), None, None);
     fs::create_dir_all(dir.join("a/b")).expect("mkdir");
     fs::write(dir.join("a/b/file"), "text").expect("written");
@@ -105,7 +105,7 @@ fn inherited() -> Outcome {
     fs::write(dir.join("a/b/none"), "text").expect("written");
     both(&dir.join("a/b/none"), Some("none"), Some("high"));
 
-    // Names do not matter.
+    // The setting does not depend on names.
     fs::rename(dir.join("a/b/file"), mnt.join("moved")).expect("renamed");
     fs::hard_link(mnt.join("moved"), dir.join("link")).expect("linked");
     both(&mnt.join("moved"), Some("lazy:7s"), Some("high"));
@@ -150,7 +150,7 @@ fn carried() -> Outcome {
     Ok(())
 }
 
-/// What `redundancy get --json` says of a path.
+/// The answer of `redundancy get --json` for a path.
 fn shown(lab: &Lab, path: &Path) -> Value {
     let answer: Value = serde_json::from_str(&lab.ok(&["redundancy", "get", "--json", &text(path)])).expect("JSON");
     answer["paths"][0].clone()
@@ -184,7 +184,7 @@ fn commands() -> Outcome {
         "{said}"
     );
 
-    // More than there are: that is said, and set.
+    // More than there are regions: the setting is made, with a warning.
     let ran = lab.run(&["redundancy", "set", "mirror:3", &text(&dir.join("sub"))]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.err.contains("takes 3 regions and the pool has 2: there will be 2 copies"), "{}", ran.err);
@@ -192,7 +192,7 @@ fn commands() -> Outcome {
     both(&dir.join("sub/file"), Some("mirror:2"), Some("high"));
     assert_eq!(shown(&lab, &dir.join("sub/file"))["inherited_from"], Value::Null);
 
-    // Some paths cannot be: the others are.
+    // Some paths cannot be changed: all others are.
     let ran = lab.run(&["redundancy", "unset", &text(&mnt.join("gone")), &text(&dir), "/proc", "-r"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("/gone: No such file") && ran.err.contains("/proc is in no mounted pool"), "{}", ran.err);
@@ -222,7 +222,7 @@ fn refused() -> Outcome {
     lab.refused(1, &["du", &text(&lab.mnt().join("gone"))], &["/gone", "No such file"]);
     both(&file, None, None);
 
-    // The owner alone may write it.
+    // Only the owner may set it.
     let ran = lab.run_as(&NOBODY, &["redundancy", "set", "whole", &path]);
     ran.is_refusal(1, &["cannot change the redundancy", "may not write"], "as nobody");
     both(&file, None, None);
@@ -254,7 +254,7 @@ fn survives() -> Outcome {
     lab.mount();
     both(&file, Some("lazy:24h"), Some("low"));
     lab.umount();
-    // A power cut: what is on disk is all that there is.
+    // After a power cut only the content on disk is left.
     lab::memory_of(Path::new(&lab.pool())).iter().for_each(|file| fs::remove_file(file).expect("it is there"));
     lab.mount();
     both(&file, Some("lazy:24h"), Some("low"));
@@ -263,7 +263,7 @@ fn survives() -> Outcome {
     Ok(())
 }
 
-/// What `du --json` says, of the first path.
+/// The answer of `du --json`, for the first path.
 fn du(lab: &Lab, path: &Path) -> Value {
     let answer: Value = serde_json::from_str(&lab.ok(&["du", "--json", "-s", &text(path)])).expect("JSON");
     assert_eq!(answer["paths"][0]["memory"], answer["total"]["memory"]);
@@ -274,7 +274,7 @@ fn number(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// Nothing waits for its place on disk.
+/// Waits until no content waits for its place on disk.
 fn settle(lab: &Lab) {
     wait_until(Duration::from_secs(60), "all is written", || {
         rustix::fs::syncfs(fs::File::open(lab.mnt()).expect("there")).expect("written");
@@ -308,7 +308,7 @@ fn accounting() -> Outcome {
     assert!(number(&usage, "content") >= 905_001 && number(&usage, "content") < 1 << 20, "{usage}");
     assert!(number(&usage, "memory") < number(&status, "used"), "{usage}");
 
-    // A part of the paths, and what they sum up to.
+    // Some of the paths, and their sum.
     let dir = du(&lab, &mnt.join("dir"));
     let file = du(&lab, &mnt.join("dir/6"));
     assert!(number(&file, "placed") == 33 << 20 && number(&dir, "placed") > number(&file, "placed"));
@@ -316,7 +316,7 @@ fn accounting() -> Outcome {
     assert_eq!(get(&mnt.join("dir/6"), "effective.redundancy").as_deref(), Some("none"));
     assert_eq!(get(&mnt.join("dir/2"), "effective.redundancy").as_deref(), Some("memory"));
 
-    // What was written waits first.
+    // Written content first waits in memory.
     fs::write(mnt.join("new"), rng.bytes(2 << 20)).expect("written");
     let new = du(&lab, &mnt.join("new"));
     assert_eq!(number(&new, "waiting") + number(&new, "placed"), 2 << 20, "{new}");
@@ -354,7 +354,7 @@ fn owners() -> Outcome {
     let said = lab.ok(&["du", "--by-owner", &text(&mnt)]);
     assert!(said.contains("owner") && said.contains("4711") && said.contains("root"), "{said}");
 
-    // Without permission to look, the output names what could not be counted.
+    // Without permission to look, the output names the uncounted paths.
     fs::set_permissions(mnt.join("a/b"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("chmod");
     let ran = lab.run_as(&NOBODY, &["du", "-s", &text(&mnt)]);
     assert_eq!(ran.code, 1);

@@ -1,4 +1,4 @@
-//! Regions of several disks: stripes and mirrors, disks that are lost, come back, and are replaced.
+//! Regions of several disks: stripes and mirrors; disks that are lost, return, and are replaced.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,14 +30,14 @@ fn with(kind: &str, size: &str) -> Lab {
     lab
 }
 
-/// Mounts the pool and writes a file of so many bytes, which depend on `seed`.
+/// Mounts the pool and writes a file of `size` bytes that depend on `seed`.
 fn write(lab: &Lab, name: &str, seed: u64, size: usize) {
     lab.mount();
     write_seeded(&lab.mnt().join(name), seed, size);
     lab.umount();
 }
 
-/// The file is as it was written, and nothing is wrong.
+/// Checks that the file has its content, and that the pool has no problem.
 #[track_caller]
 fn holds(lab: &Lab, name: &str, seed: u64, size: usize) {
     lab.mount();
@@ -87,7 +87,7 @@ fn stripe() -> Outcome {
     let listed = lab.ok(&["region", "list", &lab.pool()]);
     assert!(listed.contains("region 0, stripe of 2 disks, chunks of 128 KiB, 508 MiB, can lose none"), "{listed}");
     assert!(lab.output(&["status", &lab.pool()]).contains("stripe of 2 disks"));
-    // With any of them all is lost: it waits for that one.
+    // Without any one of them all content is lost: the pool waits for it.
     let kept = away(&lab.path("b"));
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["/b is not there", "attach it", "pool.toml"]);
     let listing = lab.ok(&["region", "list", &lab.pool()]);
@@ -108,7 +108,7 @@ fn mirror() -> Outcome {
     assert!(lab.ok(&["region", "list", &lab.pool()]).contains("mirror of 2 disks, 298 MiB, can lose 1"));
     assert_eq!(states(&lab), ["whole", "whole"]);
     let stale = away(&lab.path("b"));
-    // Who only looks changes nothing: it can come back.
+    // A command that only looks changes nothing: the disk can return.
     let shown = lab.output(&["status", &lab.pool()]);
     assert!(shown.contains("DEGRADED") && shown.matches("b is not there").count() == 1, "{shown}");
     assert_eq!(states(&lab), ["whole", "missing"]);
@@ -124,7 +124,7 @@ fn mirror() -> Outcome {
     assert!(shown.matches("b is not there").count() == 1 && shown.contains("can lose none"), "{shown}");
     lab.umount();
 
-    // What it missed it does not have: it is not read.
+    // It lacks the writes that it missed: it is not read.
     fs::rename(&stale, lab.path("b")).expect("back");
     assert_eq!(states(&lab), ["whole", "out"]);
     let shown = lab.ok(&["region", "list", &lab.pool()]);
@@ -163,7 +163,7 @@ fn replaced() -> Outcome {
     assert_eq!(states(&lab), ["whole", "whole"]);
     fs::remove_file(lab.path("a")).expect("lost");
     holds(&lab, "file", 1, SIZE);
-    // One that is whole is moved; what was made for the pool goes.
+    // A whole disk is moved; a file that was made for the pool is removed.
     lab.ok(&["region", "replace", &lab.pool(), &lab.text("a"), &lab.text("d")]);
     lab.ok(&["region", "replace", &lab.pool(), &new, &lab.text("e")]);
     assert!(!lab.path("c").exists());
@@ -196,7 +196,7 @@ fn refused_inputs() -> Outcome {
         &["format", &lab.pool(), "--nvram", "64M", "--disk", &mirror, "--disk", &stripe],
         &["the same disk"],
     );
-    // Of unequal ones each is used as far as the smallest.
+    // Each of unequal disks is used up to the size of the smallest.
     let larger = format!("mirror:{a},{}:128M", lab.text("b"));
     let ran = lab.run(&["format", &lab.pool(), "--nvram", "64M", "--disk", &larger]);
     assert!(ran.code == 0 && ran.err.contains("64 of its 128 MiB are not used"), "{}", ran.err);
@@ -212,7 +212,7 @@ fn with_raid5(size: &str) -> Lab {
     lab
 }
 
-/// Overwrites what lies in the middle of a file.
+/// Overwrites bytes in the middle of a file.
 fn spoil(path: &Path) {
     use std::os::unix::fs::FileExt;
     let file = fs::File::options().write(true).open(path).expect("there");
@@ -223,7 +223,7 @@ fn spoil(path: &Path) {
     file.sync_all().expect("synced");
 }
 
-/// Reads a file past what the kernel has of it.
+/// Reads a file past the kernel's cache.
 fn read_anew(path: &Path) -> Vec<u8> {
     let file = fs::File::open(path).expect("there");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("no need");
@@ -239,7 +239,7 @@ fn raid5() -> Outcome {
         listing.contains("raid5 of 3 disks") && listing.contains("can lose 1") && listing.contains("disk 0.3"),
         "{listing}"
     );
-    // What one of them holds is wrong: the others and the parity tell what it should be, also while it is mounted.
+    // One disk has wrong content: the others and the parity give the right content, also while it is mounted.
     spoil(&lab.path("c"));
     lab.mount();
     let expected = rng::Rng::new(1).bytes(size);
@@ -266,13 +266,13 @@ fn raid5() -> Outcome {
     fs::remove_file(lab.path("d")).expect("lost");
     holds(&lab, "file", 1, size);
     holds(&lab, "later", 2, 8 << 20);
-    // Two are too many.
+    // Two missing disks are too many.
     fs::remove_file(lab.path("e")).expect("lost");
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["not there"]);
     Ok(())
 }
 
-/// A member's file is removed while the pool is mounted and written to; another one takes its place meanwhile.
+/// A member's file is removed while the pool is mounted and written to; another one replaces it meanwhile.
 fn replaced_in_use() -> Outcome {
     for lab in [with("mirror", "300M"), with_raid5("160M")] {
         let size = 64 << 20;

@@ -1,5 +1,5 @@
-//! What `io_uring_enter` answers a queue of the mount when it fails: what passes is waited out, and after anything else the
-//! mount ends, for all who use it. The answers are a debugger's.
+//! Errors of `io_uring_enter` in a queue of the mount: passing errors are waited out, and after any other error the
+//! mount ends for all its users. A debugger injects the errors.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub const TESTS: &[Test] = &[
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const IO_URING_ENTER: u64 = libc::SYS_io_uring_enter as u64;
-/// What the result of a call is where it begins.
+/// The result register at the entry of a call.
 const NOT_DONE: u64 = -(libc::ENOSYS as i64) as u64;
 
 fn what_passes() -> Outcome {
@@ -36,7 +36,7 @@ fn what_passes() -> Outcome {
     Ok(())
 }
 
-/// It went on, without the queue of one processor: who worked there waited for ever.
+/// The mount once continued without the queue of one processor: callers on that processor waited for ever.
 fn any_other() -> Outcome {
     let lab = Lab::with_pool("64M");
     lab.mount_with("transport=uring");
@@ -52,7 +52,7 @@ fn any_other() -> Outcome {
     Ok(())
 }
 
-/// Asks the mount for this and that, on the first processor, until `act` has ended. Did an answer fail?
+/// Makes various calls to the mount, on the first processor, until `act` has ended. Did one fail?
 fn while_asked(lab: &Lab, act: impl FnOnce()) -> bool {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn while_asked(lab: &Lab, act: impl FnOnce()) -> bool {
     })
 }
 
-/// Lets so many calls of the first queue fail, instead of being made.
+/// Makes the next `times` calls of the first queue fail, instead of being executed.
 fn answer_with(lab: &Lab, errno: Errno, times: usize) {
     let server = lab.server().as_raw_nonzero().get();
     let queue = Pid::from_raw(threads(server, "fuse-uring-0")[0]);

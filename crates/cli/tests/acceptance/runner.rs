@@ -1,8 +1,8 @@
 //! Runs tests, several at a time: each in a process and a mount namespace of its own.
 //!
-//! Most of a test's time goes to waiting for disks, clocks and other programs, so there are more at a time than processors. Those of
-//! [`ALONE`] measure times, have a disk that is late, or look at memory that the next process to open any pool gives back: they run
-//! at the end, one after another.
+//! Most of a test's time is spent waiting for disks, clocks and other programs, so more tests than processors run at a
+//! time. The tests of [`ALONE`] measure times, have a late disk, or look at memory that the next process to open any
+//! pool would release. They run at the end, one after another.
 
 use std::collections::VecDeque;
 use std::io::{Read, Seek};
@@ -13,22 +13,22 @@ use std::time::Instant;
 
 use crate::{settings, watchdog, Skip, Test};
 
-/// What a process is asked for that runs one test.
+/// With this argument a process runs one test.
 pub const ONE: &str = "--one";
-/// How it ends where the test cannot run here; its last line says why.
+/// The exit status if the test cannot run here; the last line of output tells why.
 const IGNORED: u8 = 77;
 /// Modules whose tests run alone.
 const ALONE: [&str; 10] =
     ["beside", "details", "fault_disk", "frozen", "hanging", "hung_disk", "memory", "parked", "slow_disk", "stopped"];
 
-/// What came of a test.
+/// The result of a test.
 enum Outcome {
     Passed,
     Failed,
     Ignored,
 }
 
-/// What came of tests.
+/// The results of tests.
 #[derive(Default)]
 struct Tally {
     passed: u32,
@@ -36,7 +36,7 @@ struct Tally {
     ignored: u32,
 }
 
-/// All of them; the last lines count.
+/// Runs all of them; the last lines of output show the counts.
 pub fn run(tests: &[Test], missing: Option<String>) -> ExitCode {
     println!("\nrunning {} tests, CONQUEST_SEED={}", tests.len(), settings::seed());
     let (start, tally) = (Instant::now(), Mutex::new(Tally::default()));
@@ -85,7 +85,7 @@ fn ignore(name: &str, why: &str) -> Outcome {
     Outcome::Ignored
 }
 
-/// One test, in a process of its own; prints what it has printed, and how it ended.
+/// Runs one test, in a process of its own; prints its output, and its result.
 fn in_process(name: &'static str) -> Outcome {
     let begun = Instant::now();
     // Not a pipe: a server that the test leaves behind would hold it open.
@@ -117,7 +117,7 @@ fn in_process(name: &'static str) -> Outcome {
     outcome
 }
 
-/// The test itself, in the process for it.
+/// Runs the test itself, in the process for it.
 pub fn one(tests: &[Test], name: &str) -> ExitCode {
     let Some((name, test)) = tests.iter().find(|(known, _)| *known == name) else {
         println!("there is no test {name}");

@@ -1,4 +1,4 @@
-//! What the environment sets: the seed of the run, and other numbers.
+//! Values from the environment: the seed of the run, and other numbers.
 
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
-//! A disk that slows down while the pool is used: it is named, with what it delivers and used to, it takes no new content, and it is
-//! seen to recover; and much that is asked of disks makes none of them slow.
+//! A disk that slows down in use is named, with its present and its former speed; it takes no new content, and its
+//! recovery is noticed. Heavy load alone makes no disk slow.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -14,18 +14,19 @@ use crate::lab::{ok, program, Lab};
 use crate::{Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[("slow_disk::commands_show_what_the_server_measures", every_command_reports_speed)];
-/// What a busy machine delays as much as a slow disk does; with a clock that tests move, the crate `exraid` tests the same.
+/// A busy machine delays this test as much as a slow disk does; with a simulated clock, the crate `exraid` tests the
+/// same.
 pub const LONG: &[Test] = &[("long::a_disk_that_slows_down_is_named_and_sits_out_and_one_under_load_is_not", stutters)];
 
-/// Of the block throttle of cgroup v1: rules of the root group hold for all.
+/// The block throttle of cgroup v1: rules of the root group hold for all.
 const GROUP: &str = "/sys/fs/cgroup/blkio";
 const RATE: u64 = 40_000_000;
 const SLOW: u64 = 8_000_000;
 const MIB: u64 = 1 << 20;
 const FILE: u64 = 120 * MIB;
 
-/// A loop device that is held to a speed. It is over another, which has the rule: the throttle counts a request that is too large for a
-/// device again when it is split.
+/// A loop device with limited speed. It lies over another loop device, which has the rule: the throttle counts a
+/// request that is too large for its device again after splitting it.
 struct SlowLoop {
     devices: Vec<PathBuf>,
     number: String,
@@ -74,12 +75,12 @@ impl Drop for SlowLoop {
     }
 }
 
-/// A mounted pool on two such disks. The lab is first: it is unmounted before the disks go.
+/// A mounted pool on two such disks. The lab is dropped first: it unmounts before the disks go.
 fn lab() -> Result<(Lab, [SlowLoop; 2]), Skip> {
     let lab = Lab::new();
     let disks = [SlowLoop::over(&lab.path("image0"), 600 * MIB)?, SlowLoop::over(&lab.path("image1"), 600 * MIB)?];
     let [one, other] = [disks[0].path(), disks[1].path()];
-    // The backing goes to both whatever they are like: here only content is to.
+    // With `regions` the backing goes to both disks at any speed: here only content shall go there.
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--backing", ".", "--disk", &one, "--disk", &other, "--force"]);
     lab.mount();
     Ok((lab, disks))
@@ -103,7 +104,7 @@ fn written(lab: &Lab, region: usize) -> u64 {
     list(lab)["regions"][region]["write"]["bytes"].as_u64().expect("bytes")
 }
 
-/// Overwrites a large file in order, and parts of it at random, and syncs it, again and again.
+/// Overwrites a large file in order, and parts of it at random, and syncs it, repeatedly.
 fn write(path: &Path, ended: &AtomicBool) {
     let file = File::options().create(true).truncate(false).write(true).open(path).expect("a file");
     let (data, mut rng) = (rng::Rng::new(1).bytes(MIB as usize), rng::Rng::new(2));
@@ -120,7 +121,7 @@ fn write(path: &Path, ended: &AtomicBool) {
     }
 }
 
-/// Reads it: all of it in order, or small parts at random, past the kernel's cache.
+/// Reads it past the kernel's cache: all of it in order, or small parts at random.
 fn read(path: &Path, at_random: Option<u64>, ended: &AtomicBool) {
     let mut rng = rng::Rng::new(at_random.unwrap_or(0));
     while !ended.load(Ordering::Relaxed) {
@@ -143,7 +144,7 @@ fn stutters() -> Outcome {
         }
         assert_eq!(slow_ones(&lab), wanted, "{}", lab.ok(&["region", "list", &lab.pool()]));
     };
-    // Whatever fails in between, the threads end.
+    // The threads end after a failure, too.
     struct End<'e>(&'e AtomicBool);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -159,7 +160,7 @@ fn stutters() -> Outcome {
             assert_eq!(slow_ones(&lab), [0; 0]);
             std::thread::sleep(Duration::from_millis(300));
         }
-        // Much more is asked of them, in small requests and large ones.
+        // A much higher load, in small requests and large ones.
         let busy = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (_end, busy) = (End(&busy), &busy);
@@ -187,12 +188,12 @@ fn stutters() -> Outcome {
         let said = lab.output(&["status", &lab.pool()]);
         assert!(said.contains("sitting out new content since"), "{said}");
 
-        // What is written goes elsewhere, but for a segment now and then.
+        // Writes go elsewhere, except for a segment now and then.
         std::thread::sleep(Duration::from_secs(2));
         let before = [written(&lab, 0), written(&lab, 1)];
         std::thread::sleep(Duration::from_secs(7));
         let [fast, slow] = [written(&lab, 0) - before[0], written(&lab, 1) - before[1]];
-        // Three segments, and what was on its way.
+        // Three segments, and the writes under way.
         assert!(slow <= 16 * MIB && fast > 2 * slow, "{fast} to the other, {slow} to the one that sits out");
 
         disks[1].hold_to(RATE)?;
@@ -227,7 +228,7 @@ fn every_command_reports_speed() -> Outcome {
     }
     let said = lab.ok(&["region", "list", &lab.pool()]);
     assert!(said.contains("write ") && said.contains("/s in "), "{said}");
-    // A server that dies leaves what it knew, and nothing that is under way.
+    // A killed server leaves its measurements, and no work under way.
     lab.kill9();
     let listing = list(&lab);
     let write = &listing["regions"][0]["write"];

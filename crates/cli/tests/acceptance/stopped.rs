@@ -1,5 +1,5 @@
-//! Servers that are stopped, by SIGSTOP or a debugger. Whoever asks their mounts anything waits in the kernel, and no
-//! signal ends that; so the commands do not ask, and say who is stopped and what to do.
+//! Servers that are stopped, by SIGSTOP or a debugger. A call to their mounts waits in the kernel, and no signal ends
+//! the wait. So commands make no such call, and report the stopped process and the remedy.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,17 +20,17 @@ pub const TESTS: &[Test] = &[
     ("stopped::a_debugger_is_named", debugged),
 ];
 
-/// Longer than any command takes on a busy machine that does not wait.
+/// Longer than any command takes on a busy machine, unless it waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that is stopped as long as this lives.
+/// Stops a process as long as this lives.
 pub struct Stop(Pid);
 
 impl Stop {
     pub fn new(pid: Pid) -> Stop {
         let stop = Stop(pid);
         kill_process(pid, Signal::STOP).expect("kill");
-        // All of its threads, but those that wait for a disk.
+        // All threads except those that wait for a disk.
         let is_stopped = || threads(pid).iter().all(|thread| matches!(state(*thread), Some('T' | 'D')));
         wait_until(PATIENCE, "it is stopped", is_stopped);
         stop
@@ -54,7 +54,7 @@ fn state(thread: i32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Runs `conquest ARGS`, which must not wait for who is stopped.
+/// Runs `conquest ARGS`, which must not wait for the stopped process.
 fn at_once(lab: &Lab, args: &[&str]) -> Ran {
     let mut command = lab.command(args);
     let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("conquest");
@@ -63,7 +63,7 @@ fn at_once(lab: &Lab, args: &[&str]) -> Ran {
     running.wait_with_output().expect("what it said").into()
 }
 
-/// Runs `conquest ARGS`, which must fail and say each of `words`.
+/// Runs `conquest ARGS`, which must fail with a text that contains each of `words`.
 fn refused(lab: &Lab, code: i32, args: &[&str], words: &[&str]) {
     at_once(lab, args).is_refusal(code, words, &format!("conquest {args:?}"));
 }
@@ -103,7 +103,7 @@ fn said() -> Outcome {
             (1, vec!["save", &pool, "mnt/dir/image"]),
         ];
         let refusals: Vec<_> = umounts.into_iter().chain(others).collect();
-        // The memory can be looked at.
+        // Commands can read the memory.
         let looks = [vec!["status", &mnt], vec!["status", "link"], vec!["fsck", "link"], vec!["save", &mnt, "image"]];
         std::thread::scope(|scope| {
             for (code, args) in &refusals {
@@ -122,7 +122,7 @@ fn said() -> Outcome {
         let said = at_once(&lab, &["status", &pool, "--json"]).out;
         let status: serde_json::Value = serde_json::from_str(&said).expect("JSON");
         assert_eq!(status["stopped"], serde_json::json!([number.get()]));
-        // Nothing tells the processes of the pool any more, but the guard is there.
+        // Nothing names the processes of the pool any more, but the guard exists.
         let runtime = nvram.strip_suffix("-region").expect("a region");
         std::fs::remove_file(runtime).expect("delete");
         refused(&lab, 1, &["umount", "mnt"], &words);
@@ -155,7 +155,7 @@ fn killed() -> Outcome {
     Ok(())
 }
 
-/// Who attaches to a pool locks a file of it for that long, and may be stopped just then.
+/// A process that opens a pool locks a file of it meanwhile, and may be stopped just then.
 fn locked() -> Outcome {
     let lab = Lab::mounted("64M");
     let server = lab.server();
@@ -174,7 +174,7 @@ fn locked() -> Outcome {
     Ok(())
 }
 
-/// One whose threads a debugger has stopped, which SIGCONT does not help.
+/// A debugger has stopped the threads of the server, which SIGCONT does not help.
 fn debugged() -> Outcome {
     let lab = Lab::mounted("64M");
     let server = lab.server();
@@ -189,7 +189,7 @@ fn debugged() -> Outcome {
     Ok(())
 }
 
-/// Threads that we debug; dropped, they go on.
+/// Threads that we debug; dropping it lets them continue.
 struct Held(Vec<nix::unistd::Pid>);
 
 impl Held {

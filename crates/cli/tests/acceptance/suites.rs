@@ -1,4 +1,4 @@
-//! Other people's suites: pjdfstest against POSIX, fsx against itself.
+//! Suites of other projects: pjdfstest against POSIX, fsx against itself.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub const TESTS: &[Test] =
 
 pub const LONG: &[Test] = &[("long::fsx_finds_nothing", fsx_for_long)];
 
-/// Where `./test` installs the suites.
+/// The suite's program, where `./test` installs it.
 pub fn tool(name: &str) -> Result<PathBuf, Skip> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let dir = std::env::var_os("CONQUEST_TOOLS").map_or(default, PathBuf::from);
@@ -27,8 +27,8 @@ pub fn tool(name: &str) -> Result<PathBuf, Skip> {
 /// Test → `ok`, `skipped` or `FAILED`.
 type Verdicts = BTreeMap<String, String>;
 
-/// With the tests that remount read-only, in a run of their own: in a common one the suite still has files
-/// open, and no file system would become read-only.
+/// The tests that remount read-only get a run of their own: in a common run the suite still has files open, and no file
+/// system would become read-only.
 fn pjdfstest() -> Outcome {
     let suite = tool("pjdfstest")?;
     let lab = Lab::mounted("256M");
@@ -112,12 +112,12 @@ fn fsx_of(seeds: u64, ops: u64) -> Outcome {
     Ok(())
 }
 
-/// Operations of one run of fsx: its mappings pile up, and with them what each truncation costs, so that a run
-/// of a million takes hours on any file system.
+/// Operations of one run of fsx. Its mappings pile up, and with them the cost of each truncation, so that a run of a
+/// million operations takes hours on any file system.
 const FSX_PIECE: usize = 60_000;
 
-/// Every operation that fsx has, and files beyond its default of 256 KiB. It takes EINVAL, which posix_fallocate
-/// answers to a length of 0 on any file system, for the lack of it.
+/// Every operation of fsx, and files beyond its default of 256 KiB. posix_fallocate answers EINVAL to a length of 0 on
+/// any file system, which fsx would take for a missing operation.
 const FSX_CONFIG: &str = "
 flen = 1048576
 [opsize]

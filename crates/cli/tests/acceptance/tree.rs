@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a file is, with everything that `cp -a` keeps.
+/// The kind and state of a file, with everything that `cp -a` preserves.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Item {
     mode: u32,
     uid: u32,
     gid: u32,
-    /// Of directories the time alone says nothing: reading does not change it, and cp sets it.
+    /// The time of a directory alone proves nothing: reading does not change it, and cp sets it.
     mtime: (i64, i64),
     /// Content of files and symbolic links.
     content: u64,
@@ -89,7 +89,7 @@ fn item(path: &Path, meta: &Metadata) -> Item {
     }
 }
 
-/// FNV-1a over words, enough to see any difference that is not made on purpose.
+/// FNV-1a over words, enough to detect accidental differences.
 pub fn checksum(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ bytes.len() as u64;
     for chunk in bytes.chunks(8) {

@@ -1,4 +1,4 @@
-//! A test that hangs is a test that fails: its mounts are taken away by force, which ends the hanging.
+//! Makes a test that hangs fail: its mounts are detached by force, which ends the hanging.
 
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::lab;
 use crate::settings::number;
 
-/// How long what hung may take to notice.
+/// The time in which hanging calls may notice that.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Guards one test; dropping it calls the watch off.
+/// Watches one test; dropping it ends the watch.
 pub struct Watch {
     _done: Sender<()>,
 }

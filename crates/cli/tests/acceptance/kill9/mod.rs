@@ -1,15 +1,15 @@
 //! `kill -9` of the server at random moments under several writer processes.
 //!
-//! A writer's operations follow from its seed, so its record of what was acknowledged is a count, kept outside
-//! the pool, of the operations that returned. After a crash the checker replays that many operations on a
-//! model. The operation after them was in flight: it is there wholly or not at all, or of a write the first
-//! pages, which the kernel hands over one by one.
+//! A writer's operations follow from its seed, so its record is only the number of acknowledged operations, stored
+//! outside the pool. After a crash the checker replays that many operations on a model. The operation after them was in
+//! flight: it is present wholly or not at all, or, if it is a write, with its first pages, which the kernel sends one
+//! by one.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`operation`] | the operations: one system call that changes something, each |
-//! | [`model`] | what the operations should have made; the seeded choice of the next one |
-//! | [`record`] | a writer, its acknowledgements, and the check of what is there afterwards |
+//! | [`operation`] | the operations: each is one system call that changes something |
+//! | [`model`] | the expected state after the operations; the seeded choice of the next one |
+//! | [`record`] | a writer, its acknowledgements, and the check afterwards |
 //! | [`tally`] | counts that outlive a writer, or its machine |
 
 pub mod model;
@@ -30,7 +30,7 @@ use record::{Record, Sum};
 
 pub const TESTS: &[Test] = &[("kill9::nothing_acknowledged_is_lost", nothing_acknowledged_is_lost)];
 
-/// Directories of so many earlier rounds stay, and must stay as they are.
+/// The directories of this many earlier rounds stay, and must not change.
 const KEPT: usize = 4;
 
 fn nothing_acknowledged_is_lost() -> Outcome {
@@ -63,7 +63,7 @@ fn nothing_acknowledged_is_lost() -> Outcome {
     Ok(())
 }
 
-/// Mounts again, checks, in turns before and after, and with or without unmounting first.
+/// Mounts again and checks: alternately before and after mounting, and with and without unmounting first.
 fn come_back(lab: &Lab, number: u64) {
     if number % 2 == 0 {
         lab.umount();
@@ -98,7 +98,7 @@ impl Round {
         format!("round{}", self.number)
     }
 
-    /// The writers notice that the server is gone, and end.
+    /// Waits until the writers notice that the server is gone, and end.
     fn wait(&mut self) {
         for (writer, record) in &mut self.writers {
             let mut status = None;

@@ -1,4 +1,4 @@
-//! What a writer's operations should have made, and the seeded choice of the next one.
+//! The expected state after a writer's operations, and the seeded choice of the next one.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use rng::Rng;
 use super::operation::{Data, Op, XATTR};
 use crate::tree::{checksum, walk};
 
-/// The directory that all writers of a round share; each keeps to names of its own there.
+/// The directory that all writers of a round share; each uses its own names there.
 pub const SHARED: &str = "shared";
 
 const FILE_NAMES: u64 = 40;
@@ -38,7 +38,7 @@ struct Content {
     xattr: Option<Vec<u8>>,
 }
 
-/// What can be seen of a name.
+/// The observable facts of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Seen {
     Dir,
@@ -103,7 +103,7 @@ impl Model {
         (!self.same_inode(&a, &b)).then_some(Op::Exchange { a, b })
     }
 
-    /// A directory goes, with what is in it, to a free name or over an empty directory.
+    /// Moves a directory with its entries to a free name, or over an empty directory.
     fn rename_dir(&self, rng: &mut Rng) -> Option<Op> {
         let (from, to) = (self.dir_name(rng), self.dir_name(rng));
         let fits =
@@ -111,7 +111,7 @@ impl Model {
         fits.then_some(Op::Rename { from, to })
     }
 
-    /// rename(2) and its kin do nothing where both names are one file.
+    /// rename(2) and its kin do nothing if both names are one file.
     fn same_inode(&self, a: &str, b: &str) -> bool {
         match (self.names.get(a), self.names.get(b)) {
             (Some(Node::File(x)), Some(Node::File(y))) => x == y,
@@ -123,7 +123,7 @@ impl Model {
         format!("{}/d{}", self.own, rng.below(DIR_NAMES))
     }
 
-    /// A name that may be there or not, in a directory that is.
+    /// A name that may exist or not, in an existing directory.
     fn name(&self, rng: &mut Rng) -> Option<String> {
         let file = rng.below(FILE_NAMES);
         match rng.below(4) {
@@ -211,7 +211,7 @@ impl Model {
         }
     }
 
-    /// What is there of this writer.
+    /// The state of this writer's files.
     pub fn observe(&self, dir: &Path) -> BTreeMap<String, Seen> {
         let mut seen = BTreeMap::new();
         let in_shared = format!("{SHARED}/{}-", self.own);
@@ -225,7 +225,7 @@ impl Model {
         seen
     }
 
-    /// How what is there differs from what should be.
+    /// The differences between the observed and the expected state.
     pub fn differences(&self, seen: &BTreeMap<String, Seen>) -> Vec<String> {
         let mut out = Vec::new();
         for (name, node) in &self.names {
@@ -284,7 +284,7 @@ fn look(path: &Path, meta: &std::fs::Metadata) -> Seen {
     Seen::File { size: meta.len(), checksum: checksum(&bytes), links: meta.nlink(), xattr }
 }
 
-/// Mostly short, at least one byte.
+/// Mostly short data of at least one byte.
 fn data(rng: &mut Rng, longest: u64) -> Data {
     let limit = if rng.below(4) == 0 { longest } else { longest.min(1500) };
     Data { seed: rng.next(), len: 1 + rng.below(limit) as usize }

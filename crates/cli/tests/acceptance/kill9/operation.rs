@@ -29,7 +29,7 @@ pub enum Op {
     Setxattr { path: String, value: Data },
 }
 
-/// The kernel hands a write over in pieces that begin and end with a page.
+/// The kernel splits a write into pieces at the borders of pages.
 const PAGE: u64 = 4096;
 
 /// Bytes that follow from a seed.
@@ -46,7 +46,7 @@ impl Data {
 }
 
 impl Data {
-    /// The beginnings of these bytes, written at `offset`, that may be there when the server dies.
+    /// The prefixes of these bytes, written at `offset`, that may be present when the server dies.
     fn pieces(&self, offset: u64) -> impl Iterator<Item = Data> + '_ {
         let first = (PAGE - offset % PAGE) as usize;
         (first..self.len).step_by(PAGE as usize).map(|len| Data { len, ..*self })
@@ -54,8 +54,8 @@ impl Data {
 }
 
 impl Op {
-    /// What may be there of an operation that was in flight, besides nothing and all of it: writes go to
-    /// the server page by page where the kernel has not got the page. `size` is that of the file.
+    /// The partial results that an operation in flight may leave, besides nothing and all of it. The kernel sends a
+    /// write page by page where it does not have the page. `size` is that of the file.
     pub fn parts(&self, size: impl Fn(&str) -> u64) -> Vec<Op> {
         match self {
             Op::Write { path, offset, data } => {

@@ -1,4 +1,4 @@
-//! The acknowledgements of one writer, the writer itself, and the check of what is there afterwards.
+//! The acknowledgements of one writer, the writer itself, and the check afterwards.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub const WRITER: &str = "--writer";
 
 const WRITERS: u64 = 4;
 
-/// The acknowledgements of one writer, and where its record is.
+/// The acknowledgements of one writer, and the path of its record.
 pub struct Record {
     pub seed: u64,
     pub index: u64,
@@ -25,7 +25,7 @@ pub struct Record {
     acknowledged: PathBuf,
 }
 
-/// What the checks found.
+/// The results of the checks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub writers: u64,
@@ -36,7 +36,7 @@ pub struct Sum {
     in_flight_partly_written: u64,
 }
 
-/// The records of a round's writers in `dir` of the mount; they count in `acknowledged`.
+/// The records of a round's writers in `dir` of the mount; their counts are in `acknowledged`.
 pub fn all(seed: u64, dir: &Path, acknowledged: &Path) -> Vec<Record> {
     let of = |index| Record { seed: seed ^ index, index, dir: dir.into(), acknowledged: acknowledged.into() };
     (0..WRITERS).map(of).collect()
@@ -62,7 +62,7 @@ impl Record {
         Tally::read(&self.acknowledged, self.index)
     }
 
-    /// Everything acknowledged is there, and the one in flight wholly or not at all.
+    /// Checks that every acknowledged operation is present, and the one in flight wholly or not at all.
     pub fn verify(&self, mnt: &Path, sum: &mut Sum) {
         let mut rng = Rng::new(self.seed);
         let mut model = Model::new(self.index);
@@ -112,7 +112,7 @@ impl Sum {
     }
 }
 
-/// As a machine tells it to the one that watches it: numbers.
+/// The form in which a machine sends it to its watcher: numbers.
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Sum { writers, acknowledged, in_flight_done, in_flight_undone, in_flight_partly_written } = self;
@@ -133,7 +133,7 @@ impl FromStr for Sum {
     }
 }
 
-/// A writer process: SEED INDEX DIR RECORD. Ends well only when the server goes.
+/// A writer process: SEED INDEX DIR RECORD. It succeeds only if the server ends.
 pub fn write(args: &[String]) -> ExitCode {
     let [seed, index, dir, record] = args else { return ExitCode::from(2) };
     let (Ok(seed), Ok(index)) = (seed.parse(), index.parse()) else { return ExitCode::from(2) };

@@ -1,12 +1,12 @@
-//! How many operations were acknowledged to a writer, kept where its end does not reach: in a file, or, if the
-//! whole machine is to end, on a device that outlives it.
+//! The number of operations acknowledged to a writer, stored where it survives the writer: in a file, or, if the whole
+//! machine is to end, on a device that outlives it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Each count has a page of its own, so that writers do not meet.
+/// Each count has a page of its own, so that writers do not share one.
 const SLOT: u64 = 4096;
 
 pub struct Tally {
@@ -16,10 +16,10 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The count in `slot` of the file or device `path`, from nothing.
+    /// Starts the count in `slot` of the file or device `path` at 0.
     pub fn start(path: &Path, slot: u64) -> io::Result<Tally> {
         let device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
-        // A device must have each count before the next operation begins.
+        // A count must be on the device before the next operation begins.
         let flags = if device { rustix::fs::OFlags::DSYNC.bits() as i32 } else { 0 };
         let file = File::options().write(true).create(!device).truncate(false).custom_flags(flags).open(path)?;
         let tally = Tally { file, slot, count: 0 };
@@ -27,7 +27,7 @@ impl Tally {
         Ok(tally)
     }
 
-    /// One more is done.
+    /// Adds one.
     pub fn add(&mut self) -> io::Result<()> {
         self.count += 1;
         self.write()
@@ -37,7 +37,7 @@ impl Tally {
         self.file.write_all_at(&self.count.to_le_bytes(), self.slot * SLOT)
     }
 
-    /// Changes the count in `slot`, to plant a lie.
+    /// Changes the count in `slot`, to plant a false one.
     pub fn set(path: &Path, slot: u64, count: u64) {
         let mut tally = Tally::start(path, slot).expect("a file of counts");
         tally.count = count;

@@ -1,9 +1,9 @@
-//! Two files that count, for [`super::power`]: the guest's half of the test, and what it leaves behind.
+//! Two counting files, for [`super::power`]: the guest's half of the test, and its traces on the disk.
 //!
-//! The counter goes up in one file, fsync, then in the other, fsync, and so on. What an fsync has acknowledged is
-//! noted on the disk itself, behind its file system: so the log of the disk's writes says which of them came before
-//! the acknowledgement and which after. Beside it others make, rename and remove files, enough of them that the
-//! pool's logs take turns and are checkpointed into its image.
+//! The counter goes up in one file, fsync, then in the other, fsync, and so on. Each count that an fsync has
+//! acknowledged is noted on the disk itself, behind its file system. So the log of the disk's writes shows which writes
+//! came before the acknowledgement and which after. Meanwhile other threads make, rename and remove enough files that
+//! the pool's redo logs alternate and are applied to its checkpoint.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -22,24 +22,24 @@ pub const POOL: &str = "pool";
 
 /// The smallest logs are 8 MiB; a small pool has no larger ones.
 const SIZE: &str = "64M";
-/// Seconds from commit to commit where nobody waits for one.
+/// Seconds between commits that no call waits for.
 const INTERVAL: &str = "2";
-/// The image has been brought up to date so often when the test may cut.
+/// The number of checkpoints before the test may cut.
 const CHECKPOINTS: u64 = 4;
 const NOISE: u64 = 2;
-/// Names that each maker of noise uses, and the bytes that it writes at most.
+/// The number of names of each noise thread, and its most bytes in a write.
 const NAMES: u64 = 300;
 const LARGEST: u64 = 16 << 10;
 
-/// What the two files were said to hold for good.
+/// The acknowledged counts of the two files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counts(pub [u64; 2]);
 
 const MAGIC: &[u8; 8] = b"counters";
-/// As the disk has them.
+/// The sector size of the disk.
 const SECTOR: usize = 512;
 
-/// Memory that a disk takes without a copy through the kernel's cache.
+/// Memory from which a disk reads without a copy through the kernel's cache.
 #[repr(align(4096))]
 struct Aligned([u8; SECTOR]);
 
@@ -53,15 +53,15 @@ impl Counts {
         disk.write_all_at(&sector.0, at).expect("write to the disk");
     }
 
-    /// The note in what was written to the disk.
+    /// Reads the note in data written to the disk.
     pub fn of(note: &[u8]) -> Option<Counts> {
         let count = |at: usize| Some(u64::from_le_bytes(note.get(at..at + 8)?.try_into().ok()?));
         note.starts_with(MAGIC).then_some(Counts([count(8)?, count(16)?]))
     }
 }
 
-/// The whole load, until the machine is killed, in a new pool or the one that a cut has left; notes go to `at` on the
-/// disk.
+/// The whole load, until the machine is killed, in a new pool or in the pool that a cut has left; notes go to `at` on
+/// the disk.
 pub fn run(seed: u64, at: u64) {
     let pool = Path::new(DISK).join(POOL);
     let dir = pool.to_str().expect("a path");
@@ -108,7 +108,7 @@ fn count(at: u64) {
     }
 }
 
-/// How often the pool's image has been brought up to date: the generation of its newer header.
+/// The number of checkpoints of the pool: the generation of the newer header of `image`.
 fn checkpoints(pool: &Path) -> u64 {
     let image = File::open(pool.join("image")).expect("the image");
     let generation = |header: u64| {

@@ -1,4 +1,4 @@
-//! What runs in the machine: this program, with orders from [`super`]. It ends by a panic if a check fails.
+//! The guest's half: this program, with orders from [`super`]. It ends with a panic if a check fails.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
@@ -11,15 +11,15 @@ use crate::kill9::record::{self, Record, Sum};
 use crate::lab::{self, program, wait_until, write_seeded, Ran};
 use crate::tree;
 
-/// The first argument that makes this program the one in the machine.
+/// With this first argument the program runs in the machine.
 pub const GUEST: &str = "--guest";
 
-/// Counts of what was acknowledged.
+/// The device with the counts of acknowledged operations.
 const COUNTS: &str = "/dev/pmem1";
 pub const DISK: &str = "/disk";
 const IMAGE: &str = "/disk/image";
 pub const MNT: &str = "/mnt";
-/// Directories of so many earlier rounds stay, and must stay as they are.
+/// The directories of this many earlier rounds stay, and must not change.
 const KEPT: u64 = 4;
 
 pub fn main(args: &[String]) -> ExitCode {
@@ -87,7 +87,7 @@ impl Pool {
         }
     }
 
-    /// Gives the memory its mode and makes the pool, over whatever is there.
+    /// Gives the memory its mode and makes the pool, replacing any other.
     fn make(place: Place) -> Pool {
         let pool = Pool::at(place);
         pool.prepare_memory();
@@ -108,7 +108,7 @@ impl Pool {
         lab::ok(&mut program("ndctl", &["create-namespace", "-m", mode, "-f", "-e", "namespace0.0", "-M", "mem"]));
     }
 
-    /// Makes the region reachable after a boot.
+    /// Makes the memory reachable after a boot.
     fn reach(&self) {
         if self.place == Place::File {
             mount("/dev/pmem0", "/pm", "dax");
@@ -123,7 +123,7 @@ impl Pool {
         conquest(&["umount", MNT]);
     }
 
-    /// Free of problems; what a crash leaked is none.
+    /// Checks that the pool has no problems; space leaked by a crash is none.
     fn check(&self) {
         conquest(&["fsck", self.dir, "--json"]);
     }
@@ -135,7 +135,7 @@ impl Pool {
     }
 }
 
-/// The commands on persistent memory, and what they refuse.
+/// The commands on persistent memory, and the cases that they refuse.
 fn commands(pool: &Pool) {
     pool.status();
     pool.check();
@@ -175,7 +175,7 @@ fn commands(pool: &Pool) {
     }
 }
 
-/// A restore keeps what is there until it is done, and says so if that does not fit.
+/// A restore keeps the existing pool until the new one is done, and reports if both do not fit.
 fn no_room_for_two(pool: &Pool) {
     let filler = std::fs::File::create("/pm/filler").expect("a file");
     rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, 150 << 20).expect("150 MiB");
@@ -184,8 +184,8 @@ fn no_room_for_two(pool: &Pool) {
     std::fs::remove_file("/pm/filler").expect("remove");
 }
 
-/// Each store to a block of the region's file that the file system has no record of would wait for a commit
-/// of its journal; what has been formatted or restored has them all.
+/// A store to a block of the memory's file that the file system has not recorded would wait for a commit of the file
+/// system's journal. After format or restore all blocks are recorded.
 fn no_store_waits_for_the_journal() {
     let commits = || {
         let info = std::fs::read_to_string("/proc/fs/jbd2/pmem0-8/info").expect("the journal of /pm");
@@ -193,17 +193,17 @@ fn no_store_waits_for_the_journal() {
     };
     let before = commits();
     write_seeded(&Path::new(MNT).join("large"), 4, 40 << 20);
-    // It commits now and then on its own.
+    // The journal commits now and then on its own.
     let meanwhile = commits() - before;
     assert!(meanwhile < 10, "40 MiB of stores took {meanwhile} commits of the journal");
 }
 
-/// What is particular to a device.
+/// The commands as far as they differ on a device.
 fn device_commands(pool: &Pool) {
     refused(&["format", "/disk/other", "--medium", "dax", "--nvram", pool.nvram], &["holds data", "--force"]);
     refused(&["format", "/disk/other", "--medium", "battery", "--nvram", pool.nvram, "--force"], &["--medium dax"]);
     refused(&["format", "/disk/other", "--medium", "dax", "--nvram", pool.nvram, "--size", "1G"], &["--size"]);
-    // A region that is smaller than its device.
+    // Memory that is smaller than its device.
     conquest(&["format", pool.dir, "--medium", "dax", "--nvram", pool.nvram, "--size", "65M", "--force"]);
     assert_eq!(pool.status()["size"], 64 << 20, "whole units of 2 MiB");
     pool.mount();
@@ -212,7 +212,7 @@ fn device_commands(pool: &Pool) {
     pool.check();
 }
 
-/// The arguments that put another pool in the place of the one that is there.
+/// The arguments that replace the existing pool by another.
 fn replacing(pool: &Pool, command: &str) -> Vec<&'static str> {
     match command {
         "restore" => vec!["restore", pool.dir, IMAGE, "--force"],
@@ -220,7 +220,7 @@ fn replacing(pool: &Pool, command: &str) -> Vec<&'static str> {
     }
 }
 
-/// A pool that has something in it, an image of it on disk, and `command`, during which the machine is killed.
+/// A pool with content, an image of it on disk, and `command`, during which the machine is killed.
 fn interrupted(pool: &Pool, command: &str) {
     pool.mount();
     write_seeded(&Path::new(MNT).join("file"), 5, 20 << 20);
@@ -253,7 +253,7 @@ fn write_back(pool: &Pool) {
     tell(&format!("write-back {}", pool.status()["write_back"].as_str().expect("a way")));
 }
 
-/// Round `number`: what there is, after the cut that ended the round before, and load until the next cut.
+/// Round `number`: checks the state after the cut that ended the round before, and loads until the next cut.
 fn round(place: Place, number: u64, last: bool, seed: u64, before: u64) {
     let pool = come_back(place, number);
     if number > 0 {
@@ -270,7 +270,7 @@ fn round(place: Place, number: u64, last: bool, seed: u64, before: u64) {
     }
 }
 
-/// Opens the pool and checks it; a check and a mount take turns to be the first to meet what the cut left.
+/// Opens the pool and checks it; alternately a check or a mount is the first to meet the state after the cut.
 fn come_back(place: Place, number: u64) -> Pool {
     if number == 0 {
         let pool = Pool::make(place);
@@ -281,7 +281,7 @@ fn come_back(place: Place, number: u64) -> Pool {
     pool.reach();
     if place == Place::Mirrored {
         pool.prepare_memory();
-        // By itself it does when it is opened.
+        // Opening the pool does the same by itself.
         if number % 4 < 2 {
             conquest(&["import", pool.dir]);
         }
@@ -303,7 +303,7 @@ fn records(number: u64, seed: u64) -> Vec<Record> {
     record::all(seed, &dir_of(number), Path::new(COUNTS))
 }
 
-/// What the directories of earlier rounds hold; the oldest goes.
+/// Digests of the directories of earlier rounds; removes the oldest one.
 fn kept(number: u64) -> String {
     let rounds = number.saturating_sub(KEPT)..number;
     let digests = rounds.clone().map(|round| {
@@ -317,7 +317,7 @@ fn kept(number: u64) -> String {
     digests.join(" ")
 }
 
-/// Writers at work, until the machine is killed.
+/// Starts the writers, which work until the machine is killed.
 fn load(records: &[Record], number: u64) {
     std::fs::create_dir_all(Path::new(MNT).join(dir_of(number)).join(SHARED)).expect("mkdir");
     records.iter().for_each(Record::clear);

@@ -1,5 +1,6 @@
-//! The guest's root: programs of this machine with their libraries, modules of the guest's kernel, and an
-//! init that loads the ones and starts the other, packed as the archive that the kernel unpacks (cpio, newc).
+//! The guest's root: programs of this machine with their libraries, modules of the guest's kernel, and an init that
+//! loads the modules and starts the tests' program. They are packed as the archive that the kernel unpacks (cpio,
+//! newc).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,8 +12,8 @@ use std::process::{Command, Stdio};
 use crate::lab::{self, program, require};
 use crate::Skip;
 
-/// The first program: it gives the tests' own program, as `guest`, the words that the machine was booted with,
-/// and says when it is gone.
+/// The first program: it starts the tests' own program as `guest`, with the words of the machine's command line, and
+/// reports its end.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -34,12 +35,12 @@ const MOUNT_POINTS: [&str; 7] = ["proc", "sys", "dev", "tmp", "mnt", "pm", "disk
 const MODULES: [&str; 7] = ["nfit", "nd_pmem", "device_dax", "dax_pmem", "fuse", "virtio_pci", "virtio_blk"];
 const PROGRAMS: [&str; 3] = ["busybox", "ndctl", "mkfs.ext4"];
 
-/// What cannot be had here.
+/// Skips the test if a program is missing.
 pub fn what_is_missing() -> Result<(), Skip> {
     PROGRAMS.iter().chain(&["ldd", "strip"]).try_for_each(|name| require(name))
 }
 
-/// Packs the root into `archive`; `conquest` and this program are in it.
+/// Packs the root into `archive`, with `conquest` and this program.
 pub fn pack(modules: &Path, conquest: &Path, archive: &Path) {
     let root = tempfile::tempdir().expect("a temporary directory");
     let root = root.path();
@@ -79,12 +80,12 @@ fn find(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} was there before"))
 }
 
-/// Copies a program without its debugging information, and the libraries that it wants.
+/// Copies a program without its debugging information, and its libraries.
 fn copy_program(from: &Path, root: &Path, name: &str) {
     make_dir(&root.join("bin"));
     let to = root.join("bin").join(name);
     lab::ok(program("strip", &["-o"]).arg(&to).arg(from));
-    // Of a static program ldd says that, and fails.
+    // ldd fails for a static program, after saying so.
     let libraries = Command::new("ldd").arg(from).stderr(Stdio::null()).output().expect("ldd of libc-bin");
     for library in String::from_utf8_lossy(&libraries.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
         let place = root.join(library.trim_start_matches('/'));
@@ -114,7 +115,7 @@ fn copy_modules(from: &Path, root: &Path) {
     write(&root.join("modules/order"), names.as_bytes());
 }
 
-/// What depmod says: which modules each one needs.
+/// The output of depmod: which modules each module needs.
 struct Index {
     dependencies: String,
     builtin: String,
@@ -135,7 +136,7 @@ impl Index {
         self.builtin.lines().any(|path| is_module(path, name))
     }
 
-    /// What `path` needs before itself.
+    /// Adds the modules that `path` needs, and `path` after them.
     fn add(&self, path: &str, seen: &mut BTreeSet<String>, order: &mut Vec<String>) {
         if !seen.insert(path.into()) {
             return;
@@ -153,7 +154,7 @@ fn is_module(path: &str, name: &str) -> bool {
     file.split('.').next() == Some(name)
 }
 
-/// A module's name and content as insmod wants them.
+/// A module's name and content in the form for insmod.
 fn uncompressed(path: &Path) -> (String, Vec<u8>) {
     let name = path.file_name().expect("a name").to_string_lossy().into_owned();
     let tool = match path.extension().and_then(|e| e.to_str()) {
@@ -166,7 +167,7 @@ fn uncompressed(path: &Path) -> (String, Vec<u8>) {
     (name.rsplit_once('.').map_or(name.clone(), |(stem, _)| stem.into()), output.stdout)
 }
 
-/// Everything below `dir`, directories before what is in them.
+/// Adds everything below `dir`, directories before their entries.
 fn collect(root: &Path, dir: &Path, out: &mut Vec<u8>) {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(dir).expect("a directory").map(|e| e.expect("an entry").path()).collect();

@@ -1,10 +1,10 @@
-//! A machine that can be booted, listened to and killed: QEMU under software emulation, so that it runs
-//! wherever tests run.
+//! A machine that can be booted, listened to and killed: QEMU under software emulation, so that it runs wherever tests
+//! run.
 //!
-//! It boots Debian's cloud kernel (`CONQUEST_GUEST`, fetched by `./test qemu`) with a root of ours, persistent
-//! memory and disks that are files of this machine. What the guest has stored in its persistent memory, or
-//! written to a disk, stays when the process is killed. What it says with `@ ` in front is for the test; all
-//! that it says is shown if the test fails.
+//! It boots Debian's cloud kernel (`CONQUEST_GUEST`, fetched by `./test qemu`) with a root of ours, persistent memory
+//! and disks that are files of this machine. Content that the guest has stored in its persistent memory, or written to
+//! a disk, stays when the process is killed. Its output lines that begin with `@ ` are for the test; a failing test
+//! shows all its output.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,10 +17,10 @@ use super::initramfs;
 use crate::lab::{self, program, require};
 use crate::Skip;
 
-/// In front of what the guest tells the test.
+/// The prefix of the guest's messages to the test.
 pub const MARK: &str = "@ ";
 
-/// Nothing in the guest is silent for so long, except by hanging.
+/// The guest is never silent for so long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 const SHOWN: usize = 200;
 
@@ -33,7 +33,7 @@ pub struct Parts {
     logged: Option<LoggedDisk>,
     /// QEMU's `-cpu`.
     pub processor: &'static str,
-    /// What the platform says it does with its caches in a power cut (QEMU's `nvdimm-persistence`).
+    /// The platform's declared treatment of its caches in a power cut (QEMU's `nvdimm-persistence`).
     pub persistence: &'static str,
 }
 
@@ -46,30 +46,30 @@ struct Memory {
 /// A disk of which every write and flush is logged.
 pub struct LoggedDisk {
     disk: PathBuf,
-    /// What it held at first: an ext4 file system, and behind it room for notes.
+    /// Its initial content: an ext4 file system, and behind it space for notes.
     pub base: PathBuf,
     pub log: PathBuf,
     bytes: u64,
 }
 
 impl LoggedDisk {
-    /// Where the notes are.
+    /// The offset of the notes.
     pub fn notes_at(&self) -> u64 {
         self.bytes
     }
 
-    /// Puts a disk with what is in `file` in its place.
+    /// Replaces its content by that of `file`.
     pub fn replace(&self, file: &Path) {
         [&self.disk, &self.base].into_iter().for_each(|to| copy_sparse(file, to));
         make_file(&self.log, 0);
     }
 }
 
-/// Bytes behind the file system of a logged disk.
+/// The number of bytes behind the file system of a logged disk.
 const NOTES: u64 = 1 << 20;
 
 impl Parts {
-    /// A machine without memory of the persistent kind and without disks.
+    /// A machine without persistent memory and without disks.
     pub fn new() -> Result<Parts, Skip> {
         ["qemu-system-x86_64", "setpriv"].into_iter().try_for_each(require)?;
         initramfs::what_is_missing()?;
@@ -81,12 +81,12 @@ impl Parts {
         Ok(parts)
     }
 
-    /// The file that is the guest's /dev/pmem`number`.
+    /// The file behind the guest's /dev/pmem`number`.
     pub fn memory(&self, number: usize) -> &Path {
         &self.memory[number].file
     }
 
-    /// Puts new memory, empty, in the place of the guest's /dev/pmem`number`.
+    /// Replaces the guest's /dev/pmem`number` by new, empty memory.
     pub fn replace_memory(&self, number: usize) {
         let Memory { file, bytes } = &self.memory[number];
         make_file(file, *bytes);
@@ -114,13 +114,13 @@ impl Parts {
         self
     }
 
-    /// Adds the disk of which every write is logged, behind the others; one at most.
+    /// Adds the disk of which every write is logged, after the others; one at most.
     pub fn with_logged_disk(mut self, mib: u64) -> Parts {
         let file = |name: &str| self.dir.path().join(name);
         let (disk, base, log, bytes) = (file("logged"), file("logged.base"), file("logged.writes"), mib << 20);
         make_file(&disk, bytes + NOTES);
         make_file(&log, 0);
-        // Written at once, else the kernel would do it in the guest.
+        // Initialised at once, else the kernel would do it in the guest.
         let at_once = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
         lab::ok(program("mkfs.ext4", &at_once).arg(&disk).arg(format!("{mib}M")));
         copy_sparse(&disk, &base);
@@ -132,7 +132,7 @@ impl Parts {
         self.logged.as_ref().expect("a machine with such a disk")
     }
 
-    /// Boots; the guest's part of the tests gets the words.
+    /// Boots, and passes the words to the guest's half of the tests.
     pub fn boot(&self, words: &[&str]) -> Machine {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
@@ -141,7 +141,7 @@ impl Parts {
         command.args(["-m", &format!("1G,slots={},maxmem=8G", self.memory.len().max(1))]);
         command.args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"]);
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(self.initramfs());
-        // Where others keep the host busy, the emulated timer is late, and the kernel would take it for broken.
+        // On a busy host the emulated timer is late, and the kernel would take it for broken.
         command.args(["-append", &format!("console=ttyS0 quiet panic=-1 no_timer_check -- {}", words.join(" "))]);
         for (i, Memory { file, bytes }) in self.memory.iter().enumerate() {
             let file = file.display();
@@ -158,7 +158,7 @@ impl Parts {
                 command.args(["-blockdev", &format!("driver=raw,file={node}-file,node-name={node}")]);
             }
             command.args(["-blockdev", "driver=blklogwrites,file=disk,log=writes,node-name=logged"]);
-            // With a cache of its own, so that the guest's flushes come as such.
+            // With a cache of its own, so that the guest's flushes arrive as flushes.
             command.args(["-device", "virtio-blk-pci,drive=logged,write-cache=on"]);
         }
         Machine::start(command)
@@ -169,7 +169,7 @@ fn make_file(path: &Path, bytes: u64) {
     File::create(path).and_then(|f| f.set_len(bytes)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
-/// Copies a file but for its zeros.
+/// Copies a file without its zeros.
 pub fn copy_sparse(from: &Path, to: &Path) {
     lab::ok(program("cp", &["--sparse=always"]).arg(from).arg(to));
 }
@@ -188,7 +188,7 @@ fn kernel() -> Result<(PathBuf, PathBuf), Skip> {
     }
 }
 
-/// A machine that runs. Dropping it kills it.
+/// A running machine. Dropping it kills it.
 pub struct Machine {
     process: Child,
     lines: Receiver<String>,
@@ -203,12 +203,12 @@ impl Machine {
         Machine { process, lines: listen(console), said: Vec::new() }
     }
 
-    /// Waits until the guest says `word`; returns what it says after it.
+    /// Waits until the guest says `word`; returns the rest of the line.
     pub fn hear(&mut self, word: &str) -> String {
         self.listen_for(word).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// The same; anything else that it tells the test meanwhile, and its end, is a failure.
+    /// As `hear`; any other message for the test meanwhile, and the end of the guest, is a failure.
     pub fn listen_for(&mut self, word: &str) -> Result<String, String> {
         let until = Instant::now() + PATIENCE;
         while let Some(line) = self.line(until) {
@@ -221,7 +221,7 @@ impl Machine {
         Err(self.last_words(&format!("the guest did not say `{word}`")))
     }
 
-    /// Waits until the guest has turned itself off, content.
+    /// Waits until the guest has turned itself off without a failure.
     pub fn end(mut self) {
         if self.hear("ended") != "0" {
             panic!("{}", self.last_words("the guest's part of the test failed"));
@@ -231,8 +231,8 @@ impl Machine {
         lab::wait_until(PATIENCE, "the machine turns itself off", || self.process.try_wait().expect("wait").is_some());
     }
 
-    /// As a power cut would, but for the processor's caches, which are this machine's. The guest must have had
-    /// nothing to tell.
+    /// Acts like a power cut, except for the content of the processor's caches, which survives in this machine. The
+    /// guest must have no pending message.
     pub fn kill(mut self) {
         self.stop();
         let until = Instant::now() + PATIENCE;
@@ -259,9 +259,9 @@ impl Machine {
         }
     }
 
-    /// `what` went wrong, and what the guest said.
+    /// A text with `what` went wrong, and the last output of the guest.
     fn last_words(&mut self, what: &str) -> String {
-        // It may be about to say why.
+        // It may be about to report the reason.
         let until = Instant::now() + Duration::from_secs(5);
         while self.line(until).is_some() {}
         let last = &self.said[self.said.len().saturating_sub(SHOWN)..];

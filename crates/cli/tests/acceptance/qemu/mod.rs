@@ -2,7 +2,7 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | what the machine is for, and the watching half of each test, here |
+//! | this | the machine, and the watching half of each test, here |
 //! | [`guest`] | the other half, in the machine |
 //! | [`power`] | power cuts of a machine with ordinary RAM: all states in which its disk may be left |
 //! | [`counters`] | the load for that, in the machine |
@@ -11,9 +11,9 @@
 //! | [`initramfs`] | the root that it boots with |
 //!
 //! The acknowledgements of a writer are counted on persistent memory of its own (/dev/pmem1 of the guest), which is a
-//! file of this machine: each count is there before the next operation begins. Killing QEMU keeps what the
-//! guest had only in its caches, so it cannot show that a line was not written back; the explorer of crash
-//! states (`sim`) does that.
+//! file of this machine: each count is stored before the next operation begins. Killing QEMU preserves data that the
+//! guest had only in its caches. So it cannot show that a line was not written back; the explorer of crash states
+//! (`sim`) does that.
 
 mod counters;
 mod guest;
@@ -47,17 +47,17 @@ pub const TESTS: &[Test] = &[
     ("qemu::nothing_acknowledged_is_lost_on_ordinary_ram_and_a_disk", cuts_of_a_disk),
 ];
 
-/// Set where these tests are wanted.
+/// Setting this variable enables these tests.
 const WANTED: &str = "CONQUEST_QEMU";
 
-/// Where the region lies.
+/// The kind of persistent memory for the pool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A file on ext4, mounted with `-o dax`.
     File,
     /// `/dev/dax0.0`.
     Device,
-    /// The same, with a mirror on the disk; each cut takes the memory too.
+    /// `/dev/dax0.0`, with a mirrored backing on the disk; each cut takes the memory too.
     Mirrored,
 }
 
@@ -92,7 +92,7 @@ fn commands_on_device() -> Outcome {
     commands(Place::Device)
 }
 
-/// Format, mount, status, fsck, save, restore, and what must be refused.
+/// Format, mount, status, fsck, save, restore, and the refusals.
 fn commands(place: Place) -> Outcome {
     parts()?.boot(&["commands", place.name()]).end();
     Ok(())
@@ -167,7 +167,7 @@ fn losses() -> Outcome {
     cuts(Place::Mirrored, number("CONQUEST_ROUNDS", 50).div_ceil(5))
 }
 
-/// Cuts come within so many milliseconds of load.
+/// The most milliseconds of load before a cut.
 const LONGEST_LOAD: u64 = 1500;
 
 fn cuts(place: Place, rounds: u64) -> Outcome {
@@ -202,7 +202,7 @@ fn cuts(place: Place, rounds: u64) -> Outcome {
     Ok(())
 }
 
-/// The directories of earlier rounds are what they were: `ROUND=DIGEST ...`.
+/// Checks that the directories of earlier rounds have not changed: `ROUND=DIGEST ...`.
 fn same_as_before(digests: &str, kept: &mut BTreeMap<String, String>, round: u64) {
     for (name, digest) in digests.split_whitespace().filter_map(|word| word.split_once('=')) {
         let before = kept.entry(name.into()).or_insert_with(|| digest.into());

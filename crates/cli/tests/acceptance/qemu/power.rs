@@ -1,11 +1,11 @@
 //! Power cuts of a machine with ordinary RAM: every state in which its disk may be left must be a pool that holds
-//! what fsync promised.
+//! everything that fsync promised.
 //!
-//! QEMU logs what the guest writes to its disk while two files in a pool on `logged` count ([`super::counters`]).
-//! The machine is killed, and then the disk is made again from the log ([`super::writes`]), as a cut at any flush
-//! would have left it, or one after it, with only some of the blocks that were written since. ext4 mends itself,
-//! the memory of the pool is not there, and the pool is opened, checked and read. That is where the bytes come
-//! from that other tests of the backing make up: the guest's kernel has chosen what to write when.
+//! QEMU logs the guest's writes to its disk while two files in a pool on `logged` count ([`super::counters`]). The
+//! machine is killed. Then the disk is made again from the log ([`super::writes`]), in the state that a cut at a flush
+//! would have left, or a cut after it, with only some of the blocks written since. ext4 repairs itself, the memory of
+//! the pool is lost, and the pool is opened, checked and read. Other tests of the backing invent their bytes; here the
+//! guest's kernel has chosen what to write when.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -26,11 +26,11 @@ use crate::settings::{number, seed};
 use crate::{Outcome, Skip};
 
 const DISK_MIB: u64 = 256;
-/// Cuts come within so many milliseconds of load, after the logs have taken turns.
+/// The most milliseconds of load before a cut, after the redo logs have alternated.
 const LONGEST_LOAD: u64 = 8000;
 
-/// Boots, cuts, and looks at many states of the disk; goes on from one of them. Then looks at some that no disk may be
-/// in, to see that they are found.
+/// Boots, cuts, and examines many states of the disk; goes on from one of them. Then examines some impossible states,
+/// to see that they are detected.
 pub fn cuts(boots: u64) -> Outcome {
     let parts = Parts::new()?.with_logged_disk(DISK_MIB);
     let bench = Bench::new(&parts)?;
@@ -53,10 +53,10 @@ pub fn cuts(boots: u64) -> Outcome {
     Ok(())
 }
 
-/// What a machine wrote to its disk until it was killed.
+/// The writes of a machine to its disk until it was killed.
 struct Cut {
     writes: Writes,
-    /// Which entries are notes of what was acknowledged, in order.
+    /// The entries that are notes of acknowledged counts, in order.
     notes: Vec<(usize, Counts)>,
     /// Flushes after which there is a pool with counts.
     flushes: Vec<usize>,
@@ -76,18 +76,18 @@ impl Cut {
         Cut { writes, notes, flushes }
     }
 
-    /// What had been acknowledged when these entries had been written.
+    /// The counts acknowledged when the first `entries` entries had been written.
     fn acknowledged(&self, entries: usize) -> Counts {
         self.notes[self.notes.partition_point(|(n, _)| *n < entries) - 1].1
     }
 
-    /// The flushes, by number, that make a header of the image or of a log durable: where one of them takes turns.
+    /// The flushes, by number, that make a header of the checkpoint or of a redo log durable, and so switch to it.
     fn turns(&self) -> Vec<usize> {
         let is_header = |n| matches!(self.writes.data(n, 8).as_slice(), b"CQ-RLOG\n" | b"CQ-PAGES");
         (1..self.flushes.len()).filter(|f| (self.flushes[f - 1]..self.flushes[*f]).any(is_header)).collect()
     }
 
-    /// So many of the flushes: a third around turns, the others anywhere, the last among them.
+    /// Chooses `count` flushes: a third around such switches, the others anywhere, and the last one.
     fn choose(&self, rng: &mut Rng, count: usize) -> Vec<usize> {
         let mut turns: Vec<usize> = self.turns().into_iter().flat_map(|f| [f - 1, f]).collect();
         turns.dedup();
@@ -103,16 +103,16 @@ impl Cut {
     }
 }
 
-/// What a state of the disk holds.
+/// The content of a state of the disk.
 struct Found {
     counts: Counts,
-    /// How often the image had been brought up to date.
+    /// The number of checkpoints.
     checkpoints: u64,
     /// The highest number of a commit in the logs.
     commits: u64,
 }
 
-/// Where the disk is made again, and looked at.
+/// The directory where the disk is made again and examined.
 struct Bench {
     dir: tempfile::TempDir,
     base: PathBuf,
@@ -137,7 +137,7 @@ impl Bench {
         self.dir.path().join("state")
     }
 
-    /// Half of the states are those at a flush, half those after one.
+    /// Examines `count` states, half of them at a flush, half after one.
     fn states(&self, cut: &Cut, rng: &mut Rng, count: u64) {
         let durable = self.dir.path().join("durable");
         copy_sparse(&self.base, &durable);
@@ -184,7 +184,7 @@ impl Bench {
         cut.writes.apply_some(&open(&self.state()), end..cut.writes.entries.len(), rng, 2);
     }
 
-    /// Looks at states that lack what a flush has made durable, acknowledged since: most must be found.
+    /// Examines states that lack writes of a flush, acknowledged since: most must be detected.
     fn canary(&self, cut: &Cut, rng: &mut Rng) {
         let (mut found, tries) = (Vec::new(), 8);
         for _ in 0..tries {
@@ -200,7 +200,8 @@ impl Bench {
         assert!(!found.is_empty(), "the test does not see what a disk loses that ignores its flushes");
     }
 
-    /// Opens what is in `state`, the disk cut off after so many entries, and holds it against what was acknowledged.
+    /// Opens the pool in `state`, the disk cut off after `entries` entries, and compares it with the acknowledged
+    /// counts.
     fn look(&self, cut: &Cut, entries: usize) -> Result<Found, String> {
         self.mount()?;
         let found = self.open_pool();
@@ -252,12 +253,12 @@ impl Bench {
         }
     }
 
-    /// Its loop device goes with it.
+    /// Its loop device is detached with it.
     fn umount(&self) {
         lab::ok(program("umount", &[]).arg(self.mnt()));
     }
 
-    /// Removes what shared memory keeps of the pool: the next state is another machine's.
+    /// Removes the shared memory of the pool: the next state belongs to another machine.
     fn forget(&self) {
         for path in Pool::memory(self.pool()).unwrap_or_default() {
             let _ = fs::remove_file(path);

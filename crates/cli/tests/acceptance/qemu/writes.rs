@@ -1,9 +1,9 @@
-//! The log of all that a machine wrote to a disk, as QEMU's `blklogwrites` keeps it, and the states in which a power
+//! The log of all writes of a machine to a disk, as QEMU's `blklogwrites` records it, and the states in which a power
 //! cut may leave the disk.
 //!
-//! The format is that of Linux's dm-log-writes: a sector with the number of entries, then each entry in a sector of
-//! its own, what was written behind it. An entry is there before the machine hears of its end. So what was written
-//! before a flush is on the disk after it, and of what follows each block of its own may be there or not.
+//! The format is that of Linux's dm-log-writes: a sector with the number of entries, then each entry in a sector of its
+//! own, with its data behind it. An entry is logged before the machine gets the completion. So data written before a
+//! flush is on the disk after it, and each later block may be there or not.
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::path::Path;
 use rng::Rng;
 
 const SECTOR: u64 = 512;
-/// What a disk writes wholly or not at all: ext4 wants no less.
+/// A disk writes this many bytes wholly or not at all: ext4 requires no less.
 const BLOCK: u64 = 4096;
 
 const MAGIC: u64 = 0x006a_7366_7773_6872;
@@ -24,11 +24,11 @@ const DISCARD: u64 = 4;
 /// One request of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Where on the disk, and how much.
+    /// Offset and length on the disk.
     pub at: u64,
     pub len: u64,
     flags: u64,
-    /// Where in the log that is.
+    /// The offset of its data in the log.
     data: u64,
 }
 
@@ -37,7 +37,7 @@ impl Entry {
         self.flags & FLUSH != 0
     }
 
-    /// Nobody may drop it.
+    /// Must the disk write it before its completion?
     fn is_forced(&self) -> bool {
         self.flags & FUA != 0
     }
@@ -57,7 +57,7 @@ impl Writes {
         let mut writes = Writes { log, entries: Vec::new() };
         let mut at = SECTOR;
         for _ in 0..entries {
-            // The last may be missing: they were under way when the machine was killed.
+            // The last entries may be missing: they were under way when the machine was killed.
             let Some(entry) = writes.read(at) else { break };
             at = entry.data + entry.len;
             writes.entries.push(entry);
@@ -72,7 +72,7 @@ impl Writes {
         there.then_some(Entry { at: sector * SECTOR, len, flags, data: at + SECTOR })
     }
 
-    /// What entry `n` wrote, from its beginning, at most so much.
+    /// The data of entry `n`, from its beginning, at most `most` bytes.
     pub fn data(&self, n: usize, most: u64) -> Vec<u8> {
         let Entry { data, len, .. } = self.entries[n];
         let mut bytes = vec![0; len.min(most) as usize];
@@ -80,19 +80,18 @@ impl Writes {
         bytes
     }
 
-    /// The entries that are flushes.
     pub fn flushes(&self) -> Vec<usize> {
         (0..self.entries.len()).filter(|n| self.entries[*n].is_flush()).collect()
     }
 
-    /// Writes these entries to `disk`, all of them.
+    /// Writes these entries to `disk`.
     pub fn apply(&self, disk: &File, entries: Range<usize>) {
         for n in entries {
             write(disk, self.entries[n].at, &self.data(n, u64::MAX));
         }
     }
 
-    /// Writes some blocks of them, and leaves out others, each with a chance of `dropped` in 4.
+    /// Writes some blocks of these entries, and leaves out others, each with a chance of `dropped` in 4.
     pub fn apply_some(&self, disk: &File, entries: Range<usize>, rng: &mut Rng, dropped: u64) {
         for n in entries {
             let Entry { at, .. } = self.entries[n];
