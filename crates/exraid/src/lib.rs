@@ -53,7 +53,7 @@
 //! mirror.flush()?;
 //! drop(mirror);
 //!
-//! Without one of its disks it can be opened, and says so. The client has to know that the next loss costs content.
+//! // It can be opened without one of its disks, and says so. The client must know that the next loss costs content.
 //! let open = |path| Disk::open(path, &Options::default()).map(|disk| Arc::new(disk) as Arc<dyn Device>);
 //! let mirror = region::open(vec![open(&paths[1])?])?;
 //! assert_eq!(mirror.tolerated(), Some(0));
@@ -61,7 +61,7 @@
 //! mirror.read_at(&mut found, 1 << 20)?;
 //! assert_eq!(found, [7; 100]);
 //!
-//! A new disk takes the place of the other; only the content that the client names as live is copied.
+//! // A new disk takes the place of the other; only the content that the client names as live is copied.
 //! let spare = Disk::make(&dir.path().join("c"), &making)?;
 //! let live = &mut || vec![0..4096, 1 << 20..(1 << 20) + 4096];
 //! let is_whole = mirror.rebuild(0, Some((Arc::new(spare), Uuid::random()?)), live, &mut |_left| true)?;
