@@ -1,12 +1,12 @@
-//! How fast the log of segments is: blocks appended and read in order, against what fio does to the same disk.
+//! Throughput of the log of segments: blocks appended and read in order, compared with fio on the same disk.
 //!
 //! ```sh
 //! cargo run --release -p conquest-ilfs --example log_throughput -- /var/tmp/disk 2048
 //! ```
 //!
-//! The second argument is how many MiB are written and read; the disk is a quarter larger, made anew, and removed in the
-//! end. In turns, medians of five rounds. Writes count when a flush has made them durable; reads are verified. Where fio is
-//! not installed its part is left out.
+//! The second argument is the number of MiB to write and read; the disk is a quarter larger, and is made for this and
+//! removed at the end. The two take turns; results are medians of five rounds. Writes count when a flush has made them
+//! durable; reads are verified. Without fio its part is left out.
 
 use std::error::Error;
 use std::path::Path;
@@ -26,13 +26,13 @@ use pram::{Mapping, Session};
 
 const MIB: u64 = 1 << 20;
 const ROUNDS: usize = 5;
-/// Bytes that are written before the writer waits, and that a read has.
+/// Bytes that are written before the writer waits; bytes of a read.
 const BATCH: u64 = 64 * MIB;
 const READ: u64 = MIB;
 /// Reads under way.
 const DEPTH: usize = 8;
 
-/// Files of which nothing is left, in an epoch.
+/// Files without any content, in an epoch.
 struct Nothing(u64);
 
 impl Files for Nothing {
@@ -57,7 +57,7 @@ impl Files for Nothing {
     }
 }
 
-/// Bytes in a second.
+/// Bytes per second.
 fn rate(bytes: u64, start: Instant) -> f64 {
     bytes as f64 / start.elapsed().as_secs_f64()
 }
@@ -96,7 +96,7 @@ fn read(log: &Log, session: &Session, places: &[Place]) -> Result<f64, Box<dyn E
     Ok(rate(places.len() as u64 * BLOCK, start))
 }
 
-/// The same by fio, in MiB at a time; nothing where it is not installed.
+/// The same by fio, in MiB at a time; `None` if fio is not installed.
 fn fio(path: &Path, rw: &str, bytes: u64) -> Option<f64> {
     let mut fio = Command::new("fio");
     fio.arg("--name=x").arg(format!("--filename={}", path.display())).arg(format!("--rw={rw}"));
@@ -147,7 +147,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         drop(op);
         while let Cleaned::Freed { .. } = log.clean(&session, &Nothing(round as u64), 0, &mut || true)? {}
         let (write, read) = (fio(path, "write", bytes), fio(path, "read", bytes));
-        // fio has overwritten segments: those of this round are free now. The first round is for the host's blocks.
+        // fio has overwritten segments: those of this round are free now. The first round only makes the host allocate
+        // blocks.
         log.reclaim(&session, round as u64 + 1, u64::MAX)?;
         if round > 0 {
             ours[0].push(written);

@@ -1,5 +1,5 @@
-//! Segments of the backing: nothing else goes there, and what a crash leaves between the table and the notes is
-//! put right.
+//! Segments of the backing: nothing else is written there, and recovery settles differences that a crash leaves between
+//! the table and the notes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn what_is_kept_takes_no_content_and_is_none_of_the_room() {
         (log.backing_segments(session).expect("an answer"), log.backing_in_region(session, 0).expect("an answer")),
         (7, 7)
     );
-    // All that there is room for is written, and none of it there.
+    // All free room is written, but nothing in these segments.
     let duplex = name(&rig, &segments);
     duplex.write(0, &[5; 7 << 20], 0).expect("written");
     let mut written = Vec::new();
@@ -79,7 +79,7 @@ fn what_no_note_names_is_given_back_and_what_one_names_is_kept_when_the_memory_i
     assert_eq!(release(true), 1);
     rig.check();
     let newer = snapshot(&rig.session);
-    // The memory of before they were the backing's: the note says which they are.
+    // The memory from before they were the backing's: the note lists them.
     let Rig { disk, faults, session, log, .. } = rig;
     drop((log, session));
     let rig = Rig::of(Arc::new(session_of(&old)), disk, faults);
@@ -87,7 +87,7 @@ fn what_no_note_names_is_given_back_and_what_one_names_is_kept_when_the_memory_i
     rig.check();
     assert!(rig.log.are_of_backing(&rig.session, 0, &spans(&segments[..2])).expect("an answer"));
     assert_eq!(rig.log.backing_segments(&rig.session).expect("an answer"), 2);
-    // And the memory of before they were given back.
+    // And the memory from before they were given back.
     drop(named);
     exraid::duplex::forget(&*rig.log.regions()[0]).expect("forgotten");
     let Rig { disk, faults, session, log, .. } = rig;

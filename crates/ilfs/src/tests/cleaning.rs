@@ -1,4 +1,4 @@
-//! The cleaner, and what the disk tells alone.
+//! The cleaner, and salvage from the disk alone.
 
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ fn it_moves_what_is_live_and_frees_the_rest() {
     for ino in 1..=8 {
         world.write(&file(ino, 0..MOST)).expect("there is room");
     }
-    // One that is nearly dead, and one that is half.
+    // One that is nearly dead, and one that is half dead.
     world.remove(&file(3, 0..MOST - 10));
     world.remove(&file(5, 0..MOST / 2));
     let free = world.rig.log.counts(&world.rig.session).expect("counts").free;
     assert_eq!(world.clean(free).expect("it works"), Cleaned::Asleep(Reason::Enough));
-    // The younger one has lost so much more that it is first.
+    // The younger one has lost so many more blocks that it is first.
     let sequence_of = |ino| world.pages.lock().expect("not poisoned")[&(ino, MOST - 1)].0.sequence();
     let (third, fifth) = (sequence_of(3), sequence_of(5));
     assert_eq!(world.clean(free + 9).expect("it works"), Cleaned::Freed { sequence: third, moved: 10, newer: 0 });
@@ -42,7 +42,7 @@ fn it_moves_what_is_live_and_frees_the_rest() {
     assert_eq!(world.clean(free + 9).expect("it works"), Cleaned::Asleep(Reason::NothingToGain));
     assert_eq!(world.verify(), 0);
     world.rig.check();
-    // They are used again when the commit is durable, and the disk has got their room back.
+    // The slots are used again when the commit is durable and the disk has the room back.
     assert_eq!(world.reclaim().expect("it works"), 0);
     world.rig.disk.record();
     world.commit();
@@ -82,7 +82,7 @@ fn it_gives_way_and_goes_on() {
     assert_eq!(stop(&world), Cleaned::Interrupted);
     let first = world.pages.lock().expect("not poisoned")[&(1, 2 * MOST - 1)].0;
     assert!(world.rig.log.find(&world.rig.session, first).is_ok());
-    // Nothing had been moved, and the segment takes no links any more; another process goes on.
+    // Nothing was moved, and the segment takes no links any more; another process goes on.
     let world = World::with(world.rig.reopened(), world.pages.lock().expect("not poisoned").clone(), 10_000, 0);
     assert!(matches!(world.clean(100).expect("it works"), Cleaned::Freed { moved: 153, .. }));
     assert_eq!(world.verify(), 0);
@@ -97,7 +97,7 @@ fn what_was_written_and_not_yet_linked_is_to_be_written_again() {
     world.write(&file(2, 0..10)).expect("there is room");
     let can_link = |place| world.rig.log.change(&world.rig.session, |change| world.rig.log.can_link(change.tx, place));
     assert!(can_link(places[3]).expect("the table"));
-    // Nothing is to be gained from a segment that is all live, as far as anybody knows.
+    // Nothing can be gained from a segment that is all live, as far as is known.
     assert_eq!(world.clean(100).expect("it works"), Cleaned::Asleep(Reason::NothingToGain));
     world.rig.unlink(&places[100..]);
     assert!(matches!(world.clean(100).expect("it works"), Cleaned::Freed { moved: 0, newer: 0, .. }));
@@ -106,7 +106,7 @@ fn what_was_written_and_not_yet_linked_is_to_be_written_again() {
     world.rig.check();
 }
 
-/// A block that is live and cannot be read keeps its segment, and nothing else is harmed.
+/// A block that is live and cannot be read keeps its segment, and harms nothing else.
 #[test]
 fn unreadable_content_is_kept_and_reported() {
     for in_summary in [false, true] {
@@ -150,7 +150,7 @@ fn a_segment_that_could_not_be_written_is_emptied_and_not_used_again() {
     world.rig.check();
 }
 
-/// Overwritten all over again and again, four fifths full, it never ends: what is freed is enough for what is moved.
+/// Overwriting a log that is four fifths full can go on for ever: cleaning frees enough for the blocks that it moves.
 #[test]
 fn it_makes_room_for_ever() {
     let world = World::new(Rig::new(24));
@@ -187,7 +187,8 @@ fn found(region: std::sync::Arc<dyn Region>) -> (Salvage, BTreeMap<(u64, u64), V
     (salvage, pages)
 }
 
-/// From the disk alone, after overwriting and cleaning, also where the cleaner has moved what was no longer the newest.
+/// From the disk alone, after overwriting and cleaning, also where the cleaner moved versions that were outdated by
+/// then.
 #[test]
 fn the_disk_alone_tells_the_newest_version_of_each_page() {
     let world = World::new(Rig::new(24));
@@ -211,7 +212,7 @@ fn the_disk_alone_tells_the_newest_version_of_each_page() {
     for (page, (_, seed)) in world.pages.lock().expect("not poisoned").iter() {
         assert!(pages[page] == content(*seed), "page {page:?}");
     }
-    // Damage is reported, of that page alone.
+    // Damage is reported for that page alone.
     let place = world.pages.lock().expect("not poisoned")[&(2, 7)].0;
     let slot = world.rig.log.find(&world.rig.session, place).expect("it is there").0;
     world.rig.disk.overwrite(MIB + u64::from(slot) * SEGMENT + u64::from(place.block()) * BLOCK, &[1; 64]);

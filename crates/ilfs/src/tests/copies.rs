@@ -28,7 +28,7 @@ pub(super) fn world(disks: u32, classes: &[(u64, Class)]) -> World {
     world
 }
 
-/// The fewest copies of what an inode has.
+/// The fewest copies of any page of an inode.
 pub(super) fn copies(world: &World, ino: u64) -> u32 {
     let pages = world.pages.lock().expect("not poisoned");
     let of = |place: Place| world.rig.log.copies_of(&world.rig.session, place).expect("copies");
@@ -42,7 +42,7 @@ fn regions(world: &World, ino: u64) -> std::collections::BTreeSet<u32> {
     pages.iter().filter(|((other, _), _)| *other == ino).map(|(_, (place, _))| of(*place)).collect()
 }
 
-/// Makes all copies that can be made; how many, and bytes.
+/// Makes all copies that can be made; returns how many, and their bytes.
 pub(super) fn make_copies(world: &World) -> (u64, u64) {
     let (mut made, mut copied) = (0, 0);
     loop {
@@ -67,14 +67,14 @@ fn what_is_mirrored_outlives_any_disk() {
         world.rig = world.rig.with_disks(&rest);
         let failed = unreadable(&world);
         assert!(failed.iter().all(|(ino, _)| *ino == 2), "{failed:?}");
-        // It takes content yet, and makes the copies that are lacking.
+        // The log still takes content, and makes the lacking copies.
         world.rig.log.fence_missing(&world.rig.session).expect("it is fenced");
         world.write(&file(4, 0..MOST)).expect("there is room");
         let (made, copied) = make_copies(&world);
         assert!(made > 0 && copied <= made * MOST * 4096, "{made}");
         assert_eq!([1, 3].map(|ino| copies(&world, ino)), [2, 2], "as many as there are disks");
         world.rig.check();
-        // And when it is there again what is too many goes.
+        // When the disk is there again, surplus copies are dropped.
         world.rig = world.rig.reopened();
         for region in world.rig.log.regions() {
             world.rig.log.readmit(&world.rig.session, &*region).expect("it is ours");
@@ -86,7 +86,7 @@ fn what_is_mirrored_outlives_any_disk() {
     }
 }
 
-/// Pages that cannot be read; others have their content.
+/// Pages that cannot be read; checks the content of the others.
 fn unreadable(world: &World) -> Vec<(u64, u64)> {
     let pages = world.pages.lock().expect("not poisoned").clone();
     let read = |place: Place| world.rig.read(super::super::place::Run::one(place));
@@ -155,7 +155,7 @@ fn a_disk_that_was_written_with_another_memory_is_refused() {
     world.rig = world.rig.with_disks(&[0]);
     world.rig.log.fence_missing(&world.rig.session).expect("it is fenced");
     world.write(&file(1, 0..MOST)).expect("there is room");
-    // The other one meanwhile elsewhere, by a memory that was copied.
+    // Meanwhile a copied memory raises the mark of the other disk elsewhere.
     let away = super::rig::region_of(world.rig.others[0].clone());
     let mark = away.sequence();
     away.raise_sequence(mark + 5000).expect("raised");
@@ -184,7 +184,7 @@ fn what_lies_on_a_lost_disk_takes_no_room_of_the_others() {
     assert_eq!(log.available_about(session).expect("an answer"), (16 * MOST).saturating_sub(there));
 }
 
-/// What was due yesterday is not due in an hour for having been cleaned.
+/// Cleaning does not defer copies that were due yesterday.
 #[test]
 fn what_is_moved_has_its_copies_no_later_for_that() {
     let world = world(2, &[(1, Class::Lazy(0))]);
@@ -227,7 +227,8 @@ fn a_region_that_leaves_and_was_missed_goes_on_leaving() {
     world.rig.check();
 }
 
-/// The disk of one of two copies does not answer: who is sent there waits for a moment, and nobody is sent there to see whether it is well.
+/// The disk of one of two copies does not answer: a reader that tries it waits for a moment only, and no read goes there
+/// just to see whether it recovered.
 #[test]
 fn nobody_waits_long_for_a_copy_that_does_not_answer() {
     let world = world(2, &[(1, Class::Mirror(2))]);
@@ -249,7 +250,7 @@ fn nobody_waits_long_for_a_copy_that_does_not_answer() {
     assert!(before.max(after) < Some(Duration::from_secs(1)), "{before:?}, {after:?}");
 }
 
-/// Mirrored blocks take twice the room of others. Those that find room get places, though the rest finds none.
+/// Mirrored blocks take twice the room of others. Blocks that find room get places, even if others find none.
 #[test]
 fn what_finds_room_is_written_where_not_all_does() {
     let rig = Rig::on(2, 14);
@@ -266,7 +267,7 @@ fn what_finds_room_is_written_where_not_all_does() {
         let Some(place) = *place else { continue };
         assert!(rig.read(Run::one(place)).expect("it is read") == super::rig::content(page), "page {page}");
     }
-    // All or nothing, where that is asked for.
+    // All or nothing, if that is asked for.
     let mut writer = rig.log.sorted(&rig.session, Head::Hot, None);
     (0..pages).for_each(|page| _ = writer.push((Class::None, 0), block(1, page, page)));
     assert!(matches!(writer.finish(), Err(super::super::Error::NoSpace)));
@@ -274,8 +275,8 @@ fn what_finds_room_is_written_where_not_all_does() {
     rig.check();
 }
 
-/// A disk takes a write and does not answer; what is read from the other copy meanwhile has nothing live in it. The write comes late, into
-/// whatever is in that slot by then.
+/// A disk takes a write and does not answer; the blocks in the other copy die meanwhile. The write arrives late, in
+/// whatever the slot holds by then.
 #[test]
 fn a_slot_to_which_something_is_under_way_is_not_used_again() {
     let world = world(2, &[]);
@@ -299,7 +300,7 @@ fn a_slot_to_which_something_is_under_way_is_not_used_again() {
         log.closed(session, slot, sequence).expect("it is closed").expect("it is there");
         let done = world.clean(1000).expect("it works");
         assert_eq!(done, Cleaned::NotFreed { sequence, why: Obstacle::UnderWay });
-        // And where somebody takes that copy from the segment all the same.
+        // And if the copy is taken from the segment all the same.
         let (slot, segment) = log.find(session, Place::new(sequence, 0)).expect("it is there");
         let homes = log.at.table(session.memory()).homes(slot, &segment).expect("an answer");
         let there = homes.iter().find(|home| home.domain == 1).expect("it has a copy there").slot;
@@ -318,7 +319,8 @@ fn a_slot_to_which_something_is_under_way_is_not_used_again() {
     world.rig.check();
 }
 
-/// Raising the mark in its label fails at any request, perhaps several times; then the disk is gone, and others raise theirs further.
+/// Raising the mark in its label fails at any request, perhaps several times; then the disk is gone, and the others
+/// raise theirs further.
 #[test]
 fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
     let mut in_doubt = 0;
@@ -329,7 +331,7 @@ fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
         world.rig = world.rig.reopened();
         world.rig.others[0].set(|now| *now = Faults { error: 8, torn: 12, ..Faults::default() });
         for page in 0..4 {
-            // Of what fails nothing was written.
+            // A failed write counts as not done.
             let _ = world.write(&[(2, page)]);
         }
         world.rig.others[0].set(|now| now.gone = true);
@@ -355,7 +357,8 @@ fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
     assert!(in_doubt > 0, "some label has another mark than the table has");
 }
 
-/// The disk with the first copy of a block does not give the block that lies `before` that one. Its region, and the disk.
+/// The disk with the first copy of a block does not give the block `before` blocks earlier. Returns the region and the
+/// disk.
 fn does_not_give(world: &World, place: Place, before: u32) -> (u32, std::sync::Arc<FaultDisk>) {
     let (log, session) = (&world.rig.log, &world.rig.session);
     let (slot, _) = log.find(session, place).expect("it is there");
@@ -367,7 +370,7 @@ fn does_not_give(world: &World, place: Place, before: u32) -> (u32, std::sync::A
     (number, disk)
 }
 
-/// A disk that does not give a block, or a summary, may give it later: a copy without that is none.
+/// A disk that does not give a block, or a summary, may give it later: a copy without that does not count.
 #[test]
 fn a_copy_that_lacks_what_a_disk_may_give_later_does_not_count() {
     for before in [0, 1] {
@@ -378,7 +381,7 @@ fn a_copy_that_lacks_what_a_disk_may_give_later_does_not_count() {
         let (number, disk) = does_not_give(&world, first_of_second, before);
         assert_eq!((make_copies(&world), copies(&world, 1)), ((0, 0), 1));
         disk.set(|now| now.bad.clear());
-        // What was set aside has its turn.
+        // The segment that was set aside is copied.
         world.rig = world.rig.reopened();
         assert_eq!((make_copies(&world), copies(&world, 1)), ((1, 200 * BLOCK), 2));
         world.rig = world.rig.with_disks(&[1 - number]);
@@ -387,7 +390,7 @@ fn a_copy_that_lacks_what_a_disk_may_give_later_does_not_count() {
     }
 }
 
-/// And if it never does, what it gives of the rest has its copies elsewhere.
+/// And if it never does, the other blocks of the segment get copies elsewhere.
 #[test]
 fn what_lies_beside_a_block_that_a_disk_does_not_give_gets_its_copies() {
     let mut world = world(2, &[(1, Class::Lazy(0))]);
@@ -412,7 +415,7 @@ fn what_lies_beside_a_block_that_a_disk_does_not_give_gets_its_copies() {
     world.rig.check();
 }
 
-/// One of whose hosts says that it is full is not asked for each copy anew.
+/// A region whose host is full is not asked again for each copy.
 #[test]
 fn a_region_without_room_for_copies_is_left_alone_for_a_while() {
     let world = world(2, &[(1, Class::Lazy(0))]);
@@ -435,7 +438,7 @@ fn a_region_without_room_for_copies_is_left_alone_for_a_while() {
     world.rig.check();
 }
 
-/// More of them than one transaction's log holds.
+/// More of them than the undo log of one transaction holds.
 #[test]
 fn two_hundred_regions_raise_their_marks() {
     let world = World::new(Rig::on(200, 14));

@@ -1,5 +1,5 @@
-//! A power cut before each write, flush and discard of a story on three disks, of which then one may be missing: what is mirrored and
-//! acknowledged is there, and everything is where all disks are.
+//! A power cut before each write, flush and discard of a story on three disks, after which one may be missing:
+//! acknowledged content with two copies is there, and with all disks everything is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use super::world::{Pages, World};
 const DISKS: u32 = 3;
 const SEGMENTS: u64 = 14;
 
-/// Which files have which class.
+/// The classes of the files.
 fn classes() -> BTreeMap<u64, Class> {
     [(1, Class::Mirror(2)), (2, Class::Mirror(3)), (3, Class::Lazy(0)), (4, Class::None), (5, Class::Mirror(2))].into()
 }
@@ -36,7 +36,7 @@ struct Instant {
 struct Played {
     disks: Vec<Arc<RamDisk>>,
     before: Vec<Instant>,
-    /// Commits: the epoch that is durable then, and what it holds.
+    /// Commits: the epoch that is durable then, and its memory and mapping.
     commits: Vec<(u64, Instant)>,
 }
 
@@ -109,7 +109,7 @@ fn file(ino: u64, pages: std::ops::Range<u64>) -> Vec<(u64, u64)> {
     pages.map(|page| (ino, page)).collect()
 }
 
-/// Writes, and in turn everything else that there is to do.
+/// Writes, and between them all other work of the log.
 fn all_sorts(world: &World, commit: &mut dyn FnMut()) {
     let mut rng = Rng::new(7);
     for round in 0..12u64 {

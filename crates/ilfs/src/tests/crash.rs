@@ -1,5 +1,5 @@
-//! A power cut before each write, flush and discard, with what was not flushed kept or lost: nothing that was acknowledged
-//! is lost, and nothing wrong is read. With the memory as it was (`battery`), and with that of the last commit (`logged`).
+//! A power cut before each write, flush and discard, with unflushed writes kept or lost: nothing acknowledged is lost,
+//! and nothing wrong is read. With the memory as it was (`battery`), and with that of the last commit (`logged`).
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use super::world::{Pages, World};
 
 pub(super) type Before = Box<dyn FnMut() + Send>;
 
-/// A disk that runs something before each request.
+/// A disk that runs a function before each request.
 pub(super) struct Probed {
     pub disk: Arc<RamDisk>,
     pub before: Mutex<Option<Before>>,
@@ -44,7 +44,7 @@ impl Device for Probed {
     }
 }
 
-/// What there was at an instant.
+/// The memory and the mapping at an instant.
 #[derive(Clone)]
 struct Instant {
     memory: Arc<Vec<u8>>,
@@ -57,7 +57,7 @@ type Instants = Arc<Mutex<Vec<Instant>>>;
 struct Played {
     disk: Arc<RamDisk>,
     before: Vec<Instant>,
-    /// After how many events each commit was made, its epoch, and what it holds.
+    /// For each commit: the number of events before it, its epoch, and its memory and mapping.
     commits: Vec<(usize, u64, Instant)>,
 }
 
@@ -85,7 +85,7 @@ fn play() -> Played {
     disk.record();
     *probed.before.lock().expect("not poisoned") = Some(Box::new(move || {
         let memory = Arc::new(snapshot(&theirs));
-        // Who relocates has the lock, and tells the disk nothing meanwhile.
+        // A relocation holds this lock, and sends the disk nothing meanwhile.
         let pages = pages.lock().expect("not poisoned").clone();
         all.lock().expect("not poisoned").push(Instant { memory, pages });
     }));
@@ -128,7 +128,7 @@ fn play() -> Played {
     Played { disk, before, commits }
 }
 
-/// The pool is opened with this memory and this disk, has all of the mapping, and goes on.
+/// The pool can be opened with this memory and this disk, has all of the mapping, and works.
 fn goes_on(memory: &Instant, disk: exraid::fault::Content, durable: u64, lost: bool, what: &str) {
     let disk = RamDisk::with("disk", disk);
     let session = Arc::new(session_of(&memory.memory));
@@ -169,8 +169,8 @@ fn with_the_memory_of_the_last_commit_nothing_that_it_names_is_lost() {
     }
 }
 
-/// What a commit writes to segments is written after the instant that its memory is of, and what it says leads there all
-/// the same: the memory of the last commit, and the mapping of the instant of the cut.
+/// A commit writes its segments after the instant of its memory, and yet its mapping leads there: with the memory of the
+/// last commit, and the mapping of the instant of the cut.
 #[test]
 fn what_was_written_after_the_last_commit_is_found() {
     let played = play();
@@ -185,7 +185,7 @@ fn what_was_written_after_the_last_commit_is_found() {
     assert!(found > 30, "{found}");
 }
 
-/// Any older memory than the last commit's: what it names is there, or is reported as lost.
+/// With any memory older than the last commit's: the blocks of its mapping are there, or are reported as lost.
 #[test]
 fn older_memory_reads_what_it_names_or_reports_it_as_lost() {
     let played = play();
@@ -199,12 +199,12 @@ fn older_memory_reads_what_it_names_or_reports_it_as_lost() {
             match rig.read(Run::one(*place)) {
                 Ok(found) => assert!(found == content(*seed), "{page:?} at {place}"),
                 Err(super::super::Error::Lost(_)) => lost += 1,
-                // Its segment was given back, and nothing was written there yet.
+                // Its segment was discarded, and nothing was written there yet.
                 Err(super::super::Error::Damaged { .. }) => lost += 1,
                 Err(e) => panic!("{page:?}: {e}"),
             }
         }
-        // And what it writes gets numbers that nobody has had.
+        // And new segments get numbers that were never issued.
         let top = played
             .commits
             .iter()
@@ -217,7 +217,7 @@ fn older_memory_reads_what_it_names_or_reports_it_as_lost() {
     assert!(lost > 0);
 }
 
-/// The same instants with an old disk beneath: what it has not got is reported.
+/// The same instants with an older disk: content that it lacks is reported.
 #[test]
 fn an_old_disk_under_new_memory_gives_nothing_wrong() {
     let played = play();

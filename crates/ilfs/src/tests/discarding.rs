@@ -1,14 +1,14 @@
-//! Slots that somebody was giving back to the disk who died.
+//! Slots that a dead process was giving back to the disk.
 
 use super::super::leave::Course;
 use super::super::table::State;
 use super::copies::{file, world, MOST};
 use super::world::World;
 
-/// Of no process.
+/// The number of no process.
 const DEAD: u64 = 1 << 40;
 
-/// A slot of a region that was freed and taken out of the list, by a process that is no more. Its number.
+/// Makes an orphan: a freed slot that a dead process took out of the list. Returns its number.
 fn with_orphan(world: &World) -> u32 {
     let (log, session) = (&world.rig.log, &world.rig.session);
     world.write(&file(1, 0..4 * MOST)).expect("there is room");
@@ -28,7 +28,7 @@ fn a_slot_that_was_being_discarded_by_the_dead_is_free_again() {
     let slot = with_orphan(&world);
     assert_eq!(log.orphans(session).expect("an answer"), [(slot, DEAD)]);
     let free = log.counts(session).expect("an answer").free;
-    // As the first does that gives anything back.
+    // As the first reclaim does.
     world.rig.log.reclaim(session, 0, 1).expect("it works");
     assert_eq!(
         (log.orphans(session).expect("an answer").len(), log.counts(session).expect("an answer").free),

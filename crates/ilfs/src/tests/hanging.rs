@@ -1,4 +1,5 @@
-//! Disks that do not answer: who can do without one goes round it, who cannot waits, and nothing is lost or given up for it.
+//! Disks that do not answer: a request that can do without one uses another, other requests wait, and no content is lost
+//! or given up.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use super::super::table::Cause;
 use super::super::{Error, Head};
 use super::rig::{block, content, Rig};
 
-/// Whatever fails, what hangs goes on.
+/// Ends the hang when dropped, also after a failure.
 struct Hung<'d>(&'d FaultDisk);
 
 impl<'d> Hung<'d> {
@@ -56,14 +57,14 @@ fn the_only_disk_is_waited_for_and_nothing_fails() {
     rig.check();
 }
 
-/// What was written there late is no content, and its segment is used again.
+/// The late writes there are no content, and the segment is used again.
 #[test]
 fn one_of_two_is_gone_round_until_it_answers() {
     let rig = Rig::on(2, 20);
     rig.write(Head::Hot, &[block(5, 0, 1)]).expect("it is written");
     let disks = [&rig.faults, &rig.others[0]];
     let hung = Hung::new(disks[1]);
-    // Until one was to go there.
+    // Until a part was to go there.
     let since = Instant::now();
     let mut all = Vec::new();
     while rig.log.out_of_use(&rig.session).expect("the table").is_empty() {
@@ -89,7 +90,7 @@ fn one_of_two_is_gone_round_until_it_answers() {
     rig.check();
 }
 
-/// Its region is given up meanwhile, because somebody says so.
+/// An administrator gives up its region meanwhile.
 #[test]
 fn a_waiter_returns_when_the_only_copy_is_given_up() {
     let rig = Rig::on(2, 20);

@@ -8,7 +8,7 @@ use super::super::storage_class::Class;
 use super::copies::{copies, file, make_copies, world, MOST};
 use super::world::World;
 
-/// Moves all that leaves, as far as that can be.
+/// Moves all content of the regions that leave, as far as that is possible.
 pub(super) fn move_all(world: &World) {
     let (log, session) = (&world.rig.log, &world.rig.session);
     loop {
@@ -24,8 +24,8 @@ pub(super) fn move_all(world: &World) {
     world.reclaim().expect("it works");
 }
 
-/// A file with three copies on six disks, five of which are to go: the plan said that what is left has room, counting that nearly all
-/// copies are given up; then one copy was left of what had three, and the last disk was full.
+/// Regression: a file had three copies on six disks, five of which were to leave. The plan found enough room by assuming
+/// that nearly all copies are given up; one copy was left of three, and the last disk was full.
 #[test]
 fn copies_are_given_up_only_when_that_is_allowed() {
     let world = world(6, &[(1, Class::Mirror(3))]);
@@ -55,7 +55,7 @@ fn copies_are_given_up_when_all_else_is_in_place() {
     world.write(&file(1, 0..4 * MOST)).expect("there is room");
     world.write(&file(2, 0..6 * MOST)).expect("there is room");
     log.set_leaving(session, &[1, 2], Course::LeaveFewer).expect("one copy has room");
-    // What else is there was not moved yet.
+    // The other content was not moved yet.
     make_copies(&world);
     let held = |place: Place| {
         let (slot, segment) = log.find(session, place).expect("it is there");
@@ -74,7 +74,7 @@ fn copies_are_given_up_when_all_else_is_in_place() {
     world.rig.check();
 }
 
-/// Two domains of two disks each: one has room for each of what is in both, or there is none.
+/// Two domains of two disks each: one has room for a copy of all blocks in both, or there is no room.
 #[test]
 fn the_plan_counts_the_room_of_each_domain() {
     let world = world(4, &[(1, Class::Mirror(2))]);
@@ -90,14 +90,14 @@ fn the_plan_counts_the_room_of_each_domain() {
     assert!(leaving.fits() && leaving.fewer == 0, "{leaving:?}");
 }
 
-/// What lies in regions that leave in two copies is not cleaned to one where there is hardly room.
+/// Content with two copies in regions that leave is not cleaned down to one where there is hardly room.
 #[test]
 fn what_is_moved_has_as_many_copies_as_before() {
     let world = world(4, &[(1, Class::Mirror(2))]);
     let (log, session) = (&world.rig.log, &world.rig.session);
     world.write(&file(1, 0..9 * MOST)).expect("there is room");
     log.set_leaving(session, &[0, 1], Course::Leave).expect("there is room elsewhere");
-    // Another takes no more from now on.
+    // Another region takes no more from now on.
     log.fence(session, 2, super::super::table::Cause::Failed, &"it has failed").expect("it is fenced");
     move_all(&world);
     assert!(!log.remove_region(session, 0).expect("looked") || !log.remove_region(session, 1).expect("looked"));

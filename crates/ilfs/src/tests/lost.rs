@@ -1,4 +1,4 @@
-//! What cannot be read fails at once.
+//! Reading lost blocks fails at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ fn bytes_read(world: &World) -> u64 {
     world.rig.log.regions().iter().map(|region| region.performance().read.bytes).sum()
 }
 
-/// Each of the pages of a segment of which no summary was left had the whole segment looked through again.
+/// Regression: each page of a segment without summaries had the whole segment searched again.
 #[test]
 fn what_is_known_to_be_lost_is_not_looked_for_again() {
     let world = world(1, &[]);
     world.write(&file(1, 0..MOST)).expect("there is room");
-    // The summary goes, and some content.
+    // Overwrites the summary, and some content.
     let places: Vec<Place> = world.pages.lock().expect("not poisoned").iter().map(|(_, (place, _))| *place).collect();
     world.rig.disk.overwrite(MIB, &vec![0xd5; MIB as usize / 2]);
     let world = World::with(world.rig.reopened(), Default::default(), 1, 0);
@@ -39,7 +39,7 @@ fn what_is_known_to_be_lost_is_not_looked_for_again() {
     assert!(each <= 16 * BLOCK, "{each} bytes for each page, of a segment of {MIB}");
 }
 
-/// Two parts of one segment, whose summaries nobody knows any more, and a page of each.
+/// Two parts of one segment, whose summaries are in no cache any more, and a page of each.
 fn parts() -> (World, [Place; 2]) {
     let world = world(1, &[]);
     let places = [1, 2].map(|ino| world.rig.write(Head::Hot, &[block(ino, 0, ino)]).expect("there is room")[0]);
@@ -56,7 +56,8 @@ fn is_right(world: &World, place: Place, seed: u64) -> bool {
     world.rig.read(Run::one(place)).is_ok_and(|found| found == content(seed))
 }
 
-/// A disk answered wrongly once: all content of the segment was lost for a while, and a check could have called it lost for good.
+/// Regression: after one wrong answer of a disk all content of the segment was lost for a while, and a check could have
+/// called it lost for good.
 #[test]
 fn what_was_hidden_once_is_not_known_to_be_lost() {
     let (world, [first, second]) = parts();
@@ -65,15 +66,15 @@ fn what_was_hidden_once_is_not_known_to_be_lost() {
     let only_first = world.rig.disk.content();
     hide_summary(&world, second);
     assert!(!is_right(&world, first, 1));
-    // The one behind what is lost indeed.
+    // The part behind the one that is really lost.
     world.rig.disk.replace(only_first);
     assert!(is_right(&world, second, 2) && !is_right(&world, first, 1) && !is_right(&world, first, 1));
-    // What somebody else was writing meanwhile.
+    // The part that another process was writing meanwhile.
     world.rig.disk.replace(good);
     assert!(is_right(&world, first, 1));
 }
 
-/// A summary beside one that was lost had been found, and its checksums were forgotten.
+/// A summary beside a lost one had been found, and its checksums were forgotten.
 #[test]
 fn what_is_beside_what_is_lost_is_read_when_its_checksums_were_forgotten() {
     let (world, [first, second]) = parts();
@@ -84,7 +85,7 @@ fn what_is_beside_what_is_lost_is_read_when_its_checksums_were_forgotten() {
     assert!(is_right(&world, second, 2) && !is_right(&world, first, 1));
 }
 
-/// Of a disk of which little was used all slots were read, 42 s for a TiB.
+/// Regression: on a disk that was hardly used all slots were read, 42 s for a TiB.
 #[test]
 fn content_is_sought_below_the_high_water_mark() {
     let rig = Rig::new(1 << 12);

@@ -1,4 +1,4 @@
-//! Any operations, against what should be there.
+//! Random operations, compared with a model.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::world::World;
 const INODES: u64 = 12;
 const PAGES: u64 = 300;
 
-/// What failed and may: the disk.
+/// Failures that the faulty disk may cause.
 fn may(e: &Error) -> bool {
     matches!(e, Error::Device(_) | Error::Failed(_) | Error::NoSpace | Error::Damaged { .. })
 }
@@ -49,7 +49,7 @@ fn run(seed: u64, faults: &Faults) -> (u64, u64) {
             }
             10 => world.clean(30).map(drop),
             _ => {
-                // Content that is dirty in memory: some of what is there.
+                // Some of the content becomes dirty in memory.
                 let pages = world.pages.lock().expect("not poisoned").clone();
                 for (page, _) in pages.iter().take(20).skip(rng.below(15) as usize) {
                     let seed = world.next_seed();
@@ -66,9 +66,9 @@ fn run(seed: u64, faults: &Faults) -> (u64, u64) {
             }
             Ok(()) => {}
         }
-        // A flush that failed, or a process that went.
+        // A flush failed, or the process ended.
         if world.rig.log.check_failed().is_err() || rng.below(40) == 0 {
-            // The labels are read anew, which a disk that fails now does not allow.
+            // Opening reads the labels, which a disk that fails now does not allow.
             world.rig.faults.set(|now| *now = Faults::default());
             world.rig = world.rig.reopened();
             world.rig.faults.set(|now| *now = faults.clone());
@@ -82,8 +82,8 @@ fn run(seed: u64, faults: &Faults) -> (u64, u64) {
     (failures, unreadable)
 }
 
-/// On three disks, of which one fails at times, or is gone for a while: nothing that has another copy is ever out of reach, and when all
-/// are well again nothing is lost.
+/// On three disks, one of which fails at times, or is gone for a while: content with another copy is never out of reach,
+/// and when all disks are well again nothing is lost.
 fn run_on_three(seed: u64, faults: &Faults) -> u64 {
     let mut rng = Rng::new(seed);
     let mut world = World::new(Rig::on(3, 24));
@@ -152,7 +152,7 @@ fn run_on_three(seed: u64, faults: &Faults) -> u64 {
     unreadable
 }
 
-/// The second disk is opened anew, which after a failed flush it has to be, and takes content again.
+/// The second disk is opened anew, which it has to be after a failed flush, and takes content again.
 fn put_back(world: &mut World, faults: &Faults) -> super::super::error::Result<()> {
     let mut rig = std::mem::replace(&mut world.rig, Rig::new(14));
     rig.others[0] = FaultDisk::over(rig.rams[0].clone(), 5, Faults::default());

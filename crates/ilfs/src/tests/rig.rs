@@ -1,4 +1,4 @@
-//! A log on disks in memory, and what should be in it.
+//! A log on disks in memory, and its expected content.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub const MIB: u64 = 1 << 20;
 /// Segments of the tests: small, so that there are many.
 pub const SEGMENT: u64 = MIB;
 
-/// The pool, whose UUID the rig's regions of persistent RAM have.
+/// The pool, whose UUID the rig's memories have.
 pub const POOL: Uuid = Uuid([7; 16]);
 
 /// A log on a disk, or several: a region each.
@@ -27,7 +27,7 @@ pub struct Rig {
     pub faults: Arc<FaultDisk>,
     /// All disks but the first.
     pub others: Vec<Arc<FaultDisk>>,
-    /// What these lie on.
+    /// The memory disks beneath these.
     pub rams: Vec<Arc<RamDisk>>,
     pub log: Log,
 }
@@ -59,7 +59,7 @@ impl Rig {
         }
         let region = |(n, disk): (u32, &Arc<FaultDisk>)| make(POOL, n, Layout::Single, vec![disk.clone()]).expect("it");
         let regions: Vec<Arc<dyn Region>> = (0..).zip(&faults).map(region).collect();
-        // The table of a hundred takes more room than there is beside all else in the least region.
+        // The table of a hundred regions does not fit into the smallest memory.
         let session = Arc::new(pram::Session::in_memory(MIB * u64::from(1 + disks / 100)).unwrap());
         Log::format(&session, &regions, SEGMENT).expect("a log");
         let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
@@ -67,7 +67,7 @@ impl Rig {
         Rig { session, disk, faults: first, others: faults, rams, log }
     }
 
-    /// The regions of these disks, and others missing.
+    /// With the regions of these disks; the others are missing.
     pub fn with_disks(self, disks: &[u32]) -> Rig {
         let Rig { session, disk, faults, others, rams, log } = self;
         drop(log);
@@ -78,14 +78,14 @@ impl Rig {
         Rig { session, disk, faults, others, rams, log }
     }
 
-    /// A disk and a memory that are there.
+    /// With an existing disk and memory.
     pub fn of(session: Arc<Session>, disk: Arc<RamDisk>, faults: Arc<FaultDisk>) -> Rig {
         let region = region_of(faults.clone());
         let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
         Rig { session, disk, faults, others: Vec::new(), rams: Vec::new(), log }
     }
 
-    /// As another process, or a later one, has it.
+    /// The log as another process, or a later one, has it.
     pub fn reopened(self) -> Rig {
         let disks: Vec<u32> = (0..=self.others.len() as u32).collect();
         self.with_disks(&disks)
@@ -120,7 +120,7 @@ pub fn options() -> Options {
     Options { checksums: 10, ..Options::default() }
 }
 
-/// A block of any content.
+/// A block whose content depends on `seed`.
 pub fn block(ino: u64, page: u64, seed: u64) -> Block {
     let content = Buffers::whole(&Aligned::of(&content(seed)));
     Block { owner: Owner { ino, generation: 1, page }, content, moved: None }

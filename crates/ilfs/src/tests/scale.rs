@@ -1,4 +1,4 @@
-//! A table of a TiB: what a pass over all its segments takes grows as their number does.
+//! A table of a TiB: the time of a pass over all its segments grows in proportion to their number.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::rig::{options, MIB, POOL};
 const MANY: u32 = 1 << 17;
 const FEWER: u32 = MANY / 8;
 
-/// So many segments in the first of two regions, and as much room in the other.
+/// A log with so many segments in the first of two regions, and as much room in the other.
 fn log(segments: u32) -> (Arc<Session>, Log) {
     let bytes = u64::from(segments) * SEGMENT + 2 * MIB;
     let region = |n| make(POOL, n, Layout::Single, vec![RamDisk::new(&format!("disk{n}"), bytes)]).expect("a region");
@@ -42,7 +42,7 @@ fn log(segments: u32) -> (Arc<Session>, Log) {
     (session, log)
 }
 
-/// The pass takes each segment once; how long it takes.
+/// Checks that the pass takes each segment once; returns its time.
 fn time(segments: u32, pass: fn(&Session, &Log) -> u32) -> Duration {
     let (session, log) = log(segments);
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Files of a test: which page has what content, and where.
+//! Files of a test: the content and the place of each page.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,9 +26,9 @@ pub struct World {
     pub epoch: Cell<u64>,
     pub durable: Cell<u64>,
     seed: Cell<u64>,
-    /// Of inodes, where it is not the usual one.
+    /// Classes of inodes, where they differ from the usual one.
     pub classes: Mutex<BTreeMap<u64, Class>>,
-    /// The next relocation finds that somebody was faster.
+    /// The next relocation finds that the mapping has changed meanwhile.
     pub race: Cell<bool>,
 }
 
@@ -103,7 +103,7 @@ impl World {
         self.rig.log.clean(&self.rig.session, self, wanted, &mut || true)
     }
 
-    /// Until so many segments are free, or that cannot be.
+    /// Cleans until so many segments are free, or no more can be freed.
     pub fn make_room(&self, wanted: u64) -> Result<Reason> {
         loop {
             match self.clean(wanted)? {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Each page has its content, where it can be read; how many cannot.
+    /// Checks the content of each page that can be read; returns how many cannot.
     pub fn verify(&self) -> u64 {
         let mut failed = 0;
         for ((ino, page), (place, seed)) in self.pages.lock().expect("not poisoned").iter() {
@@ -164,7 +164,7 @@ impl Files for World {
         moves.iter().map(&mut one).collect()
     }
 
-    /// Nothing of them is in memory.
+    /// Memory holds none of them.
     fn redirty(&self, blocks: &[(Owner, Place)]) -> Result<Vec<bool>> {
         Ok(vec![false; blocks.len()])
     }

@@ -1,4 +1,4 @@
-//! Writing and reading, where all goes well and where the disk fails.
+//! Writing and reading, on a disk that works and on one that fails.
 
 use exraid::fault::{Event, Faults};
 use exraid::Class;
@@ -74,7 +74,7 @@ fn the_disk_sees_no_sector_twice() {
         rig.write(Head::Hot, &[block(5, n, n), block(6, n, n)]).expect("it is written");
         rig.write(Head::Cold, &(0..n).map(|page| block(7, page, page)).collect::<Vec<_>>()).expect("it is written");
     }
-    // Before and behind the segments lie labels.
+    // Labels lie before and behind the segments.
     let content = MIB..MIB + 20 * SEGMENT;
     let writes = rig.disk.tape().into_iter().filter_map(|event| match event {
         Event::Write { at, bytes } => Some(at..at + bytes.len() as u64),
@@ -105,7 +105,7 @@ fn what_was_given_up_and_used_again_is_lost_and_never_anothers() {
     let rig = Rig::new(14);
     let blocks: Vec<_> = (0..MOST).map(|page| block(5, page, page)).collect();
     let places = rig.write(Head::Hot, &blocks).expect("it is written");
-    // The segment is full with the next one's begin.
+    // The segment counts as full once the next one begins.
     rig.write(Head::Hot, &[block(6, 0, 0)]).expect("it is written");
     rig.unlink(&places);
     rig.check();
@@ -147,7 +147,7 @@ fn a_failed_write_goes_elsewhere_and_its_segment_is_not_used_again() {
         let first = rig.write(Head::Hot, &[block(5, 0, 99)]).expect("it is written");
         rig.faults.set(|faults| (faults.torn, faults.error) = (6, 8));
         let blocks: Vec<_> = (0..400).map(|page| block(5, page, seed * 1000 + page)).collect();
-        // A disk that fails all the time is given up: another try then.
+        // A disk that fails all the time is given up: then try again.
         let places = (0..10).find_map(|_| {
             let done = rig.write(Head::Hot, &blocks);
             rig.check();
@@ -216,7 +216,7 @@ fn what_is_not_finished_is_given_up() {
     rig.check();
 }
 
-/// Numbers are never issued twice, whatever became of the memory; and what it does not know of is not overwritten.
+/// Numbers are never issued twice, with any memory; and segments that the memory does not know are not overwritten.
 #[test]
 fn memory_that_was_put_back_issues_new_numbers() {
     let rig = Rig::new(30);
@@ -239,7 +239,7 @@ fn memory_that_was_put_back_issues_new_numbers() {
         |places: &[Place]| places.iter().map(|place| place.sequence()).collect::<std::collections::BTreeSet<_>>();
     assert!(issued(&new).is_disjoint(&issued(&lost)), "{:?} {:?}", issued(&new), issued(&lost));
     assert!(issued(&new).first() > issued(&lost).last());
-    // What only the lost memory knew is lost, not anything else.
+    // Only the segments that the lost memory alone knew are lost.
     for place in lost {
         let memory = exraid::Buffers::whole(&exraid::Aligned::zeroed(BLOCK as usize));
         let read = log.read(&session, Run::one(place), memory).and_then(|reading| reading.wait(&log, &session));
@@ -266,7 +266,8 @@ fn two_processes_share_a_head() {
     }
 }
 
-/// Its writer died before it was written: what others wrote behind it would not be found where memory was lost.
+/// The writer of the first part died before it was written: recovery after a loss of the memory would not find the parts
+/// behind it.
 #[test]
 fn no_part_counts_behind_a_first_one_that_was_never_written() {
     let rig = Rig::new(20);
