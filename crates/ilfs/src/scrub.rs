@@ -52,7 +52,7 @@ pub struct Scrubbed {
 /// The segments that a pass has yet to scrub.
 pub struct Left {
     began: u64,
-    /// The first segment of the pass that was not scrubbed at the last look.
+    /// Segments below this number had been scrubbed at the last look.
     from: u64,
     list: VecDeque<u64>,
 }

@@ -28,7 +28,7 @@ pub const CODES: u32 = 6;
 pub const MOST_COPIES: u32 = 4;
 
 impl Class {
-    /// The code in the table: without the delay and the region, which the segment stores itself.
+    /// The code in the table: without the delay and the region, which belong to the segment.
     pub fn code(self) -> u8 {
         match self {
             Class::None => 0,

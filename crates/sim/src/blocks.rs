@@ -1,5 +1,6 @@
-//! The explorer for blocks beside the heap: a root word leads to a block, which is written, replaced, changed in place, and
-//! freed. A crash at each store leaves the word before or after, what it leads to whole, and nothing lost but leaks.
+//! The explorer for blocks beside the heap: a root word leads to a block, which is written, replaced, changed in place,
+//! and freed. A crash at each store leaves the word from before or after, a whole block behind it, and no loss except
+//! leaks.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ const SIZE: u64 = 1 << 20;
 const KEYS: u64 = 64;
 /// The root word that leads to the block.
 const ROOT: u64 = 1;
-/// Where its content is said to be too.
+/// The place on disk that is noted for the block.
 const PLACE: u64 = 42;
 /// Bytes that a step changes in place.
 const PART: u64 = 1000;
@@ -26,9 +27,9 @@ const PART: u64 = 1000;
 pub enum Step {
     /// A block is allocated, filled with this byte, and linked.
     Link(u8),
-    /// It is replaced by a copy, of which the first part is of this byte.
+    /// It is replaced by a copy whose first part is of this byte.
     Replace(u8),
-    /// It is said to have a place.
+    /// A place is noted for it.
     Place,
     /// It gives up its place, in an epoch of its own.
     GiveUp,
@@ -40,7 +41,7 @@ pub enum Step {
     Free,
 }
 
-/// Each kind of step, after each that it makes a difference for.
+/// Each kind of step, after each other kind that makes a difference for it.
 pub const STORY: [Step; 12] = [
     Step::Link(1),
     Step::Replace(2),
@@ -56,7 +57,7 @@ pub const STORY: [Step; 12] = [
     Step::Link(6),
 ];
 
-/// What the root word leads to.
+/// The block behind the root word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State(Option<(Vec<u8>, Descriptor)>);
 
@@ -76,8 +77,8 @@ impl State {
         Ok(State(Some((bytes, descriptor))))
     }
 
-    /// May a crash within a change in place have left this? Each word is from before or after, and says that it is where its
-    /// place is only as long as that is so.
+    /// May a crash within a change in place have left this? Each word is from before or after, and the descriptor has
+    /// the place only while all words are from before.
     fn is_between(&self, before: &State, after: &State) -> bool {
         let (State(Some((now, d))), State(Some((old, was))), State(Some((new, is)))) = (self, before, after) else {
             return false;
@@ -131,7 +132,7 @@ fn play(session: &Session, n: usize, step: Step) -> pram::Result<()> {
     tx.commit()
 }
 
-/// Frees what nothing leads to, and shows that the rest is in use rightly.
+/// Frees blocks that nothing leads to, and checks that the others are rightly in use.
 fn sweep(session: &Session) -> Result<(), String> {
     let memory = session.memory();
     let linked = memory.load(memory.root(ROOT)).map_err(text)?;
@@ -141,7 +142,7 @@ fn sweep(session: &Session) -> Result<(), String> {
         let Some((_, class)) = memory.meta(segment).map_err(text)?.sharers() else { continue };
         let c = &CLASSES[usize::from(class)];
         for off in (0..c.count).map(|n| memory.geo.chunk(segment) + u64::from(c.base + n * c.size)) {
-            // Its segment may have gone with the last one.
+            // Its segment may have been freed with the last one.
             if !memory.is_allocated(off).unwrap_or(false) {
                 continue;
             }
@@ -166,7 +167,7 @@ fn sweep(session: &Session) -> Result<(), String> {
     }
 }
 
-/// All memory can be used, without touching what is in use.
+/// Uses all memory, and checks that blocks in use are not touched.
 fn fill(session: &Session, state: &State) -> Result<(), String> {
     let memory = session.memory();
     let linked = memory.load(memory.root(ROOT)).map_err(text)?;
@@ -200,7 +201,8 @@ fn open(map: Mapping, kind: MediumKind) -> Result<Session, String> {
     Session::private(Memory::open(map, Box::new(medium)).map_err(text)?, KEYS).map_err(text)
 }
 
-/// Explores each step of the story; how many states were looked at. `below` is put between the region and the medium.
+/// Explores each step of the story; returns how many states were checked. `below` is put between the memory and the
+/// medium.
 pub fn explore(kind: MediumKind, depth: Depth, below: &dyn Fn(TapeMedium) -> Box<dyn Medium>) -> Result<u64, String> {
     let tape = Arc::<Tape>::default();
     let medium = below(TapeMedium { kind, tape: tape.clone() });
@@ -225,7 +227,7 @@ pub fn explore(kind: MediumKind, depth: Depth, below: &dyn Fn(TapeMedium) -> Box
                     .map_err(|e| format!("{n} {step:?} at {} {choice:?}: {e}", point.name()))
             })
         })?;
-        // When the call has returned its effect is durable, whatever is lost.
+        // When the call has returned its effect is durable, also if all in doubt is lost.
         let left = open(medium.crash(Choice::None), kind)?;
         if State::of(&left)? != after {
             return Err(format!("{n} {step:?}: what was acknowledged is lost"));

@@ -1,4 +1,4 @@
-//! Is a file system sound, and can it be worked with?
+//! Is a file system sound, and does it work?
 
 use conquest_fs::node::Rename;
 use conquest_fs::{fsck, Fs, Kind};
@@ -7,7 +7,7 @@ use pram::memory::TAGS;
 use crate::op::{create, Op, Runner};
 use crate::tree::{difference, look, Snapshot};
 
-/// Checks without repair; leaks and orphans are allowed.
+/// Runs fsck; fails if it finds a problem. Leaks and orphans are none; `repair` frees them.
 pub fn check(fs: &Fs, repair: bool) -> Result<fsck::Report, String> {
     let report = fs.fsck(repair, &mut |_, _| {}).map_err(|e| format!("fsck: {e}"))?;
     match report.problems.first() {
@@ -16,7 +16,7 @@ pub fn check(fs: &Fs, repair: bool) -> Result<fsck::Report, String> {
     }
 }
 
-/// Sweeps, and shows that nothing is left to sweep. Returns bytes by tag.
+/// Sweeps, and checks that nothing is left to sweep. Returns bytes by tag.
 pub fn sweep(fs: &Fs) -> Result<[u64; TAGS], String> {
     check(fs, true)?;
     let report = check(fs, false)?;
@@ -33,7 +33,7 @@ pub fn sweep(fs: &Fs) -> Result<[u64; TAGS], String> {
     Ok(usage)
 }
 
-/// One more operation of each kind, undone in the end.
+/// Runs one more operation of each kind, and undoes them in the end.
 pub fn work_with(fs: &Fs, found: &Snapshot) -> Result<(), String> {
     let mut runner = Runner::new(fs);
     let p = |name: &str| format!("/zz-{name}");

@@ -1,15 +1,15 @@
-//! What becomes of what is in doubt at a crash.
+//! The outcome for values in doubt at a crash.
 
-/// What becomes of the words, or the sectors, in doubt.
+/// The outcome for the words, or the sectors, in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// All lost.
     None,
     /// All kept.
     All,
-    /// The one with this number of all that can become of them, from [`subsets`](crate::crash::Medium::subsets).
+    /// The combination with this number, of those that [`subsets`](crate::crash::Medium::subsets) counts.
     Subset(u64),
-    /// Each one by this seed.
+    /// Drawn for each one by this seed.
     Seed(u64),
 }
 

@@ -10,8 +10,8 @@ use rng::Rng;
 use crate::choice::Choice;
 use crate::tape::{Event, Moment, Point, Thread};
 
-/// Media whose memory survives a crash: stores are durable at once, in program order; or when they have been flushed and fenced,
-/// before which each word is durable independently or not at all.
+/// Media whose memory survives a crash. On battery stores are durable at once, in program order; on dax when they have
+/// been flushed and fenced, and before that each word independently.
 pub const PERSISTENT: [MediumKind; 2] = [MediumKind::Battery, MediumKind::Dax];
 
 const WORD: u64 = 8;
@@ -25,27 +25,27 @@ struct Doubt {
     values: Vec<(u64, [u8; 8])>,
 }
 
-/// A word that a thread has flushed, and not waited for.
+/// A word that a thread has flushed without a fence since.
 #[derive(Debug)]
 struct Pending {
     by: Thread,
     word: u64,
-    /// The last store that the flush took in.
+    /// The last store that the flush included.
     stores: u64,
 }
 
 /// The medium as the trace goes by.
 pub struct Medium {
     kind: MediumKind,
-    /// What is durable for certain.
+    /// The content that is certainly durable.
     durable: Vec<u8>,
-    /// What is visible.
+    /// The visible content.
     visible: Vec<u8>,
     /// Pages that are not all zero, or were not once.
     touched: Vec<bool>,
     doubts: BTreeMap<u64, Doubt>,
     pending: Vec<Pending>,
-    /// So far.
+    /// The number of stores so far.
     stores: u64,
 }
 
@@ -62,7 +62,7 @@ impl Medium {
         }
     }
 
-    /// Takes an event, or of a store only its first `cut` bytes.
+    /// Applies an event, or only the first `cut` bytes of a store.
     pub fn apply(&mut self, event: &Event, cut: Option<usize>) {
         match event {
             Event::Store { off, bytes } => self.store(*off, &bytes[..cut.unwrap_or(bytes.len())]),
@@ -94,7 +94,7 @@ impl Medium {
         }
     }
 
-    /// Every line is written back as it is now, by the thread's next fence.
+    /// Flushes lines: their present content is durable with the next fence of the thread.
     fn flush(&mut self, off: u64, len: u64, by: Thread) {
         let lines = off / LINE * LINE..(off + len.max(1)).next_multiple_of(LINE);
         let words = self.doubts.range(lines.start / WORD..lines.end / WORD).map(|(word, _)| *word);
@@ -116,12 +116,12 @@ impl Medium {
         }
     }
 
-    /// How many things can become of the words in doubt.
+    /// The number of combinations that the words in doubt can have.
     pub fn subsets(&self) -> u64 {
         self.doubts.values().fold(1, |n, doubt| n.saturating_mul(doubt.values.len() as u64))
     }
 
-    /// The choices that there are: all if they are few, else nothing, everything, and some drawn by seeds.
+    /// The choices to explore: all if they are few, else nothing, everything, and some drawn by seeds.
     pub fn choices(&self, few: u64, seeds: u64) -> Vec<Choice> {
         match self.subsets() {
             _ if self.kind == MediumKind::Battery => vec![Choice::All],
@@ -130,7 +130,7 @@ impl Medium {
         }
     }
 
-    /// A region as a crash now leaves it.
+    /// The memory as a crash now leaves it.
     pub fn crash(&self, choice: Choice) -> Mapping {
         let source = match choice {
             Choice::All => &self.visible,
@@ -182,7 +182,8 @@ pub fn mapping(bytes: &[u8]) -> Mapping {
     mapping_of(bytes, &touched)
 }
 
-/// Calls `look` with the medium that held `base` at each of these points, which are in order; and with it at the end.
+/// Calls `look` with the medium that held `base` at each of these points, which are in ascending order; returns the
+/// medium at the end.
 pub fn each_point<E>(
     kind: MediumKind,
     base: &[u8],
@@ -203,8 +204,8 @@ pub fn each_point<E>(
     Ok(medium)
 }
 
-/// The points of a trace: after every store, and within stores of several words. Of stores longer than
-/// `cuts` words, the ends and a few in between.
+/// The points of a trace: after every store, and within stores of several words. In stores longer than `cuts` words, the
+/// ends and a few between.
 pub fn points(moments: &[Moment], cuts: u64) -> Vec<Point> {
     let mut points = vec![Point::default()];
     for (n, moment) in moments.iter().enumerate() {

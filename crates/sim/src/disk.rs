@@ -1,8 +1,8 @@
-//! Disks: what was written to them, what of it is durable, and what a power cut can leave.
+//! Disks: the writes to them, their durable content, and the states that a power cut can leave.
 //!
-//! A sector (512 bytes) that was written and not yet flushed holds after a cut any of the values that it has had
-//! since, or the one from before, independently of all others: writes are kept, dropped, torn and reordered. A
-//! flush is of one file.
+//! After a power cut, a sector (512 bytes) that was written and not yet flushed holds any of its values since the last
+//! flush, or the one from before, independently of all others: writes are kept, dropped, torn and reordered. A flush
+//! covers one file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,17 +17,17 @@ use rng::Rng;
 
 use crate::choice::Choice;
 
-/// The files of a backing: the image, then the two redo logs; and what a participant writes.
+/// The files of a backing: the image, then the two redo logs; and the file of a participant.
 pub const FILES: usize = 4;
 pub const NAMES: [&str; FILES] = ["image", "redo-0", "redo-1", "ledger"];
-/// Of the backing alone.
+/// The number of files of the backing alone.
 pub const PARTS: usize = 3;
 pub const LEDGER: usize = 3;
 
 const CHUNK: usize = 64 << 10;
 type Sector = [u8; SECTOR as usize];
 
-/// Bytes that are cheap to copy: what is not changed is shared.
+/// Bytes that are cheap to copy: unchanged chunks are shared.
 #[derive(Clone, Default)]
 struct Sheet(Vec<Option<Arc<Vec<u8>>>>);
 
@@ -53,7 +53,7 @@ impl Sheet {
     }
 }
 
-/// The chunks that `len` bytes at `at` lie in: number, offset within, and the part of the bytes.
+/// The chunks that `len` bytes at `at` lie in: number, offset within the chunk, and range of the bytes.
 fn pieces(at: u64, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let at = at as usize;
     let mut done = 0;
@@ -70,9 +70,9 @@ fn pieces(at: u64, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::
 pub struct Platter {
     durable: Sheet,
     durable_len: u64,
-    /// By sector, the values since it was last flushed.
+    /// By sector, the values since the last flush.
     pending: BTreeMap<u64, Vec<Sector>>,
-    /// What a failed flush left in the host's memory, where it can be read and no flush will write it.
+    /// Sectors that a failed flush left in the host's memory: they can be read, and no flush will write them.
     lost: BTreeMap<u64, Sector>,
     len: u64,
 }
@@ -110,7 +110,7 @@ impl Platter {
         self.len = self.len.max(end);
     }
 
-    /// Writes what can be read to a file.
+    /// Writes the readable content to a file.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let file = File::create(path)?;
         file.set_len(self.len)?;
@@ -141,7 +141,7 @@ impl Platter {
         self.durable_len = self.len;
     }
 
-    /// A flush that failed, as Linux does it: what could not be written counts as written.
+    /// A flush that fails, as on Linux: sectors that could not be written count as written.
     pub fn fail_flush(&mut self) {
         for (n, values) in std::mem::take(&mut self.pending) {
             values.last().iter().for_each(|sector| _ = self.lost.insert(n, **sector));
@@ -178,7 +178,7 @@ impl Platter {
     }
 }
 
-/// Copies those of `bytes`, which lie at `from`, that fall into `buf`, which lies at `at`.
+/// Copies the bytes at `from` that overlap `buf`, which lies at `at`, into it.
 fn patch(buf: &mut [u8], at: u64, from: u64, bytes: &[u8]) {
     let start = at.max(from);
     let end = (at + buf.len() as u64).min(from + bytes.len() as u64);
@@ -188,7 +188,7 @@ fn patch(buf: &mut [u8], at: u64, from: u64, bytes: &[u8]) {
     }
 }
 
-/// Disks as a backing wants them.
+/// The disks in the form that a backing wants.
 pub fn disks_of([image, first, second, _]: [SharedDisk; FILES]) -> Disks {
     Disks { image, logs: [first, second] }
 }
@@ -202,7 +202,7 @@ impl Files {
         self.0.iter().map(Platter::in_doubt).sum()
     }
 
-    /// What can become of what is in doubt: nothing of it is kept, all is, or what so many seeds draw.
+    /// The choices for sectors in doubt: none kept, all kept, or drawn by each of so many seeds.
     pub fn choices(&self, seeds: u64) -> Vec<Choice> {
         match self.in_doubt() {
             0 => vec![Choice::None],
@@ -211,7 +211,7 @@ impl Files {
         }
     }
 
-    /// As a power cut leaves them.
+    /// The files as a power cut leaves them.
     pub fn cut(&self, choice: Choice) -> Files {
         let mut rng = Rng::new(if let Choice::Seed(seed) = choice { seed } else { 0 });
         Files(std::array::from_fn(|n| self.0[n].cut(choice, &mut rng)))

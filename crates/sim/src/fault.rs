@@ -1,4 +1,4 @@
-//! A disk that fails once: which call, and how.
+//! A disk that fails at one call.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ pub struct Fault {
 /// How many calls there were, by file and kind.
 pub type Calls = BTreeMap<(usize, Call), u64>;
 
-/// Counts calls, and knows which one fails.
+/// Counts calls, and fails one of them.
 #[derive(Default)]
 pub struct Faults {
     fault: Option<Fault>,
@@ -38,7 +38,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Is what fails a write for which there is no room?
+    /// Does the fault make a write fail for lack of room?
     pub fn is_no_room(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.call == Call::Write && fault.errno == Errno::NOSPC)
     }
@@ -47,12 +47,12 @@ impl Faults {
         Arc::new(Faults { fault, ..Faults::default() })
     }
 
-    /// Those until now.
+    /// The calls until now.
     pub fn calls(&self) -> Calls {
         self.calls.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
-    /// Counts a call; what it fails with.
+    /// Counts a call; returns the error if it is to fail.
     fn call(&self, file: usize, call: Call) -> Option<Errno> {
         let mut calls = self.calls.lock().unwrap_or_else(|e| e.into_inner());
         let n = calls.entry((file, call)).or_default();
@@ -60,8 +60,7 @@ impl Faults {
         self.fault.filter(|f| (f.file, f.call, f.nth) == (file, call, *n - 1)).map(|f| f.errno)
     }
 
-    /// The disks of `tape`, with faults.
-    /// Those of a backing, and the other.
+    /// The disks of `tape` with faults: those of a backing, and the fourth.
     pub fn over(self: &Arc<Self>, tape: &Arc<Tape>) -> (Disks, SharedDisk) {
         let mut files = 0..FILES;
         let all = tape.disks().map(|inner| {
@@ -88,7 +87,7 @@ impl Disk for FaultDisk {
         }
     }
 
-    /// A write that fails is done by half.
+    /// A write that fails is half done.
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         match self.faults.call(self.file, Call::Write) {
             None => self.inner.write_all_at(bytes, at),

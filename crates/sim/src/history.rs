@@ -1,11 +1,11 @@
-//! What happened, event by event, and what may therefore be found at each.
+//! The recorded events, and the states that may be found at each.
 //!
-//! A *boundary* is an instant between two operations. What a power cut leaves must be some boundary: none later than the cut, none
-//! earlier than the last that was acknowledged. What a death leaves must be the last boundary, or the next one: the operation under
-//! way is undone or done.
+//! A *boundary* is an instant between two operations. A power cut must leave a boundary that is not later than the cut,
+//! and not earlier than the last acknowledged one. A death must leave the last boundary or the next one: the operation
+//! under way is undone or done.
 //!
-//! Boundaries are distinguished by the bytes of the memory, but for what a backing does not hold of them; or, where content of
-//! large files is elsewhere, by what the model says can be read.
+//! Boundaries are compared by the bytes of the memory that a backing holds; where content of large files is elsewhere,
+//! by the tree that the model predicts.
 
 use std::cell::OnceCell;
 use std::ops::RangeInclusive;
@@ -20,10 +20,10 @@ use crate::world::{self, Setup};
 pub struct Boundary {
     /// Events before it.
     pub at: usize,
-    /// The memory, where all content is in it.
+    /// The memory, if all content is in it.
     pub bytes: Arc<Vec<u8>>,
     seen: OnceCell<Result<Snapshot, String>>,
-    /// What the model says, if there is one.
+    /// The tree of the model, if there is one.
     pub tree: Tree,
 }
 
@@ -32,21 +32,21 @@ impl Boundary {
         Boundary { at, bytes: bytes.into(), seen: OnceCell::new(), tree: Tree::new() }
     }
 
-    /// The same, with what the model says.
+    /// The same, with the tree of the model.
     pub fn modelled(at: usize, bytes: Vec<u8>, tree: Tree) -> Boundary {
         Boundary { tree, ..Boundary::new(at, bytes) }
     }
 
-    /// What is seen there.
+    /// Everything that is visible at this instant.
     pub fn seen(&self) -> Result<&Snapshot, String> {
         self.seen.get_or_init(|| world::seen(&self.bytes)).as_ref().map_err(Clone::clone)
     }
 }
 
-/// Events before something was acknowledged, and the last boundary that it was about.
+/// Events before an acknowledgement, and the last boundary that it covers.
 pub type Promise = (usize, usize);
 
-/// A recording, with what was promised when.
+/// A recording, with the promises.
 pub struct History {
     pub setup: Setup,
     pub start: Still,
@@ -56,13 +56,13 @@ pub struct History {
 }
 
 impl History {
-    /// Nothing but that this is there.
+    /// A history of a single instant.
     pub fn of(setup: Setup, start: Still) -> History {
         let boundaries = vec![Boundary::new(0, start.memory.clone())];
         History { setup, start, moments: Vec::new(), boundaries, acknowledged: Vec::new() }
     }
 
-    /// Memory and disks at these points, which are in order.
+    /// Memory and disks at these points, which are in ascending order.
     pub fn stills(&self, points: Vec<Point>) -> impl Iterator<Item = (Point, Still)> + '_ {
         self.start.at(&self.moments, points)
     }
@@ -78,13 +78,13 @@ impl History {
         reached..=(reached + 1).min(self.boundaries.len() - 1)
     }
 
-    /// The boundaries that a power cut may leave, and the loss of the memory.
+    /// The boundaries that a power cut may leave, which loses the memory.
     pub fn after_loss(&self, at: usize) -> RangeInclusive<usize> {
         let promised = self.acknowledged.iter().filter(|(events, _)| *events <= at).map(|(_, n)| *n).max();
         promised.unwrap_or(0)..=self.reached(at)
     }
 
-    /// Which of some boundaries is the same as what was found; if none, why.
+    /// Which of some boundaries is the state that was found; an error if none is.
     pub fn which(
         &self,
         allowed: RangeInclusive<usize>,
@@ -101,7 +101,7 @@ impl History {
         Err(format!("none of the instants {allowed:?}: {}", other.unwrap_or_else(describe)))
     }
 
-    /// Which of some boundaries has these bytes, as far as a backing holds them; if none, why.
+    /// Which of some boundaries has these bytes, as far as a backing holds them; an error if none has.
     pub fn which_bytes(&self, allowed: RangeInclusive<usize>, bytes: &[u8]) -> Result<usize, String> {
         let parts = copied(bytes.len());
         let same = |b: &Boundary| parts.iter().all(|part| b.bytes[part.clone()] == bytes[part.clone()]);
@@ -118,7 +118,7 @@ impl History {
         })
     }
 
-    /// In which of some boundaries this is seen; if in none, why.
+    /// At which of some boundaries this is visible; an error if at none.
     pub fn which_seen(&self, allowed: RangeInclusive<usize>, found: &Snapshot) -> Result<usize, String> {
         let seen = |n: usize| match self.boundaries[n].seen() {
             Ok(seen) => format!("{n}: {}", found.difference(seen).unwrap_or_default()),
@@ -128,7 +128,7 @@ impl History {
         self.which(allowed.clone(), |b| b.seen().is_ok_and(|seen| seen == found), each)
     }
 
-    /// In which of some boundaries the model sees this; if in none, why.
+    /// At which of some boundaries the model predicts this tree; an error if at none.
     pub fn which_tree(&self, allowed: RangeInclusive<usize>, found: &Tree) -> Result<usize, String> {
         let text = |n: usize| format!("{n}: {}", difference(found, &self.boundaries[n].tree).unwrap_or_default());
         let each = || allowed.clone().map(text).collect::<Vec<_>>().join("; ");

@@ -1,6 +1,6 @@
-//! A participant in commits, in the place of whatever keeps content beside the log: at each end of an epoch it takes a sum of the
-//! region, and writes it to a file of its own before the commit counts. What a power cut leaves must have the sum of the
-//! epoch that it ended with.
+//! A participant in commits, in place of the one that stores content beside the log. At each end of an epoch it takes a
+//! checksum of the memory, and writes it to a file of its own before the commit counts. The memory that a power cut
+//! leaves must have the checksum of its last epoch.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,25 +14,25 @@ use pram::{Error, Result, Session};
 
 use crate::disk::{Files, LEDGER};
 
-/// Sums that are kept: more than commits are ever open, or parts of a backing apart.
+/// Checksums that are stored: more than commits are ever open, or parts of a backing apart.
 const SLOTS: u64 = 256;
 pub const BYTES: u64 = SLOTS * SECTOR;
 
-/// A step that is left out, for tests of the tester.
+/// A step that is left out, to test the explorers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
     #[default]
     Nothing,
-    /// It is written when the commit is durable.
+    /// The checksum is written when the commit is already durable.
     Late,
-    /// The sum is taken when the commit begins.
+    /// The checksum is taken when the commit begins.
     Early,
 }
 
 pub struct Ledger {
     disk: SharedDisk,
     sabotage: Mutex<Sabotage>,
-    /// By epoch, what is to be written.
+    /// By epoch, the checksum to be written.
     sums: Mutex<BTreeMap<u64, u32>>,
 }
 
@@ -41,7 +41,7 @@ impl Ledger {
         Arc::new(Ledger { disk, sabotage: Mutex::default(), sums: Mutex::default() })
     }
 
-    /// From now on a step is left out.
+    /// Leaves out a step from now on.
     pub fn sabotage(&self, sabotage: Sabotage) {
         *self.sabotage.lock().unwrap_or_else(|e| e.into_inner()) = sabotage;
     }
@@ -57,13 +57,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes the sum of an epoch, in the place of the record that was written first.
+    /// Writes the checksum of an epoch, over the oldest record.
     fn put(&self, epoch: u64) -> Result<()> {
         let Some(sum) = self.sums.lock().unwrap_or_else(|e| e.into_inner()).remove(&epoch) else { return Ok(()) };
         let mut all = vec![0; BYTES as usize];
         let mut written = || -> std::io::Result<()> {
             self.disk.read_exact_at(&mut all, 0)?;
-            // Not by epochs: memory that was left behind goes on with lower ones than another has used meanwhile.
+            // Not by epochs: memory that was left behind goes on with lower epochs than another memory has used
+            // meanwhile.
             let version =
                 all.chunks(SECTOR as usize).filter_map(parse).map(|record| record.version + 1).max().unwrap_or(0);
             self.disk.write_all_at(&Record { version, epoch, sum }.bytes(), version % SLOTS * SECTOR)?;
@@ -103,7 +104,7 @@ impl Participant for Ledger {
     }
 }
 
-/// Is the memory in `bytes`, which the backing in `files` gave, the one that the ledger has for its last epoch?
+/// Does the memory in `bytes`, from the backing in `files`, have the checksum of its last epoch?
 pub fn check(files: &Files, bytes: &[u8]) -> std::result::Result<(), String> {
     let Some(last) = epoch_of(bytes).checked_sub(1) else { return Ok(()) };
     let mut all = vec![0; BYTES as usize];
@@ -117,14 +118,14 @@ pub fn check(files: &Files, bytes: &[u8]) -> std::result::Result<(), String> {
     }
 }
 
-/// The running epoch of the region in `bytes`.
+/// The running epoch of the memory in `bytes`.
 fn epoch_of(bytes: &[u8]) -> u64 {
     let at = HEADERS + (USER_ROOTS as usize + 2) * 8;
     bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// What a backing holds of a memory of `size` bytes: not where that notes how it stands to its backing, nor its epochs, which commits
-/// move on, nor its undo logs.
+/// The parts of a memory of `size` bytes that a backing holds: without the notes about its backing, its epochs, which
+/// commits advance, and its undo logs.
 pub fn copied(size: usize) -> [Range<usize>; 3] {
     let word = |n: u64| HEADERS + n as usize * 8;
     let undo = Geometry::of(size as u64).expect("a region was made with it").undo_logs();
@@ -138,7 +139,7 @@ fn sum(bytes: &[u8]) -> u32 {
 
 /// A sector of the ledger.
 struct Record {
-    /// How many were written before.
+    /// How many records were written before.
     version: u64,
     epoch: u64,
     sum: u32,

@@ -1,4 +1,4 @@
-//! Media between memory and the one that records: with a fault planted, which tests the tester; and of one of several processes.
+//! Media above the recording one: with a planted fault, to test the explorers; and for one of several processes.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,20 +18,20 @@ pub enum Sabotage {
     DropLogFlush,
     /// The words that commit are not flushed.
     DropCommitFlush,
-    /// What transactions change, or fill in, is not flushed.
+    /// Content that transactions change, or fill in, is not flushed.
     DropDataFlush,
-    /// Undo records are flushed, and not waited for.
+    /// Undo records are flushed, and the flush is not waited for.
     DropLogFence,
-    /// The words that commit are flushed, and not waited for.
+    /// The words that commit are flushed, and the flush is not waited for.
     DropCommitFence,
-    /// What transactions change, or fill in, is flushed, and not waited for.
+    /// Content that transactions change, or fill in, is flushed, and the flush is not waited for.
     DropDataFence,
     /// Undo records become valid after the change that they undo.
     DelayLog,
 }
 
 impl Sabotage {
-    /// Puts it between a region of `size` bytes and its medium.
+    /// Makes the faulty medium of a memory of `size` bytes.
     pub fn above(self, inner: TapeMedium, size: u64) -> Box<dyn Medium> {
         let geo = Geometry::of(size).expect("a region can have this size");
         let slots = geo.undo_logs();
@@ -53,17 +53,17 @@ impl Sabotage {
     }
 }
 
-/// Which offsets.
+/// A set of offsets.
 pub type Places = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
-/// What a [`Faulty`] medium does wrong, as code would that forgot it.
+/// The fault of a [`Faulty`] medium, as in code that forgot a step.
 pub enum Fault {
     /// Swallows flushes of these offsets.
     DropFlush(Places),
-    /// Swallows fences that follow a flush of these offsets: what was flushed may become durable later.
+    /// Swallows the fence that follows a flush of these offsets: the flushed lines may become durable later.
     DropFence(Places),
-    /// A store into these offsets that the next store outside follows takes place after that one. With the undo log as
-    /// range, it is the store that validates a record: the change comes before its way back.
+    /// A store into these offsets takes place after the next store, if that is outside. With the undo log as range, this
+    /// delays the store that validates a record behind the change that it undoes.
     DelayStore(Range<u64>),
 }
 

@@ -1,4 +1,4 @@
-//! The same operations on a plain model: what must be seen after each.
+//! The same operations on a plain model: the expected result of each.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ struct Node {
     entries: BTreeMap<String, Id>,
 }
 
-/// A file system without a single byte of persistence.
+/// A file system in plain memory, without persistence.
 #[derive(Clone)]
 pub struct Model {
     nodes: Vec<Node>,
@@ -151,7 +151,7 @@ impl Model {
             (Rename::Exchange, None) => return Err(Errno::NOENT),
             _ => {}
         }
-        // Nothing comes below itself, nor does what is below come over what is above.
+        // A directory cannot move below itself, nor replace a directory above itself.
         if self.is_dir(src) && self.below(src, b) {
             return Err(Errno::INVAL);
         }
@@ -179,7 +179,7 @@ impl Model {
         self.nodes[b].entries.insert(to.into(), src);
         self.move_parent(src, a, b);
         if let Rename::Whiteout { .. } = how {
-            // The name of a device that nobody may open.
+            // The name of a device that cannot be opened.
             let id = self.new_node(Kind::CharDevice, 0);
             self.nodes[a].entries.insert(from.into(), id);
         }
@@ -193,12 +193,12 @@ impl Model {
         }
     }
 
-    /// Applies an operation that the file system says has done `done`, with room for everything.
+    /// Applies an operation with the result `done` of the file system, with room for everything.
     pub fn apply(&mut self, op: &Op, done: &Done) -> Result<(), String> {
         self.apply_in(op, done, false)
     }
 
-    /// The same where the region may be `full`: the one failure that the model cannot foresee.
+    /// The same where the memory may be `full`: the one failure that the model cannot foresee.
     pub fn apply_in(&mut self, op: &Op, done: &Done, full: bool) -> Result<(), String> {
         if full && matches!(done, Err(Errno::NOSPC)) {
             return Ok(());
@@ -267,7 +267,7 @@ impl Model {
                 Ok(())
             }
             Op::Fallocate(path, how, off, len) => {
-                // As fallocate(2) tells.
+                // As fallocate(2) says.
                 let file = self.file(path).map_err(|e| if e == Errno::INVAL { Errno::NODEV } else { e })?;
                 fallocate(file, *how, *off as usize, *len as usize)
             }
@@ -288,7 +288,7 @@ impl Model {
             }
             Op::SetXattr(path, name, value) => {
                 let id = self.id(path)?;
-                // As xattr(7) tells.
+                // As xattr(7) says.
                 if name.starts_with("user.") && !matches!(self.nodes[id].kind, Kind::Regular | Kind::Directory) {
                     return Err(Errno::PERM);
                 }
@@ -336,7 +336,7 @@ impl Model {
         }
     }
 
-    /// What must be seen.
+    /// The expected tree.
     pub fn tree(&self) -> Tree {
         let mut tree = Tree::new();
         let mut first = BTreeMap::new();
@@ -358,7 +358,7 @@ impl Model {
 }
 
 fn write(content: &mut Vec<u8>, off: usize, bytes: &[u8]) {
-    // What is empty does not even grow the file.
+    // An empty write does not even grow the file.
     let end = if bytes.is_empty() { 0 } else { off + bytes.len() };
     content.resize(content.len().max(end), 0);
     content[end - bytes.len()..end].copy_from_slice(bytes);

@@ -47,16 +47,16 @@ pub enum Op {
     /// Path and handle.
     Open(String, String),
     Close(String),
-    /// Frees permission triples that nothing names.
+    /// Frees permission triples that no inode has.
     FreeTriples,
-    /// Packs all names and inodes that can be.
+    /// Packs all names and inodes that can be packed.
     PackInodes,
     /// Writes so many bytes of text, which can be compressed: path, length, seed.
     Text(String, usize, u64),
-    /// Compresses a file, or makes it plain again. Nobody sees anything of it.
+    /// Compresses a file, or makes it plain again, which is not visible.
     Compress(String, Codec),
     Expand(String),
-    /// Makes a dictionary, and frees those that nobody names; how many are freed.
+    /// Makes a dictionary; frees unused dictionaries and returns how many.
     AddDictionary(u64),
     DropDictionaries,
 }
@@ -69,7 +69,7 @@ pub fn text(seed: u64, len: usize) -> Vec<u8> {
     words.flatten().take(len).collect()
 }
 
-/// What a call did.
+/// The result of a call.
 pub type Done = Result<u64, Errno>;
 
 /// A file system with open files.
@@ -113,7 +113,7 @@ impl<'a> Runner<'a> {
         Ok((self.ino(dir)?, name.as_bytes()))
     }
 
-    /// Runs `op`. Damage is never an acceptable outcome of one.
+    /// Runs `op`. Damage is never an acceptable result.
     pub fn run(&mut self, op: &Op) -> Result<Done, String> {
         match self.call(op) {
             Ok(n) => Ok(Ok(n)),

@@ -1,8 +1,8 @@
-//! Whose turn it is: of several processes, whose threads are threads here, one thread runs at a time, and where the turn
-//! passes on, and to whom, a seed decides. So what happened happens again.
+//! Scheduling: the threads of several processes are threads of this process, of which one runs at a time. A seed decides
+//! where the turn passes, and to which thread, so that a run can be repeated.
 //!
-//! The turn can pass at each store, write, flush and step, and does where one waits for another. A process dies at one of
-//! these: its threads stop for good, with all that they hold, and the others go on.
+//! The turn can pass at each store, write, flush and step, and passes where a thread waits for another. A process dies
+//! at one of these points: its threads stop for good, with all locks that they hold, and the others go on.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use conquest_fs::Fs;
 use rng::Rng;
 
-/// Waits without anything else happening after which somebody waits for ever.
+/// After so many waits without any other event, a thread waits for ever.
 const FOR_EVER: u64 = 20_000;
 
 /// Where a process dies: at so many of its stores, writes and flushes, of its waits, or of its other steps.
@@ -23,7 +23,7 @@ pub enum At {
     Step(u64),
 }
 
-/// How much of the write or flush at which it dies is done. (A store is; then it dies.)
+/// How much of the write or flush at which it dies is done. (A store is always done first.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
     Before,
@@ -37,7 +37,7 @@ impl How {
     pub const ALL: [How; 4] = [How::Before, How::Half, How::After, How::Fails];
 }
 
-/// The death of one process, or the failure of a disk that it has to do with.
+/// The death of one process, or the failure of a disk at one of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mishap {
     pub victim: usize,
@@ -45,7 +45,7 @@ pub struct Mishap {
     pub how: How,
 }
 
-/// What became of a death: who died, in which thread, waiting or not, and how many threads of others were waiting then.
+/// A death: the process and thread that died, whether that thread was waiting, and how many other threads were.
 #[derive(Clone, Copy, Debug)]
 pub struct Fall {
     pub process: usize,
@@ -54,29 +54,29 @@ pub struct Fall {
     pub others: usize,
 }
 
-/// Where a process can die.
+/// The points at which a process can die.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Stores, writes and flushes: is it one of the latter two?
+    /// For each store, write or flush: is it one of the latter two?
     pub events: Vec<bool>,
     pub waits: u64,
     pub steps: u64,
 }
 
-/// A use of a transaction slot, which tells operations apart: the runtime file, the slot, and its word.
+/// A use of an undo slot, which tells operations apart: the runtime file, the slot, and its word.
 pub type Use = (u64, u32, u64);
 
-/// A process's file system while it is attached, and which runtime file it has: the last to leave throws it away.
+/// The file system of a process while it is attached, and its runtime file: the last process that leaves deletes that.
 type Attached = (Weak<Fs>, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Before and after: nobody is directed.
+    /// Before and after: no thread is directed.
     Quiet,
     Playing,
-    /// One is alone, and must not wait for ever.
+    /// One thread is alone, and must not wait for ever.
     Alone,
-    /// Threads of the dead end.
+    /// Threads of dead processes end.
     Over,
 }
 
@@ -102,25 +102,25 @@ struct State {
     /// The turn passes at one event in so many.
     odds: u64,
     deaths: Vec<Mishap>,
-    /// Waits since anything happened.
+    /// Waits since the last event.
     idle: u64,
     stuck: bool,
     /// By process.
     counts: Vec<Counts>,
     /// The operations that a store belongs to, by the number of its event.
     stores: BTreeMap<usize, Vec<Use>>,
-    /// What the dead had under way.
+    /// The operations that the dead had under way.
     left: Vec<Use>,
     falls: Vec<Fall>,
     /// A disk has failed.
     failed: bool,
 }
 
-/// A thread that ends since its process is dead.
+/// The panic of a thread that ends because its process is dead.
 struct Gone;
 
 thread_local! {
-    /// Which of the players this thread is, if it is one.
+    /// The player that this thread is, if it is one.
     static PLAYER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -129,16 +129,16 @@ pub fn player() -> Option<usize> {
     PLAYER.get()
 }
 
-/// What the kernel does when a process dies.
+/// The kernel's part in the death of a process: called with its number.
 pub type Undertaker = Box<dyn Fn(usize) + Send + Sync>;
 
 /// Directs the threads of several processes.
 pub struct Stage {
     state: Mutex<State>,
     bell: Condvar,
-    /// By player, its process.
+    /// The process of each player.
     cast: Vec<usize>,
-    /// The processes' file systems while they are attached, which refer to this.
+    /// The file systems of processes while they are attached; weak, since they refer to this.
     fs: Mutex<Vec<Attached>>,
     bury: OnceLock<Undertaker>,
 }
@@ -184,13 +184,13 @@ impl Stage {
         self.fs.lock().unwrap_or_else(|e| e.into_inner())[process] = (Arc::downgrade(fs), segment);
     }
 
-    /// Begins; `bury` is called with the number of the process that dies.
+    /// Begins; `bury` is called with the number of each process that dies.
     pub fn begin(&self, bury: Undertaker) {
         let _ = self.bury.set(bury);
         self.set_mode(Mode::Playing);
     }
 
-    /// Waits until nobody plays any more; whoever is left is alone from then on. Fails if they wait for ever.
+    /// Waits until no thread plays any more; the remaining one is alone from then on. Fails if they wait for ever.
     pub fn watch(&self) -> Result<(), String> {
         let mut state = self.lock();
         while state.players.iter().any(|p| p.is_active()) && !state.stuck {
@@ -205,22 +205,22 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets the threads of the dead end.
+    /// Lets the threads of dead processes end.
     pub fn end(&self) {
         self.set_mode(Mode::Over);
     }
 
-    /// Where each process could have died.
+    /// The points at which each process could have died.
     pub fn counts(&self) -> Vec<Counts> {
         self.lock().counts.clone()
     }
 
-    /// Who died.
+    /// The deaths.
     pub fn falls(&self) -> Vec<Fall> {
         self.lock().falls.clone()
     }
 
-    /// A disk fails, and says so.
+    /// Notes that a disk fails and reports it.
     pub fn note_failure(&self) {
         self.lock().failed = true;
     }
@@ -235,12 +235,12 @@ impl Stage {
         std::mem::take(&mut self.lock().stores)
     }
 
-    /// Is it over for this thread, so that what it does counts no more?
+    /// Is the play over, so that this thread's actions count no more?
     pub fn is_over(&self) -> bool {
         self.lock().mode == Mode::Over
     }
 
-    // What the players call.
+    // Called by the players.
 
     /// Ends the calling thread, if it is a player and is not ending already.
     pub fn leave(&self) {
@@ -249,13 +249,13 @@ impl Stage {
         }
     }
 
-    /// The calling thread is this player from now on; waits for its first turn.
+    /// Makes the calling thread this player; waits for its first turn.
     pub fn enter(&self, me: usize) {
         PLAYER.set(Some(me));
         self.await_turn(self.lock(), me);
     }
 
-    /// Has done everything.
+    /// Notes that the player has ended.
     pub fn finish(&self, me: usize) {
         let mut state = self.lock();
         if state.players[me].is_active() {
@@ -264,7 +264,7 @@ impl Stage {
         }
     }
 
-    /// Counts an event of `process`, at a disk or not; how it dies there, if it does.
+    /// Counts an event of `process`, at a disk or not; returns how it dies there, if it does.
     pub fn count(&self, process: usize, disk: bool) -> Option<How> {
         let mut state = self.lock();
         state.idle = 0;
@@ -273,11 +273,11 @@ impl Stage {
         }
         let at = At::Event(state.counts[process].events.len() as u64);
         state.counts[process].events.push(disk);
-        // After another mishap it may be a store, which nothing can fail.
+        // After another mishap it may be a store, which cannot fail.
         state.death(process, at).filter(|how| disk || *how != How::Fails)
     }
 
-    /// Notes the store of `process` with which event `number` came about.
+    /// Notes that event `number` is a store of `process`.
     pub fn note_store(&self, process: usize, number: usize) {
         self.note_undone(process);
         let mut uses = self.uses(process);
@@ -286,9 +286,10 @@ impl Stage {
         state.stores.insert(number, uses);
     }
 
-    /// Until it is undone, what the dead had begun is under way: who undoes it does it.
+    /// Forgets the operations of dead processes that were undone. Until then they are under way, and stores that undo
+    /// them belong to them.
     fn note_undone(&self, process: usize) {
-        // Whoever attaches looks at what those see who are.
+        // A process that is attaching has no slots to look at yet: another process's are used.
         let seen = self.fs_of(process).or_else(|| self.living().find_map(|process| self.fs_of(process)));
         if let Some((there, segment)) = seen {
             let rt = there.session().runtime();
@@ -314,7 +315,7 @@ impl Stage {
         used.filter(|(_, state)| state.1 == Some(rt.me())).map(|(slot, state)| (segment, slot, state.0)).collect()
     }
 
-    /// After an event, or before one: it may be another's turn.
+    /// After an event, or before one: the turn may pass.
     pub fn pass(&self) {
         let Some(me) = player() else { return };
         let mut state = self.lock();
@@ -351,7 +352,7 @@ impl Stage {
         }
     }
 
-    /// The calling thread waits for others; true if it is all the waiting that there is to do.
+    /// The calling thread waits for others; false if it must really sleep.
     pub fn waits(&self) -> bool {
         let mut state = self.lock();
         state.idle += 1;
@@ -418,7 +419,7 @@ impl Stage {
         resume_unwind(Box::new(Gone));
     }
 
-    /// It is another's turn, if there is another.
+    /// Passes the turn to another player, if there is one.
     fn hand_over(&self, state: &mut State, me: usize) {
         let others: Vec<usize> = (0..self.cast.len()).filter(|p| *p != me && state.players[*p].is_active()).collect();
         match others[..] {
@@ -444,7 +445,7 @@ impl Stage {
 }
 
 impl State {
-    /// How `process` dies at this place, if it does.
+    /// How `process` dies at this point, if it does.
     fn death(&self, process: usize, at: At) -> Option<How> {
         self.deaths.iter().find(|death| (death.victim, death.at) == (process, at)).map(|death| death.how)
     }

@@ -1,4 +1,4 @@
-//! Stories: operations, and what goes on between them, beside them and in the midst of them.
+//! Stories: operations, and other steps between, beside and during them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,20 +18,20 @@ use crate::world::{bytes_of, Setup, Stored, World};
 #[derive(Clone, Debug)]
 pub enum Step {
     Op(Op),
-    /// In the middle of what comes next: at its `nth` write to a disk, from 0 on.
+    /// During the next step: at its `nth` write to a disk, from 0 on.
     During(usize, Op),
     /// `fsync`.
     Wait,
-    /// What the commit interval does.
+    /// A commit, as at the commit interval.
     Commit,
     Checkpoint,
-    /// So many bytes of the memory count as changed: commits are large, logs fill up.
+    /// So many bytes of the memory count as changed, to make commits large and fill logs.
     Swell(u64),
     /// Fills the log to so many percent.
     Fill(u64),
-    /// The backing has proved damaged: the next commit makes it anew.
+    /// The backing proves damaged: the next commit makes it anew.
     Damage,
-    /// Sabotage: what has changed is not marked.
+    /// Sabotage: clears the marks of all changes.
     Forget,
     /// Sabotage: the participant leaves out a step.
     Botch(Sabotage),
@@ -43,14 +43,14 @@ pub enum Step {
     Demote(u64),
     /// Files follow their threshold, as far as they can.
     Follow,
-    /// So many segments more are made free; the cleaner is interrupted after so many pieces.
+    /// Frees so many more segments; the cleaner is interrupted after so many pieces.
     Clean(u64, u32),
-    /// `fsync` by somebody who must not block: asks for it, and goes on; and waits for what was asked for.
+    /// `fsync` of a caller that must not block: `Ask` requests it and goes on; `Settle` waits for the request.
     Ask,
     Settle,
-    /// What maintenance does when somebody has died.
+    /// The sweep of maintenance after a death.
     Sweep,
-    /// One more session, of a process that has one, attaches, waits, and detaches.
+    /// Another session of a process that has one attaches, waits, and detaches.
     Join,
     /// The process attaches, and detaches.
     Come,
@@ -73,7 +73,7 @@ pub(crate) use steps;
 pub struct Story {
     pub name: String,
     pub setup: Setup,
-    /// What is not explored. All of it is durable at its end.
+    /// The steps before the recording. Everything is durable at their end.
     pub prologue: Vec<Step>,
     pub steps: Vec<Step>,
     /// Sabotage: flushes of this file do nothing.
@@ -81,10 +81,10 @@ pub struct Story {
 }
 
 pub const KIB: u64 = 1 << 10;
-/// More than any large file of a story has.
+/// Longer than any large file of a story.
 const WHOLE: usize = 4 << 20;
 
-/// Tells a story, recording.
+/// Runs a story and records it.
 pub fn tell(story: &Story) -> Result<History, String> {
     let world = World::format(story.setup, &Faults::with(None))?;
     let fs = world.fs.clone();
@@ -92,7 +92,7 @@ pub fn tell(story: &Story) -> Result<History, String> {
     for step in &story.prologue {
         teller.step(step)?;
     }
-    // Nothing more comes in the midst of it.
+    // No operation is armed any more.
     world.tape.stop();
     world.wait().map_err(|e| e.to_string())?;
     world.tape.lie_about(story.lie);
@@ -109,12 +109,12 @@ pub struct Teller<'w> {
 
 #[derive(Default)]
 struct Shared {
-    /// What must be seen, if that is known.
+    /// The model of the visible state, if that is known.
     model: Option<Model>,
     /// The memory may be full, which the model cannot foresee.
     full: bool,
     boundaries: Vec<Boundary>,
-    /// What went wrong in the middle of something.
+    /// A failure of an operation during another step.
     failure: Option<String>,
 }
 
@@ -143,26 +143,26 @@ impl<'w> Teller<'w> {
         Teller { world, runner: Runner::new(fs), shared, acknowledged: Vec::new() }
     }
 
-    /// What an operation does is known from here on, but that the memory may be full.
+    /// From here on the model predicts each operation, except that the memory may be full.
     pub fn expect_all(&mut self, full: bool) {
         let mut shared = lock(&self.shared);
         (shared.model, shared.full) = (Some(Model::default()), full);
     }
 
-    /// Begins with the instant of now.
+    /// Forgets all instants and promises before now.
     pub fn forget_the_past(&mut self) {
         self.acknowledged.clear();
         lock(&self.shared).boundaries.clear();
         self.note();
     }
 
-    /// Begins with instants of an earlier life.
+    /// Begins with the instants of an earlier life.
     pub fn remember(&mut self, boundaries: Vec<Boundary>, acknowledged: usize) {
         lock(&self.shared).boundaries = boundaries;
         self.acknowledged = vec![(0, acknowledged)];
     }
 
-    /// Begins with the instant of now, and records what is done.
+    /// Records `done`, beginning with the instant of now.
     pub fn recording(mut self, done: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<History, String> {
         let start = self.world.still()?;
         self.forget_the_past();
@@ -177,7 +177,7 @@ impl<'w> Teller<'w> {
         lock(&self.shared).note(at, &self.world.fs);
     }
 
-    /// What has been done so far is promised.
+    /// Promises all operations so far.
     pub fn promise(&mut self) {
         self.acknowledged.push((self.world.tape.len(), self.last()));
     }
@@ -186,7 +186,7 @@ impl<'w> Teller<'w> {
         lock(&self.shared).boundaries.len().saturating_sub(1)
     }
 
-    /// What happened since `start`.
+    /// The history since `start`.
     pub fn end(self, start: Still) -> Result<History, String> {
         self.world.tape.rest();
         let moments = self.world.tape.stop();
@@ -221,18 +221,18 @@ impl<'w> Teller<'w> {
         Ok(())
     }
 
-    /// Runs an operation; afterwards is an instant.
+    /// Runs an operation, and notes the instant after it.
     pub fn op(&mut self, op: &Op) -> Result<Done, String> {
         let done = self.runner.run(op)?;
         lock(&self.shared).apply(op, &done)?;
-        // Those of the prologue are never asked for.
+        // In the prologue no instant is needed.
         if !lock(&self.shared).boundaries.is_empty() {
             self.note();
         }
         Ok(done)
     }
 
-    /// What is no operation; is all that was done before durable?
+    /// Takes a step that is no operation; returns whether everything before it is durable.
     fn tend(&self, step: &Step) -> conquest_fs::Result<bool> {
         let (world, fs, session) = (self.world, &self.world.fs, self.world.fs.session());
         match step {
@@ -252,7 +252,7 @@ impl<'w> Teller<'w> {
             Step::Evict(most) => _ = world.union().evict(&**fs, *most, None)?,
             Step::Demote(pages) => _ = world.union().demote(fs, *pages)?,
             Step::Follow => {
-                // Reading has those noted that have come to be on the wrong side.
+                // Reading notes the files that are on the wrong side of their threshold.
                 for ino in ["/a", "/b", "/c"].iter().filter_map(|name| self.runner.find(name).ok()) {
                     fs.read(ino, 0, &mut vec![0; WHOLE])?;
                 }
@@ -270,7 +270,7 @@ impl<'w> Teller<'w> {
         Ok(false)
     }
 
-    /// Marks what has not changed, which is always allowed.
+    /// Marks memory that has not changed, which is always allowed.
     fn swell(&self, bytes: u64) -> pram::Result<()> {
         swell(&self.world.fs, bytes)
     }
@@ -295,14 +295,14 @@ impl<'w> Teller<'w> {
     }
 }
 
-/// Marks what has not changed, which is always allowed.
+/// Marks memory that has not changed, which is always allowed.
 pub fn swell(fs: &Fs, bytes: u64) -> pram::Result<()> {
     let memory = fs.session().memory();
     let at = memory.geo.heap();
     memory.marks().expect("there is a backing").mark(at, bytes.min(memory.size() - at))
 }
 
-/// At the `nth` write from now on `op` is done.
+/// Runs `op` at the `nth` write from now on.
 fn arm(fs: &Arc<Fs>, tape: &Arc<Tape>, shared: &Arc<Mutex<Shared>>, open: &BTreeMap<String, Ino>, nth: usize, op: Op) {
     let (fs, of, shared, open) = (fs.clone(), tape.clone(), shared.clone(), open.clone());
     tape.at_next_write(Box::new(move || {

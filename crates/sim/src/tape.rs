@@ -1,4 +1,4 @@
-//! What reached memory and disks, in one order; the medium and the disks that record it.
+//! The requests that reached memory and disks, in one order; the medium and the disks that record them.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,11 +38,11 @@ pub enum Event {
     Failed {
         file: usize,
     },
-    /// Nothing: a step ends here, or the recording.
+    /// No request: a step, or the recording, ends here.
     Rest,
 }
 
-/// Whose flush or fence it is: a processor waits for its own flushes only.
+/// The thread of a flush or fence: a processor waits for its own flushes only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread(pub Option<usize>);
 
@@ -66,7 +66,7 @@ impl Event {
         }
     }
 
-    /// The event without its content: what is the same when a story runs again.
+    /// The event without its content: this is the same when a story runs again.
     pub fn shape(&self) -> String {
         match self {
             Event::Store { bytes, .. } => format!("store {}", bytes.len()),
@@ -80,14 +80,15 @@ impl Event {
     }
 }
 
-/// An event, and what of the marks has changed from the event before to this one: number and value of words.
+/// An event, and the words of the marks that changed since the event before: number and value.
 #[derive(Clone, Debug)]
 pub struct Moment {
     pub marks: Vec<(usize, u64)>,
     pub event: Event,
 }
 
-/// Where a crash is: after so many events; of the next one, so many words of marks and bytes of its store.
+/// The point of a crash: after so many events; of the next event, so many changed words of marks and bytes of its store
+/// are included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
     pub events: usize,
@@ -101,7 +102,7 @@ impl Point {
         Point { events, ..Point::default() }
     }
 
-    /// Within the store of the next event, when all is marked.
+    /// Within the store of the next event, after all its marks.
     pub fn within(moments: &[Moment], events: usize, cut: usize) -> Point {
         let marks = moments.get(events).filter(|_| cut > 0).map_or(0, |next| next.marks.len());
         Point { events, marks, cut }
@@ -127,14 +128,14 @@ pub struct Still {
 }
 
 impl Still {
-    /// Takes an event.
+    /// Applies an event.
     pub fn apply(&mut self, moment: &Moment) {
         moment.marks.iter().for_each(|(n, word)| self.marks[*n] = *word);
         self.store(&moment.event, moment.event.stored());
         self.files.apply(&moment.event);
     }
 
-    /// Takes the first bytes of a store.
+    /// Applies the first bytes of a store.
     fn store(&mut self, event: &Event, len: usize) {
         if let Event::Store { off, bytes } = event {
             let at = *off as usize;
@@ -142,7 +143,7 @@ impl Still {
         }
     }
 
-    /// Takes a part of an event.
+    /// Applies a part of an event.
     fn partly(&mut self, next: &Moment, point: Point) {
         let mut words = next.marks.clone();
         words.sort_by_key(|(n, word)| rank(*n, self.marks[*n], *word));
@@ -150,11 +151,11 @@ impl Still {
         self.store(&next.event, point.cut.min(next.event.stored()));
     }
 
-    /// Memory and disks at these points, which are in order.
+    /// Memory and disks at these points, which are in ascending order.
     pub fn at<'a>(&self, moments: &'a [Moment], points: Vec<Point>) -> impl Iterator<Item = (Point, Still)> + 'a {
         let (mut still, mut done) = (self.clone(), 0);
         points.into_iter().map(move |point| {
-            // An id may be of a longer story.
+            // The id may come from a longer story.
             let end = point.events.min(moments.len());
             moments[done.min(end)..end].iter().for_each(|moment| still.apply(moment));
             done = end;
@@ -167,11 +168,11 @@ impl Still {
     }
 }
 
-/// Words of the marks' header: the generation, nothing, notes from byte 1024 on.
+/// Words of the header of the marks: the generation, unused ones, and notes from byte 1024 on.
 const HEADER: usize = 512;
 
-/// Marks change between events. Of what changed, the first words have been stored at a death, in the order in which they are:
-/// how far the logs have come, marks that are set, marks that are cleared, which generation is marked.
+/// The order in which changed words of the marks are stored between two events, as at a death only the first of them
+/// have been: how far the logs have come, marks that are set, marks that are cleared, the generation.
 fn rank(n: usize, old: u64, new: u64) -> (u32, i64) {
     match n {
         0 => (4, 0),
@@ -183,7 +184,7 @@ fn rank(n: usize, old: u64, new: u64) -> (u32, i64) {
 }
 
 impl Files {
-    /// Takes an event; requests to memory reach no disk.
+    /// Applies an event; requests to memory do not change the disks.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Write { file, at, bytes } => self.0[*file].write(bytes, *at),
@@ -193,7 +194,7 @@ impl Files {
         }
     }
 
-    /// Disks after each event at which they change: number of events, and what they hold.
+    /// The disks after each event that changes them, with the number of events so far.
     pub fn over<'a>(&self, moments: &'a [Moment]) -> impl Iterator<Item = (usize, Files)> + 'a {
         let mut files = self.clone();
         (1..).zip(moments).filter(|(_, moment)| moment.event.reaches_a_disk()).map(move |(at, moment)| {
@@ -215,7 +216,7 @@ struct State {
     /// The memory of the marks, and its words as of the last event.
     marks: Option<Mapping>,
     words: Vec<u64>,
-    /// To be called at the next write to a disk.
+    /// Called at the next write to a disk.
     during: Option<Box<dyn FnOnce() + Send>>,
     /// Sabotage: flushes of this file do nothing.
     lie: Option<usize>,
@@ -232,21 +233,21 @@ impl Tape {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Begins to record; `marks` is the memory of the marks, if changes of them are to be recorded.
+    /// Begins to record; `marks` is the memory of the marks, if their changes are to be recorded.
     pub fn start(&self, marks: Option<Mapping>) {
         let mut state = self.lock();
         state.words = marks.as_ref().map(words_of).unwrap_or_default();
         (state.marks, state.on, state.moments) = (marks, true, Vec::new());
     }
 
-    /// Ends the recording; what was recorded.
+    /// Ends the recording and returns it.
     pub fn stop(&self) -> Vec<Moment> {
         let mut state = self.lock();
         (state.on, state.during) = (false, None);
         std::mem::take(&mut state.moments)
     }
 
-    /// Notes what of the marks has changed: a commit that finds nothing to write changes only them.
+    /// Notes changes of the marks: a commit that finds nothing to write changes only them.
     pub fn rest(&self) {
         self.lock().note(|| Event::Rest);
     }

@@ -1,10 +1,10 @@
-//! Everything that can be seen of a file system.
+//! Everything that is visible in a file system.
 
 use std::collections::BTreeMap;
 
 use conquest_fs::{Attr, Caller, Fs, Ino, Kind, ROOT};
 
-/// What is at a path, as far as the model knows it.
+/// The visible state of a path, as far as the model predicts it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Seen {
     pub kind: Kind,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Seen {
 /// A whole file system, by path; `/` is the root.
 pub type Tree = BTreeMap<Vec<u8>, Seen>;
 
-/// A tree with what the model does not predict: numbers, times, space.
+/// A tree with the attributes that the model does not predict: numbers, times, space.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot {
     pub tree: Tree,
@@ -45,7 +45,7 @@ pub struct Snapshot {
 /// More names than any scenario makes: damage can make a directory contain itself.
 const MOST: usize = 3000;
 
-/// Reads everything. Errors are findings: whatever is named must be readable.
+/// Reads everything. Errors are findings: every named file must be readable.
 pub fn snapshot(fs: &Fs) -> Result<Snapshot, String> {
     let mut snapshot = Snapshot { tree: Tree::new(), attrs: BTreeMap::new() };
     let mut first = BTreeMap::new();
@@ -146,7 +146,7 @@ fn add(
     Ok(())
 }
 
-/// Which names belong to one inode must not depend on the order they were found in.
+/// Makes `same_as` independent of the order in which the names were found.
 pub fn normalise(tree: &mut Tree) {
     let mut least: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for (path, seen) in tree.iter() {

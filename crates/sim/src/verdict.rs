@@ -1,10 +1,10 @@
-//! What was found: failures, each with an id that finds it again, and how much was looked at.
+//! Failures, each with an id that finds it again, and statistics of an exploration.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use rng::Rng;
 
-/// A state that is not what was promised.
+/// A state that breaks a promise.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// `name:kind:point:choice`
@@ -18,13 +18,13 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What an exploration covered.
+/// Statistics of an exploration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
     pub stories: u64,
     pub events: u64,
-    /// Crashes that memory survives, and of these: recovered again after a crash at each store of the recovery; with two or
-    /// more transactions open; the most that were open in one.
+    /// Crashes that the memory survives. Of these: recovered again after a crash at each store of the recovery; with two
+    /// or more transactions open; the most that were open in one.
     pub states: u64,
     pub again: u64,
     pub several: u64,
@@ -32,7 +32,7 @@ pub struct Stats {
     /// States that recovered to before and to after the operation.
     pub before: u64,
     pub after: u64,
-    /// Power cuts, and of these: that left the newest instant, and an older one.
+    /// Power cuts; those that left the newest instant; those that left an older one.
     pub cuts: u64,
     pub newest: u64,
     pub older: u64,
@@ -43,13 +43,13 @@ pub struct Stats {
     pub olds: u64,
     pub unreadable: u64,
     pub lives: u64,
-    /// Memory that was left behind, taken up again and refused; of those that were refused: something was promised elsewhere.
+    /// Memory that was left behind and then taken up again; refused; refused where something was promised elsewhere.
     pub taken_up: u64,
     pub refused: u64,
     pub promised: u64,
 }
 
-/// What was found.
+/// Failures and statistics.
 #[derive(Default)]
 pub struct Verdicts {
     pub stats: Stats,
@@ -66,7 +66,7 @@ impl Verdicts {
         }
     }
 
-    /// The same of what is needed to go on.
+    /// The same for a result that is needed to go on.
     pub fn made<T>(&mut self, made: Result<T, String>, id: impl FnOnce() -> String) -> Option<T> {
         made.map_err(|text| self.take(Err(text), id)).ok()
     }
@@ -75,7 +75,7 @@ impl Verdicts {
         self.failures.len() >= 10
     }
 
-    /// Tells what was covered; panics with the ids of what failed.
+    /// Prints the statistics; panics with the ids of the failures.
     fn conclude(self) -> Stats {
         eprintln!("{:?}", self.stats);
         let wrong: Vec<String> = self.failures.iter().map(Failure::to_string).collect();
@@ -84,14 +84,14 @@ impl Verdicts {
     }
 }
 
-/// What an exploration finds wrong.
+/// The failures of an exploration.
 pub fn failures(explore: impl FnOnce(&mut Verdicts)) -> Vec<Failure> {
     let mut verdicts = Verdicts::default();
     explore(&mut verdicts);
     verdicts.failures
 }
 
-/// What to look at: everything, or the one state that an id names.
+/// The states to explore: all, or the one with a certain id.
 #[derive(Clone, Copy, Default)]
 pub struct Filter<'a> {
     pub kind: Option<&'a str>,
@@ -100,12 +100,12 @@ pub struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    /// An id in its parts: the story's name, and what to look at of it.
+    /// Splits an id into the name of the story and a filter.
     pub fn parse(id: &str) -> Option<(&str, Filter<'_>)> {
         let parts: Vec<&str> = id.rsplitn(4, ':').collect();
         let [choice, point, kind, name] = parts[..] else { return None };
         if kind == "run" {
-            // It failed before any state was looked at.
+            // It failed before any state was explored.
             return Some((name, Filter::default()));
         }
         Some((name, Filter { kind: Some(kind), point: Some(point), choice: Some(choice).filter(|c| *c != "live") }))
@@ -121,7 +121,7 @@ impl Filter<'_> {
     }
 }
 
-/// Explores each story, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
+/// Explores each story, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of the failures.
 pub fn each<T>(stories: &[T], name: impl Fn(&T) -> &str, mut explore: impl FnMut(&T, &Filter, &mut Verdicts)) -> Stats {
     let mut verdicts = Verdicts::default();
     let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
@@ -135,7 +135,7 @@ pub fn each<T>(stories: &[T], name: impl Fn(&T) -> &str, mut explore: impl FnMut
     verdicts.conclude()
 }
 
-/// What `f` comes to, a panic being one of its errors.
+/// The result of `f`; a panic becomes an error.
 pub fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| Err(panic_text(p)))
 }
@@ -155,13 +155,13 @@ pub fn replays() -> bool {
     std::env::var_os("CONQUEST_SIM_REPLAY").is_some()
 }
 
-/// What samples are drawn by.
+/// The seed for samples.
 pub fn seed() -> u64 {
     std::env::var("CONQUEST_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// One in `part` of what there is, drawn by the seed in `CONQUEST_SIM_SEED` (1 if there is none); all of it with
-/// `CONQUEST_SIM=full` and for a replay.
+/// One in `part` of all, drawn by the seed in `CONQUEST_SIM_SEED` (default 1); all of them with `CONQUEST_SIM=full` and
+/// for a replay.
 pub fn sample<T>(mut all: Vec<T>, part: usize) -> Vec<T> {
     if full() || replays() {
         return all;
@@ -171,7 +171,7 @@ pub fn sample<T>(mut all: Vec<T>, part: usize) -> Vec<T> {
     all
 }
 
-/// A seed that a name stands for.
+/// A seed made from a name.
 pub fn seed_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }

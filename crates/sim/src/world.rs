@@ -1,5 +1,5 @@
-//! Worlds: a file system alive, in memory that records, with disks that record. On the memory alone; with a backing of that on
-//! disks; or with the content of large files on a disk, too.
+//! Worlds: a live file system on recording memory and disks. With the memory alone; with a backing on disks; or also
+//! with the content of large files on a disk.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -32,17 +32,18 @@ pub fn identity() -> Identity {
     Identity { uuid: UUID }
 }
 
-/// What the disks have.
+/// The content of the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     Nothing,
-    /// A backing of the memory, and the ledger. On other media than `logged` it is a mirror, for which each operation waits.
+    /// A backing of the memory, and the ledger. On media other than `logged` it is a mirrored backing, which each
+    /// operation waits for.
     Backing,
     /// The content of large files; on `logged` also a backing of the memory.
     Segments,
 }
 
-/// What a world is made of.
+/// The components of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub kind: MediumKind,
@@ -54,7 +55,7 @@ pub struct Setup {
 
 /// Files that reach beyond are large.
 const THRESHOLD: u64 = 40 << 10;
-/// The disk with segments lies where else the ledger is.
+/// The disk with segments takes the place of the ledger.
 pub const SEGMENTS: usize = LEDGER;
 const SEGMENT: u64 = 1 << 20;
 const DISK: u64 = 16 * SEGMENT;
@@ -87,7 +88,7 @@ impl Setup {
         }
     }
 
-    /// Disks that hold nothing yet.
+    /// The disks, still empty.
     fn files(&self) -> Files {
         let log = || if self.has_copy() { Platter::zeros(MIN_CAPACITY) } else { Platter::default() };
         let last = match self.stored {
@@ -117,12 +118,12 @@ pub struct World {
     ledger: Option<Arc<Ledger>>,
 }
 
-/// How a world comes to be.
+/// The parts that a world is made of.
 struct Way<'a> {
     setup: Setup,
     tape: Arc<Tape>,
     disks: Disks,
-    /// The fourth.
+    /// The fourth disk.
     other: SharedDisk,
     marks: Option<OwnedFd>,
     medium: &'a dyn Fn(TapeMedium) -> Box<dyn Medium>,
@@ -141,8 +142,8 @@ impl<'a> Way<'a> {
         Ok(Way { setup, tape: tape.clone(), disks, other, marks, medium: &plain })
     }
 
-    /// The same for what a crash has left, where nobody may change anything by looking; recording from the start, but with large
-    /// files, where nobody needs it.
+    /// The same for the remains of a crash, where looking must not change anything. Records from the start, except with
+    /// large files, where that is not needed.
     fn left(setup: Setup, tape: &Arc<Tape>, faults: &Arc<Faults>, words: &[u64]) -> Result<Way<'a>, String> {
         let way = Way::new(Setup { atime: Atime::Never, ..setup }, tape, faults, words)?;
         if setup.stored == Stored::Backing {
@@ -164,7 +165,7 @@ impl<'a> Way<'a> {
         (self.medium)(TapeMedium { kind: self.setup.kind, tape: self.tape.clone() })
     }
 
-    /// A session on memory with a backing that begins anew, of which the first bytes are not as the backing has them.
+    /// A session on memory with a backing that begins anew and lacks the first `new` bytes.
     fn begin(&self, marks: Marks, loaded: &Loaded, mut memory: Memory, new: usize) -> pram::Result<Session> {
         let backing = Backing::begin(self.disks.clone(), &marks, identity(), loaded)?.awaited(true);
         marks.mark(0, new as u64)?;
@@ -244,7 +245,7 @@ impl World {
         World::format_on(setup, faults, &plain)
     }
 
-    /// The same; `medium` is put between the memory and the one that records.
+    /// The same; `medium` is put between the memory and the recording medium.
     pub fn format_on(
         setup: Setup,
         faults: &Arc<Faults>,
@@ -265,7 +266,7 @@ impl World {
         Ok(world)
     }
 
-    /// After all processes have died: memory, marks and disks are as they were.
+    /// After the death of all processes: memory, marks and disks are as they were.
     pub fn resume(setup: Setup, left: &Still) -> Result<World, String> {
         World::resume_on(setup, left, &Tape::over(left.files.clone()), &Faults::with(None))
     }
@@ -276,14 +277,14 @@ impl World {
         way.open(session)
     }
 
-    /// The same, of memory that has no backing.
+    /// The same, for memory without a backing.
     pub fn recover(kind: MediumKind, memory: Mapping, tape: &Arc<Tape>) -> Result<World, String> {
         let way = Way::new(Setup::alone(kind, memory.len()), tape, &Faults::with(None), &[])?;
         let session = way.resume(memory).map_err(|e| format!("recovery failed: {e}"))?;
         way.open(session)
     }
 
-    /// After all processes have died, and the memory of the marks was lost.
+    /// After the death of all processes and the loss of the memory of the marks.
     pub fn compare(setup: Setup, left: &Still) -> Result<World, String> {
         World::compare_on(setup, left, &Tape::over(left.files.clone()), &Faults::with(None))
     }
@@ -294,7 +295,7 @@ impl World {
         way.open(session.map_err(|e| format!("memory and backing cannot be compared: {e}"))?)
     }
 
-    /// After a power cut. All is recorded but stores.
+    /// After a power cut. Records everything except stores.
     pub fn load(setup: Setup, files: Files) -> Result<World, String> {
         World::load_on(setup, &Tape::over(files), &Faults::with(None))
     }
@@ -309,13 +310,13 @@ impl World {
         backing::of(self.fs.session())
     }
 
-    /// With a backing everything that was done is durable when it returns.
+    /// With a backing, all operations before are durable when it returns.
     pub fn wait(&self) -> pram::Result<()> {
         let session = self.fs.session();
         self.backing().map_or_else(|| session.move_on().map(drop), |backing| backing.wait(session))
     }
 
-    /// What the commit interval does; did it make anything durable?
+    /// A commit, as at the commit interval; returns whether it made anything durable.
     pub fn commit(&self) -> pram::Result<bool> {
         let session = self.fs.session();
         self.backing().map_or_else(|| session.move_on().map(|_| false), |backing| backing.commit_if_due(session, 0))
@@ -344,7 +345,7 @@ impl World {
         self.marks.as_ref().map(map).transpose().map_err(text)
     }
 
-    /// As it is now.
+    /// The present memory, marks and disks.
     pub fn still(&self) -> Result<Still, String> {
         let marks = self.mapped_marks()?.map(|marks| crate::tape::words_of(&marks)).unwrap_or_default();
         Ok(Still { memory: self.bytes(), marks, files: self.tape.files() })
@@ -355,7 +356,7 @@ impl World {
         bytes_of(&self.fs)
     }
 
-    /// What the segment table says is right in itself.
+    /// Checks the invariants of the segment table.
     pub fn check_table(&self) -> Result<(), String> {
         let problems = table::check(self.fs.session().memory()).map_err(text)?;
         problems.first().map_or(Ok(()), |first| Err(format!("the segment table: {first}")))
@@ -395,7 +396,7 @@ pub fn reload(files: &Files, size: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Everything that can be seen of the file system in `bytes`, after recovery.
+/// Everything that is visible in the file system in `bytes`, after recovery.
 pub fn seen(bytes: &[u8]) -> Result<Snapshot, String> {
     let (_, kind) = Memory::probe(bytes).map_err(text)?;
     let setup = Setup::alone(kind, bytes.len() as u64);

@@ -1,8 +1,8 @@
-//! Memory that its backing leaves behind: all processes die, another memory is made of the backing, elsewhere, and works with
-//! it for a while, until it is dead too or its host; then the first one is taken up again.
+//! Memory that its backing leaves behind: all processes die, another memory is made of the backing, elsewhere, and works
+//! with it for a while, until its processes or its host die; then the first memory is taken up again.
 //!
-//! What the other one was promised must not be written over: the first is refused. If the other one has committed
-//! nothing, the first goes on, and whatever it finds behind its end is not in what it leaves.
+//! Promises to the other memory must not be overwritten: then the first is refused. If the other one has committed
+//! nothing, the first goes on, and the other's writes behind its end do not get into what it leaves.
 
 use rng::Rng;
 
@@ -17,16 +17,16 @@ use crate::tape::{Point, Still};
 use crate::verdict::{caught, seed_of, Filter, Stats, Verdicts};
 use crate::world::World;
 
-/// What the other memory is.
+/// The other memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
     /// Made of the backing.
     New,
-    /// Sabotage: the same, and afterwards it is as it was before.
+    /// Sabotage: the same memory, which is put back afterwards.
     Same,
 }
 
-/// How far the other one goes.
+/// How long the other one works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stay {
     /// Small commits.
@@ -52,8 +52,8 @@ impl Stay {
     }
 }
 
-/// Explores memory that is left behind by a story's backing. An id is `name:away:point:stay/events/choice`, where `events`
-/// are those of the other one, or, with a power cut after the first was taken up again, that and `/events/choice`.
+/// Explores memory that is left behind by a story's backing. An id is `name:away:point:stay/events/choice`, where
+/// `events` are those of the other one. With a power cut after the first was taken up again, `/events/choice` follows.
 pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
     let name = &story.name;
     if !filter.wants("away") {
@@ -73,7 +73,7 @@ pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdi
     }
 }
 
-/// The first one as all its processes died, and what the other one did then.
+/// The first memory as all its processes died, and the history of the other one.
 struct Trip<'a> {
     name: String,
     stay: Stay,
@@ -92,7 +92,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Takes the first one up again after the other's first events, some drawn, some or all of which the disk has.
+    /// Takes the first one up again after some of the other's events, with some or all of these on the disk.
     fn take_up_again(&mut self, trip: &Trip) {
         let all = trip.away.moments.len();
         let drawn: Vec<usize> =
@@ -116,7 +116,7 @@ impl Search<'_> {
         }
     }
 
-    /// Takes the first one up again, and, unless it is refused, cuts its power while it goes on.
+    /// Takes the first one up again, and cuts its power while it goes on, unless it is refused.
     fn come_back(&mut self, trip: &Trip, back: Still, events: usize, choice: &str, later: Option<&str>) {
         let id = |what: &str| format!("{}/{choice}{what}", trip.name);
         match caught(|| come_back(self.history, back, trip, events, &mut self.verdicts.stats)) {
@@ -131,13 +131,13 @@ impl Search<'_> {
     }
 }
 
-/// What `wanted` asks for beyond `name`, if it asks for that.
+/// The rest of `wanted` behind `name`, if it begins with that.
 fn rest_of<'a>(wanted: &'a str, name: &str) -> Option<Option<&'a str>> {
     let rest = wanted.strip_prefix(name).filter(|rest| !rest.starts_with(char::is_numeric))?;
     Some(rest.strip_prefix('/'))
 }
 
-/// The other one takes up the backing, and works with it.
+/// The other memory takes up the backing, and works with it.
 fn work_elsewhere(history: &History, left: &Still, other: Other, stay: Stay) -> Result<History, String> {
     let world = match other {
         Other::New => World::load(history.setup, left.files.clone())?,
@@ -147,7 +147,7 @@ fn work_elsewhere(history: &History, left: &Still, other: Other, stay: Stay) -> 
     Teller::new(&world, &fs).recording(|teller| stay.steps().iter().try_for_each(|step| teller.step(step)))
 }
 
-/// The first one is taken up again after so many events of the other: what it does then, unless it is refused.
+/// Takes the first memory up again after so many events of the other; returns its further history, unless it is refused.
 fn come_back(
     history: &History,
     back: Still,
@@ -155,7 +155,7 @@ fn come_back(
     events: usize,
     stats: &mut Stats,
 ) -> Result<Option<History>, String> {
-    // Any operation: filling the log may have found it full.
+    // Any operation counts: filling the log may have found it full.
     let promised = trip.away.acknowledged.iter().any(|(at, boundary)| *at <= events && *boundary > 0);
     match World::resume(history.setup, &back) {
         Err(e) if events == 0 => Err(format!("nothing was done elsewhere, but {e}")),

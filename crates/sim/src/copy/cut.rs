@@ -1,4 +1,4 @@
-//! Power cuts: after every event, everything that the disks may then hold; and power cuts of who takes that up.
+//! Power cuts: after every event, all states that the disks may then have; and further power cuts in the life after.
 
 use rng::Rng;
 
@@ -47,7 +47,7 @@ pub fn explore(name: &str, history: &History, depth: Depth, filter: &Filter, ver
     }
 }
 
-/// The places to look at: all, or a few drawn, and the end. Stores reach no disk.
+/// The places to explore: all, or a few drawn, and the end. Stores reach no disk.
 fn places(history: &History, most: usize, name: &str) -> Vec<usize> {
     let reached = |n: &usize| matches!(history.moments[*n - 1].event, Event::Write { .. } | Event::Flush { .. });
     let mut all: Vec<usize> = (1..=history.moments.len()).filter(reached).collect();

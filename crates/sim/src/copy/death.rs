@@ -1,7 +1,7 @@
 //! The death of all processes, at any store and any write: memory, marks and disks stay as they are, and the next
 //! process goes on; then the power is cut too.
 //!
-//! Also the memory of the marks can be lost, and the memory is compared with its backing.
+//! The memory of the marks can be lost as well; then the memory is compared with its backing.
 
 use rng::Rng;
 
@@ -15,11 +15,11 @@ use crate::tree::look;
 use crate::verdict::{caught, seed_of, Filter, Verdicts};
 use crate::world::World;
 
-/// What is left of memory.
+/// The part of the memory that survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     Everything,
-    /// The region, without its marks.
+    /// The memory, without its marks.
     Region,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn points(history: &History, most: usize, name: &str, filter: &Filter
     let mut rng = Rng::new(seed_of(name));
     let (mut stores, mut others): (Vec<usize>, Vec<usize>) =
         (0..history.moments.len()).partition(|n| matches!(history.moments[*n].event, Event::Store { .. }));
-    // What follows the last write of a commit comes before the next store.
+    // The marks that change after the last write of a commit belong to the next store.
     others.extend(stores.iter().filter(|n| **n > 0 && !matches!(history.moments[**n - 1].event, Event::Store { .. })));
     let mut points = vec![Point::after(history.moments.len())];
     for (events, n) in [(&mut others, most.div_ceil(2)), (&mut stores, most / 2)] {
@@ -79,14 +79,14 @@ fn draw(history: &History, events: usize, rng: &mut Rng) -> Point {
         0 => n,
         _ => rng.below(n as u64 + 1) as usize,
     };
-    // No byte is stored before all is marked.
+    // No byte is stored before all its marks are set.
     match (up_to(all), up_to(len / 8) * 8) {
         (marks, _) if marks < all => Point { events, marks, cut: 0 },
         (marks, cut) => Point { events, marks, cut },
     }
 }
 
-/// The next process: what it finds is right; it works, waits, and works on. Its history.
+/// The next process: it finds a right state, works, waits, and works on. Returns its history.
 pub(super) fn live_on(history: &History, left: Still, memory: Left, point: Point) -> Result<History, String> {
     let world = match memory {
         Left::Everything => World::resume(history.setup, &left)?,

@@ -1,5 +1,6 @@
-//! A story on a disk that fails: what was promised is kept; the backing is made anew from memory, or nothing more is promised, and
-//! the failure is reported to all. And a disk that fails when its backing is taken up: that is reported, and does no harm.
+//! A story on a disk that fails: promises are kept; the backing is made anew from memory, or nothing more is promised
+//! and all callers get the failure. Also a disk that fails when its backing is taken up: that is reported, and does no
+//! harm.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ fn setup() -> Setup {
     Setup::logged(SIZE)
 }
 
-/// Commits of one round and of several, both logs begun anew more than once, one of them larger.
+/// Commits of one round and of several, with both logs begun anew more than once, one of them larger.
 fn steps() -> Vec<Step> {
     let put = |n: u64| write("/f", 0, 9000, n);
     steps! {
@@ -35,16 +36,16 @@ fn steps() -> Vec<Step> {
     }
 }
 
-/// What became of a story.
+/// The end of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Nothing failed.
     Whole,
-    /// It failed while the file system was made.
+    /// A call failed while the file system was made.
     NotMade,
-    /// It failed later.
+    /// A call failed later.
     Failed,
-    /// It failed later, and the backing was made anew from memory.
+    /// A call failed later, and the backing was made anew from memory.
     Anew,
 }
 
@@ -57,7 +58,7 @@ pub fn calls() -> Result<Vec<(usize, Call, u64)>, String> {
     }
 }
 
-/// Tells the story with one call failing.
+/// Runs the story with one call failing.
 pub fn explore(fault: Fault) -> Result<End, String> {
     run(&Faults::with(Some(fault))).map(|(end, _)| end)
 }
@@ -78,7 +79,7 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
         let before = failed();
         let calls: u64 = faults.calls().values().sum();
         match (step, before) {
-            // Nobody has found room yet.
+            // No room has been found yet.
             (Step::Op(op), false) if full() => match teller.op(op)? {
                 Err(Errno::NOSPC) => {}
                 done => return Err(format!("on a full disk {op:?} gives {done:?}")),
@@ -126,27 +127,27 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
     judge(&world, &history).map(|()| (end, calls))
 }
 
-/// Reading goes on; the disks hold what was promised; and processes that come later, when the disk works again, make
-/// all of it durable.
+/// Checks that reading goes on; that the disks keep the promises; and that later processes, when the disk works again,
+/// make everything durable.
 fn judge(world: &World, history: &History) -> Result<(), String> {
     as_last(world, history).map_err(|e| format!("what is read after a failure is wrong: {e}"))?;
     let left = &history.start;
     let choices = [Choice::None, Choice::All].into_iter().chain((1..=SEEDS).map(Choice::Seed));
     choices.into_iter().try_for_each(|choice| cut_afterwards(history, &left.files, choice))?;
-    // When it is loaded the memory was deleted, but the host still knows what it could not write.
+    // Loading happens after the memory was deleted, but the host still has the sectors that it could not write.
     [Taken::Resumed, Taken::Compared, Taken::Loaded].into_iter().try_for_each(|how| {
         let world = take_up(left, how, &Tape::over(left.files.clone()), &Faults::with(None))?;
         live_on(&world).map_err(|e| format!("in the next life: {e}"))
     })
 }
 
-/// Nothing is seen but the last instant.
+/// Only the last instant is visible.
 fn as_last(world: &World, history: &History) -> Result<(), String> {
     let last = history.boundaries.len() - 1;
     history.which_seen(last..=last, &look(&world.fs)?).map(drop)
 }
 
-/// The power is cut when all is over.
+/// The power is cut at the end.
 fn cut_afterwards(history: &History, files: &Files, choice: Choice) -> Result<(), String> {
     let left = reload(&files.cut(choice), SIZE);
     let found = left.and_then(|bytes| history.which_bytes(history.after_loss(history.moments.len()), &bytes));
@@ -172,7 +173,7 @@ pub enum Taken {
     Loaded,
 }
 
-/// What a story has left, to be taken up.
+/// The remains of a story, to be taken up.
 pub struct Remains(History);
 
 impl Remains {
@@ -185,15 +186,15 @@ impl Remains {
         teller.end(world.still()?).map(Remains)
     }
 
-    /// Calls to each file that taking it up makes.
+    /// Calls to each file when the remains are taken up.
     pub fn calls(&self, how: Taken) -> Result<Vec<(usize, Call, u64)>, String> {
         let faults = Faults::with(None);
         take_up(&self.0.start, how, &Tape::over(self.0.start.files.clone()), &faults)?;
         Ok(faults.calls().into_iter().map(|((file, call), n)| (file, call, n)).collect())
     }
 
-    /// Takes it up with one call failing: what is there is right, or is refused; and afterwards, when the disk works
-    /// again, all of it is there, whatever a power cut takes of what was written meanwhile. True if it was refused.
+    /// Takes the remains up with one call failing: the state is right, or is refused. Afterwards, when the disk works
+    /// again, everything is there, whichever of the writes meanwhile a power cut drops. True if it was refused.
     pub fn explore(&self, how: Taken, fault: Fault) -> Result<bool, String> {
         let tape = Tape::over(self.0.start.files.clone());
         let taken = take_up(&self.0.start, how, &tape, &Faults::with(Some(fault)));

@@ -1,4 +1,4 @@
-//! What a cut left, judged: by what it is, and by living on with it.
+//! Judges the state that a cut left: by its content, and by living on with it.
 
 use crate::check::{check, sweep, work_with};
 use crate::choice::Choice;
@@ -12,7 +12,7 @@ use crate::tree::look;
 use crate::verdict::Stats;
 use crate::world::{reload, World};
 
-/// Judges what a cut after `at` events left. If `deep` also by living on with it; that life.
+/// Judges the state that a cut after `at` events left; if `deep` also by living on with it, and returns that life.
 pub fn judge(
     history: &History,
     at: usize,
@@ -26,7 +26,7 @@ pub fn judge(
     deep.then(|| go_on(history, n, left)).transpose()
 }
 
-/// Opens what a cut left, which is instant `n`, looks at everything, and lives on.
+/// Opens the state that a cut left, which is instant `n`, checks everything, and lives on.
 fn go_on(history: &History, n: usize, left: &Files) -> Result<History, String> {
     let world = World::load(history.setup, left.clone())?;
     check(&world.fs, false)?;
@@ -39,8 +39,8 @@ fn go_on(history: &History, n: usize, left: &Files) -> Result<History, String> {
     live(&world, start, vec![Boundary::new(0, instant)], 0).map_err(|e| format!("after recovery: {e}"))
 }
 
-/// Lives on in `world`, which has been recorded since it was at `start`. `earlier` are the instants of the life before, of
-/// which number `promised` was promised.
+/// Lives on in `world`, recorded since `start`. `earlier` are the instants of the life before, of which number
+/// `promised` was promised.
 pub fn live(world: &World, start: Still, earlier: Vec<Boundary>, promised: usize) -> Result<History, String> {
     let fs = world.fs.clone();
     let mut teller = Teller::new(world, &fs);
@@ -59,7 +59,7 @@ pub fn live(world: &World, start: Still, earlier: Vec<Boundary>, promised: usize
     teller.end(start)
 }
 
-/// A cut now, after a wait, leaves what is in memory.
+/// A cut now, after a wait, leaves the content of the memory.
 pub fn same_again(world: &World) -> Result<(), String> {
     let now = History::of(world.setup, world.still()?);
     let bytes = reload(&now.start.files.cut(Choice::None), now.setup.size).map_err(|e| format!("after a wait: {e}"))?;

@@ -32,7 +32,7 @@ pub(super) fn cut_later(
             verdicts.take(judged.map(drop), || id(&text));
         }
     }
-    // The last wait is kept whatever is lost.
+    // The last wait holds, also if all in doubt is lost.
     let end = second.moments.len();
     if filter.choice.is_none() {
         let mut files = second.start.files.clone();

@@ -1,8 +1,9 @@
-//! A pool on memory that survives on its own, with a mirror on a disk: either is lost, or neither, at any point; what is
-//! left opens, by the code that opens pools, with everything that an operation had returned for; and a new mirror, or
-//! a new region, is made that is worth as much.
+//! A pool on memory that survives on its own, with a mirrored backing on a disk: at any point either is lost, or
+//! neither. The code that opens pools opens the rest, with everything that an operation had returned for. Then a new
+//! mirror, or a new memory, is made that is as good.
 //!
-//! An id is `mirrored:mirror:lost.marks.point:choice`: what is lost, with or without the memory of the marks, and where.
+//! An id is `mirrored:mirror:lost.marks.point:choice`: which of the two is lost, with or without the memory of the
+//! marks, and where.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +30,7 @@ const SIZE: u64 = 2 << 20;
 /// Where the mirror lies in the pool directory.
 const MIRROR: &str = "mirror";
 
-/// What is lost.
+/// The part that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     Region,
@@ -42,20 +43,20 @@ impl Lost {
     const ALL: [Lost; 3] = [Lost::Region, Lost::Mirror, Lost::Neither];
 }
 
-/// A step that is left out, for tests of the tester.
+/// A step that is left out, to test the explorers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     Nothing,
     /// Operations return without waiting for the mirror.
     NoWait,
-    /// A process dies, and its memory is taken as it is: what it had begun is not undone.
+    /// A process dies, and its memory is taken as it is: its transaction is not undone.
     NotUndone,
 }
 
 /// How thorough an exploration is.
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
-    /// Most losses of each.
+    /// Most losses of the memory, and most of the others.
     pub memory: usize,
     pub others: usize,
     /// Seeds per cut, beside none and all.
@@ -87,7 +88,7 @@ fn tick() -> std::time::Duration {
     std::time::Duration::new(resolution.tv_sec as u64, resolution.tv_nsec as u32)
 }
 
-/// What happened, and what was promised when: everything that has returned.
+/// The history of the steps; each that has returned is promised.
 pub fn tell(sabotage: Sabotage) -> Result<History, String> {
     let world = World::format(Setup::copied(pram::MediumKind::Battery, SIZE), &Faults::with(None))?;
     let fs = world.fs.clone();
@@ -101,8 +102,8 @@ pub fn tell(sabotage: Sabotage) -> Result<History, String> {
     }
     teller.recording(|teller| {
         steps().iter().try_for_each(|step| {
-            // In the same tick as the one before, it would change a time to what it was, and a point in the middle of that
-            // would be none.
+            // In the same tick as the step before, a step would set a time to the same value, and a point within it
+            // would not count as one.
             std::thread::sleep(tick());
             teller.step(step)?;
             teller.promise();
@@ -111,7 +112,7 @@ pub fn tell(sabotage: Sabotage) -> Result<History, String> {
     })
 }
 
-/// A pool directory, and all that belongs to it elsewhere; gone when it is dropped.
+/// A pool directory, and everything that belongs to it elsewhere; removed when it is dropped.
 struct Home {
     dir: tempfile::TempDir,
 }
@@ -137,7 +138,7 @@ impl Home {
         self.path().join("nvram")
     }
 
-    /// Puts a region there, with or without its marks.
+    /// Writes a memory there, with or without its marks.
     fn put_memory(&self, bytes: &[u8], marks: Option<&[u64]>) -> Result<(), String> {
         std::fs::write(self.memory(), bytes).map_err(text)?;
         for (path, words) in self.marks()?.into_iter().zip(marks) {
@@ -157,7 +158,7 @@ impl Home {
     }
 
     fn open(&self) -> Result<Pool, String> {
-        // Nothing goes to the backing but what operations wait for.
+        // Nothing goes to the backing except for operations that wait for it.
         let commit_interval = conquest::CommitInterval::try_from(86_400.0).ok();
         Pool::open(self.path(), &OpenOptions { noatime: true, commit_interval, ..OpenOptions::default() })
             .map_err(|e| format!("it does not open: {e}"))
@@ -184,7 +185,7 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// What is lost where; is the memory of the marks there?
+/// The point of a loss; is the memory of the marks there?
 type Loss = (Point, bool);
 
 fn name(lost: Lost, (point, marks): Loss) -> String {
@@ -209,7 +210,7 @@ pub fn explore(history: &History, sabotage: Sabotage, depth: Depth, filter: &Fil
         };
         let points = losses.iter().map(|(point, _)| *point).collect();
         for (loss, (_, left)) in losses.iter().zip(history.stills(points)) {
-            // A process's death leaves what the host's memory holds of the disks.
+            // The death of a process leaves the disks with the writes that the host's memory holds.
             let ways = if lost == Lost::Region { left.files.choices(depth.seeds) } else { vec![Choice::All] };
             for choice in ways {
                 if verdicts.enough() || filter.choice.is_some_and(|wanted| wanted != choice.name()) {
@@ -227,7 +228,7 @@ pub fn explore(history: &History, sabotage: Sabotage, depth: Depth, filter: &Fil
     }
 }
 
-/// A few losses, or all: the disks change at some events, the region at the others.
+/// A few losses, or all: the disks change at some events, the memory at the others.
 fn losses(history: &History, lost: Lost, depth: Depth) -> Vec<Loss> {
     let mut rng = Rng::new(seed_of(&format!("{lost:?}")));
     let mut all = Vec::new();
@@ -250,7 +251,7 @@ fn losses(history: &History, lost: Lost, depth: Depth) -> Vec<Loss> {
     all
 }
 
-/// Opens what is left, looks, works, and loses the rest.
+/// Opens the rest, checks it, works with it, and loses the other part.
 fn judge(
     history: &History,
     left: &Still,
@@ -272,7 +273,7 @@ fn judge(
         Lost::Region => {
             let kept = left.files.cut(choice);
             home.put_mirror(&kept)?;
-            // The mirror may hold what is about to return.
+            // The mirror may have an operation that is about to return.
             let held = *history.after_loss(point.events).start()..=*allowed.end();
             let n = history.which_bytes(held, &reload(&kept, SIZE)?)?;
             allowed = n..=n;
@@ -286,7 +287,7 @@ fn judge(
     lose_the_rest(&home, pool)
 }
 
-/// Whatever returned from here on is in either.
+/// Every operation that returns from here on is in both.
 fn lose_the_rest(home: &Home, pool: Pool) -> Result<(), String> {
     let work = |pool: &Pool, n: u64| -> Result<Snapshot, String> {
         let path = format!("/zz-{n}");
@@ -313,7 +314,7 @@ fn lose_the_rest(home: &Home, pool: Pool) -> Result<(), String> {
     same(&home.open()?, &worked, "then the region")
 }
 
-/// Explores, or looks at the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
+/// Explores, or takes the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of the failures.
 pub fn explore_all(depth: Depth) -> Stats {
     let explore = |name: &&str, filter: &Filter, verdicts: &mut Verdicts| {
         let text = verdicts.made(caught(|| tell(Sabotage::Nothing)), || format!("{name}:run::"));

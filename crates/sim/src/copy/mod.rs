@@ -1,8 +1,8 @@
 //! The explorer for the medium `logged`: memory, marks, redo logs and image together.
 //!
-//! A story runs once, on memory and disks that record. Then the power is cut after each thing to the
-//! disks, and the backing must load as an instant between two operations ([`history`](crate::history)); and all processes die, at
-//! stores and at writes, the next one goes on from the memory, all or a part of it, and the power is cut while it does.
+//! A story runs once, on memory and disks that record. Then the power is cut after each request to the disks, and the
+//! backing must load as an instant between two operations ([`history`](crate::history)). Also all processes die, at
+//! stores and at writes; the next one goes on from the memory, all or a part of it, and the power is cut while it does.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -43,14 +43,14 @@ pub struct Depth {
     pub deaths: usize,
     /// Power cuts after each death.
     pub mixed: u64,
-    /// One cut in so many is also worked with after recovery.
+    /// One cut in so many also has to work after recovery.
     pub aftermath: u64,
 }
 
 impl Depth {
     const ALL: Depth = Depth { cuts: usize::MAX, seeds: 8, deaths: 200, mixed: 4, aftermath: 4 };
 
-    /// For many stories: what the environment asks for.
+    /// For many stories: the depth that the environment asks for.
     pub fn wide() -> Depth {
         match full() {
             true => Depth::ALL,
@@ -58,7 +58,7 @@ impl Depth {
         }
     }
 
-    /// For very many that are short.
+    /// For very many short stories.
     pub fn short() -> Depth {
         match full() {
             true => Depth { cuts: usize::MAX, seeds: 2, deaths: 12, mixed: 1, aftermath: 8 },
@@ -66,7 +66,7 @@ impl Depth {
         }
     }
 
-    /// For a few.
+    /// For a few stories.
     pub fn deep() -> Depth {
         match full() {
             true => Depth { seeds: 32, deaths: 500, ..Depth::ALL },
@@ -92,12 +92,12 @@ pub fn explore(story: &Story, depth: Depth, filter: &Filter, verdicts: &mut Verd
     }
 }
 
-/// Explores stories, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
+/// Explores stories, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of the failures.
 pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
     each(stories, |story| &story.name, |story, filter, verdicts| explore(story, depth, filter, verdicts))
 }
 
-/// The same for what becomes of memory that the stories' backings leave behind; see [`away`].
+/// The same for memory that the stories' backings leave behind; see [`away`].
 pub fn explore_away(stories: &[Story], depth: Depth) -> Stats {
     let explore = |story: &Story, filter: &Filter, verdicts: &mut Verdicts| {
         away::explore(story, Other::New, depth, filter, verdicts);

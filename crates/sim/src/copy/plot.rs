@@ -21,9 +21,10 @@ pub enum Plot {
     Rounds,
     /// A commit larger than a log.
     Large,
-    /// A commit that turns out to be larger than the room that was left for it.
+    /// A commit that turns out larger than the room that was left for it.
     Outgrown,
-    /// The backing is made anew, by a commit that somebody waits for, and after the other log took over by a checkpoint.
+    /// The backing is made anew by a commit that an operation waits for; and by a checkpoint, after the other log took
+    /// over.
     Anew,
 }
 
@@ -85,7 +86,7 @@ impl Story {
         Story { name: format!("{}/{plot:?}", s.name), setup: setup_of(s), prologue, steps, lie: None }
     }
 
-    /// A scenario's operation and one before it, the last of the setup for a pair, with nothing else.
+    /// A scenario's operation and one before it (for a pair, the last of the setup), with nothing else.
     pub fn woven(s: &Scenario, pair: bool, weave: Weave) -> Story {
         let before = if pair { s.setup.len().saturating_sub(1) } else { s.setup.len() };
         let (setup, first) = s.setup.split_at(before);

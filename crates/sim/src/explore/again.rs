@@ -14,7 +14,8 @@ use crate::world::World;
 /// Most cuts inside one long store.
 const CUTS: u64 = 2;
 
-/// Recovers what a crash left, which must be as `allowed`, and again after a crash at each store of that: it comes to the same.
+/// Recovers the state that a crash left, which must be one of `allowed`, and again after a crash at each store of that
+/// recovery: the result is the same.
 pub(super) fn recover_twice(
     run: &Run,
     s: &Scenario,
@@ -41,7 +42,7 @@ pub(super) fn recover_twice(
     })
 }
 
-/// Calls `look` with what makes what each crash leaves, and where that was.
+/// Calls `look` for each crash, with a function that makes its memory and the name of its point.
 pub(super) fn each_crash(
     kind: MediumKind,
     depth: Depth,

@@ -18,8 +18,8 @@ use crate::scenario::something_of_everything;
 use crate::tree::look;
 use crate::world::{Setup, World};
 
-/// A file system with something of everything, and where its metadata lies: the used objects but those
-/// with the tags `without`, and the segment table. For tests that damage it.
+/// A file system in which every structure occurs, and the places of its metadata: the used objects except those with the
+/// tags `without`, and the segment table. For tests that damage it.
 pub fn damaged_base(without: &[Tag]) -> (Vec<u8>, Vec<(u64, u64)>) {
     damaged_base_on(MediumKind::Battery, without)
 }
@@ -29,7 +29,7 @@ pub fn damaged_base_on(kind: MediumKind, without: &[Tag]) -> (Vec<u8>, Vec<(u64,
     damaged_base_of(kind, &something_of_everything(), without)
 }
 
-/// The same with all inodes packed, of which some were read since; only where these lie, and what leads there.
+/// The same with all inodes packed, some of which were read since; only the places of these and of references to them.
 pub fn damaged_base_packed() -> (Vec<u8>, Vec<(u64, u64)>) {
     let mut ops = something_of_everything();
     ops.extend([Op::PackInodes, Op::Read("/small".into()), Op::Read("/tree".into())]);
@@ -69,7 +69,7 @@ pub fn work_after_repair(fs: &Fs) -> Result<(), String> {
     work_with(fs, &look(fs)?)
 }
 
-/// Damages bytes, at places with so many, and names what it did.
+/// Damages bytes at some of the places, and describes the damage.
 pub type Damage = fn(&mut Rng, &mut [u8], &[(u64, u64)]) -> String;
 
 pub fn flip_bit(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
@@ -84,7 +84,7 @@ pub fn set_byte(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> Strin
     format!("byte {at:#x} = {:#x}", bytes[at])
 }
 
-/// A word becomes another word of the region: references that lead to real objects, but wrong ones.
+/// Copies a word over another one: references lead to real objects, but wrong ones.
 pub fn cross_word(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
     let (from, to) = (pick(rng, places) & !7, pick(rng, places) & !7);
     bytes.copy_within(from..from + 8, to);
@@ -96,7 +96,7 @@ fn pick(rng: &mut Rng, places: &[(u64, u64)]) -> usize {
     (start + rng.below(len)) as usize
 }
 
-/// Less than two to the power of `most`.
+/// Zeros fewer lines than two to the power of `most`.
 pub fn zero_lines(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)], most: u64) -> String {
     let count = 1 << rng.below(most);
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Is the state that a crash left that of before or of after the operation?
+//! Is the state that a crash left the one before or the one after the operation?
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::story::Teller;
 use crate::tree::{difference, look, Snapshot};
 use crate::world::{Setup, World};
 
-/// Opens what a crash left: recovery happens here.
+/// Opens the memory that a crash left: this includes recovery.
 pub(super) fn open(map: Mapping, kind: MediumKind) -> Result<World, String> {
     World::recover(kind, map, &Arc::default())
 }
@@ -84,14 +84,14 @@ impl Run {
         self.history.boundaries[1].at
     }
 
-    /// Judges one crash state; true if it is that after the operation.
+    /// Judges one crash state; true if it is the state after the operation.
     pub fn judge(&self, s: &Scenario, fs: &Fs, allowed: RangeInclusive<usize>, work: bool) -> Result<bool, String> {
         check(fs, false)?;
         let mut found = look(fs)?;
         if s.frees_later && found != *self.before() {
             self.free(&mut found);
         }
-        // Within one tick of the clock, what only allocates memory looks like that too when it is done.
+        // Within one tick of the clock, the state after an operation that only allocates memory looks the same.
         let expanded = s.expands && found != *self.after() && self.is_expanded(&found);
         if expanded {
             found = self.before().clone();
@@ -102,7 +102,7 @@ impl Run {
         };
         let usage = sweep(fs)?;
         if !expanded {
-            // Packing goes bucket by bucket and block by block, and nobody sees which are.
+            // Packing goes bucket by bucket and block by block, and which are packed is not visible.
             let in_pieces = s.by_page || s.op == Op::PackInodes;
             self.same_usage(&usage, &self.usage[usize::from(is_after)], in_pieces)?;
         }
@@ -116,7 +116,7 @@ impl Run {
         Ok(is_after)
     }
 
-    /// Is all as before the operation, but that what was compressed is plain?
+    /// Is everything as before the operation, except that compressed content is plain?
     fn is_expanded(&self, found: &Snapshot) -> bool {
         let before = self.before();
         let mut as_before = found.clone();
@@ -129,7 +129,7 @@ impl Run {
         as_before == *before && found != before
     }
 
-    /// Takes memory of files that are as after the operation, which they may have had before it, for freed.
+    /// Takes memory as freed that changed files may not have freed yet.
     fn free(&self, found: &mut Snapshot) {
         for (path, attr) in &mut found.attrs {
             let (Some(old), Some(new)) = (self.before().attrs.get(path), self.after().attrs.get(path)) else {
@@ -141,7 +141,7 @@ impl Run {
         }
     }
 
-    /// Are the first pages of a file as after the operation, and all else as before?
+    /// Are the first pages of a file as after the operation, and everything else as before?
     fn is_between(&self, found: &Snapshot) -> bool {
         let (before, after) = (self.before(), self.after());
         let mut whole = found.clone();
@@ -154,7 +154,7 @@ impl Run {
             let done = (PAGE..now.len()).step_by(PAGE).find(|done| now[*done..] == old[*done..]);
             if done.is_some_and(|done| now[..done] == new[..done]) {
                 seen.content = new.clone();
-                // The times are those of the last page that was written, and memory goes with the pages.
+                // The times are those of the last written page, and memory goes with the pages.
                 if let (Some(attr), Some(first), Some(last)) =
                     (whole.attrs.get_mut(path), before.attrs.get(path), after.attrs.get(path))
                 {
@@ -168,26 +168,26 @@ impl Run {
         whole == *after && found != after
     }
 
-    /// True if it is what is seen after the operation.
+    /// True if this is visible after the operation.
     pub fn which(&self, found: &Snapshot, allowed: RangeInclusive<usize>) -> Result<bool, String> {
-        // What changes nothing has not happened.
+        // An operation that changes nothing has not happened.
         if allowed.contains(&0) && found == self.before() {
             return Ok(false);
         }
         self.history.which_seen(allowed, found).map(|n| n == 1)
     }
 
-    /// Tables that grow outside transactions may have grown already, and what changes in pieces may have changed in part;
-    /// all else is as if never crashed.
+    /// Tables that grow outside transactions may have grown already, and an operation in pieces may be done in part;
+    /// everything else is as without a crash.
     fn same_usage(&self, found: &[u64; TAGS], wanted: &[u64; TAGS], in_pieces: bool) -> Result<(), String> {
-        // So may inodes be plain that are to change.
+        // Inodes that are about to change may already be plain.
         let tables =
             [tag::INODE_TABLE, tag::INODE_BLOCK, tag::PACKED, tag::PACKING, tag::PERM].map(|t| usize::from(t.0));
         let [before, after] = &self.usage;
         let packs = [before, after].iter().any(|usage| usage[usize::from(tag::PACKED.0)] > 0);
         for (t, bytes) in found.iter().enumerate() {
             let (low, high) = (before[t].min(after[t]), before[t].max(after[t]));
-            // A plain block that was packed may not be kept yet for unpacking.
+            // A plain block of packed inodes may not have been reserved yet for unpacking.
             let low = if t == usize::from(tag::INODE_BLOCK.0) && packs { 0 } else { low };
             let right = match in_pieces || tables.contains(&t) {
                 true => (low..=high).contains(bytes),

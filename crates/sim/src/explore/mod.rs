@@ -1,10 +1,10 @@
-//! The explorer of scenarios: runs one, judges every crash that its memory survives.
+//! The explorer of scenarios: runs one, and judges every crash that its memory survives.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | every crash of a scenario's operation |
 //! | [`damage`] | memory for tests that damage it, and damage |
-//! | [`judge`] | is a state that of before or after the operation? |
+//! | [`judge`] | is a state the one before or the one after the operation? |
 //! | [`again`] | a second crash, during the recovery from the first |
 //! | [`repair`] | crashes during a repair |
 //! | [`together`] | crashes of several operations at once |
@@ -36,18 +36,18 @@ pub use together::{explore_together, explore_togethers, Together};
 pub struct Depth {
     /// Most cuts inside one long store.
     pub cuts: u64,
-    /// On dax all that can become of the words in doubt is looked at if it is no more than this.
+    /// On dax, all combinations of the words in doubt are explored if they are no more than this.
     pub subsets: u64,
     /// Else so many seeds per point, beside none and all.
     pub seeds: u64,
-    /// One state in so many is also worked with after recovery.
+    /// One state in so many also has to work after recovery.
     pub aftermath: usize,
     /// One state in so many is recovered again after a crash at each store of its recovery.
     pub again: usize,
 }
 
 impl Depth {
-    /// What the environment asks for.
+    /// The depth that the environment asks for.
     pub fn from_env() -> Depth {
         match full() {
             true => Depth { cuts: 64, subsets: 256, seeds: 16, aftermath: 1, again: 7 },
@@ -61,9 +61,10 @@ impl Depth {
 }
 
 impl Filter<'_> {
-    // What an id names does not depend on how much is looked at.
+    // An id does not depend on the depth.
 
-    /// The points of a recording, or the one that is wanted. A failure of the run itself has none: all is explored again.
+    /// The points of a recording, or the one that is wanted. If the run itself failed there is none: everything is
+    /// explored again.
     fn points(&self, moments: &[Moment], depth: Depth) -> Vec<Point> {
         match self.point.map(|point| (point, Point::parse(point))) {
             Some((_, Some(point))) => vec![point],
@@ -77,11 +78,11 @@ impl Filter<'_> {
     }
 }
 
-/// The point of an id that stands for what is there when the call has returned.
+/// The point of an id for the state after the call has returned.
 const END: &str = "end";
 
-/// Explores scenarios under both disciplines, or the one state that `CONQUEST_SIM_REPLAY` names. Panics
-/// with the ids of what failed.
+/// Explores scenarios under both disciplines, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of
+/// the failures.
 pub fn explore_all(scenarios: &[Scenario]) -> Stats {
     let depth = Depth::from_env();
     each(
@@ -128,7 +129,7 @@ pub fn explore(
     }
 }
 
-/// When the call has returned, its effect is durable whatever is lost.
+/// When the call has returned, its effect is durable, also if all in doubt is lost.
 fn final_state(run: &Run, kind: MediumKind, end: &Medium) -> Result<(), String> {
     let world = open(end.crash(Choice::None), kind)?;
     run.which(&look(&world.fs)?, 1..=1).map(drop)
@@ -142,7 +143,7 @@ struct Search<'a> {
     depth: Depth,
     filter: &'a Filter<'a>,
     count: usize,
-    /// A state after the operation has been seen.
+    /// A state after the operation has been found.
     committed: bool,
 }
 

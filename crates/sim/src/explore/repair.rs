@@ -1,4 +1,4 @@
-//! A crash during a repair: the next repair finds what the first one would have.
+//! A crash during a repair: the next repair finds the same as the first one would have.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::tree::{difference, look, Tree};
 use crate::verdict::{caught, Failure};
 use crate::world::World;
 
-/// A region that needs a repair.
+/// A memory that needs a repair.
 pub struct Damaged {
     pub name: String,
     pub kind: MediumKind,
     pub bytes: Vec<u8>,
 }
 
-/// Repairs it, and repairs again what a crash leaves of that: at each of its stores, or evenly spread over them so that
-/// some `most` are looked at. The number of states looked at; none if there is nothing to repair, or it cannot be opened.
+/// Repairs it, and repairs again after a crash at each store of the repair, or at about `most` of them, evenly spread.
+/// Returns the number of states; 0 if there is nothing to repair, or it cannot be opened.
 pub fn explore_repair(damaged: &Damaged, depth: Depth, most: usize) -> Result<u64, Vec<Failure>> {
     let failure =
         |at: &str, text: String| vec![Failure { id: format!("{}:{}:{at}", damaged.name, damaged.kind.name()), text }];
@@ -45,11 +45,11 @@ pub fn explore_repair(damaged: &Damaged, depth: Depth, most: usize) -> Result<u6
     Ok(states)
 }
 
-/// The stores of a whole repair, and what it leaves. `None`: nothing is to be repaired.
+/// The stores of a whole repair, and the tree after it. `None`: there is nothing to repair.
 fn repaired(damaged: &Damaged) -> Result<Option<(Vec<Moment>, Tree)>, String> {
     let tape = Arc::<Tape>::default();
     tape.start(None);
-    // What cannot be opened is refused: other tests look at that.
+    // Memory that cannot be opened is refused: other tests cover that.
     let Ok(world) = World::recover(damaged.kind, mapping(&damaged.bytes), &tape) else { return Ok(None) };
     let found = world.fs.fsck(false, &mut |_, _| {}).map_err(|e| format!("fsck: {e}"))?;
     if found.problems.is_empty() {
@@ -59,7 +59,7 @@ fn repaired(damaged: &Damaged) -> Result<Option<(Vec<Moment>, Tree)>, String> {
     Ok(Some((tape.stop(), tree)))
 }
 
-/// Repairs; what there is then.
+/// Repairs; returns the tree after it.
 fn repair(fs: &Fs) -> Result<Tree, String> {
     fs.fsck(true, &mut |_, _| {}).map_err(|e| format!("repair: {e}"))?;
     sweep(fs)?;

@@ -1,9 +1,9 @@
-//! Several operations at once when the crash comes: threads of one process, of which one has its turn, and where it
-//! passes on, and to whom, a seed decides (see [`stage`](crate::stage)).
+//! Several operations at once when the crash comes: threads of one process, of which one runs at a time. A seed decides
+//! where the turn passes, and to which thread (see [`stage`](crate::stage)).
 //!
-//! Each works on names of its own in a directory of all, so that whatever their order they come to the same. What may be
-//! found: of each thread's operations all that had returned, none that had not begun, and of the one under way all or
-//! nothing, in any combination.
+//! Each works on names of its own in a directory of all, so that any order of them has the same result. A crash may
+//! leave, for each thread independently: all operations that had returned, none that had not begun, and the one under
+//! way wholly or not at all.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ use crate::world::{Setup, World};
 
 const SIZE: u64 = 4 << 20;
 
-/// What several threads do at the same time.
+/// The operations of several threads at the same time.
 #[derive(Clone, Debug)]
 pub struct Together {
     pub name: String,
@@ -71,7 +71,7 @@ fn prologue(me: &str) -> Vec<Op> {
     ]
 }
 
-/// Operations that can be done in any order with each other, and with those of others.
+/// Operations that can be done in any order, also among those of other threads.
 fn work(me: &str) -> Vec<Op> {
     let (mine, both) = (|name: &str| format!("/{me}/{name}"), |name: &str| format!("/both/{me}-{name}"));
     vec![
@@ -95,7 +95,7 @@ struct Span {
     returned: usize,
 }
 
-/// A performance: what was there, and what happened.
+/// A recorded run: the memory at its beginning, and the events.
 struct Performance {
     base: Vec<u8>,
     moments: Vec<Moment>,
@@ -138,7 +138,7 @@ fn perform(t: &Together, kind: MediumKind, sabotage: Sabotage) -> Result<Perform
     Ok(Performance { base, moments: tape.stop(), spans, geo: fs.session().memory().geo })
 }
 
-/// What one thread does.
+/// Runs the operations of one thread.
 fn act(fs: &Fs, ops: &[Op], tape: &Tape) -> Result<Vec<Span>, String> {
     let mut runner = Runner::new(fs);
     let mut spans = Vec::new();
@@ -151,7 +151,7 @@ fn act(fs: &Fs, ops: &[Op], tape: &Tape) -> Result<Vec<Span>, String> {
 }
 
 impl Performance {
-    /// Of each thread, how many of its operations must be there, and how many may be.
+    /// For each thread, how many of its operations must be visible, and how many may be.
     fn allowed(&self, point: Point) -> Vec<(usize, usize)> {
         let of = |spans: &Vec<Span>| {
             let must = spans.iter().filter(|s| s.returned <= point.events).count();
@@ -161,7 +161,7 @@ impl Performance {
         self.spans.iter().map(of).collect()
     }
 
-    /// What the crash may leave, one for each combination.
+    /// The trees that the crash may leave, one for each combination.
     fn trees(&self, t: &Together, point: Point) -> Result<Vec<Tree>, String> {
         let mut model = Model::default();
         t.setup.iter().try_for_each(|op| model.apply(op, &Ok(0)))?;
@@ -213,15 +213,15 @@ impl Open<'_> {
     }
 }
 
-/// Explores what several threads do together, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what
-/// failed.
+/// Explores operations of several threads, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of the
+/// failures.
 pub fn explore_togethers(all: &[Together], most: usize) -> Stats {
     let depth = Depth::from_env();
     each(all, |t| &t.name, |t, filter, verdicts| explore_together(t, Sabotage::Nothing, depth, most, filter, verdicts))
 }
 
-/// Explores crashes of several operations at once, some `most` of them for each discipline; the one at the end is always among
-/// them.
+/// Explores crashes of several operations at once, about `most` of them for each discipline, always including the one at
+/// the end.
 pub fn explore_together(
     t: &Together,
     sabotage: Sabotage,

@@ -1,16 +1,16 @@
-//! The explorer for large files: memory, its backing, and the disk with their content, on one tape.
+//! The explorer for large files: memory, its backing, and the disk with their content, in one recording.
 //!
-//! A story runs once, recording. Then, of what reached memory and disks in one order:
+//! A story runs once and is recorded. Then crashes are explored:
 //!
-//! | kind | medium | what is lost | what must be found |
+//! | kind | medium | lost | expected |
 //! | --- | --- | --- | --- |
-//! | `crash` | battery | after any store, and in the midst of it: what the disk has not flushed, in any part and order | the operations that have returned, and of the one under way all or nothing |
+//! | `crash` | battery | after any store, and within it: unflushed writes of the disk, in any part and order | the operations that have returned, and the one under way wholly or not at all |
 //! | `death` | logged | nothing: all processes die after any event | the same |
-//! | `cut` | logged | memory, and what disks have not flushed, after any event of a disk | an instant not before the last that was acknowledged |
+//! | `cut` | logged | the memory, and unflushed writes of the disks, after any event of a disk | an instant not before the last that was acknowledged |
 //! | `old` | battery | the disk is of an earlier time than the memory | nothing wrong: each page is right, or cannot be read |
 //!
-//! The next process works, writes back, cleans and evicts all that there is: the files that it found are still there, also when
-//! it loses its memory too.
+//! The next process works, writes back, cleans and evicts everything: the files that it found are still there, also
+//! after the loss of its memory.
 //!
 //! Failures print an id, `story:kind:point:choice`.
 
@@ -38,7 +38,7 @@ pub struct Depth {
     pub points: usize,
     /// Seeds of what a disk keeps, beside none and all.
     pub seeds: u64,
-    /// One state in so many is lived on with.
+    /// The next process works with one state in so many.
     pub aftermath: u64,
 }
 
@@ -54,7 +54,7 @@ impl Depth {
 const KINDS: [(MediumKind, [&str; 2]); 2] =
     [(MediumKind::Battery, ["crash", "old"]), (MediumKind::Logged, ["death", "cut"])];
 
-/// Explores stories, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
+/// Explores stories, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of the failures.
 pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
     each(stories, |story| &story.name, |story, filter, verdicts| explore(story, depth, filter, verdicts))
 }
@@ -76,7 +76,7 @@ pub fn explore(story: &Story, depth: Depth, filter: &Filter, verdicts: &mut Verd
 fn explore_kind(name: &str, kind: &str, history: &History, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
     let mut rng = Rng::new(seed_of(name));
     let points = match filter.point.and_then(Point::parse) {
-        // What the disk is like depends on the points before.
+        // For this kind, the disk depends on the points before.
         Some(point) if kind != "old" => vec![point],
         _ => points(history, kind, depth, &mut rng),
     };
@@ -103,7 +103,7 @@ fn explore_kind(name: &str, kind: &str, history: &History, depth: Depth, filter:
     }
 }
 
-/// A few points: half of them right at requests to disks, before and after.
+/// A few points: half of them right before or after requests to disks.
 fn points(history: &History, kind: &str, depth: Depth, rng: &mut Rng) -> Vec<Point> {
     let end = history.moments.len();
     let (stores, disks): (Vec<usize>, Vec<usize>) = (0..end).partition(|n| !history.moments[*n].event.reaches_a_disk());
@@ -162,7 +162,7 @@ fn judge(
     Ok(())
 }
 
-/// What cannot be read is reported; what can is right. Pages that could not.
+/// Checks that each page is right, or an error; returns how many pages could not be read.
 fn nothing_wrong(history: &History, events: usize, world: &World) -> Result<u64, String> {
     let mut unreadable = 0;
     let allowed = history.after_death(events);
@@ -192,7 +192,7 @@ fn nothing_wrong(history: &History, events: usize, world: &World) -> Result<u64,
     Ok(unreadable)
 }
 
-/// Works, moves all content about, and loses the memory, or the process: what was found is there.
+/// Works, moves all content about, and loses the memory, or the process: the files that were found are there.
 fn live_on(world: World, found: Tree) -> Result<(), String> {
     let same = |world: &World, wanted: &Tree, when: &str| -> Result<(), String> {
         check(&world.fs, false)?;

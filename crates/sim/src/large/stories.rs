@@ -24,7 +24,7 @@ const ALL: usize = usize::MAX;
 const NAMES: [&str; 3] = ["/a", "/b", "/c"];
 const PAGE: u64 = 4096;
 
-/// Stories: a name, what is there, and what is done.
+/// Stories: a name, the steps before the recording, and the recorded steps.
 macro_rules! stories {
     ($($name:literal: $prologue:expr => $($step:expr),+;)+) => {
         vec![$(story($name, $prologue, steps! { $($step),+ })),+]
@@ -51,7 +51,7 @@ pub fn named() -> Vec<Story> {
             write("/a", 8192, 4096, 4), Evict(u64::MAX), Wait, write("/a", 9000, 10, 5), Commit, WriteBack(ALL), Wait;
         "overwrite-cold": cold(400_000) =>
             write("/a", 5000, 30_000, 2), Wait, write("/a", 10, 10, 3), WriteBack(3), Commit, Evict(50), Wait;
-        // Between two fsyncs, to the block in which the first ended; also while that is being written.
+        // Between two fsyncs, to the block in which the first ended; also while that block is being written.
         "append": file(100_000) =>
             append("/a", 1000, 2), Wait, append("/a", 1000, 3), Wait, WriteBack(ALL), append("/a", 500, 4), Wait,
             append("/a", 5000, 5), WriteBack(1), append("/a", 100, 6), Evict(u64::MAX), append("/a", 100, 7), Commit,
@@ -68,7 +68,7 @@ pub fn named() -> Vec<Story> {
             truncate("/a", 150_100), append("/a", 3000, 3), Wait, WriteBack(ALL), Evict(u64::MAX),
             truncate("/a", 100_100), truncate("/a", 100_200), Commit, truncate("/a", 0), Wait,
             write("/a", 0, 100_000, 4), Wait;
-        // Small ones of each form, also written while they go; and on their way back.
+        // Small files of each form, also written while they are demoted; and on their way back.
         "demote": steps! {
             create("/a"), write("/a", 0, 20_000, 1), create("/b"), write("/b", 0, 39_000, 2), create("/c"),
             Op::Text("/c".into(), 35_000, 3), Op::Compress("/c".into(), Codec::Lz4),
@@ -87,7 +87,7 @@ pub fn named() -> Vec<Story> {
             set_threshold("/a", "65536"), During(1, write("/a", 800_000, 9000, 2)), Follow, Wait,
             write("/a", 5000, 5000, 3), set_threshold("/a", "none"), Follow, write("/a", 1_000_000, 7000, 4), Wait,
             set_threshold("/a", "65536"), Commit, Follow, Clean(100, 100), Wait;
-        // What was cut off between two fsyncs, and written again: neither is to come back.
+        // Content that was cut off between two fsyncs, and written again: neither is to come back.
         "truncate-and-append": file(102_000) =>
             Wait, truncate("/a", 100_500), append("/a", 800, 2), Wait, During(0, truncate("/a", 100_000)),
             WriteBack(ALL), During(0, append("/a", 900, 3)), Wait, truncate("/a", 99_000),
@@ -124,7 +124,7 @@ fn cleaned(nth: usize) -> Story {
     story(format!("clean-{nth}"), scattered, steps)
 }
 
-/// Parts of a file that are given up, moved and reserved.
+/// Ranges of a file that are punched, moved and reserved.
 fn ranges() -> Vec<Story> {
     let (zero, keep) = (Fallocate::ZeroRange { keep_size: false }, Fallocate::Allocate { keep_size: true });
     let (collapse, insert) = (Fallocate::CollapseRange, Fallocate::InsertRange);
@@ -146,7 +146,7 @@ fn ranges() -> Vec<Story> {
     all.map(of).into()
 }
 
-/// Drawn by a seed: what nobody thought of.
+/// Random stories, one for each seed.
 pub fn random(seeds: std::ops::Range<u64>) -> Vec<Story> {
     seeds
         .map(|seed| {
@@ -177,7 +177,7 @@ fn draw(rng: &mut Rng) -> Step {
     };
     match rng.below(19) {
         0..=5 => op.into(),
-        // Not what may fail: the model is that of now.
+        // Not an operation that may fail: the model has the state of now.
         6 | 7 => match op {
             Op::Fallocate(..) => Wait,
             op => During(rng.below(3) as usize, op),

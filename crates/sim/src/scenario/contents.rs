@@ -24,7 +24,7 @@ fn with(len: usize, more: &[Op]) -> Vec<Op> {
     [&file(len)[..], more].concat()
 }
 
-/// Written and copied.
+/// Writes and copies.
 fn written() -> Vec<Scenario> {
     vec![
         scenario("write-first", file(0), write("/f", 0, 1, 1)),
@@ -55,7 +55,7 @@ fn written() -> Vec<Scenario> {
     ]
 }
 
-/// Made longer and shorter, with holes and without.
+/// Longer and shorter files, with holes and without.
 fn resized() -> Vec<Scenario> {
     let mut all = Vec::new();
     let sizes = [("direct", 10_000), ("tree", 120_000)];
@@ -90,7 +90,7 @@ fn resized() -> Vec<Scenario> {
     all
 }
 
-/// What is reserved, beyond the end and in holes, where earlier content lay.
+/// Reserved ranges, beyond the end and in holes, in memory that had other content before.
 fn reserved() -> Vec<Scenario> {
     let garbage = [create("/g"), write("/g", 0, 600_000, 3), unlink("/g")];
     let reserved = |more: &[Op]| {
@@ -114,7 +114,7 @@ fn reserved() -> Vec<Scenario> {
     ]
 }
 
-/// Long ones.
+/// Long operations.
 fn long() -> Vec<Scenario> {
     let mut all = Vec::new();
     // Atomic up to a mebibyte.
@@ -122,7 +122,7 @@ fn long() -> Vec<Scenario> {
     all.push(large("write-mebibyte", file(0), write("/f", 0, 1 << 20, 1)));
     all.push(large("overwrite-mebibyte", file(1 << 20), write("/f", 100, (1 << 20) - 200, 1)));
     all.push(large("unlink-mebibyte", file(1 << 20), unlink("/f")));
-    // Long ones, which end their operation piece by piece. What is freed so is one change nevertheless.
+    // Longer ones, which take several operations. Freeing is one change nevertheless.
     let len = 2500 << 10;
     let cut = [
         ("truncate-cut-to-0", with(len, &[]), truncate("/f", 0)),
@@ -139,7 +139,7 @@ fn long() -> Vec<Scenario> {
         ("overwrite-pieces", write("/f", 0, 2 * MIB as usize + 100, 1)),
     ];
     all.extend(pieces.map(|(name, op)| Scenario { by_page: true, ..large(name, with(len, &[]), op) }));
-    // Numbers of many pages, by an index that is built beside.
+    // Renumbering many pages, by an index that is built beside the old one.
     let shift = [
         ("collapse-many", fallocate("/f", COLLAPSE, 1 << 20, 300 << 10)),
         ("collapse-many-from-start", fallocate("/f", COLLAPSE, 0, 2 * MIB)),
@@ -147,7 +147,7 @@ fn long() -> Vec<Scenario> {
     ];
     let long = || with(len, &[fallocate("/f", KEEP, 0, 3 * MIB)]);
     all.extend(shift.map(|(name, op)| large(name, long(), op)));
-    // The size moves over any amount of what is reserved at once.
+    // The size grows over any amount of reserved pages at once.
     let much = || [&file(100_000)[..], &[fallocate("/f", KEEP, 0, 3 * MIB)]].concat();
     all.push(large("truncate-up-over-much-reserved", much(), truncate("/f", 3 * MIB - 1)));
     all.push(large("write-beyond-much-reserved", much(), write("/f", 3 * MIB - 10, 100, 1)));

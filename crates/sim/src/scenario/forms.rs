@@ -8,7 +8,7 @@ use super::names::{attributes, names};
 use super::{file, random, scenario, small_tree, Scenario, MIB, SIZE};
 use crate::op::*;
 
-/// Compressing, making plain again, whatever changes compressed content, and dictionaries.
+/// Compressing, making plain again, all changes of compressed content, and dictionaries.
 pub fn compression() -> Vec<Scenario> {
     use Codec::{Lz4, Zstd};
     let text = |path: &str, len: usize| [create(path), Op::Text(path.into(), len, 42)];
@@ -56,7 +56,7 @@ pub fn compression() -> Vec<Scenario> {
     }
     let plain = text("/f", 3000);
     let with = |more: &[Op]| [&plain[..], more].concat();
-    // Nobody sees which of the two it is.
+    // The two forms look the same.
     let mut unseen =
         |name: &str, setup: Vec<Op>, op: Op| all.push(Scenario { by_page: true, ..scenario(name, setup, op) });
     unseen("dictionary-first", with(&[]), Op::AddDictionary(1));
@@ -67,7 +67,7 @@ pub fn compression() -> Vec<Scenario> {
     all
 }
 
-/// Every operation on inodes that are all packed, packing itself, and again with what has changed and been read since.
+/// Every operation on inodes that are all packed; packing itself; packing again after changes and reads.
 pub fn packed() -> Vec<Scenario> {
     let tree = small_tree(700, 40_000, 50);
     let many: Vec<Op> = (0..40).map(|i| create(&format!("/d/{i}"))).collect();
@@ -97,7 +97,7 @@ pub fn packed() -> Vec<Scenario> {
         setup: [&s.setup[..], &[Op::PackInodes]].concat(),
         ..s
     }));
-    // Whatever is drawn, each operation on inodes that are packed again after the one before.
+    // Random operations, each on inodes that are packed again after the one before.
     let eager = |s: Scenario| Scenario {
         name: s.name.replace("random", "packed-random"),
         setup: s.setup.iter().flat_map(|op| [op.clone(), Op::PackInodes]).collect(),
@@ -107,7 +107,8 @@ pub fn packed() -> Vec<Scenario> {
     all
 }
 
-/// Packing inodes whose times are kept in seconds, one block of them, and changing what is packed so: all times are exact or none is.
+/// Packing inodes whose times are stored in seconds, one block of them, and changing packed ones: all times are exact or
+/// none is.
 pub fn packed_in_seconds() -> Vec<Scenario> {
     let set = Op::SetXattr("/".into(), "user.conquest.times".into(), b"seconds".into());
     let tree = [&[set][..], &small_tree(700, 4000, 50)].concat();

@@ -9,7 +9,7 @@ use crate::fault::Faults;
 use crate::op::*;
 use crate::world::{Setup, World};
 
-/// Directories and inode tables at the moments when they grow and shrink: found by what an operation costs.
+/// Directories and inode tables at the moments when they grow and shrink, which are the costliest operations.
 pub(super) fn growth() -> Vec<Scenario> {
     let path = |i: usize| format!("/d/entry-{i:04}{}", "-".repeat(i % 23));
     let count = 420;
@@ -45,7 +45,7 @@ fn costly(name: &str, ops: &[Op], range: std::ops::Range<usize>, n: usize) -> Ve
     order.into_iter().map(|i| scenario(format!("{name}-{i}"), &ops[..i], ops[i].clone())).collect()
 }
 
-/// Runs operations one by one; the number of events of each.
+/// Runs operations one by one; returns the number of events of each.
 fn costs(ops: &[Op]) -> Result<Vec<usize>, String> {
     let setup = Setup { atime: Atime::default(), ..Setup::alone(MediumKind::Battery, SIZE) };
     let world = World::format(setup, &Faults::with(None))?;
@@ -62,7 +62,7 @@ fn costs(ops: &[Op]) -> Result<Vec<usize>, String> {
     Ok(costs)
 }
 
-/// A full region: an operation either works or fails and leaves nothing; what frees always works.
+/// A full memory: an operation works, or fails without any change; operations that free memory always work.
 pub(super) fn full() -> Vec<Scenario> {
     let keep = Fallocate::Allocate { keep_size: true };
     let base = [&file(3000)[..], &[mkdir("/d"), create("/d/x"), write("/d/x", 0, 60_000, 1), create("/fill")]].concat();

@@ -1,4 +1,5 @@
-//! The scenarios: every operation on the states that matter to it, and pairs of operations, on names and on content.
+//! The scenarios: every operation on the states that make a difference for it, and pairs of operations, on names and on
+//! content.
 
 mod contents;
 mod forms;
@@ -14,23 +15,23 @@ use crate::op::*;
 pub use contents::content_pairs;
 pub use forms::{compression, packed, packed_in_seconds};
 
-/// Operations that have been acknowledged, and one that is under way.
+/// Acknowledged operations, and one that is under way.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub name: String,
-    /// Bytes of the region.
+    /// Bytes of the memory.
     pub size: u64,
     pub setup: Vec<Op>,
     pub op: Op,
-    /// The model knows what must be seen.
+    /// The model predicts the result.
     pub modelled: bool,
-    /// The region is full: afterwards, deleting is what must work.
+    /// The memory is full: afterwards, deleting must work.
     pub full: bool,
-    /// The operation changes a file in pieces, from its start: any number of its pages may be there.
+    /// The operation changes a file in pieces, from its start: any number of its pages may be changed.
     pub by_page: bool,
-    /// What a file loses may still be its memory.
+    /// Memory that a file loses may still count as its own.
     pub frees_later: bool,
-    /// What it changes is compressed, and may be plain already though nothing else is changed yet.
+    /// The operation changes a compressed file, which may be plain already while nothing else is changed.
     pub expands: bool,
     pub atime: Atime,
 }
@@ -61,7 +62,8 @@ fn file(len: usize) -> Vec<Op> {
     vec![create("/f"), write("/f", 0, len, 42)]
 }
 
-/// One of each kind, and a file below a directory: with so many bytes in `/a` and `/d/x`, and in the target of `/s`.
+/// One inode of each kind, and a file below a directory: with so many bytes in `/a` and `/d/x`, and in the target of
+/// `/s`.
 fn small_tree(a: usize, x: usize, s: usize) -> [Op; 7] {
     [
         create("/a"),
@@ -116,7 +118,7 @@ pub fn pairs() -> Vec<Scenario> {
     all
 }
 
-/// Operations drawn by a seed on a few names: what nobody thought of.
+/// Random operations on a few names, drawn by a seed.
 pub fn random(seeds: std::ops::Range<u64>) -> Vec<Scenario> {
     let one = |seed: u64| {
         let mut rng = Rng::new(seed);

@@ -1,4 +1,4 @@
-//! Blocks beside the heap, crashed at every store; and that a missing flush is found.
+//! Blocks beside the heap, crashed at every store; a missing flush is found.
 
 use pram::Medium;
 use pram::MediumKind;
@@ -20,7 +20,8 @@ fn every_crash_leaves_a_block_that_is_whole() {
 /// Where the second segment of the heap begins: the first has tables, the others blocks.
 const BLOCKS: u64 = 3 * pram::CHUNK;
 
-/// Nothing of the content, or of the descriptors, is flushed: on dax that is found, in program order it makes no difference.
+/// The flushes of the content, or of the descriptors, are missing: that is found on dax, and makes no difference in
+/// program order.
 #[test]
 fn a_missing_flush_is_found() {
     for of_content in [true, false] {

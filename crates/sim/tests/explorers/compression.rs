@@ -1,5 +1,5 @@
-//! Compressing files and making them plain, crashed after every store: the content is there, in one form or the other, and nothing of
-//! the other is left.
+//! Compressing files and making them plain, crashed after every store: the content is there, in one form or the other,
+//! and nothing of the other form is left.
 
 #[test]
 fn every_crash_of_compressing_leaves_the_content() {

@@ -1,5 +1,5 @@
-//! A region with damaged bytes: whatever they are, nothing panics, hangs or corrupts memory; the check
-//! answers; repair leaves a file system that is clean and works.
+//! A memory with damaged bytes: with any damage, nothing panics, hangs or corrupts memory; the check answers; repair
+//! leaves a file system that is clean and works.
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -13,7 +13,7 @@ use sim::explore::damage::{cross_word, flip_bit, set_byte, zero_line, zero_lines
 use sim::explore::{damaged_base, damaged_base_packed, open_bytes, work_after_repair};
 use sim::tree::{snapshot, Snapshot};
 
-/// What became of damaged file systems.
+/// The results for damaged file systems.
 #[derive(Debug, Default)]
 struct Tally {
     refused: u64,
@@ -51,7 +51,7 @@ fn survive(bytes: &[u8], tally: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// Fails if a kernel would refuse to work with something.
+/// Fails if a kernel would refuse to work with a file.
 fn usable(seen: &Snapshot) -> Result<(), String> {
     for (path, attr) in &seen.attrs {
         let text = || format!("{}: {attr:?}", String::from_utf8_lossy(path));
@@ -126,7 +126,7 @@ fn conclude(tally: Tally, wrong: &[String]) -> Tally {
     tally
 }
 
-/// The first inodes of each type, the root's among them: type, where the inode lies, where its length.
+/// The first inodes of each type, including the root: type, place of the inode, place of its length.
 fn inodes(bytes: &[u8], places: &[(u64, u64)]) -> Vec<(u8, usize, usize)> {
     let (mut found, mut seen) = (Vec::new(), Vec::new());
     // The first place is the segment table.
@@ -200,7 +200,7 @@ fn each_field_of_an_inode_can_be_wrong() {
     assert!(tally.repaired > 100, "{tally:?}");
 }
 
-/// Many lines of tables, inodes and directories lost at once: repair ends, and with nothing left to repair.
+/// Many lines of tables, inodes and directories lost at once: repair ends, and leaves nothing to repair.
 #[test]
 fn lost_lines_are_survived() {
     let tally = inflict(|rng, bytes, places| zero_lines(rng, bytes, places, 9), 4);
@@ -219,7 +219,7 @@ fn wrong_bytes_are_survived() {
     assert!(tally.repaired > rounds() / 10, "{tally:?}");
 }
 
-/// Any damage of packed inodes, of the profiles that they are read with, and of what leads to either.
+/// Any damage of packed inodes, of the profiles for reading them, and of references to either.
 #[test]
 fn damage_of_packed_inodes_is_survived() {
     for (seed, damage) in (5..).zip([flip_bit as Damage, set_byte, cross_word, zero_line]) {

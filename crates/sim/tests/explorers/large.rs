@@ -1,4 +1,4 @@
-//! Large files: nothing is lost, and nothing wrong is read, whatever is lost of memory and disk.
+//! Large files: nothing is lost, and nothing wrong is read, for all losses of memory and disk.
 
 use sim::large::stories::{named, random};
 use sim::large::{explore, explore_all, Depth};
@@ -18,7 +18,7 @@ fn random_operations_on_large_files_are_kept_as_promised() {
     explore_all(&random(0..seeds), Depth::from_env());
 }
 
-/// A disk that claims to have flushed, and has not, loses content.
+/// A disk that reports a flush without doing it loses content.
 #[test]
 fn a_disk_that_does_not_flush_is_found() {
     if replays() {

@@ -1,13 +1,13 @@
-//! The explorers of crash states: each operation ends at any of its stores, and what is there afterwards is judged.
+//! The explorers of crash states: each operation ends at any of its stores, and the state there is judged.
 //!
-//! | module | what it explores |
+//! | module | subject |
 //! | --- | --- |
 //! | [`blocks`] | blocks beside the heap |
 //! | [`compression`] | compressing files, and making them plain again |
 //! | [`copy`] | the medium `logged`: memory, marks and the backing on disk |
-//! | [`damage`] | memory with damaged bytes: whatever they are, nothing panics or hangs |
-//! | [`large`] | large files, whatever is lost of memory and disk |
-//! | [`model`] | the model says what Linux says |
+//! | [`damage`] | memory with damaged bytes: nothing panics or hangs |
+//! | [`large`] | large files, with all losses of memory and disk |
+//! | [`model`] | the model agrees with Linux |
 //! | [`packed`] | packing and unpacking inodes |
 //! | [`pairs`] | pairs of operations |
 //! | [`random`] | operations drawn by seeds |

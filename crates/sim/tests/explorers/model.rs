@@ -1,5 +1,5 @@
-//! The model says what Linux says: the operations that [`random`](sim::scenario::random) draws, on the model and on a
-//! directory of this host, come to the same errors and the same files.
+//! The model agrees with Linux: the operations that [`random`](sim::scenario::random) draws, on the model and on a
+//! directory of this host, have the same errors and the same files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ impl Host {
         self.0.join(path.trim_start_matches('/'))
     }
 
-    /// For content: for writing, but a directory.
+    /// Opens a file for writing its content, a directory for reading.
     fn open(&self, path: &str) -> rustix::io::Result<File> {
         let path = self.at(path);
         open(&path, !path.is_dir())
@@ -94,7 +94,7 @@ fn flags(how: Fallocate) -> FallocateFlags {
     }
 }
 
-/// What paths alone cannot do on a host, or only the superuser can.
+/// Excludes operations that paths alone cannot do on a host, or only the superuser can.
 fn is_comparable(op: &Op) -> bool {
     !matches!(op, Op::Symlink { .. } | Op::Chown(..))
 }

@@ -9,7 +9,7 @@ fn every_crash_around_packed_inodes_leaves_before_or_after() {
     }
 }
 
-/// All sixteen inodes of a block have the times that they had, or all have them in seconds.
+/// All sixteen inodes of a block have their exact times, or all have them in seconds.
 #[test]
 fn every_crash_around_coarser_times_leaves_those_of_one_form() {
     let stats = sim::explore::explore_all(&sim::scenario::packed_in_seconds());

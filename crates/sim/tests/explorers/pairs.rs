@@ -1,5 +1,5 @@
-//! Pairs of operations: the first acknowledged, the second crashed after every store. Samples of the pairs on names and of those on
-//! content (`CONQUEST_SIM_SEED=n` draws others, `CONQUEST_SIM=full` takes all).
+//! Pairs of operations: the first acknowledged, the second crashed after every store. Samples of the pairs on names and
+//! of those on content (`CONQUEST_SIM_SEED=n` draws others, `CONQUEST_SIM=full` takes all).
 
 #[test]
 fn every_crash_of_every_pair_leaves_before_or_after() {

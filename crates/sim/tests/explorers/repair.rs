@@ -1,5 +1,5 @@
-//! Repairs that are cut at any store: the next repair finds what the first one would have. No name that could be read
-//! before is lost by the way.
+//! Repairs that are cut at any store: the next repair finds the same as the first one would have. No name that could be
+//! read before is lost on the way.
 
 use conquest_fs::layout::tag;
 use pram::memory::TAGS;
@@ -10,7 +10,7 @@ use sim::explore::damage::{cross_word, flip_bit, zero_lines, Damage};
 use sim::explore::{damaged_base_on, explore_repair, Damaged, Depth};
 use sim::verdict::{full, sample};
 
-/// Explores the repairs of what `damage` makes of objects with the tags `of`, by so many seeds.
+/// Explores repairs after `damage` of objects with the tags `of`, by so many seeds.
 fn explore(of: &[Tag], seeds: u64, damage: Damage) {
     let without: Vec<Tag> = (1..TAGS as u8).map(Tag).filter(|t| !of.contains(t)).collect();
     let (mut repairs, mut states, mut failures) = (0, 0, Vec::new());
@@ -34,8 +34,8 @@ fn explore(of: &[Tag], seeds: u64, damage: Damage) {
     assert!(repairs > 0 && states > 0, "{states} states of {repairs} repairs");
 }
 
-/// A directory that had to be made anew was emptied first, and then given its names one by one: whoever was killed in
-/// between, or found no memory, had lost the rest.
+/// Regression: a directory that had to be made anew was emptied first, and then given its names one by one. A process
+/// that was killed in between, or found no memory, lost the rest.
 #[test]
 fn a_cut_repair_of_directories_loses_no_names() {
     explore(&[tag::BUCKET, tag::BUCKET_TABLE], 200, flip_bit);

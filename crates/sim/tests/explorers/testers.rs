@@ -1,4 +1,4 @@
-//! Tests of the tester: planted faults must be found, and what is found must be found again.
+//! Tests of the explorers: planted faults must be found, and a failure must be found again by its id.
 
 use pram::MediumKind;
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ fn some() -> Vec<Scenario> {
     some
 }
 
-/// What the explorer finds with a fault planted.
+/// The failures that the explorer finds with a fault planted.
 fn findings(discipline: MediumKind, sabotage: Sabotage) -> Vec<(Scenario, Failure)> {
     let depth = Depth { cuts: 6, subsets: 16, seeds: 4, aftermath: 1000, again: 1000 };
     let mut found = Vec::new();
@@ -102,7 +102,7 @@ fn a_fault_among_several_operations_is_found() {
     }
 }
 
-/// A fence waits for what its own thread flushed, as a processor's does.
+/// A fence covers the flushes of its own thread only, as a processor's does.
 #[test]
 fn a_fence_of_another_thread_does_not_count() {
     let [one, other] = [Thread(Some(1)), Thread(Some(2))];
@@ -120,7 +120,7 @@ fn a_fence_of_another_thread_does_not_count() {
     assert_eq!(ways(Event::Fence { by: other }), 1, "all are");
 }
 
-/// The model expects one error and takes no other for it.
+/// The model expects one error and accepts no other.
 #[test]
 fn another_error_than_the_right_one_is_found() {
     let mut model = Model::default();
@@ -132,7 +132,7 @@ fn another_error_than_the_right_one_is_found() {
     assert!(model.apply_in(&create, &Err(Errno::NOSPC), true).is_ok());
 }
 
-/// Missing flushes and fences do not matter where visible is durable: the two disciplines are really two.
+/// Missing flushes and fences do not matter where visible is durable: the two disciplines really differ.
 #[test]
 fn program_order_needs_no_flush() {
     use Sabotage::{DropCommitFence, DropCommitFlush, DropDataFence, DropDataFlush, DropLogFence, DropLogFlush};

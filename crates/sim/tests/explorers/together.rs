@@ -1,6 +1,7 @@
 //! Several operations at once on battery and dax, and a crash in the middle of all of them.
 //!
-//! In each run some orders of turns; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full` takes more, and all crashes.
+//! Each run takes some orders of turns; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full` takes more, and all
+//! crashes.
 
 use sim::explore::{explore_togethers, Together};
 use sim::verdict::{full, replays, sample};

@@ -1,17 +1,17 @@
-//! Several processes on one pool, and several threads of each, of which processes die: any of them leads a commit, checkpoints,
-//! swaps logs; the others clean up after the dead, and what was promised to anybody is kept.
+//! Several processes on one pool, with several threads, of which processes die. Any of them leads a commit, checkpoints,
+//! or swaps logs; the others clean up after the dead, and all promises are kept.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | exploring: orders of turns, deaths, power cuts |
 //! | [`perform`] | a performance from beginning to end, and its judgement |
 //! | [`pool`] | shared memory, disks, and the processes attached to them |
-//! | [`play`] | what everybody does |
-//! | [`oracle`] | what a power cut may leave |
+//! | [`play`] | the steps of each thread |
+//! | [`oracle`] | the states that a power cut may leave |
 //!
-//! An id is `play:several:seed.death:live`, or of a power cut `play:several:seed.death:events/choice`; a death is the victim,
-//! `e`, `w` or `s` and the number of the event, wait or step, and how much of it is done, or that it fails; two are joined by
-//! `+`; or `none`.
+//! An id is `play:several:seed.death:live`, or for a power cut `play:several:seed.death:events/choice`. A death is the
+//! victim; `e`, `w` or `s` and the number of the event, wait or step; and how much of that is done, or that it fails.
+//! Two deaths are joined by `+`; `none` means no death.
 
 mod oracle;
 mod perform;
@@ -35,34 +35,34 @@ use perform::{perform, Performance};
 
 pub use play::{Base, Company, Part, Play, Scene};
 
-/// A step that is left out, for tests of the tester.
+/// A step that is left out, to test the explorers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     Nothing,
-    /// A death goes unnoticed: nobody cleans up.
+    /// No process notices a death and cleans up.
     Unnoticed,
-    /// What the dead one had begun is not undone.
+    /// The transaction of the dead process is not undone.
     NotUndone,
-    /// What the dead one changed is not marked.
+    /// The changes of the dead process are not marked.
     Unmarked,
     /// One thread does not flush the logs.
     NoFlush,
-    /// What is to be durable is asked for before it is done.
+    /// A promise is asked for before the operation is done.
     EarlyTicket,
-    /// A disk that fails does not say so.
+    /// A disk that fails does not report it.
     Silent,
 }
 
 /// How thorough an exploration is.
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
-    /// Orders in which they take turns: seeds from `first` on.
+    /// Orders in which threads take turns: seeds from `first` on.
     pub first: u64,
     pub seeds: u64,
-    /// Most deaths for each, and further deaths after each of these where there are more than two processes.
+    /// Most deaths for each order; and with more than two processes, further deaths after each of these.
     pub deaths: usize,
     pub further: usize,
-    /// Most power cuts for each without a death, and with one.
+    /// Most power cuts for each order without a death, and with one.
     pub cuts: usize,
     pub mixed: usize,
     /// Seeds per cut, beside none and all.
@@ -87,7 +87,7 @@ impl Depth {
     }
 }
 
-/// What deaths were explored: by what the dead one was doing, and how many others waited.
+/// The deaths that were explored: by the action of the dead thread, and how many others waited.
 pub type Roles = BTreeMap<String, u64>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -124,7 +124,7 @@ impl Explorer<'_> {
         let Some(whole) = self.one(seed, &[], verdicts, roles) else { return };
         let processes = self.play.processes();
         let mut rng = Rng::new(seed_of(&self.play.name) ^ seed);
-        // Somebody must be left.
+        // One process must be left.
         let first = draw(&whole.counts, None, processes > 1, self.depth.deaths, &mut rng);
         for death in first {
             if verdicts.enough() {
@@ -160,7 +160,7 @@ impl Explorer<'_> {
         for (at, files) in disks() {
             for choice in files.choices(self.depth.choices) {
                 let text = format!("{at}/{}", choice.name());
-                // What has returned is kept, whatever is lost.
+                // An operation that has returned holds, also if all in doubt is lost.
                 let last = Some(at) == end && choice == Choice::None;
                 let here = match self.filter.choice {
                     Some(wanted) => wanted == text,
@@ -186,7 +186,7 @@ impl Explorer<'_> {
     }
 }
 
-/// What a cut left opens, is sound, and works.
+/// The state after a cut opens, is sound, and works.
 fn go_on(world: World) -> Result<(), String> {
     check(&world.fs, false)?;
     let found = look(&world.fs)?;
@@ -194,8 +194,8 @@ fn go_on(world: World) -> Result<(), String> {
     world.wait().map_err(|e| e.to_string())
 }
 
-/// Some places where a process other than `but` can die, if it may: as many in stores, of which there are most, as at
-/// disks and in other steps, and as in waits; or where a disk can fail it, half as many.
+/// Some points where a process other than `but` can die, if it may: as many in stores, which are the most, as at disks
+/// and in other steps, and as in waits. And some where a disk can fail it.
 fn draw(counts: &[Counts], but: Option<usize>, may_die: bool, most: usize, rng: &mut Rng) -> Vec<Mishap> {
     let (mut stores, mut others, mut waits, mut failing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (victim, there) in counts.iter().enumerate().filter(|(victim, _)| Some(*victim) != but) {
@@ -218,7 +218,7 @@ fn draw(counts: &[Counts], but: Option<usize>, may_die: bool, most: usize, rng: 
     }
     let part = (most / 7).max(1);
     failing.truncate(if may_die { part } else { most });
-    // In turns.
+    // One of each in turn.
     let mut parts = [others.into_iter(), stores.into_iter(), waits.into_iter(), failing.into_iter()];
     let mut drawn = Vec::new();
     while drawn.len() < most {
@@ -270,14 +270,14 @@ fn parse_death(text: &str) -> Option<Mishap> {
     Some(Mishap { victim: victim.parse().ok()?, at, how })
 }
 
-/// What happens, in order, when a play is performed: whether it is a store, and the requests to disks.
+/// The events of a play when it is performed, in order: stores and requests to disks, without content.
 pub fn outline(play: &Play, seed: u64) -> Result<Vec<String>, String> {
     let dir = tempfile::tempdir_in("/dev/shm").map_err(|e| e.to_string())?;
     let performance = perform(play, &play.base()?, seed, &[], dir.path())?;
     Ok(performance.history.moments.iter().map(|moment| moment.event.shape()).collect())
 }
 
-/// Explores plays, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
+/// Explores plays, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of the failures.
 pub fn explore_all(plays: &[Play], depth: Depth) -> (Stats, Roles) {
     let mut roles = Roles::new();
     let stats = each(

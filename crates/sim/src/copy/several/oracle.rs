@@ -1,8 +1,8 @@
-//! What a power cut may leave: the region at an instant between operations, whoever's they are.
+//! The states that a power cut may leave: the memory at an instant between operations of all processes.
 //!
-//! Operations of two processes overlap. A state of the region, after so many events, is one *between operations* if no
-//! operation has stored before it and stores after it. That follows from the stores alone, each with the operation that it
-//! belongs to, and not from what a commit believes. These states are the boundaries of the history.
+//! Operations of two processes overlap. A state of the memory, after so many events, is *between operations* if no
+//! operation has stored before it and stores after it. That follows from the stores alone, each with its operation, and
+//! not from the decisions of a commit. These states are the boundaries of the history.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,13 +13,12 @@ use crate::stage::Use;
 use crate::tape::{Event, Moment, Still};
 use crate::world::Setup;
 
-/// Events before a wait returned, and before it was called: what was done by then.
+/// Events before a wait returned, and before it was called: everything done by then is promised.
 pub type Promise = (usize, usize);
 
 const LINE: usize = 64;
 
-/// A recording of several processes, with what was promised to any of them when. `stores`: by event, the operations that a
-/// store belongs to.
+/// A recording of several processes, with all promises. `stores`: by event, the operations that a store belongs to.
 pub fn history(
     start: Still,
     moments: Vec<Moment>,
@@ -33,7 +32,7 @@ pub fn history(
     let mut between = vec![true; moments.len() + 1];
     spans.values().for_each(|span| between[span.start + 1..=span.end].fill(false));
     let instants: Vec<usize> = (0..between.len()).filter(|state| between[*state]).collect();
-    // Not the state at the call: somebody may have been in the middle of an operation, which was promised to nobody.
+    // Not the state at the call: another thread may have been in the middle of an operation, which is not promised.
     let done = |called| spans.values().map(|span| span.end + 1).filter(|end| *end <= called).max().unwrap_or(0);
     let first = |called| instants.partition_point(|state| *state < done(called));
     let acknowledged = promises.iter().map(|(returned, called)| (*returned, first(*called))).collect();
@@ -54,7 +53,7 @@ pub fn judge(history: &History, at: usize, found: &[u8]) -> Result<(), String> {
     history.which(allowed, same, nearest).map(drop)
 }
 
-/// In how many lines each state up to `last` differs from `found`.
+/// The number of lines in which each state up to `last` differs from `found`.
 fn differing(history: &History, found: &[u8], last: usize) -> Vec<usize> {
     let (parts, mut bytes) = (copied(found.len()), history.start.memory.clone());
     let differs = |bytes: &[u8], line: usize| {

@@ -1,4 +1,4 @@
-//! A performance from beginning to end, in which whoever is left shows that nothing is lost.
+//! A performance from beginning to end; the processes that are left check that nothing is lost.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
@@ -21,29 +21,29 @@ use crate::tape::Still;
 use crate::tree::{difference, look};
 use crate::verdict::{caught, panic_text};
 
-/// What became of a play.
+/// The result of a play.
 pub struct Performance {
     pub history: History,
-    /// By process, where it could have died.
+    /// By process, the points at which it could have died.
     pub counts: Vec<Counts>,
-    /// What the dead were doing.
+    /// The actions of the dead threads.
     pub roles: Vec<String>,
 }
 
-/// What a thread has done so far.
+/// The progress of a thread.
 #[derive(Default)]
 struct Script {
-    /// Operations and what came of them.
+    /// Operations and their results.
     done: Vec<(Op, Done)>,
-    /// What it is doing.
+    /// The present step.
     now: Option<Step>,
-    /// What it has asked for, and when.
+    /// The ticket that it has asked for, and when.
     asked: Option<(Ticket, usize)>,
     promises: Vec<Promise>,
     failure: Option<String>,
 }
 
-/// The place of the performance, and what everybody does there.
+/// The pool and the threads of a performance.
 struct House<'a> {
     play: &'a Play,
     pool: Pool,
@@ -93,12 +93,12 @@ pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Mishap], dir: &Pat
 
 enum Outcome {
     Did(Op, Done),
-    /// All that was done before so many events.
+    /// Everything done before so many events.
     Durable(usize),
     Nothing,
 }
 
-/// After a failure nobody is promised anything any more.
+/// After a failure no wait succeeds any more.
 fn refuses(fs: &Fs) -> Result<(), String> {
     let session = fs.session();
     let backing = backing::of(session).ok_or("there is no backing")?;
@@ -115,14 +115,14 @@ fn refuses(fs: &Fs) -> Result<(), String> {
 }
 
 impl House<'_> {
-    /// One thread from beginning to end.
+    /// Runs one thread from beginning to end.
     fn play_part(&self, me: usize) {
         pram::session::set_thread_hint(me);
         let played = catch_unwind(AssertUnwindSafe(|| {
             self.stage.enter(me);
             self.act_all(me);
         }));
-        // The dead ones end without a word.
+        // A dead thread ends without a message.
         if let Err(payload) = played {
             if payload.is::<String>() || payload.is::<&str>() {
                 lock(&self.scripts[me]).failure = Some(panic_text(payload));
@@ -136,7 +136,7 @@ impl House<'_> {
             lock(&self.scripts[me]).now = Some(step.clone());
             let done = self.act(me, step);
             let mut script = lock(&self.scripts[me]);
-            // A process that hears of a failure ends: what comes next would be refused.
+            // A process that gets a failure ends: the next steps would be refused.
             if self.stage.has_failed() && matches!(done, Err(_) | Ok(Outcome::Did(_, Err(_)))) {
                 return;
             }
@@ -176,7 +176,7 @@ impl House<'_> {
         }
     }
 
-    /// What is done by whoever is attached.
+    /// Runs a step of an attached process.
     fn work(&self, fs: &Fs, script: &Mutex<Script>, step: &Step) -> Result<Outcome, String> {
         let (session, called) = (fs.session(), self.pool.tape.len());
         let backing = backing::of(session).ok_or("there is no backing")?;
@@ -222,7 +222,7 @@ impl House<'_> {
         done.map_err(|e| e.to_string())
     }
 
-    /// What the dead one was doing.
+    /// The action of the dead thread.
     fn role(&self, fall: &Fall) -> String {
         let does = match (lock(&self.scripts[fall.player]).now.as_ref(), fall.waiting) {
             (Some(Step::Op(_) | Step::Sweep), false) => "operating",
@@ -243,7 +243,7 @@ impl House<'_> {
         self.stage.falls().iter().any(|fall| fall.process == process)
     }
 
-    /// Whoever is left cleans up, finds what must be there, works, and waits; what that promises.
+    /// The remaining processes clean up, check the result, work, and wait; returns the promises of these waits.
     fn finale(&self, model: &Model) -> Result<Vec<Promise>, String> {
         for script in &self.scripts {
             lock(script).failure.take().map_or(Ok(()), Err)?;
@@ -280,7 +280,7 @@ impl House<'_> {
         Ok(promises)
     }
 
-    /// All operations that were done are seen, and those that the dead were in the middle of wholly or not at all.
+    /// All operations that were done are visible, and those of dead threads wholly or not at all.
     fn seen(&self, fs: &Fs, model: &Model) -> Result<(), String> {
         let found = look(fs)?;
         let mut without = model.clone();

@@ -1,6 +1,7 @@
-//! Plays: what several threads of one or more processes do at the same time, on names of their own in a directory of all.
+//! Plays: steps of several threads of one or more processes at the same time, on names of their own in a directory of
+//! all.
 //!
-//! Whatever the order of their operations, all together come to the same, so that a model tells what must be seen.
+//! Any order of their operations has the same result, so that a model can predict it.
 
 use backing::log::MIN_CAPACITY;
 use conquest_fs::node::Rename;
@@ -16,7 +17,7 @@ use crate::world::{Setup, World};
 
 const MIB: u64 = 1 << 20;
 
-/// What commits and checkpoints have to do.
+/// The task of commits and checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     /// Small commits.
@@ -29,20 +30,20 @@ pub enum Scene {
     Full,
     /// Commits in several rounds.
     Rounds,
-    /// One gives back what a crash has leaked.
+    /// One thread sweeps objects that a crash has leaked.
     Sweep,
-    /// One more comes and goes, while the other commits and swaps logs.
+    /// One more session comes and goes, while the other process commits and swaps logs.
     Join,
 }
 
-/// Who plays.
+/// The processes and threads of a play.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Company {
     /// Two processes, in scenes of any kind.
     Two,
     /// Three processes that all work.
     Three,
-    /// Two that work, and a third one that comes, works, goes, and comes again.
+    /// Two processes that work, and a third one that comes, works, goes, and comes again.
     Coming,
     /// Three threads of one process.
     Threads,
@@ -60,7 +61,7 @@ impl Company {
         }
     }
 
-    /// Of each thread, its process.
+    /// The process of each thread.
     fn cast(self) -> &'static [usize] {
         match self {
             Company::Two => &[0, 1],
@@ -71,7 +72,7 @@ impl Company {
     }
 }
 
-/// What one thread does.
+/// The steps of one thread.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub process: usize,
@@ -86,13 +87,13 @@ pub struct Play {
     pub sabotage: Sabotage,
 }
 
-/// What is there when a play begins.
+/// The state at the beginning of a play.
 pub struct Base {
     pub still: Still,
     pub model: Model,
 }
 
-/// What the threads call themselves.
+/// The names of the threads, which begin their paths.
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 fn mine(me: &str, name: &str) -> String {
@@ -103,7 +104,7 @@ fn shared(me: &str, name: &str) -> String {
     format!("/both/{me}-{name}")
 }
 
-/// A bit of everything; each does at its end what another does at its beginning.
+/// A bit of everything; each thread does at its end what another does at its beginning.
 fn work(me: &str, turn: usize) -> Vec<Step> {
     let (file, large) = (mine(me, "file"), mine(me, "large"));
     let mut steps = steps! {
@@ -116,7 +117,7 @@ fn work(me: &str, turn: usize) -> Vec<Step> {
     steps
 }
 
-/// Little between one wait and the next.
+/// Few steps between one wait and the next.
 fn crowd(me: &str) -> Vec<Step> {
     let (file, large) = (mine(me, "file"), mine(me, "large"));
     steps! {
@@ -125,7 +126,7 @@ fn crowd(me: &str) -> Vec<Step> {
     }
 }
 
-/// One who comes and goes.
+/// The steps of a process that comes and goes.
 fn guest(me: &str) -> Vec<Step> {
     let file = mine(me, "file");
     steps! {
@@ -134,7 +135,7 @@ fn guest(me: &str) -> Vec<Step> {
     }
 }
 
-/// Every other wait as a front end does it that must not block.
+/// Makes every other wait one of a front end that must not block.
 fn deferring(steps: Vec<Step>) -> Vec<Step> {
     let (mut made, mut asked) = (Vec::new(), false);
     for step in steps {
@@ -165,7 +166,7 @@ impl Play {
         Play { name, scene, parts: parts.collect(), sabotage: Sabotage::Nothing }
     }
 
-    /// All of a company's.
+    /// All plays of a company.
     pub fn all(company: Company) -> Vec<Play> {
         company.scenes().iter().map(|scene| Play::by(company, *scene)).collect()
     }
@@ -201,7 +202,7 @@ impl Play {
         (ops, steps)
     }
 
-    /// Makes what is there at the beginning; all of it is durable.
+    /// Makes the state at the beginning; all of it is durable.
     pub fn base(&self) -> Result<Base, String> {
         const { assert!(MIN_CAPACITY > 4 * MIB) };
         let world = World::format(Setup::logged(2 * MIB), &Faults::with(None))?;
@@ -220,7 +221,7 @@ impl Play {
     }
 }
 
-/// What the `n`th thread of a company does.
+/// The steps of the `n`th thread of a company.
 fn part(company: Company, scene: Scene, n: usize) -> Vec<Step> {
     let me = NAMES[n];
     if (company, n) == (Company::Coming, 2) {

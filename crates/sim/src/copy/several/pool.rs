@@ -63,7 +63,7 @@ impl Pool {
         self.open(process, self.lock(process)?, dir)
     }
 
-    /// An open file of its own, as a process has: locks are an open file's. Locked already.
+    /// An open file for a process, locked already: locks belong to an open file.
     fn lock(&self, process: usize) -> pram::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.memory.as_raw_fd());
         let opened = || -> io::Result<OwnedFd> {
@@ -111,7 +111,7 @@ impl Pool {
         })
     }
 
-    /// What the kernel does when a process dies, or, for tests of the tester, does not.
+    /// Does the part of the kernel when a process dies, or, to test the explorers, leaves it out.
     pub fn undertaker(&self) -> Result<Undertaker, String> {
         let locks = self.locks.clone();
         let marks = Mapping::file(&self.marks, Marks::bytes(self.size)).map_err(|e| e.to_string())?;
@@ -131,7 +131,7 @@ impl Pool {
                 }
                 Sabotage::Nothing | Sabotage::NoFlush | Sabotage::EarlyTicket | Sabotage::Silent => {}
             }
-            // All locks of an open file go, and no others.
+            // All locks of these open files are released, and no others.
             for file in &lock(&locks)[process] {
                 (0..=SESSIONS).for_each(|byte| _ = byte_lock::release(file, byte));
                 let _ = flock(file, FlockOperation::Unlock);
@@ -139,7 +139,7 @@ impl Pool {
         }))
     }
 
-    /// The region's bytes.
+    /// The bytes of the memory.
     pub fn bytes(&self) -> Result<Vec<u8>, String> {
         let map = Mapping::file(&self.memory, self.size).map_err(|e| e.to_string())?;
         let mut bytes = vec![0; self.size as usize];
@@ -162,7 +162,7 @@ struct PlayerDisk {
 }
 
 impl PlayerDisk {
-    /// A write or flush, whole or as much of it as a death leaves; `fail` is what a failure leaves.
+    /// A write or flush, whole or as far as a death leaves it; `fail` has the effect of a failure.
     fn call(
         &self,
         whole: impl FnOnce() -> io::Result<()>,
@@ -213,7 +213,7 @@ impl Disk for PlayerDisk {
     }
 
     fn flush(&self) -> io::Result<()> {
-        // Of a log, not of the image: nothing is promised that only the image holds.
+        // Of a log, not of the image: no promise depends on the image alone.
         let lies = self.sabotage == Sabotage::NoFlush && [1, 2].contains(&self.file) && player() == Some(0);
         let whole = || if lies { Ok(()) } else { self.inner.flush() };
         self.call(whole, || Ok(()), || self.tape.fail_flush(self.file))

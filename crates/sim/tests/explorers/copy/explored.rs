@@ -34,7 +34,7 @@ fn random_operations_are_kept_as_promised() {
     explore_all(&stories(&random(0..seeds)), Depth::wide());
 }
 
-/// Each plot on a file system with something of everything, everywhere.
+/// Each plot on a file system with every structure, at every event.
 #[test]
 fn every_plot_is_explored_at_every_event() {
     let stories: Vec<Story> = Plot::ALL.map(|plot| Story::of(&rich(), plot)).into();

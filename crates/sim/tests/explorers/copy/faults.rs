@@ -11,7 +11,7 @@ fn whatever_call_fails_what_was_promised_is_kept_and_the_copy_is_made_anew_or_th
     let (mut ends, mut wrong) = (Vec::new(), Vec::new());
     for (file, call, n) in calls().unwrap() {
         for nth in 0..n {
-            // Flushes know no ENOSPC on files whose blocks are there, but others' may.
+            // Flushes know no ENOSPC on files whose blocks are allocated, but on other files they may.
             let errnos = [Errno::IO, Errno::NOSPC];
             let few = if full() { &errnos[..] } else { &errnos[nth as usize % 2..][..1] };
             for errno in few {
@@ -23,9 +23,9 @@ fn whatever_call_fails_what_was_promised_is_kept_and_the_copy_is_made_anew_or_th
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), wrong.len() + ends.len(), wrong.join("\n"));
-    // Each failed, and most in the middle; but that one of two headers can be read suffices.
+    // Each failed, and most in the middle; except that one readable header of two suffices.
     assert!(ends.iter().all(|((_, call), end)| *call == Call::Read || *end != End::Whole));
-    // Of the backing memory has all; what a participant keeps it has not.
+    // The memory has everything that the backing has, but not the participant's own content.
     for (file, name) in NAMES.iter().enumerate() {
         for call in [Call::Read, Call::Write, Call::Flush] {
             let count = |end| ends.iter().filter(|found| **found == ((file, call), end)).count();

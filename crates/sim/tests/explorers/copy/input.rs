@@ -1,4 +1,4 @@
-//! Backings whose parts do not belong together: an error that says so, and nothing is written.
+//! Backings whose parts do not belong together: the error says so, and nothing is written.
 
 use sim::disk::{Files, PARTS};
 use sim::fault::Faults;
@@ -8,7 +8,7 @@ use sim::world::{reload, Setup, World};
 
 const SIZE: u64 = 4 << 20;
 
-/// What `tell` makes of a new pool.
+/// Runs `tell` on a new pool; returns its result.
 fn with_teller<R>(tell: impl FnOnce(&World, &mut Teller) -> R) -> R {
     let world = World::format(Setup::logged(SIZE), &Faults::with(None)).unwrap();
     let fs = world.fs.clone();
@@ -16,7 +16,7 @@ fn with_teller<R>(tell: impl FnOnce(&World, &mut Teller) -> R) -> R {
     tell(&world, &mut teller)
 }
 
-/// Turns of its logs, with a file that changes before each step; the backing after each.
+/// Swaps of its logs, with a file that changes before each step; returns the backing after each step.
 fn turns<const N: usize>(world: &World, teller: &mut Teller, steps: [Step; N], last: Option<Step>) -> Vec<Files> {
     let mut ages = Vec::new();
     teller.step(&Step::Op(Op::Create("/f".into(), 0o644))).unwrap();
@@ -34,13 +34,13 @@ fn turns<const N: usize>(world: &World, teller: &mut Teller, steps: [Step; N], l
     ages
 }
 
-/// A pool's backing at several times: after each turn of its logs, and in between.
+/// A pool's backing at several times: after each swap of its logs, and between.
 fn ages() -> Vec<Files> {
     let steps = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Checkpoint];
     with_teller(|world, teller| turns(world, teller, steps, Some(Step::Wait)))
 }
 
-/// The backing does not load, with an error that says this.
+/// The backing does not load, and the error contains this text.
 fn refused(files: &Files, says: &str) {
     match reload(files, SIZE) {
         Ok(_) => panic!("loads, instead of saying `{says}`"),
@@ -48,7 +48,7 @@ fn refused(files: &Files, says: &str) {
     }
 }
 
-/// Only by its end shows that a log is a little older than the rest: within its turn it loads as of an earlier
+/// A log that is a little older than the rest differs only by its end: before the next swap it loads as of an earlier
 /// instant, as after a power cut before the end was written.
 #[test]
 fn a_part_of_another_age_is_refused_or_gives_what_once_was() {
@@ -108,7 +108,7 @@ fn parts_of_another_pool_are_refused() {
         ["the image cannot be used: it belongs to another pool", "the log cannot be used: it belongs to another pool"];
     for part in 0..PARTS {
         let mut foreign = files.clone();
-        // The UUID, in both copies of a header, with their checksums made right.
+        // Changes the UUID, in both copies of a header, with right checksums.
         for at in [0, 4096] {
             let mut header = [0; 512];
             foreign.0[part].read(&mut header, at).unwrap();
@@ -137,7 +137,7 @@ fn a_hole_in_a_log_is_refused() {
     let mut files = whole.clone();
     files.0[1].write(&[0xee; 512], ends[2]);
     refused(&files, "the log has a hole");
-    // The last commit is another thing: it may never have been whole.
+    // The last commit is different: it may never have been whole.
     let mut files = whole;
     files.0[1].write(&[0xee; 512], ends[3]);
     assert!(reload(&files, SIZE).is_ok());

@@ -1,9 +1,9 @@
 //! Three processes at work on one pool, of which one or two die; and several threads of one process or of two.
 //!
-//! All of them wait for commits at the same time: one leads, the others follow, and any may die with all of its threads, or
-//! find that a disk fails, which must be promised to nobody. The power is cut after requests to the disks.
+//! All of them wait for commits at the same time: one leads, the others follow. Any may die with all of its threads, or
+//! get a failure of a disk, after which no wait may succeed. The power is cut after requests to the disks.
 //!
-//! In each run a few orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
+//! Each run takes a few orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
 //! explores more orders, with many deaths of each, and a cut after each request to the disks: hours.
 
 use sim::copy::several::{explore_all, Company, Depth, Play, Roles, Sabotage, Scene};
@@ -11,7 +11,7 @@ use sim::verdict::{full, replays, Stats};
 
 use super::several::{assert_found, of_role};
 
-/// A leader dies while this many wait.
+/// The number of leaders that died while so many waited.
 fn leads(roles: &Roles, waiting: usize) -> u64 {
     roles.get(&format!("leading a commit, {waiting} waiting")).copied().unwrap_or(0)
 }
@@ -86,7 +86,7 @@ fn threads_that_ask_before_they_have_done_it_are_found() {
 
 #[test]
 fn a_disk_that_fails_one_thread_and_says_nothing_is_found() {
-    // What failed is missing between what did not.
+    // The write that failed is missing between others that did not.
     assert_found(&play(Company::Threads), Sabotage::Silent, "the log has a hole");
 }
 

@@ -1,6 +1,6 @@
-//! A region on `battery` and its mirror, either of which is lost at any point.
+//! A memory on `battery` and its mirrored backing, either of which is lost at any point.
 //!
-//! In each run a sample of the points; `CONQUEST_SIM=full` loses each of the two at every event, which takes minutes.
+//! Each run takes a sample of the points; `CONQUEST_SIM=full` loses each of the two at every event, which takes minutes.
 
 use sim::copy::mirror::{explore, explore_all, tell, Depth, Sabotage};
 use sim::verdict::{failures, replays, Failure, Filter};

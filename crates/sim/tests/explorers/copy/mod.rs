@@ -1,13 +1,13 @@
 //! The medium `logged`: memory, marks and the backing on disk.
 //!
-//! | module | what it shows |
+//! | module | subject |
 //! | --- | --- |
 //! | [`away`] | memory that its backing left behind, taken up again |
 //! | [`explored`] | power cuts after each request to disks, deaths at stores and writes, and both |
 //! | [`faults`] | a disk that fails, at every call |
-//! | [`input`] | backings that are put together wrongly are refused, and nothing is written |
+//! | [`input`] | backings of parts that do not match are refused, and nothing is written |
 //! | [`many`] | three processes at once, of which one or two die; several threads of a process |
-//! | [`mirror`] | the loss of a region, or of its mirror |
+//! | [`mirror`] | the loss of a memory, or of its mirrored backing |
 //! | [`several`] | two processes at once, of which one dies |
 //! | [`testers`] | planted faults are found |
 //! | [`woven`] | every single operation and every pair, in and between commits and checkpoints |
@@ -24,7 +24,7 @@ mod several;
 mod testers;
 mod woven;
 
-/// A fault is found where it was planted, by an id that finds it again, and nowhere else.
+/// A planted fault is found, by an id that finds it again, and is not found without the fault.
 fn assert_found(
     wrong: impl Fn(&Filter) -> Vec<Failure>,
     right: impl Fn(&Filter) -> Vec<Failure>,

@@ -1,12 +1,12 @@
 //! Two processes at work on one pool, of which one dies at a store, a write, a flush, a step, or while it waits.
 //!
-//! In each run some orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
+//! Each run takes some orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
 //! explores more orders, with most deaths of each, and a cut after each request to the disks: some minutes.
 
 use sim::copy::several::{explore, explore_all, outline, Company, Depth, Play, Roles, Sabotage, Scene};
 use sim::verdict::{failures, replays, Failure, Filter};
 
-/// Deaths of those who were doing one of these things.
+/// The number of deaths during actions that begin with `does`.
 pub fn of_role(roles: &Roles, does: &str) -> u64 {
     roles.iter().filter(|(role, _)| role.starts_with(does)).map(|(_, n)| n).sum()
 }
@@ -21,7 +21,7 @@ fn whoever_dies_the_other_goes_on_and_nothing_promised_is_lost() {
     }
 }
 
-/// Many more orders of turns of those who come and go, without deaths.
+/// Many more orders of turns for the scene with a session that comes and goes, without deaths.
 #[test]
 fn whoever_comes_while_others_commit_can_open() {
     let depth = Depth { seeds: 60, deaths: 0, cuts: 1, ..Depth::from_env() };
@@ -33,7 +33,7 @@ fn found_in(play: &Play, filter: &Filter) -> Vec<Failure> {
     failures(|verdicts| explore(play, depth, filter, verdicts, &mut Roles::new()))
 }
 
-/// Some failure says this.
+/// Some failure contains this text.
 pub fn assert_found(right: &Play, sabotage: Sabotage, says: &str) {
     let wrong = Play { sabotage, ..right.clone() };
     super::assert_found(|filter| found_in(&wrong, filter), |filter| found_in(right, filter), |f| f.text.contains(says));

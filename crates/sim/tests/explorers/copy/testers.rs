@@ -1,4 +1,4 @@
-//! Tests of the tester: planted faults must be found, by an id that finds them again.
+//! Tests of the explorers: planted faults must be found, by an id that finds them again.
 
 use sim::copy::plot::{Plot, Weave};
 use sim::copy::{explore, Depth};
@@ -38,7 +38,7 @@ fn a_store_that_is_not_marked_is_found() {
     assert_found(&wrong, &right);
 }
 
-/// Found where the commit is durable, and what it names is not.
+/// Found where the commit is durable, and the participant's content for it is not.
 #[test]
 fn a_participant_that_writes_too_late_is_found() {
     let right = story(Plot::Plain);
@@ -47,7 +47,7 @@ fn a_participant_that_writes_too_late_is_found() {
     assert_found(&wrong, &right);
 }
 
-/// Found where something changes between the beginning of a commit and the instant that it is of.
+/// Found where a change falls between the beginning of a commit and its instant.
 #[test]
 fn a_participant_that_looks_too_early_is_found() {
     let right = story(Plot::Rounds);

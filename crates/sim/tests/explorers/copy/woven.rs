@@ -1,11 +1,11 @@
 //! Every single operation, and every pair of operations on names, in and between commits and checkpoints.
 //!
-//! Beside the plots ([`explored`](super::explored)), which put an operation at the beginning of a story: here it and
-//! the one before it are all that there is, so that every write and flush is about them, with a commit between them, around
-//! them, or with the second in the middle of the commit or the checkpoint of the first.
+//! The plots ([`explored`](super::explored)) put an operation at the beginning of a story. Here it and the one before it
+//! are the whole story, so that every write and flush is about them: with a commit between them, around them, or with
+//! the second in the middle of the commit or the checkpoint of the first.
 //!
-//! In each run a sample, one story in so many, with a few cuts and deaths of each; `CONQUEST_SIM_SEED=n` draws another one.
-//! `CONQUEST_SIM=full` explores all stories, at every write and flush, which takes some minutes.
+//! Each run takes a sample, one story in so many, with a few cuts and deaths of each; `CONQUEST_SIM_SEED=n` draws
+//! another one. `CONQUEST_SIM=full` explores all stories, at every write and flush, which takes some minutes.
 
 use sim::copy::plot::Weave;
 use sim::copy::{explore_all, Depth};
