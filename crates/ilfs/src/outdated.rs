@@ -1,5 +1,5 @@
-//! Regions, and copies in them, that are older than a memory that was made anew as of a commit: an older image of the
-//! disk was put back, or the disk has lost writes.
+//! Outdated regions, and copies in them: older than a memory that was made anew as of a commit. Either an older image of
+//! the disk was put back, or the disk has lost writes.
 //!
 //! The newest segments show that. A commit counts only when the parts that its table knows are durable. So a copy that
 //! lacks parts in most of the segments with the highest numbers has missed writes. A few such segments may be damaged,

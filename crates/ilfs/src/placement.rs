@@ -3,18 +3,19 @@
 //! Each region gets segments in proportion to its speed (E×RAID, section 5.2). A segment goes to the region that would
 //! complete it first: behind the region's queue, at the speed that was measured lately. So busy disks all have work for
 //! the same time. A disk that slows down is left out as soon as its queue grows, before its measured speed changes.
-//! Where no requests wait, fair queueing applies: each segment makes a region busy for as long as it takes, and a region
-//! that got less than its share is preferred for as long as it is behind, up to [`MEMORY`]. So equally fast regions take
+//! Where no requests wait, fair queueing applies. Each segment makes a region busy for as long as it takes. A region
+//! that got less than its share is preferred until it has caught up, by at most [`MEMORY`]. So equally fast regions take
 //! turns, a slow one is tried again, and an unknown one counts as fast as the fastest.
 //!
-//! A region with a disk that *stutters* ([`exraid::meter::stutter`]: it is much slower than it was for the same
-//! requests) sits out while another one does not stutter: content written there would be slow to read, and the disk may
-//! be about to fail. With an empty queue it is tried with a segment every [`TRIED`], so that its recovery is noticed. If
+//! A region with a disk that *stutters* ([`exraid::meter::stutter`]) is much slower than it was for the same requests.
+//! It sits out while another one does not stutter: content written there would be slow to read, and the disk may be
+//! about to fail. With an empty queue it is tried with a segment every [`TRIED`], so that its recovery is noticed. If
 //! all stutter, none sits out.
 //!
-//! A degraded region tolerates fewer further failures than it was made for, or none: new content there would be lost
-//! with the next disk, and has to be rebuilt onto the replacement of the lost one. It sits out, and is not tried, as
-//! long as another region has room that tolerates more failures. A region without redundancy is no worse than it was.
+//! A degraded region tolerates fewer further failures than it was made for, or none. New content there would be lost
+//! with the next disk, and has to be rebuilt onto the replacement of the lost one. So the region sits out, and is not
+//! tried, as long as another region has room that tolerates more failures. A region without redundancy is no worse than
+//! it was.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -29,13 +30,13 @@ use super::Log;
 
 /// Assumed bytes per second of a disk if no speed is known of any.
 const UNKNOWN: f64 = 1e9;
-/// Seconds of work that a region which got less than its share may catch up at most; also how long a slow region without
-/// a queue is left out before it is tried again.
+/// The share, in seconds of work, that a region may catch up at most. Also how long a slow region without a queue is
+/// left out before it is tried again.
 const MEMORY: f64 = 1.0;
 /// A region is not taken for slower than the fastest by more than this.
 const SLOWEST: f64 = 1e-3;
 
-/// Bytes written to a region before it is believed to be faster than the others: the first ones may have gone to a
+/// Bytes written to a region before it is believed to be faster than the others. The first ones may have gone to a
 /// cache, whose speed would attract all writes under way.
 const LITTLE: u64 = 64 << 20;
 
@@ -95,8 +96,8 @@ fn now() -> Duration {
     START.get_or_init(Instant::now).elapsed()
 }
 
-/// For each region, in seconds: until when it would be busy with a segment of so many bytes more, where it is busy until
-/// `until` by fair queueing; and how soon the segment would be done there.
+/// For each region, in seconds: until when it would be busy with a segment of so many bytes more; and how soon that
+/// segment would be done. `until`: until when it is busy by fair queueing.
 fn finish(speeds: &[Speed], until: &[f64], bytes: f64) -> Vec<(f64, f64)> {
     let most = |of: &dyn Fn(&&Speed) -> bool| speeds.iter().filter(of).map(|speed| speed.delivers).fold(0.0, f64::max);
     let known = match most(&|speed| !speed.is_new) {

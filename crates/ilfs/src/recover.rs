@@ -1,11 +1,11 @@
 //! Putting the table in order: by the process that recovers a pool, before any process uses the log.
 //!
-//! After the memory was lost and made anew as of a commit, disks have parts that the table does not know, and the
-//! recovered memory may lead to them: a commit writes its segments later than the instant of its memory. So recovery
-//! looks for them behind the known parts of open segments, and in all slots that are not in use. The first summary of a
-//! slot is read there, whose sequence number tells whether the segment is newer; many slots are read at a time. It skips
-//! holes of disks that are files, and slots above the [high-water mark](super::high_water). The blocks found count as
-//! live, like blocks that were written and not linked yet; the cleaner finds out which are dead.
+//! A commit writes its segments later than the instant of its memory. So after the memory was lost and made anew as of a
+//! commit, disks have parts that the table does not know, and the memory may lead to them. Recovery looks for them
+//! behind the known parts of open segments, and in all slots that are not in use. The sequence number in the first
+//! summary of a slot tells whether the segment is newer; many slots are read at a time. Recovery skips holes of disks
+//! that are files, and slots above the [high-water mark](super::high_water). The blocks found count as live, like blocks
+//! that were written and not linked yet; the cleaner finds out which are dead.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -68,7 +68,7 @@ impl Log {
         Ok(Some(found))
     }
 
-    /// Puts the table in order. With `lost`, the memory was made anew as of a commit: segments that were freed before
+    /// Puts the table in order. With `lost`, the memory was made anew as of a commit. Segments that were freed before
     /// that commit may be used, and the first summary of each slot that is not in use is read. Labels of read-only
     /// regions are not written.
     pub fn recover(&self, session: &Session, lost: bool) -> Result<Recovered> {

@@ -290,8 +290,8 @@ impl Log {
         ahead.max(2 * LONGEST + 2)
     }
 
-    /// Has hosts keep room for all blocks that are live, promised or wait in memory for a place, and for some more that
-    /// can be written at once; false if hosts have too little.
+    /// Has hosts keep room for all blocks that are live, promised or wait in memory for a place, and for some more, to
+    /// be written at once. False if hosts have too little.
     pub fn reserve_ahead(&self, session: &Session) -> Result<bool> {
         let has = |ahead: u64| -> Result<bool> {
             let available = self.available_about(session)?;

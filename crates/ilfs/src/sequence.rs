@@ -55,9 +55,9 @@ impl Log {
     /// Ordered steps:
     /// 1. An interrupted raise is finished: labels that may have one of two marks get the higher. (Else: they have one
     ///    of three after step 2. A disk that is away then looks as if another memory had written to it.)
-    /// 2. The table has the new mark, as the one to which labels are raised; some regions at a time, since there may be
-    ///    more than the undo log of a transaction holds. (Else: a disk that has the mark, and is away after an
-    ///    interruption here, looks as if another memory had written to it.)
+    /// 2. The table has the new mark as `raising`; some regions at a time, since there may be more than the undo log of
+    ///    a transaction holds. (Else: a disk that has the mark, and is away after an interruption here, looks as if
+    ///    another memory had written to it.)
     /// 3. All labels have the mark; durable. A region that is gone, or whose labels cannot be written, takes nothing any
     ///    more. (Else: after a loss of the memory, a recovery from the labels issues numbers again.)
     /// 4. The table records which labels have it. (Else: as in 2, after the next raise.)

@@ -8,7 +8,7 @@
 //! | a read of content with another copy | reads that copy |
 //! | another read | waits; background work leaves it for later |
 //!
-//! After a writer has stopped waiting for a request, its slot is not used again before the request has ended: the slot
+//! After a writer has stopped waiting for a request, its slot is not used again before the request has ended. The slot
 //! is marked as failed, and loses the mark with the answer. (If the process is killed meanwhile, the mark stays.)
 //!
 //! [`Cause::Late`]: super::table::Cause::Late

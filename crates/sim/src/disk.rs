@@ -1,8 +1,8 @@
 //! Disks: the writes to them, their durable content, and the states that a power cut can leave.
 //!
-//! After a power cut, a sector (512 bytes) that was written and not yet flushed holds any of its values since the last
-//! flush, or the one from before, independently of all others: writes are kept, dropped, torn and reordered. A flush
-//! covers one file.
+//! A sector (512 bytes) may have been written and not flushed before a power cut. It then holds any of its values since
+//! the last flush, or the one from before, independently of all others. So writes are kept, dropped, torn and reordered.
+//! A flush covers one file.
 
 use std::collections::BTreeMap;
 use std::fs::File;

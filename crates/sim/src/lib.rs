@@ -1,8 +1,8 @@
 //! Crash explorers, for tests only: which states can a crash leave, and does each keep the promises of the file system?
 //!
 //! A scenario is some acknowledged operations and one that is under way. It runs once on a recording medium. Then, for
-//! every store of the last operation, the memory is built as a crash right there could leave it, opened, recovered,
-//! checked, and compared with the states before and after.
+//! every store of the last operation, the memory is built as a crash right there could leave it. It is opened,
+//! recovered, checked, and compared with the states before and after.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -15,7 +15,7 @@
 //! | [`disk`], [`fault`] | disks: durable content, and the states that a power cut can leave; disks that fail at one call |
 //! | [`tape`] | the requests that reached memory and disks, in one order |
 //! | [`crash`] | from such a recording to the states of memory that a crash could leave |
-//! | [`medium`] | the sabotaged media that test the tester |
+//! | [`medium`] | media with planted faults, to test the explorers |
 //! | [`ledger`] | a participant in commits, and a check of its records |
 //! | [`world`] | a world: a live file system with simulated memory and disks; made, taken up after a death, loaded after a power cut |
 //! | [`story`] | a story: the steps in a world, one by one |
@@ -28,10 +28,10 @@
 //! | [`large`] | the explorer for large files: memory, backing, and the disk with their content |
 //!
 //! There are two disciplines of persistence. On *battery*, stores are durable in program order. On *dax*, a word of 8
-//! bytes that was stored since one thread last flushed it and fenced holds any of its values since, or the one from
-//! before, independently of all other words. (Hardware is kinder: it keeps the order within a cache line.) Several
-//! threads take turns: see `explore::together`. On *logged*, the disks survive a power cut, with a discipline of their
-//! own: see [`disk`].
+//! bytes is in doubt from a store until one thread has flushed it and fenced. It then holds any of its values since, or
+//! the one from before, independently of all other words. (Hardware is kinder: it keeps the order within a cache line.)
+//! On *logged*, the disks survive a power cut, with a discipline of their own: see [`disk`]. Several threads take turns:
+//! see `explore::together`.
 //!
 //! A failure prints an id, `name:kind:point:choice`. `CONQUEST_SIM_REPLAY=id` explores that state alone.
 //! `CONQUEST_SIM=full` takes more cuts and more seeds, and checks every state in full. `CONQUEST_SIM_SEED=n` draws

@@ -171,8 +171,8 @@ impl Still {
 /// Words of the header of the marks: the generation, unused ones, and notes from byte 1024 on.
 const HEADER: usize = 512;
 
-/// The order in which changed words of the marks are stored between two events, as at a death only the first of them
-/// have been: how far the logs have come, marks that are set, marks that are cleared, the generation.
+/// The order in which changed words of the marks are stored between two events; a death may come after any of them.
+/// First how far the logs have come, then marks that are set, marks that are cleared, the generation.
 fn rank(n: usize, old: u64, new: u64) -> (u32, i64) {
     match n {
         0 => (4, 0),

@@ -7,10 +7,10 @@
 //! | `slot` | step 1: a slot for a copy |
 //! | `fill` | steps 2 and 3: choosing the blocks to copy, and copying them |
 //!
-//! A segment that is written to all its copies at once has them from the beginning. Others get further copies here: a
-//! lazy segment when it is due (I·LFS, section 5.4: content that was deleted or overwritten by then is never copied),
-//! and a segment that lost a copy when that is found. Only live blocks are copied (*intelligent reconstruction*, section
-//! 8), files of higher priority first.
+//! A segment that is written to all its copies at once has them from the beginning. Others get further copies here. A
+//! lazy segment gets one when it is due; content that was deleted or overwritten by then is never copied (I·LFS, section
+//! 5.4). A segment that lost a copy gets one when that is found. Only live blocks are copied (*intelligent
+//! reconstruction*, section 8), files of higher priority first.
 //!
 //! | step | action | otherwise |
 //! | --- | --- | --- |
@@ -350,8 +350,8 @@ impl Log {
     }
 }
 
-/// The copy to drop if there are too many, of which `whole` count. First one in a region that leaves, once there are as
-/// many as it keeps; then one in a region that has failed, once there are as many as wanted; else the last.
+/// The copy to drop if there are too many, of which `whole` count. One in a region that leaves, once there are as many
+/// as it keeps. Else one in a region that has failed, once there are as many as wanted. Else the last.
 fn surplus(homes: &[Home], whole: u64, wanted: u64) -> Option<u32> {
     let odd = |health| homes.iter().find(|home| home.health == health && !home.partial);
     match (odd(Health::Leaving), odd(Health::Failed)) {

@@ -322,8 +322,8 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(Some((slot, State::Discarding)))
     }
 
-    /// Moves a slot to the end of the freed ones, as if freed in this epoch, if it is the first and was freed in an
-    /// epoch before `durable`; returns whether it did.
+    /// Moves a slot to the end of the freed ones, as if freed in this epoch. Does so only if it is the first and was
+    /// freed in an epoch before `durable`; returns whether it did.
     pub fn requeue_freed(&mut self, slot: u32, durable: u64, epoch: u64) -> Result<bool> {
         let head = self.head()?;
         let segment = self.table().get(slot)?;

@@ -199,7 +199,8 @@ pub struct RawTable {
 pub struct RawSegment {
     /// Sequence number (36 bits), live blocks (12), state (4), failed (1), head (2), class (4), partial (1), priority (2).
     pub state: u64,
-    /// In use: when its content was written, by the clock, on average. Freed: in which epoch. The backing's: since when, in seconds since 1970.
+    /// In use: when its content was written, by the clock, on average. Freed: in which epoch. The backing's: since when,
+    /// in seconds since 1970.
     pub stamp: u64,
     /// The next slot of its list, plus 1 (32 bits), blocks that are taken (16), parts (16).
     pub link: u64,

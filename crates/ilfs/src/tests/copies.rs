@@ -227,7 +227,7 @@ fn a_region_that_leaves_and_was_missed_goes_on_leaving() {
     world.rig.check();
 }
 
-/// The disk of one of two copies does not answer: a reader that tries it waits for a moment only, and no read goes there
+/// The disk of one of two copies does not answer. A reader that tries it waits for a moment only, and no read goes there
 /// just to see whether it recovered.
 #[test]
 fn nobody_waits_long_for_a_copy_that_does_not_answer() {

@@ -1,5 +1,5 @@
-//! A power cut before each write, flush and discard of a story on three disks, after which one may be missing:
-//! acknowledged content with two copies is there, and with all disks everything is.
+//! A power cut before each write, flush and discard of a story on three disks, after which one may be missing.
+//! Acknowledged content with two copies is there, and with all disks everything is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

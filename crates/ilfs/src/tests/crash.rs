@@ -169,8 +169,8 @@ fn with_the_memory_of_the_last_commit_nothing_that_it_names_is_lost() {
     }
 }
 
-/// A commit writes its segments after the instant of its memory, and yet its mapping leads there: with the memory of the
-/// last commit, and the mapping of the instant of the cut.
+/// A commit writes its segments after the instant of its memory, and yet its mapping leads there. So this takes the
+/// memory of the last commit, and the mapping of the instant of the cut.
 #[test]
 fn what_was_written_after_the_last_commit_is_found() {
     let played = play();

@@ -82,7 +82,7 @@ fn run(seed: u64, faults: &Faults) -> (u64, u64) {
     (failures, unreadable)
 }
 
-/// On three disks, one of which fails at times, or is gone for a while: content with another copy is never out of reach,
+/// On three disks, one of which fails at times, or is gone for a while. Content with another copy is never out of reach,
 /// and when all disks are well again nothing is lost.
 fn run_on_three(seed: u64, faults: &Faults) -> u64 {
     let mut rng = Rng::new(seed);

@@ -1,5 +1,5 @@
-//! Memory that its backing leaves behind: all processes die, another memory is made of the backing, elsewhere, and works
-//! with it for a while, until its processes or its host die; then the first memory is taken up again.
+//! Memory that its backing leaves behind. All processes die, and another memory is made of the backing, elsewhere. It is
+//! used for a while, until its processes or its host die; then the first memory is taken up again.
 //!
 //! Promises to the other memory must not be overwritten: then the first is refused. If the other one has committed
 //! nothing, the first goes on, and the other's writes behind its end do not get into what it leaves.

@@ -1,4 +1,4 @@
-//! The death of all processes, at any store and any write: memory, marks and disks stay as they are, and the next
+//! The death of all processes, at any store and any write. Memory, marks and disks stay as they are, and the next
 //! process goes on; then the power is cut too.
 //!
 //! The memory of the marks can be lost as well; then the memory is compared with its backing.

@@ -2,7 +2,7 @@
 //!
 //! A story runs once, on memory and disks that record. Then the power is cut after each request to the disks, and the
 //! backing must load as an instant between two operations ([`history`](crate::history)). Also all processes die, at
-//! stores and at writes; the next one goes on from the memory, all or a part of it, and the power is cut while it does.
+//! stores and at writes. The next one goes on from the memory, all or a part of it, and the power is cut while it does.
 //!
 //! | module | responsibility |
 //! | --- | --- |

@@ -194,8 +194,8 @@ fn go_on(world: World) -> Result<(), String> {
     world.wait().map_err(|e| e.to_string())
 }
 
-/// Some points where a process other than `but` can die, if it may: as many in stores, which are the most, as at disks
-/// and in other steps, and as in waits. And some where a disk can fail it.
+/// Some points where a process other than `but` can die, if it may: equally many in stores, at disks and in other steps,
+/// and in waits; and half as many where a disk can fail it. If it may not die, only the latter.
 fn draw(counts: &[Counts], but: Option<usize>, may_die: bool, most: usize, rng: &mut Rng) -> Vec<Mishap> {
     let (mut stores, mut others, mut waits, mut failing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (victim, there) in counts.iter().enumerate().filter(|(victim, _)| Some(*victim) != but) {

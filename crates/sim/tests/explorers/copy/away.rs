@@ -25,7 +25,7 @@ fn every_plot_is_left_behind_and_taken_up_again() {
     assert!(replays() || stats.taken_up > 100 && stats.promised > 100, "{stats:?}");
 }
 
-/// A test of the tester.
+/// A test of the explorer.
 #[test]
 fn a_memory_that_does_not_tell_its_own_commits_from_others_is_found() {
     let story = Story::of(&rich(), Plot::Plain);

@@ -48,7 +48,7 @@ fn refused(files: &Files, says: &str) {
     }
 }
 
-/// A log that is a little older than the rest differs only by its end: before the next swap it loads as of an earlier
+/// A log that is a little older than the rest differs only by its end. Before the next swap it loads as of an earlier
 /// instant, as after a power cut before the end was written.
 #[test]
 fn a_part_of_another_age_is_refused_or_gives_what_once_was() {

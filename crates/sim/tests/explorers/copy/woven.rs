@@ -1,8 +1,8 @@
 //! Every single operation, and every pair of operations on names, in and between commits and checkpoints.
 //!
 //! The plots ([`explored`](super::explored)) put an operation at the beginning of a story. Here it and the one before it
-//! are the whole story, so that every write and flush is about them: with a commit between them, around them, or with
-//! the second in the middle of the commit or the checkpoint of the first.
+//! are the whole story, so that every write and flush is about them. A commit falls between them or around them, or the
+//! second falls in the middle of the commit or the checkpoint of the first.
 //!
 //! Each run takes a sample, one story in so many, with a few cuts and deaths of each; `CONQUEST_SIM_SEED=n` draws
 //! another one. `CONQUEST_SIM=full` explores all stories, at every write and flush, which takes some minutes.
