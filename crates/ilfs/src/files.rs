@@ -28,7 +28,7 @@ pub struct Move {
     pub newer: Option<u64>,
 }
 
-/// The interface of files to the log, which holds no lock when it calls it, except for [`epoch`](Files::epoch).
+/// The interface of files to the log. The log calls it without holding a lock, except [`epoch`](Files::epoch).
 pub trait Files {
     /// The state of the block that was written for this owner at this place.
     fn fate(&self, owner: Owner, place: Place) -> Result<Fate>;
