@@ -62,7 +62,7 @@ pub enum Which {
     Disk(PathBuf),
 }
 
-/// The outcome of [`remove`].
+/// The outcome of [`remove_regions`](crate::Pool::remove_regions).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     Looked(Leaving),
