@@ -13,7 +13,7 @@ use crate::error::Result;
 
 /// The attribute with the ACL that decides access.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the ACL that a directory gives to what is made in it.
+/// The attribute with the ACL that new inodes in a directory inherit.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -131,7 +131,7 @@ impl Acl {
     /// The order of acl(5): owner, users, group, groups, mask, others; with a mask if there are users or
     /// groups beside the owner's.
     fn validate(&self) -> Result<()> {
-        // What the last entry but for named ones was, 0 at the start.
+        // The last entry but for named ones, 0 at the start.
         let (mut after, mut named) = (0, false);
         for e in &self.0 {
             let in_place = match e.tag {
@@ -348,7 +348,7 @@ mod tests {
             permits(&a.encode(), &caller, 1, 2, want)
         };
         let a = example();
-        // The owner: not masked, and nobody else's entries help.
+        // The owner: not masked, and no other entries help.
         assert!(permits(&a, 1, 9, &[], 7));
         assert!(!permits(&acl(&[(USER_OBJ, 0, NO_ID), (GROUP_OBJ, 7, NO_ID), (OTHER, 7, NO_ID)]), 1, 2, &[], 4));
         // A named user: masked; groups do not add.

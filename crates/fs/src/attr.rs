@@ -113,7 +113,7 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
     /// Clear set-id bits as a write by an unprivileged caller does (killpriv).
     pub kill_suidgid: bool,
-    /// Of set-id bits and capabilities only what `kill_suidgid` says goes. Otherwise a change of the owner clears both, and
+    /// Set-id bits and capabilities are only cleared as `kill_suidgid` says. Otherwise a change of the owner clears both, and
     /// one of the size the capability.
     pub retains_privileges: bool,
     /// The size is changed through an open writable descriptor: the mode is not checked again.
@@ -138,7 +138,7 @@ impl SetAttr {
     }
 }
 
-/// On whose behalf an operation runs.
+/// The caller on whose behalf an operation runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     pub uid: u32,
@@ -148,8 +148,8 @@ pub struct Caller<'a> {
     /// Applied to new files where the parent has no default ACL.
     pub umask: u32,
     /// The kernel has already checked permissions (a mount with `default_permissions`): access checks do not apply.
-    /// Whose a file is the kernel may know from before another process gave it to somebody else, so what is the owner's to
-    /// do is checked all the same.
+    /// The kernel may still know an earlier owner, after another process has given the file away, so the rights of
+    /// an owner are checked all the same.
     pub checked: bool,
     /// Owners whose place the caller may take: it has the capability to.
     pub owns: &'a [u32],

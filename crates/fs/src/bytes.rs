@@ -1,4 +1,4 @@
-//! Names and paths, a word at a time: they are too short for what searches long strings fast.
+//! Names and paths, a word at a time: they are too short for methods that search long strings fast.
 
 use pram::sip::short_word;
 
@@ -43,7 +43,7 @@ fn hits(word: u64, wanted: u8) -> u64 {
 mod tests {
     use super::*;
 
-    /// Bytes that differ from the wanted ones by a bit, too: those are what a search by words could take for them.
+    /// Also bytes that differ from the wanted ones by a bit: a search by words could confuse those.
     #[test]
     fn bytes_are_found_where_they_are() {
         let letters = [b'/', b'.', b'0', 0x2f ^ 0x80, 0xff, 0, 1, 0x80];

@@ -15,32 +15,32 @@ pub enum Error {
     /// A condition that POSIX names: the caller's doing, or a full pool.
     #[error("{}", .0)]
     Posix(Errno),
-    /// A reference in the memory does not hold what its place promises.
+    /// A reference in the memory does not lead to the object that its place promises.
     #[error("the pool is damaged: {0}; run `conquest fsck POOL`")]
     Corrupt(String),
     /// The operation needs memory to be taken, and runs again after that, as after all such errors: see `retry`. No caller outside
     /// sees it.
     #[error("{}", Errno::NOSPC)]
     MustGrow,
-    /// The table of permission triples is full; unused ones may be freed after the operation, which then begins anew. Nobody
+    /// The table of permission triples is full; unused ones may be freed after the operation, which then begins anew. No caller
     /// outside sees it.
     #[error("{}", Errno::NOSPC)]
     NoTriple,
-    /// Memory or room on disk has to be made first, after the operation, which then begins anew. Nobody outside sees it.
+    /// Memory or room on disk has to be made first, after the operation, which then begins anew. No caller outside sees it.
     #[error("{}", Errno::NOSPC)]
     MustMakeRoom(Lack),
     /// The disks have no room for more content of large files.
     #[error("{}", Errno::NOSPC)]
     DisksFull,
     /// Content lies on disk and has to be fetched first, outside of the operation or section, which then begins anew.
-    /// Nobody outside sees it.
+    /// No caller outside sees it.
     #[error("{}", Errno::IO)]
     Elsewhere,
-    /// This inode is packed, and has to be plain to be changed: it is unpacked after the operation, which then begins anew. Nobody
+    /// This inode is packed, and has to be plain to be changed: it is unpacked after the operation, which then begins anew. No caller
     /// outside sees it.
     #[error("{}", Errno::AGAIN)]
     Packed(Ino),
-    /// The pool, or what it names, is another user's, or others may write there.
+    /// The pool, or a file that it names, is another user's, or others may write there.
     #[error(transparent)]
     Foreign(#[from] exraid::owner::Foreign),
     /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
@@ -89,12 +89,12 @@ impl Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     Memory,
-    /// Room on disks for what is new.
+    /// Room on disks for new content.
     Disk,
 }
 
 impl Error {
-    /// Of what there is too little, where that is what failed.
+    /// What was lacking, if that caused the failure.
     pub fn lack(&self) -> Option<Lack> {
         match self {
             Error::DisksFull => Some(Lack::Disk),

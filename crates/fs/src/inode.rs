@@ -7,20 +7,20 @@
 //! touches the other. A crash leaves a reserved inode at worst, which mark-and-sweep frees: once it has the
 //! slot, no operation under way can have made the reservation.
 //!
-//! Inodes are freed after the commit of the transaction that took their last name (I1): until then nobody
-//! may reserve the number. Blocks whose inodes are all free go back to the heap ([`give_back`]).
+//! Inodes are freed after the commit of the transaction that took their last name (I1): until then the number must not
+//! be reserved. Blocks whose inodes are all free go back to the heap ([`give_back`]).
 //!
 //! A block is plain, or packed once all its inodes have been quiet:
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | the table |
-//! | [`allocator`] | who gets which free inode |
+//! | [`allocator`] | the choice of a free inode |
 //! | [`packed`] | reading inodes of a packed block where they are |
 //! | [`node`] | an inode in the hands of an operation |
-//! | [`decoded`] | those that this process has read last |
+//! | [`decoded`] | inodes that this process has read last |
 //! | [`packing`] | packing and unpacking blocks |
-//! | [`profiles`] | what they are coded with |
+//! | [`profiles`] | the codes of packed inodes |
 //! | [`spare`] | memory for unpacking where there is none |
 //! | [`give_back`] | the end of empty blocks |
 
@@ -211,8 +211,8 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// [`block`](Self::block), for who is neither in an operation nor in a section of one of its inodes: it may be packed or
-    /// unpacked, and its memory become another's, between the look at the word and that at the memory.
+    /// [`block`](Self::block), for a caller that is neither in an operation nor in a section of one of its inodes: it may be packed or
+    /// unpacked, and its memory reused, between the look at the word and that at the memory.
     pub fn block_outside(&self, block: u64) -> Result<Block> {
         self.outside(block, || self.block(block))
     }
@@ -326,7 +326,7 @@ impl<'a> Table<'a> {
         let mut from = first;
         while let Some(block) = self.next_block(from / PER_BLOCK)? {
             from = from.max(block * PER_BLOCK);
-            // Of what cannot be read checks tell, and nobody else is to stop there for good.
+            // Checks report unreadable blocks, and no other caller may stop there for good.
             let used = self.used_of(block).unwrap_or(0) >> (from % PER_BLOCK);
             if used != 0 {
                 return Ok(Some(from + u64::from(used.trailing_zeros())));
@@ -352,7 +352,7 @@ impl<'a> Table<'a> {
     }
 
     /// Numbers of the blocks that exist, ascending, from `first` on. References that lead nowhere are passed over: checks
-    /// tell of them, and nobody else is to stop there for good.
+    /// report them, and no other caller may stop there for good.
     pub fn next_block(&self, first: u64) -> Result<Option<u64>> {
         let mut block = first;
         while block < MAX_INODES / PER_BLOCK {
@@ -407,7 +407,7 @@ pub fn max_inodes(size: u64) -> u64 {
     (size / 64).next_multiple_of(PER_BLOCK).min(MAX_INODES)
 }
 
-/// Links a zeroed object at `word`, unless somebody else has linked one; true if it is ours.
+/// Links a zeroed object at `word`, unless another process has linked one; true if it is ours.
 fn install(op: &mut Op, word: Off<u64>, tag: pram::Tag, size: u64) -> Result<bool> {
     let memory = op.session().memory();
     // 1. The object, zeroed, durable.

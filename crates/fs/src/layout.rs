@@ -65,7 +65,7 @@ pub mod root {
     pub const SUPER: u64 = 0;
     /// Offset of the head of the log of segments, or 0.
     pub const LOG: u64 = ilfs::table::ROOT;
-    /// The threshold that all files have followed, in bytes; or 0: some may have to; or 1: somebody sees to it.
+    /// The threshold that all files have followed, in bytes; or 0: some may have to; or 1: a walk is under way.
     pub const FOLLOWED: u64 = 2;
     /// The size of the memory when they had.
     pub const FOLLOWED_SIZE: u64 = 3;
@@ -96,13 +96,13 @@ pub struct Super {
     pub inodes: Off<u64>,
     /// `PERM_CHUNKS` offsets of chunks of permission triples.
     pub perms: Off<u64>,
-    /// Key of the name hash, made at format: nobody can choose names that collide.
+    /// Key of the name hash, made at format: no user can choose names that collide.
     pub hash_key: u64,
 }
 const _: () = assert!(size_of::<Super>() == 32);
 pub const SUPER_MAGIC: u64 = u64::from_le_bytes(*b"CQ-SUPER");
 
-/// An inode in its plain form. The first 40 bytes are what changes with content.
+/// An inode in its plain form. The first 40 bytes change with content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawInode {
@@ -224,7 +224,7 @@ const _: () = assert!(size_of::<RawCompressed>() == 16);
 pub struct RawStreamChunk {
     /// Where it ends in the stream.
     pub end: u32,
-    /// Checksum of what the stream has of it.
+    /// Checksum of its part of the stream.
     pub check: u32,
 }
 const _: () = assert!(size_of::<RawStreamChunk>() == 8);

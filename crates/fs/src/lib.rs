@@ -6,7 +6,7 @@
 //! | [`attr`] | the attributes of an inode, and the caller |
 //! | [`node`] | the API by inode number, which every front end uses |
 //! | [`codec`] | bytes to fewer bytes, and back |
-//! | [`compress`] | compressing content: which files, when, and by what codec |
+//! | [`compress`] | compressing content: the choice of files, times and codecs |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
 //! | [`poll`] | waiting for unannounced changes of others |
 //! | [`layout`] | the layout of the memory: superblock, inode, every size asserted |

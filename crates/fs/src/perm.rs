@@ -85,7 +85,7 @@ impl Perms {
         Ok((chunk != 0).then(|| Off::<RawPerm>::new(chunk).index(id % PERM_CHUNK)))
     }
 
-    /// The triple with index `id`, for whoever holds the lock of an inode that names it or reads that one optimistically.
+    /// The triple with index `id`, for a caller that holds the lock of an inode that names it or reads that one optimistically.
     /// Others: [`seen_perm`](crate::node::Fs::seen_perm).
     #[inline(always)]
     pub fn get(&self, session: &Session, id: u32) -> Result<RawPerm> {
@@ -171,7 +171,7 @@ impl Perms {
         Ok(id)
     }
 
-    /// Learns what others have added since, or all of it in another numbering.
+    /// Learns triples that others have added since, or all of them in another numbering.
     fn catch_up(&self, memory: &Memory, known: &mut Known, numbering: u64) -> Result<()> {
         if known.numbering != numbering || known.read == 0 {
             *known = Known { numbering, ..Known::default() };

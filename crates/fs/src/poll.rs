@@ -1,4 +1,4 @@
-//! Waiting for what another process or thread does and does not tell.
+//! Waiting for work of another process or thread that does not notify.
 
 use std::time::{Duration, Instant};
 

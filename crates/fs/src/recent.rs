@@ -1,7 +1,7 @@
-//! The directory that a thread's last path led to. Programs work in a directory for a while, and to find it is a good
-//! part of what finding a file in it costs.
+//! The directory that a thread's last path led to. Programs work in a directory for a while, and finding it is a good
+//! part of the cost of finding a file in it.
 //!
-//! A path up to its last name leads through directories that have a lock each. What it led to, it leads to as long as
+//! A path up to its last name leads through directories that have a lock each. It leads to the same directory as long as
 //! none of these locks has been taken since: a change of names, permissions or ACLs of a directory is made under
 //! its lock, in any process, as every reader without locks relies on. So a change needs no notification.
 

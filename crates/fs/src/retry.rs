@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use crate::attr::Ino;
 use crate::error::{Error, Lack, Result};
 
-/// How often an operation runs at most. Others may take what was provided for it before it runs again.
+/// How often an operation runs at most. Others may take the memory or room provided for it before it runs again.
 const MOST: u32 = 1 << 14;
 
-/// Provides what operations lack. An operation that lacks anything else fails.
+/// Provides for lacks of operations. An operation that lacks anything else fails.
 pub(crate) trait Provides {
     fn session(&self) -> &Session;
 

@@ -2,8 +2,8 @@
 //! with the inode.
 //!
 //! Each has a name among the extended attributes, `user.conquest.NAME`, by which it is set, read back as set, and
-//! unset, so that setfattr, `cp -a` and `rsync -X` carry it; and `user.conquest.effective.NAME`, which says what
-//! is in effect and cannot be set. None takes room beside the inode. Some facts are shown in the same way: [`Fact`].
+//! unset, so that setfattr, `cp -a` and `rsync -X` carry it; and `user.conquest.effective.NAME`, which has the value
+//! in effect and cannot be set. None takes room beside the inode. Some facts are shown in the same way: [`Fact`].
 //!
 //! | setting | values |
 //! | --- | --- |
@@ -31,7 +31,7 @@ pub use times::Times;
 
 use threshold::Threshold;
 
-/// The attributes that set what can be set.
+/// The attributes of the settings.
 const DURABILITY: &[u8] = b"user.conquest.durability";
 const THRESHOLD: &[u8] = b"user.conquest.threshold";
 const REDUNDANCY: &[u8] = b"user.conquest.redundancy";
@@ -173,7 +173,7 @@ impl Setting {
         }
     }
 
-    /// The attribute that tells what is in effect.
+    /// The attribute with the value in effect.
     fn effective(self) -> &'static [u8] {
         match self {
             Setting::Durability => b"user.conquest.effective.durability",
@@ -190,7 +190,7 @@ impl Setting {
         Setting::ALL.into_iter().find(|setting| setting.attribute() == name)
     }
 
-    /// Of which one this attribute tells what is in effect.
+    /// The setting whose value in effect this attribute shows.
     pub fn of_name(name: &[u8]) -> Option<Setting> {
         Setting::ALL.into_iter().find(|setting| setting.effective() == name)
     }
@@ -250,7 +250,7 @@ impl Setting {
     }
 }
 
-/// What attributes tell that is no setting. They are not listed, so that no copy takes them along.
+/// Facts that attributes show, beside settings. They are not listed, so that no copy takes them along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fact {
     /// The room of the inode: see [`Usage`](crate::node::Usage).
@@ -410,7 +410,7 @@ mod tests {
         }
     }
 
-    /// For what each field can say, its values: those that are known, and whether they are.
+    /// For all values of the bits: the value of each field, and whether it is a known one.
     #[test]
     fn all_bits_are_distinguished() {
         use zerocopy::FromZeros;

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Calls that come while nobody waits count for the next wait.
+/// Calls that come while no thread waits count for the next wait.
 #[derive(Default)]
 pub struct Wakeup {
     is_called: Mutex<bool>,

@@ -152,7 +152,7 @@ pub(crate) fn list(r: &Memory, off: u64) -> Result<Vec<u8>> {
     Ok(names)
 }
 
-/// Bytes of what [`list`] returns.
+/// The bytes that [`list`] returns.
 #[cold]
 fn names_of(r: &Memory, block: &Block) -> Result<u64> {
     let mut len = 0;
@@ -163,7 +163,7 @@ fn names_of(r: &Memory, block: &Block) -> Result<u64> {
     Ok(len)
 }
 
-/// How [`setxattr`](crate::Fs::setxattr) treats what is there.
+/// How [`setxattr`](crate::Fs::setxattr) treats an existing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetXattr {
     Any,
@@ -306,13 +306,13 @@ fn set_in_place(tx: &mut Tx, block: &Block, old: Option<Record>, bytes: &[u8], l
     if let Some(old) = old {
         close_gap(tx, block, old, limit)?;
     }
-    // Logged, although it is beyond what is in use: an earlier removal may be part of the transaction.
+    // Logged, although it is beyond the used part: an earlier removal may be part of the transaction.
     tx.set_bytes(block.off + used - size, bytes)?;
     block.set_header(tx, used, block.live + u32::from(old.is_none()))?;
     Ok(true)
 }
 
-/// Moves what follows a record over it, if that is no more than `limit` bytes.
+/// Moves the records after one over it, if they have no more than `limit` bytes.
 fn close_gap(tx: &mut Tx, block: &Block, record: Record, limit: u64) -> Result<bool> {
     let moved = block.end() - record.end();
     if moved > limit || !has_room(tx, moved) {

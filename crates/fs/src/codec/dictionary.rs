@@ -1,5 +1,5 @@
-//! A dictionary: what files of a pool have in common, which zstd gets before each. That gives single small files what they would
-//! gain from being compressed together.
+//! A dictionary: patterns that files of a pool share, which zstd gets before each. It gives single small files the gain
+//! of being compressed together.
 
 use std::sync::OnceLock;
 
@@ -25,7 +25,7 @@ impl Dictionary {
 
     /// Makes one of samples. `None`: there are too few, or they have nothing in common.
     pub fn train(number: u16, samples: &[Vec<u8>]) -> Option<Dictionary> {
-        // With fewer the library gives up, or gives what it was given.
+        // With fewer the library gives up, or returns the samples.
         if samples.len() < 16 {
             return None;
         }

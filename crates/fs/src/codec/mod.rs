@@ -1,11 +1,11 @@
-//! Compression of content at rest: bytes to fewer bytes and back. What lies in the memory is the business of others
-//! ([`file`](crate::file) has the form, [`node`](crate::node) who compresses what when); here only a thread's own memory is touched,
+//! Compression of content at rest: bytes to fewer bytes and back. Other modules handle the memory
+//! ([`file`](crate::file) has the form, [`node`](crate::node) decides on compression); here only a thread's own memory is touched,
 //! since a decoder must not run on memory that changes.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | a file in chunks, each compressed by itself; and back |
-//! | [`dictionary`] | what files have in common, for zstd |
+//! | [`dictionary`] | patterns that files share, for zstd |
 //! | [`worth`] | content that is not worth trying |
 //!
 //! A file is cut into chunks, so that a reader of a part decodes only the chunks of that part. A chunk that would not become
@@ -33,9 +33,9 @@ pub const MOST_CHUNKS: usize = MOST as usize / CHUNK;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Codec {
-    /// Blocks of LZ4: read several times as quickly, for what was changed minutes ago.
+    /// Blocks of LZ4: read several times as quickly, for files that changed minutes ago.
     Lz4 = 1,
-    /// Frames of zstd, with a dictionary if it names one: for what nobody has touched for long.
+    /// Frames of zstd, with a dictionary if it names one: for files that have long not been used.
     Zstd = 2,
 }
 
@@ -180,7 +180,7 @@ impl Encoder {
         self.context = CCtx::create();
         for parameter in [
             CParameter::CompressionLevel(LEVEL),
-            // The form says how long it is, what it was compressed with, and whether it is whole.
+            // The form has its length, its codec and a checksum.
             CParameter::ContentSizeFlag(false),
             CParameter::ChecksumFlag(false),
             CParameter::DictIdFlag(false),
@@ -224,7 +224,7 @@ impl Encoded {
         &self.stream[start as usize..self.ends[n] as usize]
     }
 
-    /// Does it decode to `plain`? Asked of everything before what it was made of is given up.
+    /// Whether it decodes to `plain`. All compressed content is checked so before the plain form is given up.
     pub fn is(&self, plain: &[u8], dictionary: Option<&Dictionary>) -> bool {
         let mut chunk = vec![0; CHUNK.min(plain.len())];
         self.size as usize == plain.len()

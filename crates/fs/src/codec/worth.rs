@@ -1,6 +1,6 @@
 //! Content that is not worth trying to compress, judged by a few of its bytes.
 
-/// How files begin that are compressed already: where, and with what.
+/// How compressed files begin: position and bytes.
 const COMPRESSED: [(usize, &[u8]); 27] = [
     (0, b"\x1f\x8b"),
     (0, b"\x28\xb5\x2f\xfd"),

@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | this | the decision about one file, and walks over many |
 //! | [`shortage`] | room for a caller that finds none |
-//! | [`survey`] | what there is, compressed and plain |
-//! | [`train_dictionary`] | dictionaries: when one is made, and of what |
+//! | [`survey`] | the amounts of content, compressed and plain |
+//! | [`train_dictionary`] | dictionaries: when one is made, and from which files |
 //!
 //! How a file is compressed and made plain is the business of [`node`](crate::node).
 
@@ -31,7 +31,7 @@ use crate::codec::{self, Codec, Dictionary, Method};
 
 pub use survey::{Sum, Survey};
 
-/// How long a file is to be left alone that is compressed whatever its age: its maker probably still writes it.
+/// How long a file must be quiet that is compressed at any age: its maker probably still writes it.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The files to compress.
@@ -86,7 +86,7 @@ fn due(raw: &RawInode, c: &Content, at: i64, plan: &Plan) -> Due {
     if raw.kind != Kind::Regular as u8 || raw.nlink == 0 || !is_small || c.is_large() || c.is_cut() {
         return Due::Nothing;
     }
-    // When content was written `ctime` says, since nobody can set it. A time to come says nothing.
+    // `ctime` tells when content was written, since no user can set it. A time to come says nothing.
     let used = [raw.ctime, raw.atime, raw.btime].into_iter().filter(|time| *time <= at).max().unwrap_or(at);
     let quiet = Duration::from_nanos(at.saturating_sub(used).max(0) as u64);
     let (after, codec) = match raw.compression() {
@@ -155,7 +155,7 @@ pub struct Compressor<'f> {
     fs: &'f Fs,
     plan: Plan,
     dictionary: Option<Arc<Dictionary>>,
-    /// What is due for zstd is only counted: first it is seen whether there is to be a dictionary.
+    /// Files that are due for zstd are only counted: first it is decided whether to make a dictionary.
     pub puts_off: bool,
     pub put_off: u64,
     /// Bytes of content that was too young.
@@ -245,8 +245,8 @@ impl<'f> Compressor<'f> {
 }
 
 impl Fs {
-    /// Compresses what is due in the whole pool. `go_on` gets how many inodes were looked at, of how many about, and what was done;
-    /// where it says no, that is all.
+    /// Compresses all due files of the pool. `go_on` gets the number of inodes that were looked at, the total, about, and the results;
+    /// it ends the walk by returning false.
     pub fn compress_due(&self, plan: Plan, go_on: &mut dyn FnMut(u64, u64, &Walked) -> bool) -> Result<Walked> {
         if plan.cold < Duration::MAX {
             self.train_if_due(&mut || go_on(0, 0, &Walked::default()))?;

@@ -1,9 +1,9 @@
 //! Room where there is hardly any: a change in a pool that is nearly full compresses files first.
 //!
-//! It is done before nothing is free at all, since what is compressed needs room for itself until its plain form is given up. One
-//! caller at a time does it; others wait only where they would fail otherwise, and try again. What has been quiet comes first, then what
-//! nobody is just writing; where all of it is being written, that is waited for. A round over all inodes that found too little is not
-//! repeated for a while: on a pool that is full of what cannot be compressed every call would else look at every file.
+//! It begins before all memory is used, since the compressed form needs room until the plain one is given up. One
+//! caller at a time does it; others wait only if they would fail otherwise, and try again. Quiet files come first, then files that
+//! are not just being written; if all of them are, it waits for that. A round over all inodes that found too little is not
+//! repeated for a while: on a pool full of incompressible files every call would else look at every file.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
 const ENOUGH: u64 = 16 * CHUNK;
-/// It is worth waiting for so much of what is being written, and was if it made so much free. When nothing is left it is too late:
-/// what is compressed needs room.
+/// Waiting for files that are being written is worth it for so much memory, and was if it freed so much. When none is left it is too late:
+/// compression needs room.
 const PROGRESS: u64 = CHUNK;
 /// With more it is not for want of memory that a change has failed, of which one takes a megabyte and its index.
 const LACKING: u64 = 2 * AHEAD;
@@ -26,8 +26,8 @@ const LACKING: u64 = 2 * AHEAD;
 const WRITTEN: Duration = Duration::from_millis(100);
 /// By so much files may seem younger than they are, at most: the kernel's coarse clock gives their times.
 const TICK: Duration = Duration::from_millis(10);
-/// How long nothing is tried by a plan after a round that freed too little: so many times as long as that took, and at least until what was being written
-/// then is not.
+/// The pause of a plan after a round that freed too little: so many times as long as the round took, and at least until the files that were
+/// being written then are not.
 const REST: u32 = 20;
 
 /// Quiet files, well; young ones, quickly, and well too where that is not enough.
@@ -37,11 +37,11 @@ const PLANS: [Plan; COUNT] = [
     Plan { warm: WRITTEN, cold: WRITTEN, again: false },
 ];
 
-/// Makes memory free before a change, unless nothing can be compressed. Where somebody else is at it, and there is hardly any, that is
-/// waited for: a write that runs out of memory in its midst has been done in part. Not inside an operation.
+/// Makes memory free before a change, unless nothing can be compressed. If another caller does it, and there is hardly any, waits for
+/// that: a write that runs out of memory in its midst has been done in part. Not inside an operation.
 ///
 /// # Errors
-/// EAGAIN if this thread may not wait for it: nothing has changed yet, and somebody else calls again.
+/// EAGAIN if this thread may not wait for it: nothing has changed yet, and another thread calls again.
 #[cold]
 #[inline(never)]
 pub(crate) fn free_memory_ahead(fs: &Fs) -> Result<()> {
@@ -70,8 +70,8 @@ pub(crate) fn free_memory_ahead(fs: &Fs) -> Result<()> {
     Ok(())
 }
 
-/// Makes memory free for who has failed, by compressing; false if there is nothing that could be. `freed` is what
-/// [`Shortage::freed`](crate::node::shortage::Shortage::freed) was before he tried. Not inside an operation.
+/// Makes memory free after a failure, by compressing; false if there is nothing to compress. `freed` is the value of
+/// [`Shortage::freed`](crate::node::shortage::Shortage::freed) before the attempt that failed. Not inside an operation.
 #[cold]
 #[inline(never)]
 pub(crate) fn free_memory(fs: &Fs, freed: u64) -> Result<bool> {
@@ -81,11 +81,11 @@ pub(crate) fn free_memory(fs: &Fs, freed: u64) -> Result<bool> {
     }
     fs.before_waiting()?;
     let mut state = shortage.lock();
-    // Or somebody did since. However little is young: it may be what he lacks.
+    // Or another caller did since. Even a few young bytes count: they may be the memory that the caller lacks.
     Ok(shortage.freed() > freed || free_by(fs, &mut state, 1)?)
 }
 
-/// Where so many bytes of what could be compressed are just being written, and nothing else was, waits until they are not.
+/// If only files that are just being written could be compressed, and so many bytes of them, waits until they are not.
 fn free_by(fs: &Fs, state: &mut State, worth: u64) -> Result<bool> {
     let mut saved = free_by_plans(fs, state)?;
     // A change that has got a little tries with that first.
@@ -100,7 +100,7 @@ fn free_by(fs: &Fs, state: &mut State, worth: u64) -> Result<bool> {
         }
     }
     if saved >= PROGRESS {
-        // It may be full of what is young before the plans have rested.
+        // It may fill with young files before the plans' pauses end.
         state.young += saved;
     }
     fs.shortage.freed.fetch_add(saved, Ordering::Relaxed);
@@ -134,7 +134,7 @@ fn free_round(fs: &Fs, plan: Plan, state: &mut State, enough: u64) -> Result<u64
                 state.next = ino + 1;
                 match compressor.see(ino) {
                     Ok(_) => {}
-                    // There is not even room for what is smaller: others may fit.
+                    // There is no room even for a smaller form: others may fit.
                     Err(e) if e.is_full() => {}
                     Err(e) => return Err(e),
                 }

@@ -120,7 +120,7 @@ fn add(fs: &Fs, n: usize, content: &[u8]) -> Result<Ino> {
     fs.write(attr.ino, 0, content, WriteFlags::default()).map(|_| attr.ino)
 }
 
-/// A pool takes several times what it has memory for, however young that is, and is full in the end.
+/// A pool takes several times as much as it has memory for, however young it is, and is full in the end.
 #[test]
 fn a_nearly_full_pool_finds_room() {
     let fs = small_pool();
@@ -142,7 +142,7 @@ fn a_nearly_full_pool_finds_room() {
     assert!(fs.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
 }
 
-/// Room is made of what is being written also where that is little, and again when it was: a call was refused for it.
+/// Even a few files that are being written make room, and again once they were: a call was refused for lack of it.
 #[test]
 fn little_that_is_young_makes_room() {
     let fs = small_pool();
@@ -157,7 +157,7 @@ fn little_that_is_young_makes_room() {
     }
 }
 
-/// Files that nobody wants compressed stay plain, and those that cannot be are tried once.
+/// Files with compression forbidden stay plain, and incompressible ones are tried once.
 #[test]
 fn a_full_pool_is_full() {
     for (forbidden, random) in [(true, false), (false, true)] {
@@ -188,7 +188,7 @@ fn cold_files_can_be_put_off() {
     assert_eq!(compressor.done.compressed, 1);
 }
 
-/// The same by several threads at once: none is refused what the pool has room for.
+/// The same by several threads at once: none is refused content that the pool has room for.
 #[test]
 fn several_fill_a_pool_beyond_its_memory() {
     let session = pram::Session::in_memory(64 << 20).unwrap();

@@ -1,5 +1,5 @@
-//! When a dictionary is made, and of what: of a sample of the pool's own small files, taken evenly from the inode table, as soon as
-//! there are enough; and anew when there is several times as much as the newest was made of.
+//! When a dictionary is made, and from which files: from a sample of the pool's own small files, taken evenly from the inode table, as soon
+//! as there are enough; and anew once there are several times as many as for the newest.
 
 use crate::attr::{Ino, Kind};
 use crate::codec::dictionary::LONGEST;
@@ -22,13 +22,13 @@ const MORE: u64 = 4;
 #[derive(Clone, Copy, Default)]
 struct Candidates {
     bytes: u64,
-    /// Of those, what samples of all of them would have.
+    /// The part of that for samples of all of them.
     sampled: u64,
 }
 
 impl Fs {
-    /// Makes a dictionary if the pool has none and has enough to make it of, or much more than when it was made, and frees those that
-    /// nobody needs. True: there is a new one. `go_on`: asked now and then.
+    /// Makes a dictionary if the pool has none and has enough to make it of, or much more than when it was made, and frees unused
+    /// ones. True: there is a new one. `go_on` is asked now and then.
     ///
     /// # Errors
     /// There is no memory for it, or nothing may be changed.

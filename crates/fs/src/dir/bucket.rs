@@ -10,7 +10,7 @@
 //! Live bytes are those of the records that are not removed, with their slots.
 //!
 //! Invariants:
-//! - B1. Bytes between the slots and the records belong to nobody, and have not since the bucket was made:
+//! - B1. Bytes between the slots and the records are unused, and have been since the bucket was made:
 //!   both only grow, so one transaction may remove and insert, and storing there needs no undo. An insertion
 //!   is published by one store, of the header. (Removed entries give their bytes back when the bucket is
 //!   rebuilt elsewhere.)

@@ -1,4 +1,4 @@
-//! Making room in a bucket: by rebuilding it without what was removed, larger, or split in two.
+//! Making room in a bucket: by rebuilding it without removed entries, larger, or split in two.
 
 use pram::Tx;
 

@@ -10,11 +10,11 @@
 //!                                            → table → buckets
 //! ```
 //!
-//! Buckets of a directory that has been quiet are packed, one by one; each is made plain by who adds an entry to it.
+//! Buckets of a quiet directory are packed, one by one; adding an entry to one makes it plain.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`naming`] | it, and what names are packed with |
+//! | [`naming`] | hashes of names, and the codes of packed ones |
 //! | [`bucket`] | entries in one object: find, add, remove |
 //! | [`image`] | copies of buckets: reading them through, making new ones |
 //! | [`packed`] | packed buckets |
@@ -29,7 +29,7 @@
 //! that order, so it stays right however the table changes between two calls.
 //!
 //! Readers take no lock: they check everything that they find in persistent RAM, and their caller throws the
-//! result away if somebody wrote meanwhile. Writers hold the directory's lock.
+//! result away if a change came in between. Writers hold the directory's lock.
 
 mod bucket;
 mod check;
@@ -118,7 +118,7 @@ pub(crate) fn lookup(r: &Memory, names: &impl Naming, d: &Dir, name: &[u8]) -> R
     }
     let hash = names.hash(name);
     let root = Root::unpack(d.root);
-    // `place_of` without what only writers need.
+    // `place_of` without the parts for writers.
     let bucket = match root.form {
         form::EMPTY => return Ok(None),
         form::LONE => AnyBucket::Plain(lone(r, root.off)?),

@@ -1,4 +1,4 @@
-//! Packing buckets, and making them plain again. Each is one step of a transaction, of a caller who holds the directory's lock, as any
+//! Packing buckets, and making them plain again. Each is one step of a transaction, of a caller that holds the directory's lock, as any
 //! other change of it.
 
 use pram::{Memory, Tx};
@@ -43,7 +43,7 @@ pub(crate) fn pack_next(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64) -
         _ => return Ok(Step::default()),
     };
     let next = table.map(|(table, first)| first + table.span(bucket.depth())).filter(|next| *next < 1 << root.depth);
-    // A table of which much would change is for who changes the directory anyway.
+    // Packing that changes much of the table is left to a caller that changes the directory anyway.
     if table.is_some_and(|(table, _)| Table::log_needed(table.span(bucket.depth())) > tx.room() / 2) {
         return Ok(Step { next, ..Step::default() });
     }
@@ -98,7 +98,7 @@ pub(super) fn remove(tx: &mut Tx, h: &impl Naming, d: &mut Dir, place: &Placed<P
     }
 }
 
-/// Calls `bucket` with what each packed bucket would take if it was plain, and with what it takes, in bytes.
+/// Calls `bucket` for each packed bucket with its plain size, and with its packed one, in bytes.
 pub(crate) fn each_packed(r: &Memory, h: &impl Naming, d: &Dir, bucket: &mut dyn FnMut(u64, u64)) -> Result<()> {
     readout::each_bucket(r, d, 0, &mut |each, _| {
         if let AnyBucket::Packed(packed) = each {

@@ -230,7 +230,7 @@ impl Packed {
         Ok(builder)
     }
 
-    /// Has what `change` makes of its entries take their place where they lie; false, and nothing has changed, if they have no room.
+    /// Replaces its entries in place by the result of `change`; false, and nothing has changed, if they have no room.
     pub fn change(&self, tx: &mut Tx, names: &impl Naming, change: impl FnOnce(&mut Vec<Owned>)) -> Result<bool> {
         let mut items = self.copy(tx.memory(), names)?.items()?;
         change(&mut items);

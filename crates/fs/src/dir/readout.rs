@@ -25,7 +25,7 @@ const FITS: u64 = i32::MAX as u64;
 const LONG: u64 = 1 << 62;
 
 /// The cookie to go on from after the entry at `position`: a short one, unless the `next` entry, or one that is the next by then, would
-/// be left out with it. They never change: what is added later in between was not there throughout.
+/// be left out with it. Cookies never change: entries added later in between were not there throughout.
 fn cookie_after(position: u64, next: Option<u64>) -> u64 {
     let short = (position >> LEFT_OUT) + 1 + RESERVED;
     if short <= SHORT_MAX && next.is_none_or(|next| next >> LEFT_OUT != position >> LEFT_OUT) {

@@ -52,8 +52,8 @@ fn if_space<T>(result: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Merges a bucket with its buddy, the one that a split would part it from, and what comes of it with its
-/// buddy, and so on, as long as the result is at most half full.
+/// Merges a bucket with its buddy, the one that a split would part it from, and the result with its
+/// buddy, and so on, as long as it is at most half full.
 #[cold]
 fn merge(tx: &mut Tx, d: &mut Dir, mut place: BucketPlace) -> Result<()> {
     while let Some((table, first)) = place.table {

@@ -123,7 +123,7 @@ impl Table {
         Ok(Table { off: block.off, depth, fresh: true })
     }
 
-    /// Fills a fresh table with what `f` makes of each few words of this one.
+    /// Fills a fresh table with the results of `f` for each few words of this one.
     fn transfer(
         &self,
         tx: &mut Tx,

@@ -4,13 +4,13 @@
 //!
 //! An object takes what its size class has, so a long stream is [cut](cut) into pieces that fill objects of their classes, and an
 //! end of which little is wasted: of `/usr`, three hundredths of what the files have.
-//!
-//! Nothing is decoded here, in the memory: what a reader needs is [copied out](copy_out) inside the section that watches the file, or
+//! Nothing is decoded here, in the memory: the bytes that a reader needs are [copied out](copy_out) inside the section that watches the
+//! file, or under its lock, and [decoded](Copied::decode) after it, when they are known not to have been torn.
 //! under its lock, and [decoded](Copied::decode) after it, when it is known not to have been torn.
 //!
 //! Invariants:
 //! - C1. Compressed content is as long as the file says, and nothing of it changes as long as a root word leads to it.
-//! - C2. What is linked has been decoded, and was what the file's plain content still was under the lock.
+//! - C2. Linked content has been decoded, and was the same as the file's plain content, under the lock.
 //! - C3. A dictionary is there as long as content names it (see [`dictionaries`](crate::node)).
 
 use pram::memory::{capacity_of, class_within, CLASSES};
@@ -30,7 +30,7 @@ const ALONE: usize = 2048;
 /// Most pieces that a stream is cut into beside its end.
 const MOST_PIECES: usize = 40;
 
-/// Compressed content that was found, its head checked for what must hold whatever its checksum says.
+/// Compressed content whose head was checked for everything that must hold even if its checksum is right.
 pub(super) struct Compressed {
     off: u64,
     cap: u64,
@@ -205,7 +205,7 @@ impl Copied {
     /// Decodes the bytes from `off` on, as many as there are in `buf` and were asked for.
     ///
     /// # Errors
-    /// What was copied is damaged.
+    /// The copied bytes are damaged.
     pub fn decode(&self, dictionary: Option<&Dictionary>, off: u64, buf: &mut [u8]) -> Result<usize> {
         let Some((head, codec)) = self.head else { return Err(damaged("there is nothing of it")) };
         self.check(head)?;
@@ -265,7 +265,7 @@ impl Copied {
         }
     }
 
-    /// Is this what lies there now? For who has decoded it, and holds the lock.
+    /// Whether this is the file's present content. For a caller that has decoded it, and holds the lock.
     pub fn is_still(&self, r: &Memory, c: &Content) -> Result<bool> {
         let mut now = Copied::default();
         copy_out(r, c, 0, c.size, &mut now)?;
@@ -308,7 +308,7 @@ pub(crate) fn dictionary_of(r: &Memory, c: &Content) -> Result<u16> {
     }
 }
 
-/// Copies what it takes to decode bytes `off..end` of a compressed file. Inside a section what was copied may be torn.
+/// Copies the parts that decode bytes `off..end` of a compressed file. Inside a section they may be torn.
 #[inline(never)]
 pub(crate) fn copy_out(r: &Memory, c: &Content, off: u64, end: u64, copied: &mut Copied) -> Result<()> {
     copied.head = None;
@@ -343,7 +343,7 @@ pub(crate) fn copy_out(r: &Memory, c: &Content, off: u64, end: u64, copied: &mut
     Ok(())
 }
 
-/// Makes what the content, of `c.size` bytes, was compressed to its form, and frees what it had.
+/// Gives the content, of `c.size` bytes, its compressed form, and frees its old one.
 pub(crate) fn compress(tx: &mut Edit, c: &mut Content, encoded: &Encoded) -> Result<()> {
     let size = c.size;
     let mut new = *c;
@@ -388,7 +388,7 @@ fn link(tx: &mut Tx, c: &mut Content, encoded: &Encoded) -> Result<()> {
     Ok(())
 }
 
-/// Makes compressed content plain again: `plain` is what it was decoded to.
+/// Makes compressed content plain again: `plain` are its decoded bytes.
 pub(crate) fn expand(tx: &mut Edit, c: &mut Content, plain: &[u8]) -> Result<()> {
     let Form::Compressed(found) = form(tx.memory(), c)? else { return Err(damaged("it is not compressed")) };
     replace(tx, c, plain)?;
@@ -403,7 +403,7 @@ pub(crate) fn replace(tx: &mut Edit, c: &mut Content, plain: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Calls `problem` with what is wrong, its dictionary apart.
+/// Calls `problem` with each fault, those of its dictionary apart.
 pub(super) fn check(r: &Memory, c: &Content, found: Compressed, problem: &mut dyn FnMut(String)) {
     if c.pages != 0 {
         problem(format!("it says that it has {} pages, and is compressed", c.pages));

@@ -44,7 +44,7 @@ impl Patch<'_> {
         }
     }
 
-    /// Stores the part from `from` on at `at`, to what is not yet valid.
+    /// Stores the part from `from` on at `at`, in bytes that are not yet valid.
     #[inline]
     fn init(&self, tx: &mut Tx, at: u64, from: u64) -> Result<()> {
         match self {
@@ -177,7 +177,7 @@ fn switch(tx: &mut Tx, c: &mut Content, d: Direct, new: pram::Block, off: u64, p
     Ok(())
 }
 
-/// Moves the content to the smallest block for its first `need` bytes, `need` ≥ what is used of it.
+/// Moves the content to the smallest block for its first `need` bytes, `need` ≥ the used ones.
 pub(super) fn refit(tx: &mut Tx, c: &mut Content, d: Direct, need: u64) -> Result<()> {
     let new = tx.alloc(tag::DATA, need)?;
     switch(tx, c, d, new, 0, Patch::Zeros(0))
@@ -193,7 +193,7 @@ pub(super) fn shrink(tx: &mut Tx, c: &mut Content, d: Direct, need: u64) -> Resu
     switch(tx, c, d, new, 0, Patch::Zeros(0)).map(|()| true)
 }
 
-/// Zeroes what is not defined between the size and `to`.
+/// Zeroes undefined bytes between the size and `to`.
 pub(super) fn expose(tx: &mut Tx, c: &Content, d: Direct, to: u64) -> Result<()> {
     let from = c.size.min(d.cap);
     Ok(tx.init_zero(d.off + from, to.min(d.cap) - from)?)
@@ -237,7 +237,7 @@ pub(super) fn punch(tx: &mut Tx, c: &mut Content, d: Direct, off: u64, end: u64)
     }
 }
 
-/// Calls `problem` with what is wrong.
+/// Calls `problem` with each fault.
 pub(super) fn check(r: &Memory, c: &Content, d: Direct, problem: &mut dyn FnMut(String)) {
     if d.cap > MAX_SMALL {
         problem(format!("its data block {:#x} has {} bytes", d.off, d.cap));

@@ -36,7 +36,7 @@ pub struct Edit<'a, 'o> {
     disks: Option<Disks<'a>>,
     /// Places to which nothing leads any more.
     unlinked: SmallVec<[Place; 8]>,
-    /// Blocks promised to what was reserved, and given back.
+    /// Blocks promised to reserved pages, and given back.
     promised: i64,
 }
 
@@ -153,7 +153,7 @@ impl<'a, 'o> Edit<'a, 'o> {
         self.promised += more;
     }
 
-    /// Stores what the log has to know. Not called by who failed: that transaction is undone.
+    /// Stores the changes of the log. Not called after a failure: that transaction is undone.
     #[inline(always)]
     pub fn finish(self) -> Result<()> {
         match self.unlinked.is_empty() && self.promised == 0 && self.tx.more_unplaced() <= 0 {

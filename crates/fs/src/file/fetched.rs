@@ -28,10 +28,10 @@ pub(crate) type Needed = SmallVec<[(u64, Place); 3]>;
 
 /// The content of a page that was fetched.
 pub(crate) trait FetchedPage {
-    /// Copies bytes from `skip` on to `to`; what follows the page it does not have.
+    /// Copies bytes from `skip` on to `to`; it does not have those after the page.
     fn copy_to(&self, skip: usize, to: &mut [u8]) -> Result<(), Errno>;
 
-    /// Was the page read before, lately, and what has been copied now does not just go on with that?
+    /// Whether the page was read before, lately, and the present copy does not just continue that.
     fn is_read_again(&self) -> bool {
         false
     }
@@ -44,7 +44,7 @@ pub(crate) trait FetchedPage {
 
 /// A source of pages on disk.
 pub(crate) trait Fetching {
-    /// Fetches what lies at each of `places`; outside of operations and sections.
+    /// Fetches the content at each of `places`; outside of operations and sections.
     fn fetch(&self, places: &[Place]) -> Vec<Box<dyn FetchedPage>>;
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn fetch_without(places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
 pub(crate) struct Fetched(HashMap<Place, Box<dyn FetchedPage>>);
 
 impl Fetched {
-    /// Fetches what lies at `places`, unless it has been. Not inside an operation or a section.
+    /// Fetches the content at `places`, unless it is fetched already. Not inside an operation or a section.
     pub fn fetch(&mut self, from: &dyn Fetching, places: &[Place]) {
         assert_may_wait();
         let new: Missing = places.iter().copied().filter(|place| !self.0.contains_key(place)).collect();
@@ -82,7 +82,7 @@ impl Fetched {
         self.0.values().filter(|page| page.is_read_again()).count() as u64
     }
 
-    /// Why what lies at `place` could not be fetched, if that is known.
+    /// Why the content at `place` could not be fetched, if that is known.
     pub fn failure(&self, place: Place) -> Option<&ilfs::Error> {
         self.get(place)?.failure()
     }

@@ -9,7 +9,7 @@ use super::{Content, Form, PAGE};
 use crate::error::{Error, Result};
 use crate::layout::tag;
 
-/// Zeroes what is not defined between the size and `to`: of the page with the end of the file (F5).
+/// Zeroes undefined bytes between the size and `to`: of the page with the end of the file (F5).
 pub(super) fn expose(tx: &mut Edit, c: &mut Content, root: Node, to: u64) -> Result<()> {
     let to = to.min(c.size.next_multiple_of(PAGE));
     match Runs::of(tx.memory(), Form::Tree(root), c.size, to).step()? {

@@ -117,7 +117,7 @@ pub(crate) fn evict(tx: &mut Edit, c: &Content, page: u64, block: u64) -> Result
     Ok(true)
 }
 
-/// Sets the entry of a page that has one; the root stays what it is.
+/// Sets the entry of a page that has one; the root does not change.
 fn set(tx: &mut Edit, c: &Content, page: u64, entry: Entry) -> Result<()> {
     Writer { tx, c: &mut c.clone(), fresh: false, large: true }.set(page, entry)
 }
@@ -141,7 +141,7 @@ pub(crate) fn compact(tx: &mut Edit, c: &Content, pages: impl Iterator<Item = u6
     Ok(())
 }
 
-/// Lets what leads from `page` to `from` lead to `to`; false if nothing does.
+/// Lets the entry that leads from `page` to `from` lead to `to`; false if there is none.
 pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: Place) -> Result<bool> {
     let r = tx.memory();
     match leads_to(r, c, page, from)? {
@@ -153,7 +153,7 @@ pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: P
     Ok(true)
 }
 
-/// Lets what lies in memory of `page` be written anew: it gives up `place`, where it cannot be read; false if memory does not hold it.
+/// Lets the cached content of `page` be written anew: it gives up `place`, which cannot be read; false if memory does not hold it.
 pub(crate) fn redirty(tx: &mut Edit, c: &Content, page: u64, place: Place) -> Result<bool> {
     let r = tx.memory();
     let Some(Leads::Block(block)) = leads_to(r, c, page, place)? else { return Ok(false) };

@@ -1,7 +1,7 @@
-//! Where the bytes of a file are, apart from moving them: everything that looks at content does it by its runs.
+//! Finding the bytes of a file, apart from moving them: everything that looks at content does it by its runs.
 //!
 //! Runs are found inside of the section that watches the file, or under its lock, and mean nothing after it. Finding them
-//! takes no memory of its own and waits for nobody; a caller that must not look for long takes some, and goes on later.
+//! takes no memory of its own and does not wait; a caller that must not look for long takes some, and goes on later.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pub(crate) struct Runs<'r> {
     count: usize,
 }
 
-/// The runs of bytes `off..end`, whatever the size says.
+/// The runs of bytes `off..end`, also beyond the size.
 #[inline]
 pub(crate) fn map<'r>(r: &'r Memory, c: &Content, off: u64, end: u64) -> Result<Runs<'r>> {
     Ok(Runs::of(r, form(r, c)?, off, end))
@@ -108,7 +108,7 @@ fn first_run(r: &Memory, entries: &[Entry]) -> Result<(Where, u64)> {
     }
 }
 
-/// Is what a block had in memory?
+/// Whether a block still has the entry's memory.
 fn entries_are_there(r: &Memory, entry: Entry) -> bool {
     entry.as_it_is(r).is_ok_and(|is| is == entry)
 }
@@ -124,9 +124,9 @@ pub(crate) fn pages_on_disk(r: &Memory, c: &Content, range: Range<u64>, see: &mu
     Ok(())
 }
 
-/// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: what
-/// it returns may be torn then, and the caller must see from its sequence counter that it is. Fails with
-/// [`Error::Elsewhere`] if a part lies on disk. Calls `found` with what it has copied of a large file, by offset in the memory and length.
+/// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: the bytes
+/// may be torn then, and the caller must see from its sequence counter whether they are. Fails with
+/// [`Error::Elsewhere`] if a part lies on disk. Calls `found` for each copied part of a large file, with offset in the memory and length.
 #[inline]
 pub(crate) fn read(r: &Memory, c: &Content, off: u64, buf: &mut [u8], found: impl FnMut(u64, u64)) -> Result<usize> {
     let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
@@ -147,7 +147,7 @@ pub(crate) fn read(r: &Memory, c: &Content, off: u64, buf: &mut [u8], found: imp
     Ok(n)
 }
 
-/// The same, with what has been fetched of it. Pages that have not been fetched are noted in `missing`, as far as there is room.
+/// The same, with fetched pages. Pages that have not been fetched are noted in `missing`, as far as there is room.
 pub(crate) fn read_with(
     r: &Memory,
     c: &Content,
@@ -198,7 +198,7 @@ pub(crate) fn on_disk(r: &Memory, c: &Content, pages: Range<u64>, places: &mut M
     Ok(())
 }
 
-/// Fills `buf` with what is in the runs of a range as long; parts that lie on disk, from some byte of their page on, by
+/// Fills `buf` with the runs of a range as long; parts that lie on disk, from some byte of their page on, by
 /// `disk`. Calls `found` with each part that lay in memory.
 #[inline(always)]
 fn read_runs(

@@ -10,7 +10,7 @@
 //! | [`run`] | a stretch of a file, and where it lies |
 //! | [`flatten`] | a tree by its runs: made direct, zeroed where it is not defined |
 //! | [`edit`] | a change: its transaction, and the blocks of the log of segments that it takes and gives back |
-//! | [`large`] | files whose content goes to disk: becoming one, and what the union cache does with their pages |
+//! | [`large`] | files whose content goes to disk: becoming one, and the union cache's operations on their pages |
 //! | [`residence`] | moving content between memory pages and disk |
 //! | [`fetched`] | pages that were fetched from disk, for a reader or a change |
 //!
@@ -19,14 +19,14 @@
 //! ```text
 //! Root.form  0 nothing (all holes)   1 direct   2 tree   3 compressed
 //! Root.depth direct: 1 if memory was reserved, so that trimming and compressing leave it; tree: height, 1 to 6, and the bits
-//!            7 what a truncation cut off is being freed   6 large   5 of a large file: its pages have moved
-//!            compressed: the codec; of all of them, bits 3 and 4: what is known of compressing it, see `Trial`
+//!            7 the part that a truncation cut off is being freed   6 large   5 of a large file: its pages have moved
+//!            compressed: the codec; of all of them, bits 3 and 4: known results of compressing it, see `Trial`
 //! ```
-//! The content of a *large* file goes to disk: what is written to it are blocks of the [union cache](crate::ubj), and these go to
-//! segments. It has pages only as long as nobody has moved those that it had when it became one, or while it is on its way back.
+//! The content of a *large* file goes to disk: writes to it go to blocks of the [union cache](crate::ubj), and these go to
+//! segments. It has pages only until those that it had when it became large have moved, or while it is on its way back.
 //!
 //! A *direct* file may be longer than its block: the rest is a hole. A null entry of an index node is a
-//! hole too, and a node may be shorter than 512 entries: what it lacks is null. Other entries are of the kinds that
+//! hole too, and a node may be shorter than 512 entries: the missing ones are null. Other entries are of the kinds that
 //! [`entry`](tree::entry) names.
 //!
 //! Invariants:
@@ -38,8 +38,8 @@
 //! - F5. Pages beyond that with the end of the file are reserved: they read as zeros once the size moves over them.
 //! - F6. A block changes in place only behind the end of the file, and only if it has no place and is not under transfer. All other
 //!   changes go to another block. So what is written to a segment from a block, and what a commit has, does not change.
+//!   changes go to another block. So the content that a segment or a commit takes from a block does not change.
 //!   (Not so where a process measures a [cache without a journal](crate::ubj::policy).)
-//! - F7. The owner of a block is the inode and the page whose entry leads to it; of a place the summary of its part says the same,
 //!   unless pages of the file have moved since.
 //!
 //! After an error the [`Content`] is worthless and the transaction must be dropped. [`Error::Elsewhere`]: a part lies on
@@ -126,7 +126,7 @@ const TRIAL_WORD: u64 = Root { off: 0, form: 0, depth: TRIAL }.pack();
 const FLAGS: u8 = CUT | LARGE | MOVED | TRIAL;
 const FLAG_WORDS: u64 = CUT_WORD | LARGE_WORD | MOVED_WORD | TRIAL_WORD;
 
-/// What is known of compressing content, or compressing it further. A change of the content clears it.
+/// Known results of compressing content, or compressing it further. A change of the content clears them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Trial {
@@ -159,7 +159,7 @@ impl Content {
         self.root & CUT_WORD != 0
     }
 
-    /// What is known of compressing it.
+    /// The known results of compressing it.
     pub fn trial(&self) -> Trial {
         match (self.root & TRIAL_WORD) >> (56 + TRIAL_AT) {
             1 => Trial::NotQuickly,
@@ -188,7 +188,7 @@ impl Content {
     }
 }
 
-/// Undo log that is left to the caller, for the inode and what else it changes.
+/// Undo log that is left to the caller, for the inode and its other changes.
 const RESERVE: u64 = 2048;
 
 /// A root word, decoded and checked.
@@ -222,7 +222,7 @@ fn tree_of(r: &Memory, root: Root, c: &Content) -> Result<Form> {
     }
 }
 
-/// The end of a range, unless it is beyond what a file can have.
+/// The end of a range, unless it is beyond the largest file.
 fn end_of(off: u64, len: u64) -> Result<u64> {
     match off.checked_add(len) {
         Some(end) if end <= MAX_SIZE => Ok(end),
@@ -291,12 +291,12 @@ pub(crate) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Result<()> 
     Ok(())
 }
 
-/// Frees a part of what a truncation cut off: a transaction.
+/// Frees some of the part that a truncation cut off: a transaction.
 pub(crate) fn cut(tx: &mut Edit, c: &mut Content) -> Result<()> {
     tree::cut(tx, c)
 }
 
-/// Zeroes what is not defined between the size and `to`, so that the size can move there (F1).
+/// Zeroes undefined bytes between the size and `to`, so that the size can move there (F1).
 fn expose(tx: &mut Edit, c: &mut Content, to: u64) -> Result<()> {
     if to <= c.size {
         return Ok(());
@@ -340,8 +340,8 @@ pub(crate) fn allocate(tx: &mut Edit, c: &mut Content, off: u64, len: u64, keep_
     tree::allocate(tx, c, off, end, keep_size, large)
 }
 
-/// Makes a hole: what was in `off..off + len` reads as zeros; whole pages are given back. One transaction does a part,
-/// as of [`allocate`]: all of it unless there may be more than [`FREED`] pages, or the undo log is too small. Needs no
+/// Makes a hole: `off..off + len` reads as zeros; whole pages are given back. One transaction does a part,
+/// as in [`allocate`]: all of it unless there may be more than [`FREED`] pages, or the undo log is too small. Needs no
 /// memory.
 pub(crate) fn punch(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Result<u64> {
     if len == 0 {
@@ -425,7 +425,7 @@ pub(crate) enum Part {
     Disk { page: u64, place: Place, cached: bool },
 }
 
-/// Calls `see` with what the file occupies from page `from` on, some thousand pages at a time: the page with which to go on, if there
+/// Calls `see` with the room of the file from page `from` on, some thousand pages at a time; returns the page with which to go on, if there
 /// is more.
 pub(crate) fn tally(r: &Memory, c: &Content, from: u64, see: &mut dyn FnMut(Part)) -> Result<Option<u64>> {
     match form(r, c)? {
@@ -471,9 +471,9 @@ pub(crate) fn check(r: &Memory, c: &Content, problem: &mut dyn FnMut(String)) {
     }
 }
 
-/// Rebuilds damaged content from what can be read; the rest becomes a hole. Returns the bytes that were
-/// lost, as far as they are known. Everything is copied, since what the old form refers to may belong to
-/// others too; that is left for mark-and-sweep.
+/// Rebuilds damaged content from its readable parts; the rest becomes a hole. Returns the bytes that were
+/// lost, as far as they are known. Everything is copied, since objects of the old form may belong to
+/// other files too; they are left for mark-and-sweep.
 pub(crate) fn salvage(tx: &mut Edit, c: &mut Content) -> Result<u64> {
     let old = *c;
     *c = Content { size: old.size.min(MAX_SIZE), owner: old.owner, ..Content::default() };

@@ -1,7 +1,7 @@
 //! The residence of content: memory pages or disk; and moving it from one to the other, page by page.
 //!
 //! A [large](Content::is_large) file may have memory pages among its blocks and places: as long as it is large these do not change,
-//! and what is written goes to blocks. So a file moves in pieces, each a transaction, and between them it is as right as before.
+//! and writes go to blocks. So a file moves in pieces, each a transaction, and between them it is as right as before.
 //! It is large from its first piece towards disk on, and until its last one towards memory.
 
 use exraid::Buffers;
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::layout::{tag, Root};
 use ilfs::Place;
 
-/// A page in memory, of a file of whatever form.
+/// A page in memory, of a file of any form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
     pub page: u64,
@@ -94,7 +94,7 @@ pub(crate) fn elsewhere(r: &Memory, c: &Content, most: usize, found: &mut Vec<(u
     Ok(())
 }
 
-/// Lets pages whose content is that of the copy lead to it, in a file that is large from then on; frees what they had. `sent`: in order.
+/// Lets pages whose content is that of the copy lead to it, in a file that is large from then on; frees their old memory. `sent`: in order.
 /// Of a file that is not large yet either all of them or none.
 pub(crate) fn send(tx: &mut Edit, c: &mut Content, sent: &[Sent]) -> Result<Vec<Fate>> {
     let r = tx.memory();
@@ -139,7 +139,7 @@ fn entry_of(sent: &Sent) -> Entry {
     sent.copy.as_ref().map_or(Entry::Reserved(0), |(_, place)| Entry::Disk(*place))
 }
 
-/// Is what lies in memory what was copied?
+/// Whether the content in memory is still the copied one.
 fn is_same(r: &Memory, is: &Resident, sent: &Sent) -> Result<bool> {
     match (is.bytes, &sent.copy) {
         (None, None) => Ok(true),
@@ -175,11 +175,11 @@ pub(crate) fn send_compressed(tx: &mut Edit, c: &mut Content, copied: &Copied, s
     Ok(vec![Fate::Moved; sent.len()])
 }
 
-/// Brings pages into memory: what lies in blocks, what was fetched from where it lies, and what is promised. A file that has nothing
-/// elsewhere then is not large any more: true.
+/// Brings pages into memory: from blocks, from fetched content, and promised ones. Returns true if the file has nothing
+/// elsewhere then, and is not large any more.
 ///
 /// # Errors
-/// What fetching a page came to.
+/// The error of fetching a page.
 pub(crate) fn bring(tx: &mut Edit, c: &mut Content, pages: &[u64], fetched: &Fetched) -> Result<bool> {
     for page in pages {
         let r = tx.memory();

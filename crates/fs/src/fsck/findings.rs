@@ -14,7 +14,7 @@ use crate::xattr;
 /// The findings of one look at an inode; thrown away if the look was torn.
 #[derive(Default)]
 pub(super) struct Findings {
-    /// Offset, type, and bytes or what is wrong.
+    /// Offset, type, and bytes or the fault.
     pub(super) objects: Vec<(u64, pram::Tag, Result<u64, String>)>,
     pub(super) entries: Vec<(Ino, u8)>,
     pub(super) problems: Vec<(Damage, String)>,

@@ -1,10 +1,10 @@
 //! Which objects something refers to, and the sweep of those that nothing does.
 //!
-//! Beside others at work, this is exact (decision 5):
-//! 1. From the start on, allocations are noted as new. Operations under way then are waited for, so what
-//!    they allocated is linked, or freed, before marking begins.
+//! While others work, this is exact:
+//! 1. From the start on, allocations are noted as new. Operations under way then are waited for, so their
+//!    allocations are linked, or freed, before marking begins.
 //! 2. Objects belong to one inode for life, and inodes are visited under their sequence counters. So an
-//!    object allocated before the start that nobody frees is marked.
+//!    object allocated before the start, and not freed since, is marked.
 //! 3. Before sweeping, operations under way are waited for again: they have then freed everything that they unlinked.
 //! 4. An object that is then allocated, neither marked nor new, is a leak.
 
@@ -47,7 +47,7 @@ impl<'a> Marks<'a> {
         let (session, mut problems) = (self.session, Vec::new());
         let memory = session.memory();
         for segment in memory.chunks() {
-            // `check_segments` reports what is no table.
+            // `check_segments` reports a chunk that is no table.
             let Ok(table) = memory.block_table(segment) else { continue };
             if let Err(why) = self.mark(table, BLOCK_TABLE) {
                 // Others may have emptied the segment meanwhile.
@@ -73,7 +73,7 @@ impl<'a> Marks<'a> {
         Ok(cap)
     }
 
-    /// Marks what [`check`](Self::check) has found to be an object; fails if it was marked before.
+    /// Marks an object that [`check`](Self::check) has found; fails if it was marked before.
     pub fn set(&mut self, off: u64, cap: u64) -> Result<(), String> {
         let n = off / 16;
         // The memory may become larger meanwhile.
@@ -110,7 +110,7 @@ impl<'a> Marks<'a> {
     }
 
     /// Counts, or frees, the objects, blocks and bytes that are allocated, neither marked nor new: in operations that `begin`
-    /// gives, which whoever froze the pool begins in another way than others.
+    /// gives, which a caller that has frozen the pool begins in another way than others.
     pub fn unmarked(&self, begin: Option<&dyn Fn() -> pram::Result<Op<'a>>>) -> Result<(u64, u64)> {
         let (mut objects, mut bytes) = (0, 0);
         let memory = self.session.memory();
@@ -218,7 +218,7 @@ mod tests {
         block
     }
 
-    /// Counts what nothing has marked, and frees it.
+    /// Counts everything that is not marked, and frees it.
     fn sweep(session: &Session, marks: &Marks) -> (u64, u64) {
         marks.unmarked(Some(&|| session.begin())).unwrap()
     }

@@ -5,15 +5,15 @@
 //! | this | the check, the report |
 //! | [`pass`] | one pass over the pool |
 //! | [`findings`] | what one look at an inode finds |
-//! | [`unreadable`] | which bytes of which files lie on disks no more |
+//! | [`unreadable`] | byte ranges of files that no disk has any more |
 //! | [`packed`] | blocks of packed inodes |
 //! | [`triples`] | freeing triples that no inode names |
-//! | [`mark`] | which objects something refers to; the sweep of those that nothing does |
-//! | [`repair`] | mending what the check found |
+//! | [`mark`] | objects with references; the sweep of those without |
+//! | [`repair`] | repairing the damage that the check found |
 //! | `lost_found` | names for inodes that have none |
 //!
 //! A check of a live pool first runs beside the others, inode by inode. An error that it finds may have been
-//! under way, so if it finds anything it holds everybody up and looks again: a second or so for a million
+//! a change under way, so if it finds anything it holds up all operations and looks again: a second or so for a million
 //! files.
 
 mod findings;
@@ -99,7 +99,7 @@ struct Pass<'a> {
     needs: Needs,
 }
 
-/// A word of a table that leads to no object, or to somebody else's.
+/// A word of a table that leads to no object, or to one with another owner.
 #[derive(Clone, Copy, Debug)]
 struct DeadWord {
     at: pram::Off<u64>,
@@ -142,7 +142,7 @@ enum Damage {
     Names,
     /// A directory below itself.
     Cycle,
-    /// A packed block, of which this inode is the first, is not what was packed.
+    /// A packed block, of which this inode is the first, is not as it was packed.
     Packed,
     /// It cannot be read at all, or its type is in doubt.
     Inode,
@@ -153,7 +153,7 @@ enum Damage {
 }
 
 impl Fs {
-    /// Checks everything; with `repair`, mends what it finds and sweeps leaks. Others may be working on
+    /// Checks everything; with `repair`, repairs the damage and sweeps leaks. Others may be working on
     /// the pool meanwhile. `progress(done, total)` in inodes.
     pub fn fsck(&self, repair: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
         self.fsck_with(repair, Look::Content, progress)
@@ -177,8 +177,8 @@ impl Fs {
             }
             return Ok(pass.report);
         }
-        // Something looked wrong: look again with everybody held up. Marking stays ours, so that nobody
-        // who is held up holds it.
+        // Something looked wrong: look again with all operations held up. Marking stays ours, so that no
+        // process that is held up holds it.
         let mut marks = pass.marks;
         let frozen = self.session().freeze()?;
         marks.reset();
@@ -204,10 +204,10 @@ impl Fs {
         Ok(())
     }
 
-    /// Frees what crashes have left, beside everybody else (decision 5). Returns objects and bytes freed.
+    /// Frees the leaks of crashes, while others work on the pool. Returns objects and bytes freed.
     ///
-    /// What a damaged inode refers to looks like a leak, so a damaged pool is not swept: `fsck --repair`
-    /// saves what can be read first.
+    /// Objects of a damaged inode look like leaks, so a damaged pool is not swept: `fsck --repair`
+    /// saves the readable ones first.
     pub fn sweep(&self) -> Result<(u64, u64)> {
         let rt = self.session().runtime();
         // 1. Its death from now on is followed by a sweep.
@@ -237,7 +237,7 @@ impl Fs {
         Ok((pass.report.leaked_objects, pass.report.leaked_bytes))
     }
 
-    /// Gives empty inode blocks back to the heap, beside everybody else; returns how many.
+    /// Gives empty inode blocks back to the heap, while others work on the pool; returns how many.
     pub fn give_back(&self) -> Result<u64> {
         // Sweeps and checks must not see blocks go.
         let _marks = Marks::begin(self.session())?;

@@ -12,7 +12,7 @@ use crate::inode::{profiles, spare, Block};
 use crate::layout::{root, tag, PER_BLOCK};
 use crate::node::Fs;
 
-/// Paths of what is in damaged blocks, by the block's number.
+/// Paths of inodes in damaged blocks, by the block's number.
 pub type Named = HashMap<u64, Vec<String>>;
 
 /// The findings of one look at a packed block.
@@ -20,12 +20,12 @@ struct Seen {
     /// Objects with their bytes, or their errors.
     objects: Vec<(u64, Result<u64, String>)>,
     used: u16,
-    /// It is not what was packed.
+    /// It is not as it was packed.
     damaged: bool,
 }
 
 impl Pass<'_> {
-    /// Marks what packing needs beside the blocks.
+    /// Marks the objects that packing needs beside the blocks.
     pub(super) fn mark_packing(&mut self) -> Result<()> {
         let memory = self.fs.memory();
         for (n, word) in profiles::lost(memory)? {
@@ -93,7 +93,7 @@ impl Pass<'_> {
 }
 
 impl Fs {
-    /// Paths of what is in blocks that this pass has found damaged.
+    /// Paths of inodes in blocks that this pass has found damaged.
     pub(super) fn name_packed(&self, pass: &Pass) -> Named {
         let damaged =
             pass.damaged.iter().filter(|(_, damage)| *damage == Damage::Packed).map(|(ino, _)| ino / PER_BLOCK);
@@ -109,7 +109,7 @@ impl Fs {
     }
 }
 
-/// The report, which says also what was in damaged blocks.
+/// The report, with the names of inodes in damaged blocks.
 pub(super) fn with_names(mut report: Report, named: &Named) -> Report {
     if report.problems.is_empty() {
         return report;

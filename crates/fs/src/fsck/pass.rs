@@ -78,7 +78,7 @@ impl<'a> Pass<'a> {
         lost
     }
 
-    /// Marks what is not below an inode: superblock, permission table, the levels of the inode table.
+    /// Marks the objects above inodes: superblock, permission table, the levels of the inode table.
     pub(super) fn mark_tables(&mut self) -> Result<()> {
         let memory = self.fs.memory();
         let super_at = memory.load(memory.root(crate::layout::root::SUPER))?;
@@ -199,7 +199,7 @@ impl<'a> Pass<'a> {
             seen.clear();
             let Some(raw) = fs.table().get(ino)? else { return Ok(None) };
             seen.look(fs, ino, &raw, names);
-            // Inside the section too: an instant later somebody may have freed them.
+            // Inside the section too: an instant later another process may have freed them.
             seen.check_objects(|off, tag| marks.check(off, tag));
             Ok(Some(raw))
         });
@@ -268,7 +268,7 @@ impl<'a> Pass<'a> {
         self.report.entries += seen.entries.len() as u64;
         let mut subdirs = 0;
         for (target, kind) in &seen.entries {
-            // What is kept per number is bounded by the blocks that exist, not by what a damaged entry says.
+            // The number of counts is bounded by the blocks that exist, not by a damaged entry.
             let known = (*target as usize) < self.inodes.len().min(self.names.len());
             if *target == 0
                 || (!known && !self.fs.table().block_outside(*target / PER_BLOCK).is_ok_and(Block::is_there))
@@ -407,7 +407,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The log of segments against what files need of it.
+    /// Compares the log of segments with the files.
     pub(super) fn log(&mut self) -> Result<()> {
         let session = self.fs.session();
         let found = session.read(ilfs::KEY, || {
@@ -423,7 +423,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Counts what nothing refers to.
+    /// Counts objects without a reference.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.fs.session().drain()?;
         let (objects, bytes) = self.marks.unmarked(None)?;
@@ -438,7 +438,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Frees what nothing refers to: inodes first, then objects.
+    /// Frees everything without a reference: inodes first, then objects.
     pub(super) fn sweep(&mut self) -> Result<()> {
         let fs = self.fs;
         for ino in std::mem::take(&mut self.orphans) {
@@ -460,7 +460,7 @@ impl<'a> Pass<'a> {
         // Operations that were under way have ended: their frees are done, and their reservations are in use.
         fs.session().drain()?;
         for (slot, reserved) in std::mem::take(&mut self.reserved) {
-            // No reservation of this slot's is anybody's while we have it.
+            // No reservation of this slot is in use while this pass has it.
             let there = slot < fs.session().runtime().slots();
             let _op = if there { fs.session().begin_in(slot)? } else { fs.session().begin()? };
             for ino in reserved {

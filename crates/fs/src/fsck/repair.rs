@@ -1,5 +1,5 @@
-//! Mending what the check found, with everybody held up. Nothing that can be read is thrown away: what has
-//! lost its name goes to `lost+found`, what cannot be read is cut off and named in the report.
+//! Repairing the damage that the check found, while all operations are held up. No readable content is thrown away: inodes that
+//! have lost their names go to `lost+found`, unreadable parts are cut off and named in the report.
 
 use std::collections::HashSet;
 
@@ -45,8 +45,8 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
     let mut pass = first;
     let mut failed = HashSet::new();
     for _ in 0..ROUNDS {
-        // Nobody knows whether the reference or the bitmap is damaged. The reference is believed: mending
-        // allocates, and would write over what it leads to.
+        // It is unknown whether the reference or the bitmap is damaged. The reference is believed: repairs
+        // allocate, and would overwrite the object that it leads to.
         let unallocated = std::mem::take(&mut pass.unallocated);
         for off in &unallocated {
             fs.session().heap().adopt(*off)?;
@@ -78,7 +78,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
         if torn {
             tear_looks(frozen)?;
         }
-        // Counts of the disks mean nothing before the files are what they are.
+        // Counts of the disks mean nothing before the files are repaired.
         if next.is_none() {
             repaired.extend(mend_log(&pass.needs, frozen)?);
         }
@@ -125,7 +125,7 @@ fn names_of(pass: &Pass, ino: Ino) -> Names {
     }
 }
 
-/// Makes the log count what files need of it.
+/// Makes the log count the blocks that files need.
 fn mend_log(needs: &Needs, frozen: &Frozen) -> Result<Vec<String>> {
     let mut change = |work: table::Work<'_>| {
         let mut op = frozen.begin()?;
@@ -137,8 +137,8 @@ fn mend_log(needs: &Needs, frozen: &Frozen) -> Result<Vec<String>> {
     Ok(table::mend(needs, &mut change)?)
 }
 
-/// Whoever reads without locks, and has found an inode before the table's reference to it was cleared, looks again: its
-/// memory may become something else. Whose they are nobody knows, so it is all of them.
+/// A reader without locks that has found an inode before the table's reference to it was cleared looks again: the inode's
+/// memory may be reused. It is unknown which inodes these are, so this tears all looks.
 fn tear_looks(frozen: &Frozen) -> Result<()> {
     let mut op = frozen.begin()?;
     for key in 0..LOCKS {
@@ -148,7 +148,7 @@ fn tear_looks(frozen: &Frozen) -> Result<()> {
     Ok(())
 }
 
-/// With everybody held up, no reservation is anybody's.
+/// While all operations are held up, no reservation is in use.
 fn free_reserved(fs: &Fs, pass: &Pass) -> Result<()> {
     for (slot, inodes) in &pass.reserved {
         for ino in inodes {
@@ -160,7 +160,7 @@ fn free_reserved(fs: &Fs, pass: &Pass) -> Result<()> {
     Ok(())
 }
 
-/// The repairs before another look: which inodes there are and of what type, what is in each,
+/// The repairs before another look: the inodes and their types, the content of each,
 /// and references to them.
 fn stage(damage: Damage) -> u8 {
     match damage {
@@ -234,7 +234,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: Names, gone: &mut
         return mend_inode(fs, op, ino, names);
     }
     let mut node = fs.node(ino)?;
-    // Nobody else changes anything, but there are readers: the lock tells them that their look is torn.
+    // No other operation changes anything, but there are readers: the lock tells them that their look is torn.
     if !matches!(damage, Damage::Permissions | Damage::Unnamed | Damage::Names | Damage::Cycle) {
         op.lock(&[ino])?;
     }
@@ -320,7 +320,7 @@ fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, names: Names) -> Result<String> {
     let kind = most_likely([node.raw.kind, names.kind, perm.map_or(0, |p| (p.mode >> 12) as u8)]);
     node.raw.kind = kind as u8;
     match perm.filter(|p| p.mode >> 12 != kind as u32) {
-        // The owner of that mode is unknown: it gives nobody another's rights.
+        // The owner of that mode is unknown: it gives no user another's rights.
         Some(p) => set_perm(fs, op, &mut node, RawPerm { mode: (kind as u32) << 12 | p.mode & 0o777, ..p })?,
         None => {
             op.lock(&[ino])?;
@@ -350,7 +350,7 @@ fn save(op: &mut Op, node: &Node) -> Result<()> {
     Ok(tx.commit()?)
 }
 
-/// Keeps of a file or directory what can be read.
+/// Keeps the readable parts of a file or directory.
 fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     let ino = node.ino;
     if node.is_dir() {

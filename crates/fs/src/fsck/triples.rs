@@ -1,6 +1,6 @@
-//! Freeing triples that no inode names: else whoever may change modes could fill the table for good.
+//! Freeing triples that no inode names: else any user who may change modes could fill the table for good.
 //!
-//! Beside others at work, this is exact. Ordered steps:
+//! While others work, this is exact. Ordered steps:
 //! 1. A new numbering begins: the memories of processes of the table do not count any more, and a process that takes a triple
 //!    up notes it, under the table's lock.
 //! 2. Operations under way are waited for. (Else one that found its triple before 1 would name it in an inode that has been
@@ -11,7 +11,7 @@
 //!    next sweep finds them.
 //!
 //! A reader of an inode without its lock, and of its triple afterwards, looks again: [`Fs::seen_perm`].
-//! Other sweeps, and those who give inode blocks back, are kept out.
+//! Other sweeps, and giving back inode blocks, are kept out.
 
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use crate::perm::{Perms, LIMIT, PERM_KEY};
 
 /// Triples freed in one transaction.
 const BATCH: u64 = 64;
-/// After a sweep that found nothing, nobody tries again so soon.
+/// The pause after a sweep that found nothing.
 const REST: Duration = Duration::from_secs(1);
 
 /// The triples that inodes name: a bit each.
@@ -56,7 +56,7 @@ impl Drop for Numbering<'_> {
 }
 
 impl Fs {
-    /// Frees triples that no inode names, beside everybody else; returns how many. Fails where an inode cannot be read: it
+    /// Frees triples that no inode names, while others work; returns how many. Fails if an inode cannot be read: it
     /// may name any.
     pub fn free_unused_triples(&self) -> Result<u64> {
         let _others = Marks::begin(self.session())?;
@@ -82,7 +82,7 @@ impl Fs {
         perm.map_or(Ok(()), |id| named.mark(id))
     }
 
-    /// For whoever has found the table full: ENOSPC if nothing can be freed.
+    /// For an operation that has found the table full: ENOSPC if nothing can be freed.
     #[cold]
     pub(crate) fn make_triples(&self) -> Result<()> {
         let mut found_nothing = self.found_nothing.lock().unwrap_or_else(|e| e.into_inner());

@@ -1,8 +1,8 @@
-//! Which bytes of which files cannot be read any more, as their place on disk is gone: by path and range.
+//! Unreadable byte ranges of files, whose place on disk is gone: by path and range.
 //!
-//! One judgement for all that tell of loss: a page is lost where reading it fails, of each copy that is there. Which pages are worth being
-//! read segments tell first, by what the table and their summaries say: one that was used again since, or whose disk is not there. A check
-//! reads all others too, since a bit that was flipped no summary tells of.
+//! One judgement for all reports of loss: a page is lost if reading it fails, from each of its replicas. First the table and the summaries
+//! of segments tell which pages are worth reading: pages in a segment that was used again since, or whose disk is missing. A check
+//! reads all others too, since no summary tells of a flipped bit.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -62,14 +62,14 @@ const WINDOW: usize = 8;
 /// How content is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Segments, by what their summaries say.
+    /// Segments, by their summaries.
     Segments,
     /// All of it is read.
     Content,
 }
 
 impl Fs {
-    /// The content that is lost, in the order of inodes and bytes, by what segments tell of themselves. Others may be at work: what
+    /// The content that is lost, in the order of inodes and bytes, by the summaries of segments. Others may be at work: a page that
     /// changes meanwhile may be reported, or not.
     pub fn lost(&self) -> Result<Vec<Lost>> {
         self.lost_telling(Look::Segments, &mut |_, _| {})
@@ -82,7 +82,7 @@ impl Fs {
         Ok(lost)
     }
 
-    /// Makes holes of what is lost for good: it reads as zeros from now on. What, by path and range.
+    /// Makes holes of content that is lost for good: it reads as zeros from now on. Returns that content.
     pub fn zero_lost(&self) -> Result<Vec<Lost>> {
         let Some(union) = self.union() else { return Ok(Vec::new()) };
         if !union.log().is_in_order(self.session())? {

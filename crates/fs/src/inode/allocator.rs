@@ -25,7 +25,7 @@ pub struct Allocator {
     rotor: Mutex<Rotor>,
 }
 
-/// The words of an operation, by its slot: nobody else has that meanwhile, so it stores without locks.
+/// The words of an operation, by its slot: no other has that meanwhile, so it stores without locks.
 struct SlotState {
     /// Block that this slot takes inodes from; 0 for none, else one more than its number.
     block: AtomicU64,
@@ -105,7 +105,7 @@ impl Allocator {
         }
     }
 
-    /// Gives back what was reserved and not used.
+    /// Gives back a reservation that was not used.
     pub fn unreserve(&self, memory: &Memory, place: InodePlace) -> Result<()> {
         Ok(memory.commit_byte(place.length, 0)?)
     }

@@ -3,20 +3,20 @@
 //! Inodes are remembered that were decoded twice in a row, of those with the same place: so a walk over a large tree takes the
 //! place of none that is looked at again and again, and costs no stores.
 //!
-//! What is remembered is an inode as it was when its lock was in a certain state, which nobody had (its sequence counter: each
-//! taking and each release is one more). Why what is served is neither stale nor torn:
-//! 1. Whoever changes an inode, notes when it was read, packs it or unpacks it, has its lock meanwhile, in whatever process (as
+//! An inode is remembered as it was when its lock was free and in a certain state (its sequence counter: each
+//! taking and each release is one more). Why no inode that is served is stale or torn:
+//! 1. A change of an inode, a note of its reading, its packing and unpacking all hold its lock, in any process (as
 //!    every reader without locks relies on, and [`recent`](crate::recent)). So an inode that was decoded while the lock was in a
-//!    state is what everybody sees as long as the lock is in that state.
+//!    state is the present one as long as the lock is in that state.
 //! 2. It is put here only if the lock was still in the state after all had been read: so it is not torn. It is served only
-//!    to who finds the lock in that state; who reads without the lock looks at it once more afterwards, as after any other read.
+//!    to a reader that finds the lock in that state; one without the lock looks at it once more afterwards, as after any other read.
 //!    The holder of the lock, which may be about to change the inode, is served nothing.
-//! 3. Repairs lead a block elsewhere, or nowhere, without locks, while everybody is held up. So the offset of the packed form
+//! 3. Repairs lead a block elsewhere, or nowhere, without locks, while all operations are held up. So the offset of the packed form
 //!    is compared too, which was just read from the table.
-//! 4. A counter of 31 bits comes around. For the same state to be another one, somebody would have to take a lock exactly 2^31
+//! 4. A counter of 31 bits comes around. For the same state to be another one, the lock would have to be taken exactly 2^31
 //!    times, or a multiple, between two looks: then the packed form would have to lie where it lay, as long as it was,
 //!    with the same check code.
-//! 5. Threads that store to and read the same entry: its version is odd while one stores, and a reader who finds it
+//! 5. Threads that store to and read the same entry: its version is odd while one stores, and a reader that finds it
 //!    changed takes nothing.
 
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ pub struct Form {
 #[derive(Default)]
 #[repr(align(128))]
 struct Entry {
-    /// Odd while somebody stores.
+    /// Odd while a thread stores.
     version: AtomicU64,
     /// Number of the inode and state of its lock; 0: nothing (there is no inode 0).
     key: AtomicU64,
@@ -111,7 +111,7 @@ impl Decoded {
         let odd = version | 1;
         if odd == version || entry.version.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
-            // Somebody else stores another one.
+            // Another thread stores another one.
             return;
         }
         // A reader of any of this sees the odd version afterwards.

@@ -4,7 +4,7 @@
 //! sweeps. Steps for a block whose inodes are all free:
 //! 1. The locks of its inodes are taken. (So a reader that located an inode before step 3 finds its look
 //!    torn, with any content of the memory by then.)
-//! 2. All its inodes are reserved. (Else somebody could create a file in memory that is about to go.)
+//! 2. All its inodes are reserved. (Else an operation could create a file in memory that is about to be freed.)
 //! 3. One word unlinks the block. A crash from here on leaks it, which mark-and-sweep finds.
 //! 4. Operations under way are waited for: they may have located the block before step 3.
 //! 5. The object is freed.
@@ -79,7 +79,7 @@ pub(super) fn close(op: &Op, table: Table, off: u64, which: u16) -> Result<bool>
     Ok(true)
 }
 
-/// Frees what [`close`] has reserved.
+/// Frees the inodes that [`close`] has reserved.
 pub(super) fn reopen(op: &Op, table: Table, off: u64, which: u16) -> Result<()> {
     for n in (0..PER_BLOCK).filter(|n| which >> n & 1 == 1) {
         table.memory.install_byte(place_in(off, n).length, reserved_by(op.slot()), 0)?;

@@ -1,14 +1,14 @@
 //! Reading inodes of a packed block where they are.
 //!
 //! Readers read under the sequence counter of the inode or with its lock, as of a plain one: packing and unpacking
-//! take the locks of all sixteen, so a look at bytes that have gone since is torn and repeated. What is decoded may thus be
-//! anything; decoding is bounded and does not fail worse than with [`Error::Corrupt`]. The check code is for `fsck`, and for who
-//! unpacks.
+//! take the locks of all sixteen, so a look at bytes that have gone since is torn and repeated. The decoded bytes may thus be
+//! anything; decoding is bounded and does not fail worse than with [`Error::Corrupt`]. The check code is for `fsck`, and for
+//! unpacking.
 //!
 //! An inode that is only read stays packed: its access time goes to an object beside, of one time for each inode, which is made
 //! when the first changes:
 //! 1. The object, zeroed. A crash leaks it.
-//! 2. One word of the block leads to it, unless somebody else was first.
+//! 2. One word of the block leads to it, unless another process was first.
 //! 3. The time, one word, with the inode's lock held.
 
 use std::mem::offset_of;
@@ -27,9 +27,9 @@ use crate::Ino;
 
 const _: () = assert!(LONGEST >= INODE as usize);
 const ATIMES: u64 = size_of::<AccessTimes>() as u64;
-/// Bytes before what is coded.
+/// Bytes before the coded inodes.
 pub const CODED: u64 = size_of::<RawPacked>() as u64;
-/// Where the word lies with check code and length of what is coded.
+/// Position of the word with check code and length of the coded part.
 const CHECK: u64 = offset_of!(RawPacked, check) as u64;
 const _: () = assert!(CHECK % 8 == 0 && CHECK + 8 == CODED);
 

@@ -1,30 +1,30 @@
 //! Packing blocks whose inodes have all been quiet, and unpacking those of which one is to change (mramfs, 5.1).
 //!
-//! What a block of inodes is, one word of the table says: it leads to a plain block or to a packed one. Both forms hold the same, but
-//! for times that are [kept coarser](crate::setting::Times) in the packed one, and neither changes once it is left. Steps of packing, for some blocks at a time:
+//! One word of the table leads to a block of inodes, plain or packed. Both forms hold the same, but for times that are
+//! [kept coarser](crate::setting::Times) in the packed one, and neither changes once it is left. Steps of packing, for some blocks at a time:
 //! 1. Blocks are looked at without locks: is each inode in them quiet, and which generation has it?
 //! 2. Operations under way are waited for. (Else an inode might be one that is being created, and undone later: in a block that
 //!    is gone by then. One that has the same generation after this was created before it.)
-//! 3. The locks of all sixteen numbers of a block are taken, and it is looked at again. (Nobody is changing them then; and a
-//!    reader who located an inode before step 6 finds his look torn, whatever the memory holds by then.) Nobody may have a
-//!    long lock of one either: he is between two pieces of a change.
-//! 4. Its free numbers are reserved. (Else somebody could create a file in memory that is about to go.) They are free again in the
-//!    packed form, which is not given out.
+//! 3. The locks of all sixteen numbers of a block are taken, and it is looked at again. (No operation is changing them then; and a
+//!    reader that located an inode before step 6 finds its look torn, whatever the memory holds by then.) No long lock of one may be
+//!    held either: its holder is between two pieces of a change.
+//! 4. Its free numbers are reserved. (Else an operation could create a file in memory that is about to be freed.) They are free again in
+//!    the packed form, which is not given out.
 //! 5. The packed form is written, durably. A crash from step 4 on leaves it, which mark-and-sweep finds as it does the reservations.
-//! 6. One word leads to it. From here on a crash leaks the plain form. (Who reads finds the times of one form or of the other: never some
-//!    of each, as he would if they were made coarser where they are.)
+//! 6. One word leads to it. From here on a crash leaks the plain form. (A reader finds the times of one form or of the other: never some
+//!    of each, as it would if they were made coarser in place.)
 //! 7. Operations under way are waited for: they may have located the block before step 6.
 //! 8. The plain form is freed, or [kept](spare) for unpacking where memory is full.
 //!
-//! Steps of unpacking, for who finds an inode packed that he has to change, after his operation, which then begins anew:
-//! 1. The locks of all sixteen are taken. (As in 3; and nobody notes an access time meanwhile, which would be lost.)
+//! Steps of unpacking, after an operation that has to change a packed inode, and that then begins anew:
+//! 1. The locks of all sixteen are taken. (As in 3; and no reader notes an access time meanwhile, which would be lost.)
 //! 2. All is decoded and compared with its check code. (Else damage would become changes that look sound.)
 //! 3. The plain form is written, durably. A crash leaks it.
 //! 4. One word leads to it. From here on a crash leaks the packed form and its access times.
 //! 5. Operations under way are waited for, as in 7.
 //! 6. The packed form and its access times are freed.
 //!
-//! Sweeps and checks look at each word under the locks' counters. Those who pack are kept out by who calls, as of blocks given back.
+//! Sweeps and checks look at each word under the locks' counters. The caller keeps out other packing, as for blocks that are given back.
 
 use std::ops::Range;
 
@@ -104,14 +104,14 @@ impl Left {
     }
 }
 
-/// A block and what it was like when it was looked at without locks.
+/// A block and its state when it was looked at without locks.
 struct Candidate {
     block: u64,
     generations: [Option<u32>; N],
 }
 
-/// Packs what is quiet among these blocks: nothing of it has changed, or been read where that was noted since it was packed,
-/// since `quiet_since`. Stops where `go_on` says so.
+/// Packs the quiet ones of these blocks: none of their inodes has changed since `quiet_since`, or been read, as far as that was noted since
+/// they were packed. Stops when `go_on` says so.
 pub fn pack(
     session: &Session,
     table: Table,
@@ -142,7 +142,7 @@ pub fn pack(
                 false => continue,
             }
         }
-        // Only who packs needs memory for a profile.
+        // Only packing needs memory for a profile.
         match super::profiles::make_first(session, table) {
             Err(e) if e.is_full() => return Ok(packed),
             made => made?,
@@ -198,7 +198,7 @@ fn look_plain(table: Table, off: u64, quiet_since: i64) -> Result<Option<[Option
         match lengths[n] {
             0 => continue,
             length if u64::from(length) == INODE => {}
-            // Somebody is about to use it.
+            // Another process is about to use it.
             _ => return Ok(None),
         }
         let raw: RawInode = table.memory.read(place_in(off, n as u64).inode)?;
@@ -221,7 +221,7 @@ fn read_before(table: Table, it: &Whole, since: i64) -> bool {
     times.max().is_none_or(|newest| (newest as i64) < since)
 }
 
-/// Steps 3 to 6 for one block; the ones after them for what goes to `left`.
+/// Steps 3 to 6 for one block; the later ones for the objects in `left`.
 fn pack_one(
     session: &Session,
     table: Table,
@@ -273,7 +273,7 @@ fn pack_in(
 }
 
 impl Left {
-    /// Has the table lead from one form of a block to the other; the old one is left, or the new one if somebody was first.
+    /// Has the table lead from one form of a block to the other; leaves the old one, or the new one if another process was first.
     fn lead(&mut self, op: &mut Op, table: Table, block: u64, old: Block, new: Block) -> Result<bool> {
         let led = match table.block_word(block)? {
             Some(word) => table.memory.install_word(word, old.word(), new.word())?,
@@ -319,7 +319,7 @@ pub enum Memory {
     Spare,
 }
 
-/// Steps 1 to 4 of unpacking the block of `ino`; the ones after them for what goes to `left`. It may be plain already.
+/// Steps 1 to 4 of unpacking the block of `ino`; the later ones for the objects in `left`. It may be plain already.
 pub fn unpack(op: &mut Op, table: Table, ino: Ino, memory: Memory, left: &mut Left) -> Result<()> {
     let block = ino / PER_BLOCK;
     // 1.
@@ -334,7 +334,7 @@ pub fn unpack(op: &mut Op, table: Table, ino: Ino, memory: Memory, left: &mut Le
     unpack_whole(op, table, (block, off), &whole, memory, left)
 }
 
-/// The same of one that is damaged, with everybody held up: the decodable inodes stay. Returns a report.
+/// The same for a damaged block, while all operations are held up: the decodable inodes stay. Returns a report.
 pub fn salvage(op: &mut Op, table: Table, block: u64) -> Result<String> {
     op.lock(&numbers(block))?;
     let Block::Packed(off) = table.block(block)? else { return Ok(format!("packed inode block {block}: gone")) };

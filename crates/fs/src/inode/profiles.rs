@@ -1,9 +1,9 @@
 //! Profiles: the codes that inodes are packed with, stored in the pool, so that any version reads them.
 //!
-//! A profile has a number, for good; blocks that were packed with it say which. It is stored twice, each copy with its checksum,
-//! since what it says is part of everything packed with it. Only a repair takes one away, of which both copies are lost. Steps of adding one:
+//! A profile has a number, for good; blocks that were packed with it have that number. It is stored twice, each copy with its checksum,
+//! since all inodes packed with it depend on it. Only a repair removes one, if both copies are lost. Steps of adding one:
 //! 1. The object, durable. A crash leaks it.
-//! 2. One root word leads to it, unless somebody else took the number.
+//! 2. One root word leads to it, unless another process took the number.
 
 use std::sync::OnceLock;
 
@@ -133,7 +133,7 @@ pub fn numbers(memory: &Memory) -> Result<Numbers> {
     Ok(numbers)
 }
 
-/// What is seen of the inodes that have not changed since `quiet_since` and are `meant`, as they are packed, with what `names` adds for
+/// A scan of the inodes that have not changed since `quiet_since` and are `meant`, as they are packed, and of the additions of `names` for
 /// each: of all, or if there are more than `most` inodes, of such a part from all over the table. `None` if these are fewer than `least`.
 pub fn sample(
     session: &Session,
@@ -171,7 +171,7 @@ pub fn sample(
     Ok(Some(tallies))
 }
 
-/// A profile of what was seen.
+/// A profile of the scanned inodes.
 pub fn of(seen: &Seen) -> Profile {
     seen.profile(Codec::Hybrid)
 }

@@ -1,5 +1,5 @@
-//! A few plain blocks that nothing is in, reserved for unpacking where memory is full. Else what is packed could not even be removed
-//! there, since whoever changes an inode first makes it plain.
+//! A few empty plain blocks, reserved for unpacking if memory is full. Otherwise packed inodes could not even be removed
+//! there, since a change of an inode first makes it plain.
 //!
 //! They are chained from a root word, each by the word at [`NEXT`], under a lock of their own:
 //! - One is added: 1. It leads to the first. 2. The root word leads to it. A crash before leaks it.
@@ -12,13 +12,13 @@ use crate::layout::{root, tag, MAX_INODES, PER_BLOCK};
 
 /// The lock of the chain.
 pub const KEY: u64 = MAX_INODES + 3;
-/// How many there are: twice what the greediest operation unpacks, a rename between two directories.
+/// Their number: twice the blocks that the greediest operation unpacks, a rename between two directories.
 const COUNT: usize = 8;
-/// Where the offset of the next is in a block: behind the lengths.
+/// Position of the offset of the next one in a block: after the lengths.
 const NEXT: u64 = PER_BLOCK;
 
 /// Adds some of these blocks, if there are too few; gives back the others. In an operation that holds no locks, or that holds up
-/// everybody else.
+/// all others.
 pub fn store(op: &mut Op, mut blocks: Vec<u64>) -> Result<Vec<u64>> {
     let memory = op.session().memory();
     if blocks.is_empty() || objects(memory)?.len() >= COUNT {

@@ -32,13 +32,13 @@ const KEPT: usize = 64;
 /// Segments that are cleaned before it counts that no more are free than before; and how long it is not tried then.
 const GAINLESS: u32 = 64;
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// How long it waits for what is under way to regions that leave.
+/// How long it waits for writes that are under way to regions that leave.
 const LATER: Duration = Duration::from_millis(250);
-/// So few free segments are too few to keep others for whoever saves the pool.
+/// So few free segments are too few to keep others for saving the pool.
 const SCARCE: u64 = 3;
 /// Segments that are made free at a time.
 const RECLAIMED: u64 = 64;
-/// How often it is looked whether an epoch has ended that somebody else is about to end.
+/// How often to look whether an epoch has ended that another process is about to end.
 const LOOKS: u32 = 1000;
 const GLANCE: Duration = Duration::from_millis(1);
 
@@ -139,7 +139,7 @@ impl Cleaning<'_> {
         let mut op = self.fs.session().begin()?;
         let owner = blocks[0].0;
         op.lock(&[owner.ino, ilfs::KEY])?;
-        // Somebody is giving pages of the file other numbers, and looks at their entries: it is tried again.
+        // Another operation is giving pages of the file other numbers, and looks at their entries: try again later.
         if op.is_long_locked(ORDERING) {
             return Ok(vec![false; blocks.len()]);
         }
@@ -222,7 +222,7 @@ impl Union {
             log.unthrottle();
         }
         let _alone = session.long_lock(CLEANING)?;
-        // What is cleaned and gains nothing, since others take it as fast or it lies no denser, is not cleaned again and again.
+        // A segment that cleaning gains nothing for, since others refill as fast or it gets no denser, is not cleaned again and again.
         let (mut most, mut since) = (0, 0);
         if self
             .gained_nothing
@@ -267,7 +267,7 @@ impl Union {
         }
     }
 
-    /// Has what was freed be free, as far as a commit lets it.
+    /// Makes freed segments free, as far as a commit lets it.
     pub fn end_epoch_and_reclaim(&self, session: &Session) -> crate::Result<()> {
         end_epoch(session)?;
         self.reclaim(session, u64::MAX)?;
@@ -284,8 +284,8 @@ impl Union {
         Ok(copied)
     }
 
-    /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and while it rests, and gets how many were moved, said no,
-    /// or segments are left that cannot be moved: for want of room, or because they cannot be read.
+    /// Moves the content of regions that leave. `go_on` is asked after each segment and while it rests, with the number of moved segments;
+    /// returns false if it said no, or if segments are left that cannot be moved: for want of room, or because they cannot be read.
     pub fn move_leaving(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<bool> {
         let (session, moved, mut without_gain) = (fs.session(), Cell::new(0), 0);
         let mut budget = Budget::pieces(session.clock(), looking(|| go_on(moved.get())));
@@ -348,7 +348,7 @@ impl Union {
         }
     }
 
-    /// Carries all content of files as they are in `fs`, which nobody changes: see [`ilfs::content_stream`].
+    /// Carries all content of files as they are in `fs`, which does not change: see [`ilfs::content_stream`].
     pub fn carry(
         &self,
         fs: &Fs,
@@ -358,8 +358,8 @@ impl Union {
         Ok(self.log().carry(fs.session(), &Cleaning::of(fs, self), put, progress)?)
     }
 
-    /// Makes up to so many segments free that were freed and can be; how many. Segments that a save needs stay meanwhile, until their room is
-    /// wanted: nobody waits for a save.
+    /// Makes up to so many freed segments free; returns how many. Segments that a save needs stay meanwhile, until their room is
+    /// wanted: no operation waits for a save.
     pub(super) fn reclaim(&self, session: &Session, most: u64) -> ilfs::Result<u64> {
         let (durable, needed) = (session.epochs()?.durable, session.runtime().needed_from());
         let mut reclaimed = self.log().reclaim(session, needed.map_or(durable, |from| durable.min(from)), most)?;
@@ -380,13 +380,13 @@ impl Union {
     }
 }
 
-/// Ends the running epoch, and waits until it is durable, so that what it freed can be used.
+/// Ends the running epoch, and waits until it is durable, so that the segments that it freed can be used.
 fn end_epoch(session: &Session) -> crate::Result<()> {
     match backing::of(session) {
         Some(backing) => backing.wait(session)?,
         None => {
             let epoch = session.epoch()?;
-            // Somebody else may be about to end it.
+            // Another process may be about to end it.
             for _ in 0..LOOKS {
                 if session.move_on()? || session.epochs()?.durable > epoch {
                     break;

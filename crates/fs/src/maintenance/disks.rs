@@ -1,8 +1,8 @@
-//! Background work on the disks of a pool: copies that are lacking, regions that leave or come back, balance, scrubbing.
+//! Background work on the disks of a pool: lacking replicas, regions that leave or come back, balance, scrubbing.
 //!
-//! The process with the role of maintenance does it, a piece at a time: what makes content safe first, then what somebody waits for, then
-//! what makes it lie better. Its thread is one of the [background](Background): what it asks of a region it asks when that is nearly idle,
-//! or else slowly ([`exraid::region::throttle`]). So does whoever has asked for such work and waits for it.
+//! The process with the role of maintenance does it, a piece at a time: first the work that makes content safe, then requested work, then
+//! work that improves the placement. Its thread is one of the [background](Background): its requests wait until a region is nearly idle,
+//! or go slowly ([`exraid::region::throttle`]). So do those of a process that has asked for such work and waits for it.
 
 use std::cell::Cell;
 
@@ -30,7 +30,7 @@ pub enum Piece {
 /// Slots that were given up and are made free after a segment was moved, at most.
 const SOME: u64 = 8;
 impl Union {
-    /// A piece of what makes content safe: copies that are lacking, regions that leave.
+    /// A piece of the work that makes content safe: lacking replicas, regions that leave.
     pub fn maintain(&self, fs: &Fs, budget: &mut Budget) -> Result<Piece> {
         let (rate, _background) = (self.log().tasks(fs.session())?.rate, Background::begin());
         budget.begin(rate);
@@ -67,7 +67,7 @@ impl Union {
         })
     }
 
-    /// A piece of what was asked for: balance, then scrubbing. `wrong` gets what scrubbing finds.
+    /// A piece of the requested work: balance, then scrubbing. `wrong` gets the findings of scrubbing.
     pub fn work_as_asked(&self, fs: &Fs, budget: &mut Budget, wrong: &mut dyn FnMut(&[Wrong])) -> Result<Piece> {
         let (session, tasks) = (fs.session(), self.log().tasks(fs.session())?);
         if tasks.paused {
@@ -152,7 +152,7 @@ impl Union {
         Ok(scrubbed)
     }
 
-    /// By whoever cleans. Of what no summary tells, or of a segment that cannot be read, files tell what they have there.
+    /// The cleaner's lock is held. For blocks without a readable summary, and for unreadable segments, files tell what they have there.
     fn scrub_alone(&self, fs: &Fs, sequence: u64, slot: u32) -> ilfs::Result<Scrubbed> {
         let mut scrubbed = match self.log().scrub(fs.session(), &Cleaning::of(fs, self), slot) {
             Err(ilfs::Error::Device(e)) => {
@@ -167,8 +167,8 @@ impl Union {
         Ok(scrubbed)
     }
 
-    /// Takes back regions that were missing, and fences those whose disks are gone. What one has whose file was deleted can be read as long
-    /// as somebody has it open: it is moved to others, as soon as there are some that have room.
+    /// Takes back regions that were missing, and fences those whose disks are gone. A disk whose file was deleted can be read while
+    /// a process has it open: its content moves to other regions, as soon as some have room.
     pub fn look_after_regions(&self, fs: &Fs) -> Result<()> {
         let (session, log) = (fs.session(), self.log());
         for region in self.regions() {
@@ -193,7 +193,7 @@ impl Union {
         Ok(())
     }
 
-    /// Rewrites what a file has on disk, in its order, where it is best now; blocks that were moved.
+    /// Rewrites a file's content on disks, in its order, in the best places now; returns the number of moved blocks.
     pub fn reorganise(&self, fs: &Fs, ino: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
         let (mut from, moved) = (0, Cell::new(0));
         let mut budget = Budget::pieces(fs.session().clock(), looking(|| go_on(moved.get())));

@@ -1,10 +1,10 @@
-//! Chores on disks, in the background or by command.
+//! Maintenance of disks, in the background or by command.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`clean`] | what the cleaner asks of files; freeing segments |
-//! | [`disks`] | copies that are lacking, regions that leave or come back, balance, scrubbing |
-//! | [`rewrite_doubtful`] | what memory holds of content that is lost on disk is written anew |
+//! | [`clean`] | the files as the cleaner sees them; freeing segments |
+//! | [`disks`] | lacking replicas, regions that leave or come back, balance, scrubbing |
+//! | [`rewrite_doubtful`] | cached content that is lost on disk is written anew |
 
 pub(crate) mod clean;
 pub mod disks;
@@ -16,7 +16,7 @@ use pram::budget::{self, Rest};
 
 /// How often a command that does such work itself looks whether it is to stop.
 const GLANCE: Duration = Duration::from_millis(200);
-/// A piece of work is answered by so long a rest at least: who waits for the lock of those who clean looks for it now and then.
+/// The least rest after a piece of work: processes that wait for the cleaner's lock test it now and then.
 pub const LEAST: Duration = Duration::from_millis(2);
 
 /// The rest of a command that does such work itself, as long as `go_on`.

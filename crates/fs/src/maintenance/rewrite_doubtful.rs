@@ -20,7 +20,7 @@ use ilfs::{Place, Run};
 const STEP: usize = 64;
 
 impl Union {
-    /// Makes dirty what memory holds of content that is in doubt, once for each change of what regions are doubtful; how many blocks.
+    /// Makes cached content in doubt dirty, once for each change of the set of doubtful regions; returns the number of blocks.
     pub fn redirty_doubtful(&self, fs: &Fs) -> Result<u64> {
         let doubt = self.doubt(fs.session());
         let regions = doubt.as_ref().map_or_else(Vec::new, |doubt| doubt.regions.clone());
@@ -62,8 +62,8 @@ impl Union {
         Ok(redirtied)
     }
 
-    /// What files have in blocks of a segment of which no summary tells: memory keeps what it holds; the rest is read, and reported if it
-    /// cannot be.
+    /// Looks at blocks of a segment that have no readable summary and belong to files: memory keeps its copies; the rest is read, and
+    /// reported if that fails.
     pub(super) fn look_at_unknown(&self, fs: &Fs, sequence: u64, gaps: &[Range<u32>]) -> Result<Vec<Wrong>> {
         let is_there =
             |place: Place| place.sequence() == sequence && gaps.iter().any(|gap| gap.contains(&place.block()));

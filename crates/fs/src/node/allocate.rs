@@ -14,7 +14,7 @@ use crate::file;
 use crate::inode::packing::Purpose;
 
 impl Fs {
-    /// `fallocate(2)`. Much is done in pieces, between which nobody else writes to the file; if one fails, those before
+    /// `fallocate(2)`. Much is done in pieces, between which no other call writes to the file; if one fails, those before
     /// stay.
     pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let shift = self.is_long_shift(ino, how)?;
@@ -25,8 +25,8 @@ impl Fs {
         }
         let _lock = self.session().long_lock(ino)?;
         if shift {
-            // Now: what unpacking may have to do where memory is full, it could not while it keeps sweeps away. And it stays plain,
-            // since it is long locked.
+            // Now: unpacking may need a sweep if memory is full, which this call keeps away later. The block stays plain,
+            // since the inode is long locked.
             self.unpack_block_for(ino, Purpose::Change, &[])?;
             self.move_to_disk(ino)?;
         }

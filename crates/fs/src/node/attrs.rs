@@ -58,7 +58,7 @@ impl Fs {
         }
         let (mut node, size) = (Node::blank(), set.size.unwrap_or(0));
         let change = |op: &mut Update, node: &mut Node| {
-            // Freeing what was cut off, or fetching, gives the slot back in between, and a sweep then waits for nobody here.
+            // Freeing a part that was cut off, or fetching, gives the slot back in between, and a sweep then waits for nothing here.
             if self.session().runtime().numbering() != numbering {
                 return Ok(false);
             }
@@ -135,7 +135,7 @@ impl Fs {
         let chown = set.changes_owner() && set.mode.is_none() && !set.retains_privileges;
         new.uid = set.uid.unwrap_or(old.uid);
         new.gid = set.gid.unwrap_or(old.gid);
-        // A directory's bits say whose the files in it are, and give nobody rights: they stay.
+        // A directory's bits set the group of files in it, and give no user rights: they stay.
         if (chown || set.kill_suidgid) && raw.kind != Kind::Directory as u8 {
             new.mode = without_setid(new.mode, caller.uid == 0 || caller.in_group(old.gid));
         }
@@ -157,7 +157,7 @@ impl Fs {
         if denied {
             return Err(Errno::PERM.into());
         }
-        // Of who truncates the kernel has asked whether it may write, and not whether it is the owner.
+        // For a truncation the kernel has checked that the caller may write, and not whether it is the owner.
         let touches = (set.atime.is_some() || set.mtime.is_some()) && !(caller.checked && set.size.is_some());
         if touches && !owner {
             self.permit_seen(ino, raw, &Caller { checked: false, ..*caller }, want::WRITE)?;

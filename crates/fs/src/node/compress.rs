@@ -1,15 +1,15 @@
-//! Compressing what has been quiet, reading it, and making it plain again.
+//! Compressing quiet files, reading them, and making them plain again.
 //!
-//! Nobody compresses or decodes inside an operation or a section: the bytes are copied out there, and compared again under the lock
-//! before anything is made of the result.
+//! Compression and decoding do not run inside an operation or a section: the bytes are copied out there, and compared again under the lock
+//! before the result is used.
 //!
 //! Ordered steps of [`compress`](Fs::compress):
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
 //! | 1 | the content is copied out, under the sequence counter | a compressor runs on memory that changes |
 //! | 2 | it is compressed, decoded, and compared with the copy | a library's error costs content |
-//! | 3 | under the lock: the inode is as in step 1, and the content byte for byte | what was written meanwhile is lost |
+//! | 3 | under the lock: the inode is as in step 1, and the content byte for byte | writes in between are lost |
 //! | 4 | a transaction stores the compressed content to fresh objects, swings the root word, and frees the plain content | a crash leaves a half of each |
 //!
 //! A change of a compressed file fails with [`Error::Elsewhere`] inside of its operation, is prepared (the file is made plain, in a
@@ -36,7 +36,7 @@ use crate::layout::RawInode;
 
 /// Shorter files are not tried: a head, and the next smaller class, are more than they could save.
 pub(crate) const LEAST: u64 = 80;
-/// Of what plain content occupies compressed content may occupy so many eighths at most.
+/// Compressed content may take at most so many eighths of the room of the plain content.
 const PAYS: u64 = 7;
 
 /// Reads of a compressed file after which it is hot, within so many seconds.
@@ -59,7 +59,7 @@ pub(crate) enum Compressed {
     Done { plain: u64, before: u64, after: u64 },
     /// It is not worth it.
     NotWorth,
-    /// Somebody changed it meanwhile, or is about to.
+    /// Another call changed it meanwhile, or is about to.
     Busy,
     /// It is of no kind that is compressed, or is so already.
     AsItIs,
@@ -135,7 +135,7 @@ impl Fs {
         })
     }
 
-    /// Is it compressed, and begins as executables and shared libraries do? Nobody has read it for that.
+    /// Whether it is compressed, and begins as executables and shared libraries do. This notes no reading.
     pub(crate) fn is_compressed_program(&self, ino: Ino) -> bool {
         let (mut copied, mut first) = (Copied::default(), [0; file::EXECUTABLE.len()]);
         let found = self.session().read(ino, || {
@@ -207,7 +207,7 @@ impl Fs {
         Ok(tx.commit()?)
     }
 
-    /// Makes a file plain; false if it was not compressed, or somebody changed it meanwhile.
+    /// Makes a file plain; false if it was not compressed, or another call changed it meanwhile.
     pub(crate) fn expand(&self, ino: Ino, trial: Trial) -> Result<bool> {
         self.writable()?;
         let (mut node, mut copied) = (Node::blank(), Copied::default());
@@ -350,7 +350,7 @@ impl Fs {
         Ok(Some((seen, plain, Some(copied))))
     }
 
-    /// Notes what came of trying to compress plain content, if it still is as it was.
+    /// Notes the result of trying to compress plain content, if it still is as it was.
     pub(crate) fn note_trial(&self, ino: Ino, seen: &RawInode, trial: Trial) -> Result<()> {
         let mut c = content_of(ino, seen);
         c.note_trial(trial);
@@ -397,7 +397,7 @@ impl Fs {
     }
 }
 
-/// Is the content, and when it was last changed, what was seen?
+/// Whether content, and the time of its last change, are as they were seen.
 fn is_as_seen(is: &RawInode, seen: &RawInode) -> bool {
     let what = |raw: &RawInode| (raw.kind, raw.content, raw.size, raw.extra, raw.mtime, raw.nlink > 0);
     what(is) == what(seen)

@@ -21,7 +21,7 @@ const QUIET: i64 = 2_000_000_000;
 /// Files remembered for trimming.
 const TAILS: usize = 1 << 16;
 
-/// Where Linux keeps what a program may do beyond its caller's rights.
+/// The attribute of Linux with a program's rights beyond those of its caller.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Whether others may write to a file while it is changed.
@@ -41,7 +41,7 @@ impl Fs {
         self.read_as(ino, offset, buf, ReadFlags::default())
     }
 
-    /// [`read`](Self::read) for who wants it otherwise.
+    /// [`read`](Self::read) with flags.
     #[inline]
     pub fn read_as(&self, ino: Ino, offset: u64, buf: &mut [u8], flags: ReadFlags) -> Result<usize> {
         let mut node = Node::blank();
@@ -65,7 +65,7 @@ impl Fs {
         }
     }
 
-    /// Reads what is compressed, or lies on disk.
+    /// Reads compressed content, or content on disk.
     #[cold]
     #[inline(never)]
     fn read_elsewhere(
@@ -92,7 +92,7 @@ impl Fs {
         check_regular(&node.raw)
     }
 
-    /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond, between which nobody else writes to the
+    /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond, between which no other call writes to the
     /// file; if one fails, for want of space or otherwise, the pieces before stay. Where there is no room for a copy,
     /// memory that the file has is written page by page. Returns the offset it went to and the new attributes.
     #[inline]
@@ -137,7 +137,7 @@ impl Fs {
         Ok(start)
     }
 
-    /// Writes what takes several pieces.
+    /// Writes data that takes several pieces.
     #[cold]
     #[inline(never)]
     fn write_long(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags, node: &mut Node) -> Result<u64> {
@@ -145,8 +145,8 @@ impl Fs {
         self.update(|op| self.write_in(op, ino, offset, data, flags, node, Writers::None))
     }
 
-    /// Locks a file whose content is to change, and reads it, when it is nobody's turn to: neither is anybody else in the
-    /// midst of a change of several pieces, if there may be `others`, nor is anything left of what was cut off.
+    /// Locks a file whose content is to change, and reads it, once no other call has precedence: none is in the
+    /// midst of a change of several pieces, if there may be `others`, and no part that was cut off is left to free.
     #[inline(always)]
     pub(super) fn lock_content(&self, op: &mut Op, ino: Ino, node: &mut Node, others: Writers) -> Result<()> {
         loop {
@@ -171,7 +171,7 @@ impl Fs {
         }
     }
 
-    /// Locks a large file, of which `op` has the lock, together with the log's table; false if it is somebody else's turn.
+    /// Locks a large file, of which `op` has the lock, together with the log's table; false if another call has precedence.
     #[cold]
     #[inline(never)]
     fn lock_large(&self, op: &mut Op, node: &mut Node, others: Writers) -> Result<bool> {
@@ -295,7 +295,7 @@ impl Fs {
     }
 
     /// Gives back the unused tails of files that this process has appended to and that have been quiet for
-    /// a while. A mount sees no file closed, so this does what closing does elsewhere.
+    /// a while. A mount sees no file closed, so this takes the place of closing.
     pub fn trim_tails(&self) -> Result<()> {
         let mut noted = std::mem::take(&mut *self.tails.lock().unwrap_or_else(|e| e.into_inner()));
         noted.sort_unstable();
@@ -380,7 +380,7 @@ impl Fs {
         self.union().filter(|_| is_small).is_some_and(|union| union.is_tight(self.session(), piece.len() as u64))
     }
 
-    /// Writes what has failed with `full`, for want of memory for a copy, over the memory that the file has: the undo log
+    /// Writes data that has failed with `full`, for want of memory for a copy, over the memory that the file has: the undo log
     /// takes a page, so each is a transaction of its own. False if only a part could be written.
     #[cold]
     #[inline(never)]
@@ -426,7 +426,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes in one transaction. After an error what `node` says is worthless.
+    /// Writes in one transaction. After an error `node` is worthless.
     #[inline(always)]
     fn write_piece(&self, op: &mut Op, node: &mut Node, at: u64, piece: &[u8]) -> Result<()> {
         let mut tx = op.tx()?;
@@ -452,7 +452,7 @@ impl Fs {
         }
     }
 
-    /// Has the file bits that make who runs it somebody else?
+    /// Whether the file has bits that give its program another user's rights.
     pub fn has_setid(&self, ino: Ino) -> Result<bool> {
         let raw = self.snapshot(ino)?;
         let mode = self.seen_perm(ino, &raw)?.mode;

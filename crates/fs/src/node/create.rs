@@ -24,7 +24,7 @@ struct New<'a> {
     target: &'a [u8],
 }
 
-/// A removed name, for union file systems: a device that there is not, which nobody may open.
+/// A removed name, for union file systems: a device that does not exist and that no user may open.
 const WHITEOUT: New = New { kind: Kind::CharDevice, mode: 0, rdev: 0, target: b"" };
 
 /// The inheritance of a new inode from its parent and its caller.
@@ -307,8 +307,8 @@ impl Fs {
         self.permit(&dir.raw, caller, want::WRITE | want::EXEC)
     }
 
-    /// The same, and where `name` goes, which must not be there yet. Who may search the directory learns first that it is, as from
-    /// other file systems: `mkdir -p` and opening what exists rely on it.
+    /// The same, and the place for `name`, which must not exist yet. A caller that may search the directory learns first that it exists, as
+    /// from other file systems: `mkdir -p` and opening an existing file rely on it.
     #[inline(always)]
     fn permit_new_entry(&self, dir: &Node, name: &[u8], caller: &Caller) -> Result<Vacancy> {
         let Some(at) = dir::vacancy(self.memory(), &self.names(), &dir.dir(), name)? else {
@@ -331,7 +331,7 @@ impl Fs {
         self.note_attr(made.ino, &made.raw)
     }
 
-    /// Gives back the reference of a caller who gets an error.
+    /// Gives back the reference of a caller that gets an error.
     #[cold]
     fn give_up(&self, held: Option<Ino>) {
         held.into_iter().for_each(|ino| self.release(ino, 1));

@@ -1,16 +1,16 @@
 //! The pool's dictionaries, by which cold content is compressed: in the memory, twice, and prepared in this process.
 //!
 //! Each of the two copies is a list of its own, from a root word on, newest first: damage to one leaves the other. Dictionaries do not
-//! change, and their numbers are not used again. Content is compressed with the newest only, so no other gets users; one that is not the
-//! newest goes when a walk over all inodes has found nobody who names it ([`drop_unused`](Fs::drop_unused_dictionaries)):
+//! change, and their numbers are not used again. Content is compressed with the newest only, so no other gets users; an older one
+//! is freed once a walk over all inodes has found none that names it ([`drop_unused`](Fs::drop_unused_dictionaries)):
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
 //! | 1 | a newer one is there; operations under way are waited for | one of them commits content that names the old one behind the walk's back |
 //! | 2 | the walk: each inode under its sequence counter | a torn look misses a user |
 //! | 3 | under the lock of the lists, a transaction takes it out of both and frees it | |
 //!
-//! Whoever compresses looks in the operation that commits whether the dictionary is still the newest
+//! The operation that commits compressed content checks that the dictionary is still the newest
 //! ([`is_newest`](Fs::is_newest_dictionary)).
 
 use std::collections::{HashMap, HashSet};
@@ -168,7 +168,7 @@ impl Fs {
         Ok(known.entry(number).or_insert_with(|| Arc::new(found)).clone())
     }
 
-    /// The number of the newest, or 0; for whoever is inside an operation or section of [`KEY`], or takes it for a hint.
+    /// The number of the newest, or 0; for a caller inside an operation or section of [`KEY`], or as a hint.
     fn newest_number(&self) -> Result<u16> {
         Ok(list(self.memory(), 0)?.first().map_or(0, |one| one.head.number))
     }
@@ -179,7 +179,7 @@ impl Fs {
         self.dictionary(number)
     }
 
-    /// Is this still the newest? Asked in the operation that commits what was compressed with it.
+    /// Whether this is still the newest, in the operation that commits content compressed with it.
     pub(super) fn is_newest_dictionary(&self, number: u16) -> bool {
         number == 0 || self.newest_number().is_ok_and(|newest| newest == number)
     }
@@ -273,7 +273,7 @@ impl Fs {
         Ok(tx.commit()?)
     }
 
-    /// Makes both lists what is left whole of them, without a notification; for repair. How many there are.
+    /// Reduces both lists to the dictionaries that are whole, without a notification; for repair. Returns their number.
     pub(crate) fn mend_dictionaries(&self, op: &mut Op) -> Result<usize> {
         op.lock(&[KEY])?;
         let r = self.memory();

@@ -1,4 +1,4 @@
-//! When the change of an operation is durable: at its return, or after a commit that somebody waits for.
+//! When the change of an operation is durable: at its return, or after a commit that a caller waits for.
 //!
 //! A front end that must not block defers: a wait inside [`Fs::deferring`] hands out a ticket instead.
 
@@ -38,7 +38,7 @@ impl Fs {
         self.sync()
     }
 
-    /// Calls `f`, in which nothing waits until it is durable; what it did is after [`wait_for`](Self::wait_for) the
+    /// Calls `f`, in which nothing waits for durability; its changes are durable after [`wait_for`](Self::wait_for) the
     /// ticket, if there is one.
     pub fn deferring<R>(&self, f: impl FnOnce() -> R) -> (R, Option<Ticket>) {
         let before = DEFERRED.replace(Some(None));
@@ -46,7 +46,7 @@ impl Fs {
         (result, DEFERRED.replace(before).flatten())
     }
 
-    /// Waits until what a ticket stands for is durable.
+    /// Waits until the changes of a ticket are durable.
     pub fn wait_for(&self, ticket: Ticket) -> Result<()> {
         match backing::of(self.session()) {
             Some(backing) => backing.wait_for(self.session(), ticket).map_err(not_durable),
@@ -55,7 +55,7 @@ impl Fs {
     }
 }
 
-/// EIO, whatever the disk said, or what was found on it: a full disk beneath is not a full pool, and EINVAL would mean that
+/// EIO, for any error or finding of the disk: a full disk beneath is not a full pool, and EINVAL would mean that
 /// this file cannot be waited for.
 fn not_durable(e: pram::Error) -> Error {
     let what = match e {

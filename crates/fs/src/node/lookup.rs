@@ -63,13 +63,13 @@ impl Fs {
         Ok(node.raw)
     }
 
-    /// The inode, for whoever holds its lock or reads optimistically.
+    /// The inode, for a caller that holds its lock or reads optimistically.
     #[inline(always)]
     pub(crate) fn raw(&self, ino: impl Into<At>) -> Result<RawInode> {
         Ok(self.node(ino)?.raw)
     }
 
-    /// The directory, for whoever holds its lock or reads optimistically.
+    /// The directory, for a caller that holds its lock or reads optimistically.
     #[inline(always)]
     pub(super) fn raw_dir(&self, ino: impl Into<At>) -> Result<RawInode> {
         Ok(self.dir_node(ino)?.raw)
@@ -83,7 +83,7 @@ impl Fs {
         Ok(node)
     }
 
-    /// The same, put where it is wanted: a processor waits for what it copies right after it was stored.
+    /// The same, read into `node`: a processor waits when it copies bytes right after they were stored.
     #[inline(always)]
     pub(crate) fn read_node(&self, ino: impl Into<At>, node: &mut Node) -> Result<()> {
         let at = ino.into();
@@ -97,7 +97,7 @@ impl Fs {
         Err(if at.generation.is_some() { Errno::NOENT } else { Errno::STALE }.into())
     }
 
-    /// The same, if it is the file that was seen before the lock and nobody has changed its permissions since.
+    /// The same, if it is the file that was seen before the lock and its permissions have not changed since.
     pub(super) fn node_as_seen(&self, ino: Ino, seen: &RawInode) -> Result<Option<Node>> {
         let node = self.node(ino)?;
         Ok((node.raw.perm == seen.perm && node.raw.generation == seen.generation).then_some(node))
@@ -172,8 +172,8 @@ impl Fs {
         self.note_attr(ino, &raw)
     }
 
-    /// Attributes for somebody to see: of the inode as it was found, or as it is now if it may have been changed by who did not
-    /// know that its times are seen.
+    /// Attributes to show: of the inode as it was found, or as it is now if a process may have changed it without
+    /// knowing that its times are seen.
     pub(crate) fn note_attr(&self, ino: Ino, found: &RawInode) -> Result<Attr> {
         let mut raw = *found;
         while self.note_look(ino, raw.ctime) {
@@ -193,7 +193,7 @@ impl Fs {
         Ok((ino, node.raw))
     }
 
-    /// [`lookup_raw`](Self::lookup_raw) for whoever only goes on from there: which inode it is, and of what type.
+    /// [`lookup_raw`](Self::lookup_raw) for a caller that only goes on from there: the inode, and its type.
     #[inline(always)]
     pub(crate) fn lookup_step(&self, dir: At, name: &[u8], caller: &Caller) -> Result<(At, u8)> {
         let (mut generation, mut kind) = (0, 0);
@@ -217,7 +217,7 @@ impl Fs {
         }
     }
 
-    /// One look at `name`, inside the section of `dir`; `None` if what it names could not be read.
+    /// One look at `name`, inside the section of `dir`; `None` if the named inode could not be read.
     #[inline(always)]
     fn look(
         &self,
@@ -275,7 +275,7 @@ impl Fs {
         }
     }
 
-    /// [`lookup`](Self::lookup), and a reference to what was found, which is of the same instant.
+    /// [`lookup`](Self::lookup), and a reference to the found inode, which is of the same instant.
     pub fn lookup_retain(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
         let (ino, raw) = self.lookup_raw_retain(parent, name, caller)?;
         self.note_attr(ino, &raw).inspect_err(|_| self.release(ino, 1))
@@ -340,7 +340,7 @@ impl Fs {
         })
     }
 
-    /// Fails with EACCES unless `caller` may do `wanted` (rwx bits) to the inode; for whoever holds its lock
+    /// Fails with EACCES unless `caller` may do `wanted` (rwx bits) to the inode; for a caller that holds its lock
     /// or reads optimistically.
     #[inline(always)]
     pub(crate) fn permit(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Pages whose content is lost for good become holes, because somebody says so.
+//! Pages whose content is lost for good become holes, on request.
 
 use super::content::Writers;
 use super::update::Update;
@@ -13,8 +13,8 @@ use ilfs::Place;
 const PIECE: usize = 64;
 
 impl Fs {
-    /// Makes holes of those of these pages that still lead to these places, from which nothing can be read any more: what was written
-    /// there since stays. Which of them it did.
+    /// Makes holes of those of these pages that still lead to these unreadable places: content that was written since stays. Returns which
+    /// ones became holes.
     pub(crate) fn punch_lost(&self, ino: Ino, generation: u32, lost: &[(u64, Place)]) -> Result<Vec<bool>> {
         let mut punched = Vec::with_capacity(lost.len());
         for some in lost.chunks(PIECE) {

@@ -1,8 +1,8 @@
-//! Threads that must not wait for a disk: a thread that serves many, and would keep all of them from what needs no disk.
+//! Threads that must not wait for a disk: a thread that serves many would keep all of them from work that needs no disk.
 //!
-//! Such a thread calls within [`Fs::without_waiting`]. What comes to where it would wait (content that has to be fetched, room that has
-//! to be made, a disk that is far behind) fails there, before it has changed anything that it would not change again, and is to be
-//! called once more by somebody who may wait.
+//! Such a thread calls within [`Fs::without_waiting`]. A call that would have to wait (for content that has to be fetched, room that has
+//! to be made, a disk that is far behind) fails there, before it has changed anything that it would not change again. A thread that may
+//! wait then repeats it.
 
 use std::cell::Cell;
 

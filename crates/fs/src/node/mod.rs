@@ -12,7 +12,7 @@
 //! | `lookup` | names and attributes; reading without locks |
 //! | `lost` | pages whose content is lost become holes |
 //! | `create` | new inodes and further names |
-//! | `shortage` | where memory or room lacks: how much there is, and ways to make more |
+//! | `shortage` | lack of memory or room: how much there is, and ways to make more |
 //! | `remove` | unlink, rmdir, references and the end of inodes |
 //! | `cut` | freeing the pages that large files lose, piece by piece |
 //! | `rename` | rename, in its three ways |
@@ -25,7 +25,7 @@
 //! | `names` | hash and symbols of names, for directories |
 //! | `packing` | packing and unpacking inodes |
 //! | `pack_names` | packing names of directories |
-//! | `prepare` | fetching what lies on disk, for readers and for changes of a part of it |
+//! | `prepare` | fetching content from disk, for readers and for changes of a part of it |
 //! | `shift` | collapse and insert in large files, piece by piece |
 //! | `access_time` | when reading updates access times: relatime and the like |
 //! | `readdir` | reading directories |
@@ -114,7 +114,7 @@ pub struct Fs {
     above: &'static dyn MakesRoom,
     /// Content on disks, if the pool has any.
     union: Option<Arc<Union>>,
-    /// What [`recent`](crate::recent) knows this pool by.
+    /// The key of this pool in [`recent`](crate::recent).
     pub(crate) serial: crate::recent::Serial,
 }
 
@@ -123,7 +123,7 @@ pub struct Fs {
 pub struct Policy {
     pub read_only: bool,
     pub atime: Atime,
-    /// Directories' access times stay as they are, whatever `atime` says.
+    /// Directories' access times stay as they are, in spite of `atime`.
     pub nodiratime: bool,
     /// `Strict`: for everything that this process changes; `Fsync`: unless an inode's setting is `Strict`.
     pub durability: Durability,
@@ -186,8 +186,8 @@ pub enum Rename {
     NoReplace,
     /// Exchange the two names.
     Exchange,
-    /// Leave a whiteout under the old name: which union file systems take for a removed one. With or without
-    /// replacing what has the new name.
+    /// Leave a whiteout under the old name: union file systems take that for a removed file. With or without
+    /// replacing a file of the new name.
     Whiteout { replace: bool },
 }
 
@@ -203,13 +203,13 @@ pub struct ReadFlags {
 /// Where [`Fs::write`] writes and what else it does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteFlags {
-    /// At the end of the file, whatever the offset says (O_APPEND), atomically.
+    /// At the end of the file, at any offset (O_APPEND), atomically.
     pub append: bool,
     /// Clear set-id bits (the caller lacks CAP_FSETID).
     pub kill_suidgid: bool,
-    /// Take `security.capability` away, as a write by anybody does.
+    /// Take `security.capability` away, as any user's write does.
     pub kill_capability: bool,
-    /// The kernel gives back what was stored to its pages, and will not ask again: of what finds no room, each page that
+    /// The kernel gives back bytes that were stored to its pages, and will not ask again: where the room does not suffice, each page that
     /// has memory is written all the same.
     pub write_back: bool,
 }
@@ -266,7 +266,7 @@ pub enum Change {
 }
 
 impl Drop for Fs {
-    /// A front end that ends may hold references still; nobody would end what only they keep.
+    /// A front end that ends may hold references still; nothing else would give them back.
     fn drop(&mut self) {
         self.release_all();
     }
@@ -344,7 +344,7 @@ impl Fs {
         Ok(fs)
     }
 
-    /// The same, whose large files have their content on disks: before anybody uses it.
+    /// The same, with the content of large files on disks: before its first use.
     pub fn with_union(mut self, union: Option<Arc<Union>>) -> Fs {
         self.union = union;
         self
@@ -423,7 +423,7 @@ impl Fs {
 
     #[inline(always)]
     pub(crate) fn writable(&self) -> Result<()> {
-        // Where the backing is what counts, what cannot reach it must not be done.
+        // If the backing counts, do nothing that cannot reach it.
         if self.policy.get().read_only || (self.session.runtime().backing_failed() && !self.durable_at_return()) {
             return Err(self.why_not_writable().into());
         }
@@ -494,7 +494,7 @@ impl Caller<'_> {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// May the caller do what is for this owner to do?
+    /// Whether the caller may do what only this owner may do.
     #[inline(always)]
     pub(crate) fn acts_for(&self, owner: u32) -> bool {
         self.uid == owner || self.uid == 0 || self.owns.contains(&owner)

@@ -1,5 +1,5 @@
-//! Packing the names of directories that have been quiet: bucket by bucket, in transactions under the directory's lock, as any change of
-//! it. Nobody sees a difference: what a name leads to and the place of each entry in a listing stay. A new entry in a packed
+//! Packing the names of quiet directories: bucket by bucket, in transactions under the directory's lock, as any change of
+//! it. No caller sees a difference: the inode of each name and the place of each entry in a listing stay. A new entry in a packed
 //! bucket makes it plain first, in the same transaction.
 
 use std::ops::Range;

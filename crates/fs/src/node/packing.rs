@@ -22,7 +22,7 @@ use crate::setting::Times;
 
 pub use crate::inode::packing::Packed;
 
-/// Where memory is full, blocks are packed that nobody has changed for so long, in nanoseconds.
+/// If memory is full, blocks are packed that have not changed for so long, in nanoseconds.
 const QUIET: i64 = 1_000_000_000;
 /// Blocks that are looked at for that together, and rounds over them.
 const SOME: u64 = 1024;
@@ -42,7 +42,7 @@ impl Fs {
     /// block by block, until `go_on` says no.
     pub fn pack_inodes(&self, blocks: Range<u64>, quiet_since: Time, go_on: &dyn Fn() -> bool) -> Result<Packed> {
         self.writable()?;
-        // Sweeps and checks must not see blocks go; and what is left to be freed when this process dies, one frees.
+        // Sweeps and checks must not see blocks go; and if this process dies, a sweep frees the rest.
         let _no_sweep = self.session().without_sweeps()?;
         let _unfinished = self.session().unfinished();
         packing::pack(self.session(), self.table(), blocks, quiet_since.0, go_on)
@@ -113,7 +113,7 @@ impl Fs {
         }
     }
 
-    /// Another one of those whose times are kept in seconds, if there are enough of them and the ones that there are code them much
+    /// Another profile for inodes whose times are kept in seconds, if there are enough of them and the existing profiles code them much
     /// worse, as one of exact times does: it has no short code for times without nanoseconds.
     pub fn train_profile_of_seconds(&self, quiet_since: Time) -> Result<Option<u8>> {
         let seen = self.sample(quiet_since, |raw| raw.times() == Times::Seconds, WORTH_SECONDS)?;
@@ -154,8 +154,8 @@ impl Fs {
         }
     }
 
-    /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. For a removal, the block becomes one of those that are
-    /// kept for this. 2. What can be given up for it is. 3. Empty blocks go back. 4. Others are packed for it, those that are quiet first, but
+    /// Unpacks the block of `ino`, outside of operations. If memory is full: 1. For a removal, the block becomes one of those that are
+    /// kept for this. 2. Other memory is given up. 3. Empty blocks go back. 4. Other blocks are packed, quiet ones first, but
     /// none of `unpacked`, which the caller needs too.
     #[cold]
     #[inline(never)]
@@ -173,10 +173,10 @@ impl Fs {
         }
     }
 
-    /// The same for who makes room himself, or for whom nobody waits: no more than step 1.
+    /// The same for a caller that makes room itself, or that no process waits for: no more than step 1.
     ///
     /// # Errors
-    /// ENOSPC where memory is full.
+    /// ENOSPC if memory is full.
     #[cold]
     #[inline(never)]
     pub(crate) fn unpack_if_room(&self, ino: Ino, purpose: Purpose) -> Result<()> {
@@ -196,7 +196,7 @@ impl Fs {
         self.unpack_if_room(ino, purpose)
     }
 
-    /// Packs inodes, wherever some can be: of what has just been changed some rather than none, but none of the blocks of `except`.
+    /// Packs inodes, wherever some can be: some that have just changed rather than none, but none of the blocks of `except`.
     fn pack_some_inodes(&self, except: &[Ino]) -> Result<()> {
         for since in [Time(now().0.saturating_sub(QUIET)), Time(i64::MAX)] {
             let (mut next, all) = (0, self.inode_blocks());
@@ -229,19 +229,19 @@ impl Fs {
         packing::unpack(&mut op, self.table(), ino, memory, left)
     }
 
-    /// Sets the access time of an inode that is packed, whose lock `op` holds; false if it is not.
+    /// Sets the access time of a packed inode, whose lock `op` holds; false if it is not packed.
     pub(super) fn store_packed_atime(&self, op: &mut Op, ino: Ino, time: Time) -> Result<bool> {
         self.table().set_packed_atime(op, ino, time.0)
     }
 
-    /// Unpacks the block of `ino` in an operation of who holds everybody up.
+    /// Unpacks the block of `ino` in an operation of a caller that holds up all others.
     pub(crate) fn unpack_held(&self, mut op: Op, ino: Ino) -> Result<()> {
         let mut left = Left::default();
         packing::unpack(&mut op, self.table(), ino, Memory::Heap, &mut left)?;
         left.free_in(&mut op)
     }
 
-    /// The same for a damaged block, of which what can be read stays.
+    /// The same for a damaged block, whose readable inodes stay.
     pub(crate) fn salvage_held(&self, op: &mut Op, block: u64) -> Result<String> {
         packing::salvage(op, self.table(), block)
     }

@@ -8,7 +8,7 @@ use super::{At, Fs, Node};
 use crate::error::{Error, Lack, Result};
 use crate::retry::{self, Provides};
 
-/// What a piece is provided with. Each level includes those above it.
+/// The provisions for a piece. Each level includes those above it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provision {
     /// Memory. (No room can be made while pages of a file get other numbers.)

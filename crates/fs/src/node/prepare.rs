@@ -1,8 +1,8 @@
 //! Changes of content that lies on disk: the pages that they need are fetched first. (Compressed content is made plain first, in the same
 //! way: see [`compress`](super::compress).)
 //!
-//! Nobody waits for a device inside an operation. A change takes its lock and sets out as if all content were in memory,
-//! which costs nothing where it is. If it comes upon a page of which it changes a part, and which lies on disk, its
+//! No call waits for a device inside an operation. A change takes its lock and sets out as if all content were in memory,
+//! which costs nothing if it is. If it finds a page of which it changes a part, and which lies on disk, its
 //! transaction is undone, and:
 //! 1. Under the lock, it lists all pages that it needs, three at most.
 //! 2. The operation ends, and they are fetched into memory of this thread. (Entered into the file one by one, the first
@@ -11,8 +11,8 @@
 //! 4. Under the same lock, the pages that still lie where they did are entered into the file, and the change sets out again. (Nobody
 //!    evicts pages of a file that is locked.)
 //!
-//! If it lies elsewhere by then, all this repeats; after some times with the file's long lock, which who evicts respects as
-//! who writes does. If it cannot be fetched, the call fails and nothing has changed.
+//! If a page lies elsewhere by then, all this repeats; after some times with the file's long lock, which eviction respects as
+//! writers do. If it cannot be fetched, the call fails and nothing has changed.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ use crate::file::{self, Content, Fetched, FetchedPage, Fetching, Missing, Needed
 use crate::ubj;
 use ilfs::Place;
 
-/// How many times a change fetches what it needs without a long lock.
+/// How many times a change fetches pages without a long lock.
 const TRIES: u32 = 3;
 
 /// The pages that a change has fetched.
@@ -45,7 +45,7 @@ struct Prepared<'s> {
 
 impl Fs {
     /// Runs `change`, of a range of bytes that may depend on the inode, under the lock of `node` that `op` has, with `node` read; and again
-    /// with what it needs of content that lies elsewhere.
+    /// with the content that it needs from elsewhere.
     #[inline(always)]
     pub(super) fn with_content<'f, O: DerefMut<Target = Op<'f>>, T>(
         &self,
@@ -189,7 +189,7 @@ impl Fs {
         }
     }
 
-    /// Begins to fetch what somebody who reads these bytes will want next.
+    /// Begins to fetch the content that a reader of these bytes will probably read next.
     fn read_ahead(&self, ino: Ino, offset: u64, len: u64, node: &mut Node) -> Result<()> {
         let Some(union) = self.union() else { return Ok(()) };
         for pages in union.note_read(ino, pages(offset, len)) {

@@ -101,7 +101,7 @@ impl Fs {
             let mut spot = found?;
             let guess = spot.entry().ino;
             op.lock(&[parent.ino, guess])?;
-            // Nearly always nobody was there in between.
+            // Nearly always there was no change in between.
             if !op.is_as_seen(parent.ino, seen) {
                 self.read_dir_node(parent, dir)?;
                 match self.spot(dir, name)?.filter(|s| s.entry().ino == guess) {
@@ -208,7 +208,7 @@ impl Fs {
         }
     }
 
-    /// Does what is left to be done with an inode to which this process refers no more.
+    /// Does the rest of the work on an inode to which this process refers no more.
     #[cold]
     #[inline(never)]
     fn finish(&self, ino: Ino) {

@@ -1,4 +1,4 @@
-//! Rename, in its four ways. One transaction whatever happens: the new name never shows old or missing
+//! Rename, in its four ways. One transaction in any case: the new name never shows old or missing
 //! content, and a crash leaves the one state or the other.
 
 use pram::Op;
@@ -77,7 +77,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Locks both directories and what the names name, as they are at one instant.
+    /// Locks both directories and the named inodes, as they are at one instant.
     fn lock_rename(&self, op: &mut Op, from: (At, &[u8]), to: (At, &[u8]), caller: &Caller) -> Result<Parts> {
         loop {
             let peek = |op: &mut Op, (dir, name): (At, &[u8])| -> Result<Option<Ino>> {
@@ -126,7 +126,7 @@ impl Fs {
         Ok((moves_dir || !crosses).then_some(parts))
     }
 
-    /// Nothing comes below itself, nor does what is below come over what is above. In one directory neither can be;
+    /// Refuses to move a directory below itself, or a lower one over a higher one. In one directory neither can be;
     /// between two, [`MOVE_KEY`] keeps the parents as they are.
     fn refuse_circle(&self, p: &Parts, how: Rename) -> Result<()> {
         let Some(to) = &p.to else { return Ok(()) };
@@ -208,7 +208,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The transaction of a rename, which leaves `left` under the old name. Returns what it ended.
+    /// The transaction of a rename, which leaves `left` under the old name. Returns the inode that it ended.
     fn replace_with(
         &self,
         op: &mut Op,

@@ -1,8 +1,8 @@
 //! Collapse and insert in large files, piece by piece: see [`file::Shift`].
 //!
-//! 1. With the file's long lock, so that nobody else changes it, and while nobody sweeps, so that unreferenced objects
+//! 1. With the file's long lock, so that no other call changes it, and while no sweep runs, so that unreferenced objects
 //!    stay, the new index is built beside the old one, in operations of their own. (A crash leaves leaks.)
-//! 2. One transaction makes it the file's: the change, for all who look.
+//! 2. One transaction makes it the file's: the change becomes visible.
 //! 3. The blocks that only the old one had are freed, in operations of their own. (A crash leaves leaks.)
 
 use pram::Op;

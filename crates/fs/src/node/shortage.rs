@@ -15,25 +15,25 @@ use crate::error::{Lack, Result};
 pub(crate) const AHEAD: u64 = 16;
 /// In a pool of fewer chunks both are as many times smaller.
 const SMALL: u64 = 256;
-/// Plans by which files are compressed for somebody who needs memory.
+/// Plans by which files are compressed for a call that needs memory.
 pub(crate) const PLANS: usize = 3;
 
 /// Ways to make room.
 pub(crate) trait MakesRoom: Sync {
-    /// Makes room in memory or on disks for who has found too little.
+    /// Makes room in memory or on disks for a call that found too little.
     fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()>;
 
-    /// Compresses files for who has found too little memory; false if there is nothing that could be. `freed` is what [`Shortage::freed`]
-    /// was before he tried.
+    /// Compresses files for a call that found too little memory; false if there is nothing to compress. `freed` is the value of
+    /// [`Shortage::freed`] before its attempt.
     fn free_memory(&self, fs: &Fs, freed: u64) -> Result<bool>;
 
     /// Compresses files before a change in a pool that is nearly full.
     ///
     /// # Errors
-    /// EAGAIN if this thread may not wait for it: nothing has changed yet, and somebody else calls again.
+    /// EAGAIN if this thread may not wait for it: nothing has changed yet, and another thread calls again.
     fn free_memory_ahead(&self, fs: &Fs) -> Result<()>;
 
-    /// Has who has written to a large file wait while a disk is far behind.
+    /// Has a writer to a large file wait while a disk is far behind.
     fn wait_behind(&self, fs: &Fs) -> Result<()>;
 
     /// Has no page of a large file in a block.

@@ -1,7 +1,7 @@
-//! Sizes of the pool, as `statfs` tells them.
+//! Sizes of the pool, as `statfs` reports them.
 //!
-//! Nobody counts inodes as they come and go: that would be one word that every creation, of all processes, has to
-//! change. They are counted when somebody asks, and what was counted counts for a while.
+//! Inodes are not counted as they come and go: that would be one word that every creation, of all processes, has to
+//! change. They are counted on request, and the count is used for a while.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -61,15 +61,15 @@ fn index_of(chunks: u64) -> u64 {
 
 impl Fs {
     /// Sizes of the pool: of its memory, which small files and everything else take, and of its disks, which the content of large
-    /// files takes, together. Free memory is what whole free chunks hold, also those for which no memory has been taken
-    /// yet, and what is also on disk.
+    /// files takes, together. Free memory is that of whole free chunks, also those for which no memory has been taken
+    /// yet, and of blocks that are also on disk.
     pub fn statfs(&self) -> StatFs {
         let block_size = 4096;
         let (memory, rt) = (self.memory(), self.session.runtime());
         let bytes = memory.geo.heap_chunks(memory.size()) * pram::CHUNK;
         let free_chunks = rt.free_chunks() + rt.absent();
         let disks = self.union().map(|union| union.sizes(&self.session)).unwrap_or_default();
-        // What is in memory only as long as nobody wants it for something else.
+        // Clean blocks are in memory only until it is wanted for something else.
         let free = free_chunks * pram::CHUNK + disks.clean * u64::from(block_size);
         let used = self.recent_count();
         let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(memory.size()).saturating_sub(used));

@@ -1,5 +1,5 @@
-//! The times of changes: those of the kernel's tick, as its file systems have them, and exact ones where somebody has looked
-//! at the inode since the tick began, so that he finds out that it was changed again (as Linux does since 6.13).
+//! The times of changes: those of the kernel's tick, as its file systems have them, and exact ones if a process has looked
+//! at the inode since the tick began, so that it finds out that the inode was changed again (as Linux does since 6.13).
 //!
 //! 1. A process that returns an inode's times notes the latest in the runtime file and reads the inode again: a change that did not
 //!    know of it learns of it then.
@@ -24,7 +24,7 @@ impl Fs {
         }
     }
 
-    /// The time of a change of what nobody can have looked at.
+    /// The time of a change of inodes that no process can have looked at.
     #[inline(always)]
     pub(super) fn tick(&self) -> Time {
         let (clock, latest) = (now(), self.session().runtime().latest());
@@ -41,7 +41,7 @@ impl Fs {
         Time(self.session().runtime().give_out(bits(exact.0), AHEAD) as i64)
     }
 
-    /// Somebody reads the times of an inode that was last changed at `ctime`; true if they are to be read again.
+    /// Notes a look at the times of an inode that was last changed at `ctime`; true if they must be read again.
     #[inline(always)]
     pub(super) fn note_look(&self, ino: Ino, ctime: i64) -> bool {
         self.session().runtime().note_look(ino, bits(ctime))

@@ -1,9 +1,9 @@
-//! Freeing what large files lose, piece by piece: truncation, and the end of an inode.
+//! Freeing the pages that large files lose, piece by piece: truncation, and the end of an inode.
 //!
-//! A truncation is one transaction, of any length: the size is set, and the root word says that what is beyond the
-//! end is being freed ([`Content::is_cut`](file::Content::is_cut)). Nobody sees the pages there any more. They are freed
-//! in transactions of some 2 MiB, each in an operation of its own, so that nobody waits long for a slot, a lock or a
-//! commit; whoever truncated does it before the call returns. If he dies, whoever changes the content next goes on with
+//! A truncation is one transaction, of any length: the size is set, and the root word says that the part beyond the
+//! end is being freed ([`Content::is_cut`](file::Content::is_cut)). No reader sees the pages there any more. They are freed
+//! in transactions of some 2 MiB, each in an operation of its own, so that no call waits long for a slot, a lock or a
+//! commit; the truncating call does it before it returns. If its process dies, the next change of the content goes on with
 //! it first, or else the sweep that follows the death of a process with [unfinished](pram::Session::unfinished) work.
 
 use pram::Op;

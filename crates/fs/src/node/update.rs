@@ -5,7 +5,7 @@
 //! 2. The work, in an operation. Where content changes, and with it perhaps a size, that is announced before it can be
 //!    seen, and until 4 is done: a mount must not have its kernel believe a size that it has not got.
 //! 3. The operation ends, with all its locks. (Before 5: a commit waits until no operation is under way.)
-//! 4. The process that caches gets a notification, whatever comes of 5: the change is there for all to see.
+//! 4. The process that caches gets a notification, also if 5 fails: the change is visible.
 //! 5. If the change is to be durable when the call returns, the wait for a commit.
 //!
 //! Whether 5 is called for, an inode's setting says, which [`Node::save`](super::Node) passes on to the operation
@@ -290,8 +290,8 @@ impl Fs {
         synced.map(|()| done)
     }
 
-    /// An operation that no caller has to wait for: access times, room that is given back, the end of what
-    /// nothing refers to, unpacking; and looking under lock.
+    /// An operation that no caller has to wait for: access times, room that is given back, the end of inodes
+    /// without a reference, unpacking; and looking under lock.
     #[inline(always)]
     pub(super) fn aside(&self) -> Result<Op<'_>> {
         Ok(self.session().begin()?)
@@ -300,8 +300,8 @@ impl Fs {
 
 #[cfg(test)]
 mod tests {
-    /// What is changed on a caller's behalf passes [`update`](super::Fs::update): whoever begins an operation some
-    /// other way is named here, with the reason in the words of [`aside`](super::Fs::aside).
+    /// Changes on a caller's behalf pass [`update`](super::Fs::update): functions that begin an operation
+    /// otherwise are named here, with the reason in the words of [`aside`](super::Fs::aside).
     #[test]
     fn nothing_is_changed_beside_it() {
         let aside = ["attrs.rs store_atime_in", "lookup.rs lookup_locked", "packing.rs unpack_in"];

@@ -1,7 +1,7 @@
 //! The room that an inode occupies, and where; and the number of replicas on disks.
 //!
-//! A file may have millions of pages. So they are looked at a few thousand at a time, with others at work between: what this says of a
-//! file that changes meanwhile is of no one instant.
+//! A file may have millions of pages. So they are looked at a few thousand at a time, with others at work between: the counts of a
+//! file that changes meanwhile are of no one instant.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub struct Usage {
     pub metadata: u64,
     /// Content whose home is memory.
     pub content: u64,
-    /// Of that what is compressed, and how many bytes it was.
+    /// The compressed part of that, and its plain bytes.
     pub compressed: u64,
     pub plain: u64,
     /// Content that waits in memory for its place on disk, and that has room there without content.
@@ -33,7 +33,7 @@ pub struct Usage {
     /// Content that has a place on disk, counted once, and with every copy of it.
     pub placed: u64,
     pub disk: u64,
-    /// Of what has a place: the fewest copies of any of it, and the most; and how many regions have some.
+    /// For content with a place: its fewest replicas, and its most; and the number of regions with some of it.
     pub copies_least: u32,
     pub copies_most: u32,
     pub regions: u32,
@@ -200,7 +200,7 @@ impl Fs {
         Ok(copies)
     }
 
-    /// What `user.conquest.effective.redundancy` says: of a file its replicas, of a directory the redundancy of files made in it.
+    /// The value of `user.conquest.effective.redundancy`: of a file its replicas, of a directory the redundancy of files made in it.
     pub(super) fn effective_redundancy(&self, ino: Ino, raw: &RawInode) -> Result<String> {
         if raw.kind != Kind::Regular as u8 {
             return Ok(raw.redundancy().to_string());
@@ -224,7 +224,7 @@ fn summary(wanted: Redundancy, usage: &Usage) -> String {
     }
 }
 
-/// Bytes, as somebody reads them.
+/// Bytes, as people read them.
 fn bytes_text(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),

@@ -16,7 +16,7 @@ const GROWTH: u64 = Part::Growth as u64;
 /// Anything: a repair has changed it.
 const REPAIR: u64 = 5;
 
-/// A repair notifies of so many removed names one by one: each waits for who watches.
+/// A repair notifies of so many removed names one by one: each waits for the watcher.
 const REMOVED_NOTIFIED: usize = 1024;
 
 /// The parts of an inode that have changed.
@@ -70,8 +70,8 @@ impl Fs {
         self.tell(Event { kind: REPAIR, key: 0, payload: Vec::new() });
     }
 
-    /// Does another process change this inode's content, or another's, and has not notified the watcher? What is
-    /// seen of it meanwhile may be newer than what that knows.
+    /// Whether another process changes this inode's content, or another's, and has not notified the watcher: a look at
+    /// it meanwhile may be newer than the watcher's knowledge.
     pub fn is_changing(&self, ino: Ino) -> bool {
         self.session().is_changing(ino)
     }
@@ -83,16 +83,16 @@ impl Fs {
         }
     }
 
-    /// Declares that this process caches what it looks up from now on: others wait until [`watch`](Self::watch), which is
-    /// to follow, has notified of their changes. Only one process of a pool at a time may.
+    /// Declares that this process caches its lookups from now on: others wait until [`watch`](Self::watch), which must
+    /// follow, has notified of their changes. Only one process of a pool at a time may do that.
     pub fn begin_watching(&self) -> Result<()> {
         Ok(self.session().start_watching()?)
     }
 
-    /// Declares that this process caches what it looked up, and receives what others change: `f` is called
-    /// for each change of an inode this process holds references to (or of an entry of such a directory),
-    /// before the call that made the change returns to its caller. Returns when [`Fs::stop_watching`] is
-    /// called; meant for a thread of its own.
+    /// Declares that this process caches its lookups, and receives the changes of others: calls `f`
+    /// for each change of an inode to which this process holds references (or of an entry of such a directory),
+    /// before the call that made the change returns to its caller. Returns after [`Fs::stop_watching`];
+    /// meant for a thread of its own.
     pub fn watch(&self, f: &mut dyn FnMut(Change)) -> Result<()> {
         self.begin_watching()?;
         let mut acted = 0;
@@ -116,7 +116,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Ends [`Fs::watch`]. From now on nobody waits for it, and another process may watch.
+    /// Ends [`Fs::watch`]. From now on no call waits for it, and another process may watch.
     pub fn stop_watching(&self) {
         self.stop_watching.store(true, Ordering::Release);
         self.session().stop_watching();

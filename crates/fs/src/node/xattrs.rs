@@ -62,8 +62,8 @@ impl Fs {
         })
     }
 
-    /// When changes of this inode by this process are durable: what its setting, the process's policy and the
-    /// medium come to.
+    /// When changes of this inode by this process are durable, by its setting, the process's policy and the
+    /// medium.
     fn durability(&self, raw: &RawInode) -> Durability {
         match self.durable_at_return() || raw.is_strict() {
             true => Durability::Strict,
@@ -133,7 +133,7 @@ impl Fs {
 
     /// Sets a setting of an inode to `set`; [`Set::NOTHING`] unsets it.
     fn change_setting(&self, ino: Ino, setting: Setting, set: Set, how: SetXattr) -> Result<()> {
-        // A directory's is only for what will be made in it. Before the change: after a crash nobody else would know of it.
+        // A directory's setting is only for inodes that will be made in it. Noted before the change: after a crash no other process would know.
         let is_file = self.snapshot(ino)?.kind == Kind::Regular as u8;
         let note = |union: &Union| match setting {
             Setting::Threshold => union.note_setting(self.session(), ino),
@@ -195,7 +195,7 @@ impl Fs {
         self.set_access_acl(ino, value, caller)
     }
 
-    /// An ACL that is not there says what the mode says, so removing it succeeds, as from the kernel's own file systems.
+    /// A missing ACL means the same as the mode, so removing it succeeds, as from the kernel's own file systems.
     fn remove_acl(&self, ino: Ino, name: &[u8]) -> Result<()> {
         match self.change_xattr(ino, |tx, off| xattr::remove(tx, off, name)) {
             Err(e) if e.errno() == Errno::NODATA => Ok(()),
@@ -249,8 +249,8 @@ impl Fs {
         Ok(true)
     }
 
-    /// Who may change which attributes: `user.` who may write a file or own the directory, `trusted.` and
-    /// `security.` the superuser, ACLs the owner.
+    /// Checks the right to change an attribute: for `user.`, writing the file or owning the directory; for `trusted.` and
+    /// `security.`, being the superuser; for ACLs, being the owner.
     fn permit_xattr(&self, ino: Ino, name: &[u8], caller: &Caller) -> Result<()> {
         let raw = self.snapshot(ino)?;
         let is_user = name.starts_with(b"user.");
@@ -293,7 +293,7 @@ fn check_namespace(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Of a file whether its content is compressed, and by what; of a directory what files made in it get.
+/// For a file, whether its content is compressed, and by which codec; for a directory, the setting for files made in it.
 fn effective_compression(ino: Ino, raw: &RawInode) -> &'static str {
     match raw.kind == Kind::Regular as u8 {
         true => file::codec_of(&content_of(ino, raw)).map_or("plain", Codec::name),

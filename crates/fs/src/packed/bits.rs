@@ -70,8 +70,8 @@ pub fn padded(from: &[u8]) -> Option<Padded> {
     Some(bytes)
 }
 
-/// Reads bits. Beyond the end there is whatever lies there; [`is_whole`](Reader::is_whole) tells afterwards whether
-/// anything was read there.
+/// Reads bits. Beyond the end it reads any bytes that lie there; [`is_whole`](Reader::is_whole) tells afterwards whether
+/// it read any of them.
 pub struct Reader<'a> {
     bytes: &'a Padded,
     len: usize,

@@ -3,8 +3,8 @@
 //! ```text
 //! profile     1 byte: the number of the profile that it was packed with
 //! shortest    1 byte: the length of the shortest inode
-//! references  1 byte: what times are coded against
-//! widths      4 bytes: 4 bits for each number of the base, how many bytes it has; 1 bit: times beyond what is usual;
+//! references  1 byte: the references of coded times
+//! widths      4 bytes: 4 bits for each number of the base: its bytes; 1 bit: times beyond the usual ones;
 //!             3 bits: bits of a length
 //! lengths     of each inode, less that of the shortest and one more; 0 none
 //! base        the numbers of the base, as many bytes each as they need
@@ -46,7 +46,7 @@ pub fn pack(profile: &Profile, number: u8, inodes: &[Option<RawInode>; PER_BLOCK
     Prepared::of(inodes).pack(profile, number, out)
 }
 
-/// The inodes of a block as numbers, which are the same whatever profile codes them.
+/// The inodes of a block as numbers, which are the same for any profile.
 pub struct Prepared<'a> {
     inodes: &'a [Option<RawInode>; PER_BLOCK],
     base: Base,
@@ -167,7 +167,7 @@ impl Header {
         self.inode_in(profile, &padded(coded)?, coded.len())
     }
 
-    /// [`inode`](Self::inode) of the first `len` of these bytes, which were read together with what lies behind them.
+    /// [`inode`](Self::inode) of the first `len` of these bytes, which were read together with the bytes after them.
     #[inline(always)]
     pub fn inode_in(&self, profile: &Profile, bytes: &Padded, len: usize) -> Option<RawInode> {
         let mut inode = NO_INODE;
@@ -199,7 +199,7 @@ pub fn unpack(profile: &Profile, bytes: &[u8], n: usize) -> Option<RawInode> {
     }
 }
 
-/// Writes what comes before the inodes; how many bytes that is.
+/// Writes the head before the inodes; returns its length in bytes.
 fn put_head(profile: u8, base: &Base, lengths: &[u8; PER_BLOCK], out: &mut [u8; MAX]) -> usize {
     let there = || lengths.iter().copied().filter(|len| *len > 0);
     let shortest = there().min().unwrap_or(1);

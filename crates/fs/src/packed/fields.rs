@@ -18,7 +18,7 @@ pub enum Field {
     Btime,
     Ctime,
     Atime,
-    /// Below a second, where a time is far from what it is coded against: of each of the four.
+    /// The part below a second of a time that is far from its reference: of each of the four.
     MtimeNanos,
     BtimeNanos,
     CtimeNanos,
@@ -59,7 +59,7 @@ impl Field {
         }
     }
 
-    /// Up to what its values are likely in any tree.
+    /// The value up to which its values are likely in any tree.
     pub fn small(self) -> u64 {
         match self {
             Field::Perm => 8,

@@ -6,7 +6,7 @@
 //! | [`huffman`] | the common values, or all values of each length | Huffman's, of a bounded depth |
 //! | [`gamma`] | ranges, ascending | unary numbers |
 //! | [`hybrid`] | single values and ranges, as is best | Huffman's, of a bounded depth |
-//! | [`best`] | the best of these, with room for what has not occurred | |
+//! | [`best`] | the best of these, with room for values that have not occurred | |
 //!
 //! Ranges are cut by dynamic programming, so that all values together take the fewest bits (mramfs left open how): over
 //! the values themselves where there are up to [`EXACT`] of them, else over the most common ones and narrow ranges of

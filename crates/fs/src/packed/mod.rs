@@ -3,17 +3,17 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`block`] | up to sixteen inodes in the bytes of a block |
-//! | [`fields`] | what is coded of an inode |
+//! | [`fields`] | the coded fields of an inode |
 //! | `values` | an inode as numbers that are small if it is like its neighbours, and back |
-//! | [`names`] | names as codes of what they often have in them |
+//! | [`names`] | names as codes of their frequent parts |
 //! | [`profile`] | the codes of all fields and the symbols of names, and their stored form |
 //! | [`seen`] | a profile made from a scan |
 //! | [`fit`] | codes made from how often values occur: all-or-nothing, Huffman, gamma, hybrid |
 //! | [`code`] | a prefix code over buckets of values |
 //! | [`bits`], [`varint`] | streams of bits, numbers in bytes |
 //!
-//! Nothing here knows of regions: these are functions of bytes. They read any bytes without a panic, and in bounded
-//! time; whether what they make of them is right, a sequence counter or a checksum tells.
+//! Nothing here knows of the memory: these are functions of bytes. They read any bytes without a panic, and in bounded
+//! time; a sequence counter or a checksum tells whether their result is right.
 
 pub mod bits;
 pub mod block;

@@ -8,7 +8,7 @@ use super::values::{Base, Values};
 use super::PER_BLOCK;
 use crate::layout::RawInode;
 
-/// What has been seen of inodes and of names, for a profile of them.
+/// Counts of inodes and of names, for a profile of them.
 #[derive(Clone, Debug)]
 pub struct Seen {
     fields: Vec<Tally>,
@@ -52,7 +52,7 @@ impl Seen {
         Field::ALL.into_iter().map(|f| (f, self.field(f).bits(profile.code(f)))).collect()
     }
 
-    /// The profile that codes what was seen in the fewest bits, with this codec.
+    /// The profile that codes the counted values in the fewest bits, with this codec.
     pub fn profile(&self, codec: Codec) -> Profile {
         let of = |field: Field| {
             let (tally, width) = (self.field(field), field.width());

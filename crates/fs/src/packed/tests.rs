@@ -65,7 +65,7 @@ fn many(rng: &mut Rng, count: u64, one: impl Fn(&mut Rng, u64) -> RawInode) -> V
     (0..count).map(|n| one(rng, n)).collect()
 }
 
-/// A profile of each codec, of what is usual.
+/// A profile of each codec, of usual inodes.
 fn profiles(rng: &mut Rng) -> Vec<Profile> {
     let inodes = many(rng, 4000, usual);
     let seen = Seen::of(&inodes);
@@ -195,7 +195,7 @@ fn a_profile_comes_back_or_is_refused() {
     }
 }
 
-/// Whoever makes a profile may give it a right checksum.
+/// Anyone who makes a profile may give it a right checksum.
 #[test]
 fn a_made_up_profile_is_refused_or_packs_every_inode() {
     let mut rng = Rng::new(14);
@@ -282,7 +282,7 @@ fn names_come_back() {
     }
 }
 
-/// The names of a pool by its own symbols take half, and are the same whatever was left out of the sample.
+/// The names of a pool by its own symbols take half, and are the same, also names that the sample left out.
 #[test]
 fn names_of_a_kind_take_half() {
     let names: Vec<Vec<u8>> = (0..40_000).map(|n| format!("lib{n:03}_module.cpython-311.pyc").into_bytes()).collect();

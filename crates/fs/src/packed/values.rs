@@ -1,8 +1,8 @@
 //! An inode as numbers that are small if it is like its neighbours, and back.
 //!
-//! What an inode has in common with the others of its block is stored once, in the block's [`Base`] (mramfs: times coded
-//! against a common point). What follows from other fields of the inode itself is not stored either: which fields are
-//! as expected says its *shape*, one number, with its type and the form of its content. So an inode of no surprises is
+//! Values that an inode shares with the others of its block are stored once, in the block's [`Base`] (mramfs: times coded
+//! against a common point). Values that follow from other fields of the inode itself are not stored either: one number, the *shape*,
+//! tells which fields are as expected, with its type and the form of its content. So an inode of no surprises is
 //! its shape, size and place.
 
 use super::bits::{unzigzag, zigzag, Reader};
@@ -18,7 +18,7 @@ const FIRST_OPTIONAL: usize = Field::Location as usize;
 const TIMES: usize = Field::Mtime as usize;
 const NANOS: usize = Field::MtimeNanos as usize;
 
-/// What the inodes of a block have in common.
+/// The values that the inodes of a block share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Base {
     /// Lowest offset of content.
@@ -31,7 +31,7 @@ pub struct Base {
     pub settings: u32,
     /// The most common parent of directories.
     pub parent: u64,
-    /// What times are coded against, as is best for these inodes.
+    /// The references of times, as is best for these inodes.
     pub references: References,
 }
 
@@ -102,7 +102,7 @@ fn usual_links(kind: u8) -> u32 {
     1 + u32::from(kind == DIR)
 }
 
-/// What the fields of the inode say of its `extra`.
+/// The `extra` that follows from the inode's other fields.
 fn usual_extra(kind: u8, form: u8, size: u64, base: &Base) -> u64 {
     match (kind, form) {
         (DIR, _) => base.parent,
@@ -111,7 +111,7 @@ fn usual_extra(kind: u8, form: u8, size: u64, base: &Base) -> u64 {
     }
 }
 
-/// What a time is coded against.
+/// The reference of a coded time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Against {
@@ -125,11 +125,11 @@ pub enum Against {
     Ctime,
 }
 
-/// What mtime, btime, ctime and atime are coded against; a block chooses for all its inodes.
+/// The references of mtime, btime, ctime and atime; a block chooses for all its inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct References([Against; 4]);
 
-/// What each may be coded against.
+/// The possible references of each.
 const CHOICES: [&[Against]; 4] = [
     &[Against::Mtimes],
     &[Against::Mtime, Against::Btimes, Against::Mtimes],
@@ -219,7 +219,7 @@ impl Values {
         self.stored |= 1 << field;
     }
 
-    /// As [`set`](Self::set), unless it is what is expected.
+    /// As [`set`](Self::set), unless it has the expected value.
     #[inline(always)]
     fn set_unless_zero(&mut self, field: Field, value: u64) {
         if value != 0 {
@@ -349,7 +349,7 @@ impl Stored<'_, '_> {
     }
 }
 
-/// One number: what is usual in its low bits, so that it is small then.
+/// One number: the usual value is in its low bits, so that it is small then.
 #[inline(always)]
 fn kind_and_form(kind: u8, form: u8, depth: u8) -> u64 {
     let [kind, form, depth] = [kind ^ FILE, form, depth].map(u64::from);

@@ -211,7 +211,7 @@ impl<'a> View<'a> {
         Ok(file)
     }
 
-    /// [`walk`](Self::walk), symbolic links included, and a reference to what it finds.
+    /// [`walk`](Self::walk), symbolic links included, and a reference to the found inode.
     #[inline]
     fn walk_retain(&self, path: &[u8]) -> Result<Found> {
         if path.last().is_some_and(|b| *b != b'/') {
@@ -259,7 +259,7 @@ impl<'a> View<'a> {
                 Err(e) => return Err(e),
             }
             match self.open_existing(path, how) {
-                // A symbolic link to nothing: create what it names.
+                // A symbolic link to nothing: create its target.
                 Err(e) if e.errno() == Errno::NOENT => {
                     if let Ok(target) = self.readlink(path) {
                         let full = if target.first() == Some(&b'/') {

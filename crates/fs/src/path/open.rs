@@ -41,7 +41,7 @@ impl Open {
         Open { create: self.create || exclusive, exclusive, ..self }
     }
 
-    /// Leaves nothing of what the file has.
+    /// Cuts the file to no length.
     pub const fn truncate(self, truncate: bool) -> Open {
         Open { truncate, ..self }
     }

@@ -1,10 +1,10 @@
-//! Whether a file's content is compressed in memory once nobody has used it for a while, and how.
+//! Whether a file's content is compressed in memory once it has not been used for a while, and how.
 //!
 //! | value | |
 //! | --- | --- |
-//! | `auto` | with LZ4 after minutes, with zstd after a day, and plain again when it is read often: what is in effect where nothing is set |
+//! | `auto` | with LZ4 after minutes, with zstd after a day, and plain again when it is read often: in effect if nothing is set |
 //! | `always` | with zstd, as soon as it is quiet, and plain only for a change |
-//! | `never` | not at all: what is there stays as it is |
+//! | `never` | not at all: present content stays as it is |
 //! | `warm` | like `auto`, with LZ4 only |
 //! | `cold` | like `auto`, with zstd at once |
 

@@ -2,7 +2,7 @@
 //!
 //! | value | |
 //! | --- | --- |
-//! | `none` | one copy, wherever there is room: what is in effect where nothing is set |
+//! | `none` | one replica, wherever there is room: in effect if nothing is set |
 //! | `whole` | one copy, all of it in one region, so that the loss of another does not touch it |
 //! | `mirror:N` | N copies, 2 to 4, each in a region of its own, before a commit counts as durable; `mirror` is `mirror:2` |
 //! | `lazy:DELAY` | one copy at first; the second follows once the file was left alone for so long; `lazy` is `lazy:2m` |
@@ -64,7 +64,7 @@ impl Redundancy {
         }
     }
 
-    /// The codes of what it is and of its delay, as an inode has them; none for values that it has no room for.
+    /// The codes of the value and of its delay, as an inode has them; none for values that it has no room for.
     pub(super) fn codes(self) -> Option<(u16, u8)> {
         match self {
             Redundancy::None => Some((1, 0)),

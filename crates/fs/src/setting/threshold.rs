@@ -2,7 +2,7 @@
 
 use super::{THRESHOLD_LEAST, THRESHOLD_MOST, THRESHOLD_NONE};
 
-/// How far files may reach whose content stays in memory: its bits in `RawInode::settings`.
+/// The greatest size of files whose content stays in memory: its bits in `RawInode::settings`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Threshold(u16);
 

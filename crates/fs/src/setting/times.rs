@@ -2,12 +2,12 @@
 //!
 //! | value | |
 //! | --- | --- |
-//! | `exact` | as they are: what is in effect where nothing is set, and nothing is stored for it |
+//! | `exact` | as they are: in effect if nothing is set, and nothing is stored for it |
 //! | `seconds` | to the second that they are in, all four, from the time on when the inode is packed |
 //!
 //! The rules for `seconds`:
-//! 1. No time becomes a later one, and two that are equal stay so, as do two in order, which may become equal. (Who looks for what is
-//!    newer than something would find what is not.)
+//! 1. No time becomes a later one, and two that are equal stay so, as do two in order, which may become equal. (Otherwise a search for
+//!    files newer than some time would find older ones.)
 //! 2. A rounded time stays as it is, however often it is packed again.
 //! 3. An inode is packed only once the second of its last change is over, for every clock. (A further change in that second would be
 //!    rounded to the time before it, and a comparison of times would take the file for unchanged.)

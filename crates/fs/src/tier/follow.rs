@@ -1,8 +1,8 @@
 //! Files follow their threshold: a file on the wrong side of it moves, in the background.
 //!
-//! A change after which a file may lie on the wrong side notes it, and the thread of that process moves it soon after. Where
-//! all files may have to move, since the threshold of the pool or the size of its memory is another than it was, or somebody has
-//! set the threshold of a file, a walk over the inodes finds them. Two root words say whether one is due:
+//! A change after which a file may lie on the wrong side notes it, and the thread of that process moves it soon after. If
+//! all files may have to move, since the threshold of the pool, the size of its memory, or the threshold of a file has
+//! changed, a walk over the inodes finds them. Two root words say whether one is due:
 //!
 //! | `FOLLOWED` | |
 //! | --- | --- |
@@ -12,9 +12,9 @@
 //!
 //! 1. A walk begins with a 1, under the lock of the log's table. (A threshold that is set after that begins another.)
 //! 2. It goes over all inodes.
-//! 3. It ends, under the same lock: if there still is a 1, both words say what was followed.
+//! 3. It ends, under the same lock: if there still is a 1, both words get the values that it has followed.
 //!
-//! The process with the role of maintenance walks, a few megabytes at a time, between which its thread does what else is due.
+//! The process with the role of maintenance walks, a few megabytes at a time, between which its thread does other due work.
 
 use std::sync::PoisonError;
 
@@ -29,7 +29,7 @@ use crate::node::{content_of, Fs};
 use crate::ubj::threshold_side::{set_followed, Followed, Side, UNDER_WAY};
 use crate::ubj::Union;
 
-/// Of the files that were noted those that are seen to before the thread does what else is due.
+/// Noted files that are handled before the thread does other due work.
 const FEW: usize = 64;
 /// Inodes that a walk passes before the same.
 const PASSED: usize = 1024;
@@ -45,7 +45,7 @@ pub struct Survey {
 }
 
 impl Union {
-    /// A part of what there is to move; true if there is more. `walks`: is this process the one that does?
+    /// Moves some of the files that have to move; true if there is more. `walks`: whether this process is the one that walks.
     pub fn follow(&self, fs: &Fs, walks: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
         let noted = self.follow_noted(fs, stopped);
         let walked = walks && self.walk(fs, stopped)?;

@@ -2,11 +2,11 @@
 //!
 //! To disk, some files at a time:
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
-//! | 1 | pages are copied to memory of this process | a disk would read what others change |
-//! | 2 | the copies are written to segments; durable | a page would lead to where nothing is |
-//! | 3 | under the locks of file and log, each page that still has the content of its copy leads to it, and gives its memory back | what was written since would be lost |
+//! | 1 | pages are copied to memory of this process | a disk would read pages that others change |
+//! | 2 | the copies are written to segments; durable | a page would lead to an empty place |
+//! | 3 | under the locks of file and log, each page that still has the content of its copy leads to it, and gives its memory back | writes since the copy would be lost |
 //! | 4 | places to which nothing leads are given up | they count as live until their segment is cleaned |
 //!
 //! It takes no memory of the pool but for the index of a file that had none, so that it works where there is next to nothing left. A
@@ -15,11 +15,11 @@
 //!
 //! Into memory, one file at a time:
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
 //! | 1 | some pages that lie elsewhere are listed, and those on disk fetched | a thread would wait for a disk with locks held |
-//! | 2 | under the locks of file and log, those that still lie there become memory pages; what they had is given up | a page that was written since would be as it was before |
-//! | 3 | where none lies elsewhere any more, the same transaction makes the file a small one | what is written in place would not be on its disk |
+//! | 2 | under the locks of file and log, those that still lie there become memory pages; their places are given up | a page that was written since would get its old content |
+//! | 3 | where none lies elsewhere any more, the same transaction makes the file a small one | writes in place would not reach its disk |
 //!
 //! Writes to a file meanwhile go to blocks, as it is large before its first piece towards disk is there and until after its
 //! last one towards memory. A copy that cannot be read leaves the file as it is.
@@ -59,8 +59,8 @@ const PLENTY: u64 = 8;
 /// Pieces that are brought of a file before others have their turn.
 const PIECES: u32 = 64;
 
-/// A page, and its entry when it was copied; none: it is reserved. Of a compressed file what it was decoded from: of such a file all
-/// pages go, or none.
+/// A page, and its entry when it was copied; none: it is reserved. A page of a compressed file has the form that it was decoded from: of
+/// such a file all pages go, or none.
 struct Copied {
     owner: Owner,
     content: Option<Buffers>,
@@ -77,7 +77,7 @@ pub(super) enum Brought {
     All,
     /// There is more of it, and room.
     Part,
-    /// There is no room for more of it, or somebody else is at it.
+    /// There is no room for more of it, or another thread is moving it.
     Stopped,
 }
 
@@ -186,7 +186,7 @@ impl Union {
         let Some(mut node) = node.filter(|node| !node.content().is_cut()) else {
             return Ok(vec![Fate::Gone; some.len()]);
         };
-        // Somebody is in the midst of a change of it, or gives pages of a file other numbers.
+        // Another operation is in the midst of a change of it, or gives pages of a file other numbers.
         if op.is_long_locked(owner.ino) || op.is_long_locked(ORDERING) {
             return Ok(vec![Fate::Changed; some.len()]);
         }

@@ -1,4 +1,4 @@
-//! Room is made: in memory and on disks, by whoever finds too little and by the thread that sees to it ahead of need.
+//! Making room, in memory and on disks: by each operation that finds too little, and by a thread ahead of need.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,17 @@ use crate::ubj::write_back::MUCH;
 use crate::ubj::{all_memory, counted, free_memory, Count, Union};
 use ilfs::clean::Reason;
 
-/// Blocks that are written, or go, at a time, where somebody waits.
+/// Blocks that are written or evicted at a time, where a caller waits.
 const SOME: u64 = 2048;
 /// Blocks that are written at a time where commits wait: two such batches are under way.
 const BATCH: usize = 4096;
-/// And at most where nobody waits: a flush takes its time, and a file on a host has its extents noted at each.
+/// And at most where none waits: a flush takes its time, and a file on a host has its extents noted at each.
 const MOST: usize = 32768;
-/// How long others are left alone who are making it.
+/// How long to wait for others that are making room.
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Union {
-    /// Has who has written to a large file wait while a disk is far behind: for the thread, or by writing himself.
+    /// Has a writer to a large file wait while a disk is far behind: for the thread, or by writing blocks itself.
     pub(super) fn wait_behind(&self, fs: &Fs) -> Result<()> {
         match self.room.wait_for_progress() {
             true => Ok(()),
@@ -36,7 +36,7 @@ impl Union {
         assert_may_wait();
         loop {
             let written = match self.write_with_room(fs, usize::MAX, Some(ino)) {
-                // The thread may have what there is, for what it is just writing.
+                // The thread may have taken the room, for blocks that it is just writing.
                 Err(e) if e.is_full() => {
                     self.wake();
                     match self.room.wait_for_progress() {
@@ -53,7 +53,7 @@ impl Union {
         }
     }
 
-    /// Makes room, of memory or on disk, for whoever found too little.
+    /// Makes room, of memory or on disk, for a caller that found too little.
     pub fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()> {
         assert_may_wait();
         self.wake();
@@ -129,7 +129,7 @@ impl Union {
         Ok(self.free_segments(fs, self.wanted(fs.session())?, commits, &mut || true)?)
     }
 
-    /// The thread's work: writes what has to be written, keeps memory and segments free. True if there is more to do at once.
+    /// The thread's work: writes due blocks, keeps memory and segments free. True if there is more to do at once.
     pub fn work(&self, fs: &Fs, written: &mut Instant, cleans: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
         let (session, _round) = (fs.session(), self.room.begin_round());
         session.free_ended()?;
@@ -138,13 +138,13 @@ impl Union {
             // A commit is worth it only where few segments are free.
             let (counts, wanted) = (self.log().counts(session)?, self.wanted(session)?);
             let commits = counts.ready < wanted / 2;
-            // Ahead of need it gives way to others, also to what this thread has to write.
+            // Ahead of need it gives way to others, also to this thread's own due writes.
             let _background = (!commits).then(Background::begin);
             let since = *written;
             let mut go_on = || !stopped() && (commits || !self.is_write_due(session, since));
             self.free_segments(fs, wanted, commits, &mut go_on)?;
         }
-        // Beside what is being written.
+        // While blocks are being written.
         let mut go_on = || {
             self.evict_if_short(fs)?;
             self.reserve_ahead(session)?;

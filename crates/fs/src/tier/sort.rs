@@ -1,8 +1,8 @@
-//! Files whose content lies otherwise on disks than their setting says.
+//! Files whose content lies on disks otherwise than their setting says.
 //!
 //! Writes go to segments of their file's class at once, and so do blocks that the cleaner moves. Blocks that were written before the setting
-//! changed are moved here, as the cleaner would, by the task that follows files ([`super::follow`]): after that its file has the copies that
-//! it wants, and no others.
+//! changed are moved here, as the cleaner would, by the task that follows files ([`super::follow`]): after that its file has the replicas
+//! of its setting, and no others.
 
 use std::collections::BTreeMap;
 

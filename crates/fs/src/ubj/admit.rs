@@ -22,8 +22,8 @@ use ilfs::table::ORDERING;
 const PIECE: u64 = 256;
 
 impl Union {
-    /// Lets in what was `fetched` for a reader of these pages of a file and read again, as far as there is memory. What it fails with, the
-    /// reader has nothing to do with.
+    /// Admits pages that were `fetched` for a reader of these pages of a file, and read again, as far as there is memory. An error
+    /// here does not concern the reader.
     pub(crate) fn admit(&self, fs: &dyn Inodes, ino: u64, pages: Range<u64>, fetched: &Fetched) {
         let wanted = fetched.read_again();
         if wanted == 0 {
@@ -47,7 +47,7 @@ impl Union {
         with_memory(fs.session(), || try_admit(fs, ino, pages.clone(), fetched))
     }
 
-    /// Is there memory for so many pages more that nobody wants for something else, also by what the clock takes away now?
+    /// Whether there is memory for so many more pages that is not wanted for something else, also by evicting now.
     fn has_memory_for(&self, fs: &dyn Inodes, pages: u64) -> Result<bool> {
         let session = fs.session();
         let lacks = || self.lacks(session, pages);
@@ -72,7 +72,7 @@ fn try_admit(fs: &dyn Inodes, ino: u64, pages: Range<u64>, fetched: &Fetched) ->
     fs.writable()?;
     let mut op = fs.session().begin()?;
     op.lock(&[ino])?;
-    // Somebody is in the midst of a change of the file, or gives its pages other numbers.
+    // Another operation is in the midst of a change of the file, or gives its pages other numbers.
     if op.is_long_locked(ino) || op.is_long_locked(ORDERING) {
         return Ok(0);
     }

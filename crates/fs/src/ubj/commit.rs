@@ -1,10 +1,10 @@
-//! The part of the union cache in commits to a backing (decisions 9 and 13).
+//! The part of the union cache in commits to a backing.
 //!
-//! A backing has the descriptors of blocks, and of their content only what has no place when its epoch ends: so whatever the backing
-//! names is on disk or in the backing. What is large goes to segments before the instant of the commit, and is written once; what is
-//! small, and somebody waits for, goes with the commit, which is written anyway, and to a segment later, if it is still there then.
-//! Where a region is a RAID-5, *small* is what does not fill a stripe: a part of one would be written twice there, and both times before
-//! anybody is answered ([`exraid::region::raid5`]).
+//! A backing has the descriptors of blocks, and the content only of those that have no place when its epoch ends: so all content that
+//! the backing names is on disk or in the backing. Large content goes to segments before the instant of the commit, and is written once.
+//! Small content that is waited for goes with the commit, which is written anyway, and to a segment later, if it is still there then.
+//! In a region that is a RAID-5, content is *small* if it does not fill a stripe: a part of one would be written twice there, and both times
+//! before anything is acknowledged ([`exraid::region::raid5`]).
 
 use std::sync::{Arc, Weak};
 
@@ -16,11 +16,11 @@ use pram::Session;
 
 use super::{write_back, Inodes};
 
-/// Blocks that go with a commit rather than to a segment before it, where somebody waits for the commit: one flush for both.
+/// Blocks that go with a commit rather than to a segment before it, if the commit is waited for: one flush for both.
 const WITH_COMMIT: u64 = 64;
 /// The same where a stripe of a RAID-5 holds more, at most.
 const WITH_COMMIT_MOST: u64 = 1024;
-/// Rounds in which what is written meanwhile is written too, before the rest goes with the commit.
+/// Rounds that also write the blocks written meanwhile, before the rest goes with the commit.
 const ROUNDS: u32 = 4;
 /// Segments whose descriptors are looked at in one step.
 const STEP: usize = 1024;

@@ -25,7 +25,7 @@ use ilfs::Place;
 
 /// Blocks that one transaction makes dirty.
 const PIECE: usize = 64;
-/// A clean block: the inode and the page whose it is, and where it lies in memory.
+/// A clean block: the inode and page that it belongs to, and its position in memory.
 pub(super) type Clean = (Ino, u64, u64);
 
 /// Places that are in doubt, asked segment by segment.
@@ -90,7 +90,7 @@ fn redirty_some(fs: &dyn Inodes, some: &[(Clean, Place)]) -> Result<u64> {
     let mut op = fs.session().begin()?;
     let (ino, ..) = some[0].0;
     op.lock(&[ino, ilfs::KEY])?;
-    // Somebody is giving pages of a file other numbers, and looks at their entries.
+    // Another operation is giving pages of the file other numbers, and looks at their entries.
     if op.is_long_locked(ORDERING) {
         return Ok(0);
     }

@@ -21,7 +21,7 @@ use ilfs::Place;
 const PIECE: usize = 256;
 /// Segments whose descriptors are looked at in one step.
 const STEP: usize = 64;
-/// Times as many blocks as are wanted that the hand passes by for who does not need them.
+/// The hand passes by so many times the wanted blocks for a caller that does not need them.
 const PASSED: u64 = 4;
 
 impl Union {
@@ -91,7 +91,7 @@ fn evict_some(fs: &dyn Inodes, some: &[(u64, u64, u64)]) -> Result<u64> {
     let mut op = fs.session().begin()?;
     let ino = some[0].0;
     op.lock(&[ino])?;
-    // Somebody is giving pages of a file other numbers, and looks at their entries.
+    // Another operation is giving pages of a file other numbers, and looks at their entries.
     if op.is_long_locked(ORDERING) {
         return Ok(0);
     }

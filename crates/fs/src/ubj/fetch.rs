@@ -76,7 +76,7 @@ struct Fetched {
 struct Chunk {
     run: Run,
     state: Mutex<State>,
-    /// Of each page, where the last reading of it ended; 0: nobody has read it; [`AGAIN`].
+    /// For each page, the end of its last reading; 0: it was not read; [`AGAIN`].
     ends: Vec<AtomicU16>,
 }
 
@@ -223,7 +223,7 @@ impl Reads {
             known.pages += 1;
             return false;
         }
-        // Of so many files nobody reads each.
+        // With so many unreadable files, reports are of no use to anyone.
         if reported.len() >= REPORTED {
             return false;
         }
@@ -278,7 +278,7 @@ impl Union {
         fetched
     }
 
-    /// Begins to read what is neither being read nor fetched; the chunks in which these places are, and how many blocks are read anew.
+    /// Begins to read places that are neither being read nor fetched; returns their chunks, and the number of blocks that are read anew.
     fn begin_reads(&self, session: &Session, places: &[Place]) -> (Vec<Arc<Chunk>>, u64) {
         let mut sorted = places.to_vec();
         sorted.sort_unstable();
@@ -329,7 +329,7 @@ impl Union {
         streams.entry(ino).or_default().note(pages)
     }
 
-    /// Begins to read what somebody will want, and waits for nothing.
+    /// Begins to read content that will be wanted, and waits for nothing.
     pub(crate) fn read_ahead(&self, session: &Session, places: &[Place]) {
         count(session, Count::Ahead, places.len() as u64);
         self.begin_reads(session, places);

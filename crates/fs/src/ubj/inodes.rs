@@ -17,7 +17,7 @@ pub trait Inodes: Send + Sync {
 
     fn union(&self) -> Option<&Arc<Union>>;
 
-    /// The inode, for whoever holds its lock or reads optimistically. ESTALE if there is none.
+    /// The inode, for a caller that holds its lock or reads optimistically. ESTALE if there is none.
     fn node(&self, ino: Ino) -> Result<Node>;
 
     /// A change of content by this transaction, by which no file becomes large.
@@ -35,7 +35,7 @@ pub trait Inodes: Send + Sync {
     }
 }
 
-/// The file with this number, if there is one, for whoever holds its lock.
+/// The file with this number, if there is one, for a caller that holds its lock.
 pub(crate) fn regular(fs: &dyn Inodes, ino: Ino) -> Result<Option<Node>> {
     match fs.node(ino) {
         Ok(node) if node.raw.kind == Kind::Regular as u8 => Ok(Some(node)),

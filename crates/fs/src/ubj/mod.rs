@@ -16,17 +16,17 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | what a process knows of the union cache: the log, the settings, counts |
-//! | [`inodes`] | what it asks of the file system above it |
+//! | this | a process's knowledge of the union cache: the log, the settings, counts |
+//! | [`inodes`] | the operations of the file system that the cache calls |
 //! | [`write_back`] | the checkpoint: dirty blocks go to segments |
 //! | [`commit`] | the part in commits of a backing |
 //! | [`evict`] | clean blocks give their memory back |
 //! | [`doubtful`] | but for those that may be the last copy of a page |
-//! | [`fetch`] | what lies on disk alone: fetching it, ahead too |
+//! | [`fetch`] | fetching content that lies on disk alone, ahead too |
 //! | [`ghosts`] | which places were read lately |
-//! | [`admit`] | what was read again comes into memory |
-//! | [`hits`] | what readers find in memory: its use, for the clock, and counts |
-//! | [`room`] | how much memory and disk there is for what is about to be written |
+//! | [`admit`] | pages that were read again come into memory |
+//! | [`hits`] | content that readers find in memory: its use, for the clock, and counts |
+//! | [`room`] | room in memory and on disk for the next writes |
 //! | [`storage_class`] | how the content of files is to lie |
 //! | [`threshold_side`] | on which side of its threshold a file is to be, and which ones may be on the other |
 //! | [`policy`] | for comparisons with other caches: states of pages, and a cache that is no journal |
@@ -34,8 +34,8 @@
 //! Above it, [`tier`](crate::tier) moves files between memory and disk and makes room, and [`maintenance`](crate::maintenance) looks after
 //! the disks.
 //!
-//! All of it works by operations of its own, each short, beside others at work in whatever process; nothing here is called within
-//! one.
+//! All of it works by operations of its own, each short, beside others at work in any process; no operation calls
+//! anything here.
 
 mod admit;
 mod commit;
@@ -114,18 +114,18 @@ impl Default for Options {
 pub(crate) enum Count {
     /// Bytes written to large files.
     Stored,
-    /// Dirty blocks that were written to segments, and those that were left to others, who are writing them.
+    /// Dirty blocks that were written to segments, and those that were left to other threads, which are writing them.
     Written,
     Elsewhere,
     Evicted,
-    /// Blocks read from a disk for somebody who waits, and ahead of who reads in order; those that came into the cache.
+    /// Blocks read from a disk for a waiting reader, and ahead of a sequential one; those that came into the cache.
     Fetched,
     Ahead,
     Admitted,
     /// Blocks that the cleaner moved, and segments that it freed.
     Moved,
     Freed,
-    /// Blocks that were read where they lie: running, frozen and clean ones, about; and in what was fetched before.
+    /// Blocks that were read where they lie: running, frozen and clean ones, about; and among those fetched before.
     FromRunning,
     FromFrozen,
     FromClean,
@@ -146,7 +146,7 @@ const ACTIVITY: &[usize] = &[
     Count::FromClean as usize,
 ];
 
-/// Adds to what this process has counted.
+/// Adds to the counts of this process.
 pub(crate) fn count(session: &Session, what: Count, more: u64) {
     session.runtime().session_count(what as usize).fetch_add(more, Ordering::Relaxed);
 }
@@ -162,7 +162,7 @@ pub struct Hits {
     pub running: u64,
     pub frozen: u64,
     pub clean: u64,
-    /// In what the process has fetched lately.
+    /// Among the blocks that the process fetched lately.
     pub fetched: u64,
     /// Nowhere: they were read from a disk.
     pub missed: u64,
@@ -194,7 +194,7 @@ pub struct Status {
     pub brought: u64,
     pub hits: Hits,
     /// Blocks that the cache keeps, has at most, and that may be dirty, by the settings; how old these may be, and bytes of them where
-    /// somebody waits for commits.
+    /// commits are waited for.
     pub floor: u64,
     pub ceiling: u64,
     pub dirty_most: u64,
@@ -259,7 +259,7 @@ impl Union {
         Ok(Some(Arc::new(union)))
     }
 
-    /// The same, with the log in no order yet: for looking at what is there.
+    /// The same, without putting the log in order: for inspection.
     pub fn open_as_it_is(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Union>> {
         let Some(log) = Log::open(session, regions, options.log.clone())? else { return Ok(None) };
         Ok(Some(Union {
@@ -312,7 +312,7 @@ impl Union {
         self.options.executables
     }
 
-    /// Blocks up to which the cache lets in what is read.
+    /// Blocks up to which the cache admits content that is read.
     pub(crate) fn most(&self, session: &Session) -> u64 {
         part(session, self.options.ceiling)
     }

@@ -1,4 +1,4 @@
-//! For comparisons with other caches (UBJ 4): in what state a page is, how much memory there is, and a cache that is no journal.
+//! For comparisons with other caches (UBJ 4): the state of a page, the amount of memory, and a cache that is no journal.
 //!
 //! Only measurements use it. It is of this process, and the pool knows nothing of it.
 
@@ -39,7 +39,7 @@ pub(super) struct Chosen {
 }
 
 impl Union {
-    /// From now on. Commits of what changes under [`Scheme::Buffer`] are not atomic.
+    /// From now on. Commits of changes under [`Scheme::Buffer`] are not atomic.
     pub fn choose(&self, scheme: Scheme) {
         self.chosen.buffer.store(scheme == Scheme::Buffer, Ordering::Relaxed);
     }
@@ -50,7 +50,7 @@ impl Union {
         self.chosen.buffer.load(Ordering::Relaxed)
     }
 
-    /// In what state a page of a large file is; none: it is not in memory.
+    /// The state of a page of a large file; none: it is not in memory.
     pub fn state(&self, fs: &dyn Inodes, ino: Ino, page: u64) -> Result<Option<State>> {
         let session = fs.session();
         let (epoch, commits) = (session.epoch()?, backing::of(session).is_some());

@@ -1,8 +1,8 @@
-//! How much memory and disk there is for what is about to be written.
+//! Room in memory and on disk for the next writes.
 //!
-//! A write to a large file takes memory now and room on a disk later. So it is admitted only where the log has room for all
-//! that is dirty and for itself; and where memory is short, clean blocks go first, and dirty ones are written so that they are clean.
-//! A thread sees to both ahead of need; a change that finds too little all the same waits for it outside of its operation, and
+//! A write to a large file takes memory now and room on a disk later. So it is admitted only if the log has room for all
+//! dirty blocks and for the new ones; and if memory is short, clean blocks are evicted first, and dirty ones are written to become clean.
+//! A thread provides both ahead of need; a change that finds too little all the same waits for it outside of its operation, and
 //! begins anew: [`tier::room`](crate::tier).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,17 +23,17 @@ pub(crate) const HIGH: u64 = 12;
 const BEHIND: u64 = 1 << 20;
 /// So many times as much as begins to be written makes writers wait.
 const SLOWED: u64 = 2;
-/// How long who needs room leaves it to the thread, at most, as long as that is at work.
+/// How long an operation that needs room leaves that to the thread, at most, as long as it is at work.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it counts that there is no room to be made.
 const EXHAUSTED: Duration = Duration::from_millis(50);
-/// Room that is enough for whoever found too little: no transaction adds more, and hosts are asked for more ahead of that.
+/// Room that is enough for an operation that found too little: no transaction adds more, and hosts are asked for more ahead of that.
 const ENOUGH: u64 = ATOMIC / BLOCK + 1;
 /// Segments that the thread keeps free: one part in so many, and so many at least.
 const FREE_SHARE: u64 = 50;
 const FREE_LEAST: u64 = 4;
 
-/// Of memory writers of small files leave one part in so many for the index of what has to go, and so many segments at least ...
+/// Writers of small files leave one part in so many of memory for the index of files that have to go, and so many segments at least ...
 const LEFT: u64 = 64;
 const LEFT_LEAST: u64 = 8;
 /// ... and look how much there is after one part in so many was written, and so many bytes at most.
@@ -154,7 +154,7 @@ impl Union {
         tight && self.may_make_room(session, Lack::Memory)
     }
 
-    /// May there be more of it, as far as anybody knows?
+    /// Whether room may still be made, as far as is known.
     pub(crate) fn may_make_room(&self, session: &Session, lack: Lack) -> bool {
         // A region that has been added since has room.
         let changes = || self.log.changes(session).unwrap_or(0);
@@ -167,7 +167,7 @@ impl Union {
         Ok(dirty(session) + bytes.div_ceil(BLOCK) <= self.log.available_about(session)?)
     }
 
-    /// Has hosts of disks keep room for what is dirty or promised, and for some more to come; can they?
+    /// Has hosts of disks keep room for dirty or promised blocks, and for some more to come; returns whether they can.
     pub(crate) fn reserve_ahead(&self, session: &Session) -> Result<bool> {
         let before = self.log.available_about(session)?;
         let reserved = self.log.reserve_ahead(session)?;
@@ -177,8 +177,8 @@ impl Union {
         Ok(reserved)
     }
 
-    /// Bytes were written to a large file: begins to write when there are enough. True: a disk is so far behind that a commit would have to
-    /// wait for it, and whoever has written them is to wait instead.
+    /// Counts bytes written to a large file, and begins write-back when there are enough. True: a disk is so far behind that a commit would
+    /// have to wait for it, so the writer should wait instead.
     pub(crate) fn note_written(&self, session: &Session, bytes: u64) -> bool {
         count(session, Count::Stored, bytes);
         let before = self.room.written.fetch_add(bytes, Ordering::Relaxed);
@@ -194,7 +194,7 @@ impl Union {
         dirty(session) > SLOWED * self.dirty_most(session)
     }
 
-    /// Has hosts keep more room. What is dead counts as room already, wherever it lies; what is being written counts twice.
+    /// Has hosts keep more room. Dead blocks count as room already, anywhere; blocks that are being written count twice.
     pub(crate) fn make_disk(&self, session: &Session) -> Result<()> {
         let before = self.log.available_about(session)?;
         self.reserve_ahead(session)?;
@@ -259,7 +259,7 @@ impl Union {
     }
 }
 
-/// Does anybody wait for commits to a backing, which then should not have to wait for much?
+/// Whether commits to a backing are waited for, which then should not have to write much.
 pub(crate) fn is_waited_for(session: &Session) -> bool {
     backing::of(session).is_some_and(|backing| backing.is_awaited())
 }

@@ -103,7 +103,7 @@ fn followed(session: &Session) -> Result<Followed> {
     Ok(Followed { threshold, size: memory.load(memory.root(root::FOLLOWED_SIZE))? })
 }
 
-/// Has them say something else, where `new` says what.
+/// Changes the words to the values of `new`.
 pub(crate) fn set_followed(session: &Session, new: impl Fn(Followed) -> Option<Followed>) -> Result<()> {
     let mut op = session.begin()?;
     op.lock(&[ilfs::KEY])?;

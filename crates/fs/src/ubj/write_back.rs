@@ -1,15 +1,15 @@
 //! Write-back, which UBJ calls a checkpoint. Dirty blocks go to segments, from where they lie, and stay as clean ones.
 //!
-//! | step | what | else |
+//! | step | action | otherwise |
 //! | --- | --- | --- |
 //! | 1 | dirty blocks are looked for, and put in the order of their files | |
-//! | 2 | each that its page still leads to is pinned, under the lock of its file | it is freed and becomes another's while a disk reads it |
-//! | 3 | they are written, those of each class as far as there is room for it; durable | a place is given where nothing is; blocks that found room are written in vain, again and again, because another block of the batch found none |
-//! | 4 | under the locks of file and log each gets its place, if its page still leads to it and the segment takes links; until then it is pinned | what was given up meanwhile would count as live, or what is being cleaned as linked; what was appended to it since, or another version of the page in the same block, as what was written |
+//! | 2 | each that its page still leads to is pinned, under the lock of its file | it is freed and reused while a disk reads it |
+//! | 3 | they are written, those of each class as far as there is room for it; durable | a page leads to an empty place; blocks that found room are written in vain, again and again, because another block of the batch found none |
+//! | 4 | under the locks of file and log each gets its place, if its page still leads to it and the segment takes links; until then it is pinned | blocks that were given up meanwhile count as live, or blocks in a segment that is being cleaned as linked; bytes appended since, or another version of the page in the same block, count as written |
 //! | 5 | places that nothing got are given up | they count as live until their segment is cleaned |
 //!
-//! A block that has been pinned or has a place does not change (F6 of [`crate::file`]): so what was written in 3 is what is there
-//! in 4.
+//! A block that has been pinned or has a place does not change (F6 of [`crate::file`]): so step 4 finds the content that step 3 has
+//! written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::PoisonError;
@@ -53,7 +53,7 @@ struct Found {
 pub(super) struct Batch<'l> {
     writer: Sorted<'l>,
     written: Vec<Found>,
-    /// The writer lets go of what is on disk; these do not.
+    /// The writer lets go of blocks that are on disk; these do not.
     pins: Vec<Buffers>,
     _under_way: UnderWay<'l>,
 }
@@ -104,7 +104,7 @@ impl Union {
         // Others are writing the blocks that were found last, or these have gone.
         let mut found_nothing = false;
         let (mut found, mut at): (Vec<Found>, usize) = (Vec::new(), 0);
-        // What had got places when it was looked for more.
+        // The count of placed blocks at the last search for more.
         let mut before = None;
         let (ended, end) = std::sync::mpsc::channel();
         std::thread::scope(|scope| loop {
@@ -115,7 +115,7 @@ impl Union {
                     Ok(true) if at < found.len() => {}
                     // These blocks are being written: more may have come by when some of them have been.
                     Ok(true) if under_way > 0 && self.idle(fs) < segment as u64 => wait = true,
-                    // Of what was found nothing got a place: others write it, or nothing leads there.
+                    // None of the found blocks got a place: others write them, or nothing leads there.
                     Ok(true) if under_way == 0 && before == Some(placed) => (found, at) = (Vec::new(), 0),
                     Ok(true) => match self.find_room_and_dirty(fs, most, None) {
                         Ok(some) => (found, at, before) = (some, 0, Some(placed)),
@@ -313,7 +313,7 @@ impl Union {
         let mut pinned = Vec::with_capacity(there.len());
         for run in there.chunk_by(|a, b| a.block + BLOCK == b.block && a.block / CHUNK == b.block / CHUNK) {
             if !pin_run(fs, run, &node, &mut pinned)? {
-                // Somebody else is writing some of them.
+                // Another thread is writing some of them.
                 for one in run.chunks(1) {
                     let is_elsewhere = !pin_run(fs, one, &node, &mut pinned)?;
                     count(fs.session(), Count::Elsewhere, u64::from(is_elsewhere));

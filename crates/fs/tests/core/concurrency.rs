@@ -75,7 +75,7 @@ fn own_files(v: &View, me: u64, until: &dyn Fn() -> bool) {
                 }
             }
             4 => {
-                // Fails: what was reserved for it is given back.
+                // Fails: the inode reserved for it is given back.
                 let made = v.open(name.as_bytes(), Open::new().write(true).create(true).create_new(true));
                 assert_eq!(made.is_err(), there.contains_key(&name));
                 if made.is_ok() {
@@ -160,7 +160,7 @@ fn sweeps_and_checks_take_nothing_from_who_works_meanwhile() {
 }
 
 /// A reader that gave up reading without locks took the directory's lock, and a slot, and with them in hand
-/// waited for the lock of what the name names; a freeze waited for it, and it for the thaw.
+/// waited for the lock of the named inode; a freeze waited for it, and it for the thaw.
 #[test]
 fn a_crowded_directory_comes_to_no_standstill() {
     let _dog = Watchdog::start("a crowded directory", Duration::from_secs(60));

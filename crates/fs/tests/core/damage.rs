@@ -36,7 +36,7 @@ fn sample() -> tempfile::TempDir {
     dir
 }
 
-/// Offsets worth damaging, and offsets that more depends on: what holds something, and is not content. The
+/// Offsets worth damaging, and offsets that more depends on: in objects, but not in content. The
 /// header is tested where it is made.
 fn places(dir: &tempfile::TempDir, bytes: &[u8]) -> [Vec<u64>; 2] {
     let pool = open(dir);
@@ -51,7 +51,7 @@ fn places(dir: &tempfile::TempDir, bytes: &[u8]) -> [Vec<u64>; 2] {
     [used, vital]
 }
 
-/// Reads whatever can be reached.
+/// Reads everything that can be reached.
 fn read_all(pool: &Pool) {
     let v = root(pool);
     let Ok(all) = walk(&v, "", 8) else { return };
@@ -169,8 +169,8 @@ fn flipped_bytes_are_survived() {
     assert!(whole_again * 100 > opened * 97, "{whole_again} of {opened} were whole after one repair");
 }
 
-/// A sweep of a damaged pool took what a damaged inode refers to for leaks, and freed it before a repair
-/// could save it.
+/// A sweep of a damaged pool took the objects of a damaged inode for leaks, and freed them before a repair
+/// could save them.
 #[test]
 fn a_sweep_frees_nothing_in_a_damaged_pool() {
     let dir = format(4 * MIB);

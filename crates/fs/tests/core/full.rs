@@ -178,15 +178,15 @@ fn memory_that_a_file_has_is_written_in_a_full_pool() {
     let got = get(&v, "sparse").unwrap();
     let (hole, after) = (100 << 10, 200 << 10);
     assert!(got[..hole] == new[..hole] && got[after..] == new[after..], "the kernel's pages, where there is memory");
-    // What is left of the pool may do for some pages.
+    // The room left in the pool may do for some pages.
     let pages = || got[hole..after].chunks(4096).zip(new[hole..after].chunks(4096));
     assert!(pages().all(|(got, new)| got == new || got.iter().all(|b| *b == 0)));
     assert!(pages().any(|(got, new)| got != new));
     assert_clean(&pool);
 }
 
-/// Filled to the last byte, whatever is there can be deleted, cut and renamed over. Of bytes that nothing compresses: cutting what is
-/// compressed takes memory.
+/// When the pool is filled to the last byte, all files can be deleted, cut and renamed over. With incompressible bytes: cutting a compressed
+/// file takes memory.
 #[test]
 fn deleting_works_in_a_pool_filled_to_the_last_byte() {
     let (_dir, pool) = pool(6 * MIB);
@@ -244,7 +244,7 @@ fn a_hole_in_a_sparse_file_needs_no_more_log_than_there_is() {
     assert!(pool.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
 }
 
-/// What statfs says is available, one file can have, in pools of any size and however full.
+/// One file can have all the room that statfs reports, in pools of any size and however full.
 #[test]
 fn a_file_of_the_size_that_is_available_fits() {
     for size in [4, 16, 50, 200] {

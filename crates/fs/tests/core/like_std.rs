@@ -26,7 +26,7 @@ fn a_file_has_a_position() {
     file.read_to_string(&mut text).unwrap();
     assert_eq!(text, "yours");
     assert_eq!(file.read(&mut [0; 4]).unwrap(), 0, "the end");
-    // What has an offset leaves the position alone.
+    // A call with an offset leaves the position alone.
     file.rewind().unwrap();
     file.write_all_at(b"Sweet", 0).unwrap();
     let mut word = [0; 5];

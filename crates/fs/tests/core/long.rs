@@ -1,4 +1,4 @@
-//! Long work ends its operation piece by piece: others pass in between, and still nobody sees a part of it.
+//! Long work ends its operation piece by piece: others pass in between, and still no caller sees a part of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,7 +84,7 @@ fn long_appends_do_not_mix() {
     assert_tidy(&pool);
 }
 
-/// Who writes to a file that is being cut goes on with that first; who reads sees the old file or the new one.
+/// A write to a file that is being cut goes on with that first; a reader sees the old file or the new one.
 #[test]
 fn nobody_sees_a_part_of_a_truncation() {
     let (_dir, pool) = pool(64 * MIB);

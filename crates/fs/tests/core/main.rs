@@ -1,7 +1,7 @@
-//! The core against what may happen to it: other threads and processes, deaths, full pools, damage, callers
+//! The core under adverse conditions: other threads and processes, deaths, full pools, damage, callers
 //! without rights. Each test that a found bug left tells its story.
 //!
-//! | module | what happens |
+//! | module | conditions |
 //! | --- | --- |
 //! | `namespace` | renames, links and removals beside one another |
 //! | `references` | inodes without name, numbers used again, memory that comes back |

@@ -86,7 +86,7 @@ fn a_removed_directory_takes_and_leads_nowhere() {
     assert_errno(pool.link(file, gone, b"x", &caller), Errno::NOENT);
     assert_errno(pool.rename((ROOT, b"file"), (gone, b"x"), Rename::Replace, &caller), Errno::NOENT);
     assert_errno(pool.rename((gone, b"x"), (ROOT, b"x"), Rename::Replace, &caller), Errno::NOENT);
-    // Its parent is gone too, and the number may be anybody's.
+    // Its parent is gone too, and the number may be in use again.
     assert_errno(pool.lookup(gone, b"..", &caller), Errno::NOENT);
     pool.release(gone, 1);
     assert_tidy(&pool);
@@ -119,7 +119,7 @@ fn directories_moved_into_each_other_tie_no_cycle() {
     assert_eq!(reached, 5, "all directories hang below the root");
 }
 
-/// What is wrong in several ways fails with what Linux looks at first; what lies beyond a file's end overlaps nothing.
+/// A call with several errors fails with the one that Linux checks first; bytes beyond a file's end overlap nothing.
 /// (The model of the crash explorer, compared with Linux, found these.)
 #[test]
 fn the_first_of_several_errors_is_reported() {
@@ -172,7 +172,7 @@ fn links_are_counted_through_all_ways_to_rename() {
     assert_tidy(&pool);
 }
 
-/// The directory's number was used again while a path was being walked, and what followed was looked up,
+/// The directory's number was used again while a path was being walked, and the rest of the path was looked up,
 /// and created, in the new directory.
 #[test]
 fn a_walk_does_not_go_on_in_a_directory_that_got_the_number() {
@@ -232,7 +232,7 @@ fn inodes_are_counted_by_statfs() {
     let (_dir, pool) = pool(8 * MIB);
     let view = root(&pool);
     let used = || {
-        // What was counted counts for a while.
+        // A count is used for a while.
         std::thread::sleep(std::time::Duration::from_millis(100));
         let st = pool.statfs();
         st.inodes - st.free_inodes

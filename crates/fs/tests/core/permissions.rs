@@ -12,7 +12,7 @@ fn user(uid: u32) -> Caller<'static> {
 
 const READ: Open = Open::new().read(true);
 
-/// `mkdir -p` and opening for writing what exists both failed in directories that one may not write to.
+/// `mkdir -p` and opening an existing file for writing both failed in directories that one may not write to.
 #[test]
 fn who_may_search_learns_that_a_name_exists() {
     let (_dir, pool) = pool(8 * MIB);
@@ -114,7 +114,7 @@ fn set_id_bits_go_where_they_must() {
     assert_eq!((file.gid, file.perm), (50, 0o755), "not to who is not of the group");
 }
 
-/// Anybody could take them from anybody's file: all that the kernel says of some changes is that they shall go.
+/// Any user could take them from any file: for some changes the kernel only says that they must be cleared.
 #[test]
 fn set_id_bits_are_taken_by_who_may_write() {
     let (_dir, pool) = pool(8 * MIB);

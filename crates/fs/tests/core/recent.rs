@@ -1,4 +1,4 @@
-//! A thread remembers the directory that it found last: whatever changes on the way there, it finds what it would find
+//! A thread remembers the directory that it found last: after any change on the way there, it finds the same as
 //! if it remembered nothing, as a new thread does.
 
 use conquest_fs::attr::SetAttr;

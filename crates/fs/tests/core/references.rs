@@ -12,7 +12,7 @@ fn inode_bytes(pool: &Pool) -> u64 {
     pool.session().memory().allocated().unwrap()[usize::from(tag::INODE_BLOCK.0)]
 }
 
-/// A mount that ended kept references; the files unlinked meanwhile were nobody's to end, and the pool
+/// A mount that ended kept references; no process could end the files unlinked meanwhile, and the pool
 /// counted as closed properly, so nothing swept them.
 #[test]
 fn what_only_the_references_of_a_process_keep_ends_with_it() {
@@ -31,7 +31,7 @@ fn what_only_the_references_of_a_process_keep_ends_with_it() {
     assert_tidy(&pool);
 }
 
-/// A mount looks names up before the thread runs that gets notifications of changes: what they were about stayed.
+/// A mount looks names up before its thread for notifications of changes runs: stale lookups stayed.
 #[test]
 fn changes_before_the_first_look_are_reported() {
     let (dir, pool) = pool(8 * MIB);
@@ -55,7 +55,7 @@ fn changes_before_the_first_look_are_reported() {
     assert!(changes.iter().any(is_it), "{changes:?}");
 }
 
-/// What was allocated before memory ran out was there, without a notification.
+/// Content allocated before memory ran out was there, without a notification.
 #[test]
 fn what_a_failed_allocation_did_is_reported() {
     let (dir, pool) = pool(8 * MIB);

@@ -1,4 +1,4 @@
-//! Pools to test with, and what is checked of all of them.
+//! Pools to test with, and the checks of all of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub fn format(size: u64) -> tempfile::TempDir {
     dir
 }
 
-/// With `CONQUEST_EAGER_PACK` set, all inodes are packed again and again beside whatever is tested, by another process as it were:
-/// everything must be as without. (But for tests of what is in a pool that nobody has open, or of how much memory it takes.)
+/// With `CONQUEST_EAGER_PACK` set, all inodes are packed again and again during each test, by another process as it were:
+/// everything must be as without. (But for tests of closed pools, or of the memory that a pool takes.)
 fn pack_eagerly(dir: &std::path::Path) {
     let dir = dir.to_path_buf();
     std::thread::spawn(move || {
@@ -109,7 +109,7 @@ pub fn delete_all(view: &View, dir: &str) {
     }
 }
 
-/// Ends the whole test program if what it watches over takes too long: a hang in a thread cannot be ended
+/// Ends the whole test program if the watched work takes too long: a hang in a thread cannot be ended
 /// otherwise.
 pub struct Watchdog(Arc<AtomicBool>);
 

@@ -1,4 +1,4 @@
-//! Times of changes: whoever looks before and after one finds that they differ.
+//! Times of changes: looks before and after a change find different times.
 
 use conquest::{Caller, OpenOptions, Pool, SetAttr, Time};
 use conquest_fs::node::SetXattr;
@@ -48,7 +48,7 @@ fn a_change_after_a_look_has_another_time() {
 
 const WRITE: conquest_fs::path::Open = conquest_fs::path::Open::new().write(true);
 
-/// What `make` goes by.
+/// `make` depends on this.
 #[test]
 fn what_was_changed_later_is_never_older() {
     let (_dir, pool) = pool(8 * MIB);

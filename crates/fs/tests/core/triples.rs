@@ -27,7 +27,7 @@ fn use_up(v: &View, path: &str, owners: std::ops::Range<u32>) {
     }
 }
 
-/// A user in 32 groups could fill the table for good, and nobody could make a file with a mode or owner that was new.
+/// A user in 32 groups could fill the table for good, so that no user could make a file with a new mode or owner.
 #[test]
 fn no_user_fills_the_table_for_good() {
     let (_dir, pool) = pool(32 * MIB);
@@ -44,7 +44,7 @@ fn no_user_fills_the_table_for_good() {
     assert_tidy(&pool);
 }
 
-/// What another process remembers of the table holds no longer than the triples do.
+/// Another process remembers the table no longer than the triples last.
 #[test]
 fn nobody_relies_on_triples_that_were_freed() {
     let dir = format(32 * MIB);

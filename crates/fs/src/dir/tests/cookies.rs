@@ -25,7 +25,7 @@ const WEAK: [fn(&[u8]) -> u64; 6] = [
     // Few values.
     |n| sip(n) & 7,
     |n| sip(n) & 7 << 61,
-    // Apart only below what a cookie holds; apart only deep down.
+    // Different only in bits below a cookie's; different only deep down.
     |n| sip(n) & 0xfff,
     |n| sip(n) & 0xf_ffff << 20,
 ];
@@ -126,7 +126,7 @@ fn too_many_equal_hashes_are_refused() {
     b.verify();
 }
 
-/// A reader without a lock beside a writer: what it reads under an unchanged sequence counter is right.
+/// A reader without a lock beside a writer: its result under an unchanged sequence counter is right.
 #[test]
 fn readers_need_no_lock() {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Directories on a memory of the test's own, beside a model of what they hold.
+//! Directories on a memory of the test's own, beside a model of their content.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,7 @@ impl<H: Naming> Bench<H> {
         }
     }
 
-    /// Packs what can be, a bucket at a time; bytes before and after of those that were.
+    /// Packs all buckets that can be packed, one at a time; returns their bytes before and after.
     pub fn pack(&mut self) -> (u64, u64) {
         let (mut next, mut sum) = (Some(0), (0, 0));
         while let Some(index) = next {

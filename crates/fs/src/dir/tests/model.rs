@@ -94,7 +94,7 @@ fn shrinks_when_deleted_at_random() {
     assert_eq!(b.s.memory().allocated_bytes().unwrap(), 0);
 }
 
-/// Several steps in one transaction, each using what another has given up, on a copy of `d` and of the
+/// Several steps in one transaction, each using memory that another has given up, on a copy of `d` and of the
 /// model.
 fn steps_in<H: Naming>(tx: &mut Tx, b: &Bench<H>, rng: &mut Rng, longest: u64) -> (Dir, BTreeMap<Vec<u8>, Entry>) {
     let (mut d, mut model) = (b.d, b.model.clone());

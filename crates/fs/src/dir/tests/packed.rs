@@ -70,7 +70,7 @@ fn entries_lead_elsewhere() {
     }
 }
 
-/// Any bit that is not as it was is reported, and costs nobody more than the entries of the bucket.
+/// Any flipped bit is reported, and costs at most the entries of the bucket.
 #[test]
 fn damage_is_found() {
     let mut b = filled(300);
@@ -107,7 +107,7 @@ fn damage_is_found() {
     b.verify();
 }
 
-/// Any bytes with their check code, as damage by the program itself would: nobody panics, or goes on forever.
+/// Any bytes with their check code, as damage by the program itself would be: nothing panics, or goes on forever.
 #[test]
 fn any_bytes_are_read() {
     let mut rng = Rng::new(6);

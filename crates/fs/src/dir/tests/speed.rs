@@ -1,5 +1,5 @@
 //! Not a test of anything: `cargo test --release -p conquest-fs --lib dir::tests::speed -- --ignored --nocapture`
-//! prints what an operation takes in directories of ten, a thousand and a million entries.
+//! prints the cost of operations in directories of ten, a thousand and a million entries.
 
 use rustix::time::{clock_gettime, ClockId};
 

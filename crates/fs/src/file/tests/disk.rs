@@ -82,7 +82,7 @@ pub(crate) fn place_of(r: &Memory, c: &Content, page: u64) -> Option<Place> {
     }
 }
 
-/// [`read`], with whatever has to be fetched.
+/// [`read`], with all fetches that it needs.
 pub(crate) fn read_all(r: &Memory, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
     let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
     loop {

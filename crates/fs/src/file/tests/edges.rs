@@ -417,12 +417,12 @@ fn a_search_is_cut() {
     assert_eq!(data_at(s.memory(), &c, from), Some(MAX_SIZE / PAGE * PAGE));
 }
 
-/// A reserved page is a hole with memory: it reads as zeros though nobody has zeroed it, the size moves over any amount of
+/// A reserved page is a hole with memory: it reads as zeros without having been zeroed, the size moves over any amount of
 /// it at once, and writing there takes no further memory.
 #[test]
 fn reserved_pages_are_zeros_with_memory() {
     let s = pram::Session::in_memory(8 << 20).unwrap();
-    // Garbage, in what is free then.
+    // Garbage, in memory that is free then.
     let mut other = Content::default();
     for i in 0..6 {
         put(&s, &mut other, i << 20, &vec![0xee; 1 << 20]).unwrap();
@@ -460,7 +460,7 @@ fn reserved_pages_are_zeros_with_memory() {
     commit(&s, &mut c, |tx, c| collapse(tx, c, 0, 2 << 20)).unwrap();
     commit(&s, &mut c, |tx, c| insert(tx, c, 4096, 8192)).unwrap();
     check(s.memory(), &c, &mut |p| panic!("{p}"));
-    // Shrinking gives back what is beyond the end, reserved or not.
+    // Shrinking gives back pages beyond the end, reserved or not.
     commit(&s, &mut c, |tx, c| truncate(tx, c, 4097)).unwrap();
     assert_eq!(c.pages, 1);
 }

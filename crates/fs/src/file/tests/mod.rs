@@ -1,4 +1,4 @@
-//! Tests on real regions, beside a model of what a file is.
+//! Tests on real regions, beside a model of a file.
 
 mod damage;
 pub(crate) mod disk;
@@ -199,7 +199,7 @@ impl Dice {
             _ => 1 + self.below(300_000),
         }
     }
-    /// Near what is there, at page borders, or far away.
+    /// Near the present content, at page borders, or far away.
     fn offset(&mut self, size: u64, far: bool) -> u64 {
         match self.below(12) {
             0..=3 => size.min(2 << 20),

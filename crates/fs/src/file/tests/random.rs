@@ -107,7 +107,7 @@ impl Op {
     }
 }
 
-/// Runs `op`; if it comes upon what lies on disk, with what it says that it needs.
+/// Runs `op`; if it finds content on disk, fetches the content that it asks for.
 fn run_prepared(s: &Session, c: &mut Content, op: &Op) -> Result<()> {
     let (off, end) = op.range();
     let before = *c;

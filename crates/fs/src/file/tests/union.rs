@@ -41,7 +41,7 @@ struct World {
     medium: Medium,
     /// The last commit.
     kept: Option<(Copy, Vec<(Ino, Model)>)>,
-    /// Nobody died who wrote.
+    /// No process died while it wrote.
     exact: bool,
     done: Done,
 }

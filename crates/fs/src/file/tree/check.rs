@@ -20,7 +20,7 @@ pub(in crate::file) fn places(r: &Memory, root: Node, see: &mut dyn FnMut(u64, O
     Walk { places: Some(see), ..Walk::of(r, &mut |_, _| {}) }.node(root)
 }
 
-/// Calls `problem` with what is wrong.
+/// Calls `problem` with each fault.
 pub(in crate::file) fn check(r: &Memory, c: &Content, root: Node, problem: &mut dyn FnMut(String)) {
     // Pages that a truncation cut off are still there for a while.
     let end = if c.is_cut() { u64::MAX } else { c.size.div_ceil(PAGE) };

@@ -22,7 +22,7 @@ pub(in crate::file) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Re
     pages(tx, c, size.div_ceil(PAGE), u64::MAX)
 }
 
-/// Frees a part of what a truncation cut off: a transaction.
+/// Frees some of the part that a truncation cut off: a transaction.
 pub(in crate::file) fn cut(tx: &mut Edit, c: &mut Content) -> Result<()> {
     let Form::Tree(root) = form(tx.memory(), c)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
     let first = c.size.div_ceil(PAGE);
@@ -127,7 +127,7 @@ enum Step {
     Clear { at: u64, len: u64 },
 }
 
-/// Tells what makes pages `first..end` of a tree holes. True if nothing is left of it.
+/// Calls `step` for each step that makes holes of pages `first..end` of a tree. True if nothing is left of it.
 fn walk(r: &Memory, c: &Content, first: u64, end: u64, step: impl FnMut(Step) -> Result<()>) -> Result<bool> {
     match form(r, c)? {
         Form::Tree(root) if first < end => Cut { r, budget: Budget::of(r), first, end, step }.node(root),
@@ -144,7 +144,7 @@ struct Cut<'r, F> {
 }
 
 impl<F: FnMut(Step) -> Result<()>> Cut<'_, F> {
-    /// Clears what of the range is below `node`. True if nothing is left.
+    /// Clears the part of the range below `node`. True if nothing is left.
     fn node(&mut self, node: Node) -> Result<bool> {
         let mut left = false;
         // First and last entry that goes; those between are null or go too.
@@ -167,7 +167,7 @@ impl<F: FnMut(Step) -> Result<()>> Cut<'_, F> {
         Ok(!left)
     }
 
-    /// The same for what entry `i` of `node` refers to.
+    /// The same for the target of entry `i` of `node`.
     fn entry(&mut self, node: Node, i: u64) -> Result<bool> {
         let (from, to) = (node.page(i), node.page(i + 1));
         if to <= self.first || self.end <= from {
@@ -198,7 +198,7 @@ fn lower(tx: &mut Edit, c: &mut Content) -> Result<()> {
         }
         match root.child(r, 0)? {
             None => c.root = Root::EMPTY.pack(),
-            // The root word says what is there of ordinary nodes.
+            // The root word tells which part of ordinary nodes exists.
             Some(child) if child.is_compact() => return Ok(()),
             Some(child) => c.set_tree(child),
         }

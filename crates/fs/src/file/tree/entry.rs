@@ -1,8 +1,8 @@
-//! Entries of index nodes: words that say what lies where in a file.
+//! Entries of index nodes: words that locate the content of a file.
 //!
 //! ```text
 //! bits 0–46    where: an offset in the memory
-//! bits 47–49   of what kind   1 index node   2 page   3 reserved page   4 block   5 place on disk
+//! bits 47–49   kind           1 index node   2 page   3 reserved page   4 block   5 place on disk
 //!                             6 compact leaf
 //! bits 50–63   a check code of the bits below, the file, the place in it and the height of the node
 //! ```
@@ -54,7 +54,7 @@ const OF_WORD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(in crate::file) struct Spot(u64);
 
 impl Spot {
-    /// In a node of this height in the file of inode `owner`, for what begins at page `page`.
+    /// In a node of this height in the file of inode `owner`, for the pages from `page` on.
     #[inline(always)]
     pub fn new(owner: u64, height: u8, page: u64) -> Spot {
         Spot(owner.wrapping_mul(OF_OWNER).wrapping_add(page.wrapping_mul(OF_PAGE)).wrapping_add(u64::from(height)))
@@ -105,7 +105,7 @@ fn unknown(word: u64, kind: u64) -> Error {
 }
 
 impl Entry {
-    /// The same, but that what was lost of a block with its memory is at its place.
+    /// The same, except that the content of a block that lost its memory is at its place.
     #[inline]
     pub fn as_it_is(self, r: &Memory) -> Result<Entry> {
         match self {

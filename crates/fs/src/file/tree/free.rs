@@ -1,4 +1,4 @@
-//! Freeing what a tree, a node or an entry refers to.
+//! Freeing the targets of a tree, a node or an entry.
 
 use super::entry::Entry;
 use super::{check_page, Budget, Node};
@@ -19,7 +19,7 @@ pub(super) fn free_node(tx: &mut Edit, node: Node, budget: &mut Budget, pages: &
     Ok(tx.free(node.off, tag::INDEX)?)
 }
 
-/// Frees what entry `i` of `node` refers to.
+/// Frees the target of entry `i` of `node`.
 pub(super) fn free_entry(tx: &mut Edit, node: Node, i: u64, budget: &mut Budget, pages: &mut u64) -> Result<()> {
     if node.height > 1 {
         return match budget.child(tx.memory(), node, i)? {
@@ -32,7 +32,7 @@ pub(super) fn free_entry(tx: &mut Edit, node: Node, i: u64, budget: &mut Budget,
 }
 
 /// Frees the memory or promise of page `page` of the file of inode `owner`. Not anything else that a damaged entry leads to: an object that is
-/// free already somebody may take meanwhile.
+/// free already may be reused meanwhile.
 pub(in crate::file) fn free_page(tx: &mut Edit, owner: u64, page: u64, entry: Entry, pages: &mut u64) -> Result<()> {
     if entry != Entry::Hole {
         *pages = pages.saturating_sub(1);

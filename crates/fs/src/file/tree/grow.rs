@@ -98,7 +98,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         Ok(())
     }
 
-    /// Enters what `entry` stands for as page `page` of a tree that has a hole there; `expect` pages are to come.
+    /// Enters the target of `entry` as page `page` of a tree that has a hole there; `expect` pages are to come.
     pub fn link(&mut self, page: u64, entry: Entry, expect: u64) -> Result<()> {
         let last = page.max((page | (FANOUT - 1)).min(expect.saturating_sub(1)));
         let raised = self.raise(page)?;
@@ -375,7 +375,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         Ok(new)
     }
 
-    /// Frees what page `page` lies in, or is promised.
+    /// Frees the memory or promise of page `page`.
     fn free_entry(&mut self, page: u64, entry: Entry) -> Result<()> {
         free_page(self.tx, self.c.owner, page, entry, &mut self.c.pages)
     }
@@ -430,7 +430,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         self.begin_page(s, j, page)
     }
 
-    /// Zeroes what is below the size and not written of the page at `page`, in which nothing is yet.
+    /// Zeroes the unwritten part below the size in the page at `page`, which has no content yet.
     #[inline]
     fn begin_page(&mut self, s: &Span, j: usize, page: u64) -> Result<u64> {
         let (a, b) = s.part(j);

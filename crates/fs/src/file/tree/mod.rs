@@ -1,14 +1,14 @@
 //! Larger and sparse files: 4 KiB pages under a radix tree of index nodes; finding pages.
 //!
-//! An index node is a heap object of up to 512 [entries](super::entry): of pages (height 1) or of nodes one lower. How
-//! many it has, its size class says. Every loop here is bounded whatever the words say.
+//! An index node is a heap object of up to 512 [entries](super::entry): of pages (height 1) or of nodes one lower. Its size
+//! class tells their number. Every loop here is bounded for any words.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`entry`] | the words of an index node |
 //! | [`grow`] | adding pages and writing to them |
 //! | [`clear`] | taking pages away: truncation, holes, the whole file |
-//! | [`free`](mod@free) | freeing what an entry, a node or all of it refers to |
+//! | [`free`](mod@free) | freeing the targets of an entry, of a node, or of a whole tree |
 //! | [`space`] | `fallocate`: reserve, punch |
 //! | [`shift`] | `fallocate`: collapse, insert |
 //! | [`runs`] | compact leaves: a word for each run of places |
@@ -71,7 +71,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// The node at `off`, which is what `like` says otherwise.
+    /// The node at `off`, otherwise like `like`.
     #[inline]
     pub fn open(r: &Memory, off: u64, like: Node) -> Result<Node> {
         let cap = r.resolve(off, tag::INDEX)?;
@@ -96,7 +96,7 @@ impl Node {
         BITS * (u32::from(self.height) - 1)
     }
 
-    /// Is `page` beyond what a root of this height reaches?
+    /// Whether `page` is beyond the reach of a root of this height.
     #[inline(always)]
     pub fn beyond(&self, page: u64) -> bool {
         page >> (self.shift() + BITS) != 0

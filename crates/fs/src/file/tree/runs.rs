@@ -20,7 +20,7 @@ use crate::layout::tag;
 use ilfs::place::PLACE_BITS;
 use ilfs::Place;
 
-/// Most words of a compact leaf: one is left free where it is made, for what a truncation cuts in two.
+/// Most words of a compact leaf: one is left free where it is made, for a truncation that cuts one in two.
 pub(super) const MOST: usize = 8;
 const START_AT: u32 = PLACE_BITS;
 const CODE_AT: u32 = 56;
@@ -181,7 +181,7 @@ impl Node {
     }
 }
 
-/// Checks that a compact leaf lies at `off`, and opens it as what `like` says otherwise.
+/// Checks that a compact leaf lies at `off`, and opens it, otherwise like `like`.
 pub(super) fn open(r: &Memory, off: u64, like: Node) -> Result<Node> {
     let cap = r.resolve(off, tag::INDEX)?;
     match like.height {

@@ -45,7 +45,7 @@ impl Salvage<'_, '_, '_> {
         Ok(())
     }
 
-    /// Keeps what is below entry `i`; false if nothing can be known of it.
+    /// Keeps the pages below entry `i`; false if nothing can be known of it.
     fn child(&mut self, node: Node, i: u64) -> Result<bool> {
         match node.child(self.tx.memory(), i) {
             Ok(Some(child)) if self.seen.insert(child.off) => self.node(child).map(|()| true),
@@ -62,7 +62,7 @@ impl Salvage<'_, '_, '_> {
                 self.link(node.page(i), Entry::Page(new))
             }
             Ok(Entry::Hole | Entry::Reserved(_)) => Ok(true),
-            // Its descriptor says whose it is: nobody else's.
+            // Its descriptor says that it is this page's: no other's.
             Ok(entry @ Entry::Block(block)) if self.tx.block_of(node.owner, node.page(i), block).is_ok() => {
                 self.link(node.page(i), entry)
             }

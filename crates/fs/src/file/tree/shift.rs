@@ -64,13 +64,13 @@ impl Move {
     }
 }
 
-/// Removes `off..off + len` and moves what follows there. Whole pages, not up to the end of the file.
+/// Removes `off..off + len` and moves the rest there. Whole pages, not up to the end of the file.
 pub(crate) fn collapse(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Result<()> {
     let how = Move::collapse(c, off, len)?;
     renumber(tx, c, how)
 }
 
-/// Inserts a hole of `len` bytes at `off` and moves what follows behind it. Whole pages, inside the file.
+/// Inserts a hole of `len` bytes at `off` and moves the rest behind it. Whole pages, inside the file.
 pub(crate) fn insert(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Result<()> {
     let how = Move::insert(c, off, len)?;
     renumber(tx, c, how)

@@ -1,4 +1,4 @@
-//! Memory for what has none, and holes for what has; unused tails given back.
+//! Memory for holes, and holes for memory; unused tails given back.
 
 use pram::tx::RECORD;
 

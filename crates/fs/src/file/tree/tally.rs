@@ -12,7 +12,7 @@ use ilfs::Place;
 /// Pages that one part of a walk looks at, those in holes of leaves among them.
 const SOME: usize = 8192;
 
-/// Calls `see` with what there is from page `from` on; the page with which to go on, if there is more.
+/// Calls `see` with the room from page `from` on; returns the page with which to go on, if there is more.
 pub(in crate::file) fn tally(r: &Memory, root: Node, from: u64, see: &mut dyn FnMut(Part)) -> Result<Option<u64>> {
     let mut walk = Tally { r, from, left: SOME, next: None, see, budget: Budget::of(r) };
     walk.node(root)?;

@@ -225,7 +225,7 @@ fn what_is_not_worth_it_is_remembered_until_it_changes() {
     rig.compare();
     rig.fs.write(rig.ino, 5, b"x", WriteFlags::default()).unwrap();
     assert_eq!(trial(), Trial::None);
-    // Neither holes nor what was reserved is touched.
+    // Neither holes nor reserved pages are touched.
     for how in [Fallocate::PunchHole, Fallocate::Allocate { keep_size: true }] {
         let rig = Rig::new(text(&mut rng, 100_000));
         rig.fs.fallocate(rig.ino, how, 65_536, 70_000).unwrap();
@@ -256,7 +256,7 @@ fn often_read_content_is_plain_again_and_cools_down() {
     assert_eq!(value, b"zstd");
 }
 
-/// A flipped byte anywhere in compressed content is an error of that file, in whatever is asked of it; repair costs that file alone.
+/// A flipped byte anywhere in compressed content is an error of that file, for any call; repair costs that file alone.
 #[test]
 fn damage_is_reported_and_costs_one_file() {
     let mut rng = Rng::new(7);
@@ -276,7 +276,7 @@ fn damage_is_reported_and_costs_one_file() {
             let read_back = read(&fs, one);
             let report = fs.fsck(false, &mut |_, _| {}).unwrap();
             if report.problems.is_empty() {
-                // Behind the end of what is there.
+                // Beyond the end of the stored bytes.
                 assert!(read_back.unwrap() == first);
                 continue;
             }
@@ -311,7 +311,7 @@ fn dictionaries_are_there_twice_and_as_long_as_they_are_named() {
     assert_eq!((survey.dictionaries, survey.cold.files), (1, done.compressed));
     assert!(done.compressed > 1000 && survey.dictionary_memory >= 2000, "{survey:?}");
     check(&fs);
-    // A newer one: the old one stays as long as somebody names it.
+    // A newer one: the old one stays as long as a file names it.
     let bytes = fs.newest_dictionary().unwrap().unwrap().bytes.clone();
     assert_eq!(fs.add_dictionary(&bytes, 7).unwrap(), Some(2));
     assert_eq!(fs.newest_was_of().unwrap(), Some(7));
@@ -340,13 +340,13 @@ fn dictionaries_are_there_twice_and_as_long_as_they_are_named() {
     again(&fs);
     assert!(!fs.fsck(true, &mut |_, _| {}).unwrap().problems.is_empty());
     check(&fs);
-    // Nobody names it any more.
+    // No file names it any more.
     small.iter().for_each(|(ino, _)| _ = fs.expand(*ino, Trial::None).unwrap());
     assert_eq!(fs.drop_unused_dictionaries().unwrap(), 1);
     check(&fs);
     again(&fs);
     assert_eq!(fs.survey_compression().unwrap().dictionaries, 1);
-    // Both copies of what is named: those files, and no others, say so.
+    // Both copies of a dictionary that files name are damaged: those files, and no others, say so.
     fs.compress_due(Plan::now(Codec::Zstd), &mut all()).unwrap();
     [0, 1].into_iter().for_each(damage);
     forget();
@@ -358,7 +358,7 @@ fn dictionaries_are_there_twice_and_as_long_as_they_are_named() {
     check(&fs);
 }
 
-/// Readers and writers beside somebody who compresses and expands all the time see what was written last.
+/// Readers and writers see the last write while a thread compresses and expands all the time.
 #[test]
 fn others_at_work_see_nothing_of_it() {
     use std::sync::Arc;

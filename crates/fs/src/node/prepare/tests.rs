@@ -1,4 +1,4 @@
-//! Files of which pages lie on disk: whoever reads or changes them sees nothing of it.
+//! Files with pages on disk: readers and writers do not notice.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::node::{Fallocate, Policy, Seek, WriteFlags};
 const PAGE: u64 = file::PAGE;
 const LEN: usize = 100_000;
 
-/// A file system with one file, and what should be in it.
+/// A file system with one file, and its expected content.
 struct Rig {
     fs: Rc<Fs>,
     ino: Ino,
@@ -68,7 +68,7 @@ impl Rig {
     }
 }
 
-/// Moves a page to disk, as who needs its memory would: not of a file that somebody changes in several operations.
+/// Moves a page to disk, as eviction would: not of a file that another call changes in several operations.
 fn evict_page(fs: &Fs, ino: Ino, page: u64) {
     let mut op = fs.session().begin().unwrap();
     op.lock(&[ino]).unwrap();
@@ -96,7 +96,7 @@ fn what_lies_on_disk_is_read_and_found() {
 
 type Change = fn(&mut Rig) -> Result<()>;
 
-/// What changes a part of a file, and how many pages it fetches at most.
+/// Changes of a part of a file, and the most pages that each fetches.
 const CHANGES: [(&str, Change, usize); 14] = [
     ("a byte", |rig| rig.write(5000, b"x"), 1),
     ("two edges", |rig| rig.write(5000, &[7; 50_000]), 2),
@@ -182,7 +182,7 @@ fn count_fetches() -> Rc<std::cell::Cell<usize>> {
     count
 }
 
-/// The file system copies to itself what lies on disk.
+/// The file system copies content on disk to itself.
 #[test]
 fn what_lies_on_disk_is_copied() {
     let mut rig = Rig::new(LEN);
@@ -191,7 +191,7 @@ fn what_lies_on_disk_is_copied() {
     rig.compare("copied");
 }
 
-/// Each time somebody has fetched a page it is moved to another place before he has the lock: he ends nevertheless.
+/// Each page that a call has fetched is moved to another place before it has the lock: it ends nevertheless.
 #[test]
 fn who_prepares_ends_though_pages_are_evicted_again_and_again() {
     for (what, size) in [("write", None), ("truncate", Some(LEN as u64 + 100))] {
@@ -201,7 +201,7 @@ fn who_prepares_ends_though_pages_are_evicted_again_and_again() {
         before_each_fetch(move || {
             counted.set(counted.get() + 1);
             assert!(counted.get() < 100, "it goes on for ever");
-            // Somebody brings all into memory and somebody moves it out, to places that it has not been at.
+            // One thread brings all into memory, and another moves it out to new places.
             for page in 0..LEN as u64 / PAGE + 1 {
                 bring(&fs, ino, page);
                 evict_page(&fs, ino, page);
@@ -222,7 +222,7 @@ fn who_prepares_ends_though_pages_are_evicted_again_and_again() {
     }
 }
 
-/// As who reads ahead would: a page that lies on disk comes into memory.
+/// As reading ahead would: a page on disk comes into memory.
 fn bring(fs: &Fs, ino: Ino, page: u64) {
     let mut op = fs.session().begin().unwrap();
     op.lock(&[ino]).unwrap();
@@ -235,7 +235,7 @@ fn bring(fs: &Fs, ino: Ino, page: u64) {
     tx.commit().unwrap();
 }
 
-/// EIO, and nothing has changed; what needs nothing from there works.
+/// EIO, and nothing has changed; calls that need nothing from the disk work.
 #[test]
 fn a_page_that_cannot_be_fetched_fails_the_call() {
     let mut rig = Rig::new(LEN);

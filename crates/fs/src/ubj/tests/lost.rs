@@ -70,7 +70,7 @@ fn content_of_older_memory_is_reported_by_path_and_range() {
     is_reported_rightly(&rig, file);
 }
 
-/// On a disk that gives nothing back, behind what was written to a segment since lies what was there before.
+/// A disk that gives nothing back has older content after the parts that were written to a segment since.
 #[test]
 fn what_was_not_overwritten_yet_is_not_reported_as_lost() {
     let (rig, file) = with_older_memory(true, 1);
@@ -79,7 +79,7 @@ fn what_was_not_overwritten_yet_is_not_reported_as_lost() {
     assert!(lost.iter().any(ends_within), "something is there yet: {lost:?}");
 }
 
-/// Content that is lost for good reads as zeros once somebody has said so; nothing else changes.
+/// Content that is lost for good reads as zeros once a user has confirmed that; nothing else changes.
 #[test]
 fn what_is_lost_for_good_becomes_zeros() {
     let (rig, file) = with_older_memory(false, 9);
@@ -107,7 +107,7 @@ fn what_is_lost_for_good_becomes_zeros() {
     assert_eq!(rig.fs.zero_lost().expect("it works"), []);
 }
 
-/// A slot that is in no list, since who was giving it back to the disk has died: a check tells that a crash has
+/// A slot that is in no list, since the process that was giving it back to the disk has died: a check reports that a crash has
 /// left it, which is no problem, and repair makes it free.
 #[test]
 fn a_slot_that_nobody_gives_back_is_reported_and_mended() {

@@ -1,4 +1,4 @@
-//! Changes while a disk gets a write: between what was written and what is then said to be there.
+//! Changes while a disk gets a write: between the write and the links to its places.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ fn two_files() -> (Rig, u64, Vec<u8>) {
     (rig, first, bytes)
 }
 
-/// Calls `change` when the disk is about to flush what a write-back has written, before anything leads there; then nothing is in
-/// memory that need not be.
+/// Calls `change` when the disk is about to flush a write-back, before anything leads there; evictable blocks are not in memory
+/// then.
 fn during_write_back(rig: &Rig, change: impl Fn(&crate::Fs) + Send + 'static) {
     let (fs, done) = (Arc::downgrade(&rig.fs), Arc::new(AtomicBool::new(false)));
     let was_called = done.clone();
@@ -41,8 +41,8 @@ fn during_write_back(rig: &Rig, change: impl Fn(&crate::Fs) + Send + 'static) {
 }
 
 /// Found by reading: the blocks of a part were under transfer no more once it had been written, though their places were not set
-/// before all parts were, and flushed. What was appended meanwhile went to the block as it lay there, which then counted as what
-/// is on disk, and was lost with it.
+/// before all parts were, and flushed. Bytes appended meanwhile went to the block in place, which then counted as the content
+/// on disk, and were lost with it.
 #[test]
 fn what_is_appended_while_its_block_is_written_is_there() {
     let (rig, file, mut bytes) = two_files();
@@ -56,7 +56,7 @@ fn what_is_appended_while_its_block_is_written_is_there() {
     rig.check(&[file, file + 1, file + 2], true, "appended");
 }
 
-/// The same block was freed and given to the same page again: it counted as what had been written of the one before.
+/// The same block was freed and given to the same page again: it counted as the written content of the one before.
 #[test]
 fn what_is_written_over_twice_while_it_is_written_is_there() {
     for last in 11..19 {
@@ -72,8 +72,8 @@ fn what_is_written_over_twice_while_it_is_written_is_there() {
     }
 }
 
-/// Found with fsx on a mount with 16 MiB: who found no memory while all that was dirty was being written by others was refused since the
-/// disk is full, and so was everybody for a moment.
+/// Found with fsx on a mount with 16 MiB: a call that found no memory while others were writing all dirty blocks was refused since the
+/// disk is full, and so were all calls for a moment.
 #[test]
 fn who_finds_no_memory_waits_for_others_who_are_making_some() {
     const FILES: u64 = 3;

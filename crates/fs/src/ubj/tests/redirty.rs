@@ -36,7 +36,7 @@ fn with_clean_file() -> (Rig, Ino, Vec<u8>) {
     (rig, file, content)
 }
 
-/// Writes what is dirty, and takes all out of memory.
+/// Writes all dirty blocks, and evicts everything.
 fn write_and_evict(fs: &Fs, union: &Union) {
     union.write_all(fs).expect("there is room");
     (0..3).for_each(|_| _ = union.evict(fs, u64::MAX, None).expect("it works"));
@@ -60,7 +60,7 @@ fn scrubbing_saves_what_memory_holds() {
     assert!(rig.read(file) == content);
 }
 
-/// So it does where the summary is damaged that would tell whose the blocks are.
+/// It does so also if the summary of the blocks is damaged.
 #[test]
 fn scrubbing_saves_what_no_summary_tells_of() {
     let (rig, file, content) = with_clean_file();
@@ -74,7 +74,7 @@ fn scrubbing_saves_what_no_summary_tells_of() {
     rig.check(&[file], true, "after it was written anew");
 }
 
-/// Content that memory does not hold is lost, and reported so, also where no summary tells whose it is.
+/// Content that memory does not hold is lost, and reported so, also if no summary tells its file.
 #[test]
 fn what_memory_does_not_hold_is_reported_as_lost() {
     for at in [MIB, MIB + MIB / 2] {
@@ -140,7 +140,7 @@ fn what_a_missing_region_had_is_written_elsewhere_before_it_is_evicted() {
     assert_eq!(union.log().held_in(fs.session(), 1).expect("it is there").live, 0);
 }
 
-/// It is so at once when that is found, though nobody evicts.
+/// It becomes dirty at once when that is found, without any eviction.
 #[test]
 fn what_a_missing_region_had_is_dirty_when_that_is_found() {
     let (fs, file, content) = with_two_disks();

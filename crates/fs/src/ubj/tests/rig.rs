@@ -93,7 +93,7 @@ impl Rig {
         Rig::over(session, disk, threshold)
     }
 
-    /// As somebody who comes to this memory and this disk has it.
+    /// The view of a process that comes to this memory and this disk.
     pub fn over(session: Session, disk: Arc<RamDisk>, threshold: u64) -> Rig {
         let probed = Arc::new(Probed { disk: disk.clone(), before: Mutex::default(), keeps: AtomicBool::default() });
         let region = open(vec![probed.clone()]).expect("the disk is opened");
@@ -117,8 +117,8 @@ impl Rig {
         self.reopened()
     }
 
-    /// The power was cut, the disk has what it was to keep and some of the rest, and the memory is made of a backing: the content
-    /// of blocks with a place was not in that.
+    /// The power was cut, the disk has all content that it had to keep and some of the rest, and the memory is made from a backing, which
+    /// did not have the content of blocks with a place.
     pub fn lost(self, copy: &Copy, seed: u64) -> Rig {
         let epochs = self.fs.session().epochs().expect("it is mapped");
         assert!(epochs.durable <= copy.epoch, "nothing after the last commit is durable");
@@ -143,7 +143,7 @@ impl Rig {
         rig
     }
 
-    /// Somebody puts older memory back over the disk as it is.
+    /// Older memory is put back over the disk as it is.
     pub fn put_back(self, copy: &Copy) -> Rig {
         let disk = self.disk.disk.content();
         self.again(&copy.memory, disk)
@@ -207,8 +207,8 @@ impl Rig {
         self.union().evict(&*self.fs, u64::MAX, None).expect("it works");
     }
 
-    /// The invariants: of the files, of the table of segments, and that each place is live exactly as often as something leads
-    /// there, which is once. (`exactly`: at most so often, where memory was lost, or somebody died who wrote.)
+    /// The invariants: of the files, of the table of segments, and that each place is live exactly as often as an entry leads
+    /// there, which is once. (`exactly`: at most so often, if memory was lost, or a process died while it wrote.)
     pub fn check(&self, inodes: &[Ino], exactly: bool, what: &str) {
         let memory = self.fs.session().memory();
         let mut places: BTreeMap<Place, (Ino, u64)> = BTreeMap::new();

@@ -130,7 +130,7 @@ fn programs_stay_in_memory_by_how_they_begin() {
     let mut almost = program(size);
     almost[3] = b'G';
     assert!(is_large_with(&rig, "almost", &almost, 1 << 20));
-    // It begins so byte by byte, and what is written beyond the threshold first is a hole away.
+    // It begins so byte by byte, and the first write beyond the threshold is a hole away.
     let slow = rig.create("slow");
     for (at, byte) in (0u64..).zip(b"\x7fELF") {
         rig.write(slow, at, &[*byte]);
@@ -149,7 +149,7 @@ fn programs_stay_in_memory_by_how_they_begin() {
 #[test]
 fn programs_stay_in_memory_as_long_as_there_is_room() {
     let rig = Rig::new(32 * MIB, 128, 128 << 10);
-    // Twice what memory holds, all of which is accepted.
+    // Twice as much as memory holds, all of which is accepted.
     let large = (0..32).filter(|n| is_large_with(&rig, &format!("program {n}"), &program(2 * MIB), 1 << 20)).count();
     assert!((16..28).contains(&large), "{large} of 32 went to disk");
 }

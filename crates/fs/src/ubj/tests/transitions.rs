@@ -84,7 +84,7 @@ fn a_checkpoint_makes_what_is_up_to_date_clean_where_it_is() {
     assert_eq!(write_back(&rig), 0, "what is clean is not written again");
 }
 
-/// Frozen and out of date to free: of what was committed several times the last one is written.
+/// Frozen and out of date to free: of several committed versions the last one is written.
 #[test]
 fn a_checkpoint_writes_the_last_commit_alone() {
     let (rig, ino) = rig();
