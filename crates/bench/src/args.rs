@@ -28,8 +28,8 @@ const EXAMPLES: &str = "Examples:\n  \
 
 /// Measure Conquest against the file systems of this machine, side by side.
 ///
-/// tmpfs, and ext4, XFS and btrfs on loop devices over tmpfs, are made and removed by the benchmark
-/// itself, in a mount namespace of its own; that needs root. What cannot be had is reported as skipped.
+/// The benchmark itself makes and removes tmpfs, and ext4, XFS and btrfs on loop devices over tmpfs, in a mount
+/// namespace of its own; that needs root. A file system that this machine lacks is reported as skipped.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "conquest bench", bin_name = "conquest bench", version, after_help = EXAMPLES)]
 pub struct Args {
@@ -40,7 +40,7 @@ pub struct Args {
     pub common: Common,
 }
 
-/// Makes the subcommands of the workloads, and finds the workload of one.
+/// Makes the subcommands of the workloads, and finds the workload of a subcommand.
 macro_rules! what {
     ($($(#[$about:meta])* $name:ident($options:ty),)* -- $($others:tt)*) => {
         /// The workload.
@@ -77,11 +77,11 @@ what! {
     Fsck(open::Fsck),
     /// Persistent RAM per file and per directory entry
     Memory(memory::Options),
-    /// Compressing small files that nobody uses: what it saves, and costs
+    /// Compressing unused small files: the savings, and the cost
     Compression(compression::Options),
-    /// Packed inodes: what they take, packing them, and stat of them
+    /// Packed inodes: their size, packing them, and stat of them
     Packed(packed::Options),
-    /// What durability costs on the machine's own disk: fsync, sqlite3, the log, opening after a power cut
+    /// The cost of durability on the machine's own disk: fsync, sqlite3, the log, opening after a power cut
     Durable(durable::Options),
     /// Large files: written and read in order and at random, against ext4 and the raw disk
     Large(large::Options),
@@ -91,7 +91,7 @@ what! {
     Largefile(largefile::Options),
     /// PostMark with large files among the small ones (Figure 5.6 of the Conquest paper)
     PostmarkLarge(mixed::Options),
-    /// Overwrites of a disk that is nearly full: what the cleaner costs
+    /// Overwrites of a nearly full disk: the cost of the cleaner
     Sustained(sustained::Options),
     /// PostgreSQL, sqlite3 and redis with large files, against ext4
     Databases(databases::Options),
@@ -103,14 +103,14 @@ what! {
     Mramfs(mramfs::Options),
     /// Mounting a pool at a second directory
     Places(places::Options),
-    /// Making a file through the mount while others have gigabytes reserved, committed and saved
+    /// Making a file through the mount while gigabytes are reserved, committed and saved
     Stalls(stalls::Options),
     --
-    /// Everything, with one table of the numbers to reach
+    /// Everything, with one table of goals and results
     All,
-    /// Everything, each workload's rounds in a file of its own, of which `figures` makes tables
+    /// Everything, with each workload's rounds in a file of its own, from which `figures` makes tables
     Publish(Publish),
-    /// The tables of docs/FIGURES.md and README.md, made of what `publish` has written
+    /// The tables of docs/FIGURES.md and README.md, made from the files of `publish`
     Figures(Figures),
     #[command(hide = true)]
     Worker(scale::Worker),
@@ -128,7 +128,7 @@ pub struct Publish {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Figures {
-    /// Where `publish` has written to
+    /// The directory that `publish` has written to
     #[arg(value_name = "DIR", default_value = "docs/figures")]
     pub from: PathBuf,
     /// Put the tables into FILE, between the lines that mark their place, instead of printing them
@@ -137,7 +137,7 @@ pub struct Figures {
 }
 
 impl What {
-    /// The disk that is written to, if one is.
+    /// The disk that the run writes to, if any.
     pub fn disk(&self) -> Option<PathBuf> {
         match self {
             What::Publish(publish) => Some(dir_on_disk(publish.dir.as_ref())),
@@ -146,7 +146,7 @@ impl What {
         }
     }
 
-    /// What a command line, without options of the whole run, asks for.
+    /// Parses a command line without options of the whole run.
     pub fn parse(line: &str) -> Result<What, Error> {
         let args = Args::try_parse_from(std::iter::once("conquest bench").chain(line.split(' ')));
         args.map(|args| args.what).map_err(|e| Error::Usage(e.to_string()))

@@ -34,7 +34,7 @@ pub fn seconds_since(start: u64) -> f64 {
     (now() - start) as f64 / 1e9
 }
 
-/// How many of `count` there were in a second since `start`.
+/// The rate per second at which `count` were done since `start`.
 pub fn per_second(count: u64, start: u64) -> f64 {
     count as f64 * 1e9 / (now() - start).max(1) as f64
 }

@@ -16,12 +16,11 @@ const PACKAGES: [(&str, &str); 5] = [
     ("sqlite3", "sqlite3"),
 ];
 
-/// A program that goes on.
+/// A running program.
 pub struct Running {
     program: String,
     child: Child,
-    /// What it says on stderr: a file, not a pipe, whose end would be that of the server which a mount leaves in the
-    /// background.
+    /// Its output on stderr: a file, not a pipe, which the server of a mount would hold open in the background.
     said: File,
 }
 
@@ -38,19 +37,19 @@ impl Running {
     }
 
     pub fn kill(mut self) {
-        // One that has ended by itself is as well.
+        // Fails if it has ended by itself, which is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for its end. What it has said is the error.
+    /// Waits for its end. Its output is the error.
     pub fn end(mut self) -> Result<(), Error> {
         let status = self.child.wait().map_err(Error::io(&self.program))?;
         if status.success() {
             return Ok(());
         }
         let mut said = Vec::new();
-        // What cannot be read back is not said.
+        // Unreadable output is left out.
         let _ = self.said.rewind().and_then(|()| self.said.read_to_end(&mut said));
         Err(failed(self.program, &said, status.to_string()))
     }
@@ -61,16 +60,16 @@ pub fn run(command: &mut Command) -> Result<(), Error> {
     Running::start(command)?.end()
 }
 
-/// The same; what it prints.
+/// Runs a program to its end; returns its output.
 pub fn output(command: &mut Command) -> Result<String, Error> {
     fed(command, String::new())
 }
 
-/// The same of one that is fed `input`.
+/// As `output`, with `input` as its input.
 pub fn fed(command: &mut Command, input: String) -> Result<String, Error> {
     let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let stdin = child.stdin.take();
-    // It may end before it has read everything; what it says then is the error.
+    // It may end before it has read everything; then its output is the error.
     let feed = std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
     let Output { status, stdout, stderr } = child.wait_with_output().map_err(Error::io(name_of(command)))?;
     let _ = feed.join();
@@ -80,7 +79,7 @@ pub fn fed(command: &mut Command, input: String) -> Result<String, Error> {
     }
 }
 
-/// An error where there is no program of this name or path.
+/// Fails if there is no program of this name or path.
 pub fn require(program: impl AsRef<OsStr>) -> Result<(), Error> {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! What every workload needs to know of the run, and the runner of rounds.
+//! The state of the run that every workload needs, and the runner of rounds.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -14,7 +14,7 @@ use crate::supervise::Base;
 
 /// A workload with its options.
 pub trait Workload {
-    /// The disk that it writes to, if it writes to one.
+    /// The disk that it writes to, if any.
     fn disk(&self) -> Option<PathBuf> {
         None
     }
@@ -29,7 +29,7 @@ pub struct Common {
     #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Draw what has a plot into DIR, as SVG
+    /// Draw the plots into DIR, as SVG
     #[arg(long, global = true, value_name = "DIR")]
     pub plots: Option<PathBuf>,
 
@@ -79,7 +79,7 @@ impl Context {
         }
     }
 
-    /// An error where the command line leaves it out.
+    /// Fails if the command line leaves it out.
     pub fn require(&self, kind: Kind) -> Result<(), Error> {
         match self.on.is_empty() || self.on.contains(&kind) {
             true => Ok(()),
@@ -87,17 +87,17 @@ impl Context {
         }
     }
 
-    /// Is it named on the command line, and not only included by naming nothing?
+    /// Does the command line name it, and not only include it by naming none?
     pub fn names(&self, kind: Kind) -> bool {
         self.on.contains(&kind)
     }
 
-    /// The rounds to run: as asked for, or `usual`, or few when quick.
+    /// The number of rounds: the requested one, or `usual`, or few when quick.
     pub fn count(&self, usual: usize) -> usize {
         self.rounds.map_or(if self.quick { usual.min(2) } else { usual }, |n| n as usize)
     }
 
-    /// Shows which of how many rounds a workload is in, and `at` what.
+    /// Shows the round of a workload, the number of rounds, and the subject `at` work.
     pub fn say_round(&self, what: &str, round: usize, usual: usize, at: impl Display) {
         let of = self.count(usual);
         let at = at.to_string();
@@ -105,7 +105,7 @@ impl Context {
         self.progress.say(format!("{what}: round {} of {of}{comma}{at}", round + 1));
     }
 
-    /// A size: as asked for, or at most `small` when quick.
+    /// A size: `asked`, or at most `small` when quick.
     pub fn size(&self, asked: usize, small: usize) -> usize {
         if self.quick {
             asked.min(small)
@@ -114,12 +114,12 @@ impl Context {
         }
     }
 
-    /// The same of MiB; bytes.
+    /// As `size`, in MiB; returns bytes.
     pub fn mib(&self, asked: usize, small: usize) -> u64 {
         (self.size(asked, small) as u64) << 20
     }
 
-    /// Seconds of a round: as asked for, or few when quick.
+    /// The seconds of a round: as asked, or few when quick.
     pub fn seconds(&self, asked: f64) -> f64 {
         if self.quick {
             asked.min(0.3)
@@ -128,7 +128,7 @@ impl Context {
         }
     }
 
-    /// Bytes of each file system under test; sparse, so that only what a workload writes is RAM.
+    /// The size of each file system under test in bytes; it is sparse, so that only written parts take RAM.
     pub fn bytes(&self) -> u64 {
         if self.quick {
             512 << 20
@@ -137,7 +137,8 @@ impl Context {
         }
     }
 
-    /// Makes those of `whos` that the command line does not exclude; the others are skipped in each of the sections.
+    /// Makes the peers of `whos` that the command line does not exclude; the others are skipped in each of the
+    /// sections.
     pub fn make(&self, whos: &[Who], sections: &mut [Section], make: impl Fn(Who) -> Result<Peer, Error>) -> Vec<Peer> {
         let made = whos.iter().filter_map(|&who| {
             self.progress.say(format!("making {}", who.name));
@@ -147,7 +148,8 @@ impl Context {
         made.collect()
     }
 
-    /// Does `work` with each of the subjects, round by round. One that fails is reported at the end; the others go on.
+    /// Does `work` with each of the subjects, round by round. A failure is reported at the end; the other subjects go
+    /// on.
     pub fn rounds<T: Named>(
         &self,
         label: &str,
@@ -163,7 +165,7 @@ impl Context {
         }
     }
 
-    /// One of the rounds, or a part of it: each subject once.
+    /// Runs one round, or a part of it: each subject once.
     pub fn once_each<T: Named>(
         &self,
         (label, round, usual): (&str, usize, usize),
@@ -177,7 +179,7 @@ impl Context {
         });
     }
 
-    /// Does `work`, of which `subject` leaves the sections if it fails. What cannot be had is no failure.
+    /// Does `work`; if it fails, `subject` leaves the sections. A subject that this machine lacks is no failure.
     pub fn attempt(
         &self,
         label: &str,
@@ -195,12 +197,12 @@ impl Context {
         false
     }
 
-    /// Notes that a file system failed, to be reported at the end; the others go on.
+    /// Records that a file system failed, to be reported at the end; the others go on.
     pub fn failed(&self, subject: &str, error: &Error) {
         self.failures.borrow_mut().push(format!("{subject}: {error}"));
     }
 
-    /// How many have failed so far.
+    /// The number of failures so far.
     pub fn failures(&self) -> usize {
         self.failures.borrow().len()
     }
@@ -217,7 +219,7 @@ fn conquest() -> PathBuf {
     beside.filter(|path| path.is_file()).unwrap_or_else(|| "conquest".into())
 }
 
-/// One line on a terminal, drawn only on demand: a ticking thread would disturb what is measured.
+/// One line on a terminal, drawn only on demand: a ticking thread would disturb the measurement.
 pub struct Progress(ProgressBar);
 
 impl Progress {
@@ -234,8 +236,8 @@ impl Progress {
         self.0.tick();
     }
 
-    /// Prints a table without leaving the line in it. A reader that has gone does not end the run: the
-    /// JSON may still be wanted.
+    /// Prints a table without leaving the line in it. A reader that is gone does not end the run: the JSON may still be
+    /// wanted.
     pub fn print(&self, text: &str) {
         let _ = self.0.suspend(|| writeln!(std::io::stdout(), "{text}"));
     }

@@ -1,4 +1,4 @@
-//! The machine's own disk: what a directory lies on, and how often that has been flushed.
+//! The machine's own disk: the file system and device of a directory, and the count of its flushes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::mounts::{self, Mounted};
 
-/// Bytes that are read at a time where a file is read in order.
+/// Bytes of a read when a file is read in order.
 const PIECE: usize = 4 << 20;
-/// Bytes of a sector in the kernel's statistics, whatever the device has.
+/// Bytes of a sector in the kernel's statistics, for every device.
 const SECTOR: u64 = 512;
 
-/// Where the disk is: at `named`, or where temporary files go.
+/// The directory on the disk: `named`, or the one for temporary files.
 pub fn dir_on_disk(named: Option<&PathBuf>) -> PathBuf {
     let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
     named.cloned().or_else(temporary).unwrap_or_else(|| "/var/tmp".into())
@@ -25,16 +25,16 @@ pub fn dir_on_disk(named: Option<&PathBuf>) -> PathBuf {
 #[derive(Clone, Debug)]
 pub struct Disk {
     pub dir: PathBuf,
-    /// Type of the file system, and the device that it is on.
+    /// Type of the file system, and its device.
     pub kind: String,
     pub device: String,
-    /// An ext4 that was made without a journal: it flushes less, and is not whole after a power cut.
+    /// An ext4 without a journal: it flushes less, and is not whole after a power cut.
     bare: bool,
-    /// The statistics of that device, where it has any.
+    /// The statistics file of that device, if it has one.
     stat: Option<PathBuf>,
 }
 
-/// What the kernel has counted of a device: `read` and `written` are in bytes.
+/// The kernel's counts of a device: `read` and `written` are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub flushes: u64,
@@ -42,8 +42,8 @@ pub struct Counted {
     pub written: u64,
 }
 
-/// Bytes that a process has had transferred from and to disks. What goes through a page cache counts as written when it
-/// becomes dirty.
+/// Bytes that a process has transferred from and to disks. A write through a page cache counts when the page becomes
+/// dirty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
     pub read: u64,
@@ -51,7 +51,7 @@ pub struct Transferred {
 }
 
 impl Transferred {
-    /// What process `pid`, or this one, has had transferred so far.
+    /// The transfers of process `pid`, or of this one, so far.
     pub fn by(pid: Option<u32>) -> Result<Transferred, Error> {
         let who = pid.map_or("self".into(), |pid| pid.to_string());
         let path = PathBuf::from(format!("/proc/{who}/io"));
@@ -61,16 +61,16 @@ impl Transferred {
         found.ok_or_else(|| Error::Wrong(format!("{}: no counts of bytes", path.display())))
     }
 
-    /// What has been added since `before`.
+    /// The transfers since `before`.
     pub fn since(self, before: Transferred) -> Transferred {
         Transferred { read: self.read - before.read, written: self.written - before.written }
     }
 }
 
-/// Left on a host besides what is asked for, so that others find room too.
+/// Space left free on a host besides the requested space, for other programs.
 const SPARE: u64 = 512 << 20;
 
-/// An error that says what to do where `dir` has no room for `bytes`.
+/// Fails with advice if `dir` has no space for `bytes`.
 pub fn require_room(dir: &Path, bytes: u64) -> Result<(), Error> {
     let stat = rustix::fs::statvfs(dir)?;
     let free = stat.f_bavail * stat.f_frsize;
@@ -83,9 +83,9 @@ pub fn require_room(dir: &Path, bytes: u64) -> Result<(), Error> {
 }
 
 impl Disk {
-    /// What `dir` lies on; an error that says what to do if that is memory.
+    /// The disk of `dir`; fails with advice if that is memory.
     pub fn at(dir: &Path) -> Result<Disk, Error> {
-        // Below /dev/shm it is hidden by the run's own.
+        // The run's own /dev/shm hides a directory below the machine's.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let mounts = mounts::all();
         let Some(Mounted { fs_type, source, number, .. }) = mounts::above(&mounts, &dir) else {
@@ -99,13 +99,13 @@ impl Disk {
         Ok(Disk { dir, kind, device, bare: has_no_journal(number), stat: statistics(number) })
     }
 
-    /// How titles call it.
+    /// The name in titles.
     pub fn name(&self) -> String {
         let bare = if self.bare { " without a journal" } else { "" };
         format!("{}{bare} on {}", self.kind, self.device)
     }
 
-    /// Does `work`, and says how often the device was flushed meanwhile for each of `operations`, if that is known.
+    /// Does `work`, and returns the flushes of the device meanwhile for each of `operations`, if they are counted.
     pub fn flushes<T>(&self, operations: usize, work: impl FnOnce() -> T) -> (T, Option<f64>) {
         let before = self.counted();
         let done = work();
@@ -113,20 +113,20 @@ impl Disk {
         (done, before.zip(self.counted()).map(per_op))
     }
 
-    /// What has been counted so far, `None` if nobody counts.
+    /// The counts so far; `None` if there are none.
     pub fn counted(&self) -> Option<Counted> {
         parse(&std::fs::read_to_string(self.stat.as_ref()?).ok()?)
     }
 }
 
-/// Where the kernel counts for device `number`. Flushes are counted for whole disks only.
+/// The statistics file of device `number`. Flushes are counted for whole disks only.
 fn statistics(number: &str) -> Option<PathBuf> {
     let device = Path::new("/sys/dev/block").join(number).canonicalize().ok()?;
     let disk = if device.join("partition").exists() { device.parent()? } else { &device };
     Some(disk.join("stat")).filter(|stat| stat.exists())
 }
 
-/// Is there an ext4 on device `number` whose options, as the kernel shows them, name no way to keep a journal?
+/// Is there an ext4 on device `number` whose options, as the kernel shows them, name no mode of a journal?
 fn has_no_journal(number: &str) -> bool {
     let device = Path::new("/sys/dev/block").join(number).canonicalize().ok();
     let name = device.as_deref().and_then(Path::file_name).map(|name| Path::new("/proc/fs/ext4").join(name));
@@ -134,25 +134,25 @@ fn has_no_journal(number: &str) -> bool {
     options.is_some_and(|options| !options.lines().any(|option| option.starts_with("data=")))
 }
 
-/// From /sys/block/DEVICE/stat; kernels before 5.5 do not count flushes.
+/// Parses /sys/block/DEVICE/stat; kernels before 5.5 do not count flushes.
 pub fn parse(stat: &str) -> Option<Counted> {
     let fields: Vec<u64> = stat.split_whitespace().map_while(|f| f.parse().ok()).collect();
     Some(Counted { flushes: *fields.get(15)?, read: fields.get(2)? * SECTOR, written: fields.get(6)? * SECTOR })
 }
 
-/// Takes the files of a directory out of the page cache, so that they are read from the disk next.
+/// Evicts the files of a directory from the page cache, so that the next reads go to the disk.
 pub fn drop_cached(dir: &Path) -> Result<(), Error> {
     for entry in std::fs::read_dir(dir).map_err(Error::file(dir))?.flatten() {
         let file = File::open(entry.path()).map_err(Error::file(entry.path()))?;
-        // Image that are not written yet would stay.
+        // Pages that are not written yet would stay.
         file.sync_data().map_err(Error::file(entry.path()))?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     }
     Ok(())
 }
 
-/// Reads a file from its beginning on, `most` bytes or a little more, but for its holes, of which nothing comes from a
-/// disk; the bytes read.
+/// Reads a file from its beginning on, `most` bytes or a little more, without its holes, which are not read from a
+/// disk; returns the bytes read.
 pub fn read_in_order(path: &Path, most: u64) -> Result<u64, Error> {
     let file = File::open(path).map_err(Error::file(path))?;
     let (mut buf, mut at, mut bytes) = (vec![0; PIECE], 0, 0);
@@ -160,7 +160,7 @@ pub fn read_in_order(path: &Path, most: u64) -> Result<u64, Error> {
         at = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
             Ok(data) => data,
             Err(Errno::NXIO) => break,
-            // Not every file system tells.
+            // Not every file system reports holes.
             Err(_) => at,
         };
         match file.read_at(&mut buf, at).map_err(Error::file(path))? {

@@ -1,11 +1,11 @@
-//! What can go wrong in a run.
+//! The failures of a run.
 
 use std::io;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-/// Why a benchmark could not be run, or not to its end.
+/// The reason why a benchmark did not run, or not to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,13 +18,13 @@ pub enum Error {
     /// Something around the workloads failed.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    /// A program that the benchmark runs failed; the text is what it said.
+    /// A program that the benchmark runs failed; the text is its output.
     #[error("{program}: {said}")]
     Program { program: String, said: String },
     /// A file system gave a wrong answer under load.
     #[error("wrong answer: {0}")]
     Wrong(String),
-    /// Where in a workload it happened.
+    /// The place in a workload where it happened.
     #[error("{place}: {source}")]
     At { place: String, source: Box<Error> },
     /// The command line asks for something impossible.
@@ -33,13 +33,13 @@ pub enum Error {
     /// Some file systems failed; the report has the rows of the others.
     #[error("{} of the file systems failed:\n{}", .0.len(), .0.join("\n"))]
     Failed(Vec<String>),
-    /// The supervised run ended with this status; it has said why.
+    /// The supervised run ended with this status; it has reported the reason.
     #[error("the benchmark ended with status {0}")]
     Ended(i32),
 }
 
 impl Error {
-    /// Is something lacking on this machine, or left out by the command line? That is no failure.
+    /// Does this machine lack something, or does the command line leave it out? That is no failure.
     pub fn is_lacking(&self) -> bool {
         match self {
             Error::Usage(_) => true,
@@ -48,7 +48,7 @@ impl Error {
         }
     }
 
-    /// Adds where it happened.
+    /// Adds the place where it happened.
     pub fn at(self, place: impl Into<String>) -> Error {
         Error::At { place: place.into(), source: Box::new(self) }
     }
@@ -59,13 +59,13 @@ impl Error {
         move |source| Error::Io { what, source }
     }
 
-    /// The same for a file or directory.
+    /// An error of a file or directory.
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
         Error::io(path.into().display().to_string())
     }
 }
 
-/// What a thread has done.
+/// The result of a thread.
 pub fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
     thread.join().unwrap_or_else(|_| Err(Error::Wrong("a worker thread panicked".into())))
 }

@@ -1,8 +1,8 @@
-//! The tables of figures in docs/FIGURES.md and README.md, made of what `conquest bench publish` has written.
+//! The tables of figures in docs/FIGURES.md and README.md, made from the files of `conquest bench publish`.
 //!
-//! No figure is typed: [`tables`] reads the reports of the [`WORKLOADS`], one file each, and takes from them ratios of
-//! small files against the host's file systems, the numbers to reach of all other workloads, what machine they are from, and
-//! which plots there are. A figure that is not there is an error, not a gap; a workload that was never published has no rows.
+//! No figure is typed: [`tables`] reads the reports of the [`WORKLOADS`], one file each. It takes from them the ratios
+//! of small files against the host's file systems, the goals and results of all other workloads, the machines, and the
+//! list of plots. A missing figure is an error, not a gap; a workload that was never published has no rows.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,12 @@ use report::goals::{quantity, Finding};
 use report::plot;
 use report::{Report, Section};
 
-/// The lines between which tables stand: all of them, or the [`FEW`].
+/// The lines around tables: all tables, or the [`FEW`].
 const ALL_BEGIN: &str = "<!-- all figures: made by `conquest bench figures --write FILE` -->";
 const FEW_BEGIN: &str = "<!-- a few figures: made by `conquest bench figures --write FILE` -->";
 const END: &str = "<!-- end of figures -->";
 
-/// The few that README shows, the default medium alone, good and bad.
+/// The few figures in README, the default medium alone, good and bad.
 const FEW: [(&str, Few); 6] = [
     ("mounted: create + write + fsync of small files", Few::SmallFile(LOGGED_MOUNTED, SYNC)),
     ("mounted: create + write + close of small files", Few::SmallFile(LOGGED_MOUNTED, CREATE)),
@@ -33,7 +33,7 @@ const FEW: [(&str, Few); 6] = [
     ("as a library: open + read + close of small files", Few::SmallFile(LOGGED, READ)),
 ];
 
-/// Where one of them is taken from.
+/// The source of one of them.
 #[derive(Clone, Copy)]
 enum Few {
     /// A phase of the workload of small files, against ext4.
@@ -45,7 +45,7 @@ enum Few {
 /// The workload whose ratios have tables of their own.
 const SMALL_FILES: &str = "smallfile";
 
-/// The phases of that workload, as the tables call them.
+/// The phases of that workload, by their names in the tables.
 const OPERATIONS: [(&str, &str); 6] = [
     ("create + write + fsync", SYNC),
     ("create + write + close", CREATE),
@@ -55,10 +55,10 @@ const OPERATIONS: [(&str, &str); 6] = [
     ("unlink", UNLINK),
 ];
 
-/// Operations that depend on the medium; of others one row is enough.
+/// The number of operations that depend on the medium; one row is enough for each other operation.
 const WRITING: usize = 2;
 
-/// What is published, by the names of the files: in sizes that make it some forty minutes in all.
+/// The published workloads, by the names of their files: in sizes for some forty minutes in all.
 pub const WORKLOADS: [(&str, &str); 21] = [
     (SMALL_FILES, "smallfile"),
     ("postmark", "postmark"),
@@ -100,7 +100,7 @@ pub fn run(args: &Figures) -> Result<(), Error> {
     std::fs::write(page, written).map_err(Error::file(page))
 }
 
-/// The page with the tables that it has a place for.
+/// The page with its tables: the few or all, by its marks.
 fn filled(page: &str, reports: &[(&str, Report)]) -> Result<String, Error> {
     match page.contains(FEW_BEGIN) {
         true => replace(page, FEW_BEGIN, &few(reports)?),
@@ -116,7 +116,7 @@ fn replace(page: &str, begin: &str, tables: &str) -> Result<String, Error> {
     Ok(format!("{before}{begin}\n\n{tables}{END}{after}"))
 }
 
-/// The reports in `dir`: that of small files, and the others that are there.
+/// The reports in `dir`: that of small files, and the others that exist.
 fn reports(dir: &Path) -> Result<Vec<(&'static str, Report)>, Error> {
     let is_there = |name: &str| name == SMALL_FILES || file(dir, name).exists();
     let known = WORKLOADS.into_iter().filter(|(name, _)| is_there(name));
@@ -161,7 +161,7 @@ fn goal(report: &Report, what: &str) -> Result<f64, Error> {
     found.and_then(|finding| finding.value).ok_or_else(|| Error::Usage(format!("there is no figure of `{what}`")))
 }
 
-/// A report that may be shown: of a whole run, in which nothing failed.
+/// Reads a report that may be shown: of a whole run without failures.
 fn published(path: &Path) -> Result<Report, Error> {
     let report = Report::read(path).map_err(Error::file(path))?;
     let refused = match (report.quick, report.failures.first()) {
@@ -200,7 +200,7 @@ fn against(section: &Section, how: &str, whos: [Who; 2]) -> Result<String, Error
     Ok(table(heads, rows.into_iter()))
 }
 
-/// The numbers to reach, the default medium first.
+/// The goals and results, the default medium first.
 fn numbers<'a>(findings: impl Iterator<Item = &'a Finding>) -> String {
     let mut findings: Vec<&Finding> = findings.collect();
     findings.sort_by_key(|finding| finding.medium != MediumKind::Logged);
@@ -213,7 +213,7 @@ fn numbers<'a>(findings: impl Iterator<Item = &'a Finding>) -> String {
     table(["what", "medium", "measured", "result", "to reach", "verdict"], rows)
 }
 
-/// Where and when the figures were measured, a row for each run.
+/// The machines and dates of the measurements, a row for each run.
 fn origins(reports: &[(&str, Report)]) -> String {
     let runs = reports.chunk_by(|(_, a), (_, b)| (&a.date, &a.machine) == (&b.date, &b.machine));
     let rows = runs.map(|run| {
@@ -231,7 +231,7 @@ fn origins(reports: &[(&str, Report)]) -> String {
     table(["figures", "date", "kernel", "machine", "RAM", "load before"], rows)
 }
 
-/// Where what is drawn lies.
+/// Links to the plots.
 fn plots(reports: &[(&str, Report)]) -> String {
     let of_one =
         |report| plot::of(report).map(|(file, ..)| format!("[{}](figures/{file})", file.trim_end_matches(".svg")));
@@ -246,7 +246,7 @@ fn code(medium: MediumKind) -> String {
     format!("`{medium}`")
 }
 
-/// A factor, in as many digits as matter.
+/// A factor, in its significant digits.
 fn times(factor: f64) -> String {
     match factor {
         f if f >= 10.0 => format!("{f:.0}"),
@@ -275,7 +275,7 @@ mod tests {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
     }
 
-    /// A report of small files on all that a table needs, but for `left_out`.
+    /// A report of small files on everything that a table needs, except `left_out`.
     fn report(left_out: Who) -> Report {
         let mut section = Section::times(SMALL_FILES, "Small files", "us/op");
         let whos = ALL.into_iter().filter(|who| *who != left_out);

@@ -1,7 +1,7 @@
 //! The host's file systems: tmpfs, and ext4, XFS and btrfs on loop devices over tmpfs.
 //!
-//! Each is made here and lives as long as its [`Host`]. Images are sparse files on the tmpfs of the run, so
-//! that the disk costs them nothing either: what is measured is their code, as with Conquest.
+//! Each is made here and lives as long as its [`Host`]. Images are sparse files on the tmpfs of the run, so that the
+//! disk costs them nothing either: the measurement covers their code, as with Conquest.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -13,17 +13,17 @@ use rustix::mount::UnmountFlags;
 use crate::command::{output, run};
 use crate::error::Error;
 
-/// Bytes that are written at a time.
+/// Bytes of a write.
 const PIECE: usize = 1 << 20;
 
-/// How an ext4 keeps its journal.
+/// The journal of an ext4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journal {
     /// There is none.
     None,
-    /// Of metadata, as mkfs.ext4 and mount have it by themselves.
+    /// Metadata is journaled: the default of mkfs.ext4 and mount.
     Ordered,
-    /// Of everything.
+    /// Metadata and content are journaled.
     Data,
 }
 
@@ -34,36 +34,36 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes and mounts a file system of a type, of `bytes`, below `base`. The loop device is the kernel's to give back:
-    /// it is attached by mount with autoclear.
+    /// Makes and mounts a file system of a type, of `bytes`, below `base`. mount attaches the loop device with
+    /// autoclear, so the kernel detaches it.
     pub fn make(fs_type: &'static str, base: &Path, bytes: u64) -> Result<Host, Error> {
         let dir = base.join(fs_type);
         std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
         let Some(mkfs) = mkfs(fs_type) else {
             let mounted = mount(&["-t", "tmpfs", "-o", &format!("size={bytes},mode=700"), "tmpfs"], &dir);
-            // Who may not mount still has the tmpfs that the run itself lies on.
+            // A user who may not mount still has the tmpfs of the run itself.
             return if is_tmpfs(&dir) { Ok(()) } else { mounted }.map(|()| Host { dir, image: None });
         };
         refuse_others()?;
         let image = base.join(format!("{fs_type}.img"));
         let file = File::create(&image).map_err(Error::file(&image))?;
         file.set_len(bytes).map_err(Error::file(&image))?;
-        // From here on dropping it cleans up.
+        // From here on dropping the host cleans up.
         let host = Host { dir, image: Some(image.clone()) };
         run(Command::new(format!("mkfs.{fs_type}")).args(mkfs).arg(&image))?;
         mount(&["-t", fs_type, "-o", "loop", &image.display().to_string()], &host.dir)?;
         Ok(host)
     }
 
-    /// An ext4 of `bytes` in a file in `home`, mounted at `dir`, through the page cache of what is beneath.
+    /// An ext4 of `bytes` in a file in `home`, mounted at `dir`, through the page cache of the file system beneath.
     pub fn ext4_in(home: &Path, dir: PathBuf, bytes: u64) -> Result<Host, Error> {
         let host = Host::ext4(home.join("ext4.img"), dir, bytes, &[])?;
         host.mount_ext4("loop", host.image.as_deref())?;
         Ok(host)
     }
 
-    /// An ext4 of `bytes` on a loop device over the file `image`, mounted at `dir`. The loop device passes the page cache
-    /// beneath where that can be passed, so that a block is in memory once, and a flush is one of the disk.
+    /// An ext4 of `bytes` on a loop device over the file `image`, mounted at `dir`. The loop device bypasses the page
+    /// cache beneath where that is possible, so that a block is in memory once, and a flush reaches the disk.
     pub fn ext4_direct(image: PathBuf, dir: PathBuf, bytes: u64, journal: Journal) -> Result<Host, Error> {
         let bare: &[&str] = if journal == Journal::None { &["-O", "^has_journal"] } else { &[] };
         let host = Host::ext4(image.clone(), dir, bytes, bare)?;
@@ -73,14 +73,14 @@ impl Host {
         Ok(host)
     }
 
-    /// One that is not mounted yet. All of its file is written, so that the file system beneath has nothing to change but
-    /// content.
+    /// Makes it without mounting it. The whole file is written, so that later writes change only content in the file
+    /// system beneath.
     fn ext4(image: PathBuf, dir: PathBuf, bytes: u64, options: &[&str]) -> Result<Host, Error> {
         refuse_others()?;
         let host = Host { dir, image: Some(image.clone()) };
         std::fs::create_dir_all(&host.dir).map_err(Error::file(&host.dir))?;
         write_all(&image, bytes)?;
-        // What is discarded would have to be given blocks again.
+        // A discarded block would have to be allocated again.
         let usual = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
         run(Command::new("mkfs.ext4").args(usual).args(options).arg(&image))?;
         Ok(host)
@@ -91,14 +91,14 @@ impl Host {
     }
 }
 
-/// A loop device; dropping it gives it back, once nothing on it is mounted any more.
+/// A loop device; dropping it detaches it, once no mount uses it any more.
 pub struct Loop {
     pub path: PathBuf,
 }
 
 impl Loop {
     pub fn over(image: &Path) -> Result<Loop, Error> {
-        // The file may lie where its page cache cannot be passed.
+        // The file system of the file may not permit bypassing its page cache.
         Loop::attach(image, "on").or_else(|_| Loop::attach(image, "off"))
     }
 
@@ -111,12 +111,12 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // While it is mounted, the kernel remembers to do so afterwards.
+        // If it is mounted, the kernel detaches it afterwards.
         let _ = run(Command::new("losetup").arg("--detach").arg(&self.path));
     }
 }
 
-/// Makes a file of zeros that the file system beneath has given all its blocks.
+/// Makes a file of zeros whose blocks are all allocated in the file system beneath.
 fn write_all(path: &Path, bytes: u64) -> Result<(), Error> {
     let mut file = File::create(path).map_err(Error::file(path))?;
     let zeros = std::io::repeat(0).take(bytes);
@@ -135,14 +135,14 @@ impl Drop for Host {
     fn drop(&mut self) {
         unmount(&self.dir);
         if let Some(image) = &self.image {
-            // Fails only if it is gone already.
+            // Fails only if the file is gone already.
             let _ = std::fs::remove_file(image);
         }
     }
 }
 
-/// The options of what makes a file system on a device. ext4 initialises its tables at once: otherwise a kernel thread
-/// would do so during the measurement.
+/// The options of mkfs for a type. ext4 initialises its tables at once: otherwise a kernel thread would do so during
+/// the measurement.
 fn mkfs(fs_type: &str) -> Option<&'static [&'static str]> {
     match fs_type {
         "ext4" => Some(&["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
@@ -152,7 +152,7 @@ fn mkfs(fs_type: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// Mounts something at `dir`, as mount(8) does.
+/// Mounts at `dir` with the arguments of mount(8).
 pub fn mount(arguments: &[&str], dir: &Path) -> Result<(), Error> {
     run(Command::new("mount").args(arguments).arg(dir))
 }
@@ -165,7 +165,7 @@ fn is_tmpfs(dir: &Path) -> bool {
 /// Unmounts `dir`, at the latest when its last user has gone.
 pub fn unmount(dir: &Path) {
     if rustix::mount::unmount(dir, UnmountFlags::empty()).is_err() {
-        // Not mounted at all is fine here.
+        // It may not be mounted at all.
         let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
     }
 }

@@ -1,8 +1,8 @@
-//! The table of mounts.
+//! The mount table.
 
 use std::path::{Path, PathBuf};
 
-/// A mount, as the kernel tells of it.
+/// A mount in the kernel's table.
 #[derive(Debug)]
 pub struct Mounted {
     pub point: PathBuf,
@@ -14,7 +14,7 @@ pub struct Mounted {
     pub number: String,
 }
 
-/// All of this namespace, in the order of mounting.
+/// All mounts of this namespace, in the order of mounting.
 pub fn all() -> Vec<Mounted> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     parse(&String::from_utf8_lossy(&table))
@@ -32,7 +32,7 @@ pub fn parse(table: &str) -> Vec<Mounted> {
     table.lines().filter_map(of_line).collect()
 }
 
-/// The last one at the nearest directory above `dir`.
+/// The last mount at the nearest directory above `dir`.
 pub fn above<'m>(mounts: &'m [Mounted], dir: &Path) -> Option<&'m Mounted> {
     let above = mounts.iter().filter(|mounted| dir.starts_with(&mounted.point));
     above.max_by_key(|mounted| mounted.point.as_os_str().len())

@@ -1,8 +1,8 @@
-//! How workloads name their options: a line for each, of which [`options`] makes what the command line reads.
+//! Declares the options of workloads: a line for each, from which [`options`] makes the parser of the command line.
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-/// A part of a workload: its name for `--only`, what it measures, and how.
+/// A part of a workload: its name for `--only`, its subject, and its function.
 pub type Part<T> = (&'static str, &'static str, T);
 
 /// Makes a struct of options: `name: KIND = DEFAULT, "help";` each. A kind with a value is followed by the value's name.
@@ -57,7 +57,7 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The names of parts, as the command line reads and explains them.
+/// The names of parts, for the parser and the help of the command line.
 pub fn names<T>(parts: &[Part<T>]) -> PossibleValuesParser {
     let name = |(name, about, _): &Part<T>| match *about {
         "" => PossibleValue::new(*name),
@@ -66,7 +66,7 @@ pub fn names<T>(parts: &[Part<T>]) -> PossibleValuesParser {
     PossibleValuesParser::new(parts.iter().map(name).collect::<Vec<_>>())
 }
 
-/// The parts that are asked for; all, where none is named.
+/// The requested parts; all, if none is named.
 pub fn wanted<'a, T>(parts: &'a [Part<T>], only: &'a [String]) -> impl Iterator<Item = &'a Part<T>> {
     parts.iter().filter(move |(name, ..)| only.is_empty() || only.iter().any(|only| only == name))
 }

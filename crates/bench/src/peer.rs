@@ -1,4 +1,4 @@
-//! Who is compared: pools, in process and mounted, and the host's file systems; made, worked on, and taken away.
+//! The peers of a comparison: pools, in process and mounted, and the host's file systems; made, worked on, and removed.
 
 use std::path::{Path, PathBuf};
 
@@ -32,12 +32,12 @@ pub enum Kind {
     BatteryDev,
 }
 
-/// Who is compared, and how reports call it.
+/// A peer's file system, and its name in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who {
     pub name: &'static str,
     pub kind: Kind,
-    /// Of an ext4 that lies where large files do.
+    /// The journal of an ext4 for large files.
     journal: Journal,
 }
 
@@ -59,7 +59,7 @@ pub const BATTERY: Who = who(Kind::BatteryInproc, "conquest battery");
 pub const BATTERY_MOUNTED: Who = who(Kind::BatteryUring, "conquest battery+uring");
 pub const BATTERY_DEV: Who = who(Kind::BatteryDev, "conquest battery+dev");
 
-/// Those that workloads of small files compare.
+/// The peers of the workloads of small files.
 pub const ALL: [Who; 9] = [TMPFS, EXT4, XFS, BTRFS, LOGGED, LOGGED_MOUNTED, BATTERY, BATTERY_MOUNTED, BATTERY_DEV];
 
 impl Who {
@@ -68,7 +68,7 @@ impl Who {
         Who { name, ..self }
     }
 
-    /// Of a pool.
+    /// The medium of a pool.
     pub fn medium(self) -> MediumKind {
         match self.kind {
             Kind::BatteryInproc | Kind::BatteryUring | Kind::BatteryDev => MediumKind::Battery,
@@ -84,7 +84,7 @@ impl Who {
         matches!(self.kind, Kind::LoggedInproc | Kind::BatteryInproc)
     }
 
-    /// As findings begin.
+    /// The beginning of its findings.
     pub fn how(self) -> &'static str {
         match self.is_in_process() {
             true => "in process",
@@ -92,13 +92,13 @@ impl Who {
         }
     }
 
-    /// How paths call it: a space would be written otherwise in the list of mounts.
+    /// The name in paths: the mount table would escape a space.
     pub fn file_name(self) -> String {
         self.name.replace([' ', '=', ','], "-")
     }
 }
 
-/// What has a name in reports.
+/// A subject with a name in reports.
 pub trait Named {
     fn name(&self) -> &'static str;
 }
@@ -121,21 +121,21 @@ impl Named for Peer {
     }
 }
 
-/// A file system, ready to be worked on; dropping it takes it away.
+/// A file system, ready for work; dropping it removes it.
 pub struct Peer {
     pub who: Who,
-    // Before what keeps it: a descriptor into a file system must be closed before that can be unmounted.
+    // Declared before its mount: a descriptor into a file system must be closed before that can be unmounted.
     pub place: AnyPlace,
     mount: Option<Mount>,
-    // Before the file system that it may lie on.
+    // Declared before the file system on which it may lie.
     pool: Option<Own>,
     host: Option<Host>,
-    /// Below which everything of it lies that is not memory, where nobody else writes there.
+    /// The directory that contains all its files outside memory, and no files of others.
     counted: Option<PathBuf>,
 }
 
 impl Peer {
-    /// One of `bytes` in RAM, a pool as `options` say.
+    /// A peer of `bytes` in RAM; `options` adapt a pool.
     pub fn in_ram(
         who: Who,
         base: &Path,
@@ -159,7 +159,7 @@ impl Peer {
         Ok(Peer { who, place, mount: None, pool: None, counted, host: Some(host) })
     }
 
-    /// An ext4 with the journal that it is named by, over the file `image`.
+    /// An ext4 with the journal in its name, over the file `image`.
     pub fn ext4(who: Who, image: PathBuf, dir: PathBuf, bytes: u64) -> Result<Peer, Error> {
         Peer::host(who, Host::ext4_direct(image, dir, bytes, who.journal)?)
     }
@@ -176,12 +176,12 @@ impl Peer {
         Ok(Peer { who, place, mount: Some(mount), pool: Some(pool), host: None, counted: None })
     }
 
-    /// The same on a file system of its own, which counts what is written.
+    /// Adds the file system of its own on which it lies, whose device counts writes.
     pub fn above(self, host: Host) -> Peer {
         Peer { counted: Some(host.dir.clone()), host: Some(host), ..self }
     }
 
-    /// Where it is mounted; an error, if it is not.
+    /// The directory where it is mounted; fails if it is not mounted.
     pub fn dir(&self) -> Result<&Path, Error> {
         let host = self.host.as_ref().filter(|_| self.who.is_host()).map(|host| &host.dir);
         let dir = self.mount.as_ref().map(|mount| &mount.dir).or(host);
@@ -204,7 +204,7 @@ impl Peer {
         }
     }
 
-    /// What a pool's process has had transferred so far; nothing is known of an ext4.
+    /// The transfers of a pool's process so far; `None` for an ext4.
     pub fn transferred(&self) -> Result<Option<Transferred>, Error> {
         match &self.mount {
             Some(mount) => Transferred::by(Some(mount.pid()?)).map(Some),
@@ -213,7 +213,7 @@ impl Peer {
         }
     }
 
-    /// Bytes written so far to the device that all of this lies on. What is on its way there is written first.
+    /// Bytes written so far to the device beneath. Pending writes are completed first.
     pub fn written(&self) -> Result<u64, Error> {
         let missing = || Error::Wrong(format!("{}: nobody counts what is written", self.who.name));
         let dir = self.counted.as_deref().ok_or_else(missing)?;
@@ -221,7 +221,7 @@ impl Peer {
         Ok(Disk::at(dir)?.counted().ok_or_else(missing)?.written)
     }
 
-    /// Bytes in use. What is on its way is written first.
+    /// Bytes in use. Pending writes are completed first.
     pub fn used(&self) -> Result<u64, Error> {
         if let Some(used) = self.see_pool(|pool| Ok(pool.status()?.used)) {
             return used;
@@ -234,7 +234,7 @@ impl Peer {
 }
 
 impl Kind {
-    /// How mount(8) calls it.
+    /// The type for mount(8).
     fn fs_type(self) -> &'static str {
         match self {
             Kind::Ext2 => "ext2",

@@ -1,8 +1,8 @@
-//! What a workload runs on: a mounted directory or a pool in this process, behind one trait.
+//! The file system of a workload: a mounted directory or a pool in this process, behind one trait.
 //!
-//! Workloads are generic over [`Place`], so that there is no dispatch inside the timed loops. Both sides do
-//! what the cheapest program would: the mounted one calls the system directly with prepared paths relative
-//! to a directory descriptor, and neither allocates.
+//! Workloads are generic over [`Place`], so that there is no dispatch inside the timed loops. Both sides do as the
+//! cheapest program would: the mounted side calls the system directly with prepared paths relative to a directory
+//! descriptor, and neither side allocates.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -24,12 +24,12 @@ pub trait Place {
     where
         Self: 'a;
 
-    /// Creates or truncates, for writing.
+    /// Creates or truncates a file, and opens it for writing.
     fn create(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
     fn open(&self, path: &CStr, how: How) -> Result<Self::Handle<'_>, Error>;
     fn write(&self, file: &Self::Handle<'_>, offset: u64, data: &[u8]) -> Result<(), Error>;
     fn append(&self, file: &Self::Handle<'_>, data: &[u8]) -> Result<(), Error>;
-    /// Writes behind the end of a file that was not opened for appending, as one who looks where that is.
+    /// Writes at the end of a file that was not opened for appending, like a program that first asks for the end.
     fn write_behind(&self, file: &Self::Handle<'_>, data: &[u8]) -> Result<(), Error>;
     fn read(&self, file: &Self::Handle<'_>, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
     fn fsync(&self, file: &Self::Handle<'_>) -> Result<(), Error>;
@@ -38,11 +38,11 @@ pub trait Place {
     fn unlink(&self, path: &CStr) -> Result<(), Error>;
     fn mkdir(&self, path: &CStr) -> Result<(), Error>;
     fn rmdir(&self, path: &CStr) -> Result<(), Error>;
-    /// The number of entries of a directory, `.` and `..` left out.
+    /// The number of entries of a directory, without `.` and `..`.
     fn list(&self, path: &CStr) -> Result<usize, Error>;
-    /// Writes back what is dirty, so that it does not disturb who comes next.
+    /// Writes back dirty data, so that it does not disturb the next measurement.
     fn settle(&self) -> Result<(), Error>;
-    /// Takes a file that was synced out of the caches of this host's kernel.
+    /// Evicts a synced file from the caches of this host's kernel.
     fn forget(&self, file: &Self::Handle<'_>) -> Result<(), Error>;
 
     #[inline]
@@ -55,14 +55,14 @@ pub trait Place {
         self.open(path, How::Append)
     }
 
-    /// For reading and writing.
+    /// Opens a file for reading and writing.
     #[inline]
     fn open_update(&self, path: &CStr) -> Result<Self::Handle<'_>, Error> {
         self.open(path, How::Update)
     }
 }
 
-/// How a file is opened that is there.
+/// The mode of opening an existing file.
 #[derive(Clone, Copy)]
 pub enum How {
     Read,
@@ -87,7 +87,7 @@ impl Mounted {
     }
 }
 
-/// What a short write means here: the file systems under test have room for the whole workload.
+/// Fails on a short write: the file systems under test have space for the whole workload.
 fn whole(written: usize, wanted: usize) -> Result<(), Error> {
     if written == wanted {
         Ok(())
@@ -284,7 +284,7 @@ pub enum AnyPlace {
     InProcess(Box<InProcess>),
 }
 
-/// Works on whichever it is, with code of its own for each.
+/// Works on the place of either kind, with separate code for each.
 macro_rules! on_place {
     ($any:expr, $place:ident => $work:expr) => {
         match $any {
@@ -298,7 +298,7 @@ macro_rules! on_place {
 }
 pub(crate) use on_place;
 
-/// A prepared path. The text must hold no zero byte, which generated names never do.
+/// A prepared path. The text must contain no zero byte; generated names never do.
 pub fn name(text: String) -> Name {
     CString::new(text).unwrap_or_default()
 }

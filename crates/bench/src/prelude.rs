@@ -1,4 +1,4 @@
-//! What nearly every workload needs.
+//! The items that nearly every workload needs.
 
 pub use conquest::MediumKind;
 pub use report::goals::{Finding, Goal};

@@ -9,7 +9,7 @@ use crate::command;
 use crate::error::Error;
 use crate::hosts;
 
-/// A pool of the run's own; dropping it removes it, with the files that were made for its disks.
+/// A pool of the run's own; dropping it removes it, with the files made for its disks.
 pub struct Own {
     pub dir: PathBuf,
     disks: Vec<PathBuf>,
@@ -24,7 +24,7 @@ impl Own {
         Ok(pool)
     }
 
-    /// The same, open in this process.
+    /// Opens it in this process.
     pub fn open(&self) -> Result<Pool, Error> {
         Ok(Pool::open(&self.dir, &OpenOptions::default())?)
     }
@@ -37,25 +37,25 @@ impl Drop for Own {
     }
 }
 
-/// How small files are compressed that nobody uses.
+/// A configuration of the compression of unused small files.
 pub fn compressing(settings: &[(&str, u64)]) -> CompressionConfig {
     let settings: Vec<_> = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    // Settings that there are, which a test holds.
+    // A test checks that these settings exist.
     CompressionConfig::of(&settings).unwrap_or_default()
 }
 
-/// Of a pool that compresses nothing by itself.
+/// The settings of a pool that compresses nothing by itself.
 pub const NOTHING: &[(&str, u64)] = &[("share", 0)];
-/// Of one that compresses whatever has not been used for a second.
+/// The settings of a pool that compresses all files unused for a second.
 pub const SOON: &[(&str, u64)] = &[("warm", 1), ("cold", 1), ("packed", 1)];
 
-/// Removes a pool, with what is in shared memory of it. Without a word: it may be half made, or gone.
+/// Removes a pool and its shared memory. Reports no failure: the pool may be half made, or gone.
 pub fn remove(pool: &Path) {
     forget(pool);
     let _ = std::fs::remove_dir_all(pool);
 }
 
-/// Takes from memory what is there of a pool that nobody has open, as a reboot does.
+/// Removes the memory of a pool that no process has open, as a reboot does.
 pub fn forget(pool: &Path) {
     for path in Pool::memory(pool).unwrap_or_default() {
         let _ = std::fs::remove_file(path);
@@ -70,12 +70,12 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts a pool at `dir` as the program does by itself; the pool outlives the mount.
+    /// Mounts a pool at `dir` with the program's defaults; the pool outlives the mount.
     pub fn of(pool: &Path, dir: PathBuf, program: &Path) -> Result<Mount, Error> {
         Mount::with(pool, dir, program, &[])
     }
 
-    /// The same over a transport, named as an option and as the status shows it. A mount that came up over another one is
+    /// Mounts it over a transport, given by its option and its name in the status. A mount over another transport is
     /// refused: its figures would stand in the wrong row.
     pub fn over(pool: &Path, dir: PathBuf, program: &Path, [option, shown]: [&str; 2]) -> Result<Mount, Error> {
         let mount = Mount::with(pool, dir, program, &["-o", &format!("transport={option}")])?;
@@ -92,7 +92,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// The transport in use, as the status calls it.
+    /// The transport in use, by its name in the status.
     pub fn transport(&self) -> Result<String, Error> {
         Ok(self.server()?.transport.unwrap_or_else(|| "none".into()))
     }

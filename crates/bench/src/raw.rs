@@ -1,5 +1,5 @@
-//! A disk by itself: what fio reads and writes of a file past the page cache, with as many requests under way as make it
-//! fast. That is what is possible on a disk at all.
+//! A disk by itself: fio reads and writes a file past the page cache, with as many requests under way as make it fast.
+//! This is the possible speed of the disk.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::command;
 use crate::error::Error;
 
-/// How the tables call it.
+/// The name in the tables.
 pub const RAW: &str = "raw disk";
 const PROGRAM: &str = "fio";
-/// Bytes of a request where the order is that of the disk, and how many are under way.
+/// Bytes of a request in the order of the disk, and the number of requests under way.
 const PIECE: &str = "1m";
 const PIECES: usize = 16;
 
@@ -23,13 +23,14 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// One of `bytes`, a multiple of a MiB, at a path where there is nothing. It is not written yet.
+    /// A file of `bytes`, a multiple of a MiB, at an unused path. It is not written yet.
     pub fn at(path: PathBuf, bytes: u64) -> Result<Raw, Error> {
         command::require(PROGRAM)?;
         Ok(Raw { path, bytes })
     }
 
-    /// Makes it anew, writes all of it in order, and syncs it; bytes per second. Anew, as content finds room on a disk.
+    /// Makes the file anew, writes all of it in order, and syncs it; returns bytes per second. New, because content is
+    /// written to free space too.
     pub fn write(&self) -> Result<f64, Error> {
         if self.path.exists() {
             std::fs::remove_file(&self.path).map_err(Error::file(&self.path))?;
@@ -37,22 +38,23 @@ impl Raw {
         self.fio("write", PIECE, PIECES, &["--end_fsync=1"], ["write", "bw_bytes"])
     }
 
-    /// Writes all of it as `how` says, in calls of 4 KiB through the page cache of whatever it lies on, and syncs it; bytes per second.
+    /// Writes all of it in the order `how`, in calls of 4 KiB through the page cache of the file system beneath, and
+    /// syncs it; returns bytes per second.
     pub fn write_buffered(&self, how: &str) -> Result<f64, Error> {
-        // Of options that are given twice the last one counts.
+        // The last one of repeated options counts.
         let buffered = ["--direct=0", "--ioengine=psync", "--fallocate=none", "--create_on_open=1", "--end_fsync=1"];
         self.fio(how, "4k", 1, &buffered, ["write", "bw_bytes"])
     }
 
-    /// Reads all of it in order, once it is written; bytes per second.
+    /// Reads all of it in order, after it was written; returns bytes per second.
     pub fn read(&self) -> Result<f64, Error> {
         self.fio("read", PIECE, PIECES, &[], ["read", "bw_bytes"])
     }
 
-    /// Reads `count` blocks of 4 KiB at random, `depth` at a time, once it is written; reads per second.
+    /// Reads `count` blocks of 4 KiB at random, `depth` at a time, after it was written; returns reads per second.
     pub fn read_at_random(&self, count: usize, depth: usize) -> Result<f64, Error> {
         let count = format!("--number_ios={count}");
-        // It ends at the size of the file as well.
+        // Without these it would end at the size of the file.
         let (repeat, many) = (["--norandommap", "--io_size=1024g"], count.as_str());
         self.fio("randread", "4k", depth, &[repeat[0], repeat[1], many], ["read", "iops"])
     }
@@ -70,7 +72,7 @@ impl Raw {
         fio.arg(format!("--filename={}", self.path.display())).arg(format!("--size={}", self.bytes));
         fio.args([format!("--rw={how}"), format!("--bs={piece}"), format!("--iodepth={depth}")]).args(more);
         let said = command::output(&mut fio)?;
-        // Before the report there may be a remark.
+        // A remark may precede the report.
         let report = said.find('{').map_or("", |at| &said[at..]);
         let failed = |said: &str| Error::Program { program: PROGRAM.into(), said: said.trim().replace('\n', "; ") };
         let report: Value = serde_json::from_str(report).map_err(|_| failed(&said))?;
@@ -81,12 +83,12 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // The run removes what is above it at the latest.
+        // At the latest the run removes the directory.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// The raw disk as the table calls it where it was measured beside one of several, in the same rounds.
+/// The name of the raw disk in the table when it was measured beside one of several subjects, in the same rounds.
 pub fn beside(name: &str) -> String {
     format!("{RAW}, beside {name}")
 }

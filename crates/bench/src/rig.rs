@@ -1,18 +1,19 @@
-//! Slow disks: loop devices over files in RAM, each held to a speed by the kernel's block throttle.
+//! Slow disks: loop devices over files in RAM, each limited to a speed by the kernel's block throttle.
 //!
-//! The throttle is that of cgroup v1's `blkio`, in the root group: rules there hold for all that is submitted by its processes, be it
-//! a pool, btrfs or a plain write. The file beneath is far faster than the rule, and loop devices pass the page cache, so that what
-//! a disk delivers is what the rule says; [`Rig::verify`] measures whether it does.
+//! The throttle is that of cgroup v1's `blkio`, in the root group: its rules hold for all requests of its processes, be
+//! it a pool, btrfs or a plain write. The file beneath is far faster than the rule, and loop devices bypass the page
+//! cache, so that a disk delivers the speed of its rule; [`Rig::verify`] measures whether it does.
 //!
 //! ```text
 //! user --requests of any size--> loop device --split--> loop device with the rule --> file in RAM
 //! ```
 //!
-//! There are two loop devices since the throttle counts a request before it is split, and its parts again: who asks for a MiB at a time
-//! would be held to half the speed. Below the first one no request is too large; and it has a queue, as disks have.
+//! There are two loop devices because the throttle counts a request before it is split, and its parts again: requests
+//! of a MiB would get half the speed. Below the first device no request is too large; and it has a queue, as disks
+//! have.
 //!
-//! A rule outlives whoever made it, and so does a loop device. So each is undone by dropping it, and what a killed run left is found by
-//! the names of the files, which begin with that of the run's directory: [`clean`].
+//! A rule outlives its maker, and so does a loop device. So dropping each undoes it, and [`clean`] finds the remnants
+//! of a killed run by the names of the files, which begin with the name of the run's directory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -31,23 +32,23 @@ use crate::mounts::{self, Mounted};
 /// Files of the group with a rule for each device.
 const READ: &str = "blkio.throttle.read_bps_device";
 const WRITE: &str = "blkio.throttle.write_bps_device";
-/// Bytes that a broken disk has left.
+/// The bytes left of a broken disk.
 const REMAINDER: u64 = 4096;
-/// How far what a disk delivers may be from its rule.
+/// The greatest relative difference between a disk's speed and its rule.
 const TOLERANCE: f64 = 0.1;
-/// For so long it is tried, after what the throttle takes to get going.
+/// The length of a trial, after the throttle's warm-up.
 const TRIAL: Duration = Duration::from_millis(1000);
 const WARM_UP: Duration = Duration::from_millis(400);
 
 /// The root group of the block throttle.
 struct Group {
     dir: PathBuf,
-    /// It was mounted here for the run.
+    /// It was mounted for this run.
     is_own: bool,
 }
 
 impl Group {
-    /// Where it is mounted; else it is mounted below `base`.
+    /// Finds its mount; else mounts it below `base`.
     fn find(base: &Path) -> Result<Group, Error> {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::Usage("needs root, for loop devices and the block throttle".into()));
@@ -70,7 +71,7 @@ impl Group {
         }
     }
 
-    /// Holds reads and writes of a device each to so many bytes in a second; 0: no more.
+    /// Limits reads and writes of a device to `rate` bytes in a second each; 0 removes the limit.
     fn set(&self, device: &str, rate: u64) -> Result<(), Error> {
         [READ, WRITE].into_iter().try_for_each(|name| {
             let path = self.dir.join(name);
@@ -93,15 +94,16 @@ fn blkio(mounts: Vec<Mounted>) -> Option<PathBuf> {
     mounts.into_iter().find(is_it).map(|mounted| mounted.point)
 }
 
-/// One of the disks. Dropping it takes its rule, the loop device and the file away: the rule first, so that what is under way ends soon.
+/// A slow disk. Dropping it removes its rule, the loop devices and the file: the rule first, so that pending requests
+/// end soon.
 pub struct SlowDisk {
     group: Arc<Group>,
-    /// Over the other.
+    /// The device over the other.
     device: Loop,
-    /// The one with the rule.
+    /// The device with the rule.
     lower: Loop,
     image: PathBuf,
-    /// Major and minor number, as rules name it.
+    /// Major and minor number, for rules.
     number: String,
     parts: Vec<PathBuf>,
 }
@@ -123,12 +125,12 @@ impl SlowDisk {
         &self.device.path
     }
 
-    /// Holds it to so many bytes in a second, from now on.
+    /// Limits it to `rate` bytes in a second, from now on.
     pub fn set_rate(&self, rate: u64) -> Result<(), Error> {
         self.group.set(&self.number, rate)
     }
 
-    /// From now on nothing can be read from it or written to it but the first of it: each request fails.
+    /// From now on each read or write fails, except within its first [`REMAINDER`] bytes.
     pub fn break_it(&self) -> Result<(), Error> {
         let file = File::options().write(true).open(&self.image).map_err(Error::file(&self.image))?;
         file.set_len(REMAINDER).map_err(Error::file(&self.image))?;
@@ -142,14 +144,14 @@ impl SlowDisk {
         }
     }
 
-    /// Halves of it, as devices of their own.
+    /// Its halves, as devices of their own.
     pub fn halves(&mut self) -> Result<[PathBuf; 2], Error> {
         let sectors: u64 =
             sys(&self.device, "size")?.trim().parse().map_err(|_| Error::Wrong("a size that is no number".into()))?;
         let begin = 2048;
         let each = (sectors - begin) / 2 / begin * begin;
         for (n, at) in [(1, begin), (2, begin + each)] {
-            // A device keeps what somebody who was killed has left.
+            // A killed run may have left this partition on the device.
             let _ = self.remove_part(n);
             let numbers = [n.to_string(), at.to_string(), each.to_string()];
             command::run(Command::new("addpart").arg(self.path()).args(numbers))?;
@@ -170,7 +172,7 @@ impl SlowDisk {
         command::run(Command::new("delpart").arg(self.path()).arg(n.to_string()))
     }
 
-    /// Bytes that have been written to it.
+    /// The bytes written to it.
     fn written(&self) -> Result<u64, Error> {
         let missing = || Error::Wrong(format!("{}: no statistics", self.path().display()));
         Ok(disk::parse(&sys(&self.lower, "stat")?).ok_or_else(missing)?.written)
@@ -179,10 +181,10 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        // Without a word: the first process cleans up again.
+        // Reports no failure: the first process cleans up again.
         let _ = self.group.set(&self.number, 0);
         for n in 1..=self.parts.len() {
-            // Who has closed it last may not be done with that.
+            // The last user's close may still be under way.
             let closed = Instant::now();
             while self.remove_part(n).is_err() && closed.elapsed() < Duration::from_secs(2) {
                 std::thread::sleep(Duration::from_millis(50));
@@ -192,7 +194,7 @@ impl Drop for SlowDisk {
     }
 }
 
-/// What the kernel says of a loop device.
+/// An attribute of a loop device in sysfs.
 fn sys(device: &Loop, name: &str) -> Result<String, Error> {
     let path = Path::new("/sys/block").join(device.path.file_name().unwrap_or_default()).join(name);
     std::fs::read_to_string(&path).map_err(Error::file(path))
@@ -204,7 +206,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Disks of `bytes` each, held to the `rates`, whose files lie in `base`.
+    /// Disks of `bytes` each, limited to the `rates`, with their files in `base`.
     pub fn make(base: &Path, bytes: u64, rates: &[u64]) -> Result<Rig, Error> {
         let group = Arc::new(Group::find(base)?);
         let tag = base.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -232,8 +234,8 @@ impl Rig {
         Ok(self.written_each()?.iter().sum())
     }
 
-    /// What all disks deliver at a time, in bytes per second, written past everything; an error where one of them does not keep to its
-    /// rule. What is on them is lost.
+    /// Measures the speed of all disks together, in bytes per second, writing directly to them; fails if one of them
+    /// does not keep to its rule. Their content is lost.
     pub fn verify(&self, rates: &[u64]) -> Result<f64, Error> {
         let paths = self.paths();
         let (begun, ended, seconds) = std::thread::scope(|scope| {
@@ -251,7 +253,7 @@ impl Rig {
             let of = speed / *rate as f64;
             if (of - 1.0).abs() > TOLERANCE {
                 let (speed, rate) = (speed / 1e6, *rate as f64 / 1e6);
-                // On a machine that is busy with other things nothing can be measured.
+                // On a busy machine no measurement is possible.
                 return Err(Error::Usage(format!(
                     "a disk that is held to {rate:.0} MB/s delivers {speed:.1}: the throttle does not hold here and now"
                 )));
@@ -261,19 +263,19 @@ impl Rig {
     }
 }
 
-/// Writes to a disk as fast as it takes it, for as long as [`Rig::verify`] looks.
+/// Writes to a disk as fast as possible, for the time that [`Rig::verify`] measures.
 fn keep_busy(path: &Path) -> Result<(), Error> {
     let disk = Disk::make(path, &Making { force: true, ..Making::default() }).map_err(exraid_error)?;
     let (piece, size, start) = (1 << 20, disk.properties().size, Instant::now());
-    // To its end and from its beginning again, as long as it is looked.
+    // To its end and from its beginning again, until the measurement ends.
     while start.elapsed() < WARM_UP + TRIAL {
         stream(&disk, piece, 4, |at| start.elapsed() < WARM_UP + TRIAL && at + piece <= size)?;
     }
     Ok(())
 }
 
-/// Writes to a device in order, in requests of `piece` bytes of which `depth` are under way, as long as `go_on` says of the next place,
-/// and flushes it; the bytes.
+/// Writes to a device in order, in requests of `piece` bytes with `depth` under way, as long as `go_on` accepts the
+/// next offset, and flushes it; returns the bytes.
 pub fn stream(device: &dyn Device, piece: u64, depth: usize, go_on: impl Fn(u64) -> bool) -> Result<u64, Error> {
     let memory = Aligned::zeroed(piece as usize);
     let mut under_way: std::collections::VecDeque<Ticket> = Default::default();
@@ -294,7 +296,7 @@ pub fn exraid_error(e: impl std::fmt::Display) -> Error {
     Error::Wrong(e.to_string())
 }
 
-/// Takes away what is left of the disks of a run with this directory: rules, loop devices, files. For when the run was killed.
+/// Removes the remnants of a killed run with this directory: rules, loop devices, files.
 pub fn clean(base: &Path) {
     let Some(tag) = base.file_name().and_then(|name| name.to_str()).filter(|tag| !tag.is_empty()) else { return };
     let group = blkio(mounts::all());
@@ -306,12 +308,12 @@ pub fn clean(base: &Path) {
             let _ = Group { dir: dir.clone(), is_own: false }.set(number.trim(), 0);
         }
     }
-    // Who lies over others first.
+    // The upper devices first.
     let mut all = loops(|beneath| ours.iter().any(|lower| lower.path == beneath));
     all.append(&mut ours);
 }
 
-/// The loop devices over what `is_it` says; dropping them gives them back.
+/// The loop devices whose file `is_it` accepts; dropping them detaches them.
 fn loops(is_it: impl Fn(&Path) -> bool) -> Vec<Loop> {
     let blocks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let is_loop = |entry: &std::fs::DirEntry| {
@@ -334,7 +336,7 @@ mod tests {
         assert_eq!(blkio(mounts::parse(table.split('\n').next().expect("a line"))), None);
     }
 
-    /// Rules that are there now for loop devices, and the files of these.
+    /// The number of rules for loop devices, and of their files.
     fn left(tag: &str) -> usize {
         let blocks = std::fs::read_dir("/sys/block").expect("sysfs").flatten();
         let files = blocks.filter_map(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).ok());

@@ -1,4 +1,4 @@
-//! Runs what is asked for: one workload, or all that are published.
+//! Runs the requested workload, or all that are published.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::error::Error;
 use crate::figures;
 use crate::supervise::Base;
 
-/// Columns that a table has at most.
+/// Most columns of a table.
 const COLUMNS: usize = 30;
 
-/// Runs what `args` asks for, prints it and writes the JSON.
+/// Runs `args`, prints the result and writes the JSON.
 pub fn run(args: &Args) -> Result<(), Error> {
     let common = &args.common;
-    // First of all: a file that cannot be written is better known now than after the run, and the run may
-    // cover the place where it lies.
+    // First of all: the user should learn of an unwritable file now rather than after the run, and the run may mount
+    // over the directory of the file.
     let json = common.json.as_ref().map(|file| File::create(file).map_err(Error::file(file))).transpose()?;
     let plots = common.plots.as_deref();
     plots.map_or(Ok(()), writable)?;
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
 fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error> {
     let outcome = workload.run(context)?;
     for section in &outcome.sections {
-        // What goes on over time is for the plot.
+        // A course over time is only for the plot.
         match section.measures().len() {
             ..=COLUMNS => context.progress.print(&table::section(section)),
             points => {
@@ -63,8 +63,8 @@ fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error>
     Ok(outcome)
 }
 
-/// Everything that is published. A workload that fails is reported at the end; the others go on. `done` gets the name
-/// and the outcome of each that has not failed even in part.
+/// Runs everything that is published. A workload that fails is reported at the end; the others go on. `done` gets the
+/// name and the outcome of each workload without any failure.
 fn all(context: &Context, done: impl Fn(&str, &Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
     for (name, line) in figures::WORKLOADS {
@@ -84,7 +84,7 @@ fn all(context: &Context, done: impl Fn(&str, &Outcome) -> Result<(), Error>) ->
     Ok(outcome)
 }
 
-/// The same, each written to a file of its own as soon as it is known, and drawn.
+/// As `all`; writes each outcome to a file of its own as soon as it is known, and draws it.
 fn published(context: &Context, publish: &Publish, blank: &Report) -> Result<Outcome, Error> {
     writable(&publish.to)?;
     all(context, |name, outcome| {
@@ -95,7 +95,7 @@ fn published(context: &Context, publish: &Publish, blank: &Report) -> Result<Out
     })
 }
 
-/// Can a file be made in `dir`? That is better known now than after the first workload.
+/// Fails if no file can be made in `dir`: the user should learn of that before the first workload.
 fn writable(dir: &Path) -> Result<(), Error> {
     tempfile::tempfile_in(dir).map(drop).map_err(Error::file(dir))
 }

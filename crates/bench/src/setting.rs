@@ -1,9 +1,9 @@
-//! What lies where in the workloads of large files.
+//! The ground of the workloads of large files.
 //!
-//! On the machine's own disk, ext4 is on a loop device past the page cache over a file there, and a pool keeps its large
-//! files in another file of that disk; the pool directory of a pool on `logged` lies there too, that of one on `battery`
-//! in RAM, which is what such memory is. RAM-backed, all of that lies on tmpfs: a flush costs nothing, and what is left is
-//! the work of the file systems and of the way to them.
+//! On the machine's own disk, ext4 is on a loop device past the page cache over a file there, and a pool keeps its
+//! large files in another file of that disk. The pool directory of a pool on `logged` lies there too; that of a pool on
+//! `battery` lies in RAM, which stands for such memory. RAM-backed, all of that lies on tmpfs: a flush costs nothing,
+//! and the measurement covers the work of the file systems and of the way to them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use crate::hosts::{Host, Journal};
 use crate::peer::{Peer, Who, ORDERED, TMPFS};
 use crate::program::Own;
 
-/// Bytes that a file system under a pool has besides.
+/// Additional bytes of a file system under a pool.
 const SPARE: u64 = 512 << 20;
 
-/// What is under the file systems of a workload of large files.
+/// The ground under the file systems of a workload of large files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ground {
-    /// The machine's own disk: ours are files there, ext4 on loop devices past the page cache over files there
+    /// The machine's own disk: pools use files there, and ext4 loop devices past the page cache over files there
     OwnDisk,
     /// tmpfs, where a flush costs nothing
     RamBacked,
@@ -39,7 +39,7 @@ impl fmt::Display for Ground {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Grounds {
-    /// Where large files lie, and all files of those that are compared with
+    /// The place of large files, and of all files of the other file systems
     #[arg(long, value_name = "SETTING,...", value_delimiter = ',', default_values_t = [Ground::OwnDisk])]
     pub setting: Vec<Ground>,
     /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
@@ -52,8 +52,8 @@ impl Grounds {
         self.setting.contains(&Ground::OwnDisk).then(|| dir_on_disk(self.dir.as_ref()))
     }
 
-    /// What `work` finds in each of the settings. One that cannot be had is reported in a section `id`, as the reason for
-    /// `subject`.
+    /// Returns the results of `work` in each of the settings. A setting that this machine lacks is reported in a
+    /// section `id`, as the reason for `subject`.
     pub fn each(
         &self,
         context: &Context,
@@ -83,15 +83,15 @@ impl Grounds {
     }
 }
 
-/// A workload that is the same in each of the settings that its options name.
+/// A workload that does the same in each of the settings that its options name.
 pub trait InSettings {
-    /// The section that says why a setting cannot be had, and the subject that it says so of.
+    /// The section that reports why a setting is unavailable, and its subject.
     const ID: &'static str;
     const SUBJECT: &'static str = ORDERED.name;
 
     fn grounds(&self) -> &Grounds;
 
-    /// Fails where the options make no sense. Before the first setting.
+    /// Fails if the options make no sense. Called before the first setting.
     fn begin(&self, _: &Context) -> Result<(), Error> {
         Ok(())
     }
@@ -118,25 +118,25 @@ fn named(id: &str, ground: Ground) -> String {
     }
 }
 
-/// How large peers are, in bytes.
+/// The sizes of peers in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Of an ext4, and of the disk of a pool.
+    /// Of an ext4, or of the disk of a pool.
     pub disk: u64,
     /// Of the persistent RAM of a pool that has a disk.
     pub ram: u64,
 }
 
-/// One of the settings, ready to be worked in.
+/// A setting, ready for work.
 #[derive(Clone)]
 pub struct Setting<'a> {
     pub context: &'a Context,
     pub ground: Ground,
-    /// What is beneath, for titles.
+    /// The name of the ground, for titles.
     pub name: String,
-    /// Where disks and images lie.
+    /// The directory of disks and images.
     pub home: PathBuf,
-    /// Beyond what size pools have content on disk, if not as usual.
+    /// The size beyond which pools have content on disk; `None`: the default.
     pub threshold: Option<Threshold>,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Setting<'a> {
         Ok(Setting { context, ground, name, home, threshold: None })
     }
 
-    /// A section of times, or of other figures of which little is good.
+    /// A section of times, or of other figures of which less is better.
     pub fn times(&self, id: &str, title: impl fmt::Display, unit: &'static str) -> Section {
         let title = format!("{title}; {}", self.name);
         Section { id: named(id, self.ground).into(), ..Section::times("", title, unit) }
@@ -169,17 +169,17 @@ impl<'a> Setting<'a> {
         self.home.join(label)
     }
 
-    /// An error that says what to do where there is no room for `bytes`.
+    /// Fails with advice if there is no space for `bytes`.
     pub fn require(&self, bytes: u64) -> Result<(), Error> {
         require_room(&self.home, bytes)
     }
 
-    /// Peers of these sizes; who cannot be had is skipped in each of the sections.
+    /// Peers of these sizes; a peer that this machine lacks is skipped in each of the sections.
     pub fn peers(&self, whos: &[Who], sizes: Sizes, sections: &mut [Section]) -> Vec<Peer> {
         self.context.make(whos, sections, |who| self.peer(who, sizes))
     }
 
-    /// The same, each on a device that counts what is written.
+    /// As `peers`, each on a device that counts writes.
     pub fn counted_peers(&self, whos: &[Who], sizes: Sizes, sections: &mut [Section]) -> Vec<Peer> {
         self.context.make(whos, sections, |who| self.counted_peer(who, sizes))
     }
@@ -199,8 +199,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// One with everything on a file system of its own: a pool on an ext4 of the usual kind, with room for its disk, and
-    /// for a log and an image of its memory.
+    /// A peer with all its files on a file system of its own: a pool on an ext4 of the usual kind, with space for its
+    /// disk, and for a redo log and a checkpoint of its memory.
     fn counted_peer(&self, who: Who, sizes: Sizes) -> Result<Peer, Error> {
         if who.is_host() {
             return self.peer(who, sizes);

@@ -1,14 +1,14 @@
 //! A private namespace for the run, and cleaning up however it ends.
 //!
-//! A run makes mounts, loop devices, servers and gigabytes on a tmpfs, none of which may outlive it, be it
-//! ended by an error, Ctrl-C or SIGKILL. So the command runs itself a second time, supervised:
+//! A run makes mounts, loop devices, servers and gigabytes on a tmpfs. None of them may outlive it, whether it ends
+//! with an error, Ctrl-C or SIGKILL. So the command runs itself a second time, supervised:
 //!
-//! - as root in a mount and a PID namespace of its own (`unshare` of util-linux): the kernel removes every
-//!   mount, loop device and process of it when its first process ends;
-//!   The run keeps none of the pools that are mounted on this machine: it takes their mounts out of its namespace, and what
-//!   is unmounted outside goes from it too, where the machine's mounts are shared;
-//! - in a process group of its own, holding a pipe to the first process as its stdin: when that one ends for
-//!   whatever reason, the pipe closes, and the supervised one cleans up and ends too.
+//! - as root in a mount and a PID namespace of its own (`unshare` of util-linux): the kernel removes all its mounts,
+//!   loop devices and processes when its first process ends. The run holds none of the pools mounted on this machine:
+//!   it detaches their mounts from its namespace. An unmount outside reaches the namespace too, if the machine's mounts
+//!   are shared;
+//! - in a process group of its own, with a pipe to the first process as its stdin: when that process ends for any
+//!   reason, the pipe closes, and the supervised one cleans up and ends too.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -28,10 +28,10 @@ const BASE: &str = "CONQUEST_BENCH_BASE";
 /// Names the directory on the machine's own disk, if the run has one.
 const DISK: &str = "CONQUEST_BENCH_DISK";
 
-/// Where pools keep what their processes share.
+/// The directory of pools' shared memory.
 const SHM: &str = "/dev/shm";
 
-/// What `unshare` is asked for; also tried out beforehand, as containers often forbid it.
+/// The arguments of `unshare`; tried beforehand too, since containers often forbid it.
 const UNSHARE: [&str; 7] = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave"];
 
 /// Is this the second process?
@@ -39,10 +39,9 @@ pub fn is_supervised() -> bool {
     std::env::var_os(BASE).is_some()
 }
 
-/// Runs this very command line again, supervised, and waits for it. It gets a directory in RAM, and one below
-/// `disk`.
+/// Runs this command line again, supervised, and waits for it. It gets a directory in RAM, and one below `disk`.
 pub fn run_supervised(disk: Option<PathBuf>) -> Result<(), Error> {
-    // In a namespace of its own the run mounts a tmpfs there; else it must lie in RAM already.
+    // In a namespace of its own the run mounts a tmpfs there; otherwise it must lie in RAM already.
     let unshare = can_unshare();
     let homes = if unshare { ["/tmp", "/"] } else { [SHM, "/tmp"] };
     let home = homes.into_iter().find(|d| Path::new(d).is_dir()).unwrap_or(".");
@@ -62,7 +61,7 @@ pub fn run_supervised(disk: Option<PathBuf>) -> Result<(), Error> {
         command.env(DISK, disk.path());
     }
     let status = status_holding_stdin(&mut command);
-    // It has done so itself, unless it was killed.
+    // The run has done so itself, unless it was killed.
     [Some(&base), disk.as_ref()].into_iter().flatten().for_each(|dir| remove_pools(dir.path()));
     rig::clean(base.path());
     let status = status?;
@@ -118,13 +117,13 @@ impl Base {
         // The first process of a PID namespace.
         if std::process::id() == 1 {
             let_go_of_pools(&[Some(taken.path()), taken.disk()].into_iter().flatten().collect::<Vec<_>>());
-            // Two of our own: they vanish with the namespace, whatever is in them.
+            // Two tmpfs of our own: they vanish with the namespace, with all their content.
             hosts::mount(&["-t", "tmpfs", "-o", "mode=700", "tmpfs"], &base)?;
             hosts::mount(&["-t", "tmpfs", "tmpfs"], Path::new(SHM))?;
         }
         std::thread::spawn(move || {
             let mut rest = Vec::new();
-            // The first process writes nothing: this returns when it has gone.
+            // The first process writes nothing: this returns at its end.
             let _ = std::io::stdin().read_to_end(&mut rest);
             watched.clean_up();
             std::process::exit(130);
@@ -148,10 +147,10 @@ impl Drop for Base {
 }
 
 impl Directories {
-    /// Unmounts everything at and below the base and removes it, and what is on the disk. Errors are not
-    /// reported: nobody could act on them, and the namespace and the first process are the second net.
+    /// Unmounts everything at and below the base and removes it, and the directory on the disk. Errors are not
+    /// reported: nobody could act on them, and the namespace and the first process clean up as well.
     fn clean_up(&self) {
-        // Before what is under way on them is waited for.
+        // Before waiting for requests on them.
         rig::clean(&self.base);
         for dir in mounts_below(mounts::all(), &self.base).iter().rev() {
             if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_err() {
@@ -165,15 +164,15 @@ impl Directories {
     }
 }
 
-/// Removes the pools in `dir`, with what is in shared memory of them.
+/// Removes the pools in `dir`, with their shared memory.
 fn remove_pools(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         program::remove(&entry.path());
     }
 }
 
-/// Takes the mounts of pools and volumes out of this namespace, but those in which the run itself lies: while they were here,
-/// their servers would not end when they are unmounted outside.
+/// Detaches the mounts of pools and volumes from this namespace, except those that contain the run itself: as long as
+/// they were here, their servers would not end when they are unmounted outside.
 fn let_go_of_pools(needed: &[&Path]) {
     let program = std::env::current_exe();
     let needed: Vec<&Path> = needed.iter().copied().chain(program.as_deref().ok()).collect();
@@ -182,7 +181,7 @@ fn let_go_of_pools(needed: &[&Path]) {
     }
 }
 
-/// Where pools and volumes are mounted, but for those in which something lies that is needed.
+/// The mount points of pools and volumes, except those with a directory in `needed` below.
 fn pools(mounts: Vec<Mounted>, needed: &[&Path]) -> Vec<PathBuf> {
     let is_pool =
         |mounted: &Mounted| mounted.fs_type.split_once('.').is_some_and(|(_, subtype)| subtype.starts_with("conquest"));

@@ -1,5 +1,5 @@
-//! `conquest bench` as a user runs it: it measures, says what it could not, and leaves nothing behind.
-//! Needs no root: what does is then reported as skipped, which the second test asks for.
+//! `conquest bench` as a user runs it: it measures, reports what it skipped, and leaves nothing behind. It needs no
+//! root: the parts that do are then reported as skipped, which the second test checks.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -59,7 +59,7 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
         assert!(text.starts_with("<svg"), "{plot}");
     }
     assert_eq!(std::fs::read_dir(disk.path()).expect("list").count(), 0);
-    // Of such a run no tables are made.
+    // Such a run is not made into tables.
     let output = bench(&["figures", &to_dir]);
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
@@ -96,7 +96,7 @@ fn two_processes_share_a_pool_under_load() {
 fn durability_is_measured_and_leaves_nothing_on_the_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
     let report = report("durable", &["durable", "--dir", &dir.path().display().to_string()]);
-    // All but the mounted ones, which not every machine can have.
+    // All rows except the mounted ones, which not every machine supports.
     for row in ["without fsync", "with a backing", "log per operation", "after a power cut"] {
         let found = finding(&report, row);
         assert!(found["value"].as_f64().is_some_and(|v| v > 0.0), "{found}");
@@ -113,7 +113,7 @@ fn a_disk_that_is_memory_is_reported_and_nothing_is_measured() {
     }
 }
 
-/// Runs a benchmark of large files on the disk, with as little as possible, and checks that nothing is left there.
+/// Runs a benchmark of large files on the disk, as small as possible, and checks that nothing is left there.
 fn on_disk(name: &str, arguments: &[&str]) -> Value {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
     let path = dir.path().display().to_string();
@@ -130,7 +130,7 @@ fn findings(report: &Value) -> &Vec<Value> {
     report["findings"].as_array().expect("findings")
 }
 
-/// The finding whose text has a part.
+/// The finding whose text contains `part`.
 fn finding<'r>(report: &'r Value, part: &str) -> &'r Value {
     let found = findings(report).iter().find(|row| row["what"].as_str().is_some_and(|what| what.contains(part)));
     found.unwrap_or_else(|| panic!("no row of {part}"))
@@ -140,7 +140,7 @@ fn ids(report: &Value) -> Vec<&str> {
     sections(report).iter().map(|s| s["id"].as_str().expect("a name")).collect()
 }
 
-/// Whoever is in a section is measured with each of its measures, or skipped with a reason.
+/// Checks that each subject of a section has each of its measures, or is skipped with a reason.
 fn is_complete(report: &Value, subjects: &[&str]) {
     assert!(!sections(report).is_empty());
     for section in sections(report) {
@@ -171,7 +171,7 @@ fn written_bytes_are_counted_and_nothing_is_left() {
     is_complete(&report, &["ext4 without a journal", "ext4 data=journal"]);
     let series = report["sections"][0]["series"].as_array().expect("series");
     let written = |subject| series.iter().find(|s| s["subject"] == subject).and_then(|s| s["median"].as_f64());
-    // Where they could be made: a journal of content writes all of it twice.
+    // If both could be made: a journal of content writes all of it twice.
     if let (Some(bare), Some(journal)) = (written("ext4 without a journal"), written("ext4 data=journal")) {
         assert!(bare > 0.5 && journal > 1.5 * bare, "{bare}, {journal}");
     }
@@ -207,7 +207,7 @@ fn one_trace_goes_through_three_caches_and_stays_where_that_is_wanted() {
     let text = std::fs::read_to_string(traces.path().join("varmail.trace")).expect("a trace");
     let is_trace = text.starts_with("conquest trace 1\n");
     assert!(is_trace && traces.path().join("ubj-6-varmail.svg").exists());
-    // The one that is kept is replayed: what is none is refused.
+    // A stored trace is replayed: a file that is no trace is refused.
     std::fs::write(traces.path().join("varmail.trace"), "x").expect("written");
     let output = bench(&["ubj", "--quick", "--only", "replay", "--traces", &dir]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -229,11 +229,11 @@ fn the_figures_of_the_thesis_on_mramfs_are_measured_where_they_can_be() {
     let single = ["mramfs-5.3", "mramfs-5.4", "mramfs-5.3-memory"];
     let hundred = ["mramfs-5.3-dirs", "mramfs-5.4-dirs", "mramfs-5.3-dirs-memory"];
     assert_eq!(ids(&report), [&single[..], &hundred, &["mramfs-5.5", "mramfs-5.5-memory"]].concat());
-    // These need nothing of the machine.
+    // These do not depend on the machine.
     for measure in ["transactions", "creation alone"] {
         assert!(median(&report, "tmpfs", measure) > 0.0 && median(&report, "conquest in process", measure) > 0.0);
     }
-    // What was not measured is said: none is neither here nor there.
+    // A subject that was not measured is listed: it is either measured or skipped.
     for subject in ["tmpfs", "ext2", "xfs", "btrfs", "conquest", "conquest, compressing"] {
         for section in sections(&report) {
             let of = |list: &str| section[list].as_array().expect(list).iter().any(|one| one["subject"] == subject);

@@ -1,7 +1,7 @@
 //! A directory of a million entries against directories of a thousand, in process.
 //!
-//! Both sides hold the same number of files and are worked on in the same shuffled order, so that caches and
-//! TLBs see as much memory on either side: what differs is the size of the directories alone.
+//! Both sides have the same number of files and are worked on in the same shuffled order, so that caches and TLBs see
+//! as much memory on either side: only the size of the directories differs.
 
 use conquest::FormatOptions;
 
@@ -54,7 +54,7 @@ impl Side {
     fn new(context: &Context, side: &'static str, entries: usize, per_dir: usize) -> Result<Side, Error> {
         let dir = context.base.join(format!("bigdir-{per_dir}.pool"));
         let pool = Own::make(dir, FormatOptions::on(MediumKind::Battery, context.bytes()))?;
-        // Both sides shuffle with the same seed: entry i is created, found and deleted at the same turn.
+        // Both sides shuffle with the same seed: entry i is created, found and deleted at the same step.
         let mut order: Vec<usize> = (0..entries).collect();
         Rng::new(10).shuffle(&mut order);
         Ok(Side {

@@ -1,5 +1,5 @@
-//! Compressing small files that nobody uses: what it saves, what it costs to do and to read, and what it costs those who work meanwhile.
-//! On a sample of a tree of this machine, in a pool in this process.
+//! Compressing unused small files: the savings, the time to compress and to read, and the cost for programs that work
+//! meanwhile. On a sample of a tree of this machine, in a pool in this process.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -15,21 +15,21 @@ use crate::clock::thread_time;
 use crate::prelude::*;
 use crate::program::{compressing, Own, NOTHING};
 
-/// Of longer files a chunk is compressed as a file of its own is.
+/// A chunk of a longer file is compressed like a file of its own.
 const LONGEST: u64 = 128 << 10;
 const PER_DIR: usize = 1000;
-/// Bytes of an empty pool's objects, at most.
+/// Most bytes of an empty pool's objects.
 const EMPTY: u64 = 64 << 10;
 const ROUNDS: usize = 7;
-/// Files that one round of the foreground makes, reads and removes.
+/// The number of files that a pass of the foreground makes, reads and removes.
 const WORK: usize = 4000;
-/// So often in each round: one takes as long as several pieces of the compressor's work, and its rests.
+/// Passes in each round: one takes as long as several pieces of the compressor's work, with its rests.
 const PASSES: usize = 200;
 const WORK_SIZE: usize = 1024;
-/// Files that are read for the first time, and their length.
+/// The number of files for the first read, and their length.
 const FIRST: usize = 2000;
 const FIRST_SIZE: usize = 8192;
-/// Percent of one processor, as maintenance takes.
+/// Percent of one processor, as for maintenance.
 const SHARE: u32 = 25;
 
 const PLAIN: &str = "plain";
@@ -64,7 +64,7 @@ impl Workload for Options {
     }
 }
 
-/// The content of so many files of the tree, about evenly taken.
+/// The content of `files` files of the tree, taken about evenly.
 fn sample(tree: &Path, files: usize) -> Result<Vec<Vec<u8>>, Error> {
     let (mut found, mut left) = (Vec::new(), vec![tree.to_path_buf()]);
     let device = std::fs::metadata(tree).map_err(Error::file(tree))?.dev();
@@ -121,7 +121,7 @@ fn rate(bytes: u64, began: u64) -> f64 {
     bytes as f64 * 1e3 / (thread_time() - began).max(1) as f64
 }
 
-/// What is saved, and how fast it goes.
+/// The savings, and the speed.
 fn tiers(context: &Context, tree: &Path, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
     let content: u64 = sample.iter().map(|file| file.len() as u64).sum();
     let title = format!(
@@ -196,7 +196,7 @@ fn tier(
     Ok(heap.saturating_sub(EMPTY))
 }
 
-/// The first read of a cold file of 8 KB above that of a plain one.
+/// The time of the first read of a cold file of 8 KB, beyond that of a plain one.
 fn first_read(context: &Context, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
     let title = format!("The first read of a file of {FIRST_SIZE} bytes, in process");
     let mut section = Section::times("compression-first", title, "us").against(PLAIN);
@@ -209,12 +209,12 @@ fn first_read(context: &Context, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
     let mut buf = vec![0; FIRST_SIZE];
     for round in 0..context.count(ROUNDS) {
         context.say_round("first read", round, ROUNDS, "");
-        // Others than those of the round before: what is read often becomes plain.
+        // Other files than in the round before: a file that is often read becomes plain.
         pool.train_if_due(&mut || true)?;
         let mut compressor = Compressor::new(pool, Plan::now(Codec::Zstd))?;
         let (even, odd): (Vec<_>, Vec<_>) = inos.iter().enumerate().partition(|(n, _)| n % 2 == 0);
         even.iter().try_for_each(|(_, ino)| compressor.see(**ino).map(|_| ()))?;
-        // What is not text may not have been compressed.
+        // A file that is no text may not have been compressed.
         let cold: Vec<Ino> = even.iter().map(|(_, ino)| **ino).filter(|ino| is_cold(pool, *ino)).collect();
         let plain: Vec<Ino> = odd.iter().map(|(_, ino)| **ino).collect();
         for (name, inos) in [(PLAIN, &plain), (COLD, &cold)] {
@@ -236,7 +236,7 @@ fn is_cold(pool: &Pool, ino: Ino) -> bool {
     pool.getxattr(ino, b"user.conquest.effective.compression").is_ok_and(|is| is == b"zstd")
 }
 
-/// Making, reading and removing files while a backlog is compressed, within a share of another processor.
+/// Makes, reads and removes files while a backlog is compressed, within a share of another processor.
 fn foreground(context: &Context, backlog_mib: u64, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
     let (work, passes) = (context.size(WORK, 300), context.size(PASSES, 2));
     let title = format!("{work} files of {WORK_SIZE} bytes made, read and removed {passes} times, in process");
@@ -257,7 +257,7 @@ fn foreground(context: &Context, backlog_mib: u64, sample: &[Vec<u8>]) -> Result
     pool.train_if_due(&mut || true)?;
     let content = vec![b'x'; WORK_SIZE];
     let parent = pool.create(conquest_fs::ROOT, b"work", Kind::Directory, 0o755, 0, &Caller::root())?.ino;
-    // Memory that was never used costs the first who does.
+    // The first use of memory costs extra.
     one(pool, parent, (work, passes), &content, OFF, &mut section.clone())?;
     let mut next = 0;
     for round in 0..context.count(ROUNDS) {
@@ -284,7 +284,7 @@ fn foreground(context: &Context, backlog_mib: u64, sample: &[Vec<u8>]) -> Result
     Ok(Outcome { sections: vec![section], findings: findings.into() })
 }
 
-/// Compresses the files from number `next` on until `stop` is set; the number of the next.
+/// Compresses the files from number `next` on until `stop` is set; returns the number of the next.
 fn compress(pool: &Pool, inos: &[Ino], mut next: usize, stop: &AtomicBool) -> Result<usize, Error> {
     let mut compressor = Compressor::new(pool, Plan::now(Codec::Zstd))?;
     let rest = budget::looking(std::time::Duration::from_secs(1), || true);

@@ -1,8 +1,8 @@
-//! Sprite LFS large files (Figure 5.2 of the Conquest paper): each file is written in order and read in order, then a new one
-//! is written at random, read at random and read in order. Written files are synced within their phase, and a phase goes
-//! over all files before the next begins.
+//! Sprite LFS large files (Figure 5.2 of the Conquest paper): each file is written in order and read in order, then a
+//! new one is written at random, read at random and read in order. Written files are synced within their phase, and a
+//! phase covers all files before the next begins.
 //!
-//! Three sizes: files that a pool keeps in RAM, files just above that, and files far above.
+//! Three sizes: files that a pool keeps in RAM, files just above that size, and files far above.
 
 use crate::prelude::*;
 
@@ -63,10 +63,10 @@ impl InSettings for Options {
     }
 }
 
-/// What the paper found: files in RAM as fast as in a file system in RAM, and faster than on a cached ext2, whose place ext4
-/// takes here; files on disk as fast as on that.
+/// The results of the paper: files in RAM as fast as in a file system in RAM, and faster than on a cached ext2, which
+/// ext4 replaces here; files on disk as fast as on that.
 fn rows(size: &str, section: &Section) -> Vec<Finding> {
-    // Of the phases, how many times as fast as another the paper's was.
+    // The paper's factors for the phases.
     let bases: &[(Who, [f64; 5])] = match size {
         "1 MB" => &[(TMPFS, [1.08, 1.15, 1.08, 1.17, 1.15]), (ORDERED, [20.0, 1.15, 68.0, 1.18, 1.15])],
         _ => &[(ORDERED, [1.08, 1.0, 1.04, 1.0, 1.0])],
@@ -83,7 +83,7 @@ fn rows(size: &str, section: &Section) -> Vec<Finding> {
     rows
 }
 
-/// What is done with the files of one size.
+/// The files of one size, and the work on them.
 struct Load {
     files: Vec<Name>,
     bytes: u64,
@@ -103,7 +103,7 @@ impl Load {
         Rng::new(round).shuffle(&mut order);
         let write = self.phase(|file| self.write(place, file, &in_order))?;
         let read = self.phase(|file| self.read(place, file, &in_order))?;
-        // New ones.
+        // New files.
         self.files.iter().try_for_each(|file| place.unlink(file))?;
         place.settle()?;
         let random_write = self.phase(|file| self.write(place, file, &order))?;
@@ -120,7 +120,7 @@ impl Load {
         Ok(per_second(self.bytes * self.files.len() as u64, start))
     }
 
-    /// Where block `n` begins, and how long it is: the last one may be shorter.
+    /// The offset and length of block `n`: the last one may be shorter.
     fn block(&self, n: u64) -> (u64, usize) {
         let at = n * self.data.len() as u64;
         (at, (self.bytes - at).min(self.data.len() as u64) as usize)

@@ -1,7 +1,7 @@
 //! Persistent RAM per empty file and per directory entry.
 //!
-//! The cost is taken at several sizes of the directory, evenly spread over a doubling: a hash table that has
-//! just split is emptier than one that is about to, and a single size would hit one or the other.
+//! The cost is measured at several sizes of the directory, evenly spread over a doubling: a hash table that has just
+//! split is emptier than one that is about to, and a single size would meet one or the other.
 
 use conquest::FormatOptions;
 
@@ -10,7 +10,7 @@ use crate::program::Own;
 
 /// Sizes between half of the files and all of them.
 const STEPS: usize = 16;
-/// Length of the names, which is taken off.
+/// Length of the names, which is subtracted.
 const NAME: usize = 8;
 
 const SUBJECT: &str = "conquest";
@@ -44,7 +44,7 @@ impl Workload for Options {
     }
 }
 
-/// Adds `count` entries to a new directory with `add` and notes at each step what one has cost so far.
+/// Adds `count` entries to a new directory with `add` and records at each step the cost of one so far.
 fn grow(
     place: &InProcess,
     dir: &str,

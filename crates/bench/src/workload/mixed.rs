@@ -1,5 +1,5 @@
-//! PostMark with large files among the small ones (Figure 5.6 of the Conquest paper): so many percent of the files have 2 to
-//! 5 MB, the others 512 B to 16 KB.
+//! PostMark with large files among the small ones (Figure 5.6 of the Conquest paper): some percent of the files have 2
+//! to 5 MB, the others 512 B to 16 KB.
 //!
 //! By default a fifth of the paper's files, so that it takes minutes.
 
@@ -56,7 +56,7 @@ impl InSettings for Options {
             });
         }
         let measure = format!("{most} %");
-        // What the paper found: 1.29 to 4.1 times as fast as ext2, in the end 1.75 times, with the most large files.
+        // The result of the paper: 1.29 to 4.1 times as fast as ext2, and 1.75 times with the most large files.
         let findings = [BATTERY_MOUNTED, LOGGED_MOUNTED, BATTERY, LOGGED].map(|own| {
             let what = format!("{}: Figure 5.6, {measure} large files, against {}", own.how(), ORDERED.name);
             let row = sections[0].row(own.medium(), what, Goal::factor(1.29, 1.75));
@@ -66,10 +66,10 @@ impl InSettings for Options {
     }
 }
 
-/// What so many files take at most: a transaction in two makes one, and one in five makes one longer.
+/// The most bytes of that many files: one transaction in two makes a file, and one in five makes one longer.
 fn bytes(files: usize, percent: f64) -> u64 {
     let large = files as f64 * percent / 100.0;
-    // A few more than there are on average may be drawn.
+    // A few more than the average may be drawn.
     (large * 1.2 + 10.0) as u64 * LARGE.end() + files as u64 * SIZES.end()
 }
 

@@ -72,8 +72,8 @@ impl Workload for Fsck {
     }
 }
 
-/// One check, in seconds. It must have seen every file and found nothing wrong: a check that looks away
-/// would be the fastest.
+/// One check, in seconds. It must have seen every file and found no problem: a check that skips files would be the
+/// fastest.
 fn check(pool: &Pool, files: u64) -> Result<f64, Error> {
     let start = now();
     let report = pool.fsck(false, &mut |_, _| {})?;

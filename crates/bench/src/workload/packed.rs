@@ -1,5 +1,5 @@
-//! Packed inodes: what they take, how fast they are packed, and what `stat` of them costs: of the same ones again and again, and of
-//! more than a process remembers. On names and inodes of a tree of this machine, in a pool in this process.
+//! Packed inodes: their size, the speed of packing, and the cost of `stat`: of the same ones repeatedly, and of more
+//! than a process remembers. On names and inodes of a tree of this machine, in a pool in this process.
 
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -15,9 +15,9 @@ use crate::prelude::*;
 use crate::program::{compressing, Own, NOTHING};
 
 const ROUNDS: usize = 7;
-/// Inodes that are looked at again and again: fewer than a process remembers.
+/// Inodes that are looked at repeatedly: fewer than a process remembers.
 const FEW: usize = 2000;
-/// Times that these are looked at in a round.
+/// How often these are looked at in a round.
 const AGAIN: usize = 20;
 
 const PLAIN: &str = "plain";
@@ -89,7 +89,7 @@ struct Figures {
 impl Figures {
     fn stat(&mut self, pool: &Pool, subject: &str, inos: &[Ino], shuffled: &[Ino]) -> Result<(), Error> {
         let few = &inos[..inos.len().min(FEW)];
-        // Decoded twice in a row, they are remembered from here on.
+        // Inodes decoded twice in a row are remembered from here on.
         stat(pool, few, 2)?;
         self.times.add(subject, AGAIN_AND_AGAIN, stat(pool, few, AGAIN)?);
         self.times.add(subject, WALK, stat(pool, inos, 1)?);
@@ -97,7 +97,7 @@ impl Figures {
         Ok(())
     }
 
-    /// Packs all inodes; bytes of one before and after.
+    /// Packs all inodes; returns the bytes of one before and after.
     fn pack(&mut self, pool: &Pool, subject: &str) -> Result<(f64, f64), Error> {
         let began = thread_time();
         let done = pool.pack_inodes(0..pool.inode_blocks(), Time(i64::MAX), &|| true)?;
@@ -160,7 +160,8 @@ fn kind_of(about: &Metadata) -> Kind {
     Kind::from_type((about.mode() >> 12) as u8).unwrap_or(Kind::Regular)
 }
 
-/// Copies names and metadata of a tree; of content a byte, so that it has a place. The inodes, in the order in which they were made.
+/// Copies names and metadata of a tree, and one byte of content, so that it has a place. Returns the inodes in the
+/// order in which they were made.
 fn copy(pool: &Pool, tree: &Path, most: usize) -> Result<Vec<Ino>, Error> {
     let (mut inos, mut dirs) = (Vec::new(), vec![(tree.to_path_buf(), conquest_fs::ROOT)]);
     while let Some((from, to)) = dirs.pop() {

@@ -1,4 +1,4 @@
-//! Mounting a pool at a second directory while it is mounted at one, with the program as a user starts it.
+//! Mounts a pool at a second directory while it is mounted at one, with the program as a user starts it.
 
 use conquest::FormatOptions;
 
@@ -28,7 +28,7 @@ impl Workload for Options {
             context.say_round("places", round, ROUNDS, "");
             let (first, took) = match mount("first") {
                 Ok(mounted) => mounted,
-                // Nothing can be mounted here.
+                // This machine cannot mount.
                 Err(e) => {
                     sections.iter_mut().for_each(|section| section.skip(SUBJECT, e.to_string()));
                     break;

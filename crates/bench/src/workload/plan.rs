@@ -1,5 +1,5 @@
-//! The plan of a PostMark run, drawn before the clock runs: the same for every file system, and no random
-//! number or name is made inside the timed loops.
+//! The plan of a PostMark run, drawn before the clock runs. It is the same for every file system, and the timed loops
+//! make no random numbers or names.
 //!
 //! As in PostMark 1.5: a transaction is a pair, a read or an append, then a creation or a deletion.
 
@@ -9,13 +9,13 @@ use crate::prelude::*;
 
 /// Sizes of files, bytes.
 pub const SIZES: RangeInclusive<u64> = 512..=16_384;
-/// Of large files, where there are some.
+/// Sizes of large files, in bytes, if there are some.
 pub const LARGE: RangeInclusive<u64> = 2_000_000..=5_000_000;
-/// Of ten draws between creating and deleting, those for creating.
+/// The number of ten draws that create rather than delete.
 const CREATES_IN_TEN: u64 = 5;
 const SEED: u64 = 42;
 
-/// What the part of large files is counted in.
+/// The unit of the part of large files.
 const PARTS: u64 = 1 << 20;
 
 /// One half of a transaction. Files are numbers into [`Plan::files`].
@@ -28,7 +28,7 @@ pub enum Op {
     Delete {
         file: usize,
     },
-    /// The whole file.
+    /// Reads the whole file.
     Read {
         file: usize,
         size: usize,
@@ -44,36 +44,36 @@ pub struct Plan {
     pub dirs: Vec<Name>,
     /// Every file that ever exists.
     pub files: Vec<Name>,
-    /// Creation alone.
+    /// The creations of the phase of creation alone.
     pub create: Vec<Op>,
     pub transactions: Vec<Op>,
     pub transaction_count: usize,
-    /// Deletion alone.
+    /// The deletions of the phase of deletion alone.
     pub delete: Vec<Op>,
 }
 
-/// What a plan is drawn from.
+/// The parameters of a plan.
 pub struct Shape {
     pub files: usize,
     pub transactions: usize,
     /// Percent of the files that are large ones.
     pub percent: f64,
-    /// Bytes of the others.
+    /// Bytes of the small files.
     pub sizes: RangeInclusive<u64>,
-    /// Of ten draws between reading and appending, those for reading.
+    /// The number of ten draws that read rather than append.
     pub reads_in_ten: u64,
     pub dirs: usize,
 }
 
 impl Shape {
-    /// As the Conquest paper has it: four times as many are read as appended to.
+    /// The parameters of the Conquest paper: four times as many reads as appends.
     pub fn of_paper(files: usize, transactions: usize) -> Shape {
         // "One subdirectory level … the number of directories equal to the square root of the file set size."
         let dirs = (files as f64).sqrt().round().max(1.0) as usize;
         Shape { files, transactions, percent: 0.0, sizes: SIZES, reads_in_ten: 8, dirs }
     }
 
-    /// With files of other sizes, as many of which are read as appended to.
+    /// With files of other sizes, and as many reads as appends.
     pub fn sized(self, sizes: RangeInclusive<u64>) -> Shape {
         Shape { sizes, reads_in_ten: 5, ..self }
     }
@@ -114,14 +114,14 @@ impl Plan {
         }
     }
 
-    /// Creations among the transactions.
+    /// The number of creations among the transactions.
     pub fn mixed_creations(&self) -> usize {
         self.transactions.iter().filter(|op| matches!(op, Op::Create { .. })).count()
     }
 }
 
 impl Op {
-    /// Bytes that it reads and writes.
+    /// The bytes that it reads and writes.
     pub fn bytes(&self) -> [usize; 2] {
         match *self {
             Op::Create { size, .. } => [0, size],
@@ -136,7 +136,7 @@ impl Op {
 struct Draw {
     rng: Rng,
     dirs: usize,
-    /// Of so many [`PARTS`] of the files.
+    /// The number of files in [`PARTS`] that are large.
     large: u64,
     small: RangeInclusive<u64>,
     reads_in_ten: u64,
@@ -170,7 +170,7 @@ impl Draw {
         }
     }
 
-    /// Nothing if there is no file, or an append is drawn for a file that has the largest size.
+    /// `None` if there is no file, or if an append is drawn for a file of the largest size.
     fn read_or_append(&mut self) -> Option<Op> {
         let at = self.any()?;
         let file = self.live[at];
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// Applies the operations to a model; every one must make sense.
+    /// Applies the operations to a model; each must be possible.
     fn apply(ops: &[Op], model: &mut HashMap<usize, usize>) {
         for op in ops {
             match *op {

@@ -1,8 +1,8 @@
 //! PostMark (Figures 5.3 and 5.4 of the Conquest paper): the file sets of a mail and news server, 5,000 to
 //! 30,000 files of 512 B to 16 KB in √n directories, read, appended to, created and deleted at random.
 //!
-//! By default it is half of the sizes and a twentieth of the paper's transactions, so that it takes minutes and not an
-//! hour; the rates are per second either way.
+//! By default half of the sizes and a twentieth of the paper's transactions, so that it takes minutes and not an hour;
+//! the rates are per second either way.
 
 use super::plan::{Op, Plan, Shape};
 use super::program;
@@ -59,13 +59,13 @@ impl Workload for Options {
     }
 }
 
-/// /dev/fuse only by name: at one round trip for each 512 bytes it takes longer than all others together.
+/// /dev/fuse only by name: with a message for each 512 bytes it takes longer than all others together.
 fn whos(context: &Context) -> Vec<Who> {
     ALL.into_iter().filter(|&who| who != BATTERY_DEV || context.names(who.kind)).collect()
 }
 
-/// What the paper found with the most files: as fast as a file system in RAM, and 1.24 to 4.5 times as fast as one for
-/// disks that has all in its cache.
+/// The results of the paper with the most files: as fast as a file system in RAM, and 1.24 to 4.5 times as fast as one
+/// for disks with everything in its cache.
 fn findings(rates: &Section, files: &str) -> Vec<Finding> {
     let row = |own: Who, base: Who, required, aim| {
         let what = format!("{}: PostMark, {files} files, faster than {}", own.how(), base.name);
@@ -100,7 +100,7 @@ impl Run {
         Run { plan: Plan::new(shape), block, data: Rng::new(42).bytes(shape.longest() as usize) }
     }
 
-    /// Bytes that the transactions read and write, each on average.
+    /// The bytes that the transactions read and write, each on average.
     pub fn bytes(&self) -> [f64; 2] {
         let each = self.plan.transactions.iter().map(Op::bytes);
         let [read, written] = each.fold([0, 0], |[read, written], [r, w]| [read + r, written + w]);
@@ -112,7 +112,7 @@ impl Run {
         self.round_seeing(place, || Ok(()))
     }
 
-    /// The same; `see` is called while the files are there, after the transactions.
+    /// As `round`; calls `see` after the transactions, while the files exist.
     pub fn round_seeing(&self, place: &impl Place, see: impl FnOnce() -> Result<(), Error>) -> Result<[f64; 3], Error> {
         let plan = &self.plan;
         plan.dirs.iter().try_for_each(|d| place.mkdir(d))?;

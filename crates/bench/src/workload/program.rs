@@ -58,13 +58,13 @@ fn once(dir: &Path, script: &str) -> Result<(f64, f64), Error> {
     let seconds = seconds_since(start);
     let failed = |said: &str| Error::Program { program: "postmark".into(), said: said.trim().into() };
     match transaction_rate(&text) {
-        // It goes on, and exits with 0, when files cannot be created; it says so in one way only.
+        // It continues, and exits with 0, when files cannot be created; only this word in its output tells.
         Some(rate) if !text.contains("Error:") => Ok((seconds, rate)),
         _ => Err(failed(text.lines().find(|l| l.contains("Error:")).unwrap_or("no report"))),
     }
 }
 
-/// From the line `\t3 seconds of transactions (6666 per second)`.
+/// Parses the line `\t3 seconds of transactions (6666 per second)`.
 fn transaction_rate(report: &str) -> Option<f64> {
     let line = report.lines().find(|l| l.contains("of transactions ("))?;
     line.split_once('(')?.1.split_once(' ')?.0.parse().ok()

@@ -1,5 +1,5 @@
-//! Two threads, and two processes, against one: each in directories of its own, on one pool, each pinned to
-//! a processor of its own. What they share is the pool's heap, tables and locks.
+//! Two threads, and two processes, against one: each in directories of its own, on one pool, each pinned to a processor
+//! of its own. They share the pool's heap, tables and locks.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::program::Own;
 
 const ROUNDS: usize = 9;
 const FILE_SIZE: usize = 1024;
-/// From the order to the common start: enough for a thread to be created, or a process to be woken.
+/// The time from the order to the common start: enough to create a thread, or to wake a process.
 const LEAD_NS: u64 = 3_000_000;
 
 const ONE: &str = "one thread";
@@ -31,7 +31,7 @@ options! { Options {
     dirs: count "N" = 100, "Directories per worker";
 } }
 
-/// One process of `scale`: with its orders on stdin.
+/// One process of `scale`, which gets its orders on stdin.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Worker {
     pub pool: PathBuf,
@@ -81,7 +81,7 @@ fn rounds(context: &Context, files: usize, dirs: usize, cpus: [usize; 2], sectio
     Ok(())
 }
 
-/// When a worker began and ended a phase, and the processor time it took.
+/// The begin and end of a worker's phase, and its processor time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Times {
     start: u64,
@@ -107,7 +107,7 @@ fn record(
         section.add(workers, name, rate(files, ns));
     }
     section.add(workers, ALL_FOUR, rate(files * PHASES.len(), total));
-    // Each worker's share of the processor time is what the span would be on processors of their own.
+    // The average processor time of a worker is the span that processors of their own would need.
     section.add(workers, ALL_BY_CPU, rate(files * PHASES.len() * count, cpu));
     Ok(())
 }
@@ -117,7 +117,7 @@ fn rate(files: usize, ns: u64) -> f64 {
     files as f64 * 1e6 / ns as f64
 }
 
-/// From the first start to the last end.
+/// The time from the first start to the last end.
 fn span(times: &[Times]) -> u64 {
     let start = times.iter().map(|t| t.start).min().unwrap_or(0);
     let end = times.iter().map(|t| t.end).max().unwrap_or(0);
@@ -142,7 +142,7 @@ fn in_processes(processes: &mut [Process], phase: usize) -> Result<Vec<Times>, E
     processes.iter_mut().map(Process::answer).collect()
 }
 
-/// What one worker does.
+/// The work of one worker.
 struct Load {
     tree: Tree,
     content: Content,
@@ -153,7 +153,7 @@ impl Load {
         Load { tree: Tree::new(&format!("w{id}-"), dirs, files), content: Content::drawn(id as u64, FILE_SIZE) }
     }
 
-    /// Does a phase at the instant `when`.
+    /// Does a phase, starting at `when`.
     fn run(&self, place: &impl Place, phase: usize, when: u64) -> Result<Times, Error> {
         let (content, mut buf) = (&self.content, self.content.buffer());
         spin_until(when);
@@ -170,7 +170,7 @@ impl Load {
     }
 }
 
-/// A worker process. It gets `PHASE WHEN` a line and answers `START END CPU`; the end of its input ends it.
+/// A worker process. It gets lines `PHASE WHEN` and answers `START END CPU`; the end of its input ends it.
 struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -189,7 +189,7 @@ impl Process {
             return Err(Error::Wrong("a worker process without pipes".into()));
         };
         let mut process = Process { child, input: Some(input), output: BufReader::new(output) };
-        // It says a first line when it has opened the pool.
+        // It writes a first line when it has opened the pool.
         process.line()?;
         Ok(process)
     }

@@ -1,14 +1,14 @@
-//! Sprite LFS small files (Figure 5.1 of the Conquest paper): create, stat, read and unlink many files of
-//! 1 KB, in separate phases; read them a second time; and in two more phases create empty ones, and sync each.
+//! Sprite LFS small files (Figure 5.1 of the Conquest paper): create, stat, read and unlink many files of 1 KB, in
+//! separate phases; read them a second time; and in two more phases create empty ones, and sync each.
 
 use super::tree::{Content, Tree};
 use crate::prelude::*;
 
 const ROUNDS: usize = 7;
 
-/// The phases of a round, in order, as the report calls them.
+/// The phases of a round, in order, by their names in the report.
 pub const CREATE: &str = "create+write";
-/// With nothing in it.
+/// Without content.
 const EMPTY: &str = "create";
 pub const STAT: &str = "stat";
 pub const READ: &str = "open+read";
@@ -107,7 +107,7 @@ fn findings(section: &Section) -> Vec<Finding> {
     for (own, mounted) in [(LOGGED, LOGGED_MOUNTED), (BATTERY, BATTERY_MOUNTED)] {
         let row = |what, required, aim| section.row(own.medium(), what, Goal::factor(required, aim));
         let [own, tmpfs, ext4, xfs] = [own, TMPFS, EXT4, XFS].map(|who| who.name);
-        // On `logged` the sync goes through the log; on `battery` there is nothing to do.
+        // On `logged` the sync writes the redo log; on `battery` it has nothing to do.
         let [of_ext4, of_xfs] = if mounted == LOGGED_MOUNTED { [(1.5, 2.5); 2] } else { [(4.0, 6.0), (3.0, 5.0)] };
         findings.extend([
             row("in process: create + write 1 KB + close, faster than tmpfs", 8.0, 15.0).factor(CREATE, own, tmpfs),

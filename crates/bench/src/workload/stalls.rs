@@ -1,5 +1,5 @@
-//! How long making a file takes, mounted, while somebody else has much done: gigabytes are reserved and given back, a commit
-//! of gigabytes, the saving of a pool that is full of them.
+//! The time to make a file, mounted, during long work elsewhere: gigabytes are reserved and freed, a commit of
+//! gigabytes, saving a pool full of them.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,14 +19,14 @@ use crate::program::{Mount, Own};
 const ROUNDS: usize = 1;
 const PIECE: usize = 1 << 20;
 
-/// What others do meanwhile, as the report calls it.
+/// The work elsewhere, by its names in the report.
 const QUIET: &str = "nothing";
 const RESERVED: &str = "3 GiB are allocated";
 const GIVEN_BACK: &str = "3 GiB are cut off";
 const COMMITTED: &str = "4 GiB are committed";
 const SAVED: &str = "a pool with 3 GiB is saved";
 
-/// The measures, and which part of all times is not longer.
+/// The measures: the part of all times that is not longer.
 const PARTS: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), (LATE, 0.999), ("max", 1.0)];
 const LATE: &str = "p99.9";
 
@@ -39,7 +39,7 @@ impl Workload for Options {
         section.notes.extend(context.quick.then(|| "a 32nd of the gigabytes".into()));
         for round in 0..context.count(ROUNDS) {
             context.say_round("stalls", round, ROUNDS, "");
-            // Longer than it all takes: commits are asked for.
+            // Longer than the whole run: commits are requested.
             let every = CommitInterval::try_from(CommitInterval::MAX).map_err(Error::Usage)?;
             let how = FormatOptions::on(MediumKind::Logged, gib(context, 6));
             let how = FormatOptions { commit_interval: Some(every), ..how };
@@ -63,7 +63,7 @@ impl Workload for Options {
     }
 }
 
-/// So much of it as the run takes.
+/// `n` GiB, or the part of it for a quick run.
 fn gib(context: &Context, n: u64) -> u64 {
     (n << 30) / if context.quick { 32 } else { 1 }
 }
@@ -94,7 +94,7 @@ fn once(context: &Context, pool: &Path, dir: &Path, section: &mut Section) -> Re
     measure(COMMITTED, &|| of_file(file.sync_all()))
 }
 
-/// Milliseconds that making a file took, each time, sorted, as long as `act` took on another thread.
+/// The times to make a file in milliseconds, sorted, measured while `act` runs on another thread.
 fn beside(dir: &Path, act: &(dyn Fn() -> Result<(), Error> + Sync)) -> Result<Vec<f64>, Error> {
     let path = dir.join("small");
     let ended = AtomicBool::new(false);

@@ -1,9 +1,9 @@
-//! Overwrites of single blocks of a file that nearly fills a pool's disk, in process, on `battery`: blocks written to the disk
-//! for each, in the long run. It is what the cleaner costs.
+//! Overwrites of single blocks of a file that nearly fills a pool's disk, in process, on `battery`: blocks written to
+//! the disk for each overwrite, in the long run. This is the cost of the cleaner.
 //!
-//! Full is what the disk takes before it says that it is full: the reserve of the cleaner is no part of it. First there is
-//! hardly any cache, then one in which a given part of the content may be dirty, which is a quarter of the persistent RAM.
-//! Written is what the process has had written past the page cache, summaries and commits included.
+//! The disk is full when it refuses more: the reserve of the cleaner does not count. First there is hardly any cache;
+//! then there is a cache in which a given part of the content may be dirty, a quarter of the persistent RAM. The
+//! process's writes past the page cache count, summaries and commits included.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::prelude::*;
 use crate::setting::Ground;
 
 const BLOCK: u64 = 4096;
-/// Of the persistent RAM one part in so many may be dirty.
+/// One part in this many of the persistent RAM may be dirty.
 const DIRTY: u64 = 4;
-/// The exponent of the distribution of which few blocks are hot.
+/// The exponent of the distribution with few hot blocks.
 const EXPONENT: f64 = 0.99;
 
-/// How long room is waited for that is on its way back.
+/// The longest wait for space that is about to be freed.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -33,7 +33,7 @@ options! { Options {
     dir: dir, "A directory on the disk to measure [default: $TMPDIR, else /var/tmp]";
     size: count "MIB" = 1024, "MiB of the pool's disk";
     {
-        /// Percent of what the disk holds that are filled
+        /// Percent of the disk's capacity that are filled
         #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..100))]
         pub full: u32
     }
@@ -118,7 +118,7 @@ impl Options {
     }
 }
 
-/// Makes a file of so many percent of what can be written at all; its blocks.
+/// Makes a file of `percent` of all content that can be written; returns its blocks.
 fn filled(place: &impl Place, path: &Name, percent: u32) -> Result<u64, Error> {
     let data = Rng::new(13).bytes(MIB as usize);
     let file = place.create(path)?;
@@ -139,7 +139,7 @@ fn filled(place: &impl Place, path: &Name, percent: u32) -> Result<u64, Error> {
         let len = (blocks * BLOCK - at).min(MIB) as usize;
         loop {
             match place.write(&file, at, &data[..len]) {
-                // What the file before has taken comes back in the background.
+                // The space of the file before is freed in the background.
                 Err(e) if is_full(&e) && begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
                 done => break done?,
             }
@@ -163,11 +163,11 @@ fn overwrite(place: &impl Place, path: &Name, draw: &mut Draw, count: u64) -> Re
     (0..count).try_for_each(|_| place.write(&file, draw.next() * BLOCK, &data))
 }
 
-/// Which block is next.
+/// Draws the next block.
 struct Draw {
     random: Rng,
     blocks: u64,
-    /// Where few are hot: how likely a block of the ranks up to each is, and which block has which rank.
+    /// If few blocks are hot: the probability of a block of at most each rank, and the block of each rank.
     ranks: Option<(Vec<f64>, Vec<u64>)>,
 }
 
@@ -216,7 +216,7 @@ mod tests {
         };
         let (uniform, zipf) = (counted(UNIFORM), counted(ZIPF));
         assert!(uniform[999] < 200 && uniform[0] > 30, "{} {}", uniform[0], uniform[999]);
-        // Of a thousand the hottest has 1 / 7.7 of all.
+        // The hottest of a thousand has 1 / 7.7 of all draws.
         assert!((12_000..14_500).contains(&zipf[999]), "{}", zipf[999]);
     }
 }

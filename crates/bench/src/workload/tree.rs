@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 /// Directories of files, all names prepared.
 pub struct Tree {
-    /// Each before what is in it.
+    /// Directories before their entries.
     pub dirs: Vec<Name>,
     /// Directory by directory.
     pub files: Vec<Name>,
@@ -36,16 +36,16 @@ impl Tree {
     }
 }
 
-/// The content of such files, and what is done with one.
+/// The content of such files, and the operations on one.
 pub struct Content(pub Vec<u8>);
 
 impl Content {
-    /// So many bytes, drawn from a seed.
+    /// `bytes` bytes, drawn from a seed.
     pub fn drawn(seed: u64, bytes: usize) -> Content {
         Content(Rng::new(seed).bytes(bytes))
     }
 
-    /// To read into: so that a longer file is noticed.
+    /// A buffer for reading: one byte longer, so that a longer file is noticed.
     pub fn buffer(&self) -> Vec<u8> {
         vec![0; self.0.len() + 1]
     }

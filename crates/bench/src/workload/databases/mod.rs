@@ -1,5 +1,4 @@
-//! Databases whose files are large ones, mounted, against ext4 with its journal of metadata: operations that are durable per
-//! second.
+//! Databases on large files, mounted, against ext4 with its journal of metadata: durable operations per second.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -24,7 +23,7 @@ use crate::prelude::*;
 const ROUNDS: usize = 3;
 const WHOS: [Who; 3] = [ORDERED, BATTERY_MOUNTED, LOGGED_MOUNTED];
 
-/// Makes one of them ready, or says why it cannot be measured.
+/// Makes a database ready, or returns why it cannot be measured.
 type Ready = fn(&Context, &Options) -> Result<Load, Error>;
 
 const PARTS: [Part<Ready>; 3] = [
@@ -52,7 +51,8 @@ impl InSettings for Options {
     }
 
     fn begin(&self, context: &Context) -> Result<(), Error> {
-        // The user of PostgreSQL is not root, and must come through; nobody else sees it in the run's namespace.
+        // The user of PostgreSQL is not root, and must pass through this directory; nobody else sees it in the run's
+        // namespace.
         let through = Mode::RWXU | Mode::XGRP | Mode::XOTH;
         Ok(rustix::fs::chmod(&context.base, through)?)
     }
@@ -74,14 +74,14 @@ impl InSettings for Options {
     }
 }
 
-/// A database, as it is measured.
+/// A database and its measurement.
 struct Load {
     title: String,
-    /// What is measured in each round.
+    /// The measures of each round.
     measures: &'static [&'static str],
-    /// At least, and the aim, on `logged` and on `battery`.
+    /// The least result and the aim, on `logged` and on `battery`.
     goals: [Goal; 2],
-    /// Bytes that it needs at most.
+    /// The most bytes that it needs.
     bytes: u64,
     database: Box<dyn Database>,
 }
@@ -89,7 +89,7 @@ struct Load {
 trait Database {
     /// Makes the base in a directory.
     fn prepare(&self, dir: &Path) -> Result<(), Error>;
-    /// One of the measures on it; operations per second.
+    /// Runs one of the measures on it; returns operations per second.
     fn measure(&self, dir: &Path, measure: &str, round: u64) -> Result<f64, Error>;
 }
 

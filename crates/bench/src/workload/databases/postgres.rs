@@ -13,15 +13,15 @@ use crate::command::{output, require};
 use crate::prelude::*;
 
 const NOT_INSTALLED: &str = "PostgreSQL is not installed (Debian package: postgresql)";
-/// Users that it may be run as: it refuses to be run by root.
+/// Users to run it as: it refuses to run as root.
 const USERS: [&str; 2] = ["postgres", "nobody"];
-/// Where distributions put programs that are not in the path.
+/// The directory of distributions for programs outside the path.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// Megabytes of a base for each unit of its scale, and of its log at most.
+/// Bytes of a base for each unit of its scale, and most bytes of its log.
 const UNIT: u64 = 16 * MIB;
 const LOG: u64 = 1280 * MIB;
 
-/// PostgreSQL, or why it cannot be measured.
+/// PostgreSQL, or the reason why it cannot be measured.
 pub fn load(context: &Context, args: &Options) -> Result<Load, Error> {
     let programs = programs().ok_or_else(|| Error::Usage(NOT_INSTALLED.into()))?;
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -44,7 +44,7 @@ struct Postgres {
     user: (u32, u32),
     scale: usize,
     seconds: usize,
-    /// Where clients find the server.
+    /// The directory of the server's socket.
     sockets: PathBuf,
 }
 
@@ -67,7 +67,7 @@ fn found(passwd: &str, user: &str) -> Option<(u32, u32)> {
 }
 
 impl Postgres {
-    /// A program of it, run as its user.
+    /// One of its programs, run as its user.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.programs.join(name));
         command.uid(self.user.0).gid(self.user.1).current_dir("/");
@@ -85,7 +85,7 @@ impl Postgres {
         server.arg("-D").arg(dir).args(["-c", "listen_addresses=", "-c"]);
         server.arg(format!("unix_socket_directories={}", self.sockets.display()));
         let answers = || output(&mut self.client("pg_isready")).is_ok();
-        // An interrupt is for it to end the transactions, and write a checkpoint.
+        // An interrupt makes it end the transactions, and write a checkpoint.
         Server::start(&mut server, &self.sockets.join("said"), Signal::INT, answers)
     }
 }
@@ -114,7 +114,7 @@ impl Database for Postgres {
     }
 }
 
-/// From the line `tps = 1234.5 (without initial connection time)`.
+/// Parses the line `tps = 1234.5 (without initial connection time)`.
 fn rate(report: &str) -> Option<f64> {
     let line = report.lines().find_map(|line| line.strip_prefix("tps = "))?;
     line.split(' ').next()?.parse().ok()

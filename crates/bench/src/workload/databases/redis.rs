@@ -1,5 +1,5 @@
-//! SET by 20 clients to a redis that answers once its append-only file is synced. The file has tens of megabytes before the
-//! first round.
+//! SET by 20 clients to a redis that answers after syncing its append-only file. The file has tens of megabytes before
+//! the first round.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::prelude::*;
 /// Requests before the first round, many of which share a sync.
 const BEFORE: usize = 200_000;
 
-/// redis, or why it cannot be measured.
+/// redis, or the reason why it cannot be measured.
 pub fn load(context: &Context, args: &Options) -> Result<Load, Error> {
     require("redis-server")?;
     require("redis-benchmark")?;
@@ -39,7 +39,7 @@ impl Redis {
     fn start(&self, dir: &Path) -> Result<Server, Error> {
         let mut server = Command::new("redis-server");
         server.args(["--port", "0", "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(dir);
-        // Rewriting the file would fall into one round, and not into another.
+        // Rewriting the file would disturb one round, and not another.
         server.args(["--auto-aof-rewrite-percentage", "0", "--unixsocket"]).arg(&self.socket);
         let answers = || UnixStream::connect(&self.socket).is_ok() && self.benchmark(&["-n", "1", "-c", "1"]).is_ok();
         Server::start(&mut server, &self.socket.with_extension("said"), Signal::TERM, answers)
@@ -66,7 +66,7 @@ impl Database for Redis {
     }
 }
 
-/// From the line `"SET","1234.5",...`.
+/// Parses the line `"SET","1234.5",...`.
 fn rate(report: &str) -> Option<f64> {
     let line = report.lines().find_map(|line| line.strip_prefix("\"SET\",\""))?;
     line.split('"').next()?.parse().ok()

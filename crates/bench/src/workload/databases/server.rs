@@ -17,12 +17,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A running server; dropping it ends it.
 pub struct Server {
     child: Child,
-    /// What asks it to end in order, durably.
+    /// The signal for an orderly, durable end.
     signal: Signal,
 }
 
 impl Server {
-    /// Starts it, and waits until `answers`. What it says goes to the file `said`, and with an error.
+    /// Starts it, and waits until `answers`. Its output goes to the file `said`, and into an error.
     pub fn start(
         command: &mut Command,
         said: &Path,
@@ -32,7 +32,7 @@ impl Server {
         let program = command.get_program().to_string_lossy().into_owned();
         let log = File::create(said).map_err(Error::file(said))?;
         let also = log.try_clone().map_err(Error::file(said))?;
-        // A group of its own: what ends the run from a terminal must not end it first.
+        // In a process group of its own: a signal from the terminal that ends the run must not end it first.
         let child = command.stdin(Stdio::null()).stdout(log).stderr(also).process_group(0).spawn();
         let child = child.map_err(Error::io(&program))?;
         let mut server = Server { child, signal };
@@ -53,7 +53,7 @@ impl Server {
     fn ended(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
-            // Whoever cannot be waited for has ended.
+            // A process that cannot be waited for has ended.
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return true;
             }
@@ -65,7 +65,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Not reaped yet: the number is its own.
+        // It has not been waited for yet: the number is its own.
         if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
             let _ = kill_process(pid, self.signal);
         }

@@ -9,10 +9,10 @@ use crate::workload::durable::sqlite::{sqlite, PROGRAM};
 
 const WAL: &str = "sqlite3, WAL";
 const DELETE: &str = "sqlite3, DELETE";
-/// Bytes of a row in the base, a little less than what it takes there.
+/// Bytes of a row in the base, a little less than its space there.
 const ROW: u64 = 400;
 
-/// sqlite3, or why it cannot be measured.
+/// sqlite3, or the reason why it cannot be measured.
 pub fn load(context: &Context, args: &Options) -> Result<Load, Error> {
     require(PROGRAM)?;
     let (base, count) = (context.mib(args.base, 8), context.size(args.transactions, 50));
@@ -45,7 +45,7 @@ impl Database for Sqlite {
         let database = dir.join("x.db");
         let mode = if measure == WAL { "WAL" } else { "DELETE" };
         sqlite(&database, format!("PRAGMA journal_mode={mode};\n"))?;
-        // Other values than those that are there: what is overwritten by the same is not written.
+        // Other values than those there: overwriting a value by itself writes nothing.
         let mut random = Rng::new(2 * round + u64::from(measure == WAL));
         let update = |_| {
             let (row, value) = (random.within(1, self.rows), random.next() >> 1);

@@ -1,4 +1,5 @@
-//! Files in a mounted directory, by the calls that any program makes: written at a time, with redundancy of their own; and read at random.
+//! Files in a mounted directory, by the calls of any program: written several at a time, with redundancy of their own;
+//! and read at random.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,14 +14,14 @@ use crate::prelude::*;
 
 const ATTRIBUTE: &str = "user.conquest.redundancy";
 
-/// What a file is given.
+/// The redundancy setting of a file.
 #[derive(Clone, Copy, Debug)]
 pub enum Redundancy {
-    /// Nothing is said.
+    /// None is set.
     Usual,
     None,
     Mirror,
-    /// So many seconds later.
+    /// Lazy, with this delay in seconds.
     Lazy(u64),
 }
 
@@ -36,7 +37,7 @@ impl Redundancy {
     }
 }
 
-/// Writes files at a time, a thread each, and syncs them; bytes of content per second.
+/// Writes files at the same time, a thread each, and syncs them; returns bytes of content per second.
 pub fn write(dir: &Path, name: &str, files: usize, each: u64, of: impl Fn(usize) -> Redundancy) -> Result<f64, Error> {
     let data = Rng::new(21).bytes(PIECE);
     let paths: Vec<_> = (0..files).map(|n| dir.join(format!("{name}{n}"))).collect();
@@ -57,8 +58,8 @@ pub fn write(dir: &Path, name: &str, files: usize, each: u64, of: impl Fn(usize)
     Ok(per_second(each.next_multiple_of(PIECE as u64) * files as u64, start))
 }
 
-/// Reads `len` bytes at a time at random of such files, by so many threads, until `end` is set; `see` gets each, and how long
-/// it took in seconds. What is read leaves the kernel's cache.
+/// Reads `len` bytes at a time at random from such files, in several threads, until `end` is set. `see` gets each read
+/// and its time in seconds. Read pages leave the kernel's cache.
 pub fn read_at_random(
     dir: &Path,
     name: &str,

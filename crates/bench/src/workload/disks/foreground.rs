@@ -1,5 +1,5 @@
-//! What others wait for while a disk is emptied, replaced, while content is balanced or scrubbed; and what balancing does for a file that
-//! was overwritten at random.
+//! The waits of other programs while a disk is emptied or replaced, or content is balanced or scrubbed; and the effect
+//! of balancing on a file that was overwritten at random.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,18 +21,18 @@ use crate::prelude::*;
 use crate::rig::Rig;
 
 const BLOCK: usize = 4096;
-/// Ballast is in so many files, mirrored so that it can be rebuilt.
+/// The number of files of the ballast, which is mirrored so that it can be rebuilt.
 const FILES: usize = 4;
 const BALANCE: &str = "balance";
 const IDLE: &str = "idle";
-/// Seconds of looking where nothing else goes on; and where the command takes longer.
+/// Seconds of a measurement without a command; and the limit for a command that takes longer.
 const SECONDS: f64 = 4.0;
 const PATIENCE: f64 = 30.0;
-/// Fewer say nothing of the slowest of a hundred.
+/// Fewer samples say nothing about the slowest of a hundred.
 const LEAST: usize = 200;
 const KINDS: [(&str, &str); 2] = [("overwrite", "4 KiB fsync'd overwrite"), ("read", "cold read of 4 KiB")];
-/// What goes on, and the command: `POOL`, `DISK` (one of the mirrored region), `LAST` (one that is a region) and `SPARE` (one more) stand
-/// for theirs.
+/// The name of each work and its command. These words are replaced: `POOL`, `DISK` (a disk of the mirrored region),
+/// `LAST` (a disk that is a region) and `SPARE` (an additional disk).
 const WORKS: [(&str, &[&str]); 4] = [
     ("scrub", &["scrub", "POOL"]),
     ("rebuild", &["region", "replace", "POOL", "DISK", "SPARE"]),
@@ -40,7 +40,8 @@ const WORKS: [(&str, &[&str]); 4] = [
     (BALANCE, &["region", "balance", "POOL"]),
 ];
 
-/// Overwrites of 4 KiB, each synced, and cold reads of 4 KiB; of a hundred the slowest, against the same where nothing else goes on.
+/// Overwrites of 4 KiB, each synced, and cold reads of 4 KiB: the slowest of a hundred, against the same without other
+/// work.
 pub fn run(bench: &Bench<'_>) -> Outcome {
     let (fast, ballast) = (bench.args.fast, bench.size() / 3);
     let title = format!(
@@ -49,7 +50,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     );
     let section = Section::times("disks-foreground", title, "ms");
     let sections = bench.mirrored_part("foreground", 2, vec![section], |_, sections| {
-        // One more, as a spare.
+        // One more disk, as a spare.
         let rig = bench.rig(&[bench.fast(); COUNT + 1])?;
         let paths = rig.paths();
         // A region that can be rebuilt, and two that can be emptied.
@@ -64,7 +65,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
         look(dir, section, IDLE, None)?;
         for (what, command) in WORKS {
             bench.context.progress.say(format!("disks: foreground: {what}"));
-            // One that fails does not keep the others from being looked at.
+            // After a failure the other works are still measured.
             if let Err(e) = during(bench, &pool, &paths, section, what, command) {
                 bench.context.failed(&format!("disks: foreground: {what}"), &e);
                 section.notes.push(format!("{what}: FAILED: {e}"));
@@ -81,7 +82,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     Outcome { sections, findings }
 }
 
-/// Looks while one of the works goes on.
+/// Measures while one of the works runs.
 fn during(
     bench: &Bench<'_>,
     pool: &Peer,
@@ -90,7 +91,7 @@ fn during(
     what: &str,
     command: &[&str],
 ) -> Result<(), Error> {
-    /// How long a disk may be open that was removed.
+    /// The longest time that a removed disk stays open.
     const LETS_GO: Duration = Duration::from_secs(2);
     let program = &bench.context.program;
     let of = |word: &&str| match *word {
@@ -101,10 +102,10 @@ fn during(
         word => word.into(),
     };
     if what == BALANCE {
-        // Empty again, so that there is something to do.
+        // Adds an empty disk, so that there is something to do.
         let mut add = Command::new(program);
         add.args(["region", "add", "POOL", "LAST", "--force"].iter().map(of));
-        // Who has the pool mounted lets go of a disk that is removed within a second.
+        // A process that has the pool mounted closes a removed disk within a second.
         let added = command::run(&mut add).or_else(|_| {
             std::thread::sleep(LETS_GO);
             command::run(&mut add)
@@ -130,7 +131,7 @@ fn look(dir: &Path, section: &mut Section, what: &str, running: Option<Running>)
     Ok(())
 }
 
-/// Overwrites and reads, as long as the command goes on, or for some seconds; what each took, in seconds.
+/// Overwrites and reads, as long as the command runs, or for some seconds; returns the time of each in seconds.
 fn watched(dir: &Path, mut running: Option<Running>) -> Result<[Vec<f64>; 2], Error> {
     let (ended, reads) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let start = Instant::now();
@@ -162,7 +163,7 @@ fn watched(dir: &Path, mut running: Option<Running>) -> Result<[Vec<f64>; 2], Er
         (overwritten, joined(reader))
     });
     if let Some(mut running) = running {
-        // One that goes on for too long is no failure.
+        // A command that runs for too long is no failure.
         match running.goes_on() && start.elapsed().as_secs_f64() >= PATIENCE {
             true => running.kill(),
             false => running.end()?,
@@ -179,9 +180,9 @@ const AFTER: &str = "reorganised";
 /// Bytes of an overwrite.
 const REQUEST: usize = 16 << 10;
 
-/// A large file that was overwritten at random, read in order: as it lies then, and when `region balance POOL PATH` has rewritten it
-/// (mission row L10); beside one that was written in order, and what the disks deliver. What is read had left the caches, and what the pool
-/// had to write by itself was written.
+/// A large file that was overwritten at random, read in order: as it lies then, and after `region balance POOL PATH`
+/// has rewritten it. It is compared with a file written in order, and with the speed of the disks. Before each read the
+/// caches were emptied, and the pool had finished its own writes.
 pub fn reorganised(bench: &Bench<'_>) -> Outcome {
     let (fast, kib, bytes) = (bench.args.fast, REQUEST >> 10, bench.size() / 3 / MIB * MIB);
     let title = format!(
@@ -217,7 +218,7 @@ fn speeds(
     bytes: u64,
     round: usize,
 ) -> Result<[(&'static str, f64); 3], Error> {
-    /// Disks that were written nothing for so long are at rest; it is waited so long for that.
+    /// Disks without writes for this long are at rest; and the longest wait for that.
     const REST: Duration = Duration::from_millis(500);
     const PATIENCE: Duration = Duration::from_secs(60);
     let dir = pool.dir()?;
@@ -242,9 +243,9 @@ fn speeds(
     Ok([(IN_ORDER, ordered), (BEFORE, before), (AFTER, after)])
 }
 
-/// Overwrites as many bytes as it has, at random; what it holds then, by request.
+/// Overwrites random requests, with as many bytes in all as the file has; returns the last number written to each, 0: none.
 fn overwrite(path: &Path, bytes: u64, round: usize) -> Result<Vec<u8>, Error> {
-    /// Between writes of these many bytes the file is synced: each time, what was written comes to lie elsewhere.
+    /// The file is synced after this many bytes: each time, written content gets another place.
     const SYNCED: u64 = 8 * MIB;
     let file = File::options().write(true).open(path).map_err(Error::file(path))?;
     let (mut random, requests) = (Rng::new(round as u64), bytes / REQUEST as u64);
@@ -262,7 +263,7 @@ fn overwrite(path: &Path, bytes: u64, round: usize) -> Result<Vec<u8>, Error> {
     Ok(model)
 }
 
-/// Reads all of it in order; bytes in a second. Where it is known what was overwritten, that is there.
+/// Reads all of it in order; returns bytes in a second. With a `model`, checks the content.
 fn read(path: &Path, model: Option<&[u8]>) -> Result<f64, Error> {
     let file = File::open(path).map_err(Error::file(path))?;
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;

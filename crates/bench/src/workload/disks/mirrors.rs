@@ -17,15 +17,15 @@ use crate::command;
 use crate::prelude::*;
 use crate::rig::Rig;
 
-/// Threads that read, and bytes of a read: enough that the disks are what is waited for.
+/// Reading threads, and bytes of a read: enough that the disks are the bottleneck.
 const READS: [usize; 2] = [16, 64 << 10];
 const BEFORE: &str = "all disks";
 const JUST: &str = "just lost";
 const AFTER: &str = "one lost";
 const COPIED: &str = "copied for each byte lost";
 
-/// Random reads of mirrored files on four disks, of which one is lost (Figure 7); and what is copied when it is taken out of the pool,
-/// against what it held of them.
+/// Random reads of mirrored files on four disks, of which one is lost (Figure 7); and the content copied when the disk
+/// is taken out of the pool, against its share of these files.
 pub fn failure(bench: &Bench<'_>) -> Outcome {
     let (slow, kib, mib) = (bench.args.slow, READS[1] >> 10, bench.size() / 3 / MIB);
     let title = format!(
@@ -41,7 +41,7 @@ pub fn failure(bench: &Bench<'_>) -> Outcome {
         Section::times("disks-reconstruction", copied, "B/B"),
     ];
     let sections = bench.mirrored_part("failure", 2, sections, |_, sections| {
-        // Made anew: one of them is broken then.
+        // Made anew: one of the disks is broken then.
         let rig = bench.rig(&[bench.fast(); COUNT])?;
         lost(bench, &rig, sections)
     });
@@ -58,9 +58,9 @@ pub fn failure(bench: &Bench<'_>) -> Outcome {
 
 fn lost(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section]) -> Result<(), Error> {
     const FILES: usize = 8;
-    /// Of what was lost so much is copied at least, or it is not whole.
+    /// Less than this part of the lost content copied means that it is not whole.
     const WHOLE: f64 = 0.95;
-    /// For so long nothing is written before the loss, and when all is copied.
+    /// The time without writes before the loss, and after all is copied.
     const SETTLED: Duration = Duration::from_secs(8);
     const QUIET: Duration = Duration::from_secs(4);
     let pool = bench.pool(WHO, single(&rig.paths()))?;
@@ -68,19 +68,19 @@ fn lost(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section]) -> Result<(), Er
     let before = rig.written_each()?;
     files::write(dir, "file", FILES, bench.size() / 3 / FILES as u64, |_| Redundancy::Mirror)?;
     let held = rig.written_each()?[0] - before[0];
-    // So that little of it is in the cache.
+    // So that little of the files is in the cache.
     files::write(dir, "other", 1, bench.cache(), |_| Redundancy::None)?;
     std::fs::remove_file(dir.join("other0")).map_err(Error::file(dir))?;
-    // What it may move by itself is no reconstruction.
+    // Content that the pool moves by itself is no reconstruction.
     let begun = rig.written()?;
     quiet(rig, SETTLED)?;
     let moved = (rig.written()? - begun) / MIB;
     rig.set_rates(&[bench.slow(); COUNT])?;
-    // From the loss on nothing else is written: it may be copied without a request.
+    // From the loss on there are no other writes: the pool may copy without a request.
     let (whole, before) = (rig.written()?, copied(&pool)?);
     reads_over_loss(bench, rig, dir, FILES, sections)?;
     let by_itself = (rig.written()? - whole) / MIB;
-    // Takes the broken disk out of the pool, and waits until nothing is written any more.
+    // Takes the broken disk out of the pool, and waits for the end of all writes.
     rig.set_rates(&[bench.fast(); COUNT])?;
     let mut remove = Command::new(&bench.context.program);
     remove.args(["region", "remove", "--force"]).args(pool.pool_dir()).arg(rig.disks[0].path());
@@ -100,7 +100,7 @@ fn lost(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section]) -> Result<(), Er
     Ok(())
 }
 
-/// Reads at random with all disks, and as long with one lost.
+/// Reads at random with all disks, and for as long with one lost.
 fn reads_over_loss(
     bench: &Bench<'_>,
     rig: &Rig,
@@ -108,7 +108,7 @@ fn reads_over_loss(
     count: usize,
     sections: &mut [Section],
 ) -> Result<(), Error> {
-    /// Seconds of either; so many at the end of each are looked at, and so many just after the loss.
+    /// Seconds of each; and the seconds that count at the end of each, and just after the loss.
     const SECONDS: usize = 12;
     const LAST: usize = 4;
     let half = if bench.context.quick { 2 } else { SECONDS };
@@ -152,21 +152,21 @@ fn reads_over_loss(
     Ok(())
 }
 
-/// Bytes that the pool has copied so that content has as many copies as it is to have. What it moves to balance its disks afterwards is no
+/// Bytes that the pool has copied to restore the number of replicas. Later moves to balance its disks are no
 /// reconstruction.
 fn copied(pool: &Peer) -> Result<u64, Error> {
     let of = pool.see_pool(|pool| Ok(pool.status()?.cache.map_or(0, |cache| cache.copied)));
     of.unwrap_or(Ok(0))
 }
 
-/// Waits until next to nothing has been written for so long.
+/// Waits until next to nothing has been written for this long.
 fn quiet(rig: &Rig, time: Duration) -> Result<(), Error> {
     const PATIENCE: Duration = Duration::from_secs(90);
     let begun = Instant::now();
     wait(rig, MIB, |still| still >= time || begun.elapsed() >= PATIENCE)
 }
 
-/// Twenty files are written at a time, more and more of them mirrored (Figure 8).
+/// Twenty files are written at the same time, more and more of them mirrored (Figure 8).
 pub fn mirrored(bench: &Bench<'_>) -> Outcome {
     const ROUNDS: usize = 2;
     const FILES: usize = 20;
@@ -206,17 +206,17 @@ pub fn mirrored(bench: &Bench<'_>) -> Outcome {
     Outcome { findings: vec![row.between((WHO.name, &measure_of(100)), (WHO.name, &measure_of(0)))], sections }
 }
 
-/// Files that are mirrored some seconds after they were written (Figure 9): a burst of them against one of files that are not mirrored;
-/// and how fast they are written, and disks are, over a time in which the first ones are copied.
+/// Files that are mirrored some seconds after they were written (Figure 9): a burst of them against one of files that
+/// are not mirrored; and the speed of writing and of the disks, over a time in which the first files are copied.
 pub fn lazy(bench: &Bench<'_>) -> Outcome {
     const LAZY: &str = "lazily mirrored";
     const NONE: &str = "not mirrored";
-    /// Seconds after which they are mirrored; the paper has 20.
+    /// Seconds until they are mirrored; the paper has 20.
     const DELAY: u64 = 6;
     const FILES: usize = 8;
-    /// Bursts one after the other, with copying among them.
+    /// Bursts one after another, with copying between them.
     const BURSTS: usize = 4;
-    /// For so long nothing has been written when all is copied, and so long that is waited for.
+    /// After this long without writes all is copied; and the longest wait for that.
     const QUIET: Duration = Duration::from_secs(3);
     const PATIENCE: Duration = Duration::from_secs(60);
     let (fast, mib, each) = (bench.args.fast, bench.size() / MIB, bench.size() / FILES as u64);
@@ -250,7 +250,7 @@ pub fn lazy(bench: &Bench<'_>) -> Outcome {
                 let name = format!("burst-{burst}-");
                 speeds.push(files::write(dir, &name, FILES, each, |_| Redundancy::Lazy(DELAY))?);
             }
-            // Once more what was written are the copies.
+            // The second half of the written bytes are the copies.
             wait(rig, 0, |still| {
                 let is_due = begun.elapsed() >= Duration::from_secs(DELAY) + QUIET;
                 still >= QUIET && is_due || begun.elapsed() >= PATIENCE
@@ -272,10 +272,10 @@ pub fn lazy(bench: &Bench<'_>) -> Outcome {
 
 const PLACES: u64 = 32;
 
-/// A mirrored file with its copies on a fast and on a slow disk is read when the fast one does not answer any more: the longest wait.
+/// The longest read of a mirrored file with replicas on a fast and on a slow disk, when the fast one stops answering.
 pub fn hanging(bench: &Bench<'_>) -> Outcome {
     const LONGEST: &str = "longest of them";
-    /// A request takes for ever at so many bytes in a second.
+    /// At this speed in bytes in a second a request never ends.
     const STANDSTILL: u64 = 1;
     let bytes = bench.size() / 6;
     let title = format!(
@@ -290,12 +290,12 @@ pub fn hanging(bench: &Bench<'_>) -> Outcome {
         let dir = pool.dir()?;
         files::write(dir, "file", 1, bytes, |_| Redundancy::Mirror)?;
         files::write(dir, "other", 1, bench.cache(), |_| Redundancy::None)?;
-        // It has learned by then which is the faster one.
+        // By then the pool knows the faster disk.
         longest(&dir.join("file0"), bytes, 0)?;
         rig.disks[0].set_rate(STANDSTILL)?;
         std::thread::sleep(Duration::from_millis(300));
         let longest = longest(&dir.join("file0"), bytes, 1);
-        // Before it is unmounted, which would wait.
+        // Before unmounting, which would wait.
         rig.set_rates(&rates)?;
         sections[0].add(WHO.name, LONGEST, longest?);
         Ok(())
@@ -305,7 +305,7 @@ pub fn hanging(bench: &Bench<'_>) -> Outcome {
     Outcome { findings: vec![row.median(WHO.name, LONGEST)], sections }
 }
 
-/// The longest of some reads, each of another place, in seconds. `offset`: other places than those of another one.
+/// The longest of some reads at different offsets, in seconds. `offset` shifts them away from those of another call.
 fn longest(path: &Path, bytes: u64, offset: u64) -> Result<f64, Error> {
     const LEN: usize = 64 << 10;
     let file = File::open(path).map_err(Error::file(path))?;

@@ -1,20 +1,20 @@
-//! The figures of "Bridging the Information Gap in Storage Protocol Stacks" (E×RAID and I·LFS), on disks that the kernel's block
-//! throttle holds to a speed.
+//! The figures of "Bridging the Information Gap in Storage Protocol Stacks" (E×RAID and I·LFS), on disks whose speed
+//! the kernel's block throttle limits.
 //!
 //! | module | parts |
 //! | --- | --- |
-//! | [`order`] | written in order: `baseline`, `growth`, `unequal`, `misconfigured`, `degraded` (Figures 3 to 6), and `raid5` |
+//! | [`order`] | writing in order: `baseline`, `growth`, `unequal`, `misconfigured`, `degraded` (Figures 3 to 6), and `raid5` |
 //! | [`mirrors`] | mirrored files: `failure`, `mirrored`, `lazy` (Figures 7 to 9), and `hanging` |
-//! | [`foreground`] | what others wait for while a disk is removed, rebuilt, balanced, scrubbed; and a file that is `reorganised` |
+//! | [`foreground`] | the waits of other programs while a disk is removed, rebuilt, balanced, scrubbed; and a file that is `reorganised` |
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`files`] | files in a mounted directory, with redundancy of their own |
-//! | [`peer`] | who is compared: pools, btrfs, plain striping of our own |
-//! | [`trace`] | what the disks have transferred over time |
+//! | [`peer`] | the peers: pools, btrfs, plain striping of our own |
+//! | [`trace`] | the transfers of the disks over time |
 //!
-//! What counts as written is what the disks have counted when it ends, at most the bytes of the file: what a pool still has in its memory
-//! by then has not been written.
+//! Bytes count as written when the disks have counted them at the end, at most the bytes of the file: content still in
+//! a pool's memory has not been written.
 
 mod files;
 mod foreground;
@@ -34,13 +34,13 @@ use crate::rig::Rig;
 use peer::{Contender, Made};
 
 const MB: f64 = 1e6;
-/// Bytes of a call where a file is written in order.
+/// Bytes of a call when a file is written in order.
 const PIECE: usize = 1 << 20;
-/// How many disks there are, as in the paper.
+/// The number of disks, as in the paper.
 const COUNT: usize = 4;
-/// Pools that are compared.
+/// The pools that are compared.
 const WHOS: [Who; 2] = [BATTERY, LOGGED_MOUNTED];
-/// The one whose mirrored files are.
+/// The pool for mirrored files.
 const WHO: Who = LOGGED_MOUNTED;
 
 type Measure = fn(&Bench<'_>) -> Outcome;
@@ -94,14 +94,14 @@ impl Workload for Options {
     }
 }
 
-/// What the parts need to know.
+/// The state that the parts share.
 struct Bench<'a> {
     context: &'a Context,
     args: &'a Options,
 }
 
 impl Bench<'_> {
-    /// Bytes that are written in order.
+    /// Bytes written in order.
     fn size(&self) -> u64 {
         self.context.mib(self.args.size, 96)
     }
@@ -124,7 +124,7 @@ impl Bench<'_> {
         (0..COUNT).map(|n| if n < fast { self.fast() } else { self.slow() }).collect()
     }
 
-    /// Disks with room for all that a part writes, on any few of them: their files are sparse.
+    /// Disks with space for all writes of a part on any few of them: their files are sparse.
     fn rig(&self, rates: &[u64]) -> Result<Rig, Error> {
         self.rig_of(rates, self.size() * 2 + 256 * MIB)
     }
@@ -144,7 +144,7 @@ impl Bench<'_> {
         Peer::pool(who, pool, &self.context.base, &self.context.program)
     }
 
-    /// Fills the sections of a part. That it as a whole cannot be had, or failed, is said in each of them.
+    /// Fills the sections of a part. If the whole part failed, or the machine lacks something, each section says so.
     fn part(
         &self,
         part: &str,
@@ -156,7 +156,7 @@ impl Bench<'_> {
             self.context.failed(&format!("disks: {part}"), &e);
         }
         for section in &mut sections {
-            // A reason for all, which is found where nothing was measured.
+            // A reason for all subjects, in a section without measurements.
             section.series.clear();
             let reason = if e.is_lacking() { e.to_string() } else { format!("FAILED: {e}") };
             section.skipped.insert(0, report::Skipped { subject: "all".into(), reason });
@@ -164,7 +164,7 @@ impl Bench<'_> {
         sections
     }
 
-    /// The same by `work` with a mounted pool whose files are mirrored, round by round.
+    /// A part whose `work` uses a mounted pool with mirrored files, round by round.
     fn mirrored_part(
         &self,
         part: &str,
@@ -196,12 +196,12 @@ impl Bench<'_> {
     }
 }
 
-/// Disks that are regions of their own.
+/// Each disk as a region of its own.
 fn single(paths: &[PathBuf]) -> Vec<NewRegion> {
     paths.iter().map(|path| NewDisk { path: path.clone(), size: None }.into()).collect()
 }
 
-/// Writes a new file in order and syncs it; bytes per second that had reached the disks by then.
+/// Writes a new file in order and syncs it; returns bytes per second that had reached the disks by then.
 fn write_in_order(place: &impl Place, rig: &Rig, path: &str, bytes: u64) -> Result<f64, Error> {
     let data = Rng::new(9).bytes(PIECE);
     let before = rig.written()?;
@@ -213,7 +213,7 @@ fn write_in_order(place: &impl Place, rig: &Rig, path: &str, bytes: u64) -> Resu
     Ok((rig.written()? - before).min(bytes) as f64 / seconds)
 }
 
-/// Waits until `done` says so of the time for which not more than `noise` bytes have been written to the disks.
+/// Waits until `done` accepts the time during which at most `noise` bytes have been written to the disks.
 fn wait(rig: &Rig, noise: u64, done: impl Fn(Duration) -> bool) -> Result<(), Error> {
     let (mut last, mut since) = (rig.written()?, Instant::now());
     while !done(since.elapsed()) {

@@ -1,4 +1,4 @@
-//! What is written in order: Figures 3 to 6, and whole stripes of a RAID-5 region.
+//! Writing in order: Figures 3 to 6, and whole stripes of a RAID-5 region.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,19 +16,19 @@ use crate::rig::Rig;
 const WRITE: &str = "write";
 const SUM: &str = "sum of the disks";
 
-/// Pools, striping where it has a chunk, and btrfs.
+/// Pools, striping if it has a chunk, and btrfs.
 fn contenders(chunk: Option<u32>) -> Vec<Contender> {
     let pools = WHOS.into_iter().map(Contender::Pool);
     pools.chain(chunk.map(Contender::Striping)).chain([Contender::Raid0]).collect()
 }
 
-/// A row of the goals, of how many times the speed of `base` that of `who` is.
+/// A row of the goals: how many times as fast as `base` the peer `who` is.
 fn faster(section: &Section, what: &str, (required, aim): (f64, f64), measure: &str, who: Who, base: &str) -> Finding {
     let what = format!("{}: {what}", who.how());
     section.row(who.medium(), what, Goal::factor(required, aim)).ratio(measure, who.name, base)
 }
 
-/// Bytes that are written: of what is no pool half as much, nothing there begins slowly.
+/// Bytes to write: half as many if it is no pool, since only a pool starts slowly.
 fn bytes_of(made: &Made, bytes: u64) -> u64 {
     if matches!(made, Made::Pool(_)) {
         bytes
@@ -37,13 +37,13 @@ fn bytes_of(made: &Made, bytes: u64) -> u64 {
     }
 }
 
-/// How a measure of [`unequal`] is called, by how many disks are fast.
+/// The name of a measure of [`unequal`], by the number of fast disks.
 fn measure_of(fast: usize) -> String {
     format!("{} slow ({fast}:{})", COUNT - fast, COUNT - fast)
 }
 
-/// Fast and slow disks, f of one kind and s of the other (Figure 5): against what all of them deliver together, and
-/// against striping, which goes at the slowest disk's speed.
+/// Fast and slow disks, f of one kind and s of the other (Figure 5): against the speed of all disks together, and
+/// against striping, which has the speed of the slowest disk.
 pub fn unequal(bench: &Bench<'_>) -> Outcome {
     const ROUNDS: usize = 3;
     let (fast, slow, bytes) = (bench.args.fast, bench.args.slow, bench.size());
@@ -88,7 +88,8 @@ pub fn unequal(bench: &Bench<'_>) -> Outcome {
     Outcome { findings: WHOS.into_iter().flat_map(rows).collect(), sections }
 }
 
-/// Two of four disks are one: a pool, and striping, over both halves of a disk and two whole ones (section 6.3).
+/// Two of four disks are halves of one: a pool, and striping, over both halves of a disk and two whole ones (section
+/// 6.3).
 pub fn misconfigured(bench: &Bench<'_>) -> Outcome {
     const ROUNDS: usize = 3;
     let (fast, bytes) = (bench.args.fast, bench.size());
@@ -119,7 +120,7 @@ pub fn misconfigured(bench: &Bench<'_>) -> Outcome {
     Outcome { findings: WHOS.map(row).into(), sections }
 }
 
-/// Whole stripes of a RAID-5 region over four disks, against three quarters of what these deliver.
+/// Whole stripes of a RAID-5 region over four disks, against three quarters of the disks' speed.
 pub fn raid5(bench: &Bench<'_>) -> Outcome {
     const ROUNDS: usize = 3;
     const RAID5: &str = "RAID-5 region";
@@ -185,12 +186,12 @@ pub fn baseline(bench: &Bench<'_>) -> Outcome {
     Outcome { sections: sections.collect(), findings: Vec::new() }
 }
 
-/// Bytes in a second of each phase. `cache`: bytes that go through the cache between, so that what is read is not in it.
+/// Bytes in a second of each phase. `cache`: bytes that go through the cache in between, so that reads miss it.
 fn phases(place: &impl Place, rig: &Rig, bytes: u64, cache: u64) -> Result<[(&'static str, f64); 4], Error> {
     let (path, other) = (name("large".into()), name("other".into()));
     let (data, mut buf) = (Rng::new(3).bytes(REQUEST), vec![0; REQUEST]);
     let requests = bytes / REQUEST as u64;
-    // As many bytes as the file has where it is small.
+    // As many bytes as the file has, if it is small.
     let at_random = requests.min(8_000);
     let mut random = Rng::new(4);
     let mut read = |file: &_, n: u64| match place.read(file, n * REQUEST as u64, &mut buf)? {
@@ -198,7 +199,7 @@ fn phases(place: &impl Place, rig: &Rig, bytes: u64, cache: u64) -> Result<[(&'s
         n => Err(Error::Wrong(format!("{n} bytes of {REQUEST}"))),
     };
     let write = |file: &_, n: u64| place.write(file, n * REQUEST as u64, &data);
-    // Of what is written so much counts as had reached the disks.
+    // Only bytes that have reached the disks count as written.
     let speed = |count: u64, (before, start): (u64, u64), is_write: bool| {
         let (bytes, seconds) = (count * REQUEST as u64, seconds_since(start));
         let reached = if is_write { (rig.written()? - before).min(bytes) } else { bytes };
@@ -227,7 +228,7 @@ fn phases(place: &impl Place, rig: &Rig, bytes: u64, cache: u64) -> Result<[(&'s
     let file = place.open_update(&path)?;
     (0..at_random).try_for_each(|_| write(&file, random.below(requests)))?;
     place.fsync(&file)?;
-    // What is in the memory of a pool on `battery` is durable, but has not been written.
+    // Content in the memory of a pool on `battery` is durable, but not written yet.
     place.settle()?;
     let written_at_random = speed(at_random, begun, true)?;
     drop(file);
@@ -251,7 +252,7 @@ pub fn degraded(bench: &Bench<'_>) -> Outcome {
     const THIRDS: [&str; 3] = ["first third", "middle third", "last third"];
     /// Seconds of a point of the plot.
     const STEP: f64 = 0.25;
-    // Twice as much as in other parts, so that a third of it is some seconds.
+    // Twice as much as in other parts, so that a third of it takes some seconds.
     let bytes = bench.size() * 2;
     let (fast, percent, mib) = (bench.args.fast, LEFT * 100.0, bytes / MIB);
     let title = format!(
@@ -272,7 +273,7 @@ pub fn degraded(bench: &Bench<'_>) -> Outcome {
             let at = ("degraded", round, ROUNDS);
             bench.contend(at, &mut contenders, &paths, sections, |who, made, sections| {
                 let (disk, rate, mut next) = (&rig.disks[COUNT - 1], rates[COUNT - 1], 1);
-                // The last disk knows when the middle third begins and ends.
+                // The last disk is slowed down from the beginning to the end of the middle third.
                 let see = |_: f64, written: u64| {
                     while next < 3 && written >= bytes * next / 3 {
                         disk.set_rate(if next == 1 { (rate as f64 * LEFT) as u64 } else { rate })?;
@@ -285,7 +286,7 @@ pub fn degraded(bench: &Bench<'_>) -> Outcome {
                 let (_, trace) = done?;
                 let mut from = 0.0;
                 for (n, third) in THIRDS.iter().enumerate() {
-                    // A pool may keep the last of it.
+                    // The last of it may still be in a pool's memory.
                     let to = trace.when((bytes * (n as u64 + 1) / 3) as f64).unwrap_or(trace.end());
                     sections[0].add(who, third, trace.rate(from, to) / MB);
                     from = to;
@@ -304,13 +305,13 @@ pub fn degraded(bench: &Bench<'_>) -> Outcome {
     Outcome { findings: WHOS.map(row).into(), sections }
 }
 
-/// Seconds after the command in which the share of a new disk is looked at.
+/// Seconds after the command in which the share of a new disk is measured.
 const WINDOW: f64 = 2.0;
-/// Of what would be fair, in the least of the windows.
+/// The part of a fair share, in the worst of the windows.
 const SHARE: &str = "share of its fair share, the least";
 
-/// A pool is written in order, and gets a disk each time so much has been written (Figure 4): how fast it is, and the new disk's share of
-/// what is written in the two seconds after the command. What is written after the last one came is half of all.
+/// A pool is written in order, and gets another disk after each sixth (Figure 4): its speed, and the new disk's share
+/// of the bytes written in the two seconds after the command. Half of all is written after the last disk came.
 pub fn growth(bench: &Bench<'_>) -> Outcome {
     const ROUNDS: usize = 2;
     let (rate, bytes) = (bench.args.fast / 2, bench.size());
@@ -367,7 +368,8 @@ pub fn growth(bench: &Bench<'_>) -> Outcome {
     Outcome { findings: WHOS.map(row).into(), sections }
 }
 
-/// Writes by `work`, and has a further disk added by `grow` after each sixth, until there are four; when each was there.
+/// Writes with `work`, and has `grow` add another disk after each sixth, until there are four; returns when each was
+/// added.
 fn grown(
     rig: &Rig,
     paths: &[PathBuf],
@@ -378,7 +380,7 @@ fn grown(
     let (due, wanted) = std::sync::mpsc::channel::<usize>();
     let start = Instant::now();
     std::thread::scope(|scope| {
-        // By a thread of its own: it is looked on meanwhile.
+        // In a thread of its own, so that the measurement continues meanwhile.
         let adding = scope.spawn(|| {
             let add = |n: usize| grow(&paths[n]).map(|()| start.elapsed().as_secs_f64());
             wanted.into_iter().map(add).collect::<Result<Vec<f64>, Error>>()
@@ -386,7 +388,7 @@ fn grown(
         let mut next = 1;
         let see = move |_: f64, written: u64| {
             while next < COUNT && written >= bytes * next as u64 / 6 {
-                // Where that has failed it is reported below.
+                // If adding has failed, it is reported below.
                 let _ = due.send(next);
                 next += 1;
             }
@@ -401,7 +403,7 @@ fn grown(
 fn add_growth(sections: &mut [Section], who: &str, bytes: u64, trace: &Trace, added: &[f64]) {
     /// Points of the plot.
     const POINTS: u64 = 24;
-    /// A window that is shorter, as the next disk came or all was written, says nothing.
+    /// A shorter window, because the next disk came or the writing ended, says nothing.
     const SHORTEST: f64 = 0.8;
     let mut from = 0.0;
     for n in 1..=POINTS {

@@ -1,4 +1,4 @@
-//! Who is compared on the slow disks: pools, in process and mounted; btrfs; and plain striping of our own, which is a region that is
+//! The peers on the slow disks: pools, in process and mounted; btrfs; and plain striping of our own. That is a region
 //! written in order, with no file system above it, and so as fast as striping can be.
 
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ pub const STRIPING: &str = "striping";
 pub const BTRFS_RAID0: &str = "btrfs raid0";
 pub const BTRFS_RAID1: &str = "btrfs raid1";
 
-/// Bytes of a request to a striped region, and how many are under way.
+/// Bytes of a request to a striped region, and the number under way.
 const REQUEST: u64 = 4 * MIB;
 const REQUESTS: usize = 8;
-/// Chunks of a stripe that are tried.
+/// The chunks of a stripe to try.
 const CHUNKS: [u32; 3] = [64 << 10, 256 << 10, 1 << 20];
 
-/// One of them, to be made.
+/// A peer to be made.
 #[derive(Clone, Copy)]
 pub enum Contender {
     Pool(Who),
-    /// With chunks of so many bytes.
+    /// With chunks of this many bytes.
     Striping(u32),
     Raid0,
     Raid1,
@@ -55,7 +55,7 @@ impl Contender {
     }
 }
 
-/// The same, made.
+/// A peer that is made.
 pub enum Made {
     Pool(Peer),
     Region(Bare),
@@ -63,7 +63,7 @@ pub enum Made {
 }
 
 impl Made {
-    /// Writes so many bytes in order; bytes per second that had reached the disks when they were durable.
+    /// Writes `bytes` in order; returns bytes per second that had reached the disks when the write was durable.
     pub fn write(&self, rig: &Rig, bytes: u64) -> Result<f64, Error> {
         match self {
             Made::Pool(peer) => on_place!(&peer.place, place => write_in_order(place, rig, "large", bytes)),
@@ -72,7 +72,7 @@ impl Made {
         }
     }
 
-    /// Where it is mounted.
+    /// The directory where it is mounted.
     pub fn dir(&self) -> Result<&Path, Error> {
         match self {
             Made::Pool(peer) => peer.dir(),
@@ -96,7 +96,7 @@ impl Btrfs {
         command::run(Command::new("mkfs.btrfs").args(["-q", "-f", "-K", "-d", profile]).args(disks))?;
         let made = Btrfs { dir: bench.context.base.join("btrfs.mnt"), disks: disks.to_vec() };
         std::fs::create_dir_all(&made.dir).map_err(Error::file(&made.dir))?;
-        // Named, as they may not have been seen yet.
+        // Named, since the kernel may not have seen the disks yet.
         let options: Vec<String> = disks.iter().map(|disk| format!("device={}", disk.display())).collect();
         hosts::mount(&["-t", "btrfs", "-o", &options.join(","), &first.display().to_string()], &made.dir)?;
         Ok(made)
@@ -110,7 +110,7 @@ impl Btrfs {
 impl Drop for Btrfs {
     fn drop(&mut self) {
         hosts::unmount(&self.dir);
-        // The kernel remembers them else, and takes the next ones of these names for those.
+        // Otherwise the kernel remembers the disks, and takes later ones of these names for them.
         for disk in &self.disks {
             let _ = command::run(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(disk));
         }
@@ -131,7 +131,7 @@ impl Bare {
         Ok(Bare(exraid::region::make(uuid, 1, layout, disks).map_err(exraid_error)?))
     }
 
-    /// The chunk with which striping over these disks is fastest, each tried for so many bytes.
+    /// The chunk with which striping over these disks is fastest; each is tried with `bytes`.
     pub fn best_chunk(paths: &[PathBuf], bytes: u64) -> Result<u32, Error> {
         let mut best = (0.0, CHUNKS[0]);
         for chunk in CHUNKS {
@@ -143,7 +143,7 @@ impl Bare {
         Ok(best.1)
     }
 
-    /// Writes so many bytes in order, whole stripes at a time; bytes per second.
+    /// Writes `bytes` in order, whole stripes at a time; returns bytes per second.
     pub fn write(&self, bytes: u64) -> Result<f64, Error> {
         let piece = REQUEST.div_ceil(self.0.stripe()) * self.0.stripe();
         let start = now();

@@ -1,4 +1,4 @@
-//! What the disks have transferred over time.
+//! The transfers of the disks over time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,16 +7,17 @@ use super::MB;
 use crate::prelude::*;
 use crate::rig::Rig;
 
-/// How often it is looked.
+/// The interval between two looks.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Bytes written to each disk by moments, in seconds since the first one.
+/// Bytes written to each disk at points in time, in seconds since the first one.
 #[derive(Default)]
 pub struct Trace {
     points: Vec<(f64, Vec<u64>)>,
 }
 
-/// Does `work` while it is looked what the disks transfer. `see` gets the seconds and the bytes written by then, of all.
+/// Does `work` and records the transfers of the disks meanwhile. `see` gets the seconds and the bytes written to all
+/// disks so far.
 pub fn watched<T>(
     rig: &Rig,
     mut see: impl FnMut(f64, u64) -> Result<(), Error> + Send,
@@ -54,7 +55,7 @@ impl Trace {
         self.points.last().map_or(0.0, |(at, _)| *at)
     }
 
-    /// Bytes written by then to each, between points in proportion.
+    /// Bytes written to each disk at that time, interpolated between points.
     pub fn written(&self, at: f64) -> Vec<f64> {
         let of = |point: &(f64, Vec<u64>)| point.1.iter().map(|written| *written as f64).collect::<Vec<f64>>();
         let n = self.points.partition_point(|point| point.0 < at);
@@ -68,22 +69,22 @@ impl Trace {
         }
     }
 
-    /// Bytes written to all by then.
+    /// Bytes written to all disks at that time.
     pub fn all_written(&self, at: f64) -> f64 {
         self.written(at).iter().sum()
     }
 
-    /// Bytes written in a second from then till then.
+    /// Bytes written in a second in this span.
     pub fn rate(&self, from: f64, to: f64) -> f64 {
         (self.all_written(to) - self.all_written(from)) / (to - from).max(1e-9)
     }
 
-    /// When so many bytes had been written.
+    /// The time at which `bytes` had been written.
     pub fn when(&self, bytes: f64) -> Option<f64> {
         self.points.iter().find(|(_, written)| written.iter().sum::<u64>() as f64 >= bytes).map(|point| point.0)
     }
 
-    /// Adds how fast all were, step by step.
+    /// Adds the speed of all disks together, step by step.
     pub fn add_rates(&self, section: &mut Section, subject: &str, step: f64) {
         let steps = (self.end() / step) as usize;
         for n in 0..steps {
@@ -92,7 +93,7 @@ impl Trace {
         }
     }
 
-    /// The same for each disk of one subject.
+    /// Adds the speed of each disk of one subject, step by step.
     pub fn add_rates_of_each(&self, section: &mut Section, subject: &str, step: f64) {
         let steps = (self.end() / step) as usize;
         for n in 0..steps {

@@ -1,6 +1,6 @@
-//! Create and write 1 KB in this process without fsync, while the backing follows: on
-//! `logged`, and on `battery` with a backing, as often as by default and as often as on `logged`, against `battery`
-//! without. Long enough that the log is written and checkpointed into the image again and again.
+//! Create and write 1 KB in this process without fsync, while the backing follows. Subjects: `logged`, and `battery`
+//! with a backing that commits as often as by default and as often as on `logged`, against `battery` without. A round
+//! lasts long enough that redo logs are filled and applied to the checkpoint repeatedly.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ pub fn run(setup: &Setup<'_>) -> Outcome {
     Outcome { sections: sections.into(), findings }
 }
 
-/// Seconds from commit to commit: where commits are frequent, and of the other backing.
+/// Seconds between commits: of a backing with frequent commits, and of the other.
 fn intervals(setup: &Setup<'_>) -> [f64; 2] {
     if setup.context.quick {
         [SHORT, 2.0 * SHORT]
@@ -52,7 +52,7 @@ fn intervals(setup: &Setup<'_>) -> [f64; 2] {
     }
 }
 
-/// A pool, and for how long it is worked on in a round.
+/// A pool, and the time of work on it in a round.
 struct Subject {
     name: &'static str,
     pool: Own,
@@ -61,7 +61,7 @@ struct Subject {
 
 fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section) -> Result<(), Error> {
     let (context, [often, seldom]) = (setup.context, intervals(setup));
-    // For long enough that there is a commit, whenever the last one was.
+    // Long enough for a commit, whenever the last one was.
     let subject = |name, pool, interval: f64| Subject { name, pool, nanos: (interval * 1.1e9) as u64 };
     let every = |seconds| CommitInterval::try_from(seconds).map(Some).map_err(Error::Usage);
     let battery = |label: &str, backing: Option<PathBuf>, commit_interval| {
@@ -82,7 +82,7 @@ fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section) -> Result<(), 
     for round in 0..context.count(ROUNDS) {
         for Subject { name, pool, nanos } in &subjects {
             context.say_round("without fsync", round, ROUNDS, name);
-            // Closed in between: what is still to be backed is not backed while others are measured.
+            // Closed in between, so that its backing is not written while others are measured.
             let place = InProcess::open(&pool.dir)?;
             // The first files meet memory that this process has not touched.
             plan.round(&place, 0)?;
@@ -99,7 +99,7 @@ fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section) -> Result<(), 
     Ok(())
 }
 
-/// Commits so far and their bytes in the log, of a pool that has one.
+/// The number of commits so far and their bytes in the redo log, of a pool that has one.
 fn commits(place: &InProcess) -> Result<Option<(u64, u64)>, Error> {
     Ok(place.pool.status()?.backing.map(|backing| (backing.commits, backing.logged)))
 }

@@ -1,5 +1,5 @@
-//! What durability through a mount cannot do without, each by itself: a write to the disk with its flush, and a
-//! message from the kernel to a server. Measured in the same rounds as what is built of them.
+//! The unavoidable parts of durability through a mount, each by itself: a write to the disk with its flush, and a
+//! message from the kernel to a server. Measured in the same rounds as the operations that consist of them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,30 +9,30 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::prelude::*;
 
-/// How the tables call them.
+/// The names in the tables.
 pub const FLUSH: &str = "a write and its flush alone";
 pub const MESSAGE: &str = "a message alone";
 
-/// What disks write at least, and what a write past the page cache is aligned to.
+/// The least write of disks, and the alignment of a write past the page cache.
 const BLOCK: usize = 4096;
 /// Blocks of the file, which are written in turn.
 const BLOCKS: usize = 1024;
 
-/// A file all of whose blocks the disk has already, so that a write changes nothing else.
+/// A file whose blocks are all allocated on the disk, so that a write changes nothing else.
 pub struct Written {
     file: File,
-    /// One block of it is aligned.
+    /// Contains one aligned block.
     data: Vec<u8>,
     next: usize,
 }
 
 impl Written {
-    /// In a directory that has no file of this name; there is none afterwards either.
+    /// Makes it in a directory without a file of this name, and leaves no name there.
     pub fn make(dir: &Path) -> Result<Written, Error> {
         let path = dir.join("limits");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let open = |more| rustix::fs::open(&path, flags | more, Mode::RUSR | Mode::WUSR);
-        // Not every file system writes past its page cache.
+        // Not every file system supports writes past its page cache.
         let file = open(OFlags::DIRECT).or_else(|_| open(OFlags::empty()))?;
         let mut written = Written { file: file.into(), data: vec![0x5a; 2 * BLOCK], next: 0 };
         std::fs::remove_file(&path).map_err(Error::file(&path))?;
@@ -41,7 +41,7 @@ impl Written {
         Ok(written)
     }
 
-    /// Writes blocks and has each flushed; microseconds for one.
+    /// Writes blocks and has each flushed; returns microseconds for one.
     pub fn round(&mut self, count: usize) -> Result<f64, Error> {
         let start = now();
         for _ in 0..count {
@@ -65,7 +65,7 @@ impl Written {
     }
 }
 
-/// Asks the file system at `dir` how full it is, which no kernel remembers; microseconds for one answer.
+/// Asks the file system at `dir` for its usage, which no kernel caches; returns microseconds for one answer.
 pub fn messages(dir: &Path, count: usize) -> Result<f64, Error> {
     let dir = File::open(dir).map_err(Error::file(dir))?;
     let start = now();

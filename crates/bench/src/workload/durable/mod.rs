@@ -1,16 +1,16 @@
-//! What durability costs, on the machine's own disk: the medium `logged` against the file system that is there.
+//! The cost of durability on the machine's own disk: the medium `logged` against the file system of the disk.
 //!
-//! | part | what it measures |
+//! | part | subject |
 //! | --- | --- |
 //! | [`synced`] | create + write + fsync through the mount, by one thread and by eight |
 //! | [`behind`] | create + write without fsync, while the backing follows, against `battery` |
 //! | [`sqlite`] | transactions of sqlite3 through the mount |
-//! | [`volume`] | bytes that the log takes, against bytes that operations change |
+//! | [`volume`] | bytes written to the redo log, against bytes that operations change |
 //! | [`reopen`] | opening after a power cut, and after `kill -9` of everything |
 //!
-//! Beside the first and the third stand the [`limits`]: what their flushes and messages take by themselves.
+//! The first and the third are shown beside the [`limits`]: the time of their flushes and messages by themselves.
 //!
-//! Pools lie on the disk, and so do the directories that they are compared with, side by side.
+//! Pools lie on the disk, side by side with the directories that they are compared with.
 
 mod behind;
 mod limits;
@@ -29,7 +29,7 @@ use crate::hosts::Host;
 use crate::prelude::*;
 use crate::program::{Mount, Own};
 
-/// Conquest on `logged`, mounted or in this process as the title says, and what is on the disk already.
+/// Conquest on `logged`, mounted or in this process as the title says, and the existing file system of the disk.
 const LOGGED: &str = "conquest logged";
 const DISK: &str = "disk";
 const BATTERY: &str = "conquest battery";
@@ -47,7 +47,8 @@ const PARTS: [Part<Measure>; 5] = [
 options! { Options {
     dir: dir, "A directory on the disk to measure [default: $TMPDIR, else /var/tmp]";
     {
-        /// Measure on an ext4 as mkfs.ext4 makes it, in a file there: for a disk whose own has no journal. Needs root
+        /// Measure on an ext4 with the defaults of mkfs.ext4, in a file there: for a disk whose own file system has no
+        /// journal. Needs root
         #[arg(long)]
         pub journal: bool
     }
@@ -81,21 +82,21 @@ impl Workload for Options {
     }
 }
 
-/// What the parts need to know.
+/// The state that the parts share.
 struct Setup<'a> {
     context: &'a Context,
     args: &'a Options,
-    /// The disk, or why there is none.
+    /// The disk, or the reason why there is none.
     disk: Result<Disk, String>,
 }
 
 impl Setup<'_> {
-    /// What the disk is, for titles.
+    /// The name of the disk, for titles.
     fn name(&self) -> String {
         self.disk.as_ref().map_or("no disk".into(), Disk::name)
     }
 
-    /// Bytes of a pool's region.
+    /// Bytes of a pool's memory.
     fn bytes(&self) -> u64 {
         bytes(self.context)
     }
@@ -116,7 +117,7 @@ impl Setup<'_> {
         Own::make(disk.dir.join(format!("{label}.pool")), how)
     }
 
-    /// A mount of a pool. What cannot be mounted here is a reason, not a failure.
+    /// Mounts a pool. If this machine cannot mount, that is a reason, not a failure.
     fn mount(&self, pool: &Own, label: &str) -> Result<Mount, Error> {
         let dir = self.context.base.join(format!("{label}.mnt"));
         Mount::of(&pool.dir, dir, &self.context.program).map_err(|e| Error::Usage(e.to_string()))
@@ -148,7 +149,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // The run removes what is above it at the latest.
+        // At the latest the run removes the directory above it.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

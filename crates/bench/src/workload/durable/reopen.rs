@@ -1,4 +1,4 @@
-//! Opening a pool on `logged` whose memory is gone, as after a power cut, and one whose processes were all killed.
+//! Opens a pool on `logged` whose memory is lost, as after a power cut, and one whose processes were all killed.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +23,10 @@ const READ: &str = "reading as much once";
 const KILLED: &str = "after kill -9";
 /// Bytes of a file of the pool.
 const SIZE: usize = 16 << 10;
-/// Threads that work when the server is killed, and for how long they have.
+/// The number of threads that work when the server is killed, and their time before that.
 const WORKERS: usize = 2;
 const UNDER_LOAD: Duration = Duration::from_millis(300);
-/// How long a killed process may take to be gone.
+/// The longest time until a killed process is gone.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 pub fn run(setup: &Setup<'_>) -> Outcome {
@@ -41,7 +41,7 @@ pub fn run(setup: &Setup<'_>) -> Outcome {
 
 fn findings(section: &Section) -> Vec<Finding> {
     let value = |measure| section.median(LOGGED, measure);
-    // What cannot be reached by any program is not asked for, nor less than is required.
+    // The goal is not better than any program can reach, nor worse than required.
     let once = value(READ).unwrap_or(2.0).min(2.0);
     let measured = format!("{} s; reading as much once {} s", section.text(LOGGED, CUT), section.text(LOGGED, READ));
     let (what, goal) = ("opening after a power cut", Goal::quantity(2.0, once, "s"));
@@ -89,7 +89,7 @@ fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section, bytes: u64) ->
     Ok(())
 }
 
-/// Seconds that opening takes. All files must be there: an empty pool would be the fastest.
+/// The seconds of opening. All files must exist: an empty pool would be the fastest.
 fn opened(dir: &Path, files: &Files) -> Result<f64, Error> {
     let start = now();
     let pool = Pool::open(dir, &OpenOptions::default())?;
@@ -99,7 +99,7 @@ fn opened(dir: &Path, files: &Files) -> Result<f64, Error> {
     Ok(seconds)
 }
 
-/// What the pool holds.
+/// The content of the pool.
 struct Files {
     tree: Tree,
     /// The last file's content.
@@ -135,7 +135,7 @@ impl Files {
     }
 }
 
-/// Kills the server of a mount while threads work through it; returns when it is gone, and the mount too.
+/// Kills the server of a mount while threads work through it; returns when the server and the mount are gone.
 fn kill_under_load(mount: Mount, round: usize) -> Result<(), Error> {
     let pid = Pid::from_raw(mount.pid()? as i32).ok_or_else(|| Error::Wrong("the server has no pid".into()))?;
     let server = pidfd_open(pid, PidfdFlags::empty())?;

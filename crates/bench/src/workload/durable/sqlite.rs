@@ -1,5 +1,5 @@
-//! sqlite3 as it is by default but for `synchronous=FULL`: transactions of one insert each, through the mount and
-//! on the disk itself; beside it what each transaction takes by itself: of the program, of the disk, of a message.
+//! sqlite3 with its defaults except `synchronous=FULL`: transactions of one insert each, through the mount and on the
+//! disk itself. Beside it the parts of a transaction by themselves: the program, the disk, a message.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,15 +10,15 @@ use crate::command::{fed, require};
 use crate::disk::Disk;
 use crate::prelude::*;
 
-/// Few: a round takes long where the disk is slow to flush.
+/// Few rounds: one takes long if the disk is slow to flush.
 const ROUNDS: usize = 3;
 const INSERT: &str = "transaction";
-/// Flushes that a transaction waits for at least, one after the other: of the journal, of its header, and of the
+/// The flushes that a transaction at least waits for, one after another: of the journal, of its header, and of the
 /// database.
 const FLUSHES: usize = 3;
-/// The same by themselves.
+/// The name of these flushes by themselves.
 const ALONE: &str = "its three flushed writes alone";
-/// sqlite3 without any of that: on tmpfs, whose flush does nothing.
+/// sqlite3 by itself: on tmpfs, whose flush does nothing.
 const MEMORY: &str = "sqlite3 alone, on tmpfs";
 pub const PROGRAM: &str = "sqlite3";
 
@@ -67,7 +67,7 @@ fn script(count: usize) -> String {
     (0..count).map(insert).collect()
 }
 
-/// Runs the transactions; microseconds per transaction, all of which must be there in the end.
+/// Runs the transactions, all of which must exist in the end; returns microseconds per transaction.
 fn once(database: &Path, script: &str, count: usize) -> Result<f64, Error> {
     sqlite(database, "CREATE TABLE t(k INTEGER PRIMARY KEY, v TEXT);\n".into())?;
     let start = now();
@@ -80,7 +80,7 @@ fn once(database: &Path, script: &str, count: usize) -> Result<f64, Error> {
     Ok(figure)
 }
 
-/// Feeds a script to the program, which ends at the first error; what it prints.
+/// Feeds a script to the program, which ends at the first error; returns its output.
 pub fn sqlite(database: &Path, script: String) -> Result<String, Error> {
     fed(Command::new(PROGRAM).args(["-batch", "-bail", "-init", "/dev/null"]).arg(database), script)
 }

@@ -1,5 +1,5 @@
-//! Create, write 1 KB and fsync, through the mount and on the disk itself: by one thread, and by eight that can
-//! share commits.
+//! Create, write 1 KB and fsync, through the mount and on the disk itself: by one thread, and by eight that can share
+//! commits.
 
 use super::limits::{self, Written};
 use super::{Beside, Setup, DISK, LOGGED};
@@ -12,10 +12,10 @@ const ROUNDS: usize = 7;
 const ONE: &str = "1 thread";
 const EIGHT: &str = "8 threads";
 const SIZE: usize = 1024;
-/// Messages from the kernel that one file takes, one after the other: the attributes of its directory, which the file
-/// before has changed, and lookup, create, write and fsync.
+/// Messages from the kernel for one file, one after another: the attributes of its directory, which the file before has
+/// changed, and lookup, create, write and fsync.
 const MESSAGES: f64 = 5.0;
-/// From giving the order to the instant of starting.
+/// The time from the order to the start.
 const LEAD_NS: u64 = 10_000_000;
 
 pub fn run(setup: &Setup<'_>) -> Outcome {
@@ -64,7 +64,7 @@ fn measure(setup: &Setup<'_>, disk: &Disk, sections: &mut [Section]) -> Result<(
     Ok(())
 }
 
-/// How far one thread is from what it cannot do without.
+/// The distance of one thread from its unavoidable parts.
 fn limit(section: &Section) -> Option<String> {
     let median = |subject| section.get(subject, ONE).map(|series| series.median);
     let least = median(limits::FLUSH)? + MESSAGES * median(limits::MESSAGE)?;
@@ -103,7 +103,7 @@ impl Plan {
     }
 
     fn work(&self, place: &Mounted, tree: &Tree, start: u64) -> Result<(), Error> {
-        // There are more threads than processors: spinning until the end would keep the others out.
+        // There are more threads than processors: spinning for the whole time would keep the others out.
         std::thread::sleep(std::time::Duration::from_nanos(start.saturating_sub(now() + LEAD_NS / 10)));
         spin_until(start);
         tree.files
@@ -111,7 +111,7 @@ impl Plan {
             .try_for_each(|file| self.content.create_synced(place, file).map_err(|e| e.at(format!("{file:?}"))))
     }
 
-    /// Back to the beginning, with nothing left to be written while others are measured.
+    /// Removes all files, with nothing left to be written while others are measured.
     fn tidy(&self, place: &Mounted, threads: usize) -> Result<(), Error> {
         self.trees[..threads].iter().flat_map(|tree| &tree.files).try_for_each(|file| place.unlink(file))?;
         place.settle()

@@ -1,7 +1,7 @@
-//! Bytes that the log takes per operation, against the bytes of the region that the operation changed.
+//! Bytes written to the redo log per operation, against the bytes of the memory that the operation changed.
 //!
-//! What changed is counted by comparing the region with what it was before, byte by byte: what an operation wrote
-//! as it was before does not count, and neither do the undo logs, which mean nothing once it is over.
+//! The change is counted by comparing the memory with its earlier content, byte by byte. Bytes written with the same
+//! value do not count, and neither do the undo logs, which mean nothing after the operation.
 
 use std::fs::File;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use crate::prelude::*;
 use crate::program::Own;
 use crate::workload::tree::Tree;
 
-/// Operations of a round, and bytes that each writes.
+/// Operations of a round, and the bytes that each writes.
 const FILES: usize = 500;
 const SIZE: usize = 1024;
-/// Of the region: it is compared with itself after each operation.
+/// Bytes of the memory, which is compared after each operation.
 const REGION: u64 = 8 << 20;
 const ROUNDS: usize = 3;
 const CHANGED: &str = "changed";
@@ -39,7 +39,7 @@ pub fn run(setup: &Setup<'_>) -> Outcome {
     Outcome { findings: vec![row.between((LOGGED, LOG), (LOGGED, CHANGED))], sections: sections.into() }
 }
 
-/// Bytes changed and logged, per file.
+/// The bytes changed and logged, per file.
 fn once(pool: &Own, files: usize) -> Result<[f64; 2], Error> {
     let place = InProcess::open(&pool.dir)?;
     let tree = Tree::new("d", 10, files);
@@ -65,12 +65,12 @@ fn logged(place: &InProcess) -> Result<u64, Error> {
     Ok(backing.logged)
 }
 
-/// A region, and what it was.
+/// The memory of a pool, and its earlier content.
 struct Watched {
     file: File,
     was: Vec<u8>,
     is: Vec<u8>,
-    /// Where the undo logs lie.
+    /// The range of the undo logs.
     undo: Range<usize>,
 }
 
@@ -86,7 +86,7 @@ impl Watched {
         Ok(watched)
     }
 
-    /// Bytes that have changed since it was asked last.
+    /// The number of bytes that have changed since the last call.
     fn changed(&mut self) -> Result<u64, Error> {
         std::mem::swap(&mut self.was, &mut self.is);
         self.file.read_exact_at(&mut self.is, 0).map_err(Error::io("the region"))?;
@@ -96,7 +96,7 @@ impl Watched {
 }
 
 fn differing(a: &[u8], b: &[u8]) -> u64 {
-    // Page by page first, since most are as they were.
+    // Page by page first, since most pages have not changed.
     let pages = a.chunks(4096).zip(b.chunks(4096)).filter(|(a, b)| a != b);
     pages.map(|(a, b)| a.iter().zip(b).filter(|(a, b)| a != b).count() as u64).sum()
 }

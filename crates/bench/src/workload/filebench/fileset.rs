@@ -1,5 +1,5 @@
-//! The files of a workload: names and sizes are drawn before the clock runs, and a file is in one thread's hands at a time,
-//! as in Filebench.
+//! The files of a workload: names and sizes are drawn before the clock runs, and one thread at a time uses a file, as
+//! in Filebench.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,24 +10,23 @@ pub const PIECE: usize = 1 << 20;
 
 /// Names and sizes.
 pub struct Fileset {
-    /// Each before what is in it.
+    /// Directories before their entries.
     dirs: Vec<Name>,
     pub files: Vec<Name>,
-    /// Bytes that each is written with.
+    /// The size with which each is written.
     pub sizes: Vec<usize>,
-    /// How many of them are there in the beginning; which, is drawn.
+    /// The number of files that exist at the beginning; the files are drawn.
     present: usize,
 }
 
 impl Fileset {
-    /// `count` files with `mean` bytes on average in directories of `width`, of which `percent` are there in the
-    /// beginning.
+    /// `count` files with `mean` bytes on average in directories of `width`, of which `percent` exist at the beginning.
     pub fn new(count: usize, mean: usize, width: usize, percent: usize) -> Fileset {
         let mut random = Rng::new(10);
         let mut dirs = vec![name("set".into())];
         let leaves = count.div_ceil(width);
         let top = |leaf: usize| format!("set/t{:05}", leaf / width);
-        // Where one directory holds all there is no level between.
+        // A single directory needs no level in between.
         let leaf_of = |leaf: usize| if leaves == 1 { "set".into() } else { format!("{}/d{leaf:05}", top(leaf)) };
         if leaves > 1 {
             for leaf in 0..leaves {
@@ -52,13 +51,13 @@ impl Fileset {
         there.into_iter().try_for_each(|(file, &size)| write(place, &place.create(file)?, size, data))
     }
 
-    /// Which of the files are there, and which are not.
+    /// The files that exist, and those that do not.
     pub fn find(&self, place: &impl Place) -> Picks {
         let (present, absent) = (0..self.files.len()).partition(|&file| place.stat(&self.files[file]).is_ok());
         Picks(Mutex::new([present, absent]))
     }
 
-    /// Removes all that is there.
+    /// Removes all existing files.
     pub fn remove(&self, place: &impl Place) -> Result<(), Error> {
         let there = self.files.iter().filter(|file| place.stat(file).is_ok());
         there.into_iter().try_for_each(|file| place.unlink(file))?;
@@ -66,7 +65,7 @@ impl Fileset {
     }
 }
 
-/// A size of the gamma distribution with the shape 1.5, which is Filebench's.
+/// A size from the gamma distribution with the shape 1.5, as in Filebench.
 fn size(random: &mut Rng, mean: usize) -> usize {
     // Within (0, 1].
     let mut unit = || (random.next() >> 11).wrapping_add(1) as f64 / (1u64 << 53) as f64;
@@ -87,18 +86,18 @@ pub fn write<P: Place>(place: &P, file: &P::Handle<'_>, size: usize, data: &[u8]
     Ok(())
 }
 
-/// What is to be picked.
+/// The state of a file to pick.
 #[derive(Clone, Copy)]
 pub enum State {
     Present = 0,
     Absent = 1,
 }
 
-/// Files that nobody has in hand, by whether they are there.
+/// The files that no thread uses, by whether they exist.
 pub struct Picks(Mutex<[Vec<usize>; 2]>);
 
 impl Picks {
-    /// Takes any one in hand. There is none where the threads together have all of them in hand.
+    /// Takes any file of that state. Fails if the threads together use all of them.
     pub fn take(&self, state: State, random: &mut Rng) -> Result<usize, Error> {
         let free = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner)[state as usize];
         let none = || Error::Wrong("no file is left that could be picked: name a larger --scale".into());
@@ -106,7 +105,7 @@ impl Picks {
         Ok(free.swap_remove(any))
     }
 
-    /// Puts it back, as what it is now.
+    /// Puts it back, in its present state.
     pub fn put(&self, state: State, file: usize) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)[state as usize].push(file);
     }

@@ -5,7 +5,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`personality`] | the parameters of each, and the loop of its threads |
-//! | [`fileset`] | the files: names, sizes, and who has which at the moment |
+//! | [`fileset`] | the files: names, sizes, and the threads that use them |
 
 mod fileset;
 pub mod personality;
@@ -18,7 +18,7 @@ use crate::setting::Ground;
 use personality::{Flow, Stock, STOCKS};
 
 const ROUNDS: usize = 3;
-/// Bytes of the disk of each, for each time that the file sets are as large as the stock ones.
+/// Bytes of the disk of each peer, for each multiple of the stock file sets.
 const DISK: u64 = 4096 * MIB;
 const WHOS: [Who; 6] = [ORDERED, JOURNAL, BATTERY, LOGGED, BATTERY_MOUNTED, LOGGED_MOUNTED];
 
@@ -74,13 +74,13 @@ pub fn measure(context: &Context, stock: &Stock, seconds: f64, peers: &mut Vec<P
     );
 }
 
-/// Lets all threads work for so many seconds; operations per second.
+/// Lets all threads work for `seconds`; returns operations per second.
 pub fn once(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> Result<f64, Error> {
     let start = now();
     Ok(per_second(passes(place, flow, seconds, round)?, start))
 }
 
-/// The same; operations.
+/// As `once`; returns the number of operations.
 pub fn passes(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> Result<u64, Error> {
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     let (files, threads) = (flow.files(place), flow.threads() as u64);
@@ -98,7 +98,7 @@ pub fn passes(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64
             scope.spawn(move || {
                 let done: Result<(), Error> = work();
                 if done.is_err() {
-                    // The others would go on for nothing.
+                    // The other threads would go on for nothing.
                     stop.store(true, Ordering::Relaxed);
                 }
                 done
@@ -117,7 +117,7 @@ pub fn passes(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64
     Ok(operations.load(Ordering::Relaxed))
 }
 
-/// What must be reached mounted, and in process, of each of them.
+/// The goals of each workload, mounted and in process.
 fn findings(ground: Ground, section: &Section) -> Vec<Finding> {
     let row = |own: Who, name: &str, base: Who, (required, aim): (f64, f64)| {
         let what = format!("{}: {name}, against {}", own.how(), base.name);
@@ -127,7 +127,7 @@ fn findings(ground: Ground, section: &Section) -> Vec<Finding> {
         [("varmail", (3.4, 10.0)), ("fileserver", (1.0, 3.0)), ("webserver", (0.5, 0.7)), ("webproxy", (0.35, 0.5))];
     let mut findings = Vec::new();
     for (name, goal) in mounted.into_iter().filter(|(name, _)| section.measures().contains(name)) {
-        // What is RAM-backed is compared with other servers, which are not made here.
+        // RAM-backed pools are compared with other servers, which are not made here.
         findings.extend((ground == Ground::OwnDisk).then(|| row(BATTERY_MOUNTED, name, JOURNAL, goal)));
         findings.extend([BATTERY, LOGGED].map(|own| row(own, name, ORDERED, (3.0, 8.0))));
     }

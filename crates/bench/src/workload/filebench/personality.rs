@@ -1,6 +1,6 @@
-//! The workloads as Filebench 1.4.9 and 1.5 ship them: parameters, and what a thread does over and over again.
+//! The workloads of Filebench 1.4.9 and 1.5: parameters, and the loop of a thread.
 //!
-//! One turn of a thread, each word an operation that counts:
+//! One pass of a thread, each word a counted operation:
 //!
 //! - varmail: delete; create, append, fsync, close; open, read, append, fsync, close; open, read, close.
 //! - fileserver: create, write, close; open, append, close; open, read, close; delete; stat.
@@ -34,7 +34,7 @@ pub struct Stock {
     /// Entries of a directory.
     width: usize,
     threads: usize,
-    /// Files of a hundred that are there in the beginning.
+    /// Percent of the files that exist at the beginning.
     percent: usize,
 }
 
@@ -54,18 +54,18 @@ const fn stock(which: Personality, name: &'static str, [files, mean, width, thre
 }
 
 impl Stock {
-    /// As the paper on UBJ has them: with fewer files of a file server, and 16 KB of each of the others.
+    /// As in the paper on UBJ: with fewer files of a file server, and 16 KB in each of the others.
     pub fn of_ubj() -> [Stock; 4] {
         [VARMAIL, Stock { files: 1_000, ..FILESERVER }, WEBSERVER, WEBPROXY]
     }
 
-    /// With as many files as have so many bytes together, on average.
+    /// With as many files as have `bytes` together, on average.
     pub fn sized(self, bytes: u64) -> Stock {
         let files = bytes * 100 / (self.mean as u64 * self.percent as u64);
         Stock { files: (files as usize).max(2 * self.threads), ..self }
     }
 
-    /// With so many times the files, or with few when quick.
+    /// With `scale` times the files, or with few when quick.
     pub fn times(self, scale: usize, quick: bool) -> Stock {
         match quick {
             true => Stock { files: self.files.min(1_000), ..self },
@@ -74,7 +74,7 @@ impl Stock {
     }
 }
 
-/// A workload, all of it prepared.
+/// A workload, fully prepared.
 pub struct Flow {
     stock: Stock,
     set: Fileset,
@@ -96,13 +96,13 @@ impl Flow {
         self.stock.threads
     }
 
-    /// Makes the files that are there in the beginning.
+    /// Makes the files that exist at the beginning.
     pub fn prepare(&self, place: &impl Place) -> Result<(), Error> {
         self.set.make(place, &self.data)?;
         self.between(place)
     }
 
-    /// What is done from round to round: the log begins again.
+    /// Done between rounds: the log begins again.
     pub fn between(&self, place: &impl Place) -> Result<(), Error> {
         match self.stock.which {
             Personality::Webserver => place.create(&self.log).map(drop),
@@ -117,7 +117,7 @@ impl Flow {
         self.set.remove(place)
     }
 
-    /// Which files are there at the beginning of a round.
+    /// The files that exist at the beginning of a round.
     pub fn files(&self, place: &impl Place) -> Picks {
         self.set.find(place)
     }
@@ -144,7 +144,7 @@ pub struct Worker<'a, P: Place + 'a> {
 }
 
 impl<P: Place> Worker<'_, P> {
-    /// Once through the loop; operations.
+    /// Runs the loop once; returns the operations.
     pub fn pass(&mut self) -> Result<u64, Error> {
         match self.flow.stock.which {
             Personality::Varmail => {
@@ -236,7 +236,7 @@ impl<P: Place> Worker<'_, P> {
         Ok(())
     }
 
-    /// Reads a file until there is nothing more.
+    /// Reads a file to its end.
     fn read(&mut self, file: &P::Handle<'_>) -> Result<(), Error> {
         let mut at = 0;
         loop {

@@ -1,13 +1,13 @@
-//! Files of blocks, and how what is read of them is checked: each piece begins with its number.
+//! Files of blocks, and the check of their content: each piece begins with its number.
 
 use crate::prelude::*;
 
-/// Bytes that are written or read at a time where the order is that of the file.
+/// Bytes of a read or write in the order of the file.
 pub const PIECE: usize = 1 << 20;
 /// Bytes of a block, which is overwritten and read at random.
 pub const BLOCK: usize = 4096;
 
-/// Writes a new file of `bytes` in order, and syncs it; bytes per second until it is durable.
+/// Writes a new file of `bytes` in order, and syncs it; returns bytes per second until it is durable.
 pub fn write(place: &impl Place, path: &Name, bytes: u64) -> Result<f64, Error> {
     let mut data = Rng::new(9).bytes(PIECE);
     let start = now();
@@ -20,7 +20,7 @@ pub fn write(place: &impl Place, path: &Name, bytes: u64) -> Result<f64, Error> 
     Ok(per_second(bytes, start))
 }
 
-/// Reads such a file in order; bytes per second.
+/// Reads such a file in order; returns bytes per second.
 pub fn read(place: &impl Place, path: &Name, bytes: u64) -> Result<f64, Error> {
     let file = place.open_read(path)?;
     let mut buf = vec![0; PIECE];
@@ -43,7 +43,7 @@ pub fn read_block<P: Place>(place: &P, file: &P::Handle<'_>, at: u64, buf: &mut 
     }
 }
 
-/// Overwrites of blocks of a file, in an order that is drawn from a seed.
+/// Overwrites of blocks of a file, in an order drawn from a seed.
 pub struct Overwrites {
     random: Rng,
     blocks: u64,
@@ -55,7 +55,7 @@ impl Overwrites {
         Overwrites { random: Rng::new(seed), blocks: bytes / BLOCK as u64, data: Rng::new(seed).bytes(BLOCK) }
     }
 
-    /// Overwrites any one block. The number that a piece begins with stays.
+    /// Overwrites any one block. The number at the beginning of a piece stays.
     #[inline]
     pub fn one<P: Place>(&mut self, place: &P, file: &P::Handle<'_>) -> Result<(), Error> {
         let block = self.random.below(self.blocks);

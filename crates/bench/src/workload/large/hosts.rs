@@ -1,4 +1,4 @@
-//! Against ext4, whose journal is of metadata where nothing else is said.
+//! Against ext4, with a journal of metadata unless said otherwise.
 
 use std::fs::File;
 
@@ -11,8 +11,8 @@ use crate::prelude::*;
 const MOUNTED: [Who; 3] = [ORDERED, BATTERY_MOUNTED, LOGGED_MOUNTED];
 const WRITTEN: &str = "written";
 
-/// Random overwrites of 4 KiB, each synced before the next, mounted, against ext4 with its journal of metadata and with one
-/// of everything.
+/// Random overwrites of 4 KiB, each synced before the next, mounted, against ext4 with its journal of metadata and with
+/// one of everything.
 pub fn synced(bench: &Bench<'_>) -> Outcome {
     const SYNCED: &str = "overwrite + fsync";
     let (setting, context) = (bench.setting, bench.setting.context);
@@ -52,10 +52,10 @@ pub fn synced(bench: &Bench<'_>) -> Outcome {
     Outcome { findings, sections: sections.into() }
 }
 
-/// Bytes written to disk for random overwrites of 4 KiB, synced every hundred: all that a loop device under everything
-/// takes, metadata and journals included. A pool lies with directory and disk on an ext4 of the usual kind.
+/// Bytes written to disk for random overwrites of 4 KiB, synced every hundred: all writes to a loop device beneath,
+/// metadata and journals included. A pool lies with its directory and disk on an ext4 of the usual kind.
 ///
-/// Counted is the steady state: half as many overwrites come before. A pool has half as much RAM as the file has bytes.
+/// The steady state counts: half as many overwrites come before. A pool has half as much RAM as the file has bytes.
 pub fn volume(bench: &Bench<'_>) -> Outcome {
     const SYNCED: u64 = 100;
     let (setting, context) = (bench.setting, bench.setting.context);
@@ -69,7 +69,7 @@ pub fn volume(bench: &Bench<'_>) -> Outcome {
     let whos = [BARE, ORDERED, JOURNAL, BATTERY_MOUNTED, LOGGED_MOUNTED];
     let mut peers = setting.counted_peers(&whos, sizes, &mut sections);
     let path = name("large".into());
-    // They differ little: one round.
+    // The rounds differ little: one is enough.
     context.rounds("large: volume", 1, &mut peers, &mut sections, |peer, round, sections| {
         let overwrite = |count, seed| {
             on_place!(&peer.place, place => {
@@ -102,8 +102,8 @@ pub fn volume(bench: &Bench<'_>) -> Outcome {
     Outcome { findings, sections: sections.into() }
 }
 
-/// A file written in pieces of 1 MiB and synced once, mounted, against the ext4 that the pool lies on; and the bytes that a
-/// loop device under all of it takes for each.
+/// A file written in pieces of 1 MiB and synced once, mounted, against the ext4 on which the pool lies; and the bytes
+/// written to a loop device beneath all of it, for each byte.
 pub fn stream(bench: &Bench<'_>) -> Outcome {
     const SPEED: &str = "write + fsync";
     let (setting, bytes) = (bench.setting, bench.file());
@@ -137,7 +137,7 @@ pub fn stream(bench: &Bench<'_>) -> Outcome {
 pub fn cached(bench: &Bench<'_>) -> Outcome {
     const READ: &str = "read";
     let (setting, context) = (bench.setting, bench.setting.context);
-    // Half of the cache: the other half may be what is dirty, or was seen once.
+    // Half of the cache: the other half may be dirty, or hold pages that were seen once.
     let bytes = bench.file().min(bench.cache() / 2);
     let count = context.size(bench.args.reads, 1_000);
     let title = format!("Random 4 KiB reads of a file of {} MiB that is in the cache", bytes / MIB);
@@ -150,7 +150,7 @@ pub fn cached(bench: &Bench<'_>) -> Outcome {
             if round == 0 {
                 content::write(place, &path, bytes)?;
                 place.settle()?;
-                // Twice, so that a cache knows that it is used again.
+                // Twice, so that a cache sees the second use.
                 content::read(place, &path, bytes)?;
             }
             content::read(place, &path, bytes)?;
@@ -200,7 +200,7 @@ pub fn mapped(bench: &Bench<'_>) -> Outcome {
             map.write(at, &data).map_err(|e| Error::Wrong(format!("a mapped file: {e}")))?;
         }
         let stored = us_per_op(start, count);
-        // Of a file that is mapped, the sync is also that of the pages stored to.
+        // The sync of a mapped file includes its stored pages.
         file.sync_all().map_err(Error::file(&path))?;
         sections[0].add(peer.who.name, "store", stored);
         sections[0].add(peer.who.name, SYNCED, us_per_op(start, count));

@@ -1,12 +1,12 @@
 //! Large files, in the settings of [`crate::setting`]: pools against ext4 with a journal, and against the raw disk.
 //!
-//! | module | what it measures |
+//! | module | subject |
 //! | --- | --- |
 //! | [`hosts`] | against ext4: overwrites, streams, mapped files, reads from the cache; and bytes written to disk |
 //! | [`raw`] | against the raw disk: files written in order, and read cold in order and at random |
-//! | [`content`] | what they have in common: files of blocks, and how these are checked |
+//! | [`content`] | their common part: files of blocks, and the check of their content |
 //!
-//! Each part makes what it works on, and removes it.
+//! Each part makes its files, and removes them.
 
 mod content;
 mod hosts;
@@ -54,7 +54,7 @@ impl InSettings for Options {
     }
 }
 
-/// What the parts need to know.
+/// The state that the parts share.
 struct Bench<'a> {
     args: &'a Options,
     setting: &'a Setting<'a>,
@@ -76,13 +76,13 @@ impl Bench<'_> {
         self.setting.context.mib(self.args.cache, 64)
     }
 
-    /// Peers with room for files of `bytes`; who cannot be had is skipped in each of the sections.
+    /// Peers with space for files of `bytes`; a peer that this machine lacks is skipped in each of the sections.
     fn peers(&self, whos: &[Who], bytes: u64, sections: &mut [Section]) -> Vec<Peer> {
         self.setting.peers(whos, Sizes { disk: room(bytes), ram: self.cache() }, sections)
     }
 }
 
-/// Room for files of so many bytes: a tenth is the reserve of an ext4 or a cleaner, and its journal.
+/// The disk for files of `bytes`: a tenth is the reserve of an ext4 or a cleaner, and its journal.
 fn room(bytes: u64) -> u64 {
     bytes + bytes / 4 + 256 * MIB
 }

@@ -10,11 +10,11 @@ use crate::setting::Ground;
 
 const READ: &str = "read";
 const WHOS: [Who; 4] = [BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED];
-/// What must have been read of the disk, of what was read, for a read to count as cold.
+/// The part of a read that must come from the disk for the read to count as cold.
 const COLD: f64 = 0.7;
 
-/// The finding of a cold read, if it was one: what comes from memory says nothing about a disk. The series of `measure` in
-/// `shares` tells which part came from the disk. On tmpfs nobody counts that.
+/// The finding of a cold read, if it was cold: a read from memory says nothing about a disk. The series of `measure` in
+/// `shares` tells the part from the disk. On tmpfs that is not counted.
 fn if_cold(bench: &Bench<'_>, shares: &Section, measure: &str, own: Who, finding: Finding) -> Finding {
     match shares.median(own.name, measure) {
         Ok(share) if share < COLD && finding.value.is_some() && bench.setting.ground == Ground::OwnDisk => {
@@ -24,12 +24,13 @@ fn if_cold(bench: &Bench<'_>, shares: &Section, measure: &str, own: Who, finding
     }
 }
 
-/// The least persistent RAM that manages a file of so many bytes, and caches hardly any of it.
+/// The least persistent RAM that manages a file of `bytes`, and caches hardly any of it.
 fn little(bench: &Bench<'_>, bytes: u64) -> u64 {
     (bytes / 32 + 128 * MIB).min(bench.cache())
 }
 
-/// Does `work` and adds, for each of `units` bytes, how many the process had read of the disk, where that is counted.
+/// Does `work` and adds, for each of `units` bytes, the bytes that the process has read from the disk, if that is
+/// counted.
 fn counting<T>(
     peer: &Peer,
     section: &mut Section,
@@ -55,9 +56,9 @@ fn raw_of(bench: &Bench<'_>, bytes: u64) -> Result<Raw, Error> {
 
 /// A file written in order until it is durable, and read cold, in process and mounted.
 ///
-/// A pool is made anew for each round. What it still has in its cache when the write ends has not been written as the raw disk
-/// has: judged is what had reached the disk by then, where that is counted. Before the file is read, another one goes through
-/// the cache that is as large as that.
+/// A pool is made anew for each round. Content that is still in its cache when the write ends has not been written,
+/// unlike that of the raw disk: only the bytes on the disk by then count, if they are counted. Before the file is read,
+/// another one as large as the cache goes through it.
 pub fn sequential(bench: &Bench<'_>) -> Outcome {
     let (setting, mib) = (bench.setting, bench.size() / MIB);
     let title = format!("A file of {mib} MiB written in order and synced, and read cold");
@@ -75,7 +76,7 @@ pub fn sequential(bench: &Bench<'_>) -> Outcome {
 }
 
 const WRITE: &str = "write";
-/// What of it had reached the disk at the end.
+/// The measure of the bytes that had reached the disk at the end.
 const REACHED: &str = "write, to the disk";
 const COLD_READ: &str = "cold read";
 
@@ -93,7 +94,7 @@ fn in_order(bench: &Bench<'_>, sections: &mut [Section]) -> Result<(), Error> {
         sections[0].add(RAW, WRITE, written);
         sections[0].add(RAW, REACHED, written);
         sections[0].add(RAW, COLD_READ, raw.read()? / MIB as f64);
-        // One after the other: together they would take several times the memory.
+        // One after another: together they would take several times the memory.
         context.once_each((LABEL, round, 2), &mut whos, sections, |who, sections| {
             context.require(who.kind)?;
             let peer = setting.peer(*who, sizes).map_err(|e| Error::Usage(e.to_string()))?;
@@ -111,7 +112,7 @@ fn once(peer: &Peer, bytes: u64, cache: u64, sections: &mut [Section]) -> Result
     if let Some((before, after)) = before.zip(peer.transferred()?) {
         let reached = after.since(before).written as f64 / bytes as f64;
         sections[1].add(peer.who.name, "written", reached);
-        // More than the file has are summaries and logs.
+        // Bytes beyond those of the file are summaries and logs.
         sections[0].add(peer.who.name, REACHED, written * reached.min(1.0));
     }
     on_place!(&peer.place, place => {
@@ -130,10 +131,10 @@ fn once(peer: &Peer, bytes: u64, cache: u64, sections: &mut [Section]) -> Result
     Ok(())
 }
 
-/// Random reads of 4 KiB of a file that is not in the cache, 32 at a time, in process and mounted; and what of the disk is
-/// read for each.
+/// Random reads of 4 KiB of a file that is not in the cache, 32 at a time, in process and mounted; and the bytes read
+/// from the disk for each.
 ///
-/// In process, 32 threads read: a read is a call that returns when it is done.
+/// In process, 32 threads read, since a read call returns only when it is done.
 pub fn cold(bench: &Bench<'_>) -> Outcome {
     let (setting, bytes) = (bench.setting, cold_size(bench));
     let title = format!("Random 4 KiB reads of a cold file of {} MiB, {DEPTH} at a time", bytes / MIB);
@@ -158,7 +159,7 @@ pub fn cold(bench: &Bench<'_>) -> Outcome {
 const DEPTH: usize = 32;
 const BLOCKS: &str = "blocks";
 
-/// Half of what is written in order, since each pool writes one first.
+/// Half of the size for writing in order, since each pool writes a file first.
 fn cold_size(bench: &Bench<'_>) -> u64 {
     (bench.size() / 2).max(bench.file().min(bench.size()))
 }
@@ -169,7 +170,7 @@ fn at_random(bench: &Bench<'_>, bytes: u64, sections: &mut [Section]) -> Result<
     let sizes = Sizes { disk: room(bytes), ram: little(bench, bytes) };
     let path = name("large".into());
     for who in WHOS {
-        // One after the other, each with rounds of the raw disk between its own: together they would take several times
+        // One after another, each with rounds of the raw disk between its own: together they would take several times
         // the memory.
         let mut peers = setting.peers(&[who], sizes, sections);
         setting.context.rounds("large: cold", 3, &mut peers, sections, |peer, round, sections| {
@@ -192,7 +193,7 @@ fn at_random(bench: &Bench<'_>, bytes: u64, sections: &mut [Section]) -> Result<
     Ok(())
 }
 
-/// Reads by as many threads as there are reads at a time; reads per second.
+/// Reads with as many threads as there are reads at a time; returns reads per second.
 fn read(place: &(impl Place + Sync), path: &Name, bytes: u64, count: usize, round: u64) -> Result<f64, Error> {
     let each = count / DEPTH;
     let work = |thread: u64| {
@@ -210,8 +211,8 @@ fn read(place: &(impl Place + Sync), path: &Name, bytes: u64, count: usize, roun
     Ok(per_second((each * DEPTH) as u64, start))
 }
 
-/// Reading a file in order, cold, of which every block was overwritten once, in any order. The cleaner, and whatever else
-/// goes on by itself, has come to rest before.
+/// Cold reading in order of a file whose blocks were all overwritten once, in random order. The cleaner and all other
+/// background work have come to rest before.
 pub fn aged(bench: &Bench<'_>) -> Outcome {
     let setting = bench.setting;
     let title =
@@ -263,11 +264,11 @@ fn overwritten(bench: &Bench<'_>, sections: &mut [Section]) -> Result<(), Error>
     Ok(())
 }
 
-/// How long nothing must have been written for a peer to be at rest, and how long that is waited for.
+/// The time without writes after which a peer is at rest, and the longest wait for it.
 const QUIET: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits until a peer writes nothing any more; did it come to that?
+/// Waits until a peer is at rest. Did that happen?
 fn comes_to_rest(peer: &Peer) -> Result<bool, Error> {
     let begun = Instant::now();
     let mut last = peer.transferred()?;

@@ -1,4 +1,5 @@
-//! A build, by `make`, in a tree of C files that is copied there before: one that is made for it, or a configured one that somebody names.
+//! A build, by `make`, in a tree of C files that is copied there before: a generated one, or a configured one that the
+//! user names.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ const ROUNDS: usize = 3;
 const PER_DIR: usize = 50;
 const FUNCTIONS: u64 = 30;
 const HEADERS: usize = 40;
-/// What the kernel counts processor time in: USER_HZ.
+/// The unit of the kernel's processor times: USER_HZ.
 const TICKS: f64 = 100.0;
 
 pub fn run(context: &Context, args: &Options) -> Outcome {
@@ -47,7 +48,7 @@ pub fn run(context: &Context, args: &Options) -> Outcome {
 }
 
 fn round(tree: &Path, peer: &Peer, backlog: u64, sections: &mut [Section]) -> Result<(), Error> {
-    // Compilers need a directory.
+    // Compilers need a mounted directory.
     let Ok(dir) = peer.dir() else { return Ok(()) };
     let empty = peer.used()?;
     let to = dir.join("tree");
@@ -66,7 +67,7 @@ fn round(tree: &Path, peer: &Peer, backlog: u64, sections: &mut [Section]) -> Re
     Ok(())
 }
 
-/// Seconds that children which have ended were in the kernel.
+/// Seconds that ended children have spent in the kernel.
 fn system_time() -> Result<f64, Error> {
     let path = Path::new("/proc/self/stat");
     let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
@@ -79,7 +80,7 @@ fn ended_in_kernel(stat: &str) -> Option<f64> {
     Some(ticks as f64 / TICKS)
 }
 
-/// Writes a tree of so many C files in directories, with headers that all of them include.
+/// Writes a tree of `units` C files in directories, with headers that all of them include.
 fn generate(dir: &Path, units: usize) -> Result<(), Error> {
     let write = |path: PathBuf, text: String| std::fs::write(&path, text).map_err(Error::file(&path));
     let make = |path: PathBuf| std::fs::create_dir_all(&path).map_err(Error::file(&path));

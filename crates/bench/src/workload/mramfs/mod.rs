@@ -1,13 +1,13 @@
 //! The figures of the thesis on mramfs (5.3 to 5.5), against tmpfs and file systems on a device in RAM.
 //!
-//! | part | figure | what it measures |
+//! | part | figure | subject |
 //! | --- | --- | --- |
 //! | `single`, `hundred` | 5.3, 5.4 | [`postmark`]: 50,000 files of 1 to 4095 bytes, in one directory and in a hundred |
 //! | `build` | 5.5 | [`build`]: `make` in a tree of C files |
 //!
-//! Conquest is there without compression, in process too, and mounted with maintenance at work on a backlog: what was not used for a second
-//! is compressed, and its inodes are packed, within maintenance's share of a processor, and that has begun when the clock starts
-//! ([`peer`]).
+//! Conquest takes part without compression, in process too, and mounted with maintenance at work on a backlog. That
+//! compresses files unused for a second, and packs their inodes, within maintenance's share of a processor, and has
+//! begun when the clock starts ([`peer`]).
 
 mod build;
 mod peer;
@@ -16,7 +16,7 @@ mod postmark;
 use crate::prelude::*;
 use peer::{make, WHOS};
 
-/// What a section has when all has been done: bytes in use beyond those of the empty file system.
+/// The last measure of a section: bytes in use beyond those of the empty file system.
 const USED: &str = "memory in use";
 
 type Measure = fn(&Context, &Options) -> Outcome;
@@ -52,7 +52,7 @@ fn rounds(
     mut work: impl FnMut(&Peer, &mut [Section]) -> Result<(), Error>,
 ) {
     context.rounds(label, usual, &mut WHOS.to_vec(), sections, |who, _, sections| {
-        // Who cannot be had is no failure.
+        // A peer that this machine lacks is no failure.
         let made = context.require(who.kind).and_then(|()| make(*who, context));
         work(&made.map_err(|e| Error::Usage(e.to_string()))?, sections)
     });
@@ -64,7 +64,7 @@ fn memory(id: &'static str, title: &str) -> Section {
     Section::times(id, format!("{title}: memory in use"), "MB").noting(note)
 }
 
-/// Says what became of the backlog, of the last round.
+/// Notes the state of the backlog in the last round.
 fn note(section: &mut Section, backlog: Option<[u64; 2]>) {
     let Some([all, compressed]) = backlog.map(|bytes| bytes.map(|bytes| bytes / 1_000_000)) else { return };
     section.notes.retain(|note| !note.starts_with("a backlog"));

@@ -1,4 +1,4 @@
-//! Who is compared, each empty and as large as the others; and the backlog that one of them works off.
+//! The peers, each empty and of the same size; and the backlog that one of them compresses.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -9,14 +9,14 @@ use conquest::FormatOptions;
 use crate::prelude::*;
 use crate::program::{compressing, NOTHING, SOON};
 
-/// Bytes of a file of the backlog, and how many are in a directory.
+/// Bytes of a file of the backlog, and the number in a directory.
 const FILE: usize = 8 << 10;
 const PER_DIR: usize = 500;
-/// Maintenance begins to compress within this, and it is looked so often.
+/// The longest time until maintenance begins to compress, and the interval of the checks.
 const PATIENCE: Duration = Duration::from_secs(60);
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Compresses a backlog meanwhile.
+/// This peer compresses a backlog meanwhile.
 const COMPRESSING: Who = BATTERY_MOUNTED.called("conquest, compressing");
 
 pub const WHOS: [Who; 7] =
@@ -28,8 +28,9 @@ pub fn make(who: Who, context: &Context) -> Result<Peer, Error> {
     Peer::in_ram(who, &context.base, &context.program, context.bytes(), options)
 }
 
-/// Does `work` while maintenance of the peer compresses a backlog of so many bytes, if this is who does that; `end` is to be called by it
-/// when its clock has been stopped, and then the backlog is gone. Bytes of the backlog, and those that had been compressed.
+/// Does `work` while maintenance of the peer compresses a backlog of `bytes`, if this is the peer that does so. `work`
+/// calls its argument after stopping its clock, which removes the backlog. Returns the bytes of the backlog, and those
+/// compressed by then.
 pub fn beside_backlog<T>(
     peer: &Peer,
     bytes: u64,
@@ -61,7 +62,7 @@ pub fn beside_backlog<T>(
     Ok((work(&end)?, ended.take()))
 }
 
-/// Text that compresses as text does, no two files alike.
+/// Writes text that compresses like text, no two files alike.
 fn fill(dir: &Path, bytes: u64) -> Result<(), Error> {
     let files = (bytes as usize).div_ceil(FILE);
     for n in 0..files {

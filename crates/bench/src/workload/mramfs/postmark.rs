@@ -1,4 +1,4 @@
-//! PostMark as the thesis has it: files of 1 to 4095 bytes, as many of which are read as appended to.
+//! PostMark with the thesis's parameters: files of 1 to 4095 bytes, with as many reads as appends.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use crate::workload::postmark::Run;
 
 const ROUNDS: usize = 3;
 const SIZES: RangeInclusive<u64> = 1..=4095;
-/// Bytes of a call, as PostMark has it by itself.
+/// Bytes of a call, the default of PostMark.
 const BLOCK: usize = 512;
 
 const TRANSACTIONS: &str = "transactions";

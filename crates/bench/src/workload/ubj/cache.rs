@@ -1,12 +1,12 @@
-//! Three caches of a given size, each a pool of this process whose one file is what a trace goes over.
+//! Three caches of a given size, each a pool of this process whose one file a trace reads and writes.
 //!
-//! | cache | memory | what a commit does |
+//! | cache | memory | a commit |
 //! | --- | --- | --- |
-//! | [`Cache::None`], BF-no | all of it is cache | nothing: dirty blocks change where they are |
-//! | [`Cache::Beside`], BF-Jm | half is cache, half a journal | it copies each block that changed to the journal; once that is full all of it goes to its place on disk, and the journal is empty |
-//! | [`Cache::Union`], UBJ | all of it is cache and journal | it freezes the blocks where they are |
+//! | [`Cache::None`], BF-no | all of it is cache | does nothing: dirty blocks change in place |
+//! | [`Cache::Beside`], BF-Jm | half is cache, half a journal | copies each changed block to the journal; when that is full, all dirty blocks are written to disk, and the journal is empty |
+//! | [`Cache::Union`], UBJ | all of it is cache and journal | freezes the blocks in place |
 //!
-//! They are one cache: reading, replacing and writing back are those of any pool. A pool on `battery` commits each write.
+//! The three share one code: they read, evict and write back as any pool does. A pool on `battery` commits each write.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -23,22 +23,22 @@ use super::trace::{self, Reference, Trace, BLOCK};
 use crate::prelude::{Error, MediumKind, Rng, MIB};
 use crate::program::{remove, Own};
 
-/// Bytes that are written at a time before a trace begins.
+/// Bytes of a write before a trace begins.
 const PIECE: u64 = MIB;
-/// How near a cache is to the size that was asked for: one part in so many.
+/// The permitted difference from the requested size of a cache: one part in this many.
 const NEAR: u64 = 50;
-/// Or so many blocks: memory is taken in segments, of which some are used in part.
+/// Or this many blocks: memory is taken in chunks, some of which are partly used.
 const FEW: u64 = 160;
-/// How often a pool of the right size is tried for.
+/// The number of attempts to make a pool of the right size.
 const TRIES: usize = 8;
-/// References from commit to commit of a journal beside the cache, where nobody asks for one.
+/// References between commits of a journal beside the cache, if the trace requests none.
 const PERIOD: u64 = 1000;
-/// How long it is waited for blocks to leave memory, and for memory, and how long at a time.
+/// The longest wait for blocks to leave memory, and for memory; and the interval of the checks.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Bytes of a call that writes whole blocks.
 const CALL: usize = 16 << 10;
-/// Bytes that are written where a block changes in part.
+/// Bytes of a write to a part of a block.
 const PART: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum Cache {
 impl Cache {
     pub const ALL: [Cache; 3] = [Cache::None, Cache::Beside, Cache::Union];
 
-    /// As the paper calls it.
+    /// The name in the paper.
     pub fn name(self) -> &'static str {
         match self {
             Cache::None => "BF-no",
@@ -61,13 +61,13 @@ impl Cache {
     }
 }
 
-/// Where a block was found that was read or written.
+/// Where blocks that were read or written were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     pub missed: u64,
-    /// In a block that is no part of a journal ...
+    /// In a block outside the journal ...
     pub normal: u64,
-    /// ... or in one that is.
+    /// ... or in a block of the journal.
     pub frozen: u64,
 }
 
@@ -93,15 +93,15 @@ impl Found {
     }
 }
 
-/// A cache, nothing in it.
+/// An empty cache.
 pub struct Rig {
     cache: Cache,
     pool: Pool,
-    // After the pool: it is closed before its files go.
+    // Declared after the pool, which is closed before its files are removed.
     _own: Own,
     ino: Ino,
     journal: Option<Journal>,
-    /// Blocks of memory, the journal's included.
+    /// Blocks of memory, with those of the journal.
     pub blocks: u64,
     pub found: Found,
     references: u64,
@@ -119,7 +119,7 @@ struct Journal {
 }
 
 impl Rig {
-    /// One of so many blocks for a trace, below `home`, which is in memory. Dropped, it is gone.
+    /// A cache of `blocks` blocks for a trace, below `home`, which is in memory. Dropping it removes it.
     pub fn new(home: &Path, cache: Cache, blocks: u64, trace: &Trace) -> Result<Rig, Error> {
         let own = if cache == Cache::Beside { blocks / 2 } else { blocks };
         let content = trace.end() * BLOCK;
@@ -142,7 +142,7 @@ impl Rig {
         Err(Error::Wrong(format!("no pool has room for {own} blocks and hardly more")))
     }
 
-    /// Does what a program did.
+    /// Repeats a reference of the recorded program.
     pub fn apply(&mut self, reference: &Reference) -> Result<(), Error> {
         let Reference { kind, first, count } = *reference;
         let (at, len) = (first * BLOCK, (count * BLOCK) as usize);
@@ -182,7 +182,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Counts where blocks are found.
+    /// Counts where the blocks are found.
     fn look(&mut self, first: u64, count: u64) -> Result<(), Error> {
         let union = union(&self.pool)?;
         for block in first..first + count {
@@ -195,7 +195,7 @@ impl Rig {
         Ok(())
     }
 
-    /// With a journal beside the cache; elsewhere a commit has nothing to copy.
+    /// Copies to the journal beside the cache; in the other caches a commit has nothing to copy.
     fn commit(&mut self) -> Result<(), Error> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let mut buf = [0; BLOCK as usize];
@@ -212,7 +212,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Which part of the memory is frozen blocks, or the journal.
+    /// The part of the memory that is frozen blocks, or the journal.
     pub fn journal_share(&self) -> Result<f64, Error> {
         let blocks = match (self.cache, &self.journal) {
             (Cache::Union, _) => union(&self.pool)?.status(self.pool.session())?.frozen,
@@ -238,7 +238,7 @@ fn union(pool: &Pool) -> Result<&conquest_fs::ubj::Union, Error> {
 fn made(home: &Path, ram: u64, content: u64) -> Result<(Own, Pool, Ino), Error> {
     let dir = home.join("cache.pool");
     remove(&dir);
-    // The cleaner is to have little to do: it is not what is measured.
+    // The cleaner is to have little to do: it is not the subject.
     let disk = NewDisk { path: "disk".into(), size: Some(3 * content + 256 * MIB) };
     let how = FormatOptions {
         regions: vec![disk.into()],
@@ -260,7 +260,7 @@ fn write(pool: &Pool, ino: Ino, at: u64, data: &[u8]) -> Result<(), Error> {
     patiently(|| pool.write(ino, at, data, WriteFlags::default()).map(drop)).map_err(|e| e.at("a write"))
 }
 
-/// Does something once there is memory for it: in a cache this small that may be on its way to disk all of it.
+/// Does `work` once there is memory for it: all blocks of such a small cache may be on their way to disk.
 fn patiently(mut work: impl FnMut() -> conquest_fs::Result<()>) -> Result<(), Error> {
     let begun = Instant::now();
     loop {
@@ -271,7 +271,7 @@ fn patiently(mut work: impl FnMut() -> conquest_fs::Result<()>) -> Result<(), Er
     }
 }
 
-/// Has none of so many blocks in memory: also those that the pool's own thread is writing.
+/// Evicts all of these blocks, also those that the pool's own thread is writing.
 fn move_out(pool: &Pool, ino: Ino, blocks: u64) -> Result<(), Error> {
     let (union, begun) = (union(pool)?, Instant::now());
     loop {

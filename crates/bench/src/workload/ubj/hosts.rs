@@ -12,14 +12,14 @@ use crate::workload::filebench::{measure, once, passes};
 use crate::workload::plan::Shape;
 use crate::workload::postmark::Run;
 
-/// How many times as good as BF-ext4 a pool is: the aim is what the paper found.
+/// How many times as good as BF-ext4 a pool is: the aim is the result of the paper.
 fn row(section: &Section, own: Who, figure: &str, what: &str, measure: &str, aim: f64) -> Finding {
     let what = format!("{}: UBJ Figure {figure}, {what}, against {}", own.how(), JOURNAL.name);
     section.row(own.medium(), what, Goal::factor(1.0, aim)).factor(measure, own.name, JOURNAL.name)
 }
 
-/// Bytes written to disk for an operation of Filebench, against those of ext4 without a journal. All is counted
-/// that a loop device under everything takes, metadata and journals included, until nothing is dirty.
+/// Bytes written to disk for an operation of Filebench, against those of ext4 without a journal. All writes to a loop
+/// device beneath count, metadata and journals included, until nothing is dirty.
 pub fn traffic(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     let seconds = bench.context.seconds(bench.args.long);
     let title = format!("UBJ Figure 2, bytes written to disk for an operation of Filebench, {seconds} s each");
@@ -30,7 +30,7 @@ pub fn traffic(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     let mut peers = setting.counted_peers(&[BARE, ORDERED, JOURNAL, BATTERY_MOUNTED], sizes, &mut sections);
     for stock in bench.stocks() {
         let (label, flow) = (format!("ubj: traffic of {}", stock.name), Flow::new(&stock));
-        // They differ little: one round.
+        // The rounds differ little: one is enough.
         bench.context.rounds(&label, 1, &mut peers, &mut sections, |peer, round, sections| {
             on_place!(&peer.place, place => flow.prepare(place).and_then(|()| place.settle()))?;
             let before = peer.written()?;
@@ -45,8 +45,8 @@ pub fn traffic(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
             Ok(())
         });
     }
-    // What the paper found: a journal of everything makes it 2.7 times as much on average, and the union leaves hardly any
-    // of that.
+    // The result of the paper: a journal of everything makes it 2.7 times as much on average, and the union hardly adds
+    // any.
     let row = |name: &str| {
         let (section, [own, bare, journal]) = (&sections[0], [BATTERY_MOUNTED, BARE, JOURNAL].map(|who| who.name));
         let what = format!("UBJ Figure 2, {name}: bytes written, times those of {bare} (beside {journal})");
@@ -56,7 +56,7 @@ pub fn traffic(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     Outcome { findings: bench.stocks().iter().map(|stock| row(stock.name)).collect(), sections: sections.into() }
 }
 
-/// Filebench against ext4 with a journal of everything: operations per second, and seconds for so many of them.
+/// Filebench against ext4 with a journal of everything: operations per second, and the seconds for a million of them.
 pub fn filebench(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     let seconds = bench.context.seconds(bench.args.seconds);
     let rates = setting.rates("ubj-10", format!("UBJ Figure 10, Filebench, {seconds} s a round"), "1/s");
@@ -75,20 +75,20 @@ pub fn filebench(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     for series in &rates.series {
         series.rounds.iter().for_each(|rate| times.add(&series.subject, &series.measure, 1e6 / rate));
     }
-    // What the paper found; of fileserver it says that it gains less than varmail.
+    // The results of the paper; it says that fileserver gains less than varmail.
     let paper = [("varmail", 3.4), ("fileserver", 1.1), ("webserver", 1.23), ("webproxy", 1.11)];
     let both = |(name, aim)| [BATTERY, BATTERY_MOUNTED].map(|own| row(&rates, own, "10", name, name, aim));
     let findings = paper.into_iter().flat_map(both).collect();
     Outcome { sections: vec![times, rates], findings }
 }
 
-/// Sections of a figure that has two: a line for each subject over a number.
+/// The two sections of a figure: a line for each subject over a number.
 fn pair(setting: &Setting<'_>, titles: [(&str, String); 2], unit: &'static str, axis: &'static str) -> [Section; 2] {
     titles.map(|(id, title)| setting.rates(id, title, unit).against(JOURNAL.name).drawn(Plot::lines(axis)))
 }
 
-/// One file that is written in order, and then at random all over, in calls of 4 KiB, with a sync at the end: what
-/// IOzone does with `-i 0 -i 2 -e`. Done by fio, of which every distribution has a package.
+/// One file that is written in order, and then completely at random, in calls of 4 KiB, with a sync at the end: the
+/// same as IOzone with `-i 0 -i 2 -e`. Done by fio, since every distribution has a package of it.
 pub fn iozone(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     const HOW: [&str; 2] = ["random write", "sequential write"];
     let context = bench.context;
@@ -122,8 +122,8 @@ pub fn iozone(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     Outcome { findings, sections: sections.into() }
 }
 
-/// PostMark on files of 500 KB on average: bytes read, and written, in a second of its transactions, by how many there
-/// are.
+/// PostMark on files of 500 KB on average: bytes read, and written, in a second of its transactions, by the number of
+/// files.
 pub fn postmark(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     const SIZES: RangeInclusive<u64> = 100_000..=900_000;
     const HOW: [&str; 2] = ["read", "written"];
@@ -134,7 +134,7 @@ pub fn postmark(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     let titles = [("ubj-12-read", title(HOW[0])), ("ubj-12-write", title(HOW[1]))];
     let mut sections = pair(setting, titles, "MiB/s", "transactions");
     let most = counts.iter().copied().max().unwrap_or(0);
-    // Half of the transactions make a file, and as many remove one, give or take some.
+    // About half of the transactions make a file, and as many remove one.
     let sizes = bench.sizes_of((files + most / 20 + 50) as u64 * SIZES.end() * 5 / 4 + 512 * MIB);
     let mut peers = setting.peers(&[JOURNAL, ORDERED, BATTERY_MOUNTED], sizes, &mut sections);
     for &count in &counts {
@@ -158,8 +158,8 @@ pub fn postmark(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     Outcome { findings, sections: sections.into() }
 }
 
-/// What an operation of varmail takes, by the period of commits. On `logged` a pool has one; on `battery` each write
-/// commits, whatever the period.
+/// The time of an operation of varmail, by the period of commits. On `logged` a pool has one; on `battery` each write
+/// commits, independent of the period.
 pub fn period(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     let (context, seconds) = (bench.context, bench.context.seconds(bench.args.long));
     let title = format!("UBJ Figure 13, latency of an operation of varmail by the period of commits, {seconds} s each");
@@ -183,7 +183,7 @@ pub fn period(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
             Ok(())
         });
     }
-    // What the paper found: its latency hardly depends on the period, and is less than that of ext4 at each.
+    // The result of the paper: its latency hardly depends on the period, and is less than that of ext4 at each.
     let section = &sections[0];
     let at = |period: &usize| format!("{period} s");
     let of_each = |period: &usize| {
@@ -200,7 +200,7 @@ pub fn period(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     Outcome { findings, sections: sections.into() }
 }
 
-/// Mounts it anew with another period, where it has one.
+/// Mounts the peer again with another period, if it has one.
 fn commit_each(bench: &Bench<'_>, peer: &Peer, period: usize) -> Result<(), Error> {
     let mut mount = match peer.pool_dir() {
         None => Command::new("mount"),

@@ -1,14 +1,14 @@
 //! The figures of "Unioning of the Buffer Cache and Journaling Layers with Non-volatile Memory" (UBJ).
 //!
-//! | module | figures | what it measures |
+//! | module | figures | subject |
 //! | --- | --- | --- |
 //! | [`hosts`] | 2, 10 to 13 | bytes written to disk, Filebench, IOzone, PostMark, periods of commits, against ext4 |
 //! | [`replay`] | 6 to 9 | one trace through a cache with no journal, with one beside it, and through the union |
-//! | [`trace`] | | references to blocks: recorded, kept, read |
+//! | [`trace`] | | references to blocks: recorded, stored, read |
 //! | [`cache`] | | the three caches, each a pool |
 //!
-//! The paper's BF-ext4 is ext4 with data=journal. Its UBJ is a pool on `battery`, which commits each write; content beyond 64 KiB is
-//! in the union here, so that the files of these workloads are there that are large enough.
+//! The paper's BF-ext4 is ext4 with data=journal. Its UBJ is a pool on `battery`, which commits each write. Content
+//! beyond 64 KiB is in the union here, so that it holds the larger files of these workloads.
 
 mod cache;
 mod hosts;
@@ -22,7 +22,7 @@ use conquest::Threshold;
 use super::filebench::personality::Stock;
 use crate::prelude::*;
 
-/// How a part is measured: in each setting, or in memory alone.
+/// The function of a part: for each setting, or in memory alone.
 #[derive(Clone, Copy)]
 enum Measure {
     Settings(fn(&Bench<'_>, &Setting<'_>) -> Outcome),
@@ -69,7 +69,7 @@ impl Workload for Options {
             return Err(Error::Usage(format!("--sizes {size}: must be 0.05 to 10")));
         }
         let (bench, mut outcome) = (Bench { context, args: self }, Outcome::default());
-        // Beyond so many bytes content is in the union: as few as a pool takes.
+        // Files beyond the smallest permitted threshold are in the union.
         let threshold = Some(Threshold::try_from(Threshold::MIN).map_err(Error::Usage)?);
         for (name, _, measure) in wanted(&PARTS, &self.only) {
             outcome.extend(match measure {
@@ -83,7 +83,7 @@ impl Workload for Options {
     }
 }
 
-/// What the parts need to know.
+/// The state that the parts share.
 struct Bench<'a> {
     context: &'a Context,
     args: &'a Options,
@@ -99,7 +99,7 @@ impl Bench<'_> {
         &all[..if self.context.quick { all.len().min(1) } else { all.len() }]
     }
 
-    /// Which of the stock workloads, as small as they are to be.
+    /// The stock workloads, small when quick.
     fn stocks(&self) -> [Stock; 4] {
         Stock::of_ubj().map(|stock| stock.times(1, self.context.quick))
     }

@@ -1,7 +1,7 @@
-//! One trace through three caches (UBJ 4): how often what is wanted is not there, by the size of the cache (Figure 6); which part
-//! of the union is journal (Figure 7), and how many of the hits find it there (Figure 8); and how that part changes (Figure 9).
+//! One trace through three caches (UBJ 4): the miss ratio by the size of the cache (Figure 6); the part of the union
+//! that is journal (Figure 7), the part of the hits in it (Figure 8), and its change over time (Figure 9).
 //!
-//! Disks are files in memory: what is counted does not depend on how fast they are. A fourth of a trace comes before what counts.
+//! Disks are files in memory: the counts do not depend on their speed. The first quarter of a trace does not count.
 
 use rustix::io::Errno;
 
@@ -11,13 +11,13 @@ use super::Bench;
 use crate::prelude::*;
 use crate::workload::filebench::personality::Stock;
 
-/// Of a trace one part in so many comes before what counts.
+/// One part in this many of a trace comes first and does not count.
 const BEFORE: usize = 4;
-/// How often it is looked how much is frozen.
+/// How often the share of frozen blocks is measured.
 const LOOKS: usize = 50;
-/// Where the gap between the caches is widest in the paper: Figures 7 to 9 are of this size.
+/// The size with the widest gap between the caches in the paper: Figures 7 to 9 are of this size.
 const WIDEST: f64 = 0.7;
-/// Whose journal Figure 9 shows.
+/// The workload of Figure 9.
 const SHOWN: &str = "fileserver";
 
 pub fn run(bench: &Bench<'_>) -> Outcome {
@@ -53,7 +53,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     outcome
 }
 
-/// The trace of a workload: the one that is kept, or one that is recorded now, and kept if that is wanted.
+/// The trace of a workload: a stored one, or one that is recorded now, and stored if requested.
 fn recorded(bench: &Bench<'_>, stock: &Stock) -> Result<Trace, Error> {
     let path = bench.args.traces.as_ref().map(|dir| dir.join(stock.name).with_extension("trace"));
     if let Some(path) = path.as_ref().filter(|path| path.exists()) {
@@ -88,7 +88,7 @@ fn one(
             bench.context.progress.say(format!("ubj: {}, {} of {size} footprints", stock.name, cache.name()));
             let blocks = (trace.footprint() as f64 * size) as u64;
             let replayed = match replay(bench, cache, blocks, &trace) {
-                // A pool with so little memory may not take what the trace writes at once.
+                // A pool with so little memory may not take a large write of the trace.
                 Err(Error::At { place, source }) if is_full(&source) => {
                     misses.skip(cache.name(), format!("{size} footprints are too little memory: {place}: {source}"));
                     continue;
@@ -115,10 +115,10 @@ fn is_full(e: &Error) -> bool {
     matches!(e, Error::Fs(e) if e.errno() == Errno::NOSPC)
 }
 
-/// What a trace has met in a cache.
+/// The results of a trace in a cache.
 struct Replayed {
     found: Found,
-    /// The journal's part of the memory, from time to time.
+    /// The journal's part of the memory, measured repeatedly.
     shares: Vec<f64>,
 }
 
@@ -138,8 +138,8 @@ fn replay(bench: &Bench<'_>, cache: Cache, blocks: u64, trace: &Trace) -> Result
     Ok(Replayed { found: rig.found.since(before), shares })
 }
 
-/// What the paper found: the union misses hardly more often than a cache without a journal, and a journal beside the cache
-/// costs much.
+/// The result of the paper: the union misses hardly more often than a cache without a journal, and a journal beside the
+/// cache costs much.
 fn of_misses(workload: &str, misses: &Section) -> [Finding; 2] {
     let at = WIDEST.to_string();
     let row = |cache: Cache, base: Cache, what: &str, goal| {
@@ -154,7 +154,7 @@ fn of_misses(workload: &str, misses: &Section) -> [Finding; 2] {
     ]
 }
 
-/// What the paper found: 16 to 48 % of the hits are in frozen blocks.
+/// The result of the paper: 16 to 48 % of the hits are in frozen blocks.
 fn of_hits(hits: &Section) -> [Finding; 2] {
     let least = hits.series.iter().min_by(|a, b| a.median.total_cmp(&b.median));
     let most = hits.series.iter().max_by(|a, b| a.median.total_cmp(&b.median));

@@ -1,16 +1,16 @@
-//! Traces of block references: recorded from the loops of [Filebench](crate::workload::filebench) on files that are nowhere but here,
-//! kept as text, replayed by [`replay`](super::replay).
+//! Traces of block references: recorded from the loops of [Filebench](crate::workload::filebench) on simulated files,
+//! stored as text, replayed by [`replay`](super::replay).
 //!
-//! The text has a line `conquest trace 1`, then one with the number of blocks that there are in the beginning, then one for each
-//! reference: a letter, and where it has blocks, the first of them and how many there are.
+//! The text has a line `conquest trace 1`, then one with the number of blocks that exist at the beginning, then one for
+//! each reference: a letter and, if it has blocks, the first of them and their number.
 //!
-//! | letter | what |
+//! | letter | reference |
 //! | --- | --- |
 //! | `r` | these blocks are read |
-//! | `w` | all of them is written |
-//! | `p` | a part of this one is written |
-//! | `f` | nobody has them any more |
-//! | `s` | what was written so far is to be durable |
+//! | `w` | these blocks are written as a whole |
+//! | `p` | a part of this block is written |
+//! | `f` | no file has these blocks any more |
+//! | `s` | all earlier writes are to be durable |
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub enum Kind {
     Sync,
 }
 
-/// What is done with neighbouring blocks.
+/// An access to neighbouring blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference {
     pub kind: Kind,
@@ -42,16 +42,16 @@ pub struct Reference {
     pub count: u64,
 }
 
-/// What a program does with blocks.
+/// The block accesses of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Blocks that are there in the beginning.
+    /// Blocks that exist at the beginning.
     pub before: u64,
     pub references: Vec<Reference>,
 }
 
 impl Trace {
-    /// What the threads of a workload of Filebench do in turn until they have read and written so many blocks.
+    /// Records the threads of a workload of Filebench, in turn, until they have read and written `blocks` blocks.
     pub fn record(stock: &Stock, blocks: u64) -> Result<Trace, Error> {
         let (flow, place) = (Flow::new(stock), Recorder::default());
         flow.prepare(&place)?;
@@ -128,24 +128,24 @@ fn parse(line: &str) -> Option<Reference> {
     })
 }
 
-/// Files that have no content, and whoever works on them leaves a trace.
+/// Files without content that record the accesses to them.
 #[derive(Default)]
 struct Recorder(RefCell<Recorded>);
 
 #[derive(Default)]
 struct Recorded {
     files: HashMap<Name, usize>,
-    /// Of each file that there ever was: its blocks, and its bytes.
+    /// The blocks and the length of each file that ever existed.
     content: Vec<(Vec<u64>, u64)>,
     free: Vec<u64>,
     end: u64,
     references: Vec<Reference>,
-    /// Read and written.
+    /// The number of blocks read and written.
     blocks: u64,
 }
 
 impl Recorded {
-    /// What is there is there in the beginning; so many blocks.
+    /// Begins the trace: the present blocks exist at the beginning; returns their number.
     fn begin(&mut self) -> u64 {
         (self.references, self.blocks) = (Vec::new(), 0);
         self.end
@@ -169,7 +169,7 @@ impl Recorded {
                 self.end = self.end.max(block + 1);
                 self.content[file].0.push(block);
             }
-            // What lies behind the end of the file is nothing that would have to be there before.
+            // Bytes behind the end of the file need not have existed before.
             let (begin, end) = (page * BLOCK, ((page + 1) * BLOCK).min(size));
             let whole = from <= begin && from + len >= end;
             self.note(if whole { Kind::Write } else { Kind::Part }, self.content[file].0[page as usize]);
@@ -272,7 +272,7 @@ impl Place for Recorder {
     }
 }
 
-/// A trace in which any block is read and written, as often as not, for tests of whoever replays one.
+/// A trace that reads and writes random blocks equally often, for tests of its users.
 #[cfg(test)]
 pub fn any(blocks: u64, count: usize) -> Trace {
     let mut random = rng::Rng::new(5);
