@@ -130,7 +130,7 @@ impl SlowDisk {
         self.group.set(&self.number, rate)
     }
 
-    /// From now on each read or write fails, except within its first [`REMAINDER`] bytes.
+    /// From now on each read or write fails, except within its first `REMAINDER` bytes.
     pub fn break_it(&self) -> Result<(), Error> {
         let file = File::options().write(true).open(&self.image).map_err(Error::file(&self.image))?;
         file.set_len(REMAINDER).map_err(Error::file(&self.image))?;

@@ -1,7 +1,7 @@
 //! The ground of the workloads of large files.
 //!
-//! On the machine's own disk, ext4 is on a loop device past the page cache over a file there, and a pool keeps its
-//! large files in another file of that disk. The pool directory of a pool on `logged` lies there too; that of a pool on
+//! On the machine's own disk, ext4 is on a loop device past the page cache over a file there. A pool keeps its large
+//! files in another file of that disk. The pool directory of a pool on `logged` lies there too; that of a pool on
 //! `battery` lies in RAM, which stands for such memory. RAM-backed, all of that lies on tmpfs: a flush costs nothing,
 //! and the measurement covers the work of the file systems and of the way to them.
 

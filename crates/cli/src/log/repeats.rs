@@ -1,5 +1,5 @@
 //! A message that a module repeats is written once, then counted until the module writes another one: that a disk is
-//! lost, back, and lost again is written each time. Of many messages at once, those beyond [`BURST`] are counted too.
+//! lost, back, and lost again is written each time. Of many messages at once, those beyond `BURST` are counted too.
 
 use std::time::{Duration, Instant};
 

@@ -2,10 +2,10 @@
 //! everything that fsync promised.
 //!
 //! QEMU logs the guest's writes to its disk while two files in a pool on `logged` count ([`super::counters`]). The
-//! machine is killed. Then the disk is made again from the log ([`super::writes`]), in the state that a cut at a flush
-//! would have left, or a cut after it, with only some of the blocks written since. ext4 repairs itself, the memory of
-//! the pool is lost, and the pool is opened, checked and read. Other tests of the backing invent their bytes; here the
-//! guest's kernel has chosen what to write when.
+//! machine is killed. Then the disk is made again from the log ([`super::writes`]), in the state of a cut at a flush or
+//! after it. After a flush only some of the blocks written since are there. ext4 repairs itself, the memory of the pool
+//! is lost, and the pool is opened, checked and read. Other tests of the backing invent their bytes; here the guest's
+//! kernel has chosen what to write when.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
