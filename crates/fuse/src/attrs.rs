@@ -36,7 +36,7 @@ impl Server {
         Ok(attr)
     }
 
-    /// May the kernel soon know a larger size than it knows now? Call this after reading the size.
+    /// May the file's size be one that the kernel does not know yet, but is about to learn? Call this after reading it.
     pub(crate) fn is_growing(&self, ino: Ino, thread: u32) -> bool {
         self.notifier.stale.is_under_way(ino, thread) || self.fs().is_changing(ino)
     }

@@ -43,7 +43,7 @@ pub fn guard(server: u32, dir: &Path, duty: Duty) -> Result<()> {
     // A signal that asks the server to end is not meant for us: we end after it.
     Signals::catch().context("receive signals")?;
     let Some(pid) = Pid::from_raw(server as i32) else { return Ok(()) };
-    // Only some users can find it; notifications are sent without it too.
+    // Some users cannot find it; notifications are sent without it too.
     let connection = Connection::at(dir);
     let opened = pidfd_open(pid, PidfdFlags::empty());
     let relay = std::thread::Builder::new().name("fuse-notify".into());

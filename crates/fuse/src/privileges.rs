@@ -78,7 +78,7 @@ impl Privileges {
         self.came_after(head, Step::ModeSet)
     }
 
-    /// Does this request clear the privileges that a write clears?
+    /// Does this request clear the privileges before a write?
     pub fn is_before_write(&self, head: &InHeader) -> bool {
         self.came_after(head, Step::FoundAgain)
     }

@@ -248,7 +248,7 @@ fn acl() -> Vec<u8> {
     [2u32.to_le_bytes().to_vec(), entries.concat()].concat()
 }
 
-/// A kernel that does not know the new owner yet lets the former owner change rights, and so regain access.
+/// A kernel that does not know the new owner yet would let the former owner change rights, and so regain access.
 fn former_owner() -> Outcome {
     lab::require("setpriv")?;
     let (lab, pool) = lab();
