@@ -9,6 +9,7 @@
 //! | [`compress`] | compressing content: the choice of files, times and codecs |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
 //! | [`poll`] | waiting for unannounced changes of others |
+//! | `retry` | operations that lack something, and run again once they have it |
 //! | [`layout`] | the layout of the memory: superblock, inode, every size asserted |
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |

@@ -1,8 +1,8 @@
 //! Settings of inodes: policy that is decided once, inherited from the parent directory at creation, and stored
 //! with the inode.
 //!
-//! Each has a name among the extended attributes, `user.conquest.NAME`, by which it is set, read back as set, and
-//! unset, so that setfattr, `cp -a` and `rsync -X` carry it; and `user.conquest.effective.NAME`, which has the value
+//! Each has a name among the extended attributes, `user.conquest.NAME`, which sets it, reads it back as set, and
+//! unsets it, so that setfattr, `cp -a` and `rsync -X` carry it. `user.conquest.effective.NAME` has the value
 //! in effect and cannot be set. None takes room beside the inode. Some facts are shown in the same way: [`Fact`].
 //!
 //! | setting | values |
@@ -255,7 +255,7 @@ impl Setting {
 pub(crate) enum Fact {
     /// The room of the inode: see [`Usage`](crate::node::Usage).
     Usage,
-    /// How many copies there can be: regions that take content and share no fate.
+    /// The most replicas that are possible: regions that take content and fail apart.
     Regions,
 }
 
@@ -320,7 +320,7 @@ impl RawInode {
         Redundancy::from_codes((self.settings & REDUNDANCY_BITS) >> REDUNDANCY_AT, self.delay)
     }
 
-    /// How many copies of its content there are to be on disks.
+    /// The number of replicas of its content on disks.
     pub(crate) fn redundancy(&self) -> Redundancy {
         self.set_redundancy().unwrap_or_default()
     }

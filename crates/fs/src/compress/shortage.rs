@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::node::shortage::{State, AHEAD, PLANS as COUNT};
 use crate::node::Fs;
 
-/// Memory that a caller makes free before he goes on.
+/// Memory that a caller makes free before it goes on.
 const ENOUGH: u64 = 16 * CHUNK;
 /// Waiting for files that are being written is worth it for so much memory, and was if it freed so much. When none is left it is too late:
 /// compression needs room.

@@ -173,7 +173,7 @@ fn a_full_pool_is_full() {
     }
 }
 
-/// Files that are due for zstd wait until it is known whether there is to be a dictionary.
+/// Files that are due for zstd wait until it is decided whether to make a dictionary.
 #[test]
 fn cold_files_can_be_put_off() {
     let fs = small_pool();

@@ -1,5 +1,5 @@
-//! When a dictionary is made, and from which files: from a sample of the pool's own small files, taken evenly from the inode table, as soon
-//! as there are enough; and anew once there are several times as many as for the newest.
+//! When a dictionary is made, and from which files. The first is made as soon as there are enough files, from a sample of the pool's own
+//! small ones, taken evenly from the inode table; another once there are several times as many as for the newest.
 
 use crate::attr::{Ino, Kind};
 use crate::codec::dictionary::LONGEST;

@@ -15,7 +15,7 @@ use crate::attr::Kind;
 use crate::error::Error;
 use crate::layout::{Root, MAX_INODES};
 
-/// Calls `problem` with a clause for everything that is wrong with the directory, and `entry` with each
+/// Calls `problem` with a clause for each fault of the directory, and `entry` with each
 /// entry that makes sense in itself: from these the directory can be made anew.
 pub fn check(
     r: &Memory,

@@ -4,9 +4,9 @@
 //!
 //! An object takes what its size class has, so a long stream is [cut](cut) into pieces that fill objects of their classes, and an
 //! end of which little is wasted: of `/usr`, three hundredths of what the files have.
+//!
 //! Nothing is decoded here, in the memory: the bytes that a reader needs are [copied out](copy_out) inside the section that watches the
 //! file, or under its lock, and [decoded](Copied::decode) after it, when they are known not to have been torn.
-//! under its lock, and [decoded](Copied::decode) after it, when it is known not to have been torn.
 //!
 //! Invariants:
 //! - C1. Compressed content is as long as the file says, and nothing of it changes as long as a root word leads to it.

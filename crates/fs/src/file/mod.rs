@@ -6,7 +6,7 @@
 //! | [`direct`] | small files: one heap block holds the file from its first byte |
 //! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes |
 //! | [`compressed`] | small files that have been quiet: read-only, until they are made plain |
-//! | [`map`](mod@map) | where which bytes are: reading and searching in any form |
+//! | [`map`](mod@map) | finding bytes: reading and searching in any form |
 //! | [`run`] | a stretch of a file, and where it lies |
 //! | [`flatten`] | a tree by its runs: made direct, zeroed where it is not defined |
 //! | [`edit`] | a change: its transaction, and the blocks of the log of segments that it takes and gives back |
@@ -37,9 +37,9 @@
 //! - F4. No index node is empty; an empty file has no root.
 //! - F5. Pages beyond that with the end of the file are reserved: they read as zeros once the size moves over them.
 //! - F6. A block changes in place only behind the end of the file, and only if it has no place and is not under transfer. All other
-//!   changes go to another block. So what is written to a segment from a block, and what a commit has, does not change.
 //!   changes go to another block. So the content that a segment or a commit takes from a block does not change.
 //!   (Not so where a process measures a [cache without a journal](crate::ubj::policy).)
+//! - F7. The owner of a block is the inode and the page whose entry leads to it; of a place the summary of its part says the same,
 //!   unless pages of the file have moved since.
 //!
 //! After an error the [`Content`] is worthless and the transaction must be dropped. [`Error::Elsewhere`]: a part lies on

@@ -1,4 +1,4 @@
-//! Which objects something refers to, and the sweep of those that nothing does.
+//! Marking the objects that something refers to, and the sweep of the others.
 //!
 //! While others work, this is exact:
 //! 1. From the start on, allocations are noted as new. Operations under way then are waited for, so their

@@ -1,7 +1,7 @@
-//! Packed inodes that this process has decoded last: to look at one again costs what a plain one costs.
+//! Packed inodes that this process has decoded last: another look at one costs as much as at a plain one.
 //!
-//! Inodes are remembered that were decoded twice in a row, of those with the same place: so a walk over a large tree takes the
-//! place of none that is looked at again and again, and costs no stores.
+//! Of the inodes with the same place here, one is remembered if it was decoded twice in a row. So a walk over a large tree replaces
+//! none that is looked at again and again, and costs no stores.
 //!
 //! An inode is remembered as it was when its lock was free and in a certain state (its sequence counter: each
 //! taking and each release is one more). Why no inode that is served is stale or torn:

@@ -274,7 +274,7 @@ impl Union {
         Ok(())
     }
 
-    /// Makes one copy that is lacking, or drops one: see [`Log::copy_next`].
+    /// Makes one lacking replica, or drops one: see [`Log::copy_next`].
     pub fn copy_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<Copied> {
         let (_background, _alone) = (Background::begin(), fs.session().long_lock(CLEANING)?);
         let copied = self.log().copy_next(fs.session(), &Cleaning::of(fs, self), go_on)?;

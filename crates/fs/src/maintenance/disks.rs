@@ -93,7 +93,7 @@ impl Union {
         }
     }
 
-    /// Moves one segment to where there is less, and tells the bytes that were copied; none where nothing is to be moved.
+    /// Moves one segment to a region with less, and returns the bytes that were copied; none if nothing has to move.
     pub fn balance_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Option<u64>> {
         let (session, _background) = (fs.session(), Background::begin());
         let alone = session.long_lock(CLEANING)?;

@@ -12,8 +12,8 @@
 //! | 3 | under the lock: the inode is as in step 1, and the content byte for byte | writes in between are lost |
 //! | 4 | a transaction stores the compressed content to fresh objects, swings the root word, and frees the plain content | a crash leaves a half of each |
 //!
-//! A change of a compressed file fails with [`Error::Elsewhere`] inside of its operation, is prepared (the file is made plain, in a
-//! transaction of its own under the lock that the change then goes on with), and sets out again: see [`prepare`](super::prepare).
+//! A change of a compressed file fails with [`Error::Elsewhere`] inside of its operation. The file is made plain, in a
+//! transaction of its own under the lock that the change then goes on with, and the change sets out again: see [`prepare`](super::prepare).
 
 #[cfg(test)]
 mod tests;

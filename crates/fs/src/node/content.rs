@@ -145,8 +145,8 @@ impl Fs {
         self.update(|op| self.write_in(op, ino, offset, data, flags, node, Writers::None))
     }
 
-    /// Locks a file whose content is to change, and reads it, once no other call has precedence: none is in the
-    /// midst of a change of several pieces, if there may be `others`, and no part that was cut off is left to free.
+    /// Locks a file whose content is to change, and reads it, once no other call has precedence. A change of several pieces
+    /// has, if there may be `others`, and so has the freeing of a part that was cut off.
     #[inline(always)]
     pub(super) fn lock_content(&self, op: &mut Op, ino: Ino, node: &mut Node, others: Writers) -> Result<()> {
         loop {

@@ -10,17 +10,18 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | `lookup` | names and attributes; reading without locks |
-//! | `lost` | pages whose content is lost become holes |
+//! | `lost_to_holes` | pages whose content is lost become holes |
 //! | `create` | new inodes and further names |
 //! | `shortage` | lack of memory or room: how much there is, and ways to make more |
 //! | `remove` | unlink, rmdir, references and the end of inodes |
-//! | `cut` | freeing the pages that large files lose, piece by piece |
-//! | `rename` | rename, in its three ways |
+//! | `truncate` | freeing the pages that large files lose, piece by piece |
+//! | `rename` | rename, in its four ways |
 //! | `attrs` | setattr |
-//! | `content` | read, write, seek, copy |
+//! | `content` | read, write, seek |
+//! | `copy_range` | `copy_file_range` |
 //! | `allocate` | `fallocate` |
 //! | `piece` | changes of several pieces |
-//! | `compress` | compressing files that have been quiet, reading such, making them plain again |
+//! | `compress` | compressing quiet files, reading them, making them plain again |
 //! | `dictionaries` | the dictionaries of cold content |
 //! | `names` | hash and symbols of names, for directories |
 //! | `packing` | packing and unpacking inodes |
@@ -30,13 +31,13 @@
 //! | `access_time` | when reading updates access times: relatime and the like |
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
-//! | `sizes` | statfs |
+//! | `statfs` | sizes of the pool |
 //! | `times` | the times of changes |
 //! | `usage` | the memory and disk room of an inode, and the replicas of its content |
 //! | `durable` | waits for a commit |
-//! | `update` | the path of every change: telling others, waiting until it is durable |
-//! | `watch` | telling processes that cache |
-//! | `waits` | threads that must not wait for a disk |
+//! | `update` | the path of every change: notifying others, waiting until it is durable |
+//! | `watch` | notifying processes that cache |
+//! | `may_wait` | threads that must not wait for a disk |
 
 mod access_time;
 mod allocate;
@@ -200,7 +201,7 @@ pub struct ReadFlags {
     pub caller_caches: bool,
 }
 
-/// Where [`Fs::write`] writes and what else it does.
+/// The place and the side effects of a [`Fs::write`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteFlags {
     /// At the end of the file, at any offset (O_APPEND), atomically.

@@ -8,8 +8,8 @@
 //! 2. The operation ends, and they are fetched into memory of this thread. (Entered into the file one by one, the first
 //!    could be evicted again before the last is there.)
 //! 3. The operation begins anew and takes its lock. Everything is looked at again: the file may have changed.
-//! 4. Under the same lock, the pages that still lie where they did are entered into the file, and the change sets out again. (Nobody
-//!    evicts pages of a file that is locked.)
+//! 4. Under the same lock, the pages that still lie where they did are entered into the file, and the change sets out again. (No page
+//!    of a locked file is evicted.)
 //!
 //! If a page lies elsewhere by then, all this repeats; after some times with the file's long lock, which eviction respects as
 //! writers do. If it cannot be fetched, the call fails and nothing has changed.

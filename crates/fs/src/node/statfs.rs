@@ -52,8 +52,8 @@ impl Count {
 /// Blocks on disks for which a block of memory has the index, at least.
 const INDEXED: u64 = 256;
 
-/// Chunks, of so many free ones, that the index of a file in them takes at most: of each 512 pages a node of a page,
-/// and of each 512 nodes another; the first nodes are small ones of some size classes, and the inode takes a block.
+/// Chunks, of so many free ones, that the index of a file in them takes at most. Each 512 pages take a node of a page, and each
+/// 512 nodes another; the first nodes are small ones of some size classes, and the inode takes a block.
 fn index_of(chunks: u64) -> u64 {
     const CLASSES: u64 = 10;
     chunks.div_ceil(512) + chunks.div_ceil(512 * 512) + CLASSES

@@ -1,5 +1,5 @@
-//! The times of changes: those of the kernel's tick, as its file systems have them, and exact ones if a process has looked
-//! at the inode since the tick began, so that it finds out that the inode was changed again (as Linux does since 6.13).
+//! The times of changes. They are those of the kernel's tick, as its file systems have them, and exact ones if a process has looked
+//! at the inode since the tick began: so it finds out that the inode was changed again (as Linux does since 6.13).
 //!
 //! 1. A process that returns an inode's times notes the latest in the runtime file and reads the inode again: a change that did not
 //!    know of it learns of it then.

@@ -8,8 +8,8 @@
 //! 4. The process that caches gets a notification, also if 5 fails: the change is visible.
 //! 5. If the change is to be durable when the call returns, the wait for a commit.
 //!
-//! Whether 5 is called for, an inode's setting says, which [`Node::save`](super::Node) passes on to the operation
-//! with each inode that changes, or the policy of the process.
+//! Step 5 depends on an inode's setting, which [`Node::save`](super::Node) passes on to the operation
+//! with each inode that changes, or on the policy of the process.
 
 use pram::{Op, Session};
 use rustix::io::Errno;

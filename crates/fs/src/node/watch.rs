@@ -89,8 +89,8 @@ impl Fs {
         Ok(self.session().start_watching()?)
     }
 
-    /// Declares that this process caches its lookups, and receives the changes of others: calls `f`
-    /// for each change of an inode to which this process holds references (or of an entry of such a directory),
+    /// Declares that this process caches its lookups, and receives the changes of others. Calls `f`
+    /// for each change of an inode to which this process holds references, or of an entry of such a directory,
     /// before the call that made the change returns to its caller. Returns after [`Fs::stop_watching`];
     /// meant for a thread of its own.
     pub fn watch(&self, f: &mut dyn FnMut(Change)) -> Result<()> {

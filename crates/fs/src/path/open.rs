@@ -1,4 +1,4 @@
-//! How a file is to be opened.
+//! Options for opening a file.
 
 /// Options of [`View::open`](super::View::open), as `std::fs::OpenOptions`.
 #[derive(Clone, Copy, Debug, Default)]

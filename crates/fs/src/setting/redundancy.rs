@@ -1,11 +1,11 @@
-//! How many copies of a file's content there are to be on disks, and which files are put right first.
+//! The number of replicas of a file's content on disks, and the order in which files are repaired.
 //!
 //! | value | |
 //! | --- | --- |
 //! | `none` | one replica, wherever there is room: in effect if nothing is set |
-//! | `whole` | one copy, all of it in one region, so that the loss of another does not touch it |
-//! | `mirror:N` | N copies, 2 to 4, each in a region of its own, before a commit counts as durable; `mirror` is `mirror:2` |
-//! | `lazy:DELAY` | one copy at first; the second follows once the file was left alone for so long; `lazy` is `lazy:2m` |
+//! | `whole` | one replica, all of it in one region, so that the loss of another does not touch it |
+//! | `mirror:N` | N replicas, 2 to 4, each in a region of its own, before a commit counts as durable; `mirror` is `mirror:2` |
+//! | `lazy:DELAY` | one replica at first; the second follows once the file was left alone for so long; `lazy` is `lazy:2m` |
 //!
 //! A delay is 1 to 60 seconds, a number of whole minutes up to 60, or one of whole hours up to 24, in a byte:
 //!
@@ -18,7 +18,7 @@
 
 use super::{DELAY_HOURS, DELAY_MINUTES, DELAY_MOST};
 
-/// How many copies of content on disks there are to be, and where.
+/// The number of replicas of content on disks, and their regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Redundancy {
     /// One, wherever there is room.

@@ -1,9 +1,9 @@
 //! Demotion: where memory is short for objects, and clean blocks have gone, the content of the coldest small files goes to disk.
 //!
 //! The hand of a clock goes over the inode table. Of some thousand files that it passes, the colder half may go, the coldest
-//! first: cold is a file whose last access, change, or change of attributes is long ago, whether it is compressed or not. Not those of
-//! less than a page, or compressed to little more than their index takes, which give nothing back; programs that are to stay in memory;
-//! or files whose threshold is `none`.
+//! first: cold is a file whose last access, change, or change of attributes is long ago, whether it is compressed or not. Some files
+//! stay: those of less than a page, or compressed to little more than their index takes, which give nothing back; programs that have to stay
+//! in memory; and files whose threshold is `none`.
 //!
 //! A file that lay in one block needs an index, which takes memory. So writers of small files leave some, and wait rather than take it,
 //! unless there is nothing that could go.

@@ -7,7 +7,7 @@
 //! | `FOLLOWED` | |
 //! | --- | --- |
 //! | the threshold in effect, and `FOLLOWED_SIZE` the size of the memory | no |
-//! | 1 | a walk is under way; or it was, and its process has died: then there is to be another |
+//! | 1 | a walk is under way; or it was, and its process has died: then another is due |
 //! | anything else | yes |
 //!
 //! 1. A walk begins with a 1, under the lock of the log's table. (A threshold that is set after that begins another.)
@@ -83,7 +83,7 @@ impl Union {
         })
     }
 
-    /// Where a file is to be; also of a large one, which may have pages in memory.
+    /// The right place of a file; also of a large one, which may have pages in memory.
     fn side(&self, fs: &Fs, ino: Ino) -> Result<Side> {
         let look = || {
             let raw = fs.raw(ino)?;

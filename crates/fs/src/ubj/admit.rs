@@ -1,9 +1,9 @@
 //! Admission: pages that lie on disk alone, and were read again, come into a block of the union cache.
 //!
-//! A page that is read the first time stays for a while in the process that reads ([`super::fetch`]); when bytes of a page are read a second time
-//! while it is kept, or lately after it left, it is worth memory that others see too. So a scan, however long, brings nothing in. And only free
-//! memory is taken, or blocks that the hand of the clock takes away since they were not used since it was there: a page that waits for
-//! that finds it at its next reading, or not.
+//! A page that is read the first time stays for a while in the process that reads ([`super::fetch`]). If bytes of a page are read a second time
+//! while it stays, or soon after it left, it is worth shared memory. So a scan, however long, brings nothing in. Admission takes only free
+//! memory, or blocks that the hand of the clock evicts since they were not used since its last round: a page that finds none is admitted
+//! at its next reading, or not.
 
 use std::ops::Range;
 

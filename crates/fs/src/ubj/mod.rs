@@ -10,8 +10,8 @@
 //! | clean: the same is at its place on disk | that | any |
 //! | out of date | it is free at once: a write to a page takes another block, and gives up the old version |
 //!
-//! So moving the epoch on freezes all running blocks at once, in no time; frozen blocks are read as others are; a checkpoint finds
-//! only the last committed version of each page, since older ones are gone; and a page that has a place keeps its block until the
+//! So moving the epoch on freezes all running blocks at once, in no time, and frozen blocks are read as others are. A checkpoint finds
+//! only the last committed version of each page, since older ones are gone. A page that has a place keeps its block until the
 //! memory is wanted for something else.
 //!
 //! | module | responsibility |
@@ -28,7 +28,7 @@
 //! | [`hits`] | content that readers find in memory: its use, for the clock, and counts |
 //! | [`room`] | room in memory and on disk for the next writes |
 //! | [`storage_class`] | how the content of files is to lie |
-//! | [`threshold_side`] | on which side of its threshold a file is to be, and which ones may be on the other |
+//! | [`threshold_side`] | the side of its threshold for each file, and the files that may be on the other |
 //! | [`policy`] | for comparisons with other caches: states of pages, and a cache that is no journal |
 //!
 //! Above it, [`tier`](crate::tier) moves files between memory and disk and makes room, and [`maintenance`](crate::maintenance) looks after
@@ -184,7 +184,7 @@ pub struct Status {
     pub admitted: u64,
     pub fetched: u64,
     pub ahead: u64,
-    /// Blocks that were copied so that content has as many copies as it is to have.
+    /// Blocks that were copied to give content its redundancy.
     pub copied: u64,
     /// Blocks that were moved in cleaning, and segments that were freed.
     pub moved: u64,

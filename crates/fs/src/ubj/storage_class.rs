@@ -27,7 +27,7 @@ impl Union {
         Ok((class, raw.priority() as u8))
     }
 
-    /// The region that has all of a file, or is to have it: that of its first page on disk; or one by its number, so that files are spread.
+    /// The region that has all of a file, or will: that of its first page on disk; or one by its number, so that files are spread.
     fn home_of(&self, fs: &dyn Inodes, ino: Ino) -> Result<u32> {
         let mut first = None;
         let look = |first: &mut Option<Place>| {

@@ -1,4 +1,4 @@
-//! On which side of its threshold a file is to be, and the files that may be on the other: [`follow`](crate::tier::follow) moves them.
+//! The side of its threshold for each file, and the files that may be on the other: [`follow`](crate::tier::follow) moves them.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -18,10 +18,10 @@ const NOTED: usize = 4096;
 const DUE: u64 = 0;
 pub(crate) const UNDER_WAY: u64 = 1;
 
-/// Where the content of a file is to be, of which some is elsewhere.
+/// The right place of a file's content, of which some is elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// It is where it is to be, as far as its inode tells.
+    /// It is in its right place, as far as its inode tells.
     Right,
     Memory,
     Disk,
@@ -43,7 +43,7 @@ pub(crate) struct Followed {
 }
 
 impl Union {
-    /// Where a file is to be that has this content.
+    /// The right place of a file with this content.
     pub(crate) fn side_of(&self, raw: &RawInode, c: &Content) -> Side {
         let threshold = raw.threshold_or(self.threshold());
         // Promised room beyond the end takes memory too.

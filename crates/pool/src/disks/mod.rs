@@ -19,7 +19,7 @@
 //! | [`domain`] | names of domains |
 //! | [`disks_alone`] | content from the disks alone, where the memory is lost |
 //! | [`work`] | pending and requested work on disks |
-//! | `growing`, `losses` | tests: pools that get disks and lose them while in use; which content counts as lost |
+//! | `membership`, `losses` | tests: pools that get disks and give them up while in use; which content counts as lost |
 //! | [`disks_status`] | the report of disks for `status` and `region list` |
 //!
 //! `pool.toml` names them, and each carries in its label the pool's UUID, which identifies it. A disk is either the

@@ -9,6 +9,7 @@
 //! | `policies` | the figures and settings for comparisons with other caches |
 //! | `races` | changes at the instants of a write-back at which another call may come |
 //! | `reads` | pages that are read again come into memory, and failures are tried again |
+//! | `redirty` | blocks in memory that are the last copy of their pages |
 //! | `thresholds` | the size beyond which a file's content goes to disk |
 //! | `transitions` | the states of a block, from each to each |
 //!
