@@ -1,6 +1,6 @@
-//! Bytes that begin where any disk can take and leave them: what passes the host's page cache must.
+//! Aligned buffers, which reads and writes past the host's page cache need.
 
-/// What any disk can take bytes from and put them to.
+/// An alignment that suffices for any disk.
 pub const ALIGNED: usize = 4096;
 
 /// A buffer that begins at a multiple of [`ALIGNED`] in memory.
@@ -11,7 +11,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// Its bytes, `len` of them from now on; what they are is left open.
+    /// Makes the buffer `len` bytes long, and returns them; their values are unspecified.
     pub fn resized(&mut self, len: usize) -> &mut [u8] {
         if self.memory.len() < len + ALIGNED {
             self.memory = vec![0; len + ALIGNED];

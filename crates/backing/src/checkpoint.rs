@@ -1,10 +1,10 @@
-//! Checkpointing: what a log holds goes into the image, by whole pages.
+//! Checkpointing: a log's commits go into the image, by whole pages.
 //!
 //! The log is read, not the memory: an image is as of a commit, and the memory is ahead of it. So nobody waits.
 //!
-//! It is read once as a whole, which tells the pages that change, and then for each batch of them the records that
-//! concern it: in a commit records go up with the memory, so that most are read once more. Whoever works meanwhile has
-//! the same memory, and every further reading would cost it.
+//! The log is read once as a whole, to find the pages that change, and then for each batch of pages the records that
+//! concern it: a commit's records ascend with the memory, so that most are read only once more. Operations go on in the
+//! same RAM meanwhile, and every further reading would slow them down.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use pram::marks::by_page;
 /// Pages of which the new content is held in memory at a time: 64 MiB.
 const BATCH: usize = 16 << 10;
 
-/// Brings the image to `last`, with which the log ends, within this budget. An image that is there already stays as it is.
+/// Brings the image to `last`, the end of the log, within this budget. An image that has come so far stays as it is.
 pub fn checkpoint(pages: &mut Image<SharedDisk>, log: &SharedDisk, last: Instant, budget: &mut Budget) -> Result<()> {
     let (id, from) = (pages.id(), pages.instant());
     if from.commit >= last.commit {
@@ -41,7 +41,7 @@ pub fn checkpoint(pages: &mut Image<SharedDisk>, log: &SharedDisk, last: Instant
         let mut content = BTreeMap::new();
         for (page, lines) in batch {
             let mut bytes = vec![0; PAGE as usize];
-            // Of a page that changes as a whole nothing is left.
+            // A page that changes as a whole keeps no old bytes.
             if *lines != u64::MAX {
                 update.read(*page, &mut bytes)?;
             }

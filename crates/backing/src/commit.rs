@@ -1,22 +1,23 @@
-//! One commit for all who wait (group commit).
+//! One commit for all waiters (group commit).
 //!
-//! Whoever needs a commit that begins after now either leads it or waits for the one who does; all who came while
-//! one was under way are served by the next. Leaders exclude each other by a word in the runtime file, which
-//! whoever cleans up after the dead gives back, and inside a process by a mutex.
+//! A thread that needs a commit that begins after now either leads it or waits for its leader; the next commit serves
+//! all threads that came while one was under way. Leaders exclude each other by a word in the runtime file, which the
+//! cleanup after a dead process resets, and inside a process by a mutex.
 //!
 //! Ordered steps of a commit:
-//! 1. Participants prepare. The number of commits begun goes up. (Whoever looks later must not take it for one that holds his
-//!    work.)
-//! 2. The lines that have changed go to the log, until little is left, and that as everything stands still. (See
+//! 1. Participants prepare. The number of commits begun goes up. (A thread that comes later must not take this commit
+//!    for one that holds its work.)
+//! 2. The changed lines go to the log, until few are left, and those while all operations stand still. (See
 //!    [`rounds`].) There the epoch ends. (See [`pram::session::epoch`].)
-//! 3. What participants have to write. The last record, flush: durable.
+//! 3. Participants write. The last record, flush: durable.
 //! 4. The logs' state in memory. (Before 5: else the next commit would overwrite this one and not hold its lines.)
 //! 5. The marks are cleared, participants run.
 //! 6. The number of commits done goes up, waiters wake.
 //!
-//! After a failure in 2 to 4 the backing is made anew from memory, which is whole: see [`remake`](super::remake). Where that fails too, or
-//! a participant did, it is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
-//! is known before anything leads to what was to be written, changes fail until a later commit has found room.
+//! After a failure in 2 to 4 the backing is made anew from memory, which is whole: see [`remake`](super::remake). If
+//! that fails too, or a participant failed, the failure is final: the pool turns read-only for all processes, and says
+//! why. But a full disk is noticed before anything leads to the new bytes: changes fail until a later commit has found
+//! room.
 
 mod logs;
 
@@ -40,17 +41,17 @@ use pram::runtime::control::{self, ControlBlock};
 use pram::runtime::{self, Runtime};
 use pram::session::{self, assert_may_wait, Frozen, Session};
 
-/// Longest wait for more who want a commit.
+/// Longest wait for more threads that want a commit.
 const GATHER: Duration = Duration::from_millis(2);
-/// How often whoever gathers looks who has come.
+/// The time between looks for them.
 const GLANCE: Duration = Duration::from_micros(20);
-/// How often whoever needs what another one checkpoints looks whether it is done.
+/// The time between looks whether another process has ended its checkpoint or commit.
 const CHECKPOINTING: Duration = Duration::from_millis(2);
-/// How soon somebody who waits for what is written slowly is noticed.
+/// How soon a throttled write notices that somebody waits for it.
 const AWAITED: Duration = Duration::from_millis(1);
-/// How often disks are compared with what memory says of them, while others change both.
+/// Attempts to compare the disks with the state in memory, while others change both.
 const LOOKS: u32 = 100;
-/// How often a commit that found no room for a log of more than all of the memory is tried with less.
+/// Attempts of a commit with a smaller log, after a log of more than all of the memory found no room.
 const TRIES: u32 = 3;
 /// How long a waiter sleeps before it looks whether the leader is alive.
 const PATIENCE: i64 = 10_000_000;
@@ -59,7 +60,7 @@ const PATIENCE: i64 = 10_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// Both logs, by whoever leads.
+/// Both logs, in the hands of the leader.
 pub(crate) type Logs<'a> = &'a mut [Log<SharedDisk>; 2];
 
 /// A process's hold on the backing.
@@ -69,21 +70,21 @@ pub struct Backing {
     logs: Mutex<[Log<SharedDisk>; 2]>,
     /// The image as this process last left it.
     pages: Mutex<Option<Image<SharedDisk>>>,
-    /// Epochs before this one were durable when it was taken up; none: all of the memory was.
+    /// Epochs before this one were durable when the backing was taken up; `None`: all of the memory was.
     durable: Option<u64>,
-    /// Operations wait for it.
+    /// Operations wait for the backing.
     awaited: bool,
-    /// Bytes in a second that what nobody waits for may write.
+    /// Most bytes per second of writes that nobody waits for.
     rate: Option<u64>,
-    /// This process leaves: its threads must not take their time any more.
+    /// This process leaves: its threads must not be throttled any more.
     hurried: AtomicBool,
     /// The file of the marks, if it goes when the memory is closed.
     marks: Option<PathBuf>,
 }
 
 impl session::Backing for Backing {
-    /// Tells the runtime file, which is new, what this process found. What the image holds is left at nothing:
-    /// nobody knows yet whether it is durable, see [`checkpoint_image`](Backing::checkpoint_image).
+    /// Stores the state of the backing in the new runtime file. The commit that the image holds stays 0: the image may
+    /// not be durable yet, see [`checkpoint_image`](Backing::checkpoint_image).
     fn enter(&self, memory: &Memory, rt: &Runtime) -> Result<()> {
         let words = rt.backing();
         words.note_time(self.last().time, u64::MAX);
@@ -92,7 +93,7 @@ impl session::Backing for Backing {
     }
 
     /// After a commit, notes in the memory that the backing holds all of it.
-    /// 1. The word. 2. The marks go, if they do. (A death in between leaves marks that mark nothing.)
+    /// 1. The word. 2. The file of the marks goes, if it is to. (A death in between leaves marks that mark nothing.)
     fn close(&self, session: &Session) -> Result<()> {
         self.wait(session)?;
         if self.pending(session)? == 0 {
@@ -117,7 +118,7 @@ pub fn of(session: &Session) -> Option<&Backing> {
 }
 
 impl Backing {
-    /// Takes up a backing that was made, read back, or compared with the memory: what is marked is what it lacks.
+    /// Takes up a backing that was made, read back, or compared with the memory: it lacks the marked lines.
     pub fn begin(disks: Disks, marks: &Marks, id: Identity, loaded: &Loaded) -> Result<Backing> {
         loaded.settle(&disks, id)?;
         loaded.state.write(marks, id)?;
@@ -125,8 +126,8 @@ impl Backing {
         Ok(Backing { durable, ..Backing::over(disks, id, loaded.state) })
     }
 
-    /// Goes on with a backing where the last process left it; `None` if the marks do not say where that was. Looks
-    /// whether the disks are the ones that the memory knows.
+    /// Goes on with a backing where the last process left it; `None` if the marks do not say where that was. Checks
+    /// that the disks are the ones that the memory knows.
     pub fn resume(disks: Disks, marks: &Marks, id: Identity) -> Result<Option<Backing>> {
         let mut state = State::read(marks, id)?;
         for _ in 0..LOOKS {
@@ -142,12 +143,12 @@ impl Backing {
         Ok(None)
     }
 
-    /// Do the marks say how far the logs have come? Else they have not been set yet, whatever they mark.
+    /// Do the marks say how far the logs have come? Else the marks have not been set yet, and mean nothing.
     pub fn is_known(marks: &Marks, id: Identity) -> Result<bool> {
         Ok(State::read(marks, id)?.is_some())
     }
 
-    /// The instant that it is of, nanoseconds since the epoch.
+    /// The instant that the backing is of, nanoseconds since the epoch.
     pub fn time(&self) -> i64 {
         self.last().time
     }
@@ -162,16 +163,16 @@ impl Backing {
         Image::peek(&self.disks.image)?;
         let logs = lock(&self.logs);
         let (active, next) = (&logs[state.active], &logs[1 - state.active]);
-        // First: until then nothing says that they have a history in common.
+        // First: until then nothing says that disks and memory have a history in common.
         active.check()?;
         active.check_end()?;
         next.check_next(state.swapping)
     }
 
-    /// Takes up a commit that a process of this memory has written, and died before it had noted that: another memory that
-    /// was made of the backing meanwhile has found it, and may have promised it. With nobody else attached.
-    /// 1. It is made durable, and nothing begun is left behind it. (Else the next commit, which is written there, could be
-    ///    there without it, or as what never ended would have been.)
+    /// Takes up a commit that a process of this memory wrote before it died without noting it: another memory that was
+    /// made from the backing meanwhile has found the commit, and may have acknowledged it. With nobody else attached.
+    /// 1. The commit is made durable, and no unfinished one is left behind it. (Else, after a power cut, the next
+    ///    commit could be there without it, or the unfinished one in the next one's place.)
     /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
     pub fn take_up_unnoted(&self, marks: &Marks) -> Result<()> {
         let Some(mut state) = State::read(marks, self.id)? else { return Ok(()) };
@@ -193,19 +194,19 @@ impl Backing {
         Backing { disks, id, logs, pages, durable, awaited: false, rate: None, hurried, marks: None }
     }
 
-    /// At most `rate` bytes in a second are written where nobody waits for it: by commits in time, and where changes
-    /// do not wait for the backing also by checkpointing. (Where they do a checkpoint that took its time would make them wait: for
+    /// Limits writes that nobody waits for to `rate` bytes per second: those of periodic commits, and where changes do
+    /// not wait for the backing also those of checkpoints. (Where they do, a slow checkpoint would make them wait for
     /// room in the logs.)
     pub fn limited(self, rate: Option<u64>) -> Backing {
         Backing { rate, ..self }
     }
 
-    /// Whatever this process writes to the backing is written at full speed from now on.
+    /// Writes of this process to the backing go at full speed from now on.
     pub fn unthrottle(&self) {
         self.hurried.store(true, Ordering::SeqCst);
     }
 
-    /// Is a change durable only when the backing holds it?
+    /// Sets whether a change is durable only when the backing holds it.
     pub fn awaited(self, awaited: bool) -> Backing {
         Backing { awaited, ..self }
     }
@@ -214,8 +215,8 @@ impl Backing {
         self.awaited
     }
 
-    /// The marks lie in this file, which goes when the memory is closed and the backing holds all of it: for a memory whose header can say
-    /// so.
+    /// Sets the file of the marks, which is removed when the memory is closed and the backing holds all of it: for a
+    /// memory that survives and says so itself.
     pub fn with_marks_in(self, marks: PathBuf) -> Backing {
         Backing { marks: Some(marks), ..self }
     }
@@ -225,7 +226,7 @@ impl Backing {
         self.end().last
     }
 
-    /// Where the log ends that has the last commit.
+    /// The end of the log that has the last commit.
     fn end(&self) -> Position {
         let [first, second] = lock(&self.logs).each_ref().map(Log::position);
         if first.last.commit > second.last.commit {
@@ -278,8 +279,8 @@ impl Backing {
         }
     }
 
-    /// Leads a commit now; its instant. `before` is called when no other commit is under way nor can be, and `see` with each line that the commit
-    /// writes, some several times: the last is right.
+    /// Leads a commit now; returns its instant. Calls `before` when no other commit is or can be under way, and `see`
+    /// with each line that the commit writes, some several times: the last is right.
     pub(crate) fn lead_seen(&self, session: &Session, before: &mut dyn FnMut() -> Result<()>, see: Put) -> Result<i64> {
         assert_may_wait();
         let words = session.runtime().backing();
@@ -329,7 +330,7 @@ impl Backing {
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
         let (memory, words) = (session.memory(), session.runtime().backing());
-        // Only when it is ours: dropping a lead gives the role back, whoever has it.
+        // Only when the role is ours: dropping a lead resets it, even if another process has it.
         Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words, memory }))
     }
 
@@ -341,7 +342,7 @@ impl Backing {
         self.id
     }
 
-    /// How far a log has come, as memory says.
+    /// The position of a log, by the state in memory.
     pub(crate) fn position(&self, session: &Session, n: usize) -> Result<Option<Position>> {
         Ok(State::read(marks_of(session.memory())?, self.id)?.map(|state| state.logs[n]))
     }
@@ -350,7 +351,7 @@ impl Backing {
         resumed(&self.disks, self.id, state)
     }
 
-    /// Does something while nobody commits.
+    /// Calls `work` while nobody commits.
     pub(crate) fn while_committing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
         loop {
             if let Some(_lead) = self.lead(session)? {
@@ -360,7 +361,7 @@ impl Backing {
         }
     }
 
-    /// The budget of what nobody waits for yet: all processes of a pool share it, commits and checkpoints.
+    /// The budget of writes that nobody waits for yet: all processes of a pool share it, for commits and checkpoints.
     fn budget<'a>(&'a self, session: &'a Session, waits: impl Fn() -> bool + 'a) -> Budget<'a> {
         let is_free = move || !waits() && !self.hurried.load(Ordering::SeqCst);
         let paid = session.runtime().backing().paid;
@@ -370,12 +371,12 @@ impl Backing {
         }
     }
 
-    /// Steps 1 to 6; the commit's time.
+    /// Steps 1 to 6; returns the commit's time.
     fn commit(&self, session: &Session, lead: &mut Lead, mut budget: Budget, see: Put) -> Result<i64> {
         let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(pram::clock::precise()) };
         control::refuse_failed(&words)?;
         let step = || session.memory().step();
-        // Whoever comes now is served by this commit.
+        // This commit serves everybody who has come by now.
         budget.rest(Duration::ZERO);
         let (start, served) = (Instant::now(), words.wanted.swap(0, Ordering::SeqCst));
         if served > 0 {
@@ -401,13 +402,13 @@ impl Backing {
         Ok(time)
     }
 
-    /// Steps 2 to 5, if need be by making the backing anew; the commit's time.
+    /// Steps 2 to 5, if need be by making the backing anew; returns the commit's time.
     fn write_or_make_anew(&self, session: &Session, logs: Logs, budget: &mut Budget, see: Put) -> Result<i64> {
         let (runtime, words) = (session.runtime(), session.runtime().backing());
         if !words.is_damaged() {
             match self.write(session, logs, budget, see) {
                 Err(Error::DiskFull(what)) => return Err(Error::DiskFull(what)),
-                // If a participant failed all processes know already.
+                // If a participant failed, all processes know already.
                 Err(e) if words.is_usable() => runtime.damage_backing(&e.to_string()),
                 done => return done,
             }
@@ -419,26 +420,27 @@ impl Backing {
         })
     }
 
-    /// Steps 2 to 5; the commit's time.
+    /// Steps 2 to 5; returns the commit's time.
     fn write(&self, session: &Session, logs: Logs, budget: &mut Budget, see: Put) -> Result<i64> {
         let marks = marks_of(session.memory())?;
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
         logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
         if session.runtime().backing_full() {
-            // What was begun of a commit that found no room goes: the next one has its number.
+            // The beginning of a commit that found no room goes: the next one has its number.
             let end = state.logs[state.active].end;
             Log::settle(&self.disks.logs[state.active], self.id, end..end)?;
         }
-        // In the time that a rate takes more changes.
+        // A throttled commit takes longer, and more lines change meanwhile.
         let rounds = if budget.is_lifted() { 1 } else { 2 };
         let whole = session.memory().size() / log::LINE;
         let (mut room, mut tries) = ((marks.marked()? * rounds).min(whole), 0);
         loop {
-            // Whoever began to swap has died; nothing has been written to either log since.
+            // If swapping, a process has died in a swap; nothing has been written to either log since.
             if state.swapping || !logs[state.active].has_room(room) {
                 match self.swap(session, logs, &mut state, room, budget) {
-                    // What changes again while it is written is written again: with some luck less does the next time.
+                    // Lines that change again meanwhile are written again: with some luck there are fewer the next
+                    // time.
                     Err(Error::DiskFull(_)) if room > whole && tries < TRIES => {
                         (room, tries) = (whole, tries + 1);
                         continue;
@@ -446,11 +448,11 @@ impl Backing {
                     done => done?,
                 }
             }
-            // Not before: where the image has gone ahead the log that takes over follows that.
+            // Not before: if the image has gone ahead, the log that takes over follows the image.
             session.memory().note_begun(logs[state.active].position().last.commit + 1)?;
             let start = logs[state.active].used();
             let (ended, time) = match append(session, marks, &mut logs[state.active], budget, see) {
-                // More changed while it was written than there was room for: more than all there is only where it changed again.
+                // More lines changed meanwhile than there was room for; more than all lines only if some changed again.
                 Err(Error::RedoFull) => {
                     let more = room.max(MIN_CAPACITY / log::LINE) * 2;
                     room = if room < whole { more.min(whole) } else { more };
@@ -474,7 +476,7 @@ impl Backing {
         }
     }
 
-    /// Has the backing made anew if something of it is damaged, and nobody commits; true if it was.
+    /// Makes the backing anew if a part of it is damaged and nobody else commits; true if it did.
     pub fn mend_if_damaged(&self, session: &Session) -> Result<bool> {
         let words = session.runtime().backing();
         match self.lead(session)? {
@@ -486,12 +488,13 @@ impl Backing {
     }
 }
 
-/// The logs as memory says that they are.
+/// The logs at the positions of the state in memory.
 fn resumed(disks: &Disks, id: Identity, state: &State) -> [Log<SharedDisk>; 2] {
     [0, 1].map(|n| Log::resume(disks.logs[n].clone(), id, state.logs[n]))
 }
 
-/// Step 2 and 3: the marked lines go to `log`; which epoch has ended, if anything was to be written, and when.
+/// Steps 2 and 3: the marked lines go to `log`; returns the epoch that has ended, if there was anything to write, and
+/// the time.
 fn append(
     session: &Session,
     marks: &Marks,
@@ -514,8 +517,8 @@ pub(crate) fn marks_of(memory: &Memory) -> Result<&Marks> {
     memory.marks().ok_or_else(|| Error::Unusable("the memory has no marks".into()))
 }
 
-/// Waits, for a fraction of what a commit takes, until as many want one as did lately. Those whom the last commit
-/// served are on their way back, and without them two halves would take turns for ever, each waiting for two flushes.
+/// Waits, for a fraction of a commit's time, until as many threads want one as lately. The threads that the last commit
+/// served are on their way back. Without them two halves would alternate for ever, each waiting for two flushes.
 fn gather(memory: &Memory, words: &ControlBlock) {
     let (crowd, takes) = (words.crowd.load(Ordering::Relaxed), words.takes.load(Ordering::Relaxed));
     let most = Duration::from_nanos(takes / 4).min(GATHER);

@@ -1,4 +1,4 @@
-//! Where the backing lies: what a log and an image need of it, and reading what it has twice.
+//! The disk under a log or an image, and reading each of its copies.
 
 use std::fs::File;
 use std::io;
@@ -8,26 +8,26 @@ use pram::error::{Error, Result};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// What a disk writes whole or not at all.
+/// Bytes that a disk writes whole or not at all.
 pub const SECTOR: u64 = 512;
 
-/// Where a log or an image lies. Short writes are the implementer's to complete.
+/// The disk under a log or an image. The implementer completes short writes.
 pub trait Disk: Send + Sync {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()>;
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
-    /// What was written is durable when this returns.
+    /// Makes all writes before durable.
     fn flush(&self) -> io::Result<()>;
-    /// How many reads under way at once make the most of it, where much is read; each of them needs a thread.
+    /// The number of parallel reads that is best for long reads; each of them needs a thread.
     fn reads_at_once(&self) -> usize {
         1
     }
-    /// Writes, and if that is done flushes: what came of the one, and of the other.
+    /// Writes, and if that succeeds flushes; the result of the write, and of the flush.
     fn write_through(&self, bytes: &[u8], at: u64) -> io::Result<io::Result<()>> {
         self.write_all_at(bytes, at)?;
         Ok(self.flush())
     }
-    /// How many copies of all of it there are. A read tells of one of them; of what was being written at a crash they may differ,
-    /// and one may be rotten or old.
+    /// The number of copies of the whole disk. A read returns one of them. They may differ in bytes that were being
+    /// written at a crash, and one may be rotten or old.
     fn copies(&self) -> usize {
         1
     }
@@ -35,13 +35,13 @@ pub trait Disk: Send + Sync {
     fn read_copy_at(&self, _n: usize, buf: &mut [u8], at: u64) -> io::Result<()> {
         self.read_exact_at(buf, at)
     }
-    /// One copy has something wrong that another has right.
+    /// Reports that a copy is wrong where another one is right.
     fn note_wrong(&self) {}
-    /// These copies lack what was acknowledged: they are not read any more before they have all. Another one has it.
+    /// Excludes copies that lack acknowledged writes, which another one has, from reads until they have all.
     fn put_away(&self, _copies: &[usize]) -> io::Result<()> {
         Ok(())
     }
-    /// Nothing behind `bytes` is needed: the writer says so.
+    /// The writer needs nothing behind `bytes`.
     fn trim(&self, _bytes: u64) {}
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Tells what came of writing `what`.
+    /// Notes the result of writing `what`, and returns it.
     pub fn ended(&mut self, what: &str, result: io::Result<()>) -> Result<()> {
         result.map_err(|e| {
             self.failed = true;
@@ -78,7 +78,7 @@ impl Attempts {
         })
     }
 
-    /// The same where nothing leads to it yet: if the disk was full, it can be tried again.
+    /// The same for bytes that nothing leads to yet: if the disk was full, the caller may try again.
     pub fn ended_new(&mut self, what: &str, result: io::Result<()>) -> Result<()> {
         match result {
             Err(e) if is_full(&e) => Err(Error::DiskFull(what.into())),
@@ -95,7 +95,8 @@ impl Attempts {
     }
 }
 
-/// The two places of a header in each copy, of which one suffices: which place, and what is there. What cannot be read is reported.
+/// Reads the two places of a header, of which one suffices, in each copy: returns each place with its content, and the
+/// last error.
 pub(crate) fn read_places<H: FromBytes + IntoBytes>(
     disk: &impl Disk,
     at: [u64; 2],
@@ -121,7 +122,7 @@ pub(crate) fn places_agree<H: FromBytes + IntoBytes + Immutable>(disk: &impl Dis
     unread.is_none() && found.windows(2).all(|two| two[0].1.as_bytes() == two[1].1.as_bytes())
 }
 
-/// Does `is_whole` say so of all places in all copies?
+/// Does `is_whole` hold for all places in all copies?
 pub(crate) fn places_are_whole<H: FromBytes + IntoBytes>(
     disk: &impl Disk,
     at: [u64; 2],
@@ -131,7 +132,7 @@ pub(crate) fn places_are_whole<H: FromBytes + IntoBytes>(
     unread.is_none() && found.iter().all(|(_, raw)| is_whole(raw))
 }
 
-/// All copies, to be read one by one; where there is one, that.
+/// All copies, to be read one by one; `None` is the only one.
 pub(crate) fn copies_of(disk: &impl Disk) -> Vec<Option<usize>> {
     match disk.copies() {
         copies if copies > 1 => (0..copies).map(Some).collect(),
@@ -139,7 +140,7 @@ pub(crate) fn copies_of(disk: &impl Disk) -> Vec<Option<usize>> {
     }
 }
 
-/// Reads one copy; none: any of them.
+/// Reads one copy; `None`: any of them.
 pub(crate) fn read_copy(disk: &impl Disk, copy: Option<usize>, buf: &mut [u8], at: u64) -> io::Result<()> {
     match copy {
         None => disk.read_exact_at(buf, at),
@@ -147,7 +148,7 @@ pub(crate) fn read_copy(disk: &impl Disk, copy: Option<usize>, buf: &mut [u8], a
     }
 }
 
-/// One copy of a disk by itself, to look at.
+/// One copy of a disk, for reading alone.
 pub(crate) struct OneCopy<'d, D> {
     pub disk: &'d D,
     pub copy: Option<usize>,

@@ -15,8 +15,8 @@ use pram::medium::{Medium, MediumKind};
 use pram::mem::Mapping;
 use pram::memory::{self, Memory, HEADERS};
 
-/// Makes a memory file for `medium` at `path`; what is there makes way when all of the backing has proved right.
-/// Returns the instant that it is of.
+/// Makes a memory file for `medium` at `path`; a file that is there makes way when all of the backing has proved right.
+/// Returns the instant that the memory is of.
 pub fn file(
     disks: &Disks,
     id: Identity,
@@ -55,7 +55,7 @@ pub fn look(disks: &Disks, id: Identity, medium: MediumKind, file: &File) -> Res
     Ok(map)
 }
 
-/// Fails if the backing has gone on since: whoever had the pool open meanwhile would lose what was promised.
+/// Fails if the backing has gone on since: a process that had the pool open meanwhile would lose acknowledged changes.
 fn refuse_older(disks: &Disks, id: Identity, as_of: &Instant) -> Result<()> {
     let (_, image) = Image::peek(&disks.image)?;
     if replay(disks, id, image, &mut |_, _| Ok(()))?.as_of.commit != as_of.commit {
@@ -64,7 +64,7 @@ fn refuse_older(disks: &Disks, id: Identity, as_of: &Instant) -> Result<()> {
     Ok(())
 }
 
-/// Makes a memory in `map`, of a device that no other can replace. All of the backing is read once before anything is
+/// Makes a memory in `map`, of a device, which no other can replace. All of the backing is read once before anything is
 /// overwritten. Interrupted, it leaves a memory that is refused, and can be repeated:
 /// 1. The old header goes. 2. All but the header. 3. The header.
 pub fn device(
@@ -134,7 +134,7 @@ impl Default for Head {
 }
 
 impl Head {
-    /// Takes what of some bytes belongs to it: so many, the first ones.
+    /// Takes the first of some bytes, as far as they belong to the header; returns how many.
     fn put(&mut self, off: u64, bytes: &[u8]) -> usize {
         let within = HEADERS.saturating_sub(off as usize).min(bytes.len());
         if within > 0 {

@@ -3,29 +3,29 @@
 //! | part | responsibility |
 //! | --- | --- |
 //! | this | making a backing, reading it back, comparing memory with it |
-//! | [`commit`] | one commit for all who wait; when the other log takes over |
-//! | [`remake`] | making the backing anew from memory, where something of it is damaged |
-//! | [`rounds`] | what has changed, handed out while operations go on, as of one instant |
-//! | [`disk`] | where it lies |
+//! | [`commit`] | group commit: one commit for all waiters; when the other log takes over |
+//! | [`remake`] | making the backing anew from memory, when a part of it is damaged |
+//! | [`rounds`] | the changed lines, handed out while operations go on, as of one instant |
+//! | [`disk`] | the disks of a backing |
 //! | [`log`] | the redo log: changed lines, commit by commit |
 //! | [`image`] | the incremental image: the pages of a memory as of one commit |
-//! | [`checkpoint`] | what a log holds goes into the image |
+//! | [`checkpoint`] | writing a log's commits into the image |
 //! | [`import`] | a memory from its backing alone |
-//! | [`state`] | how far the logs have come, for the next process |
+//! | [`state`] | the positions of the logs, for the next process |
 //! | [`readahead`] | reading much of a disk in order, several reads under way |
-//! | [`scrub`] | comparing the copies, and putting right what one has wrong |
-//! | [`vote`] | which of several copies are behind |
+//! | [`scrub`] | comparing the copies, and repairing a wrong one |
+//! | [`vote`] | copies that are behind the others |
 //! | [`save`] | the memory as one file, the image, and back |
 //! | [`aligned`] | buffers for reading and writing past the host's page cache |
 //!
-//! On `logged` the backing is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
-//! RAM leaves. Commits go to one log, the *active* one. When it is half full and the image holds all of the
-//! other, the other is begun anew and takes over; what the first holds is checkpointed into the image meanwhile.
+//! On `logged` the backing survives a power cut; on `battery` and `dax` it survives the loss of the persistent
+//! RAM. Commits go to one log, the *active* one. When it is half full and the image holds all of the
+//! other, the other is begun anew and takes over; the first one's commits are checkpointed into the image meanwhile.
 //! Neither operations nor commits wait for that, unless the second log runs full first.
 //!
-//! Recovery reads the image, then the commits that follow it, unless the image's header says that the logs do not count. A gap between
-//! image and logs, between the logs, or inside a log is an error. Recovery writes nothing to the backing, and nobody uses the new memory,
-//! before all has been read.
+//! Recovery reads the image, then the commits that follow it, unless the image's header says that the logs do not
+//! count. A gap between image and logs, between the logs, or inside a log is an error. Recovery reads everything before
+//! it writes to the backing and before anybody uses the new memory.
 
 pub mod aligned;
 pub mod checkpoint;
@@ -101,15 +101,15 @@ impl Disk for SharedDisk {
     }
 }
 
-/// Where a backing lies.
+/// The disks of a backing.
 #[derive(Clone)]
 pub struct Disks {
     pub image: SharedDisk,
     pub logs: [SharedDisk; 2],
 }
 
-/// Bytes of each log of a memory of `size` bytes, unless a commit needs more; one is checkpointed into the image when it is
-/// half full.
+/// Bytes of each log of a memory of `size` bytes, unless a commit needs more; a log is checkpointed into the image when
+/// it is half full.
 pub fn log_bytes(size: u64) -> u64 {
     (size / 16).clamp(8 << 20, 128 << 20) >> 20 << 20
 }
@@ -117,10 +117,10 @@ pub fn log_bytes(size: u64) -> u64 {
 /// A backing that has been made or read back.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The instant that it is of.
+    /// The instant that the backing is of.
     pub as_of: Instant,
     state: State,
-    /// It holds all of the memory.
+    /// The backing holds all of the memory.
     whole: bool,
     /// The last commit that was found in the active log.
     found: Range<u64>,
@@ -129,14 +129,14 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Makes all of it durable: who wrote it may have died before it was. What the other log holds was when this one was
-    /// begun, and what the image holds when its header was; but a backing that somebody has put back from elsewhere may be in
-    /// the host's memory alone, all of it.
+    /// Makes all of the backing durable: its writer may have died before it was. The other log became durable when this
+    /// one was begun, and the image with its header; but a backing that was put back from elsewhere may be in the
+    /// host's memory alone, all of it.
     fn settle(&self, disks: &Disks, id: Identity) -> Result<()> {
         let active = self.state.active;
-        // Before anything is written: an old backing would get headers that say that it is none.
+        // Before anything is written: an old copy would get headers that say that it is not old.
         vote::put_away_old(disks, id, self.acknowledged)?;
-        // What was being written when the power went may be in one copy and not in the other: what was found counts, in both.
+        // A write at a power cut may be in one copy and not in the other: the state that was found counts, in both.
         Image::settle_copies(&disks.image)?;
         Log::settle_copies(&disks.logs[1 - active], id)?;
         for disk in [&disks.image, &disks.logs[1 - active]] {
@@ -168,7 +168,7 @@ pub fn identify(disks: &Disks) -> Result<Identity> {
     Ok(Image::peek(&disks.image)?.0)
 }
 
-/// Reads a backing back: `put(offset, bytes)` in order gives the memory, from zeros, when all has proved right.
+/// Reads a backing back: `put(offset, bytes)` in order gives the memory, from zeros, and counts once all has proved right.
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Image::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
@@ -216,7 +216,7 @@ fn replay(
     let new = Log::open(disks.logs[active].clone(), id, from, |_, off, bytes| put(off, bytes))?;
     let mut logs = [old.position(); 2];
     logs[active] = new.position();
-    // What it ends with may have been under way everywhere.
+    // Its last commit may have been under way in all copies.
     let acknowledged = match new.found().is_empty() {
         true => Acknowledged::of(&logs, active),
         false => Some(Acknowledged { log: active, record: new.prior(), commit: new.last().commit - 1 }),
@@ -230,8 +230,8 @@ fn replay(
     })
 }
 
-/// Does the image say that these logs do not count, since it was made of memory when they were there? The newest may have been about to
-/// begin anew then.
+/// Does the image say that these logs do not count, since it was made anew from memory when they existed? The newest
+/// may have been about to begin anew then.
 fn holds_all(disks: &Disks, id: Identity) -> Result<bool> {
     let Some(anew) = Image::anew(&disks.image)? else { return Ok(false) };
     let [first, second] = [Log::began(&disks.logs[0], id)?, Log::began(&disks.logs[1], id)?];
@@ -239,15 +239,15 @@ fn holds_all(disks: &Disks, id: Identity) -> Result<bool> {
     Ok(first.lineage == anew.lineage && (newest == anew.generation || newest + 1 == anew.generation))
 }
 
-/// The log that commits go to, and the commit that it begins with. The logs take turns, the second one first, so a
-/// log that is older than its last turn, or in the place of the other, is noticed.
+/// The log that commits go to, and the commit that it begins with. The logs alternate, the second one first, which
+/// shows a log that is older than its last turn, or in the place of the other.
 fn active_log(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     let [first, second] = [Log::began(&disks.logs[0], id)?, Log::began(&disks.logs[1], id)?];
     if first.lineage != second.lineage {
         return Err(Error::Unusable("the logs are of two backings; put the right ones back".into()));
     }
     match second.generation.wrapping_sub(first.generation) {
-        // Before the first turn they differ in what they hold alone: the second one nothing, ever.
+        // Before the first turn only their commits differ: the second one has none, ever.
         0 if second.generation == log::FIRST && matches!(Log::is_empty(&disks.logs[1], id), Ok(false)) => Err(Error::Unusable(
             "the second log has commits before its first turn: they are in each other's place; put the right ones back"
                 .into(),
@@ -262,9 +262,9 @@ fn active_log(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     }
 }
 
-/// The backing, if the memory was closed when that held all of it; `None` if the memory has gone on since, and the backing is
-/// the one that it was used with. Any other is an error, and so is a backing that has gone on: then the memory is an old one,
-/// and what it lacks would be lost.
+/// The backing, if it held all of the memory when that was closed; `None` if the memory has gone on since. Another
+/// backing than the one that the memory was used with is an error. So is a backing that has gone on: then the memory is
+/// an old one, and the commits that it lacks would be lost.
 pub fn clean(disks: &Disks, id: Identity, memory: &Memory) -> Result<Option<Loaded>> {
     let (_, image) = Image::peek(&disks.image)?;
     let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
@@ -293,17 +293,18 @@ pub fn clean(disks: &Disks, id: Identity, memory: &Memory) -> Result<Option<Load
     Ok(((as_of.commit, tail) == (backing_position.closed, backing_position.tail)).then_some(loaded))
 }
 
-/// What tells this backing from all others.
+/// The number that tells this backing from all others.
 pub fn lineage(disks: &Disks, id: Identity) -> Result<u32> {
     Ok(Log::began(&disks.logs[0], id)?.lineage)
 }
 
-/// Notes in a memory that has just been formatted that it is of no backing: put back later, it is an old one.
+/// Notes in a newly formatted memory that it has no backing yet: if it is put back later, it is known as an old one.
 pub fn note_new(memory: &Memory) -> Result<()> {
     memory.note_backing_position(BackingPosition { lineage: log::new_lineage()?, ..BackingPosition::default() })
 }
 
-/// Notes in a memory that has been made from a backing how it stands to that. What the backing has there is of an earlier time.
+/// Notes in a memory that was made from a backing its position relative to that. (The words from the backing are of an
+/// earlier time.)
 pub fn note_made(disks: &Disks, id: Identity, map: &Mapping, as_of: Instant) -> Result<()> {
     memory::note_made(map, lineage(disks, id)?, as_of.commit)
 }
@@ -313,8 +314,8 @@ pub fn was_closed(memory: &Memory) -> Result<bool> {
     Ok(memory.backing_position()?.closed != 0)
 }
 
-/// Marks every page of `memory` that is not as the backing has it: after marks were lost, or the memory was made
-/// from something else. The image is brought up to date for that. With nobody else at work.
+/// Marks every page of `memory` that differs from the backing: after marks were lost, or the memory was made
+/// from something else. First brings the image up to date. With nobody else at work.
 pub fn compare(disks: &Disks, id: Identity, memory: &Memory, marks: &Marks) -> Result<Loaded> {
     let mut pages = Image::open(disks.image.clone(), Some(id))?;
     let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
@@ -325,7 +326,7 @@ pub fn compare(disks: &Disks, id: Identity, memory: &Memory, marks: &Marks) -> R
     let (other, last) = (1 - active, loaded.as_of);
     checkpoint::checkpoint(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut Budget::unlimited())?;
     if pages.instant() != last {
-        // As ever: only what no commits go to any more is checkpointed.
+        // As ever, only a log to which no commits go any more is checkpointed.
         let mut next = Log::resume(disks.logs[other].clone(), id, loaded.state.logs[other]);
         next.restart(last, loaded.state.logs[other].capacity)?;
         (loaded.state.active, loaded.state.logs[other]) = (other, next.position());

@@ -1,7 +1,7 @@
-//! Reading much of a disk in order, as fast as it is: while a piece is looked at, the next ones are under way.
+//! Reading much of a disk in order, as fast as the disk can: while a piece is used, the next ones are being read.
 //!
-//! Only where the disk says that it gains by that ([`Disk::reads_at_once`]). Of others each piece is read when it is
-//! asked for, by whoever asks.
+//! This is done only on a disk that gains by it ([`Disk::reads_at_once`]). On others the caller reads each piece when
+//! it needs it.
 
 use std::io;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::aligned::Aligned;
 use crate::disk::{read_copy, Disk};
 use pram::error::Result;
 
-/// Bytes of a piece where it is all the same.
+/// Bytes of a piece of a [`stream`].
 const PIECE: u64 = 1 << 20;
 
 /// A stretch of a disk.
@@ -21,12 +21,12 @@ pub type Piece = Range<u64>;
 /// The pieces as they come.
 pub struct Ahead<'d, D, P> {
     disk: &'d D,
-    /// Those that have not been taken, and how many have.
+    /// The pieces that have not been taken, and the number of those that have.
     pieces: P,
     taken: usize,
-    /// Lane `n` of `m` reads the pieces `n`, `n + m`, `n + 2m`, ...; none: nobody reads ahead.
+    /// Lane `n` of `m` reads the pieces `n`, `n + m`, `n + 2m`, ...; none: nothing is read ahead.
     lanes: Vec<Lane>,
-    /// What was taken last.
+    /// The bytes of the piece that was taken last.
     last: Aligned,
 }
 
@@ -52,7 +52,7 @@ pub fn read<D: Disk, P: Iterator<Item = Piece> + Clone + Send, R>(
         for n in 0..most {
             match Lane::start(scope, disk, pieces.clone().skip(n).step_by(most)) {
                 Ok(lane) => ahead.lanes.push(lane),
-                // It takes longer without threads. Those that have begun end.
+                // Without threads it takes longer. The lanes that have begun end.
                 Err(_) => {
                     ahead.lanes.clear();
                     break;
@@ -60,7 +60,7 @@ pub fn read<D: Disk, P: Iterator<Item = Piece> + Clone + Send, R>(
             }
         }
         let done = work(&mut ahead);
-        // They end where nobody takes what they read.
+        // The lanes end when nobody takes their pieces.
         drop(ahead);
         done
     })
@@ -105,7 +105,7 @@ impl<D: Disk, P: Iterator<Item = Piece>> Ahead<'_, D, P> {
     fn take(&mut self, n: usize) -> io::Result<()> {
         let lane = &self.lanes[n];
         let (buffer, done) = lane.read.recv().map_err(|_| io::Error::other("a thread that reads has ended"))?;
-        // Nobody minds if the lane has read its last.
+        // A lane that has read its last piece needs no buffer.
         let _ = lane.spare.send(std::mem::replace(&mut self.last, buffer));
         done
     }
@@ -166,7 +166,7 @@ impl<D: Disk, P: Iterator<Item = Piece>> Source for Stream<'_, '_, D, P> {
                 (self.piece, self.whole) = (piece, done.is_ok());
             }
             let Range { start, end } = self.piece;
-            // Of what was passed, or is damaged somewhere, nothing but what is asked for is read.
+            // Of a piece that was passed, or could not be read whole, only the wanted bytes are read.
             let (here, until) = match () {
                 () if at < start => (false, start),
                 () if at < end => (self.whole, end),

@@ -1,19 +1,19 @@
-//! Making the backing anew from memory, after something of it has proved damaged or could not be written: memory is whole, and has all
-//! that the backing lacks.
+//! Making the backing anew from memory, after a part of it has proved damaged or could not be written: memory is whole,
+//! and has all commits that the backing lacks.
 //!
 //! It is a commit that goes into an image instead of a log. No page and no record of the backing is read.
 //!
-//! Ordered steps, by whoever may commit and checkpoint:
-//! 1. Every page that a backing holds is marked. (Else one that did not change since would be missing. Whoever dies leaves marks that are
-//!    too many.) The logs' state says that one is being begun anew. (Else whoever comes after a death behind 4 would append to a log
-//!    that does not count; now he looks whether the image has gone ahead.)
-//!    Headers of logs that cannot be read are written as memory knows them. (Else nothing could be known of the logs in 4, nor any be
+//! Ordered steps, with the right to commit and to checkpoint:
+//! 1. Every page that a backing holds is marked. (Else an unchanged page would be missing. A death leaves too many
+//!    marks.) The logs' state says that one is being begun anew. (Else the next process, after a death behind 4, would
+//!    append to a log that does not count; now it looks whether the image has gone ahead.) Unreadable headers of logs
+//!    are written again from the state in memory. (Else nothing would be known of the logs in 4, and none could be
 //!    begun in 7. Without them there is no backing.)
-//! 2. All that is marked goes to slots that the image does not use, until little is left, and that as everything stands still. There the
-//!    epoch ends. (The backing stays as it was: what of it can be read holds until 4.)
-//! 3. What participants have to write. (Before 4: else the image names what is not there.)
-//! 4. The image's header, as in [`image`](super::image). It says that the logs do not count. (Else recovery would take them for those of
-//!    another copy: they end before the image.) From here on all is durable.
+//! 2. All marked lines go to slots that the image does not use, until few are left, and those while all operations
+//!    stand still. There the epoch ends. (The backing stays as it was: its readable parts hold until 4.)
+//! 3. Participants write. (Before 4: else the image would refer to data that is not there.)
+//! 4. The image's header, as in [`image`](super::image). It says that the logs do not count. (Else recovery would take
+//!    them for those of another copy: they end before the image.) From here on all is durable.
 //! 5. The logs' state in memory: both are spent. (Before 6: else the next commit would have this one's number.)
 //! 6. The marks are cleared, participants run.
 //! 7. The other log takes over, as always. (If it cannot be begun nothing more can be made durable.)
@@ -30,7 +30,7 @@ use pram::error::{Error, Result};
 use pram::session::{Frozen, Session};
 
 impl Backing {
-    /// The commit's time.
+    /// Makes the backing anew; returns the commit's time.
     pub(crate) fn make_anew(&self, session: &Session, logs: Logs, budget: &mut Budget, see: Put) -> Result<i64> {
         let (marks, memory) = (marks_of(session.memory())?, session.memory());
         let mut state = State::read(marks, self.id())?
@@ -59,14 +59,14 @@ impl Backing {
         marks.clear_written()?;
         session.note_durable(epoch);
         session.memory().step();
-        // 7. What failed is not remembered: nothing of it is used.
+        // 7. The logs forget earlier failures: nothing that failed is used.
         *logs = self.resumed(&state);
         self.swap(session, logs, &mut state, 0, budget)?;
         session.runtime().note_anew();
         Ok(at.time)
     }
 
-    /// Steps 2 to 4: which epoch has ended, and the instant.
+    /// Steps 2 to 4; returns the epoch that has ended, and the instant.
     fn write_image(
         &self,
         session: &Session,
@@ -91,7 +91,7 @@ impl Backing {
 
     fn write_headers_again(&self, state: &State, commit: u64, lineage: u32) -> Result<()> {
         for (n, disk) in self.disks().logs.iter().enumerate() {
-            // The one that is active began later.
+            // The active one began later.
             let first = if n == state.active { commit } else { 1 };
             if Log::began(disk, self.id()).is_err() {
                 Log::write_header_again(disk, self.id(), &state.logs[n], first, lineage)?;
@@ -100,7 +100,7 @@ impl Backing {
         Ok(())
     }
 
-    /// What tells the backing from others: one of the logs suffices, or what the memory remembers.
+    /// The lineage of the backing, from one of the logs, or else from the memory.
     fn lineage(&self, session: &Session) -> Result<u32> {
         let of = |n: usize| Log::began(&self.disks().logs[n], self.id()).map(|began| began.lineage);
         of(0)

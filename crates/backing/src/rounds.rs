@@ -1,13 +1,14 @@
-//! What has changed in a memory, handed out while operations go on, as of one instant nevertheless.
+//! The changed lines of a memory, handed out while operations go on, as of one instant nevertheless.
 //!
 //! Round by round another set of marks becomes the active one, and the lines of the set before are copied when every
-//! operation has ended that may still mark it. What changes meanwhile is the next round's. When little is left, all is held up
-//! for a moment, in which that is copied: this is the instant. How little is found out before, with operations running: if it
-//! turns out to be more, it is one more round. So nothing stands still for long, whatever has changed.
+//! operation has ended that may still mark it. Lines that change meanwhile belong to the next round. When few are left,
+//! all operations stand still for a moment, in which those are copied: this is the instant. Whether few are left is
+//! found out before, with operations running; if they turn out to be more, another round follows. So operations never
+//! stand still for long, however much has changed.
 //!
-//! Who changes as much as can be written, or more, would never leave little enough. So when the first rounds have not
-//! come closer to an end, operations may begin in a part of the time only, a smaller one after each round that did not
-//! leave half of the one before: by pauses that end by themselves, since a disk may take its time meanwhile.
+//! Operations that change lines as fast as these can be written would never leave few enough. So when the first rounds
+//! have not come closer to an end, operations may begin in a part of the time only, a smaller one after each round that
+//! wrote more than half as much as the one before. The pauses end by themselves, since a disk may be slow meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -17,24 +18,24 @@ use pram::marks::{Extent, Marks};
 use pram::memory::Memory;
 use pram::session::{Frozen, Session};
 
-/// Most that is copied while everything stands still: lines, and pages that they are in, each of which may not be in the
-/// processor's caches. Some 100 us.
+/// Most lines that are copied while all operations stand still, and most pages that they are in, each perhaps missing
+/// in the processor's caches. Some 100 us.
 const STILL: (u32, u32) = (4096, 512);
-/// Bytes read at a time from a memory that is at work.
+/// Bytes read at a time from a memory in use.
 const PIECE: u64 = 64 << 10;
-/// Rounds in which everybody works as fast as they can, and which are held to a rate if there is one.
+/// Rounds without pauses, which are held to a rate if there is one.
 const FREE: u32 = 4;
-/// From pause to pause; and the first pause's length.
+/// The time from pause to pause; and the first pause's length.
 const GAP: Duration = Duration::from_micros(500);
 
-/// Where lines go.
+/// Takes an offset and the lines there.
 pub(crate) type Put<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<()>;
 
-/// Hands all marked lines to `put`, some of them several times: the last is right. `still` is called at the instant that
-/// they are of, at which nothing stands still for longer than it takes; what it changes is handed out too. What was handed out is in the sets of marks
-/// that are not active then.
+/// Hands all marked lines to `put`, some of them several times: the last is right. Calls `still` at the instant of the
+/// lines, when operations stand still no longer than that takes; its changes are handed out too. Afterwards the
+/// inactive sets of marks have all lines that were handed out.
 ///
-/// If nothing is marked nothing happens, unless it is `wanted`: `None`.
+/// `None` if nothing is marked and no commit is `wanted`: then it does nothing.
 pub(crate) fn write<R>(
     session: &Session,
     marks: &Marks,
@@ -45,7 +46,7 @@ pub(crate) fn write<R>(
 ) -> Result<Option<R>> {
     let memory = session.memory();
     let mut throttle = Throttle { session, pause: Duration::ZERO, next: Instant::now() };
-    // What a commit that never ended has left; with what has changed since, once.
+    // The marks of an unfinished commit, together with those of changes since: each line once.
     let [mut left, mut spare] = marks.gather()?;
     if marks.few(left, 0, 0)?.is_none() {
         marks.switch(spare)?;
@@ -85,7 +86,7 @@ pub(crate) fn write<R>(
     unreachable!("the last round returns")
 }
 
-/// The marked lines, as they are while everything stands still; from then on `spare` is marked.
+/// The marked lines, while all operations stand still; from then on stores mark `spare`.
 fn at_rest(memory: &Memory, marks: &Marks, spare: u64) -> Result<Vec<(Extent, Vec<u8>)>> {
     let mut lines = Vec::new();
     marks.extents(marks.switch(spare)?, &mut |(off, len)| {
@@ -97,7 +98,7 @@ fn at_rest(memory: &Memory, marks: &Marks, spare: u64) -> Result<Vec<(Extent, Ve
     Ok(lines)
 }
 
-/// Hands out the lines of a set that is not active; how many bytes they are.
+/// Hands out the lines of an inactive set; returns how many bytes they are.
 fn copy(
     memory: &Memory,
     marks: &Marks,
@@ -124,13 +125,13 @@ fn copy(
 /// Holds operations up for a part of the time.
 struct Throttle<'a> {
     session: &'a Session,
-    /// How long, from gap to gap.
+    /// How long operations are held up, from gap to gap.
     pause: Duration,
     next: Instant,
 }
 
 impl Throttle<'_> {
-    /// After a round of so many bytes, and one before.
+    /// Adjusts the pause after a round of `bytes` bytes, and one of `before` bytes.
     fn adjust(&mut self, round: u32, before: u64, bytes: u64) {
         if round >= FREE && bytes > before / 2 {
             self.pause = (self.pause * 2).max(GAP);

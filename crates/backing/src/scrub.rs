@@ -1,10 +1,11 @@
-//! Comparing the copies with what they should be, while the pool is at work: rot is put right before it is needed.
+//! Comparing the copies with their checksums, while the pool is at work: rot is repaired before the data is needed.
 //!
-//! It is looked for without holding anything up. What looks wrong is looked at again by one who may checkpoint, or commit, and only
-//! then written anew, from a copy that has it right. (Else: what another one has just put there would be written over.) What no copy
-//! has right memory has: where a page does not suffice all is made anew of it.
+//! The search holds nothing up. A place that looks wrong is looked at again with the right to checkpoint, or to commit,
+//! and only then written anew, from a copy that has it right. (Else another process's new bytes would be written over.)
+//! Memory has the data that no copy has right: where a page does not suffice, the whole backing is made anew from
+//! memory.
 //!
-//! A check looks in the same way and changes nothing; so does one of copies that nobody writes to.
+//! A check compares in the same way and changes nothing, also where nobody writes to the copies.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -28,11 +29,11 @@ pub struct Odd {
     pub at: Range<u64>,
     /// Which copy; none: one of them.
     pub copy: Option<usize>,
-    /// It is put right, or will be with the next commit.
+    /// It is repaired, or will be with the next commit.
     pub mended: bool,
 }
 
-/// What comparing came to.
+/// The result of comparing.
 #[derive(Clone, Debug, Default)]
 pub struct Compared {
     /// Bytes that were read, each copy counted.
@@ -40,8 +41,9 @@ pub struct Compared {
     pub odd: Vec<Odd>,
 }
 
-/// Compares copies that nobody writes to, and that may be as a crash has left them: the last commit counts only where the copy was
-/// `closed` in order. Fails if the memory cannot be made of them.
+/// Compares copies that nobody writes to, and that may be as a crash has left them: the last commit counts only if the
+/// backing was
+/// `closed` in order. Fails if the memory cannot be made from them.
 pub fn check(disks: &Disks, id: Identity, closed: bool, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
     let mut all = Compared::default();
     let odd = |part, at: Range<u64>, copy| Odd { part, at, copy, mended: false };
@@ -66,8 +68,8 @@ pub fn check(disks: &Disks, id: Identity, closed: bool, go_on: &mut dyn FnMut(u6
 }
 
 impl Backing {
-    /// Compares all copies with their checksums, and puts right what another one has right. `go_on` gets how many bytes are about to be
-    /// read, and may sleep; where it says no, the rest is left out.
+    /// Compares all copies with their checksums, and repairs places that another copy has right. `go_on` gets the
+    /// number of bytes of each read, and may sleep; where it returns false, the rest is left out.
     pub fn scrub(&self, session: &Session, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
         let all = self.compare(session, true, go_on)?;
         self.mend_if_damaged(session)?;
@@ -98,7 +100,7 @@ impl Backing {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
         let (disk, id) = (&self.disks().image, self.id());
-        // While it is updated it may look wrong.
+        // An image may look wrong while it is updated.
         let looked = Image::open(disk.clone(), Some(id)).and_then(|image| image.suspects(None, &mut all.bytes, go_on));
         let are_well = if mend { Image::headers_agree } else { Image::headers_are_whole };
         if looked.as_ref().is_ok_and(Vec::is_empty) && are_well(disk) {
@@ -121,7 +123,7 @@ impl Backing {
             for one in image.suspects(only.as_deref(), &mut 0, &mut |_| true)? {
                 let mut mended = mend && image.mend(&one).is_ok();
                 if let (true, false, Some(page), Some(marks)) = (mend, mended, one.page(), session.memory().marks()) {
-                    // No copy has it, and memory has: what the next commit holds is checkpointed to another place.
+                    // No copy has the page, but memory has: the next commit holds it, and a checkpoint writes it elsewhere.
                     marks.mark(page * PAGE, PAGE)?;
                     mended = true;
                 }
@@ -152,7 +154,7 @@ impl Backing {
         let (disk, id) = (&self.disks().logs[n], self.id());
         // Asked for first: the log goes on meanwhile.
         let at = self.position(session, n)?;
-        // What begins anew meanwhile is not there any more.
+        // A log that begins anew meanwhile is not there any more.
         let Ok(records) = Inventory::of(disk, id) else { return self.doubt_log(session, n, mend, all) };
         let bytes = records.bytes() * disk.copies() as u64;
         if !go_on(bytes) {
@@ -171,7 +173,7 @@ impl Backing {
             if !records.is_current(disk, id)? {
                 return Ok(());
             }
-            // What a commit was about to write then, or has left half written, is none yet.
+            // Records of a commit that was under way, or was left half written, do not count yet.
             let end = self.position(session, n)?.map_or(u64::MAX, |at| at.end);
             for (at, copy) in records.odd(disk).into_iter().filter(|(at, _)| at.start < end) {
                 let mended = mend && records.mend(disk, &at)?;
@@ -191,7 +193,7 @@ impl Backing {
         })
     }
 
-    /// Looks again, while nobody commits, whether a log has all that memory says it has.
+    /// Checks again, while nobody commits, that a log has all commits that the state in memory says.
     fn doubt_log(&self, session: &Session, n: usize, mend: bool, all: &mut Compared) -> Result<()> {
         let (disk, id) = (&self.disks().logs[n], self.id());
         self.while_committing(session, || {
@@ -199,7 +201,7 @@ impl Backing {
             let end = match Inventory::of(disk, id) {
                 Ok(records) if has_end(session, at, &records) => return Ok(()),
                 Ok(records) => records.end(),
-                // What it held is in the image: nobody needs it until it begins anew.
+                // The image holds its commits: the log is not needed until it begins anew.
                 Err(_) if is_spent(session, at) && Log::began(disk, id).is_ok() => return Ok(()),
                 Err(_) => HEADERS.start,
             };
@@ -212,12 +214,12 @@ impl Backing {
     }
 }
 
-/// Does a log that has come so far, if it has anything that the image has not, end with what memory says?
+/// Does a log end with the record at this position? True also if the image holds all of its commits.
 fn has_end(session: &Session, at: Option<Position>, records: &Inventory) -> bool {
     is_spent(session, at) || at.is_none_or(|at| records.has(at.tail))
 }
 
-/// Has the image all that a log holds that has come so far? Also where memory does not know how far.
+/// Does the image hold all commits of a log up to this position? True also if the position is unknown.
 fn is_spent(session: &Session, at: Option<Position>) -> bool {
     let checkpointed = session.runtime().backing().checkpointed.load(Ordering::SeqCst);
     at.is_none_or(|at| at.last.commit <= checkpointed || at.tail == 0)

@@ -1,7 +1,7 @@
-//! How far the logs have come, in the memory that also holds the marks: the next process to commit goes on from
+//! The positions of the logs, in the memory that also holds the marks: the next process to commit goes on from
 //! there, and a process that opens the pool after all others were killed need not read the logs.
 //!
-//! Two copies, written in turn: whoever dies while writing one leaves the other whole.
+//! Two copies, written in turn: a death while one is written leaves the other whole.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -51,7 +51,7 @@ impl State {
         }))
     }
 
-    /// Replaces it.
+    /// Replaces the state.
     pub fn write(&self, marks: &Marks, id: Identity) -> Result<()> {
         let version = newest(marks)?.map_or(1, |raw| raw.version + 1);
         let Identity { uuid } = id;

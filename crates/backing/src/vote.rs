@@ -1,8 +1,8 @@
-//! Which copies are behind: of disks that hold the same, one may come back from an earlier time, or have lost writes.
+//! Copies that are behind: one of several equal disks may come back from an earlier time, or have lost writes.
 //!
-//! No copy counts for being first. A commit begins when the one before is durable everywhere, so a copy of what was
-//! acknowledged has all commits but the last, and headers that are at most being replaced. A copy that has less is old: it ends
-//! earlier, whole. What is rotten differs from that by what follows it, and put right by a scrub.
+//! No copy counts for being first. A commit begins when the one before is durable everywhere, so every good copy has
+//! all acknowledged commits but perhaps the last, and headers that are at most being replaced. A copy that has less is
+//! old: it ends earlier, whole. A rotten copy has more records behind the damage, and a scrub repairs it.
 
 use super::disk::OneCopy;
 use super::image::Image;
@@ -10,7 +10,7 @@ use super::log::{Identity, Log, Position};
 use super::{Disks, SharedDisk};
 use pram::error::{Error, Result};
 
-/// What every copy has that counts.
+/// The commit that every good copy has.
 #[derive(Clone, Copy, Debug)]
 pub struct Acknowledged {
     /// The log that has it.
@@ -21,7 +21,7 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// The last commit of logs that have come so far.
+    /// The last commit of logs at these positions.
     pub fn of(logs: &[Position; 2], active: usize) -> Option<Acknowledged> {
         let has_some = |n: &usize| logs[*n].tail != 0;
         let log = [active, 1 - active].into_iter().find(has_some)?;
@@ -29,7 +29,7 @@ impl Acknowledged {
     }
 }
 
-/// Has copies put away that are behind, if any other is not.
+/// Puts away copies that are behind, if any other is not.
 pub fn put_away_old(disks: &Disks, id: Identity, known: Option<Acknowledged>) -> Result<()> {
     let copies = disks.image.copies();
     if copies < 2 {
@@ -69,7 +69,7 @@ fn is_old(disks: &Disks, id: Identity, known: Option<Acknowledged>, n: usize) ->
     match Log::began(&own, id) {
         Ok(began) if began.generation != of(disk)? => Ok(true),
         Ok(_) => Ok(known.record.is_some_and(|record| Log::ends_before(&own, id, record, known.commit))),
-        // It cannot be read.
+        // The copy cannot be read.
         Err(_) => Ok(false),
     }
 }

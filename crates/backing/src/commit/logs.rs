@@ -1,4 +1,4 @@
-//! The two logs of a backing: one takes over from the other, for which the image is brought to the end of that.
+//! The two logs of a backing: one takes over from the other, once the image holds all of its earlier commits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::TryLockError;
@@ -24,7 +24,7 @@ impl Drop for Checkpointer<'_> {
 }
 
 impl Backing {
-    /// Does something while nobody checkpoints. The image is not taken for what this process left.
+    /// Calls `work` while nobody checkpoints. Forgets the image as this process left it.
     pub(crate) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let mut pages = session.memory().lock_by(&self.pages);
         *pages = None;
@@ -36,7 +36,7 @@ impl Backing {
         work()
     }
 
-    /// The other log takes over early, so that commits need not wait for the image.
+    /// Lets the other log take over early, so that commits need not wait for the image.
     pub(super) fn swap_if_due(
         &self,
         session: &Session,
@@ -53,8 +53,8 @@ impl Backing {
         }
     }
 
-    /// The other log, with room for `lines` lines, takes over; waits until the image holds what it has. It can be
-    /// repeated by whoever comes after a death in the middle.
+    /// Lets the other log take over, with room for `lines` lines; waits until the image holds that log's commits. The
+    /// next process can repeat it after a death in the middle.
     pub(crate) fn swap(
         &self,
         session: &Session,
@@ -70,10 +70,10 @@ impl Backing {
         };
         let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
         let (next, marks) = (1 - state.active, marks_of(session.memory())?);
-        // Else commits could go on in the log that the new header says has ended.
+        // Else commits could go on in the old log, which has ended by the new header.
         state.swapping = true;
         state.write(marks, self.id)?;
-        // One that had to grow once is smaller again: a log is read whole after a power cut.
+        // A log that had to grow is smaller again: it is read whole after a power cut.
         let capacity = state.logs[next].capacity.min(log_bytes(session.memory().size()));
         logs[next].restart(last, needed.max(capacity))?;
         state.logs[next] = logs[next].position();
@@ -81,7 +81,8 @@ impl Backing {
         state.write(marks, self.id)
     }
 
-    /// The last commit: that of the image, if whoever made it anew died, or could not flush it, before memory said so. Then it is durable.
+    /// The last commit: that of the image, if a process that made it anew died, or could not flush it, before the state
+    /// in memory said so. Makes such an image durable.
     fn end_with_image(&self, logged: log::Instant) -> Result<log::Instant> {
         let (_, at) = Image::peek(&self.disks.image)?;
         if at.commit <= logged.commit {
@@ -112,8 +113,8 @@ impl Backing {
         self.mend_if_damaged(session)
     }
 
-    /// Brings the image to `last`, the end of `log`, which nobody writes to before that; waits for whoever does it
-    /// already, and lets them know when somebody waits for us.
+    /// Brings the image to `last`, the end of `log`, to which nobody writes before that. Waits for a process that does
+    /// so already, and hastens it if somebody waits for us.
     fn checkpoint_to(
         &self,
         session: &Session,
@@ -159,9 +160,9 @@ impl Backing {
         session.memory().step();
         match &checkpointed {
             Ok(()) => _ = words.checkpointed.fetch_max(last.commit, Ordering::SeqCst),
-            // Whoever commits may have room in the logs for long; who has not will say so.
+            // Commits may have room in the logs for long; a commit without room reports it.
             Err(Error::DiskFull(_)) => {}
-            // The log is there still, and so is memory.
+            // The log is still there, and so is memory.
             Err(e) => session.runtime().damage_backing(&e.to_string()),
         }
         session.memory().step();
@@ -177,7 +178,7 @@ impl Backing {
         budget: &mut Budget,
     ) -> Result<()> {
         // Another process may have checkpointed meanwhile, and died before its header was durable: the log must not go
-        // before it is.
+        // before the header is.
         if pages.as_ref().map(Image::instant) != Some(Image::peek(&self.disks.image)?.1) {
             let opened = pages.insert(Image::open(self.disks.image.clone(), Some(self.id))?);
             opened.settle()?;

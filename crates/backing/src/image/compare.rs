@@ -1,4 +1,4 @@
-//! Which slots a copy has wrong.
+//! Slots that are wrong in a copy.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::{Header, Image, BATCH, HEADER_AT, PAGE};
 use crate::disk::{copies_of, places_agree, places_are_whole, Disk};
 use pram::error::{Error, Result};
 
-/// A slot that a copy has wrong, or that cannot be read there.
+/// A slot that is wrong in a copy, or cannot be read there.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspect {
     pub copy: Option<usize>,
@@ -16,20 +16,21 @@ pub struct Suspect {
 }
 
 impl Suspect {
-    /// Where it lies.
+    /// The slot's bytes on disk.
     pub fn bytes(&self) -> Range<u64> {
         let at = u64::from(self.found.entry.slot) * PAGE;
         at..at + PAGE
     }
 
-    /// The page of the memory that it is, if it is no table.
+    /// The page of the memory in the slot, if it is no table.
     pub fn page(&self) -> Option<u64> {
         (self.level == 0).then_some(self.found.key)
     }
 }
 
 impl<D: Disk> Image<D> {
-    /// What copies have wrong, of all that is stored or of what was suspected before, as it is now. `bytes` counts what is read.
+    /// The slots that are wrong in any copy now: of all that are stored, or of those that were suspected before.
+    /// `bytes` counts bytes read.
     pub fn suspects(
         &self,
         only: Option<&[Suspect]>,
@@ -73,7 +74,7 @@ impl<D: Disk> Image<D> {
         places_agree::<Header>(disk, HEADER_AT)
     }
 
-    /// Is there a header in all places of all copies, of whatever generation?
+    /// Is there a header in all places of all copies, of any generation?
     pub fn headers_are_whole(disk: &D) -> bool {
         places_are_whole(disk, HEADER_AT, |header: &Header| header.is_whole())
     }

@@ -1,16 +1,16 @@
 //! The incremental image of a memory: its pages (4 KiB) as of exactly one commit, in a file of its own.
 //!
-//! An update replaces the image atomically by shadow paging: what changes goes to slots that nothing refers to,
+//! An update replaces the image atomically by shadow paging: changed pages go to slots that nothing refers to,
 //! then one header makes all of it the image. Every byte that counts is under a checksum, and each checksum
-//! under that of the table above it, up to the header: what is stale is noticed as surely as what is damaged.
+//! under that of the table above it, up to the header: stale bytes are noticed as surely as damaged ones.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | this one | the file: headers, opening, reading |
-//! | `compare` | which slots a copy has wrong |
-//! | `read` | slots in large reads; what is lost when one is damaged |
+//! | `compare` | slots that are wrong in a copy |
+//! | `read` | slots in large reads; the loss when one is damaged |
 //! | `table` | the tables in memory |
-//! | `slots` | which slots are taken |
+//! | `slots` | the slots that are taken |
 //! | `update` | writing; the ordered steps |
 //!
 //! ```text
@@ -18,11 +18,11 @@
 //! 4096    header, copy 1     4 KiB, the same, or of the generation before
 //! 8192    slots              4 KiB each: pages of the memory, and tables, in any order
 //!
-//! A header may be followed by a [`RawAnew`]: the image was made of memory, and what the logs hold does not count.
+//! A header may be followed by a [`RawAnew`]: the image was made anew from memory, and the logs do not count.
 //!
 //! header → table → … → table → page      tables have 512 entries, [`RawEntry`]
 //! ```
-//! A slot's number is its offset divided by 4096, so that 0 can say that nothing is stored: what is below is all
+//! A slot's number is its offset divided by 4096, so that 0 can say that nothing is stored: all pages below are
 //! zero. There are 4 levels of tables, whatever the memory's size.
 //!
 //! Ordered steps of an update:
@@ -33,16 +33,16 @@
 //!    write leaves the other, and with it the old image.)
 //! 4. Flush. Only then is the new image durable, and only then are the slots that it does not use free. (Else
 //!    the next update could write over the old image while it still is the one that counts.)
-//! 5. The header is written over the other copy too, to be flushed by whoever flushes next. (It names the
+//! 5. The header is written over the other copy too; the next flush makes that durable. (It names the
 //!    same image, so that a sector that goes bad under one header loses nothing. If it is torn, the first is
 //!    durable already.)
 //!
 //! Only the image of the newest header stays whole: the slots of the one before are reused at once. Keeping
-//! them would buy an older image, for which the redo log no longer has what follows; step 5 buys the same
-//! safety against a bad sector, and the newest image with it.
+//! them would give an older image, but the redo log no longer has the commits that follow it. Step 5 gives the same
+//! safety against a bad sector, with the newest image.
 //!
 //! A write or flush that failed is not tried again, as in [`crate::log`]: the image refuses every change after it.
-//! It can still be read; what is on the disk is the image before, or the new one, whole.
+//! It can still be read; the disk holds the image before, or the new one, whole.
 
 mod compare;
 mod read;
@@ -77,10 +77,10 @@ const VERSION: u32 = 2;
 const ANEW: u32 = u32::from_le_bytes(*b"CQAN");
 /// Most bytes of one read or write.
 const RUN: usize = 1 << 20;
-/// Pages that are put in the order of their slots at once when all are read: 16 bytes of memory each.
+/// Pages that are sorted by their slots at a time when all are read: 16 bytes of memory each.
 const BATCH: usize = 1 << 20;
 
-/// What lies at offsets 0 and 4096; the rest of the 4 KiB is zero.
+/// The header, as it lies at offsets 0 and 4096. A [`RawAnew`] may follow; the rest of the 4 KiB is zero.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawImage {
@@ -88,7 +88,7 @@ pub struct RawImage {
     pub version: u32,
     /// Bytes per page.
     pub page: u32,
-    /// Of the memory, as is the next.
+    /// Of the memory, as is the fingerprint.
     pub uuid: [u8; 16],
     pub fingerprint: u64,
     /// Goes up by one with each update.
@@ -105,13 +105,13 @@ pub struct RawImage {
 }
 const _: () = assert!(size_of::<RawImage>() == 80);
 
-/// Behind the header of an image that was made anew of memory; zeros behind any other. One sector holds both.
+/// Behind the header of an image that was made anew from memory; zeros behind any other. One sector holds both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawAnew {
-    /// `CQAN`; 0: it was not.
+    /// `CQAN`; 0: the image was not made anew.
     pub magic: u32,
-    /// Of the logs that do not count, if they have generations up to the one named here.
+    /// Of the logs that do not count, if their generations are at most the one below.
     pub lineage: u32,
     pub generation: u64,
     /// CRC-32C of the header and the bytes before.
@@ -121,7 +121,7 @@ pub struct RawAnew {
 }
 const _: () = assert!(size_of::<RawAnew>() == 24);
 
-/// A header and what follows it.
+/// A header and the [`RawAnew`] that follows it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Header {
@@ -161,7 +161,7 @@ impl Header {
     }
 }
 
-/// The logs of which nothing counts, since the image was made of memory when they were there.
+/// The logs that do not count, since the image was made anew from memory when they existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anew {
     pub lineage: u32,
@@ -169,7 +169,7 @@ pub struct Anew {
     pub generation: u64,
 }
 
-/// Where a page or table is.
+/// The place of a page or table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawEntry {
@@ -218,7 +218,7 @@ impl<D: Disk> Image<D> {
             stored: 0,
             attempts: Attempts::default(),
         };
-        // Both at once: whatever was there before must not look like the other copy.
+        // Both at once: an earlier header must not look like the other copy.
         let header = pages.header(1, at, None, RawEntry::default());
         let both = [header, header].concat();
         let written = pages.disk.write_all_at(&both, 0).and_then(|()| pages.disk.flush());
@@ -237,7 +237,7 @@ impl<D: Disk> Image<D> {
         Ok(read_header(disk, None)?.0.raw.generation)
     }
 
-    /// Which logs do not count, since the image was made anew when they were there, by its header alone.
+    /// The logs that do not count, since the image was made anew when they existed, by its header alone.
     pub fn anew(disk: &D) -> Result<Option<Anew>> {
         Ok(read_header(disk, None)?.0.anew())
     }
@@ -258,7 +258,7 @@ impl<D: Disk> Image<D> {
         Ok(Image::of(disk, (header, copy), tables, slots))
     }
 
-    /// Opens an image of which no table can be read, to make it anew: all of its slots are taken until then.
+    /// Opens an image whose tables cannot be read, to make it anew: all of its slots are taken until then.
     pub fn open_unread(disk: D, id: Identity) -> Result<Image<D>> {
         let (header, copy) = read_header(&disk, Some(id))?;
         let mut slots = Slots::new(header.raw.last);
@@ -337,8 +337,8 @@ impl<D: Disk> Image<D> {
         }
     }
 
-    /// Makes sure that the image is durable, also if who wrote it died before it was, or could not flush it: step 3
-    /// and 4 again, with the same image. Its pages are, since steps 1 and 2 come before a header can be read.
+    /// Makes sure that the image is durable, also if its writer died before, or could not flush it: steps 3
+    /// and 4 again, with the same image. Its pages are durable, since steps 1 and 2 come before a header can be read.
     pub fn settle(&mut self) -> Result<()> {
         self.refuse_failed()?;
         let header = self.header(self.generation, self.at, self.anew, self.tables.root);
@@ -348,7 +348,7 @@ impl<D: Disk> Image<D> {
         Image::settle_copies(&self.disk)
     }
 
-    /// Where the disk is several: the header that was found is that of all of them from now on, in both places. (Else one of them
+    /// If the disk has several copies, writes the header that was found to both places of all of them. (Else a copy
     /// could have the header of an image whose pages are about to be overwritten.)
     pub fn settle_copies(disk: &D) -> Result<()> {
         if disk.copies() < 2 {
@@ -366,12 +366,13 @@ impl<D: Disk> Image<D> {
         again().map_err(|e| Error::of_io("writing the image's header again", &e))
     }
 
-    /// Begins an update. The image is another when [`Update::finish`] returns.
+    /// Begins an update, which replaces the image when [`Update::finish`] returns.
     pub fn begin(&mut self) -> Update<'_, D> {
         Update::new(self, None)
     }
 
-    /// Begins one that reads nothing of this image: what is not written is all zero. Of these logs nothing counts when it is there.
+    /// Begins an update that reads nothing of this image: unwritten pages are all zero. The logs of `anew` do not count
+    /// once it is finished.
     pub fn begin_anew(&mut self, anew: Anew) -> Update<'_, D> {
         Update::new(self, Some(anew))
     }
@@ -380,7 +381,7 @@ impl<D: Disk> Image<D> {
         Source { disk: &self.disk, at: self.at }
     }
 
-    /// Is there such a page, and is this a buffer for it?
+    /// Fails unless there is such a page, and its buffer has the right length.
     fn check(&self, page: u64, len: usize) -> Result<()> {
         match page < MAX_SIZE / PAGE && len as u64 == PAGE {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! Reading slots: many in large reads, each checked; and what is lost when one cannot be had.
+//! Reading slots: many in large reads, each checked; and the loss when one cannot be read.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use pram::memory::MAX_SIZE;
 use super::table::{Wanted, FANOUT};
 use super::{bad, PAGE, RUN};
 
-/// Slots that are not wanted are read too, up to so many, rather than reading twice.
+/// Up to so many slots that are not wanted are read too, rather than reading twice.
 const GAP: u32 = 16;
 
-/// The file, and what it holds.
+/// The file, and the instant of its image.
 pub struct Source<'d, D> {
     pub disk: &'d D,
     pub at: Instant,
@@ -38,7 +38,7 @@ impl<D: Disk> Source<'_, D> {
         }
     }
 
-    /// Reads what is wanted of a level, in the order of slots, and gives each to `put`.
+    /// Reads the wanted slots of a level, in their order in the file, and gives each to `put`.
     pub fn read_many(
         &self,
         wanted: &mut [Wanted],
@@ -65,7 +65,7 @@ impl<D: Disk> Source<'_, D> {
         })
     }
 
-    /// Reads and checks one, from the first copy that has it right.
+    /// Reads and checks one slot, from the first copy that has it right.
     pub fn read(&self, found: &Wanted, level: u32, buf: &mut [u8]) -> Result<()> {
         let first = self.read_from(None, found, level, buf);
         let copies = self.disk.copies();
@@ -87,7 +87,7 @@ impl<D: Disk> Source<'_, D> {
         self.verify(found, level, buf)
     }
 
-    /// Tells what of this a copy has wrong, or cannot be read there. `bytes` counts what is read.
+    /// Calls `tell` with each wanted slot that is wrong in a copy, or cannot be read there. `bytes` counts bytes read.
     pub fn wrong_in(
         &self,
         copy: Option<usize>,
@@ -137,7 +137,7 @@ impl<D: Disk> Source<'_, D> {
         }
     }
 
-    /// What a slot is needed for.
+    /// The content that a slot should have, for a message.
     fn held(&self, found: &Wanted, level: u32) -> String {
         let span = PAGE << (level * FANOUT.ilog2());
         let (first, end) = (found.key * span, ((found.key + 1) * span).min(MAX_SIZE));
@@ -152,7 +152,7 @@ fn at(found: &Wanted) -> u64 {
     u64::from(found.entry.slot) * PAGE
 }
 
-/// What is read at once of those that are wanted, in the order of slots.
+/// The runs of wanted slots that are read at once, in the order of slots.
 #[derive(Clone)]
 struct Runs<'w>(&'w [Wanted]);
 

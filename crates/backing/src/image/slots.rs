@@ -1,4 +1,4 @@
-//! Which slots are taken: a bitmap, made from the tables when an image is opened.
+//! The slots that are taken: a bitmap, made from the tables when an image is opened.
 //!
 //! Slots are handed out in ascending order from the start of the file, so that it does not grow while there is
 //! room, but only from stretches of 64 that are at least half free, so that an update is written in large

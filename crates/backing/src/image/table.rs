@@ -16,7 +16,7 @@ const BITS: u32 = FANOUT.ilog2();
 /// Levels: as many as the largest memory needs, so that one that grows needs no other tables.
 const HEIGHT: u32 = (MAX_SIZE / PAGE).ilog2().div_ceil(BITS);
 
-/// Something that is stored: its number within its level, and where.
+/// A stored page or table: its number within its level, and its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub entry: RawEntry,
@@ -67,7 +67,7 @@ impl Tables {
         self.levels[level as usize - 1].get(&key).cloned().unwrap_or_else(empty_block)
     }
 
-    /// Replaces a table. One without entries is not kept.
+    /// Replaces a table. A table without entries is dropped.
     pub fn put(&mut self, level: u32, key: u64, block: Block) {
         let tables = &mut self.levels[level as usize - 1];
         if block.iter().any(|entry| entry.is_stored()) {
@@ -97,7 +97,7 @@ impl Tables {
     }
 }
 
-/// What a table says is stored.
+/// The stored entries of a table.
 fn entries<'t>((key, block): (&u64, &'t Block)) -> impl Iterator<Item = Wanted> + 't {
     let first = key * FANOUT;
     let all = (first..).zip(block.iter()).map(|(key, entry)| Wanted { entry: *entry, key });

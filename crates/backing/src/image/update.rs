@@ -15,13 +15,13 @@ use super::{Anew, Image, RawEntry, HEADER_AT, PAGE, RUN};
 #[must_use = "an update that is not finished is not there"]
 pub struct Update<'p, D: Disk> {
     pages: &'p mut Image<D>,
-    /// Nothing of the image before is kept.
+    /// Set if nothing of the image before is kept.
     anew: Option<Anew>,
     /// Tables as they will be, level 1 first.
     changed: Vec<BTreeMap<u64, Block>>,
     root: RawEntry,
     stored: u64,
-    /// Slots that only the new image uses, and that it no longer does.
+    /// Slots that only the new image uses, and slots that it no longer uses.
     taken: Vec<u32>,
     released: Vec<u32>,
     cursor: Cursor,
@@ -58,7 +58,7 @@ impl<'p, D: Disk> Update<'p, D> {
         self.pages.read(page, buf)
     }
 
-    /// Replaces a page. What a last page has beyond the end of the memory should be zero.
+    /// Replaces a page. The bytes of a last page beyond the end of the memory should be zero.
     pub fn write(&mut self, page: u64, bytes: &[u8]) -> Result<()> {
         self.pages.refuse_failed()?;
         self.pages.check(page, bytes.len())?;
@@ -134,7 +134,7 @@ impl<'p, D: Disk> Update<'p, D> {
         Ok(())
     }
 
-    /// The new image is durable: it is the one in memory too.
+    /// Makes the new image, which is durable, the one in memory too.
     fn adopt(&mut self, generation: u64, copy: usize, at: Instant) {
         let pages = &mut *self.pages;
         if self.anew.is_some() {
@@ -197,7 +197,7 @@ impl<'p, D: Disk> Update<'p, D> {
 
 impl<D: Disk> Drop for Update<'_, D> {
     fn drop(&mut self) {
-        // If it failed at a header, that header may be durable and use these; but then nothing is written any more.
+        // If a header failed, it may be durable and refer to these; but then nothing is written any more.
         if !self.done {
             self.taken.iter().for_each(|slot| self.pages.slots.free(*slot));
         }

@@ -8,7 +8,7 @@ use super::{
 use crate::disk::Disk;
 use pram::error::{Error, Result};
 
-/// A commit that is being written. Dropping it leaves it out; what was written of it is ignored.
+/// A commit that is being written. Dropping it leaves it out; its written records are ignored.
 #[must_use = "a commit that is not finished is not there"]
 pub struct Commit<'l, D: Disk> {
     log: &'l mut Log<D>,

@@ -1,4 +1,4 @@
-//! Which records a copy has wrong.
+//! Records that are wrong in a copy.
 
 use std::ops::Range;
 
@@ -30,17 +30,18 @@ impl Inventory {
         Ok(Inventory { header, records, last })
     }
 
-    /// Does a record begin there?
+    /// Does a record begin at `at`?
     pub fn has(&self, at: u64) -> bool {
         self.records.iter().any(|(record, _)| record.start == at)
     }
 
-    /// Where those end that are whole.
+    /// The end of the whole records.
     pub fn end(&self) -> u64 {
         self.records.last().map_or(RECORDS, |(at, _)| at.end)
     }
 
-    /// Does this belong to the last commit, which may have been under way everywhere when the machine stopped?
+    /// Does the record at `at` belong to the last commit, which may have been under way in all copies when the machine
+    /// stopped?
     pub fn is_last(&self, at: u64) -> bool {
         at >= self.last
     }
@@ -49,7 +50,7 @@ impl Inventory {
         self.records.iter().map(|(at, _)| at.end - at.start).sum()
     }
 
-    /// Those that a copy has wrong, or that cannot be read there.
+    /// The records that are wrong in a copy, or cannot be read there, each with the copy.
     pub fn odd<D: Disk>(&self, disk: &D) -> Vec<(Range<u64>, usize)> {
         let mut odd = Vec::new();
         for n in (0..disk.copies()).filter(|_| disk.copies() > 1) {
@@ -88,7 +89,7 @@ impl<D: Disk> Log<D> {
         places_agree::<RawLog>(disk, HEADER_AT)
     }
 
-    /// Is there a header in all places of all copies, of whatever generation?
+    /// Is there a header in all places of all copies, of any generation?
     pub fn headers_are_whole(disk: &D) -> bool {
         places_are_whole(disk, HEADER_AT, |raw: &RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw))
     }

@@ -1,11 +1,11 @@
-//! The redo log of a backing: what has changed in a memory, commit by commit, in one ordered stream.
+//! The redo log of a backing: the changes of a memory, commit by commit, in one ordered stream.
 //!
 //! | part | responsibility |
 //! | --- | --- |
-//! | this | what a log looks like; its beginning and its end |
+//! | this | the format of a log; its beginning and its end |
 //! | `commit` | appending to it |
-//! | `scan` | reading it back, where nothing is trusted |
-//! | `compare` | which records a copy has wrong |
+//! | `scan` | reading it back, trusting nothing |
+//! | `compare` | records that are wrong in a copy |
 //!
 //! A *commit* is the difference between two instants at which no operation was under way: the lines (64 bytes)
 //! that changed, as they are at the second one. Replaying commits in order over the memory of an earlier
@@ -19,27 +19,27 @@
 //! record: header, 64 bytes, [`RawRecord`] | extents, 8 bytes each: first line (48 bits), lines - 1 (16)
 //!         | the lines of the extents, in order
 //! ```
-//! A commit is one record or several, the last of which says so. Records carry the log's generation, the
-//! number of their commit, and the checksum of the record before, so that what an earlier generation left is
-//! never taken for a part of this one, and a record that is missing in the middle is noticed. They also carry the
-//! generation's *nonce*, a random number that is nowhere else: what programs write lies in the log as it is, and could
-//! look like a record otherwise. And they say who wrote them, the *writer*, a random number too: memory that the log
-//! has left behind finds commits of another writer behind its own last one.
+//! A commit is one record or several, the last of which says so. Records carry the log's generation, the number of
+//! their commit, and the checksum of the record before, so that leftovers of an earlier generation are never taken for
+//! a part of this one, and a record that is missing in the middle is noticed. They also carry the generation's *nonce*,
+//! a random number that is nowhere else: data of programs lies in the log as it is, and could look like a record
+//! otherwise. And they carry the *writer*, a random number of the memory that wrote them: a memory that the log has
+//! left behind finds commits of another writer behind its own last one.
 //!
 //! Ordered steps of a commit:
 //! 1. Its records are written behind the last commit; no sector of an earlier commit is written again. (Else
-//!    a torn write could damage what was durable.)
+//!    a torn write could damage a durable commit.)
 //! 2. Flush. Only then is it durable, and only then may the next commit be written. (So a commit that does
 //!    not read back whole was never acknowledged, unless a later one does: then the log has a hole.)
 //!
-//! Ordered steps of a new generation, when an image holds all that the log does:
+//! Ordered steps of a new generation, when an image holds all commits of the log:
 //! 0. If the log is to be longer, its last sector is written and flushed. (Else a header could be durable that
 //!    promises bytes which cannot be read.)
 //! 1. The header is written over one copy, at 0 for an even generation. (Until it is durable the other one holds, and
 //!    is right: its commits are in the image, and replaying them does no harm.)
 //! 2. Flush. (Else records of the new generation could be durable before its header, and be ignored.)
-//! 3. The header is written over the other copy. (Else, were one damaged later, the generation before would be taken for
-//!    this one, and what this one holds be ignored without a word.)
+//! 3. The header is written over the other copy. (Else, were one damaged later, the generation before would be taken
+//!    for this one, and this one's commits be ignored without a word.)
 //!
 //! A write or flush that failed is not tried again: the kernel may have dropped the pages it could not write
 //! and report success the second time. The log refuses everything after it.
@@ -64,7 +64,7 @@ pub use commit::Commit;
 pub use compare::Inventory;
 pub use scan::Survey;
 
-/// What is tracked and logged together: a cache line.
+/// The unit of marks and of the log: a cache line.
 pub use pram::mem::LINE;
 /// Where records begin.
 pub const RECORDS: u64 = 8192;
@@ -82,7 +82,7 @@ const VERSION: u32 = 3;
 /// Most lines of an extent.
 const MAX_LINES: u64 = 1 << 16;
 
-/// What lies at offsets 0 and 4096.
+/// The header, as it lies at offsets 0 and 4096.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawLog {
@@ -90,7 +90,7 @@ pub struct RawLog {
     pub version: u32,
     /// Bytes per line.
     pub line: u32,
-    /// Of the memory, as is the next.
+    /// Of the memory, as is the fingerprint.
     pub uuid: [u8; 16],
     pub fingerprint: u64,
     pub generation: u64,
@@ -112,7 +112,7 @@ const _: () = assert!(size_of::<RawLog>() == 80);
 #[repr(C)]
 pub struct RawRecord {
     pub magic: u32,
-    /// CRC-32C of what follows in the record.
+    /// CRC-32C of the rest of the record.
     pub crc: u32,
     pub generation: u64,
     /// Number of the commit; 1 is the first of a pool's life.
@@ -138,7 +138,7 @@ const _: () = assert!(size_of::<RawRecord>() == 64);
 const HEAD: usize = size_of::<RawRecord>();
 const LAST: u32 = 1;
 
-/// The memory that a log belongs to. Its size is nothing to go by: it may have grown since.
+/// The memory that a log belongs to. Its size does not identify it: it may have grown since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub uuid: [u8; 16],
@@ -164,7 +164,7 @@ pub struct Began {
     pub lineage: u32,
 }
 
-/// How far a log has come: with it the next process goes on without reading the log.
+/// The position of a log: with it the next process goes on without reading the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Position {
@@ -179,7 +179,7 @@ pub struct Position {
     pub last: Instant,
     /// The checksum of the last record, 0 if there is none.
     pub before: u32,
-    /// Who goes on from here.
+    /// The writer of the next records.
     pub writer: u32,
     /// Of the generation.
     pub nonce: u64,
@@ -202,12 +202,12 @@ fn new_writer() -> Result<u32> {
     random::bytes().map(u32::from_le_bytes)
 }
 
-/// What tells one copy from all others.
+/// A random number that tells one backing from all others.
 pub fn new_lineage() -> Result<u32> {
     random::bytes().map(|bytes| u32::from_le_bytes(bytes).max(1))
 }
 
-/// Of which pool's memory a log is, by its UUID, and of which backing of it, by its lineage.
+/// The UUID of the memory that a log belongs to, and the lineage of its backing.
 pub fn whose(disk: &impl Disk) -> Result<([u8; 16], u32)> {
     newer_header(disk).map(|raw| (raw.uuid, raw.lineage))
 }
@@ -232,13 +232,13 @@ impl<D: Disk> Log<D> {
         }
         let at = Position::start(FIRST - 1, capacity, 0, new_writer()?, last);
         let mut log = Log { disk, id, at, found: 0..0, prior: None, attempts: Attempts::default() };
-        // Whatever was there before must not look like the other copy.
+        // An earlier header must not look like the other copy.
         log.attempts.ended("making the log", log.disk.write_all_at(&[0; RECORDS as usize], 0))?;
         log.begin_anew(last, capacity, lineage)?;
         Ok(log)
     }
 
-    /// Bytes of the log's file that it may write to, by its header alone; where it begins anew it may be given more.
+    /// Bytes of the log's file that it may write to, by its header alone; a new generation may get more.
     pub fn extent(disk: &D) -> Result<u64> {
         Ok(scan::newer_header(disk)?.capacity)
     }
@@ -249,22 +249,22 @@ impl<D: Disk> Log<D> {
         Ok(Began { generation, commit: first, lineage })
     }
 
-    /// Has it not even its first commit?
+    /// Does the log lack even its first commit?
     pub fn is_empty(disk: &D, id: Identity) -> Result<bool> {
         let header = read_header(disk, id)?;
         Ok(Scan::over(&mut &*disk, &header).whole()?.is_none())
     }
 
-    /// A log that is not needed to read, since the image holds everything until `last`: only to begin anew.
+    /// A log that need not be read, since the image holds everything until `last`: it can only begin anew.
     pub fn spent(disk: D, id: Identity, last: Instant) -> Result<Log<D>> {
         let RawLog { generation, capacity, nonce, .. } = read_header(&disk, id)?;
         let at = Position::start(generation, capacity, nonce, new_writer()?, last);
         Ok(Log { disk, id, at, found: 0..0, prior: None, attempts: Attempts::default() })
     }
 
-    /// Opens a log and replays what follows `from`, the instant of an image or of the log before: `apply(commit,
-    /// offset, bytes)` gets what has changed, in order, while it is read: after an error what was applied means nothing.
-    /// What is after the last whole commit was never acknowledged and is left out.
+    /// Opens a log and replays the commits that follow `from`, the instant of an image or of the log before:
+    /// `apply(commit, offset, bytes)` gets their changes, in order, while the log is read; after an error they mean
+    /// nothing. Records after the last whole commit were never acknowledged and are left out.
     pub fn open(
         disk: D,
         id: Identity,
@@ -274,8 +274,8 @@ impl<D: Disk> Log<D> {
         Log::open_until(disk, id, from, u64::MAX, apply)
     }
 
-    /// The same for a log that ends with commit `until`, because another one goes on from there: whoever wrote one
-    /// more here died before it counted. If it ends with an earlier one, what was applied means nothing.
+    /// The same for a log that ends with commit `until`, because another one goes on from there: the writer of a later
+    /// commit here died before it counted. If the log ends with an earlier commit, the applied changes mean nothing.
     pub fn open_until(
         disk: D,
         id: Identity,
@@ -292,8 +292,9 @@ impl<D: Disk> Log<D> {
         Ok(Log { disk, id, at, found: start..end, prior, attempts: Attempts::default() })
     }
 
-    /// Goes once through the commits that follow `from`, until `until`: `see(offset, bytes)` gets what they change, in
-    /// order. The last commit that is there, and where the records lie, to be read again by [`Survey::apply`].
+    /// Goes once through the commits that follow `from`, until `until`: `see(offset, length)` gets the ranges that they
+    /// change, in order. Returns the last commit that is there, and where the records lie, to be read again by
+    /// [`Survey::apply`].
     pub fn survey(
         disk: D,
         id: Identity,
@@ -317,17 +318,17 @@ impl<D: Disk> Log<D> {
         Ok((last_of(&found, &header, from)?, Survey { disk, header, records }))
     }
 
-    /// A log that has come to `at`, as memory says; [`check`](Self::check) asks the disk.
+    /// A log that has come to `at`, by the state in memory; [`check`](Self::check) asks the disk.
     pub fn resume(disk: D, id: Identity, at: Position) -> Log<D> {
         Log { disk, id, at, found: 0..0, prior: None, attempts: Attempts::default() }
     }
 
-    /// Another process has written the log meanwhile.
+    /// Takes the position to which another process has written the log.
     pub fn catch_up(&mut self, at: Position) {
         self.at = at;
     }
 
-    /// Fails unless the disk holds what the position says: its generation, and the last record.
+    /// Fails unless the disk has the position's generation and last record.
     pub fn check(&self) -> Result<()> {
         let header = read_header(&self.disk, self.id)?;
         let tail = match self.at.tail {
@@ -352,15 +353,16 @@ impl<D: Disk> Log<D> {
         )))
     }
 
-    /// Fails if the log goes on where the position says that it ends, by another's hand. Else where it ends: a process of
-    /// this memory may have died after it had written a commit, and before it had noted that.
+    /// Where the log ends: a process of this memory may have died after it had written a commit, and before it had
+    /// noted that. Fails if a commit of another writer follows the position.
     pub fn check_end(&self) -> Result<Position> {
         let header = read_header(&self.disk, self.id)?;
         self.own_end(Scan::after(&mut &self.disk, &header, &self.at))
     }
 
     /// [`check`](Self::check) of the log that takes over next. A process of this memory that died while it began that
-    /// anew has left the old one or a new one without commits (`swapping`); else a new one is another's.
+    /// log anew (`swapping`) has left the old one, or a new one without commits; otherwise a new one is another
+    /// memory's.
     pub fn check_next(&self, swapping: bool) -> Result<()> {
         let header = read_header(&self.disk, self.id)?;
         let is_new = header.generation == self.at.generation + 1;
@@ -371,13 +373,13 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Is there the beginning of a commit behind `end` that never ended?
+    /// Is there the beginning of an unfinished commit behind `end`?
     pub fn is_begun_behind(&self, end: u64) -> Result<bool> {
         let header = read_header(&self.disk, self.id)?;
         Ok(has_other_behind(&self.disk, &header, end) || Scan::over(&mut &self.disk, &header).is_begun(end)?)
     }
 
-    /// Where commits of this memory end. Fails if any from here on is another's.
+    /// Where commits of this memory end. Fails if any from here on has another writer.
     fn own_end(&self, mut scan: Scan) -> Result<Position> {
         let mut at = self.at;
         while let Some((tail, next)) = scan.whole()? {
@@ -423,21 +425,21 @@ impl<D: Disk> Log<D> {
         Self::room_for(lines) <= self.at.capacity - self.at.end
     }
 
-    /// Where the last commit lies that was found by reading: nobody knows whether it is durable.
+    /// Where the last commit lies that was found by reading: it may not be durable.
     pub fn found(&self) -> Range<u64> {
         self.found.clone()
     }
 
-    /// Where the last record begins of the commit before that, and its checksum, if it was found here.
+    /// Where the last record of the commit before that begins, and its checksum, if it was found here.
     pub fn prior(&self) -> Option<(u64, u32)> {
         self.prior
     }
 
-    /// Does a log lack this record, since it ends before that commit? Not one that is damaged there.
+    /// Does a log lack this record, since it ends before that commit? False for a log that is damaged there.
     pub fn ends_before(disk: &D, id: Identity, (at, crc): (u64, u32), commit: u64) -> bool {
         let Ok(header) = read_header(disk, id) else { return false };
         let there = Scan::over(&mut &*disk, &header).read(at, |raw| raw.crc == crc);
-        // What this generation has begun there is damaged.
+        // A record that this generation has begun there is damaged.
         let is_begun = Scan::over(&mut &*disk, &header).is_begun(at).unwrap_or(true);
         if is_begun || !matches!(there, Ok(None)) {
             return false;
@@ -446,9 +448,9 @@ impl<D: Disk> Log<D> {
         all.is_ok_and(|found| found.last.commit < commit)
     }
 
-    /// Makes the header and what was found durable, also if who wrote them died before they were, or could not flush; and
-    /// takes away the beginning of a commit behind it that never ended. (Else that could be completed by sectors of the
-    /// next one that are the same, and then stand in its place after a power cut.)
+    /// Makes the header and the found commit durable, also if their writer died before, or could not flush them, and
+    /// removes the beginning of an unfinished commit behind it. (Else equal sectors of the next commit could complete
+    /// the unfinished one, which would then stand in the next one's place after a power cut.)
     pub fn settle(disk: &D, id: Identity, found: Range<u64>) -> Result<()> {
         let header = read_header(disk, id)?;
         let begun =
@@ -466,15 +468,15 @@ impl<D: Disk> Log<D> {
         again().map_err(|e| Error::of_io("writing the log's end again", &e))
     }
 
-    /// Where the disk is several: the header that was found is that of all of them from now on, in both places. (Else one of them could
-    /// have the header of a generation that was about to begin, and be the only one that is left some day.)
+    /// If the disk has several copies, writes the header that was found to both places of all of them. (Else a copy
+    /// could have the header of a generation that was about to begin, and be the only one that is left some day.)
     pub fn settle_copies(disk: &D, id: Identity) -> Result<()> {
         if disk.copies() < 2 {
             return Ok(());
         }
         let header = read_header(disk, id)?;
         let again = || -> io::Result<()> {
-            // The older one last: it is the one that may be another's.
+            // The place of the generation before last: it may have another header.
             for at in [header.generation, header.generation + 1].map(|n| HEADER_AT[(n % 2) as usize]) {
                 disk.write_all_at(header.as_bytes(), at)?;
                 disk.flush()?;
@@ -484,7 +486,7 @@ impl<D: Disk> Log<D> {
         again().map_err(|e| Error::of_io("writing the log's header again", &e))
     }
 
-    /// Writes a header that cannot be read again, as memory knows it, of a log whose commits do not count.
+    /// Writes an unreadable header again, from the state in memory, for a log whose commits do not count.
     pub fn write_header_again(disk: &D, id: Identity, at: &Position, first: u64, lineage: u32) -> Result<()> {
         let raw = header(id, at, first, lineage);
         let again = || {
@@ -529,7 +531,7 @@ impl<D: Disk> Log<D> {
     }
 }
 
-/// May another of the disks that this is have something behind a commit that this one has not?
+/// May another copy of the disk have records behind a commit that this copy lacks?
 fn has_other_behind(disk: &impl Disk, header: &RawLog, end: u64) -> bool {
     disk.copies() > 1 && end >= RECORDS && end + SECTOR <= header.capacity
 }

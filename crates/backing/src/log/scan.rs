@@ -1,6 +1,6 @@
-//! Reading a log back: what of it is whole, and what follows an image.
+//! Reading a log back: its whole commits, and those that follow an image.
 //!
-//! It is read once, in order. A commit counts when its last record is there, so the records before that are held; those
+//! The log is read once, in order. A commit counts when its last record is there, so the records before that are held; those
 //! of a commit that is too large to be held are read again.
 
 use std::io;
@@ -61,8 +61,8 @@ pub struct Surveyed {
 }
 
 impl<D: Disk> Survey<D> {
-    /// Reads again what concerns bytes of the memory that are in `wanted`, in order; with it comes what lies in the same
-    /// records.
+    /// Reads the records again that concern bytes of the memory in `wanted`, in order; gives all other bytes of those
+    /// records too.
     pub fn apply(&self, wanted: Range<u64>, mut apply: impl FnMut(u64, &[u8])) -> Result<()> {
         let records = self.records.iter().filter(|r| r.range.start < wanted.end && wanted.start < r.range.end);
         let places = records.map(|record| (record.at, record.crc));
@@ -102,7 +102,7 @@ pub fn replay<D: Disk>(
 ) -> Result<Found> {
     let mut take =
         |raw: &RawRecord, record: &[u8]| lines(raw, record).try_for_each(|(off, bytes)| apply(raw.commit, off, bytes));
-    // Where another log goes on all of them are whole, or all is in vain.
+    // If another log goes on, all commits are whole, or the replay is in vain.
     let all_count = until != u64::MAX;
     let mut held = Held::default();
     readahead::stream(disk, RECORDS..header.capacity, |source| {
@@ -155,7 +155,7 @@ impl Held {
     }
 }
 
-/// What a log holds.
+/// The end of a log, as a scan found it.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// The last whole commit; number 0 if there is none.
@@ -186,7 +186,7 @@ impl<'s> Scan<'s> {
         Scan { source, header, at: RECORDS, before: 0, commit: header.first, part: 0, buf: Vec::new() }
     }
 
-    /// From where a log ends by what memory says.
+    /// Begins where a log ends by the state in memory.
     pub fn after(source: &'s mut dyn Source, header: &'s RawLog, at: &Position) -> Self {
         Scan { at: at.end, before: at.before, commit: at.last.commit + 1, ..Scan::over(source, header) }
     }
@@ -202,7 +202,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Does what may be a record of this generation begin at `at`? It need not be whole.
+    /// Does a possible record of this generation begin at `at`? It need not be whole.
     pub fn is_begun(&mut self, at: u64) -> Result<bool> {
         if at < RECORDS || at + SECTOR > self.header.capacity {
             return Ok(false);
@@ -219,7 +219,7 @@ impl<'s> Scan<'s> {
         Ok(self.head(&sector, at).is_some())
     }
 
-    /// Goes through all records, whatever follows them.
+    /// Goes through all records, without looking for a hole behind them.
     pub fn each(mut self, mut see: impl FnMut(u64, &RawRecord)) -> Result<()> {
         loop {
             let at = self.at;
@@ -230,13 +230,13 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Where what has been read ends.
+    /// The end of the records that have been read.
     pub fn end(&self) -> u64 {
         self.at
     }
 
-    /// Finds the last whole commit until this one, and makes sure that none comes after it. `see` gets where each record
-    /// lies, its header and all of it.
+    /// Finds the last whole commit, at most `until`; if it is an earlier one, makes sure that none comes after a hole.
+    /// `see` gets the offset of each record, its header and all of it.
     pub fn all(mut self, until: u64, mut see: impl FnMut(u64, &RawRecord, &[u8]) -> Result<()>) -> Result<Found> {
         let mut found =
             Found { last: Instant::default(), start: RECORDS, end: RECORDS, tail: 0, before: 0, prior: None };
@@ -258,19 +258,19 @@ impl<'s> Scan<'s> {
         Ok(found)
     }
 
-    /// Fails if a later commit than the one that should be here is there.
+    /// Fails if there is a later commit than the one that should be here.
     fn refuse_hole(&mut self, found: &Found) -> Result<()> {
         let copies = self.source.copies();
         let mut unread = self.refuse_hole_in(None, found)?;
         for copy in (0..copies).filter(|_| copies > 1) {
-            // What one copy cannot tell another does.
+            // Another copy may be readable where this one is not.
             let other = self.refuse_hole_in(Some(copy), found)?;
             unread = unread.and(other);
         }
         unread.map_or(Ok(()), Err)
     }
 
-    /// The same of one copy; what of it could not be read.
+    /// The same for one copy; returns the error of a part that could not be read.
     fn refuse_hole_in(&mut self, copy: Option<usize>, found: &Found) -> Result<Option<Error>> {
         let (lost, start) = (self.commit, self.at);
         let (mut at, mut unread) = (start, None);
@@ -283,7 +283,7 @@ impl<'s> Scan<'s> {
                 piece.fill(0);
             }
             for (sector, at) in piece.chunks_exact(SECTOR as usize).zip((at..).step_by(SECTOR as usize)) {
-                // What earlier generations left looks like records too, and is much: none of it is read again.
+                // Leftovers of earlier generations look like records too, and are many: none of them is read again.
                 if self.head(sector, at).is_none_or(|raw| raw.commit <= lost) {
                     continue;
                 }
@@ -311,7 +311,8 @@ impl<'s> Scan<'s> {
         Ok(Some(raw))
     }
 
-    /// Where records begin in a stretch of the log, and all of each, padding too. Fails unless all of it is records.
+    /// The records in a stretch of the log: the offset and all bytes of each, padding too. Fails unless the stretch is
+    /// all records.
     pub fn records(&mut self, range: Range<u64>) -> Result<Vec<(u64, Vec<u8>)>> {
         let (mut records, mut at) = (Vec::new(), range.start);
         while at < range.end {
@@ -338,7 +339,7 @@ impl<'s> Scan<'s> {
                 self.source.note_wrong();
                 return other;
             }
-            // What one copy cannot tell another does.
+            // Another copy may be readable where this one is not.
             found = found.or(other);
         }
         found.map(|_| None)
@@ -361,7 +362,7 @@ impl<'s> Scan<'s> {
         Ok((raw.crc == record_crc(&self.buf) && self.extents_fit(&raw)).then_some(raw))
     }
 
-    /// The header of what may be a record of this generation at `at`, by its first sector.
+    /// The header of a possible record of this generation at `at`, by its first sector.
     fn head(&self, sector: &[u8], at: u64) -> Option<RawRecord> {
         let (raw, _) = RawRecord::read_from_prefix(sector).ok()?;
         let len = u64::from(raw.len);
@@ -424,7 +425,7 @@ pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
     Ok(raw)
 }
 
-/// The newer of two copies, of whatever pool.
+/// The newer of two copies, of any pool.
 pub fn newer_header(disk: &impl Disk) -> Result<RawLog> {
     let (places, unread) = read_places::<RawLog>(disk, HEADER_AT, "reading the log's header");
     let whole =
@@ -432,7 +433,7 @@ pub fn newer_header(disk: &impl Disk) -> Result<RawLog> {
     if let Some((_, raw)) = places.iter().filter(whole).max_by_key(|(_, raw)| raw.generation) {
         return Ok(*raw);
     }
-    // Where the checksum lies is a matter of the version.
+    // The place of the checksum depends on the version.
     match (places.iter().find(|(_, raw)| raw.magic == MAGIC && raw.version != VERSION), unread) {
         (Some((_, raw)), _) => {
             bad(format!("it has format version {}, this program reads version {VERSION}", raw.version))

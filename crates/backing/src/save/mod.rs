@@ -1,13 +1,13 @@
-//! Save and restore of a memory (Conquest, 3.5; mramfs, 5.1): an image is a file that holds everything a
-//! memory holds, checksummed, independent of the machine and of where the memory was mapped; and behind that, as an option, what
-//! the layer above keeps elsewhere.
+//! Save and restore of a memory (Conquest, 3.5; mramfs, 5.1): an image is a file with the whole content of a memory,
+//! checksummed, independent of the machine and of where the memory was mapped. Content that the layer above stores
+//! elsewhere may follow.
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | the format; what can be done |
+//! | this | the format; save and restore |
 //! | [`snapshot`] | a memory as of one instant, in a file of its own, while operations go on |
 //! | [`write`] | writing an image |
-//! | [`read`] | reading one, which trusts nothing in it |
+//! | [`read`] | reading one, trusting nothing in it |
 //! | [`target`] | a file that replaces another when it is complete |
 //!
 //! ```text
@@ -15,19 +15,19 @@
 //! chunks   each: offset (8) | length (4) | CRC-32C (4) | bytes
 //!          offset and length in the memory; length 1 to 65,536; ascending, never overlapping;
 //!          the CRC is of offset, length and bytes
-//! content  chunks like these, whose offsets count from [`CONTENT`] on, without a gap: what the layer above keeps elsewhere
+//! content  chunks like these, whose offsets count from [`CONTENT`] on, without a gap: content that the layer above stores elsewhere
 //! trailer  32 bytes, [`RawSaveEnd`]; nothing follows
 //! ```
-//! All numbers are little-endian. Chunks hold the header pages, the root words, the segment tables and every
-//! segment that is neither free nor absent, without the stretches of whole KiB that are all zero; free segments stand
-//! in the tables as absent. Of segments of blocks they hold the blocks whose content is nowhere else: all that are in use, but
-//! where the header says so ([`UNPLACED`]) only those that have no place. Transaction slots are left out: no transaction is open when an image
-//! is made. What no chunk holds is zero.
+//! All numbers are little-endian. The chunks of an image hold the header pages, the root words, the heap's chunk tables
+//! and every chunk of the heap that is neither free nor absent, without the stretches of whole KiB that are all zero;
+//! free chunks of the heap stand in the tables as absent. Of chunks of blocks they hold the used blocks, or only those
+//! without a place if the header says so ([`UNPLACED`]). Transaction slots are left out: no transaction is open when an
+//! image is made. All other bytes of the memory are zero.
 //!
 //! The last root word is stored as 0 (closed properly) or, if the saved memory had leaks or referenced
-//! objects, as 1: then whoever opens the restored memory sweeps it.
+//! objects, as 1: then the process that opens the restored memory sweeps it.
 //!
-//! Save and restore write files without a name, which get one at the end: whatever interrupts them, the old
+//! Save and restore write files without a name, which get one at the end: after any interruption the old
 //! file is whole, and nothing else is left.
 
 pub mod read;
@@ -65,7 +65,7 @@ const OLDEST: u32 = 2;
 pub const IMAGE_CHUNK: u64 = 64 << 10;
 /// In [`RawSave::holds`]: content of the layer above follows.
 pub const WITH_CONTENT: u32 = 1;
-/// In [`RawSave::holds`]: of blocks the content of those without a place.
+/// In [`RawSave::holds`]: content of blocks without a place alone.
 pub const UNPLACED: u32 = 2;
 /// Added to the offsets of chunks of content.
 pub const CONTENT: u64 = 1 << 63;
@@ -80,7 +80,7 @@ pub struct RawSave {
     pub version: u32,
     /// Most bytes in a chunk.
     pub chunk: u32,
-    /// Of the memory, as is the next.
+    /// Of the memory, as is the size.
     pub uuid: [u8; 16],
     pub size: u64,
     /// The memory's layout fingerprint.
@@ -89,9 +89,9 @@ pub struct RawSave {
     pub saved: i64,
     /// Chunks of the memory that follow, at most.
     pub chunks: u64,
-    /// Version of what the layer above keeps in the memory.
+    /// Version of the layer above's data in the memory.
     pub app_version: u32,
-    /// What it holds: [`WITH_CONTENT`], [`UNPLACED`].
+    /// Flags: [`WITH_CONTENT`], [`UNPLACED`].
     pub holds: u32,
     /// Bytes of content that follow, about.
     pub content: u64,
@@ -101,7 +101,7 @@ pub struct RawSave {
 }
 const _: () = assert!(size_of::<RawSave>() == 160);
 
-/// What precedes the bytes of a chunk.
+/// The head of a chunk, before its bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct RawChunk {
@@ -125,7 +125,7 @@ pub struct RawSaveEnd {
 }
 const _: () = assert!(size_of::<RawSaveEnd>() == 32);
 
-/// What an image says about itself.
+/// The description of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SaveInfo {
     pub uuid: [u8; 16],
@@ -139,15 +139,15 @@ pub struct SaveInfo {
     pub bytes: u64,
     /// Content of the layer above is in it.
     pub with_content: bool,
-    /// Of blocks it has the content of those without a place.
+    /// It has content of blocks without a place alone.
     unplaced: bool,
 }
 
 /// Called with bytes done and bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Called when all of the new memory is right, before the old one is lost, with the file (none: a device stays what it is)
-/// and the UUID of the new one. What it returns is held until the old one is replaced.
+/// Called when all of the new memory is right, before the old one is lost, with the new file (`None` for a device,
+/// which stays) and the UUID of the new memory. The result is held until the old one is replaced.
 pub type MakeWay<'a> = &'a mut dyn FnMut(Option<&File>, &[u8; 16]) -> Result<Option<Exclusive>>;
 
 /// Writes an image of the memory alone to `path`, as of one instant.
@@ -158,14 +158,14 @@ pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<SaveIn
     writer.finish()
 }
 
-/// Makes a memory file for `medium` at `path` from an image, where nobody is attached to what is there.
+/// Makes a memory file for `medium` at `path` from an image, while nobody is attached to a memory there.
 pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
     let (target, content) = restore_new(image, path, medium, progress)?;
     target.finish()?;
     Ok(content)
 }
 
-/// Makes one that is to be at `path`, and leaves it at `beside`, in the same directory.
+/// Makes a memory file that is to be at `path`, and leaves it at `beside`, in the same directory.
 pub fn restore_beside(
     image: &Path,
     path: &Path,
@@ -194,7 +194,7 @@ fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress
     Ok((target, reader.content()))
 }
 
-/// Makes a memory in `map`, of a device that no other can replace, from an image. All of the image is checked
+/// Makes a memory in `map`, of a device, which no other can replace, from an image. All of the image is checked
 /// before anything is overwritten. Interrupted, it leaves a memory that is refused, and can be repeated:
 /// 1. The old header goes. 2. All but the header. 3. The header.
 pub fn restore_into(
@@ -234,7 +234,7 @@ pub fn restore_into(
     Ok(reader.content())
 }
 
-/// Gives what has been restored its medium, if it is a memory of the size and name that the image's header says.
+/// Gives a restored memory its medium, if it has the size and UUID in the image's header.
 fn adopt_memory(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
     let (info, _) = memory::adopt(map, medium)?;
     if (map.len() / CHUNK, info.uuid) != (reader.info.size / CHUNK, reader.info.uuid) {

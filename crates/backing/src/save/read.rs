@@ -1,4 +1,4 @@
-//! Reading an image, which trusts nothing in it.
+//! Reading an image, trusting nothing in it.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -13,14 +13,14 @@ use super::{
 use pram::error::{Error, Result};
 use pram::memory::{self, fingerprint};
 
-/// What an image says of itself in its header: of chunks nothing.
+/// The description of an image in its header, without the numbers of chunks and bytes.
 pub fn info(image: &Path) -> Result<SaveInfo> {
     Ok(Reader::open(image)?.info)
 }
 
-/// Is there a file at `path` that has something in it, and does not begin as an image does?
+/// Is there a file at `path` that is not empty and does not begin as an image does?
 pub fn is_foreign(path: &Path) -> Result<bool> {
-    // A pipe is not waited for.
+    // Reading a pipe would wait.
     if !path.is_file() {
         return Ok(false);
     }
@@ -68,12 +68,12 @@ impl Content {
         Ok(Some(&self.0.buf[..self.0.chunk.len as usize]))
     }
 
-    /// Why the image cannot be used: what is in its content makes no sense.
+    /// The error of an image that cannot be used, since its content makes no sense.
     pub fn bad(&self, why: impl std::fmt::Display) -> Error {
         self.0.bad(why)
     }
 
-    /// Checks what is left; what the image says of itself.
+    /// Checks the rest; returns the description of the image.
     pub fn skip(mut self, progress: Progress) -> Result<SaveInfo> {
         while self.next_bytes(progress)?.is_some() {}
         Ok(self.0.info)
@@ -125,7 +125,7 @@ impl Reader {
         Error::Unusable(format!("the image {} cannot be used: {why}", self.path.display()))
     }
 
-    /// What follows the memory.
+    /// The content behind the memory.
     pub fn content(self) -> Content {
         Content(self)
     }

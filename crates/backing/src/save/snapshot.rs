@@ -1,15 +1,15 @@
 //! A memory as of one instant, in a file of its own, while operations go on.
 //!
-//! With a backing this is what a commit writes, taken by the same [rounds](crate::rounds):
-//! 1. From now on whoever commits [traces](pram::marks) the pages that the commit has written.
-//! 2. All of the memory that a backing has is read, whatever changes meanwhile.
-//! 3. What was traced is read again, until it is little.
+//! With a backing a snapshot is the state of a commit, taken by the same [rounds](crate::rounds):
+//! 1. From now on commits [trace](pram::marks) the pages that they have written.
+//! 2. All of the memory that a backing holds is read, while it changes.
+//! 3. Traced pages are read again, until few are left.
 //! 4. A commit that this process leads: its lines come here too. Its instant is the snapshot's.
 //!
-//! So operations stand still for no longer than for any commit, and what is here is what the backing has then: of blocks without a place
-//! the content, of others none.
+//! So operations stand still for no longer than for any commit, and a snapshot equals the backing at that instant: it
+//! has content of blocks without a place alone.
 //!
-//! Without a backing, or with one that has failed, nothing says what changes: operations wait until all is read.
+//! Without a backing, or with one that has failed, nothing marks changes: operations wait until all is read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,9 +27,9 @@ use pram::session::Session;
 
 /// Bytes that are read at a time.
 const PIECE: u64 = 64 << 10;
-/// So few pages that changed meanwhile are read while commits wait.
+/// So few changed pages are read again while commits wait.
 const FEW: u64 = 1024;
-/// How often what changed is read before that, at most: by who changes more all the time commits are held up a little longer.
+/// Most times that changed pages are read before that: if more change all the time, commits wait a little longer.
 const ROUNDS: u32 = 8;
 
 /// The memory as of one instant.
@@ -37,21 +37,21 @@ pub struct Snapshot {
     memory: Memory,
     /// Nanoseconds since 1970.
     pub time: i64,
-    /// Of blocks only those that have no place have content.
+    /// Of blocks, only those without a place have content.
     pub unplaced: bool,
     /// Something may have to be swept.
     pub to_sweep: bool,
 }
 
 impl Snapshot {
-    /// In a file without a name, in the directory of `path`.
+    /// Takes a snapshot into a file without a name, in the directory of `path`.
     pub fn take(session: &Session, path: &Path) -> Result<Snapshot> {
         let memory = session.memory();
         let to = Sink { file: nameless(path)?, path };
         let by_commit = match (crate::of(session), memory.marks()) {
             (Some(backing), Some(marks)) if !session.runtime().backing_failed() => {
                 match by_rounds(session, backing, marks, &to) {
-                    // It has just failed, and the memory is all the more to be kept.
+                    // The backing has just failed: the more reason to save the memory.
                     Err(_) if session.runtime().backing_failed() => None,
                     done => Some(done?),
                 }
@@ -67,7 +67,7 @@ impl Snapshot {
         Ok(Snapshot { memory: Memory::open(map, medium)?, time, unplaced, to_sweep })
     }
 
-    /// It is mapped for this process alone: what is stored there nobody sees.
+    /// The memory, mapped for this process alone: nobody else sees stores there.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -77,7 +77,7 @@ impl Snapshot {
     }
 }
 
-/// The file.
+/// The file of a snapshot.
 struct Sink<'a> {
     file: File,
     path: &'a Path,
@@ -143,13 +143,13 @@ fn by_rounds(session: &Session, backing: &Backing, marks: &Marks, to: &Sink) -> 
         lines.push((at, bytes.to_vec()));
         Ok(())
     })?;
-    // Others may have had references between the two.
+    // Others may have had references between the two looks.
     to_sweep |= is_to_sweep(session)? || session.runtime().live().count() > 1;
     lines.iter().try_for_each(|(at, bytes)| to.put(*at, bytes))?;
     Ok((time, to_sweep))
 }
 
-/// One at a time: what is traced is taken once.
+/// One process saves at a time, since a traced page is taken only once.
 struct Saver<'a>(&'a Session);
 
 impl Saver<'_> {

@@ -1,7 +1,7 @@
 //! A file that replaces another when it is complete.
 //!
-//! It has no name until then, so that nothing of it is left when who writes it is interrupted, by whatever. Where the file system has no
-//! such files it is hidden beside its place, and one at a time writes it.
+//! It has no name until then, so that any interruption of its writer leaves nothing of it. If the file system has no
+//! files without a name, it is hidden beside its place, and one process at a time writes it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -32,8 +32,9 @@ impl From<Error> for Fail {
     }
 }
 
-/// Where a file that is to be at `path` may lie for a moment, or where its file system has no files without a name until it is
-/// complete; `None` if that names no file.
+/// Where a file that is to be at `path` may lie for a moment, or until it is complete if its file system has no files
+/// without a name;
+/// `None` if `path` names no file.
 pub fn written_at(path: &Path) -> Option<PathBuf> {
     path.file_name().map(|name| beside(path, name))
 }
@@ -86,7 +87,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub fn begin(path: &Path, what: &'static str) -> Result<Target> {
-        // What a link leads to is replaced, not the link.
+        // The target of a link is replaced, not the link.
         let path = &path.canonicalize().unwrap_or_else(|_| path.into());
         let name = path.file_name().ok_or_else(|| Error::Unusable(format!("{} names no file", path.display())))?;
         if path.is_dir() {
@@ -96,11 +97,11 @@ impl Target {
             return Err(Error::Unusable(format!("{} is no regular file, and stays: name another", path.display())));
         }
         let temporary = beside(path, name);
-        // What somebody has left who had to give it a name, and was killed, is gone on with.
+        // A file that a killed process had to name, and left there, is used again.
         let is_left = temporary.symlink_metadata().is_ok();
         match if is_left { None } else { open_nameless(dir_of(path))? } {
             Some(file) => {
-                // Nobody takes it for what was left while it has that name: see `finish_at`.
+                // The lock shows that it is no leftover while it has that name: see `finish_at`.
                 let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
                 Ok(Target { path: path.into(), temporary, file, what, is_named: false })
             }
@@ -108,7 +109,7 @@ impl Target {
         }
     }
 
-    /// Where the file system has no files without a name.
+    /// Begins a file with a name, where the file system has none without.
     fn begin_named(path: &Path, temporary: PathBuf, what: &'static str) -> Result<Target> {
         let file = loop {
             let opened = open_new(&temporary)?;
@@ -169,12 +170,12 @@ impl Target {
         synced.map_err(|e| self.failed(Fail::Io(e)))
     }
 
-    /// Gives it a name beside its place, from which it can take that in one step.
+    /// Gives the file a name beside its place, so that one step can then move it there.
     fn name(&mut self) -> rustix::io::Result<()> {
         let from = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         while !self.is_named {
             match rustix::fs::linkat(CWD, &from, CWD, &self.temporary, AtFlags::SYMLINK_FOLLOW) {
-                // Of one who was interrupted right here, or is about to go on: it is replaced either way.
+                // Of a process that was interrupted right here, or is about to go on: it is replaced either way.
                 Err(Errno::EXIST) => rustix::fs::unlink(&self.temporary).or_else(|errno| match errno {
                     Errno::NOENT => Ok(()),
                     errno => Err(errno),
@@ -195,8 +196,9 @@ fn open_new(temporary: &Path) -> Result<File> {
     Ok(opened.map_err(Error::host(format!("making {}", temporary.display())))?.into())
 }
 
-/// One at a time writes what replaces `path`; the lock goes with its process, so what a killed one left does not matter.
-/// False if `file` is not at `temporary` any more: whoever had the lock has finished it, and it is what counts at `path`.
+/// Locks `file`, so that one process at a time writes the file that replaces `path`. The lock goes with its process, so
+/// a leftover of a killed one does no harm. False if `file` is not at `temporary` any more: the holder of the lock has
+/// finished it, and it is now the one at `path`.
 fn lock_new(file: &File, temporary: &Path, path: &Path) -> Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
@@ -207,7 +209,7 @@ fn lock_new(file: &File, temporary: &Path, path: &Path) -> Result<bool> {
     }
 }
 
-/// Is `file` what `path` leads to?
+/// Does `path` lead to `file`?
 pub fn is_at(file: impl AsFd, path: &Path) -> Result<bool> {
     let host = |errno| Error::Host { what: path.display().to_string(), errno };
     let own = rustix::fs::fstat(file).map_err(host)?;
@@ -261,7 +263,7 @@ mod tests {
         let target = Target::begin(&path, "saving").expect("begun");
         (&target.file).write_all(b"new").expect("written");
         assert_eq!(names(), 0, "who is killed here leaves nothing");
-        // What somebody left who was killed between the two names is no obstacle, and does not stay.
+        // A leftover of a process that was killed between the two names is no obstacle, and does not stay.
         std::fs::write(dir.path().join(".saved.new"), b"left").expect("written");
         target.finish().expect("finished");
         assert_eq!((names(), std::fs::read(&path).expect("it is there")), (1, b"new".to_vec()));

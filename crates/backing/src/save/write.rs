@@ -16,7 +16,7 @@ use pram::memory::{fingerprint, ChunkEntry, Memory, Meta, BLOCK, CHUNK, GROUP, O
 /// An image that is being written: first the memory, then content, if it is to have any. Dropped, it leaves nothing.
 pub struct Writer {
     target: Target,
-    /// What is yet to be written.
+    /// Bytes that are yet to be written.
     buf: Vec<u8>,
     end: RawSaveEnd,
     info: SaveInfo,
@@ -28,7 +28,7 @@ pub struct Writer {
 struct Part {
     at: u64,
     len: u64,
-    /// It is a table, in which no segment that is free has memory.
+    /// It is a chunk table, in which free chunks are to be absent.
     is_table: bool,
 }
 
@@ -90,7 +90,7 @@ impl Writer {
         Ok(())
     }
 
-    /// More content.
+    /// Appends content.
     pub fn content(&mut self, bytes: &[u8]) -> Result<()> {
         for bytes in bytes.chunks(IMAGE_CHUNK as usize) {
             self.chunk(CONTENT | self.content, bytes)?;
@@ -99,7 +99,7 @@ impl Writer {
         Ok(())
     }
 
-    /// All of it is durable, and in its place.
+    /// Makes the image durable, and puts it in its place.
     pub fn finish(mut self) -> Result<SaveInfo> {
         self.end.crc = crc_of(&self.end);
         let end = self.end;
@@ -110,7 +110,7 @@ impl Writer {
         Ok(info)
     }
 
-    /// What is not zero of some bytes of the memory, a chunk for each stretch.
+    /// Writes some bytes of the memory, a chunk for each stretch that is not zero.
     fn stretches(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut start = 0;
         while start < bytes.len() {
@@ -166,15 +166,15 @@ fn parts(memory: &Memory, unplaced: bool) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// The blocks of a segment whose content an image holds.
+/// The blocks of a heap chunk whose content an image holds.
 fn resident_blocks(memory: &Memory, segment: u64, unplaced: bool) -> Result<Vec<Part>> {
-    // Damage, if it fails: nobody finds content there without its descriptor.
+    // A failure is damage: without its descriptor content cannot be found.
     let Ok(blocks) = memory.blocks_of(segment) else { return Ok(Vec::new()) };
     let kept = blocks.into_iter().filter(|(_, descriptor)| !unplaced || descriptor.place == 0);
     Ok(kept.map(|(at, _)| Part { at, len: BLOCK, is_table: false }).collect())
 }
 
-/// What is made of an image has memory for what is in use only.
+/// Makes free chunks absent in a table: a memory made from an image has memory for used ones only.
 fn forget_free(table: &mut [u8]) {
     for entry in table.chunks_exact_mut(size_of::<ChunkEntry>()) {
         let word = u64::from_le_bytes(std::array::from_fn(|i| entry[i]));
