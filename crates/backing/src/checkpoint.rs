@@ -2,9 +2,9 @@
 //!
 //! The log is read, not the memory: an image is as of a commit, and the memory is ahead of it. So nobody waits.
 //!
-//! The log is read once as a whole, to find the pages that change, and then for each batch of pages the records that
-//! concern it: a commit's records ascend with the memory, so that most are read only once more. Operations go on in the
-//! same RAM meanwhile, and every further reading would slow them down.
+//! The log is read once as a whole, to find the pages that change. Then, for each batch of pages, the records that
+//! concern it are read: a commit's records ascend with the memory, so that most are read only once more. Operations go
+//! on in the same RAM meanwhile, and every further reading would slow them down.
 
 use std::collections::BTreeMap;
 

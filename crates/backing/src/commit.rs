@@ -342,7 +342,7 @@ impl Backing {
         self.id
     }
 
-    /// The position of a log, by the state in memory.
+    /// The position of a log, as the state in memory says.
     pub(crate) fn position(&self, session: &Session, n: usize) -> Result<Option<Position>> {
         Ok(State::read(marks_of(session.memory())?, self.id)?.map(|state| state.logs[n]))
     }

@@ -62,7 +62,7 @@ pub(crate) fn is_full(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
-/// Whether a write or flush to a disk has failed. Nothing is tried again then: the kernel may have dropped the pages that it could not
+/// Remembers whether a write or flush to a disk has failed. Nothing is tried again then: the kernel may have dropped the pages that it could not
 /// write, and report success the second time.
 #[derive(Default)]
 pub(crate) struct Attempts {

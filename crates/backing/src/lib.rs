@@ -130,7 +130,7 @@ pub struct Loaded {
 
 impl Loaded {
     /// Makes all of the backing durable: its writer may have died before it was. The other log became durable when this
-    /// one was begun, and the image with its header; but a backing that was put back from elsewhere may be in the
+    /// one was begun, and the image with its header. But a backing that was put back from elsewhere may be in the
     /// host's memory alone, all of it.
     fn settle(&self, disks: &Disks, id: Identity) -> Result<()> {
         let active = self.state.active;

@@ -42,8 +42,7 @@ pub struct Compared {
 }
 
 /// Compares copies that nobody writes to, and that may be as a crash has left them: the last commit counts only if the
-/// backing was
-/// `closed` in order. Fails if the memory cannot be made from them.
+/// backing was `closed` in order. Fails if the memory cannot be made from them.
 pub fn check(disks: &Disks, id: Identity, closed: bool, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Compared> {
     let mut all = Compared::default();
     let odd = |part, at: Range<u64>, copy| Odd { part, at, copy, mended: false };

@@ -1,5 +1,5 @@
-//! The positions of the logs, in the memory that also holds the marks: the next process to commit goes on from
-//! there, and a process that opens the pool after all others were killed need not read the logs.
+//! The positions of the logs, in the memory that also holds the marks. The next process to commit goes on from there. A
+//! process that opens the pool after all others were killed need not read the logs.
 //!
 //! Two copies, written in turn: a death while one is written leaves the other whole.
 

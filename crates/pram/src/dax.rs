@@ -5,7 +5,7 @@
 //! with the best instruction of the processor, and `fence` is SFENCE. Many bytes at once are stored past the caches:
 //! they are not read soon, and lines need not be fetched to be overwritten. Where the platform says that its caches
 //! survive a power cut too (eADR), lines are not written back. The fence stays, since stores still in the processor's
-//! store buffer would be lost. So do the checksums of the undo log, since the memory may be moved to another machine.
+//! store buffer would be lost; the checksums of the undo log stay, since the memory may be moved to another machine.
 //!
 //! Locks (see `session`) belong to the inode, which for a device is that of its node: all processes must
 //! name the device by the same one, `/dev/daxX.Y`. The kernel locks nodes of devices as it does files.
@@ -145,7 +145,7 @@ fn parse(text: &str) -> Option<u64> {
 }
 
 /// Does the platform say that its caches survive a power cut (eADR)? sysfs says it in the memory region of the device,
-/// or of the device below the file. If the kernel does not say so, they do not.
+/// or of the device below the file. If the kernel does not say so, they count as lost.
 fn caches_survive(sys: &Path, stat: &Stat) -> bool {
     let (kind, dev) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice => ("char", stat.st_rdev),

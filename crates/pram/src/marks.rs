@@ -17,6 +17,7 @@
 //! commit copies that set's lines; a line that changes meanwhile is marked again. Until the commit is durable, the
 //! copied lines stay marked in the third set, where they are gathered while operations run. Only then are they cleared:
 //! a process that dies while it commits loses no mark, and the next commit takes them in.
+//!
 //! A reader of a changing memory *traces* the pages that commits write meanwhile: a cleared mark is noted once more, by
 //! page.
 //!

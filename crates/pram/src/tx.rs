@@ -1,8 +1,8 @@
 //! Transactions: an undo log in a persistent slot.
 //!
-//! A slot is a word and a log. The word is the number of the transaction that uses the slot next; a log
-//! record is valid if it carries that number, so a transaction begins with its first valid record and is
-//! committed by one store that moves the number on. No store is needed to begin one.
+//! A slot is a word and a log. The word is the number of the transaction that uses the slot next; a log record is valid
+//! if it carries that number. So a transaction begins with its first valid record and is committed by one store that
+//! moves the number on. No store is needed to begin one.
 //!
 //! ```text
 //! slot:    number (8) | secret (8) | zero (48) | records
@@ -10,8 +10,8 @@
 //! ```
 //! The CRC (of the secret, offset, length, number and old bytes) is there where stores reach the medium unordered; it
 //! is 0 on media where visible is durable. Leftovers of earlier transactions follow the last record, so a record is
-//! validated only after the number's place in the next one has been cleared. Unordered, that may
-//! come too late; but data of programs among the leftovers cannot be a record without the secret.
+//! validated only after the number's place in the next one has been cleared. Unordered, that may come too late; but
+//! data of programs among the leftovers cannot be a record without the secret.
 //!
 //! Ordered steps of a change:
 //! 1. The record's bytes, an end mark behind it, then the word that validates it; durable. (Else: a changed
@@ -82,7 +82,8 @@ pub struct Tx<'o> {
     urgent: bool,
     /// The transaction has set places of blocks.
     placed: bool,
-    /// Blocks that lose their place, minus those that get one: in all if it is committed; counted already; freed by it.
+    /// By how many the blocks without a place become more: at the commit; already counted. And how many of them it
+    /// frees.
     unplaced: i64,
     noted: i64,
     dropped: i64,

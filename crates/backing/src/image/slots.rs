@@ -1,9 +1,9 @@
 //! The slots that are taken: a bitmap, made from the tables when an image is opened.
 //!
-//! Slots are handed out in ascending order from the start of the file, so that it does not grow while there is
-//! room, but only from stretches of 64 that are at least half free, so that an update is written in large
-//! pieces. A stretch that was passed over is more than half full: the file never has more than two slots, and one
-//! stretch, for each that was in use at once.
+//! Slots are handed out in ascending order from the start of the file, so that it does not grow while there is room.
+//! But they come only from stretches of 64 that are at least half free, so that an update is written in large pieces. A
+//! stretch that was passed over is more than half full: the file never has more than two slots, and one stretch, for
+//! each that was in use at once.
 
 use super::FIRST;
 

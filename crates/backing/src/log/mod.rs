@@ -20,9 +20,9 @@
 //!         | the lines of the extents, in order
 //! ```
 //! A commit is one record or several, the last of which says so. Records carry the log's generation, the number of
-//! their commit, and the checksum of the record before, so that leftovers of an earlier generation are never taken for
-//! a part of this one, and a record that is missing in the middle is noticed. They also carry the generation's *nonce*,
-//! a random number that is nowhere else: data of programs lies in the log as it is, and could look like a record
+//! their commit, and the checksum of the record before. So leftovers of an earlier generation are never taken for a
+//! part of this one, and a record that is missing in the middle is noticed. They also carry the generation's *nonce*, a
+//! random number that is nowhere else: data of programs lies in the log as it is, and could look like a record
 //! otherwise. And they carry the *writer*, a random number of the memory that wrote them: a memory that the log has
 //! left behind finds commits of another writer behind its own last one.
 //!
@@ -318,7 +318,7 @@ impl<D: Disk> Log<D> {
         Ok((last_of(&found, &header, from)?, Survey { disk, header, records }))
     }
 
-    /// A log that has come to `at`, by the state in memory; [`check`](Self::check) asks the disk.
+    /// A log that has come to `at`, as the state in memory says; [`check`](Self::check) asks the disk.
     pub fn resume(disk: D, id: Identity, at: Position) -> Log<D> {
         Log { disk, id, at, found: 0..0, prior: None, attempts: Attempts::default() }
     }

@@ -1,7 +1,7 @@
 //! Reading a log back: its whole commits, and those that follow an image.
 //!
-//! The log is read once, in order. A commit counts when its last record is there, so the records before that are held; those
-//! of a commit that is too large to be held are read again.
+//! The log is read once, in order. A commit counts when its last record is there, so the records before that are held.
+//! Those of a commit that is too large to be held are read again.
 
 use std::io;
 use std::ops::Range;
@@ -186,7 +186,7 @@ impl<'s> Scan<'s> {
         Scan { source, header, at: RECORDS, before: 0, commit: header.first, part: 0, buf: Vec::new() }
     }
 
-    /// Begins where a log ends by the state in memory.
+    /// Begins where a log ends, as the state in memory says.
     pub fn after(source: &'s mut dyn Source, header: &'s RawLog, at: &Position) -> Self {
         Scan { at: at.end, before: at.before, commit: at.last.commit + 1, ..Scan::over(source, header) }
     }

@@ -19,8 +19,8 @@
 //! trailer  32 bytes, [`RawSaveEnd`]; nothing follows
 //! ```
 //! All numbers are little-endian. The chunks of an image hold the header pages, the root words, the heap's chunk tables
-//! and every chunk of the heap that is neither free nor absent, without the stretches of whole KiB that are all zero;
-//! free chunks of the heap stand in the tables as absent. Of chunks of blocks they hold the used blocks, or only those
+//! and every chunk of the heap that is neither free nor absent, without the stretches of whole KiB that are all zero.
+//! Free chunks of the heap stand in the tables as absent. Of chunks of blocks they hold the used blocks, or only those
 //! without a place if the header says so ([`UNPLACED`]). Transaction slots are left out: no transaction is open when an
 //! image is made. All other bytes of the memory are zero.
 //!
@@ -65,7 +65,7 @@ const OLDEST: u32 = 2;
 pub const IMAGE_CHUNK: u64 = 64 << 10;
 /// In [`RawSave::holds`]: content of the layer above follows.
 pub const WITH_CONTENT: u32 = 1;
-/// In [`RawSave::holds`]: content of blocks without a place alone.
+/// In [`RawSave::holds`]: content only of blocks without a place.
 pub const UNPLACED: u32 = 2;
 /// Added to the offsets of chunks of content.
 pub const CONTENT: u64 = 1 << 63;
@@ -139,7 +139,7 @@ pub struct SaveInfo {
     pub bytes: u64,
     /// Content of the layer above is in it.
     pub with_content: bool,
-    /// It has content of blocks without a place alone.
+    /// It has content only of blocks without a place.
     unplaced: bool,
 }
 

@@ -7,7 +7,7 @@
 //! 4. A commit that this process leads: its lines come here too. Its instant is the snapshot's.
 //!
 //! So operations stand still for no longer than for any commit, and a snapshot equals the backing at that instant: it
-//! has content of blocks without a place alone.
+//! has content only of blocks without a place.
 //!
 //! Without a backing, or with one that has failed, nothing marks changes: operations wait until all is read.
 

@@ -33,8 +33,7 @@ impl From<Error> for Fail {
 }
 
 /// Where a file that is to be at `path` may lie for a moment, or until it is complete if its file system has no files
-/// without a name;
-/// `None` if `path` names no file.
+/// without a name. `None` if `path` names no file.
 pub fn written_at(path: &Path) -> Option<PathBuf> {
     path.file_name().map(|name| beside(path, name))
 }

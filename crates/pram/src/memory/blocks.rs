@@ -12,8 +12,8 @@
 //! `zero_content`, `copy_content`). Content is read with [`Memory::read_bytes`].
 //!
 //! A descriptor has 32 bytes: four words, each changed by one store. Its fields use some 47 (place), 64 (epoch), 28 and
-//! 51 bits (inode and page), too many for 16 bytes; and 24 bytes are not worth the packing, since a cache line, the
-//! unit of a redo log, holds two of them either way. A descriptor takes 0.8 % of the content.
+//! 51 bits (inode and page), too many for 16 bytes. Packing them into 24 is not worth it: a cache line, the unit of a
+//! redo log, holds two of them either way. A descriptor takes 0.8 % of the content.
 //!
 //! A memory made anew from its backing has all descriptors, but content only of blocks without a place: it goes with a
 //! commit where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The
@@ -134,8 +134,8 @@ impl Memory {
     }
 }
 
-/// Sets the epochs of all blocks of a memory in `map` that was made from an image: a block whose content the image held
-/// is of the running epoch, all others are void. `unplaced`: the image held content of blocks without a place alone, as
+/// Sets the epochs of all blocks of a memory in `map` that was made from an image. A block whose content the image held
+/// is of the running epoch; all others are void. `unplaced`: the image held content only of blocks without a place, as
 /// one of ordinary RAM always does. Not flushed.
 pub fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
     let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;

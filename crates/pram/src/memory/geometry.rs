@@ -53,7 +53,7 @@ pub(super) const SLOTS_AT: u64 = TABLE_AT + TABLE;
 /// Bytes per transaction slot: header word and undo log.
 pub const SLOT: u64 = 32 << 10;
 pub(super) const MAX_SLOTS: u64 = 64;
-// Only the first chunk of a group other than the first does not belong to the heap.
+// In every group but the first, all chunks but the first one belong to the heap.
 const _: () = assert!(SLOTS_AT <= CHUNK && GROUP % CHUNK == 0);
 
 /// An entry of the chunk table.

@@ -127,8 +127,8 @@ pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
     Ok((examine(map, &raw)?.1, other))
 }
 
-/// Notes in a memory that was made from the backing or image of an earlier one which epoch was running there, and sets
-/// the running epoch far beyond: the earlier memory may have gone on since. Not flushed.
+/// Notes in a memory that was made from the backing or image of an earlier one which epoch was running there. Sets the
+/// running epoch far beyond, since the earlier memory may have gone on. Not flushed.
 pub fn begin_life(map: &Mapping) -> Result<()> {
     let at = |root: u64| ROOTS_AT + root * 8;
     let recovered: u64 = map.read(at(EPOCH_ROOT))?;
@@ -145,7 +145,7 @@ pub fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
 }
 
 /// Least distance from the epochs of one memory to those of the next one made from it, and the most that is added at
-/// random: more than any memory has, and seldom the same twice.
+/// random. It is more than any memory has, and seldom the same twice.
 const FAR: u64 = 1 << 40;
 
 /// Notes in a memory that was made from a backing its position relative to that.

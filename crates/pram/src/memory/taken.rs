@@ -72,7 +72,7 @@ impl Memory {
         }
     }
 
-    /// Makes sure that the memory's file has memory exactly where the entries say: a copy of a file may gain or lose
+    /// Makes sure that the memory's file has memory exactly where the entries say. A copy of a file may gain or lose
     /// holes, and a crash may have come between an entry and its memory. With nobody attached.
     pub(crate) fn settle_memory(&self) -> Result<()> {
         let Some(file) = self.map().growing_file() else { return Ok(()) };

@@ -127,7 +127,7 @@ impl Runtime {
         }
     }
 
-    /// Has the maintenance thread woken when fewer than `spare` chunks are free.
+    /// From now on the maintenance thread is woken when fewer than `spare` chunks are free.
     pub(crate) fn ring_below(&self, spare: u64) {
         self.header(H_RING).store(spare, Ordering::Relaxed);
     }

@@ -6,8 +6,8 @@
 //!        partial maps, maps of blocks, blocks under transfer | new map | reports (per session) | pages of references that have memory
 //!        (per session) | references (per session, per key)
 //! ```
-//! It is laid out for the largest memory that its processes have address space for, and sparse: a group's part takes
-//! memory when the group is begun, and a page of references when the first one in it is taken.
+//! It is laid out for the largest memory that its processes have address space for, and it is sparse. A group's part
+//! takes memory when the group is begun; a page of references does when the first one in it is taken.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -197,7 +197,7 @@ impl Current<'_> {
     }
 }
 
-/// The reason why no operation begins.
+/// The reason, if any, why no operation may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     Nothing,
@@ -212,7 +212,7 @@ const PAUSED: u32 = u32::MAX;
 
 /// In the word of a sweep, beside the session: the map of new objects is being cleared.
 const PREPARING: u64 = 1 << 32;
-/// In the same word, beside the session: it excludes sweeps.
+/// In the same word, beside the session: that session excludes sweeps.
 const EXCLUDED: u64 = 1 << 33;
 /// Bytes of the map of new objects for each group.
 const NEW: u64 = GROUP / 16 / 8;

@@ -14,8 +14,8 @@ impl Runtime {
         self.word(self.at.looks + key % LOOKS * 8)
     }
 
-    /// Notes that a caller gets `time` of `key`. True if none got it before: then the caller reads its other values
-    /// again, since a process that did not know of it may have changed them.
+    /// Notes that a caller gets `time` of `key`. True if none got it before: then the caller reads everything else of
+    /// the key again, since a process that did not know of the look may have changed it.
     #[inline(always)]
     pub fn note_look(&self, key: u64, time: u64) -> bool {
         let look = self.look(key);

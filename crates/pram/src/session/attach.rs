@@ -79,8 +79,8 @@ pub fn in_use(file: impl AsFd) -> Result<bool> {
     Ok(false)
 }
 
-/// May a device still read or write for a request to the memory in `file`? The kernel may hold the open files of a
-/// process that has ended.
+/// May a device still work on a request that any process made for the memory in `file`? The kernel may hold the open
+/// files of a process that has ended.
 pub fn has_transfers(file: impl AsFd) -> Result<bool> {
     for n in 0..SESSIONS {
         if transfer::is_under_way(&file, n)? {

@@ -1,8 +1,8 @@
 //! Epochs: how the instants of commits divide the changes of all operations.
 //!
 //! The *epoch* is one number of the memory's state. It moves on while all operations stand still, so an operation is in
-//! one epoch from its beginning to its end, and a stamp with the number of an earlier one is older than the last such
-//! instant. With a backing, each commit moves it on: the backing then holds the epochs before. Without one, where
+//! one epoch from its beginning to its end. A stamp with an earlier number is older than the last such instant.
+//! With a backing, each commit moves the epoch on: the backing then holds the epochs before. Without one, where
 //! visible is durable, background work moves it on from time to time.
 //!
 //! | | |
@@ -68,8 +68,8 @@ pub trait Participant: Send + Sync {
     }
 
     /// `epoch` and all before are durable. Not called if the commit's leader died: a participant that needs such an
-    /// epoch reads
-    /// [`Epochs::durable`].
+    /// epoch
+    /// reads [`Epochs::durable`].
     fn durable(&self, _session: &Session, _epoch: u64) {}
 }
 

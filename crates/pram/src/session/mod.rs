@@ -394,8 +394,7 @@ impl Session {
         self.rt.lock(Runtime::lock_number(key)).unchanged(seen)
     }
 
-    /// Calls `f` until nobody has changed the data of `key` meanwhile; returns the state of the key's lock at that
-    /// time.
+    /// Calls `f` until nobody has changed the data of `key` meanwhile; returns the state of the key's lock then, or
     /// `None` if the data changed again and again.
     #[inline(always)]
     fn look(&self, key: u64, mut f: impl FnMut()) -> Result<Option<Sequence>> {

@@ -1,6 +1,6 @@
-//! When a memory takes memory from the host, and gives it back: in steps, by the maintenance thread ahead of need,
-//! before an operation when little is left, and after an operation that ran out of it ([`Error::MustGrow`]), since the
-//! host may take long. The heap says how memory is taken.
+//! A memory takes memory from the host, and gives it back, in steps. The maintenance thread takes it ahead of need. Any
+//! process takes it before an operation when little is left, and after an operation that ran out of it
+//! ([`Error::MustGrow`]), since the host may take long. The heap says how memory is taken.
 //!
 //! Ordered steps of giving back:
 //! 1. The chunks are owned and off the list of free ones.

@@ -6,9 +6,9 @@
 //! before.
 //!
 //! A process that is killed ends at once; its requests to a disk do not. Its pins stay, in the runtime file, and its
-//! blocks are in quarantine until its transfers have provably ended. The end of the process proves nothing. The kernel
-//! closes the open files of a dying process (`exit_files`) when it has waited only for those requests to io_uring that
-//! are about rings themselves (`io_uring_files_cancel`, `tctx_inflight` of io_uring/cancel.c), and takes a ring down
+//! blocks are in quarantine until its transfers have provably ended. The end of the process proves nothing. Before the
+//! kernel closes the open files of a dying process (`exit_files`), it waits only for those requests to io_uring that
+//! are about rings themselves (`io_uring_files_cancel`, `tctx_inflight` of io_uring/cancel.c). It takes a ring down
 //! later, from a workqueue (`io_ring_exit_work` of io_uring/io_uring.c). So the lock on the memory's file that shows a
 //! living process may be gone while a disk still writes to memory that the process had mapped.
 //!

@@ -118,7 +118,7 @@ fn only_blocks_are_taken_for_blocks() {
         assert!(memory.block(wrong).is_err() && tx.free_block(wrong).is_err(), "{wrong:#x}");
         assert!(tx.set_place(wrong, 1).is_err() && tx.begin_change(wrong, 1).is_err());
     }
-    // Content ends with its block, and begins in one: else stores would be missing in a copy.
+    // Content ends with its block, and begins in one: else stores would be missing in a backing.
     let bytes = [1; BLOCK as usize + 1];
     for (at, len) in [(object, 8), (block, bytes.len()), (block + 1, BLOCK as usize), (u64::MAX, 1)] {
         assert!(tx.store_content(at, &bytes[..len]).is_err() && tx.zero_content(at, len as u64).is_err());

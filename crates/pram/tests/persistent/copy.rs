@@ -101,7 +101,7 @@ impl Twins {
         Disks { image, logs: [first, second] }
     }
 
-    /// A session on a new memory that has this copy.
+    /// A session on a new memory that has this backing.
     fn session(&self) -> Session {
         let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
         let loaded = create(&self.disks(), ID, MIN_CAPACITY).unwrap();

@@ -127,7 +127,7 @@ fn a_run_is_freed_without_touching_what_is_anothers() {
     let taken = Arc::new(OnceLock::new());
     let by_y = taken.clone();
     medium.at_store_to(geo.entry(first).raw(), move || {
-        // As X settles a body without a head.
+        // As X frees a body without a head.
         session.memory().commit_word(geo.entry(first + 2).field(0), 4).unwrap();
         rt.add_free(first + 2);
         rt.disown(first + 2);

@@ -63,7 +63,7 @@ fn disks(disk: impl Fn(u64) -> Arc<dyn Disk>) -> Disks {
     Disks { image: disk(0), logs: [disk(MIN_CAPACITY), disk(MIN_CAPACITY)] }
 }
 
-/// A session on a new memory with a copy.
+/// A session on a new memory with a backing.
 fn copied(size: u64, disks: Disks) -> Session {
     let id = Identity { uuid: UUID };
     let marks = Marks::over(Mapping::anonymous(Marks::bytes(size)).unwrap()).unwrap();
