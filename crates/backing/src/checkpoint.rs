@@ -1,6 +1,6 @@
 //! Checkpointing: a log's commits go into the image, by whole pages.
 //!
-//! The log is read, not the memory: an image is as of a commit, and the memory is ahead of it. So nobody waits.
+//! The log is read, not the memory: an image is as of a commit, and the memory is ahead of it. So no operation waits.
 //!
 //! The log is read once as a whole, to find the pages that change. Then, for each batch of pages, the records that
 //! concern it are read: a commit's records ascend with the memory, so that most are read only once more. Operations go

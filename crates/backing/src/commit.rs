@@ -134,7 +134,7 @@ impl Backing {
             let Some(seen) = state else { break };
             let backing = Backing::over(disks.clone(), id, seen);
             let Err(e) = backing.check(&seen) else { return Ok(Some(backing)) };
-            // Others may have gone on in between: then it is no contradiction.
+            // Other processes may have gone on in between: then the two do not contradict each other.
             state = State::read(marks, id)?;
             if state == Some(seen) {
                 return Err(e);
@@ -221,7 +221,6 @@ impl Backing {
         Backing { marks: Some(marks), ..self }
     }
 
-    /// The last commit.
     fn last(&self) -> log::Instant {
         self.end().last
     }

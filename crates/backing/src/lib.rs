@@ -146,7 +146,7 @@ impl Loaded {
     }
 }
 
-/// Makes an empty backing, of a memory of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
+/// Makes an empty backing, of a memory of zeros, with logs of `capacity` bytes, which grow for a commit that needs more.
 pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     let (start, lineage) = (Instant::default(), log::new_lineage()?);
     Image::create(disks.image.clone(), id, start)?;
@@ -171,7 +171,7 @@ pub fn identify(disks: &Disks) -> Result<Identity> {
 /// Reads a backing back: `put(offset, bytes)` in order gives the memory, from zeros, and counts once all has proved right.
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Image::open(disks.image.clone(), Some(id))?;
-    // Looked at first: gigabytes are not read for a log that turns out to be another's.
+    // Looked at first, so that gigabytes are not read for a log that turns out to be another's.
     active_log(disks, id)?;
     pages.read_all(&mut |page, bytes| put(page * PAGE, bytes))?;
     replay(disks, id, pages.instant(), put)

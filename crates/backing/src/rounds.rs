@@ -138,7 +138,7 @@ impl Throttle<'_> {
         }
     }
 
-    /// Between two pieces.
+    /// Called between two pieces: begins or ends a pause that is due.
     fn between_pieces(&mut self) {
         if self.pause.is_zero() {
             return;

@@ -15,7 +15,7 @@ use pram::error::{Error, Result};
 pub struct Acknowledged {
     /// The log that has it.
     pub log: usize,
-    /// Where its last record begins, and the checksum of that; none: a header of this generation is all that is known.
+    /// Where its last record begins, and the checksum of that; `None`: only the header's generation is known.
     pub record: Option<(u64, u32)>,
     pub commit: u64,
 }

@@ -20,7 +20,7 @@
 //! | [`memory`] | geometry, header, chunk table, typed access; the one place that stores to persistent RAM |
 //! | [`dax`] | the medium for persistent memory behind the processor's caches |
 //! | [`runtime`] | the shared file that does not persist: sessions, slots, locks, references |
-//! | [`heap`] | the allocator: objects in size classes, runs of whole chunks, blocks of 4 KiB whose content no backing holds |
+//! | [`heap`] | the allocator: objects in size classes, runs of whole chunks, blocks of 4 KiB, whose content a backing holds only while it has no place |
 //! | [`tx`] | transactions: undo log in persistent slots |
 //! | [`session`] | an attached process: operations, optimistic reads, transfers between blocks and devices, death of other processes |
 //! | [`attached`] | a list of the attached processes, without attaching |

@@ -151,7 +151,6 @@ impl<'o> Tx<'o> {
         self.set_bytes(off.raw(), value.as_bytes())
     }
 
-    /// Replaces bytes.
     #[inline(always)]
     pub fn set_bytes(&mut self, off: u64, bytes: &[u8]) -> Result<()> {
         self.log(off, bytes.len() as u64)?;

@@ -1,6 +1,6 @@
 //! The tables in memory: a radix tree, level by level, in which only the tables exist that have an entry.
 //!
-//! Level 0 is the pages. A table of level n has the entries of 512 things of level n - 1; things are numbered
+//! Level 0 is the pages. A table of level n has the entries of 512 pages or tables of level n - 1, which are numbered
 //! from 0 within their level. The one table of the highest level is the root.
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl Tables {
         self.levels.len() as u32
     }
 
-    /// Where the thing `key` of a level is.
+    /// The place of page or table `key` of a level.
     pub fn entry(&self, level: u32, key: u64) -> RawEntry {
         if level == self.height() {
             return self.root;
@@ -91,7 +91,6 @@ impl Tables {
         self.levels[0].range(page / FANOUT..).flat_map(entries).filter(move |found| found.key >= page)
     }
 
-    /// Number of pages that are stored.
     pub fn count(&self) -> u64 {
         self.stored_from(0).count() as u64
     }

@@ -68,7 +68,7 @@ impl Inventory {
         odd
     }
 
-    /// Has the log not begun anew since?
+    /// Is the log still of the same generation?
     pub fn is_current<D: Disk>(&self, disk: &D, id: Identity) -> Result<bool> {
         let now = read_header(disk, id)?;
         Ok((now.generation, now.nonce) == (self.header.generation, self.header.nonce))

@@ -420,7 +420,7 @@ impl<D: Disk> Log<D> {
         records * (HEAD as u64 + SECTOR) + lines * (LINE + 8)
     }
 
-    /// Is there room for such a commit?
+    /// Is there room for a commit of `lines` lines?
     pub fn has_room(&self, lines: u64) -> bool {
         Self::room_for(lines) <= self.at.capacity - self.at.end
     }

@@ -1,9 +1,10 @@
 //! Blocks: 4 KiB of memory each, aligned, for content that is too large to be copied twice.
 //!
-//! A store to an object of the heap is marked, goes to the redo log of a memory with a backing, and lies in its image.
-//! The content of a block is left out of all three: it is only stored. On `battery` and `dax` that is enough, since it
-//! is memory like any other there. With a backing, the user of blocks writes their content elsewhere, once, before a
-//! commit counts (as a [participant](crate::session)), and the block's *descriptor*, a part of the heap, says where.
+//! A store to an object of the heap is marked, and goes to the redo log and the image of a memory with a backing. A
+//! store to the content of a block is not marked. On `battery` and `dax` that is enough, since a block is memory like
+//! any other there. With a backing, the user of blocks writes their content elsewhere, once, before a commit counts (as
+//! a [participant](crate::session)), and the block's *descriptor*, a part of the heap, says where. The commit takes
+//! along content that has no place at its instant.
 //!
 //! ```text
 //! chunk's entry: Blocks, which of the 16 are taken, table → table: 16 descriptors, one for each block
@@ -15,9 +16,9 @@
 //! 51 bits (inode and page), too many for 16 bytes. Packing them into 24 is not worth it: a cache line, the unit of a
 //! redo log, holds two of them either way. A descriptor takes 0.8 % of the content.
 //!
-//! A memory made anew from its backing has all descriptors, but content only of blocks without a place: it goes with a
-//! commit where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The
-//! other blocks are *void*. No walk has to find them: their epoch tells ([`Descriptor::is_void`]).
+//! A memory made anew from its backing has all descriptors, but content only of blocks without a place
+//! ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The other blocks are *void*. No walk has to find them:
+//! their epoch shows it ([`Descriptor::is_void`]).
 
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -2,7 +2,6 @@
 
 use super::geometry::{BLOCK, CHUNK, PER_CHUNK};
 
-/// A size class.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
     /// Bytes per object.
@@ -50,7 +49,6 @@ const fn class(size: u32) -> Class {
     }
 }
 
-/// How many size classes there are.
 const COUNT: usize = 62;
 
 /// All size classes, ascending: eight to a power of two from 128 bytes on. So an object of 129 bytes or more wastes at

@@ -290,7 +290,6 @@ impl Memory {
         self.map.read(off.raw())
     }
 
-    /// Copies bytes out.
     #[inline(always)]
     pub fn read_bytes(&self, off: u64, buf: &mut [u8]) -> Result<()> {
         self.map.copy_out(off, buf)

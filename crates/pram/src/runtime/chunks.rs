@@ -174,7 +174,6 @@ impl Runtime {
         (found >= len && len > 0).then_some(at)
     }
 
-    /// The number of free chunks.
     pub fn free_chunks(&self) -> u64 {
         let words = (0..self.groups() * PER_GROUP).step_by(64);
         words.map(|n| u64::from(self.map_bit(FREE, n).0.load(Ordering::Relaxed).count_ones())).sum()

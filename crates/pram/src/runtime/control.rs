@@ -102,7 +102,7 @@ impl ControlBlock<'_> {
     }
 }
 
-/// Tells every process why a commit has failed.
+/// Reports to every process why a commit has failed.
 pub fn note_failure(rt: &Runtime, e: &Error) {
     match e {
         Error::DiskFull(_) => rt.fill_backing(&e.to_string()),

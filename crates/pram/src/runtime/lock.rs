@@ -92,7 +92,7 @@ impl<'a> KeyLock<'a> {
         self.rt.half(self.at + 4)
     }
 
-    /// Sleeps until the lock changes hands, a few milliseconds at most.
+    /// Sleeps until the lock changes hands, ten milliseconds at most.
     pub fn wait(&self) {
         let owner = self.half().load(Ordering::Relaxed);
         if owner == 0 {

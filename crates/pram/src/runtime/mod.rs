@@ -88,7 +88,7 @@ const H_ABSENT: u64 = 400;
 const H_GROUPS: u64 = 408;
 /// The session that takes memory or gives it back, + 1.
 const H_SUPPLIER: u64 = 416;
-/// Chunks in a row that somebody needs.
+/// Chunks in a row that an operation needs.
 const H_WANTED: u64 = 424;
 /// Taking memory gives no run of so many chunks; 0: unknown.
 const H_NO_RUN: u64 = 432;
@@ -203,7 +203,7 @@ pub(crate) enum Hold {
     Nothing,
     /// This session froze the pool.
     Frozen(u32),
-    /// For so long, from when somebody first waits.
+    /// For so long, from the first waiting operation on.
     Paused(Duration),
 }
 

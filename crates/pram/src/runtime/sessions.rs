@@ -253,7 +253,6 @@ impl Runtime {
         let _ = word.compare_exchange(u64::from(n) + 1, 0, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// The attached processes.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let mut record = [0; SESSION_REC as usize];
         let listed = self.live().filter_map(|n| {

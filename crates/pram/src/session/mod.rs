@@ -234,7 +234,7 @@ impl Session {
 
     // Operations.
 
-    /// Begins an operation: takes a transaction slot, the one this thread used last if it is free. Waits
+    /// Begins an operation: takes a transaction slot, always the same one for a thread if it is free. Waits
     /// while the pool is frozen or all slots are busy.
     #[inline(always)]
     pub fn begin(&self) -> Result<Op<'_>> {
@@ -261,7 +261,7 @@ impl Session {
         }
     }
 
-    /// Takes a slot if it is free and nothing is frozen.
+    /// Takes a slot if it is free and the pool is not frozen.
     #[inline(always)]
     fn enter(&self, slot: u32) -> Entry {
         if self.rt.held() {

@@ -41,7 +41,7 @@ pub(super) fn end_transfers(rt: &Runtime, file: impl AsFd) -> Result<()> {
 /// Cleans up after session `n`, whose process has died, while the memory's file is locked.
 pub(super) fn reap_one(memory: &Memory, rt: &Runtime, n: u32) -> Result<()> {
     let mine: Vec<u32> = (0..rt.slots()).filter(|s| rt.slot_state(*s).1 == Some(n)).collect();
-    // 1. Undo, under the dead process's locks; all chunks of blocks are looked at again before an instant can come.
+    // 1. Undo, under the dead process's locks; the next commit looks at all chunks of blocks again.
     for slot in &mine {
         tx::roll_back(memory, *slot)?;
     }

@@ -11,8 +11,8 @@ thread_local! {
     static INSIDE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// This thread is inside of an operation or a section while it lives. Those that end on another thread than they began on
-/// are counted where they began, for ever.
+/// This thread is inside of an operation or a section while this lives. One that ends on another thread than it began
+/// on is counted where it began, for ever.
 pub(super) struct Inside(());
 
 impl Inside {
