@@ -70,7 +70,7 @@ pub struct TaskState {
     /// What it waits for, or why it sleeps.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub why: Cow<'static, str>,
-    /// Since when, in seconds since 1970.
+    /// Since when, in seconds since 1970. Runs that found nothing to do do not end a sleep.
     pub since: f64,
     /// It sleeps or waits for at most so many seconds.
     pub at_most: Option<f64>,

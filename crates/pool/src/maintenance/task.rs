@@ -58,6 +58,9 @@ impl Next {
     }
 }
 
+/// A shorter run found nothing to do.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// How a task begins.
 #[derive(Clone, Copy)]
 pub struct Plan {
@@ -82,7 +85,26 @@ struct Shared {
     stopped: AtomicBool,
     rest: Box<dyn Rest>,
     state: Mutex<TaskState>,
+    last_rest: Mutex<Option<LastRest>>,
     publish: Publish,
+}
+
+/// The last rest of a task, as it is shown.
+#[derive(Clone, Copy)]
+struct LastRest {
+    state: Activity,
+    why: &'static str,
+    /// In seconds since 1970.
+    since: f64,
+}
+
+impl LastRest {
+    /// The rest that begins now, after a run since `ran`.
+    fn begins(last: Option<LastRest>, next: Next, ran: f64, now: f64) -> LastRest {
+        let goes_on =
+            last.filter(|last| (last.state, last.why) == (next.state, next.why) && now - ran < LOOK.as_secs_f64());
+        LastRest { state: next.state, why: next.why, since: goes_on.map_or(now, |last| last.since) }
+    }
 }
 
 /// A task as its own runs see it.
@@ -122,6 +144,7 @@ impl Task {
             stopped: AtomicBool::new(false),
             rest: Box::new(rest),
             state: Mutex::new(state),
+            last_rest: Mutex::new(None),
             publish: Box::new(publish),
         });
         let theirs = shared.clone();
@@ -173,10 +196,19 @@ impl Shared {
         (self.publish)(Some(&state));
     }
 
-    fn set(&self, activity: Activity, why: &'static str, at_most: Option<Duration>) {
+    fn set(&self, activity: Activity) {
         self.change(|state| {
-            (state.state, state.why, state.since) = (activity, why.into(), report::now());
-            state.at_most = at_most.map(|rest| rest.as_secs_f64());
+            (state.state, state.why, state.since, state.at_most) = (activity, "".into(), report::now(), None);
+        });
+    }
+
+    fn rests(&self, next: Next) {
+        let mut last = self.last_rest.lock().unwrap_or_else(PoisonError::into_inner);
+        self.change(|state| {
+            let rest = LastRest::begins(*last, next, state.since, report::now());
+            *last = Some(rest);
+            (state.state, state.why, state.since) = (next.state, next.why.into(), rest.since);
+            state.at_most = Some(next.rest.as_secs_f64());
         });
     }
 }
@@ -186,7 +218,7 @@ struct Ends<'t>(&'t Shared);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        self.0.set(Activity::Ended, "", None);
+        self.0.set(Activity::Ended);
     }
 }
 
@@ -217,11 +249,12 @@ impl Run<'_> {
         self.0.change(|state| state.progress = Some(Progress { done, total, of: of.into() }));
     }
 
+    /// A rest after a run that found nothing to do is shown as one with the rest before.
     fn rest_for(&self, next: Next) -> bool {
         if !next.rest.is_zero() && !self.is_stopped() {
-            self.0.set(next.state, next.why, Some(next.rest));
+            self.0.rests(next);
             self.0.rest.rest(next.rest);
-            self.0.set(Activity::Running, "", None);
+            self.0.set(Activity::Running);
         }
         !self.is_stopped()
     }
@@ -275,6 +308,17 @@ mod tests {
             comes_to(&task, |task| is_resting(task, "there is nothing to do") && task.runs == runs);
         }
         assert_eq!(ended(task), (Activity::Ended, 3));
+    }
+
+    #[test]
+    fn a_rest_goes_on_over_runs_that_find_nothing_to_do() {
+        let nothing = Next::after(LONG, "there is nothing to do");
+        let first = LastRest::begins(None, nothing, 10.0, 10.001);
+        assert_eq!(first.since, 10.001);
+        assert_eq!(LastRest::begins(Some(first), nothing, 20.0, 20.001).since, 10.001);
+        assert_eq!(LastRest::begins(Some(first), nothing, 20.0, 20.1).since, 20.1, "it did something");
+        let full = Next::waiting(LONG, "the disk is full");
+        assert_eq!(LastRest::begins(Some(first), full, 20.0, 20.001).since, 20.001);
     }
 
     #[test]
