@@ -1,4 +1,4 @@
-//! Packed inodes are what plain ones are, whatever is done to them, and while they are packed and unpacked.
+//! Packed inodes behave as plain ones, for all calls, and while they are packed and unpacked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -172,7 +172,7 @@ fn write(v: &View, path: &str, at: u64, data: &[u8]) -> conquest_fs::Result<()> 
     v.open(path.as_bytes(), Open::new().write(true))?.write_all_at(data, at)
 }
 
-/// Without what two pools differ in: numbers that packing keeps from being used again, and the clock.
+/// Without the differences of two pools: numbers that packing keeps from being used again, and the clock.
 fn timeless((path, a, content): (String, Attr, Vec<u8>)) -> impl PartialEq + std::fmt::Debug {
     let rest = (a.kind, a.perm, a.nlink, a.uid, a.gid, a.rdev, a.size, a.blocks);
     (path, rest, content)
@@ -258,7 +258,7 @@ fn free_numbers_of_packed_blocks_are_not_lost() {
     assert_tidy(&pool);
 }
 
-/// What is packed can be removed where memory is full, and where nothing but packed inodes is in it.
+/// Packed inodes can be removed if memory is full, also if nothing but packed inodes is in it.
 #[test]
 fn a_full_pool_of_packed_inodes_can_be_emptied() {
     let (_dir, pool) = pool(4 * MIB);
@@ -270,7 +270,7 @@ fn a_full_pool_of_packed_inodes_can_be_emptied() {
         }
     }
     pack_all(&pool);
-    // What compresses would be compressed, as long as it makes room.
+    // Compressible files would be compressed, as long as it makes room.
     let mut rng = rng::Rng::new(1);
     for size in [100_000, 1000, 1] {
         let mut n = 0;
@@ -314,7 +314,7 @@ fn one_of_each_packed_block_can_be_removed_from_a_full_pool() {
         }
     }
     pack_all(&pool);
-    // From the end: what is packed in its place lies far from it.
+    // From the end: the block packed in its place lies far from it.
     for d in (0..90).rev() {
         for f in (0..1000).step_by(16) {
             v.unlink(format!("d{d}/f{f}").as_bytes()).unwrap_or_else(|e| panic!("d{d}/f{f}: {e}"));
@@ -401,7 +401,7 @@ fn a_damaged_block_costs_what_is_in_it_and_is_reported_by_name() {
         let report = pool.fsck(false, &mut |_, _| {}).unwrap();
         let problems = report.problems.join("\n");
         assert!(problems.contains(&format!("packed inode block {}", first / 16)), "byte {at}: {problems}");
-        // What can be reached is reported by name.
+        // Reachable inodes are reported by name.
         if at != 0 && at != 16 {
             assert!(problems.contains("/d1/file"), "byte {at}: {problems}");
         }
@@ -420,7 +420,7 @@ fn a_damaged_block_costs_what_is_in_it_and_is_reported_by_name() {
     }
 }
 
-/// Changes a byte of a pool that nobody has open.
+/// Changes a byte of a closed pool.
 fn flip(dir: &std::path::Path, at: u64) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().read(true).write(true).open(dir.join("nvram")).unwrap();
@@ -485,7 +485,7 @@ fn times(a: &Attr) -> [i64; 4] {
     [a.mtime.0, a.ctime.0, a.atime.0, a.btime.0]
 }
 
-/// Rounded down, of one whose setting says so.
+/// Rounded down, if the inode's setting says so.
 fn in_seconds(a: &Attr) -> Attr {
     let [mtime, ctime, atime, btime] = times(a).map(|t| Time(t.div_euclid(SECOND) * SECOND));
     Attr { mtime, ctime, atime, btime, ..*a }
@@ -542,7 +542,7 @@ fn times_are_in_seconds_from_packing_on_where_that_is_set() {
         .collect();
     assert!(all(&pool) == expected, "rounded down, as one, where it is set and nowhere else");
     assert_tidy(&pool);
-    // What is read is noted exactly, and that alone; packed again, only it moves.
+    // Reading notes the access time exactly, and nothing else; packed again, only that differs.
     drop(pool);
     let pool = open(&dir);
     let v = root(&pool);
@@ -557,7 +557,7 @@ fn times_are_in_seconds_from_packing_on_where_that_is_set() {
     let pool = quiet(&dir);
     let again: Vec<_> = all(&pool).into_iter().filter(|(path, ..)| path != "/early/below/f3").collect();
     assert!(again == expected.iter().filter(|(path, ..)| path != "/early/below/f3").cloned().collect::<Vec<_>>());
-    // A change is exact, of what it changes; what else is in the block stays as it was packed.
+    // A change is exact, for the inode that it changes; the rest of the block stays as it was packed.
     let v = root(&pool);
     let at = Time(77 * SECOND + 7);
     let set = SetAttr { mtime: Some(SetTime::At(at)), ..SetAttr::default() };
@@ -569,7 +569,7 @@ fn times_are_in_seconds_from_packing_on_where_that_is_set() {
     assert_eq!(v.stat(b"early/below/f5").unwrap(), beside.1);
     assert!(pack_all(&pool).blocks > 0);
     assert_eq!(v.stat(b"early/below/f4").unwrap(), in_seconds(&changed));
-    // Unset, it is exact from the next change on; what was rounded is lost.
+    // Unset, it is exact from the next change on; the part that was rounded off is lost.
     set_times(&pool, "early/below/f4", b"exact");
     assert_eq!(pool.getxattr(v_ino(&pool, "early/below/f4"), TIMES).unwrap_err().errno(), Errno::NODATA);
     v.setattr(b"early/below/f4", &set).unwrap();
@@ -579,7 +579,7 @@ fn times_are_in_seconds_from_packing_on_where_that_is_set() {
     assert_tidy(&pool);
 }
 
-/// A second change within a second of the first would leave the same times, and who compares times would not see it.
+/// A second change within a second of the first would leave the same times, and a comparison of times would not see it.
 #[test]
 fn two_changes_never_have_the_same_times() {
     let (_dir, pool) = pool(16 * MIB);

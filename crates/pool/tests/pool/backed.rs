@@ -11,7 +11,7 @@ use conquest_fs::path::{Open, View};
 use pram::marks::Marks;
 use pram::Mapping;
 
-/// A pool on battery in a directory of its own; what shared memory holds of it goes with it.
+/// A pool on battery in a directory of its own, which removes the pool's shared memory too.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -43,7 +43,7 @@ impl Drop for Home {
 /// The files of a backing.
 const BACKING: [&str; 3] = ["image", "redo-0", "redo-1"];
 
-/// Removes what shared memory holds of the pool at `dir`.
+/// Removes the shared memory of the pool at `dir`.
 fn forget(dir: &Path) {
     let Ok(Some(config)) = conquest::config::Config::read(dir) else { return };
     let name = format!("conquest-{}", config.uuid.replace('-', ""));
@@ -54,7 +54,7 @@ fn forget(dir: &Path) {
     }
 }
 
-/// A pool with a backing that nothing reaches unless it is asked to.
+/// A pool with a backing that only requests reach.
 fn with_backing(backing: &Path) -> FormatOptions {
     let day = CommitInterval::try_from(86_400.0).unwrap();
     FormatOptions {
@@ -93,7 +93,7 @@ fn a_lost_region_is_made_from_its_backing() {
     write(&pool, "late", "in memory alone");
     let status = pool.status().unwrap().backing.unwrap();
     assert!(status.pending > 0 && status.failure.is_none(), "{status:?}");
-    // As the loss of the memory leaves it: what came after the commit is nowhere.
+    // As after the loss of the memory: changes after the commit are nowhere.
     let lost = tempfile::tempdir_in(home.0.path()).unwrap();
     for name in ["pool.toml", "image", "redo-0", "redo-1"] {
         std::fs::copy(home.pool().join(name), lost.path().join(name)).unwrap();
@@ -107,7 +107,7 @@ fn a_lost_region_is_made_from_its_backing() {
     assert_eq!(read(&found, "late"), None);
     drop(found);
 
-    // A region that is there is only lost when that is wanted; closed in order, its backing holds everything.
+    // An existing memory is only lost on request; closed in order, its backing holds everything.
     drop(pool);
     assert!(import(&home.pool(), false).unwrap_err().to_string().contains("--force"));
     import(&home.pool(), true).unwrap();
@@ -165,7 +165,7 @@ fn a_mirror_that_is_lost_with_all_processes_is_made_anew() {
         std::fs::write(marks(), &killed).unwrap();
         std::fs::create_dir_all(mirror.path().join("m/.made")).unwrap();
         std::fs::write(mirror.path().join("m/.made/image"), b"half").unwrap();
-        // The image is not there, whatever else is.
+        // The image is missing, whichever other files exist.
         for (name, bytes) in BACKING.iter().zip(&old).skip(1).take(there) {
             std::fs::write(mirror.path().join("m").join(name), bytes).unwrap();
         }
@@ -193,7 +193,7 @@ fn a_backing_that_cannot_be_made_leaves_the_pool_at_work() {
     write(&pool, "one", "kept");
     write(&other, "two", "kept");
     assert!(other.status().unwrap().backing.unwrap().failure.is_some());
-    // Who comes when it could be made again must not begin one while others do not track what they change.
+    // A process that comes when it could be made again must not begin one while others do not track their changes.
     std::fs::remove_file(&place).unwrap();
     let third = home.open();
     write(&third, "three", "kept");
@@ -251,7 +251,7 @@ fn images_come_back_on_logged() {
     }
 }
 
-/// It was written, and the pool did not open any more.
+/// The image was written, and the pool did not open any more.
 #[test]
 fn an_image_takes_the_place_of_no_file_of_the_pool() {
     let away = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -310,7 +310,7 @@ fn what_failed_leaves_no_directory() {
         }
     }
     assert!(there.exists() && !home.path().join("a").exists());
-    // What is in use by then stays.
+    // A directory with files in it by then stays.
     assert!(Pool::format(&new, &FormatOptions::on(MediumKind::Battery, 4096)).is_err());
     std::fs::create_dir_all(home.path().join("a")).unwrap();
     Pool::format(&new, &FormatOptions::on(MediumKind::Battery, 8 << 20)).unwrap();
@@ -389,7 +389,7 @@ fn timed(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// What takes at least so long at the rates of these tests.
+/// Writes at the rates of these tests take at least so long.
 const FOREVER: Duration = Duration::from_secs(20);
 
 #[test]
@@ -406,7 +406,7 @@ fn what_nobody_waits_for_keeps_to_the_rate() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
-    // Two seconds' worth; what is checkpointed comes on top.
+    // Two seconds' worth; checkpoints come on top.
     assert!(took > Duration::from_millis(1500), "{took:?}");
     assert!(took < FOREVER, "{took:?}");
     // Operations do not wait for it.
@@ -440,7 +440,7 @@ fn who_waits_is_not_held_up_by_the_rate() {
         }
         assert!(pending(&pool) < 1 << 20);
     }
-    // Nor is who closes the pool.
+    // Nor does closing the pool wait.
     assert!(timed(|| drop(pool)) < FOREVER / 4);
     forget(&home.pool());
     clean(&home.open());
@@ -479,7 +479,7 @@ fn checkpointing_keeps_to_the_rate_until_its_room_is_needed() {
     std::fs::write(&config, text).unwrap();
 }
 
-/// The mirror took over what an old region held, and what was in it alone was gone.
+/// The mirror took over the content of an old memory, and changes in the mirror alone were lost.
 #[test]
 fn an_old_region_does_not_replace_what_its_mirror_has() {
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -516,7 +516,7 @@ fn a_region_that_cannot_be_used_can_be_made_from_its_backing() {
     }
 }
 
-/// Without `pool.toml` a backing was no pool, and an operator who followed the message then formatted over it.
+/// Without `pool.toml` a backing was no pool, and an operator that followed the message then formatted over it.
 #[test]
 fn a_backing_that_is_all_that_is_left_becomes_a_pool() {
     let away = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -545,7 +545,7 @@ fn a_backing_that_is_all_that_is_left_becomes_a_pool() {
         drop(pool);
         forget(&backing);
     }
-    // What an interrupted format leaves is in nobody's way.
+    // The remains of an interrupted format do not matter.
     std::fs::remove_file(backing.join("pool.toml")).unwrap();
     std::fs::write(backing.join("image"), "").unwrap();
     Pool::format(&backing, &how).unwrap();
@@ -563,7 +563,7 @@ fn newer_memory_is_not_lost_to_a_backing_alone() {
     write(&pool, "early", "in the backing");
     pool.sync().unwrap();
     write(&pool, "late", "in memory alone");
-    // As a process that is killed leaves it.
+    // As a killed process leaves it.
     let killed: Vec<Vec<u8>> = memory.iter().map(|part| std::fs::read(part).unwrap()).collect();
     let backing = BACKING.map(|name| std::fs::read(home.pool().join(name)).unwrap());
     drop(pool);
@@ -623,7 +623,7 @@ fn memory_whose_backing_is_lost_is_saved_alone() {
     }
 }
 
-/// With `pool.toml` gone nothing said whose memory it was.
+/// Without `pool.toml` nothing told which pool the memory belonged to.
 #[test]
 fn memory_of_which_nothing_else_is_left_is_saved() {
     type Harm = (&'static str, fn(&Path));
@@ -655,7 +655,7 @@ fn memory_of_which_nothing_else_is_left_is_saved() {
     }
 }
 
-/// Memory has changes that its backing lacks: else whoever makes a pool just now may give it back.
+/// Memory has changes that its backing lacks: else a process that makes a pool just now may give it back.
 fn mark(memory_path: &Path) {
     let marks = memory_path.to_string_lossy().replace("-region", "-marks");
     let marks = File::options().read(true).write(true).open(marks).unwrap();
@@ -663,7 +663,7 @@ fn mark(memory_path: &Path) {
     Marks::over_file(map, marks.into()).unwrap().mark(8192, 8).unwrap();
 }
 
-/// Where the new `image` got the number of the old one, memory was overwritten; else nothing led to it any more.
+/// If the new `image` got the number of the old one, memory was overwritten; else nothing led to it any more.
 #[test]
 fn memory_of_which_nothing_else_is_left_makes_way_for_a_new_pool() {
     type Make = fn(&Path, &Path);
@@ -714,7 +714,7 @@ fn open(dir: &Path) -> Pool {
     Pool::open(dir, &OpenOptions::default()).unwrap()
 }
 
-/// The memory of one pool was saved as what another one's held, and given up for it.
+/// The memory of one pool was saved as that of another, and given up for it.
 #[test]
 fn memory_of_a_pool_of_the_same_uuid_is_not_taken() {
     for renamed in [false, true] {
@@ -732,13 +732,13 @@ fn memory_of_a_pool_of_the_same_uuid_is_not_taken() {
         let refusal = Pool::of_memory(&one).err().expect("there is none").to_string();
         assert!(refusal.contains("no memory"), "{refusal}");
         Pool::restore(&one, home.0.path().join("saved"), None, true, &mut |_, _| {}).unwrap();
-        // Where the directory is gone that it notes, whoever makes a pool just now may give it back: the backing holds it all.
+        // If the directory that it notes is gone, a process that makes a pool just now may give it back: the backing holds it all.
         assert!(renamed || memory.iter().all(|part| part.exists()));
         assert_eq!(read(&open(&other), "theirs").as_deref(), Some("in memory"));
     }
 }
 
-/// Where another pool had the same UUID, nobody knew which memory was whose.
+/// If another pool had the same UUID, the pools could not tell their memories apart.
 #[test]
 fn memory_is_found_beside_that_of_a_pool_of_the_same_uuid() {
     for renamed in [false, true] {
@@ -758,7 +758,7 @@ fn memory_is_found_beside_that_of_a_pool_of_the_same_uuid() {
     }
 }
 
-/// Nothing tells whose memory it is: both were noted at one place, and no log is left there.
+/// Nothing tells which pool it belongs to: both were noted at one place, and no log is left there.
 #[test]
 fn memory_that_cannot_be_distinguished_is_named() {
     let home = Home::new(logged());
@@ -773,7 +773,7 @@ fn memory_that_cannot_be_distinguished_is_named() {
     assert!(refusal.contains("may both be") && refusal.contains("move the one away"), "{refusal}");
 }
 
-/// Whoever made another pool lost what was left of one whose `image` was gone, and memory of pools that were restored.
+/// A process that made another pool destroyed the rest of one whose `image` was gone, and memory of restored pools.
 #[test]
 fn memory_stays_as_long_as_its_pool_is_there() {
     let (home, restored, renamed) = twins();
@@ -798,13 +798,13 @@ fn memory_stays_as_long_as_its_pool_is_there() {
     forget(&restored);
 }
 
-/// A pool with "early" in its backing and "late" in memory alone, which is called as if its disk had had another number.
+/// A pool with "early" in its backing and "late" in memory alone, whose name is as if its disk had had another number.
 fn leave_on_another_disk(dir: &Path) {
     let pool = open(dir);
     write(&pool, "early", "in the backing");
     pool.sync().unwrap();
     write(&pool, "late", "in memory alone");
-    // As a process that is killed leaves it.
+    // As a killed process leaves it.
     let memory = Pool::memory(dir).unwrap();
     let killed: Vec<Vec<u8>> = memory.iter().map(|part| std::fs::read(part).unwrap()).collect();
     let backing = BACKING.map(|name| std::fs::read(dir.join(name)).unwrap());
@@ -819,7 +819,7 @@ fn leave_on_another_disk(dir: &Path) {
     BACKING.iter().zip(&backing).for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
 }
 
-/// What a restored or renamed pool had in memory alone was lost when its disk was attached anew.
+/// Changes of a restored or renamed pool in memory alone were lost when its disk was attached anew.
 #[test]
 fn memory_is_found_again_when_its_disk_has_another_number() {
     let (home, restored, renamed) = twins();
@@ -862,7 +862,7 @@ fn memory_of_another_pool_makes_way() {
     drop(home);
 }
 
-/// What says that the region is as its backing goes when a host is started again.
+/// Removes the marks, as a restart of the host does.
 fn restart(home: &Home) {
     forget(&home.pool());
 }
@@ -912,7 +912,7 @@ fn a_backing_that_was_away_meanwhile_is_distinguished() {
     }
 }
 
-/// An older state of the region was taken for the newer one when it was opened twice, or had been copied while in use.
+/// An older state of the memory was taken for the newer one when it was opened twice, or had been copied while in use.
 #[test]
 fn an_older_region_never_replaces_what_the_backing_has() {
     for (how, in_use) in
@@ -951,7 +951,7 @@ fn an_older_region_never_replaces_what_the_backing_has() {
     }
 }
 
-/// A region that had only lost its name was made anew beside the one in use, and both wrote to one mirror.
+/// A memory that had only lost its name was made anew beside the one in use, and both wrote to one mirror.
 #[test]
 fn a_region_in_use_is_not_made_a_second_time() {
     let home = Home::new(mirrored());
@@ -1042,7 +1042,7 @@ fn older_memory_without_marks_does_not_replace_what_the_backing_has() {
     }
 }
 
-/// Marks alone are lost: the memory goes on, with what it alone has.
+/// Marks alone are lost: the memory is used, with the changes that it alone has.
 #[test]
 fn memory_without_marks_goes_on_where_its_backing_has_not() {
     for loaded in [false, true] {
@@ -1072,7 +1072,7 @@ fn memory_without_marks_goes_on_where_its_backing_has_not() {
     }
 }
 
-/// A region of before the first commit was taken for the newest.
+/// A memory from before the first commit was taken for the newest.
 #[test]
 fn a_region_that_was_new_does_not_replace_what_its_backing_has() {
     for (how, opened) in
@@ -1098,7 +1098,7 @@ fn a_region_that_was_new_does_not_replace_what_its_backing_has() {
     }
 }
 
-/// The regions in shared memory of the pool at `dir`.
+/// The memories of the pool at `dir`.
 fn regions(dir: &Path) -> Vec<PathBuf> {
     let uuid = conquest::config::Config::read(dir).unwrap().unwrap().uuid.replace('-', "");
     let is_its = |path: &PathBuf| path.to_string_lossy().contains(&uuid) && path.to_string_lossy().ends_with("-region");
@@ -1146,7 +1146,7 @@ fn memory_is_made_over_that_of_pools_and_over_no_other_file() {
         assert!(refusal.contains("no pool's memory") && refusal.contains("remove it"), "{refusal}");
     }
     assert_eq!(std::fs::read(&thesis).unwrap(), b"text");
-    // Room that somebody has made for it; a pool's; and the own one's, whatever it is by now.
+    // Room that a user has made for it; a pool's memory; and the pool's own, in any state.
     let memory = dir.path().join("memory");
     std::fs::File::create(&memory).unwrap().set_len(8 << 20).unwrap();
     Pool::format(&pool, &on(&memory, false)).unwrap();
@@ -1158,7 +1158,7 @@ fn memory_is_made_over_that_of_pools_and_over_no_other_file() {
     Pool::open(&other, &OpenOptions::default()).unwrap();
 }
 
-/// A format or restore that was killed left the memory of a whole pool, which nobody ever found.
+/// A format or restore that was killed left the memory of a whole pool, which no process ever found.
 #[test]
 fn memory_of_pools_that_were_never_finished_is_given_back() {
     let name = |before: &str, what: &str, end: &str| {
@@ -1176,7 +1176,7 @@ fn memory_of_pools_that_were_never_finished_is_given_back() {
     assert_eq!((left.map(|path| path.exists()), there), ([false; 3], [true; 2]));
 }
 
-/// What all processes that were killed had shared stayed for ever where the file was replaced that it is named after.
+/// The runtime file of killed processes stayed for ever if the file was replaced after which it is named.
 #[test]
 fn what_killed_processes_shared_goes_with_their_pool() {
     let logged = FormatOptions::on(MediumKind::Logged, 8 << 20);
@@ -1201,7 +1201,7 @@ fn what_killed_processes_shared_goes_with_their_pool() {
     }
 }
 
-/// A size that was mistyped, or too large, cost the pool that was there.
+/// A size that was mistyped, or too large, cost the existing pool.
 #[test]
 fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there() {
     let logged = FormatOptions::on(MediumKind::Logged, 8 << 20);
@@ -1218,7 +1218,7 @@ fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there() {
     }
 }
 
-/// Whoever had the region mapped, to look whether it is one, ended by SIGBUS.
+/// A process that had mapped the memory, to test whether it is one, ended by SIGBUS.
 #[test]
 fn a_region_is_not_cut_short_where_a_new_one_is_made() {
     let home = Home::new(with_backing(".".as_ref()));
@@ -1251,12 +1251,12 @@ fn a_backing_that_another_pool_works_with_stays() {
     assert!(!new.exists());
     write(&pool, "more", "in the mirror");
     drop(pool);
-    // Nor when nobody uses it.
+    // Nor when no process uses it.
     assert!(Pool::format(&new, &FormatOptions { force: true, ..with_backing(beside.path()) }).is_err());
     assert!(View::new(&home.open(), Caller::root()).stat(b"more").is_ok());
 }
 
-/// Writes from within the restore or import of the pool at `dir` that `replace` begins; what came of that.
+/// Writes from within the restore or import of the pool at `dir` that `replace` begins; returns the outcome.
 fn opened_meanwhile(
     home: &Home,
     replace: impl FnOnce(&Path, &mut dyn FnMut(u64, u64)) -> conquest_fs::Result<()>,
@@ -1325,8 +1325,8 @@ fn a_region_that_is_replaced_while_one_waits_for_it_is_not_used() {
     assert_eq!(read(&home.open(), "acked").as_deref(), Some("promised"));
 }
 
-/// A pool on battery is replaced by a region whose file has the number of one that was killed: nothing says any more that
-/// its backing holds it.
+/// A pool on battery is replaced by a memory whose file has the number of one that was killed: marks that say that
+/// its backing holds it must not count.
 fn stale_marks_are_not_believed(mirror: bool) {
     let home = Home::new(FormatOptions { mirror, ..with_backing(".".as_ref()) });
     let image = home.0.path().join("saved");
@@ -1341,7 +1341,7 @@ fn stale_marks_are_not_believed(mirror: bool) {
     let old = Pool::memory(home.pool()).unwrap().remove(0);
     let killed = std::fs::read(&old).unwrap();
     drop(pool);
-    // What a killed restore left becomes the new region, and its number is known.
+    // The remains of a killed restore become the new memory, and its number is known.
     let number = |name: &str| format!("{:x}-marks", std::fs::metadata(home.pool().join(name)).unwrap().ino());
     std::fs::write(home.pool().join(".nvram.new"), "").unwrap();
     let name = old.file_name().unwrap().to_str().unwrap().replace(&number("nvram"), &number(".nvram.new"));
@@ -1390,12 +1390,12 @@ fn a_scrub_puts_right_a_backing_that_lies_in_files() {
     }
     let found = scrub();
     assert!(!found.is_empty() && found.iter().all(|one| one.repaired && one.beside), "{found:?}");
-    // Not at all where the image has had all that the logs held.
+    // None if the image has all of the logs.
     assert!(pool.session().runtime().backing_anew().0 <= 1, "once for all that is damaged");
     assert!(scrub().is_empty());
 }
 
-/// Whether it lies in files or on both disks of a mirror, and whether or not the pool is in use.
+/// In files or on both disks of a mirror, and whether or not the pool is in use.
 #[test]
 fn a_check_tells_of_a_rotten_backing_and_leaves_it() {
     let beside = tempfile::tempdir_in(".").unwrap();
@@ -1432,7 +1432,7 @@ fn a_check_tells_of_a_rotten_backing_and_leaves_it() {
         };
         flip();
         assert!(!checked(&pool).0);
-        // What reading comes upon the pool mends by itself, some time.
+        // The pool repairs damage that reading finds by itself, some time.
         assert!(pool.scrub(&mut |_, _| true).unwrap().damage.iter().all(|one| one.repaired));
         backing::of(pool.session()).unwrap().wait(pool.session()).unwrap();
         assert!(checked(&pool).0, "{:?}", checked(&pool));
