@@ -1,4 +1,4 @@
-//! What is damaged, missing, foreign or full gets a clear error and loses nothing.
+//! Damaged, missing, foreign or full files get a clear error, and nothing is lost.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
@@ -49,7 +49,7 @@ pub const TESTS: &[Test] = &[
     ("bad_input::an_image_that_does_not_fit", image_on_a_full_disk),
 ];
 
-/// A closed pool with some files, and what they are.
+/// A closed pool with some files, and a description of them.
 struct Sample {
     lab: Lab,
     files: std::collections::BTreeMap<std::path::PathBuf, tree::Item>,
@@ -71,7 +71,7 @@ impl Sample {
         Sample { lab, files, region }
     }
 
-    /// Whatever was tried: with the original region back, every file is there.
+    /// After any attempt, every file is present when the original memory is restored.
     fn intact(&self) {
         std::fs::write(self.lab.nvram(), &self.region).expect("write the region");
         self.readable();
@@ -84,7 +84,7 @@ impl Sample {
         self.lab.check();
     }
 
-    /// Every command that opens the pool refuses it, with these words, and changes nothing in the region.
+    /// Every command that opens the pool refuses it, with these words, and changes nothing in its memory.
     fn refused(&self, words: &[&str]) {
         let before = std::fs::read(self.lab.nvram()).ok();
         let (pool, mnt, image) = (self.lab.pool(), self.lab.text("mnt"), self.lab.text("image"));
@@ -135,7 +135,7 @@ fn format_over() -> Outcome {
     let (lab, pool) = (&sample.lab, sample.lab.pool());
     lab.refused(1, &["format", &pool, "--nvram", "32M"], &["--force"]);
     sample.readable();
-    // Another pool does not take the region of this one either.
+    // Another pool does not take over its memory either.
     let nvram = lab.nvram().to_string_lossy().into_owned();
     lab.refused(1, &["format", &lab.text("second"), "--nvram", &nvram], &["--force"]);
     sample.readable();
@@ -174,7 +174,7 @@ fn foreign() -> Outcome {
     sample.refused(&["nvram"]);
     sample.write_region(&vec![0; sample.region.len()]);
     sample.refused(&["nvram"]);
-    // The region of another pool.
+    // The memory of another pool.
     let other = Lab::with_file("16M");
     std::fs::copy(other.nvram(), sample.lab.nvram()).expect("copy");
     sample.refused(&["pool"]);
@@ -186,7 +186,7 @@ fn foreign() -> Outcome {
     Ok(())
 }
 
-/// Fields of the header, as FORMAT.md has them.
+/// Fields of the header, at the offsets of FORMAT.md.
 const VERSION_AT: usize = 8;
 const FINGERPRINT_AT: usize = 16;
 const APP_VERSION_AT: usize = 64;
@@ -209,7 +209,7 @@ fn other_version() -> Outcome {
     Ok(())
 }
 
-/// Nothing here is mounted with `-o dax`: refused before anything is made or lost.
+/// Nothing here is mounted with `-o dax`: the commands refuse before they make or lose anything.
 fn no_dax() -> Outcome {
     let sample = Sample::new();
     let (lab, pool) = (&sample.lab, sample.lab.pool());
@@ -255,7 +255,7 @@ fn other_medium() -> Outcome {
     Ok(())
 }
 
-/// One copy damaged: the other serves. Both: a clear refusal.
+/// With one header damaged the other serves; with both there is a clear refusal.
 fn header_flips() -> Outcome {
     let sample = Sample::new();
     for at in 0..CRC_AT + 4 {
@@ -289,7 +289,7 @@ fn pool_toml() -> Outcome {
     Ok(())
 }
 
-/// JSON cannot hold them as they are.
+/// JSON cannot hold such names unchanged.
 fn no_text() -> Outcome {
     let lab = Lab::new();
     for medium in ["logged", "battery"] {
@@ -384,7 +384,7 @@ fn mounting_wrongly() -> Outcome {
     Ok(())
 }
 
-/// Where no thread can be started the mount is refused; nothing panics.
+/// If no thread can be started the mount is refused; nothing panics.
 fn little_memory() -> Outcome {
     lab::require("prlimit")?;
     let lab = Lab::with_pool("32M");
@@ -393,7 +393,7 @@ fn little_memory() -> Outcome {
     for megabytes in (100..400).step_by(10) {
         let limit = format!("--as={}", megabytes << 20);
         match lab.run_as(&["prlimit", &limit], &["mount", &pool, &mnt]).code {
-            // What it can do then is another matter.
+            // The mount's behaviour after that is another subject.
             0 => drop(lab.run(&["umount", &mnt])),
             _ => refused += 1,
         }
@@ -405,7 +405,7 @@ fn little_memory() -> Outcome {
     Ok(())
 }
 
-/// Writes until nothing fits: what was written is there, deleting works, and all space comes back.
+/// Writes until nothing fits: written content is present, deleting works, and all space comes back.
 fn full() -> Outcome {
     let lab = Lab::mounted("24M");
     let mnt = lab.mnt();
@@ -440,7 +440,7 @@ fn full() -> Outcome {
     Ok(())
 }
 
-/// What a removed file held was free some milliseconds later: whoever wrote at once met a full pool.
+/// The space of a removed file was once free only some milliseconds later: a write at once met a full pool.
 fn room_at_once() -> Outcome {
     let lab = Lab::mounted("64M");
     let (big, next) = (lab.mnt().join("big"), lab.mnt().join("next"));
@@ -461,7 +461,7 @@ fn append(path: &Path, bytes: &[u8]) -> Result<(), Errno> {
     written.map_err(|e| Errno::from_io_error(&e).expect("an errno"))
 }
 
-/// A request that found no room after a removal waited in the one queue of its CPU, half a second each time.
+/// A request that found no space after a removal once waited in the one queue of its CPU, half a second each time.
 fn others_go_on() -> Outcome {
     let lab = Lab::mounted("24M");
     let (big, dir) = (lab.mnt().join("big"), lab.mnt().join("dir"));
@@ -502,8 +502,8 @@ fn others_go_on() -> Outcome {
     Ok(())
 }
 
-/// A large write is made in a copy: without room for it, writes to reserved memory failed, and stores through a mapping
-/// were lost without a word.
+/// A large write is made in a copy. Without space for it, writes to reserved memory once failed, and stores through a
+/// mapping were lost silently.
 fn written_over() -> Outcome {
     const LEN: usize = 3 << 20;
     for transport in ["uring", "dev"] {
@@ -536,7 +536,8 @@ fn written_over() -> Outcome {
     Ok(())
 }
 
-/// A log that was deleted, replaced or cut short took what was synced as before, and after a power cut it was not there.
+/// A redo log that was deleted, replaced or cut short once took synced content as before, and after a power cut that
+/// content was lost.
 fn copy_taken_away() -> Outcome {
     type Harm = (&'static str, fn(&Path), &'static str);
     let harms: [Harm; 5] = [
@@ -566,7 +567,7 @@ fn copy_taken_away() -> Outcome {
     Ok(())
 }
 
-/// A message that could not be written ended the thread that had it to tell, and who waited for that waited for ever.
+/// A message that could not be written once ended its thread, and callers that waited for this thread waited for ever.
 fn full_disk() -> Outcome {
     const SIZE: usize = 3 << 20;
     let lab = Lab::on_small_disk("32M", "40M")?;
@@ -582,14 +583,14 @@ fn full_disk() -> Outcome {
             Err(e) => refused.push(e),
         }
     }
-    // Whoever waited for it; or nobody did, and it was found in the background.
+    // Either a waiting call got the error, or it was found in the background.
     assert!(!refused.is_empty() && refused.iter().all(|e| [Errno::NOSPC, Errno::IO].contains(e)), "{refused:?}");
     for (n, path) in &synced {
         assert!(std::fs::read(path).expect("read") == Rng::new(*n).bytes(SIZE), "f{n} is damaged");
     }
     assert!(lab.status()["backing"]["failure"].as_str().is_some_and(|why| why.contains("full")));
     std::fs::remove_file(filler).expect("remove");
-    // By itself.
+    // Without a command.
     lab::wait_until(Duration::from_secs(30), "the pool goes on", || lab.status()["backing"]["failure"].is_null());
     let log = std::fs::read_to_string(lab.path("pool/server.log")).expect("the log");
     assert!(log.contains("room again"), "{log}");
@@ -606,7 +607,7 @@ fn full_disk() -> Outcome {
     Ok(())
 }
 
-/// Where the backing cannot be opened the memory is saved all the same.
+/// If the backing cannot be opened, the memory is saved all the same.
 fn memory_alone() -> Outcome {
     let lab = Lab::mounted("16M");
     let (pool, mnt, image) = (lab.pool(), lab.text("mnt"), lab.text("saved"));
@@ -666,8 +667,8 @@ fn memory_alone() -> Outcome {
     Ok(())
 }
 
-/// Files of all sizes, then smaller and smaller ones, directories, names; returns the files that were
-/// written whole, and what was refused.
+/// Writes files of all sizes, then smaller and smaller ones, directories, names; returns the files that were written
+/// whole, and the refusals.
 fn fill(mnt: &Path, round: u64) -> (Vec<(String, u64, usize)>, Vec<Errno>) {
     let mut rng = Rng::new(round);
     let (mut whole, mut refused) = (Vec::new(), Vec::new());
@@ -692,7 +693,7 @@ fn fill(mnt: &Path, round: u64) -> (Vec<(String, u64, usize)>, Vec<Errno>) {
     (whole, refused)
 }
 
-/// A file is written whole or, as far as it counts here, not at all.
+/// Writes a file whole or, as far as the caller sees, not at all.
 fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Errno> {
     let written = File::create_new(path).and_then(|mut f| f.write_all(bytes));
     written.map_err(|e| {
@@ -701,7 +702,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Errno> {
     })
 }
 
-/// Truncated or flipped, an image is refused and the pool that is there stays.
+/// A truncated or flipped image is refused, and the existing pool stays.
 fn damaged_image() -> Outcome {
     let sample = Sample::new();
     let (lab, pool, image) = (&sample.lab, sample.lab.pool(), sample.lab.text("image"));
@@ -728,7 +729,7 @@ fn damaged_image() -> Outcome {
     Ok(())
 }
 
-/// The image of before stays whole when the new one does not fit.
+/// The earlier image stays whole when the new one does not fit.
 fn image_on_a_full_disk() -> Outcome {
     let sample = Sample::new();
     let (lab, disk) = (&sample.lab, sample.lab.text("disk"));

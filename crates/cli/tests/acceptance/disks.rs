@@ -1,5 +1,5 @@
-//! Disks of pools: making a pool with a file, a device, the usual one or none; what is refused, and what is said; what
-//! stays when the pool goes.
+//! Disks of pools: making a pool with a file, a device, the usual disk or none; refusals and messages; and the fate of
+//! disks when the pool is destroyed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -41,12 +41,12 @@ fn sparse(path: &Path, size: u64) {
     File::create(path).and_then(|file| file.set_len(size)).expect("a file");
 }
 
-/// What the pool's disks are, as `status --json` tells.
+/// The pool's disks, from `status --json`.
 fn disks(lab: &Lab) -> Vec<serde_json::Value> {
     lab.status()["disks"].as_array().expect("disks").clone()
 }
 
-/// Mounts the pool, writes, and finds that again.
+/// Mounts the pool, writes, and reads the content back.
 fn works(lab: &Lab) {
     lab.mount();
     fs::write(lab.mnt().join("file"), "text").expect("written");
@@ -57,14 +57,14 @@ fn works(lab: &Lab) {
     lab.check();
 }
 
-/// A lab with a pool that has the disk that a newcomer's has.
+/// A lab with a pool on the default disk.
 fn with_usual_disk() -> Lab {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "64M"]);
     lab
 }
 
-/// `cp -a` of a directory whose disk lies outside: one of the two has it.
+/// After `cp -a` of a directory with a disk outside, only one of the two pools has the disk.
 fn copied() -> Outcome {
     let lab = Lab::new();
     let (pool, copy, disk) = (lab.pool(), lab.text("copy"), lab.text("given"));
@@ -76,7 +76,7 @@ fn copied() -> Outcome {
     fs::create_dir(&other).expect("mkdir");
     let texts = ["is a copy of that", &disk, "region take"];
     lab.refused(1, &["mount", &copy, &other], &texts);
-    // One that goes takes nothing of the other's with it.
+    // Destroying the copy removes nothing of the original.
     let gone = lab.text("gone");
     program("cp", &["-a", &pool, &gone]).status().expect("copied");
     lab.ok(&["destroy", &gone]);
@@ -90,7 +90,7 @@ fn copied() -> Outcome {
     lab.ok(&["mount", &copy, &other]);
     assert_eq!(fs::read(Path::new(&other).join("file")).expect("read"), b"text");
     lab.ok(&["umount", &other]);
-    // Gone, it is in nobody's way.
+    // A destroyed copy obstructs nothing.
     lab.ok(&["destroy", &copy]);
     fs::remove_dir_all(&copy).ok();
     Ok(())
@@ -113,7 +113,7 @@ fn usual() -> Outcome {
     assert_eq!(status["disks"][0]["given"], false);
     assert_eq!(status["segments"]["size"], 4 << 20);
     assert!(lab.output(&["status", &lab.pool()]).contains("disk "));
-    // Made anew it has as much again, not what the one before has left.
+    // Made anew, the pool has as much space again, not the rest of the one before.
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--force"]);
     works(&lab);
     lab.ok(&["destroy", &lab.pool()]);
@@ -185,7 +185,7 @@ fn grows() -> Outcome {
     }
     assert_eq!(disks(&lab).len(), 3);
 
-    // And gives them up: first what is too much for the others, then what is not.
+    // It also removes regions: first one with too much content for the others, then one whose content fits.
     lab.refused(1, &["region", "remove", &lab.pool(), &second], &["room for", "region add"]);
     lab.refused(1, &["region", "remove", &lab.pool(), &second, "--dry-run"], &["do not fit"]);
     lab.refused(1, &["region", "remove", &lab.pool(), "/nowhere"], &["no disk of the pool", "region list"]);
@@ -259,7 +259,7 @@ fn thresholds() -> Outcome {
     Ok(())
 }
 
-/// A pool of which nothing is left but its disk.
+/// A pool with nothing left but its disk.
 fn salvaged() -> Outcome {
     let lab = Lab::new();
     let (disk, to) = (lab.text("disk"), lab.path("found"));
@@ -305,7 +305,7 @@ fn salvaged() -> Outcome {
     assert_eq!(missing, "2097152 8388608 not on these disks\n");
     lab.refused(1, &["salvage", &disk, "--to", &to.display().to_string()], &["inode-", "exists"]);
 
-    // A page that is damaged is named, and all others are there.
+    // A damaged page is named, and all others are read.
     let raw = fs::read(&disk).expect("read");
     let at =
         raw.windows(4096).step_by(4096).position(|page| *page == content[8192..12288]).expect("it is there") * 4096;
@@ -333,13 +333,13 @@ fn files() -> Outcome {
     assert!(listed.contains("region 0 (single)") && listed.contains("region 1 (single)"), "{listed}");
     assert_eq!(length(&made), 64 << 20);
     assert_eq!(disks(&lab).len(), 2);
-    // In another pool's place it is replaced; what was given is the same file.
+    // Replacing another pool removes the disk made for it; a given disk is the same file.
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--force", "--disk", &given_arg]);
     assert!(!made.exists(), "it went with its pool");
     works(&lab);
     lab.ok(&["destroy", &lab.pool()]);
     assert_eq!((length(&given), fs::metadata(&given).expect("a file").ino()), (100 << 20, number));
-    // It says no more that it is anybody's.
+    // Its label names no pool any more.
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &given_arg]);
     Ok(())
 }
@@ -365,7 +365,7 @@ impl Loop {
         self.0.display().to_string()
     }
 
-    /// Gives it a further name.
+    /// Gives it another name.
     fn also(&self, name: &str) {
         let number = fs::metadata(&self.0).expect("a device").rdev();
         let [major, minor] = [libc::major(number), libc::minor(number)].map(|number| number.to_string());
@@ -408,7 +408,8 @@ fn device() -> Outcome {
     Ok(())
 }
 
-/// As devices have after a reboot: the names have moved on by one. What only looks writes nothing of it down, and nothing is guessed.
+/// As after a reboot: the names of the devices have moved on by one. Commands that only look write no new name, and no
+/// name is guessed.
 fn renamed_device() -> Outcome {
     let lab = Lab::new();
     let [a, b, c] = ["1", "2", "3"].map(|name| Loop::new(&lab, name, 32 << 20));
@@ -536,7 +537,7 @@ fn missing() -> Outcome {
     fs::rename(&disk, &away).expect("away");
     fs::rename(lab.path("foreign"), &disk).expect("another's");
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["is a disk of the pool", "pool.toml"]);
-    // It is given up.
+    // The disk is given up.
     let toml = lab.path("pool/pool.toml");
     let text = fs::read_to_string(&toml).expect("read");
     let (without, _) = text.split_once("[[disk]]").expect("a disk");
@@ -546,7 +547,7 @@ fn missing() -> Outcome {
     Ok(())
 }
 
-/// Whole regions too, and one whose disk's name is that of something else now, which is in use.
+/// Also whole regions, and one whose disk's name now belongs to another device, which is in use.
 fn without() -> Outcome {
     let lab = Lab::new();
     let (pool, mnt) = (lab.pool(), lab.text("mnt"));
@@ -614,7 +615,7 @@ fn restored() -> Outcome {
         works(&lab);
     }
     lab.ok(&["destroy", &lab.pool()]);
-    // Away from its disks an image of memory alone has no content of large files, and that is said last.
+    // Away from its disks an image of the memory alone has no content of large files, and the last line says so.
     let said = lab.ok(&["restore", &away, &memory]);
     assert!(said.trim_end().lines().last().is_some_and(|last| last.contains("LEFT OUT")), "{said}");
     lab.ok(&["destroy", &away]);
@@ -626,7 +627,7 @@ fn restored() -> Outcome {
     Ok(())
 }
 
-/// Killed, it had left hundreds of MiB.
+/// A killed restore once left hundreds of MiB.
 fn interrupted_restore() -> Outcome {
     let lab = with_usual_disk();
     lab.mount();
@@ -639,7 +640,7 @@ fn interrupted_restore() -> Outcome {
     lab::wait_until(Duration::from_secs(60), "it makes a pool", is_begun);
     rustix::process::kill_process(Pid::from_child(&restoring), Signal::TERM).expect("it is there");
     let done = restoring.wait().expect("its end").success();
-    // It may have been faster.
+    // The restore may have been faster.
     assert_eq!(away.exists(), done, "{:?}", fs::read_dir(&away).map(|left| left.flatten().collect::<Vec<_>>()));
     if done {
         lab.ok(&["destroy", &lab.text("away")]);
@@ -647,7 +648,7 @@ fn interrupted_restore() -> Outcome {
     Ok(())
 }
 
-/// What was written there was acknowledged, and gone with the unmounting.
+/// Writes to a deleted disk were once acknowledged, and lost at unmounting.
 fn deleted() -> Outcome {
     use std::io::Write;
     let lab = Lab::new();

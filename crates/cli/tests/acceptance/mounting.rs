@@ -96,7 +96,7 @@ fn wait_until_closed(lab: &Lab) {
     wait_until(Duration::from_secs(20), "the server closes the pool", || lab.server_of(&lab.mnt()).is_none());
 }
 
-/// By the helper, and by mount(8) alone (`-i`): the server follows the kernel's flags.
+/// With the helper, and with mount(8) alone (`-i`): the server follows the kernel's flags.
 fn remount() -> Outcome {
     let lab = Lab::with_pool("64M");
     lab.install_helpers()?;
@@ -131,7 +131,7 @@ fn remount() -> Outcome {
     Ok(())
 }
 
-/// What mount(8) leaves out is to go; what `conquest mount` does not name stays.
+/// Options that mount(8) leaves out are removed; options that `conquest mount` does not name stay.
 fn remount_away() -> Outcome {
     let lab = Lab::with_pool("16M");
     lab.install_helpers()?;
@@ -180,7 +180,7 @@ fn remount_strict() -> Outcome {
     Ok(())
 }
 
-/// The second of two accesses is noted too.
+/// Is the second of two accesses noted too?
 fn notes_all(file: &Path) -> bool {
     let access = || {
         std::thread::sleep(Duration::from_millis(20));
@@ -190,7 +190,7 @@ fn notes_all(file: &Path) -> bool {
     access() != access()
 }
 
-/// Reading a file that was changed after its last access is noted.
+/// Is a read noted that follows a change after the last access?
 pub fn updates_atime(file: &Path) -> bool {
     std::fs::write(file, "some text").expect("write");
     age(file);
@@ -200,14 +200,14 @@ pub fn updates_atime(file: &Path) -> bool {
 
 const LONG_AGO: u64 = 1_000_000;
 
-/// Changed shortly after the last access, both long ago.
+/// Sets a change shortly after the last access, both long ago.
 fn age(file: &Path) {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(LONG_AGO);
     let times = std::fs::FileTimes::new().set_accessed(old).set_modified(old + Duration::from_secs(10));
     File::options().write(true).open(file).and_then(|f| f.set_times(times)).expect("set times");
 }
 
-/// What the kernel has cached is no access that a server could see.
+/// A read from the kernel's cache is no access that a server could see.
 fn read_past_the_cache(file: &Path) {
     let file = File::open(file).expect("open");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
@@ -234,8 +234,8 @@ fn read_only() -> Outcome {
     Ok(())
 }
 
-/// relatime: once after a change; noatime: never; strictatime: at each read that reaches us; nodiratime: not of
-/// directories.
+/// relatime: once after a change; noatime: never; strictatime: at each read that reaches the server; nodiratime: not
+/// for directories.
 fn access_times() -> Outcome {
     let lab = Lab::with_pool("64M");
     let file = lab.mnt().join("f");
@@ -269,7 +269,7 @@ fn listing_updates_atime(dir: &Path) -> bool {
     std::fs::metadata(dir).and_then(|m| m.accessed()).expect("it is there") != old
 }
 
-/// At once: by a server that ended in order, and by one that was killed.
+/// At once, by a server that ended in order, and by one that was killed.
 fn below_is_free() -> Outcome {
     let lab = Lab::new();
     let below = lab.loop_ext4()?;
@@ -357,8 +357,8 @@ fn killed() -> Outcome {
     Ok(())
 }
 
-/// Not waited for here: the process, with a region that takes a while to give back, and its mount are there for some
-/// time yet, and by io_uring the mount answers ECANCELED.
+/// The test does not wait for the end of the process. It exists for some time yet, with memory that takes a while to
+/// free, and so does its mount, which answers ECANCELED over io_uring.
 fn being_killed() -> Outcome {
     let lab = Lab::with_pool("256M");
     let (pool, mnt, file) = (lab.pool(), lab.text("mnt"), lab.mnt().join("f"));
@@ -383,7 +383,7 @@ fn being_killed() -> Outcome {
             assert_eq!(file.metadata().expect("stat").len(), 100 << 20);
             assert_ne!(lab.server(), server);
         }
-        // One that is alive is not.
+        // A server that is alive is not being killed.
         let start = Instant::now();
         assert!(lab.ok(&["up", "--pool", &pool, &mnt]).contains("already mounted"));
         lab.refused(1, &["mount", &pool, &mnt], &["already mounted"]);
@@ -394,7 +394,7 @@ fn being_killed() -> Outcome {
     Ok(())
 }
 
-/// One that waited for its own mount could not end, and what it had open stayed open.
+/// A server that waited for its own mount could not end, and its descriptors stayed open.
 fn killed_at_start() -> Outcome {
     let lab = Lab::with_pool("16M");
     let (pool, mnt) = (lab.pool(), lab.text("mnt"));
@@ -428,7 +428,7 @@ fn is_mounted(dir: &str) -> bool {
     std::fs::read_to_string("/proc/self/mounts").expect("mounts").lines().any(|m| m.split(' ').nth(1) == Some(dir))
 }
 
-/// Does not sleep between looks.
+/// As `wait_until`, without a pause between the checks.
 fn wait_at_once(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -451,7 +451,7 @@ fn sigterm_saves() -> Outcome {
     Ok(())
 }
 
-/// Its mount is out of the table: by `umount -l`, or it is there in another mount namespace alone.
+/// Its mount is out of the table: after `umount -l`, or because it exists only in another mount namespace.
 fn sigterm_elsewhere() -> Outcome {
     let lab = Lab::with_pool("64M");
     for in_container in [false, true] {
@@ -489,7 +489,7 @@ fn unmount_saves() -> Outcome {
     lab.ok(&["restore", &lab.pool(), &image]);
     lab.mount();
     tree::assert_same(&before, &tree::describe(&lab.mnt()), "restored from an image");
-    // A save of a pool in use, restored beside it.
+    // An image of a pool in use, restored beside it.
     lab.ok(&["save", &lab.text("mnt"), &lab.text("second")]);
     lab.refused(1, &["restore", &lab.pool(), &image], &["mounted", "umount"]);
     lab.umount();
@@ -551,7 +551,7 @@ fn unprivileged() -> Outcome {
     lab::require("fusermount3")?;
     lab::require("setpriv")?;
     let lab = Lab::new();
-    // A device that everybody may open, as udev makes it; containers often have one for root alone.
+    // Any user may open the device, as udev makes it; containers often have one for root alone.
     let device = lab.text("fuse");
     lab::ok(&mut program("mknod", &["-m", "666", &device, "c", "10", "229"]));
     if !program("mount", &["--bind", &device, "/dev/fuse"]).status().is_ok_and(|s| s.success()) {
@@ -570,7 +570,7 @@ fn unprivileged() -> Outcome {
     let shell = format!("echo mine > {dir}/f && cat {dir}/f && stat -c %u {dir}/f");
     let said = lab::ok(&mut program(NOBODY[0], &[&NOBODY[1..], &["sh", "-c", &shell]].concat()));
     assert_eq!(said, "mine\n65534\n");
-    // The server is asked; the kernel would refuse.
+    // The server is asked, because the kernel would refuse.
     as_nobody(&["mount", &pool, &dir, "-o", "remount,durability=strict,commit=7"]);
     let status = lab.run_as(&NOBODY, &["status", &dir]).out;
     assert!(status.contains("durability strict, commits every 7 s"), "{status}");
@@ -598,8 +598,8 @@ fn install() -> Outcome {
     Ok(())
 }
 
-/// Processes go on with memory that was deleted under them, and close the pool in order. Unmounting did not wait for
-/// that, and mounting again was refused.
+/// Processes continue with memory that was deleted under them, and close the pool in order. Unmounting once did not
+/// wait for that, and mounting again was refused.
 fn memory_deleted() -> Outcome {
     let lab = Lab::mounted("32M");
     for round in 0..3 {
@@ -620,7 +620,7 @@ fn memory_deleted() -> Outcome {
     Ok(())
 }
 
-/// The pool stands still while it is saved: an image in its own mount was waited for, for ever.
+/// The pool stands still while it is saved: saving an image to its own mount once waited for ever.
 fn image_in_itself() -> Outcome {
     let lab = Lab::mounted("16M");
     let (inside, bound) = (lab.mnt().join("dir"), lab.path("bound"));
@@ -637,7 +637,7 @@ fn image_in_itself() -> Outcome {
     Ok(())
 }
 
-/// It was written, when unmounting too, and then the pool could not be opened.
+/// The image was once written, also when unmounting, and then the pool could not be opened.
 fn image_over_pool() -> Outcome {
     let lab = Lab::new();
     let (pool, mnt, ram) = (lab.pool(), lab.text("mnt"), lab.text("ram"));
@@ -645,7 +645,7 @@ fn image_over_pool() -> Outcome {
     let mirror = ["--nvram", &ram, "--size", "16M", "--mirror", &lab.text("mirror")];
     for format in [&["--nvram", "16M"][..], &mirror] {
         lab.ok(&[&["format", &pool, "--force"][..], format].concat());
-        // A mirror is made when the pool is first opened.
+        // A mirrored backing is made when the pool is first opened.
         lab.mount();
         lab.umount();
         let backing = if format.len() > 2 { "mirror" } else { "pool" };
@@ -669,7 +669,7 @@ fn image_over_pool() -> Outcome {
         lab::ok(&mut program("umount", &[&bound]));
         lab.check();
     }
-    // Nor where no mount would ever show it.
+    // Nor at a path that no mount would ever show.
     std::fs::create_dir(lab.mnt().join("dir")).expect("mkdir");
     for file in ["mnt/image", "mnt/dir/image"] {
         let save = format!("save={}", lab.text(file));
@@ -679,7 +679,7 @@ fn image_over_pool() -> Outcome {
     Ok(())
 }
 
-/// It said nothing at all.
+/// It once printed nothing at all.
 fn unmounting_for_others() -> Outcome {
     lab::require("fusermount3")?;
     lab::require("setpriv")?;
@@ -690,7 +690,7 @@ fn unmounting_for_others() -> Outcome {
     Ok(())
 }
 
-/// What the server could not do at its end stood in its log alone, and `umount` succeeded.
+/// Failures of the server at its end once stood in its log alone, and `umount` succeeded.
 fn tells_how_it_ended() -> Outcome {
     let lab = Lab::with_pool("16M");
     let (pool, mnt) = (lab.pool(), lab.text("mnt"));
@@ -715,7 +715,7 @@ fn tells_how_it_ended() -> Outcome {
     lab.mount();
     let filler = lab.fill_disk();
     for n in 0..6 {
-        // The backing may fail before all are there.
+        // The backing may fail before all files exist.
         let _ = File::create(lab.mnt().join(format!("big{n}"))).and_then(|mut f| f.write_all(&[9; 3 << 20]));
     }
     let before = tree::describe(&lab.mnt());
@@ -745,7 +745,7 @@ fn tells_how_it_ended() -> Outcome {
     Ok(())
 }
 
-/// Several at once destroyed each other's half-made pools; none was left, or one that could not be opened.
+/// Several commands at once destroyed each other's half-made pools, and left no pool, or one that could not be opened.
 fn at_once() -> Outcome {
     let lab = Lab::new();
     let (pool, mnt) = (lab.pool(), lab.text("mnt"));
@@ -771,7 +771,7 @@ fn at_once() -> Outcome {
     Ok(())
 }
 
-/// It was said to be ready, and a queue that could not begin ended it at once.
+/// The mount was once reported as ready, and a queue that could not start ended it at once.
 fn few_files() -> Outcome {
     lab::require("prlimit")?;
     let lab = Lab::with_pool("16M");
