@@ -1,6 +1,6 @@
-//! RAID-5 regions: what one disk less, a power cut, or both leave of them.
+//! RAID-5 regions after the loss of a disk, after a power cut, and after both.
 //!
-//! Sectors say which write they are of and where they lie, so that what is found differs from anything else.
+//! Each sector records its write and its place, so that any other content is recognised.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ const SIZE: u64 = 16 * MIB;
 const POOL: Uuid = Uuid([3; 16]);
 const SECTOR: u64 = 512;
 
-/// What a write of this number writes to these bytes of the region.
+/// The content of write `write` for these bytes of the region.
 fn content(write: u32, range: &Range<u64>) -> Vec<u8> {
     let sectors = range.start / SECTOR..range.end / SECTOR;
     sectors.flat_map(|sector| (u64::from(write) << 32 | sector).to_le_bytes().repeat(64)).collect()
@@ -33,7 +33,7 @@ fn write(region: &dyn Region, number: u32, range: Range<u64>) -> exraid::Result<
     region.write_at(&content(number, &range), range.start)
 }
 
-/// Of which write each sector is; `None`: of none, or torn.
+/// The number of each sector's write; `None`: of none, or torn.
 fn read(region: &dyn Region, range: Range<u64>) -> exraid::Result<Vec<Option<u32>>> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
     region.read_at(&mut bytes, range.start)?;
@@ -53,7 +53,7 @@ fn copies(disks: &[Arc<RamDisk>]) -> Vec<Arc<RamDisk>> {
     disks.iter().map(|disk| RamDisk::with(disk.name(), disk.content())).collect()
 }
 
-/// The region without a disk, of copies: the disks stay as they are.
+/// The region without a disk, on copies: the disks stay as they are.
 fn without(disks: &[Arc<RamDisk>], lost: usize) -> Arc<dyn Region> {
     let mut left = copies(disks);
     left.remove(lost);
@@ -84,12 +84,12 @@ impl Faulty {
     }
 }
 
-/// What becomes of writes of content, which lies behind the log.
+/// The fate of writes of content, which lies behind the log.
 enum Way {
     Pass,
-    /// Their host has no room.
+    /// Their host has no storage left.
     Refuse,
-    /// They happen when they may pass again.
+    /// They are delayed until they may pass again.
     Hold,
 }
 
@@ -99,7 +99,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Of a region whose chunks have 64 KiB.
+    /// For a region with chunks of 64 KiB.
     fn over(inner: &Arc<RamDisk>) -> Arc<Gate> {
         Arc::new(Gate { inner: inner.clone(), state: Mutex::new((Way::Pass, Vec::new())) })
     }
@@ -145,13 +145,13 @@ impl Device for Gate {
     }
 }
 
-/// Any writes and reads, against a copy in memory; then with each disk lost in turn.
+/// Random writes and reads, against a copy in memory; then with each disk lost in turn.
 #[test]
 fn any_one_disk_can_be_lost() {
     for (count, chunk, seed) in [(3, 4096, 1), (4, 65536, 2), (5, 16384, 3), (8, 4096, 4)] {
         let all = disks(count);
         let mut rng = Rng::new(seed);
-        // What nobody has written is anything, also the parity.
+        // Content that was never written may be anything, and so may its parity.
         for disk in &all {
             disk.overwrite(0, &rng.bytes(SIZE as usize));
             disk.overwrite(0, &[0; 4096]);
@@ -184,7 +184,7 @@ fn any_one_disk_can_be_lost() {
     }
 }
 
-/// Each disk is lost, writes go on, it is put back; then each other one is lost.
+/// A disk is lost, writes go on, it is put back; then each other one is lost.
 #[test]
 fn what_was_written_without_a_disk_is_on_it_in_the_end() {
     for (count, chunk) in [(3, 4096u32), (4, 16384)] {
@@ -231,7 +231,7 @@ fn what_was_written_without_a_disk_is_on_it_in_the_end() {
     }
 }
 
-/// Writes of a sector's history: its number, and the instants at which it began and was durable.
+/// A write in a sector's history: its number, and the instants at which it began and was durable.
 #[derive(Clone, Copy)]
 struct Written {
     number: u32,
@@ -240,19 +240,19 @@ struct Written {
     whole: bool,
 }
 
-/// What may be found in each sector at an instant; `None`: anything.
+/// The writes that a sector may hold at an instant; `None`: anything.
 fn allowed(history: &[Written], instant: u64) -> Option<Vec<u32>> {
     let last = history.iter().rposition(|write| write.durable <= instant)?;
     let later = history[last + 1..].iter().filter(|write| write.begun < instant);
-    // A stripe that is written as a whole holds nothing else that could be harmed.
+    // A write of the whole stripe has no other content there to harm.
     if later.clone().any(|write| write.whole) {
         return None;
     }
     Some(history[last..=last].iter().chain(later).map(|write| write.number).collect())
 }
 
-/// Parts of stripes and whole ones are written; the power is cut at every instant, and any disk is lost with it, or
-/// afterwards: what was acknowledged is there, and what was not being written is what it was.
+/// Writes parts of stripes and whole ones; the power is cut at every instant, and any disk is lost with it, or
+/// afterwards. Acknowledged content is there, and content that was not being written is unchanged.
 #[test]
 fn a_power_cut_together_with_a_lost_disk_harms_nothing() {
     const CHUNK: u64 = 65536;
@@ -268,11 +268,11 @@ fn a_power_cut_together_with_a_lost_disk_harms_nothing() {
     let mut history = vec![vec![Written { number: 1, begun: 0, durable: 0, whole: false }]; (used / SECTOR) as usize];
     let ranges = [
         0..4096,                            // one block
-        2048..10240,                        // over it
+        2048..10240,                        // across it
         CHUNK - 2048..CHUNK + 1024,         // two chunks
         512..3 * CHUNK - 512,               // nearly all
         stripe - 1024..stripe + 8192,       // two stripes
-        stripe..2 * stripe,                 // a whole one, over what was a part
+        stripe..2 * stripe,                 // a whole one, over a part
         stripe + CHUNK..stripe + 2 * CHUNK, // a chunk of it
         2 * CHUNK..stripe + 512,
     ];
@@ -331,7 +331,7 @@ fn a_power_cut_together_with_a_lost_disk_harms_nothing() {
     assert!(old > 1000 && new > 1000, "{old}, {new}");
 }
 
-/// The power is cut again while what was cut short is finished, with another disk lost then.
+/// The power is cut again during the replay, with another disk lost then.
 #[test]
 fn finishing_what_was_cut_short_can_be_cut_short() {
     const CHUNK: u64 = 65536;
@@ -367,8 +367,8 @@ fn finishing_what_was_cut_short_can_be_cut_short() {
     }
 }
 
-/// More parts are written than the log has slots for, one over the other, then whole stripes over them: nothing that
-/// was logged is done again over what came later, whichever disk is lost.
+/// Writes more parts than the log has slots, one over the other, then whole stripes over them: no logged write is done
+/// again over a later one, even with any disk lost.
 #[test]
 fn what_is_retired_is_not_done_again() {
     let (all, chunk) = (disks(3), 131072u64);
@@ -428,7 +428,7 @@ fn parts_of_one_stripe_are_written_by_many() {
     }
 }
 
-/// All parts of the same columns at a time, each once: nothing comes later that would make them even again.
+/// All parts of the same columns at once, each written once: no later write would make them even again.
 #[test]
 fn the_parts_of_a_column_are_written_one_after_the_other() {
     let it = Faulty::new(4, 4096, 1);
@@ -452,8 +452,8 @@ fn the_parts_of_a_column_are_written_one_after_the_other() {
     }
 }
 
-/// What is computed from the others is computed while nobody writes there: a read of what is not being written, from a
-/// region that has lost a disk, while one of the two that are left has been written and the other one has not.
+/// Content is computed from the others only while no write is under way there. The region has lost a disk; a read of
+/// other content comes while one of the two remaining disks has been written and the other has not.
 #[test]
 fn a_computed_read_never_sees_half_a_write() {
     for held in 1..3 {
@@ -479,7 +479,7 @@ fn a_computed_read_never_sees_half_a_write() {
     }
 }
 
-/// Parts of stripes that nobody wrote before are written during a rebuild, which does not learn of them.
+/// Parts of stripes that were never written are written during a rebuild, which does not learn of them.
 #[test]
 fn what_begins_to_live_during_a_rebuild_is_even_in_the_end() {
     for away in 0..3 {
@@ -515,7 +515,7 @@ fn what_begins_to_live_during_a_rebuild_is_even_in_the_end() {
     }
 }
 
-/// R1 at every instant: a write was acknowledged that a disk had missed; the power is cut; all disks come back.
+/// R1 at every instant: a disk missed a write that was acknowledged; the power is cut; all disks come back.
 #[test]
 fn a_disk_that_fails_a_write_is_out_before_the_answer() {
     let mut missed = 0;
@@ -547,7 +547,7 @@ fn a_disk_that_fails_a_write_is_out_before_the_answer() {
                     let is_in = range.contains(&(sector as u64 * SECTOR));
                     let is_right = match (is_in, instant == acknowledged) {
                         (true, true) => found == Some(2),
-                        // The stripe as a whole was being written.
+                        // The whole stripe was being written.
                         (true, false) => whole || found == Some(3) || found == Some(2),
                         (false, _) => found == Some(1),
                     };
@@ -563,7 +563,7 @@ fn a_disk_that_fails_a_write_is_out_before_the_answer() {
     assert_eq!(missed, 6 * 16);
 }
 
-/// The power is cut at each instant of a write that one disk fails; another disk is lost with it, or none.
+/// The power is cut at each instant of a write that one disk fails, and another disk is lost with it, or none.
 #[test]
 fn a_failure_and_a_power_cut_harm_nothing_that_is_not_written() {
     for failing in 0..3usize {
@@ -637,7 +637,7 @@ fn without_two_disks_some_is_still_read() {
     let e = it.region.rebuild(1, None, &mut Vec::new, &mut |_| true).expect_err("from nothing");
     assert!(e.to_string().contains("disk 2 and 3 is out"), "{e}");
     assert_eq!(it.region.flush().expect_err("two are gone").class, Class::Gone);
-    // No label says that both are out: the last one may come back.
+    // No label records that both are out: the last one may come back.
     let (disks, ram) = (it.disks, it.ram);
     drop(it.region);
     drop(disks);
@@ -653,7 +653,7 @@ fn a_bad_place_is_computed_from_the_others() {
     write(&*it.region, 1, 0..size).expect("a write");
     for bad in 0..3 {
         it.disks[bad].set(|faults| faults.bad.push(END + 3 * MIB..END + 3 * MIB + 20480));
-        // In the log no place is read.
+        // The log is not read there.
         assert_eq!(read(&*it.region, 0..size).expect("the others have it"), vec![Some(1); (size / SECTOR) as usize]);
         let mut rng = Rng::new(bad as u64);
         for _ in 0..50 {
@@ -668,7 +668,7 @@ fn a_bad_place_is_computed_from_the_others() {
     }
 }
 
-/// Content that a disk gives without an error and that is wrong: the other copy is asked for.
+/// A disk returns wrong content without an error: another copy is requested.
 #[test]
 fn a_second_copy_is_computed() {
     let all = disks(3);
@@ -732,7 +732,7 @@ fn a_spare_has_everything_in_the_end() {
             let writer = scope.spawn(load);
             std::thread::sleep(Duration::from_millis(20));
             let name = Uuid::random().expect("random");
-            // What is written from then on is not named, and is there all the same.
+            // Content written from then on is not named, and yet there.
             let live = &mut || std::iter::once(0..used).collect();
             let done = region.rebuild(lost, Some((spare.clone(), name)), live, &mut |_| {
                 std::thread::sleep(Duration::from_millis(10));
@@ -755,8 +755,8 @@ fn a_spare_has_everything_in_the_end() {
     }
 }
 
-/// In several goes, the region being opened anew in between, and only what is live; parts are written meanwhile to what
-/// was not live when it began.
+/// In several runs, with the region opened anew between them, and for live content only; meanwhile parts are written
+/// that were not live at the beginning.
 #[test]
 fn a_rebuild_goes_on_where_it_was() {
     let all = disks(3);
@@ -812,8 +812,8 @@ fn a_rebuild_goes_on_where_it_was() {
     }
 }
 
-/// Parts of stripes are written while a disk is being put back, where it has got and where it has not; the power is cut
-/// at every instant. The rebuild goes on; then any disk is lost.
+/// Parts of stripes are written while a disk is being put back, in rebuilt stripes and in others; the power is cut at
+/// every instant. The rebuild goes on; then any disk is lost.
 #[test]
 fn a_power_cut_during_a_rebuild_harms_nothing() {
     let chunk = 65536u64;
@@ -838,7 +838,7 @@ fn a_power_cut_during_a_rebuild_harms_nothing() {
         region.flush().expect("a flush");
         all.iter().for_each(|disk| disk.record());
         let begun = RamDisk::now();
-        // Each role of the one that was away: content that is written, content that is not, parity.
+        // Each role of the disk that was away: written content, other content, parity.
         let ranges: Vec<Range<u64>> = [0, 1, 2, 20, 21, 22].map(|n| n * stripe + 512..n * stripe + 4096).into();
         let mut acknowledged = Vec::new();
         for range in &ranges {
@@ -881,8 +881,8 @@ fn a_power_cut_during_a_rebuild_harms_nothing() {
     }
 }
 
-/// A disk that has records of intents is replaced by one that has none, while what they tell of is not flushed; then the
-/// power is cut, and any disk is lost.
+/// A disk with records of intents is replaced by one without, before their writes are flushed; then the power is cut,
+/// and any disk is lost.
 #[test]
 fn a_spare_needs_no_records_of_what_was_before_it() {
     let chunk = 65536u64;
@@ -923,7 +923,7 @@ fn a_spare_needs_no_records_of_what_was_before_it() {
     }
 }
 
-/// A write that finds no room on one host has failed, and a disk that is lost afterwards takes nothing else with it.
+/// A write fails since one host is full; a disk that is lost afterwards takes no other content with it.
 #[test]
 fn a_write_without_room_harms_nothing() {
     for full in 0..3 {
@@ -933,7 +933,7 @@ fn a_write_without_room_harms_nothing() {
         let region = make(POOL, 1, Layout::Raid5 { chunk: 65536 }, devices).expect("a region");
         let stripe = region.stripe();
         write(&*region, 1, 0..6 * stripe).expect("a write");
-        // On each disk content that is written, content that is not, parity.
+        // On each disk written content, other content, parity.
         let parts: Vec<Range<u64>> = (0..3).map(|n| n * stripe + 512..n * stripe + 4096).collect();
         all[full].set(Way::Refuse);
         let failed = parts.iter().filter(|part| {
@@ -942,10 +942,10 @@ fn a_write_without_room_harms_nothing() {
         });
         assert!(failed.count() > 0);
         all[full].set(Way::Pass);
-        // No intent is left that would be done again.
+        // No intent is left for replay.
         write(&*region, 1, 5 * stripe..5 * stripe + 512).expect("a write");
         write(&*region, 1, 5 * stripe..6 * stripe).expect("a write");
-        // The one whose parity is wrong is out: where it is among those that are left, it is not asked.
+        // The disk with the wrong parity is out: if it is among the remaining ones, it is not read.
         let out: Vec<usize> = (0..3).filter(|role| region.members()[*role].state == MemberState::Out).collect();
         assert!(out.iter().all(|role| *role == full), "{out:?}");
         drop(region);
@@ -1003,7 +1003,7 @@ fn whole_stripes_are_written_at_once() {
     region.run(request.into()).result.expect("nothing");
 }
 
-/// A disk that hangs is excluded when patience ends, and its memory stays its own.
+/// A disk that hangs is excluded after the time limit, and keeps the memory of its requests.
 #[test]
 fn a_disk_that_hangs_is_done_without() {
     let it = Faulty::new(3, 4096, 1);

@@ -43,7 +43,7 @@ fn at(region: &dyn Region, at: u64) -> exraid::Result<u8> {
     Ok(found[0])
 }
 
-/// Any requests, against a copy in memory.
+/// Random requests, against a copy in memory.
 #[test]
 fn each_kind_keeps_what_is_written() {
     for (layout, count) in [
@@ -97,7 +97,7 @@ fn each_kind_keeps_what_is_written() {
     }
 }
 
-/// Each has labels of its own in memory, which the other one leaves behind.
+/// Each process has labels in memory, which become outdated.
 #[test]
 fn processes_raise_the_mark_of_sequence_numbers_one_after_the_other() {
     let disks = disks(2);
@@ -113,7 +113,7 @@ fn processes_raise_the_mark_of_sequence_numbers_one_after_the_other() {
     one.raise_sequence(7).expect("it stays");
     let third = open(devices(&disks)).expect("a region");
     assert_eq!((one.sequence(), third.sequence(), third.secret()), (450, 450, one.secret()));
-    // But not what the membership has become meanwhile.
+    // But it does not take over a change of the membership.
     let spare = RamDisk::new("spare", SIZE);
     let live = &mut Vec::new;
     assert!(one.rebuild(1, Some((spare, Uuid([9; 16]))), live, &mut |_| true).expect("it is put back"));
@@ -182,13 +182,13 @@ fn nothing_was_written_behind_the_high_water_mark() {
         label.update(&*disks[1], |label| label.high_water = mark).expect("an update");
         open(devices(&disks)).expect("a region")
     };
-    // A cut between the two labels: as long as one has less, nothing is written there; but one may have lost it.
+    // A cut between the two labels: the lower one limits writes; but the higher one may be lost.
     let region = set(2 * MIB);
     assert_eq!((region.high_water(), region.written(MIB)), (2 * MIB, MIB..4 * MIB));
     region.raise_high_water(3 * MIB).expect("raised");
     assert_eq!(open(devices(&disks)).expect("a region").high_water(), 3 * MIB);
     drop(region);
-    // A program that knows of no mark.
+    // A program without such a mark.
     let region = set(0);
     assert_eq!((region.high_water(), region.written(MIB)), (0, MIB..u64::MAX));
 }
@@ -276,7 +276,7 @@ fn a_bad_place_is_read_from_another_copy() {
         for _ in 0..4 {
             assert_eq!(at(&*mirror.region, 0).expect("the other one has it"), 5);
         }
-        // Writing it again mends it.
+        // Another write repairs it.
         fill(&*mirror.region, 0, 5).expect("a write");
     }
     assert_eq!(mirror.states(), [MemberState::Whole; 2]);
@@ -322,7 +322,7 @@ fn a_read_of_a_disk_that_hangs_is_answered_by_another() {
     assert_eq!(mirror.states(), [MemberState::Whole; 2], "a read that hangs loses nothing");
 }
 
-/// Nor is it tried whether that is well again, before it answers.
+/// A disk that hangs is not even tested for recovery before it answers.
 #[test]
 fn nobody_is_sent_to_a_disk_that_hangs() {
     let mirror = Faulty::new(2, 1);
@@ -359,7 +359,7 @@ fn the_faster_copy_is_read() {
     assert!(later[0] > 1000, "it is noticed that the slow one is well again: {later:?}");
 }
 
-/// R1 at every instant: a write was acknowledged that a disk had missed; the power is cut; both disks come back.
+/// R1 at every instant: a disk missed a write that was acknowledged; the power is cut; both disks come back.
 #[test]
 fn what_was_acknowledged_is_there_after_a_power_cut() {
     let mut missed = 0;
@@ -379,7 +379,7 @@ fn what_was_acknowledged_is_there_after_a_power_cut() {
                 mirror.region.flush().expect("a flush");
                 acknowledged.push(RamDisk::now());
             }
-            // The counter is everybody's: others may be at work.
+            // The counter is common to all tests, which may run now.
             let ends = mirror.ram.iter().map(|disk| disk.tape().len()).max().expect("disks");
             assert!(ends > 12);
             let first = acknowledged[0] - 4;
@@ -444,7 +444,7 @@ fn a_disk_that_stayed_behind_is_not_read_and_is_caught_up() {
     for _ in 0..200 {
         assert_eq!(at(&*region, 0).expect("a read"), 2);
     }
-    // In two goes, the second after the region was opened anew.
+    // In two runs, the second after the region was opened anew.
     let live = || vec![0..4096, MIB..2 * MIB];
     let mut calls = 0;
     let done = region.rebuild(0, None, &mut { live }, &mut |left| {
@@ -470,7 +470,7 @@ fn a_disk_that_stayed_behind_is_not_read_and_is_caught_up() {
     assert_eq!((at(&*region, 0).expect("a read"), at(&*region, MIB).expect("a read")), (2, 3));
 }
 
-/// All that it is to have is written again.
+/// All of its content is written again.
 #[test]
 fn a_member_whose_flush_has_failed_can_be_put_back() {
     let mirror = Faulty::new(2, 1);
@@ -551,8 +551,8 @@ fn a_disk_that_was_replaced_and_comes_back_is_not_used() {
     }
 }
 
-/// Seeded: a mirror of three, of which any one fails at a time in any way that it tells of, under a load from four
-/// threads; what was acknowledged is there, also after the others are taken away.
+/// Seeded: a mirror of three, of which one fails at a time, in any way that it reports, under a load of four threads.
+/// Acknowledged content is there, even after the others are taken away.
 #[test]
 fn nothing_acknowledged_is_lost_that_copies_cover() {
     for seed in 0..12 {
@@ -598,13 +598,13 @@ fn nothing_acknowledged_is_lost_that_copies_cover() {
         });
         mirror.region.flush().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let out = mirror.states()[victim] == MemberState::Out;
-        // The load may be over before anything happens to it.
+        // The load may be over before the first failure.
         let struck = !mirror.disks[victim].injected().is_empty();
         assert!(out || !struck || seed % 4 == 3, "seed {seed}: a slow disk alone is kept");
         mirror.disks.iter().for_each(|disk| disk.release());
-        // Opened alone, each goes its own way: on a copy, so that the next one is as it was.
+        // Opened alone, each diverges: on a copy, so that the next one is unchanged.
         let copy = |n: usize| RamDisk::with("alone", mirror.ram[n].content());
-        // On a busy machine a disk that is well may be too late as well.
+        // On a busy machine a good disk may be late as well.
         let states = mirror.states();
         let is_left = |n: &usize| *n != victim && states[*n] == MemberState::Whole;
         let left: Vec<Arc<RamDisk>> = (0..3).filter(is_left).map(copy).collect();
