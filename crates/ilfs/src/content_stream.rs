@@ -180,7 +180,9 @@ impl Log {
         };
         let live = contents.live(files).map(|live| Ok(live?.place)).collect::<Result<Vec<Place>>>()?;
         let blocks = self.read_all(session, &live)?;
-        carried.unread += (live.len() - blocks.len()) as u64;
+        // Blocks of a summary that cannot be read are not among those found.
+        let unknown = if contents.is_whole { 0 } else { u64::from(segment.live).saturating_sub(live.len() as u64) };
+        carried.unread += unknown + (live.len() - blocks.len()) as u64;
         carried.blocks += blocks.len() as u64;
         if !blocks.is_empty() {
             put(&record(segment.sequence, &contents, &blocks))?;
