@@ -131,7 +131,8 @@ fn unreadable_content_is_kept_and_reported() {
         assert_eq!(world.rig.log.obstacles(), [(place.sequence(), why)]);
         let lost = if in_summary { MOST - 200 } else { 1 };
         assert_eq!(world.verify(), lost);
-        let carried = world.rig.log.carry(&world.rig.session, &world, &mut |_| Ok(()), &mut |_, _| {}).expect("it works");
+        let carried =
+            world.rig.log.carry(&world.rig.session, &world, &mut |_| Ok(()), &mut |_, _| {}).expect("it works");
         assert_eq!((carried.unread, carried.blocks), (lost as u64, (MOST + 10 - 200 - lost) as u64));
         world.rig.check();
     }

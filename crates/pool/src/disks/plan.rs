@@ -164,7 +164,8 @@ impl Wanted<'_> {
         }
         if there.as_ref().is_some_and(|found| !found.is_file() && owner::is_readable_by_others(found)) {
             tracing::warn!(
-                "other users may read {}, and so all files that have content there, whatever their permissions: take that right from the                  device (`chmod o-r`, and a rule of udev for the next boot)",
+                "other users may read {}, and so all files that have content there, whatever their permissions: take that right from the \
+                 device (`chmod o-r`, and a rule of udev for the next boot)",
                 path.display()
             );
         }
