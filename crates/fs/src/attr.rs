@@ -14,6 +14,8 @@ pub const ROOT: Ino = 1;
 pub const NAME_MAX: usize = 255;
 /// Longest target of a symbolic link, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
+/// `st_blksize`, which programs take as their buffer size. Each write through the mount is a message, so it is larger than a page.
+pub const IO_SIZE: u32 = 64 << 10;
 /// Most hard links to one inode.
 pub const LINK_MAX: u32 = u32::MAX >> 1;
 

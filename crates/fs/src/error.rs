@@ -40,6 +40,9 @@ pub enum Error {
     /// outside sees it.
     #[error("{}", Errno::AGAIN)]
     Packed(Ino),
+    /// A path leads out of the part of the pool that its walk [stays in](crate::path::Within).
+    #[error("{}", Errno::XDEV)]
+    Outside,
     /// The pool, or a file that it names, is another user's, or others may write there.
     #[error(transparent)]
     Foreign(#[from] exraid::owner::Foreign),
@@ -77,6 +80,7 @@ impl Error {
             Error::MustGrow | Error::NoTriple | Error::MustMakeRoom(_) | Error::DisksFull => Errno::NOSPC,
             Error::Elsewhere => Errno::IO,
             Error::Packed(_) => Errno::AGAIN,
+            Error::Outside => Errno::XDEV,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Foreign(_) => Errno::PERM,
             Error::Served { .. } => Errno::BUSY,

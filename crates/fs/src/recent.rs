@@ -61,6 +61,8 @@ impl Trail {
 struct Recent {
     /// Of which pool; 0: nothing is remembered.
     serial: u64,
+    /// Where the path begins.
+    start: Ino,
     path: [u8; LONGEST],
     len: usize,
     uid: u32,
@@ -75,6 +77,7 @@ struct Recent {
 impl Recent {
     const NONE: Recent = Recent {
         serial: 0,
+        start: 0,
         path: [0; LONGEST],
         len: 0,
         uid: 0,
@@ -98,11 +101,18 @@ thread_local! {
     static RECENT: RefCell<Recent> = const { RefCell::new(Recent::NONE) };
 }
 
-/// The directory of the last name of `path`, and that name, if the directory is the one that was found last.
+/// The directory of the last name of `path`, which begins at `start`, and that name, if the directory is the one that was found
+/// last.
 #[inline(always)]
-pub fn find<'p>(session: &Session, serial: &Serial, caller: &Caller, path: &'p [u8]) -> Option<(At, &'p [u8])> {
+pub fn find<'p>(
+    session: &Session,
+    serial: &Serial,
+    caller: &Caller,
+    start: Ino,
+    path: &'p [u8],
+) -> Option<(At, &'p [u8])> {
     RECENT.with_borrow(|recent| {
-        if recent.serial != serial.0 {
+        if recent.serial != serial.0 || recent.start != start {
             return None;
         }
         let name = path.strip_prefix(recent.path.get(..recent.len)?)?;
@@ -112,8 +122,8 @@ pub fn find<'p>(session: &Session, serial: &Serial, caller: &Caller, path: &'p [
     })
 }
 
-/// Remembers that `path`, which ends with a slash, led `caller` to `at`.
-pub fn note(serial: &Serial, caller: &Caller, path: &[u8], trail: &Trail, at: At) {
+/// Remembers that `path`, which begins at `start` and ends with a slash, led `caller` to `at`.
+pub fn note(serial: &Serial, caller: &Caller, start: Ino, path: &[u8], trail: &Trail, at: At) {
     if path.len() > LONGEST || caller.groups.len() > GROUPS || trail.len > DEEPEST {
         return;
     }
@@ -122,6 +132,6 @@ pub fn note(serial: &Serial, caller: &Caller, path: &[u8], trail: &Trail, at: At
         recent.groups[..caller.groups.len()].copy_from_slice(caller.groups);
         (recent.len, recent.group_count) = (path.len(), caller.groups.len());
         (recent.uid, recent.gid, recent.checked) = (caller.uid, caller.gid, caller.checked);
-        (recent.trail, recent.at, recent.serial) = (*trail, at, serial.0);
+        (recent.trail, recent.at, recent.serial, recent.start) = (*trail, at, serial.0, start);
     })
 }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use conquest_fs::attr::IO_SIZE;
 use conquest_fs::{Attr, Kind, SetAttr, SetTime, Time};
 use rustix::fs::{major, makedev, minor};
 use rustix::io::Errno;
@@ -10,9 +11,6 @@ use crate::abi::{fattr, AttrOut, EntryOut, InHeader, Opcode, SetattrIn, StatxOut
 
 /// The time for which the kernel may cache a reply: until a notification says otherwise.
 pub const FOREVER: u64 = u32::MAX as u64;
-
-/// `st_blksize`, which programs take as their buffer size. Each write is a message, so it is larger than a page.
-const IO_SIZE: u32 = 64 << 10;
 
 const NANOS: i64 = 1_000_000_000;
 

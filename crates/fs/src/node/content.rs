@@ -102,6 +102,23 @@ impl Fs {
         Ok((at, self.attr(ino, &node.raw)?))
     }
 
+    /// [`write`](Self::write) for a caller that wants no attributes.
+    #[inline]
+    pub fn write_at(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u64> {
+        self.write_node(ino, offset, data, flags, &mut Node::blank())
+    }
+
+    /// The size of a file. Nobody sees its times by that.
+    #[inline]
+    pub fn size(&self, ino: Ino) -> Result<u64> {
+        Ok(self.snapshot(ino)?.size)
+    }
+
+    /// Has an inode that is still referenced no name any more?
+    pub fn is_removed(&self, ino: Ino) -> Result<bool> {
+        Ok(self.snapshot(ino)?.nlink == 0)
+    }
+
     /// [`write`](Self::write); the inode as it is then goes to `node`.
     #[inline]
     pub(crate) fn write_node(

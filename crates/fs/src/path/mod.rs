@@ -14,57 +14,41 @@
 mod as_path;
 mod file;
 mod open;
+mod opening;
 mod read_dir;
+mod walk;
 
 use rustix::io::Errno;
 
-use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, ROOT};
-use crate::bytes;
+use crate::attr::{Attr, Caller, Kind, SetAttr};
 use crate::error::Result;
-use crate::layout::RawInode;
 use crate::node::{want, At, Fs, Node, Rename};
-use crate::recent::{self, Trail};
+use walk::{is_no_name, is_of_dir};
 
 pub use as_path::AsPath;
 pub use file::File;
 pub use open::Open;
+pub use opening::Opened;
 pub use read_dir::{DirEntry, ReadDir};
+pub use walk::{Within, PATH_MAX};
 
-/// Longest path, in bytes.
-pub const PATH_MAX: usize = 4095;
-/// Most symbolic links followed in one path.
-const SYMLINKS: u32 = 40;
-
-/// The pool as one caller sees it. Paths are relative to the root, with or without a leading slash.
+/// The pool as one caller sees it. Paths are relative to the root, with or without a leading slash. Of names that end with a
+/// slash, and of `.` and `..`, it holds what holds on Linux.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     pub fs: &'a Fs,
     pub caller: Caller<'a>,
-}
-
-/// Where a walk ended. It holds no reference: a caller that goes on from here says which inode it saw.
-struct Found {
-    ino: Ino,
-    raw: RawInode,
-}
-
-impl Found {
-    #[inline(always)]
-    fn at(&self) -> At {
-        At::seen(self.ino, &self.raw)
-    }
-
-    fn dir(self) -> Result<At> {
-        match self.raw.is_dir() {
-            true => Ok(self.at()),
-            false => Err(Errno::NOTDIR.into()),
-        }
-    }
+    within: Option<&'a Within<'a>>,
 }
 
 impl<'a> View<'a> {
     pub fn new(fs: &'a Fs, caller: Caller<'a>) -> Self {
-        View { fs, caller }
+        View { fs, caller, within: None }
+    }
+
+    /// The pool as one caller sees it who stays in a part of it: paths are relative to [`Within::start`].
+    pub fn within(fs: &'a Fs, caller: Caller<'a>, within: &'a Within<'a>) -> Self {
+        View { fs, caller, within: Some(within) }
     }
 
     /// Follows the path, symbolic links included (40 at most), checking search permission on the way.
@@ -85,195 +69,11 @@ impl<'a> View<'a> {
         self.fs.note_attr(found.ino, &found.raw)
     }
 
-    #[inline]
-    fn walk(&self, path: &[u8], follow: bool) -> Result<Found> {
-        let mut links = 0;
-        if path.iter().all(|b| *b == b'/') {
-            return self.walk_from(ROOT.into(), path, follow, &mut links);
-        }
-        let (dir, name) = self.parent_by(path, &mut links)?;
-        self.walk_last(dir, name, (follow, path.last() == Some(&b'/')), &mut links)
-    }
-
-    #[inline]
-    fn walk_from(&self, start: At, path: &[u8], follow: bool, links: &mut u32) -> Result<Found> {
-        let mut at = if path.first() == Some(&b'/') { ROOT.into() } else { start };
-        let mut rest = trim_leading(path);
-        if rest.is_empty() {
-            return Ok(Found { ino: at.ino, raw: self.fs.snapshot(at)? });
-        }
-        loop {
-            let (name, after) = split_component(rest);
-            rest = trim_leading(after);
-            if rest.is_empty() {
-                return self.walk_last(at, name, (follow, !after.is_empty()), links);
-            }
-            at = self.step(at, name, links)?;
-        }
-    }
-
-    /// The directory `name` in `at`, a symbolic link followed.
-    #[inline(always)]
-    fn step(&self, at: At, name: &[u8], links: &mut u32) -> Result<At> {
-        let (next, kind) = self.fs.lookup_step(at, name, &self.caller)?;
-        match kind {
-            k if k == Kind::Directory as u8 => Ok(next),
-            k if k == Kind::Symlink as u8 => self.follow(at, next, links)?.dir(),
-            _ => Err(Errno::NOTDIR.into()),
-        }
-    }
-
-    /// The last step of a walk. A slash behind the name says that it is a directory's.
-    #[inline(always)]
-    fn walk_last(&self, at: At, name: &[u8], (follow, slash): (bool, bool), links: &mut u32) -> Result<Found> {
-        let (ino, raw) = self.fs.lookup_raw(at, name, &self.caller)?;
-        let mut found = Found { ino, raw };
-        if found.raw.kind == Kind::Symlink as u8 && (follow || slash) {
-            found = self.follow(at, found.at(), links)?;
-        }
-        if slash && found.raw.kind != Kind::Directory as u8 {
-            return Err(Errno::NOTDIR.into());
-        }
-        Ok(found)
-    }
-
-    /// Where the symbolic link `link`, found in `dir`, leads to.
-    #[cold]
-    #[inline(never)]
-    fn follow(&self, dir: At, link: At, links: &mut u32) -> Result<Found> {
-        *links += 1;
-        if *links > SYMLINKS {
-            return Err(Errno::LOOP.into());
-        }
-        let target = self.fs.readlink_at(link)?;
-        self.walk_from(dir, &target, true, links)
-    }
-
-    /// The directory that holds the last component of `path`, and that component.
-    #[inline]
-    fn parent<'p>(&self, path: &'p [u8]) -> Result<(At, &'p [u8])> {
-        self.parent_by(path, &mut 0)
-    }
-
-    #[inline(always)]
-    fn parent_by<'p>(&self, path: &'p [u8], links: &mut u32) -> Result<(At, &'p [u8])> {
-        check_path(path)?;
-        match recent::find(self.fs.session(), &self.fs.serial, &self.caller, path) {
-            Some(found) => Ok(found),
-            None => self.parent_anew(path, links),
-        }
-    }
-
-    /// [`parent_by`](Self::parent_by) where another directory was found last.
-    #[inline(never)]
-    fn parent_anew<'p>(&self, path: &'p [u8], links: &mut u32) -> Result<(At, &'p [u8])> {
-        let (mut at, mut rest, mut trail) = (At::from(ROOT), trim_leading(path), Trail::NEW);
-        loop {
-            let (name, after) = split_component(rest);
-            rest = trim_leading(after);
-            if rest.is_empty() && name.is_empty() {
-                return Err(Errno::EXIST.into());
-            }
-            if rest.is_empty() {
-                // The directories on the way cannot tell where a symbolic link leads.
-                if *links == 0 && after.is_empty() && at.ino != ROOT {
-                    let up_to = &path[..path.len() - name.len()];
-                    recent::note(&self.fs.serial, &self.caller, up_to, &trail, at);
-                }
-                return Ok((at, name));
-            }
-            trail.leave(self.fs.session(), at.ino);
-            at = self.step(at, name, links)?;
-        }
-    }
-
-    pub fn open(&self, path: impl AsPath, how: Open) -> Result<File<'a>> {
-        let path = path.bytes();
-        if how.create {
-            return self.open_create(path, how);
-        }
-        self.open_existing(path, how)
-    }
-
-    fn file(&self, ino: Ino, how: Open) -> File<'a> {
-        File::new(self.fs, ino, how, self.caller.uid == 0)
-    }
-
-    #[inline]
-    fn open_existing(&self, path: &[u8], how: Open) -> Result<File<'a>> {
-        let found = self.walk_retain(path)?;
-        // From here on the file gives the reference back, in any case.
-        let file = self.file(found.ino, how);
-        self.permit_open(&found, how)?;
-        if how.truncate && (how.write || how.append) {
-            file.set_len(0)?;
-        }
-        Ok(file)
-    }
-
-    /// [`walk`](Self::walk), symbolic links included, and a reference to the found inode.
-    #[inline]
-    fn walk_retain(&self, path: &[u8]) -> Result<Found> {
-        if path.last().is_some_and(|b| *b != b'/') {
-            let (dir, name) = self.parent(path)?;
-            let (ino, raw) = self.fs.lookup_raw_retain(dir, name, &self.caller)?;
-            if raw.kind != Kind::Symlink as u8 {
-                return Ok(Found { ino, raw });
-            }
-            self.fs.release(ino, 1);
-        }
-        loop {
-            let found = self.walk(path, true)?;
-            self.fs.retain(found.ino, 1)?;
-            // It may have gone between the walk and the reference.
-            match self.fs.snapshot(found.ino) {
-                Ok(raw) if raw.generation == found.raw.generation && raw.nlink > 0 => {
-                    return Ok(Found { raw, ..found })
-                }
-                _ => self.fs.release(found.ino, 1),
-            }
-        }
-    }
-
-    fn permit_open(&self, found: &Found, how: Open) -> Result<()> {
-        let writes = how.write || how.append || how.truncate;
-        match found.raw.file_kind()? {
-            Kind::Directory if writes || how.create => return Err(Errno::ISDIR.into()),
-            Kind::Symlink => return Err(Errno::LOOP.into()),
-            _ => {}
-        }
-        let read = if how.read { want::READ } else { 0 };
-        self.fs.permit_seen(found.ino, &found.raw, &self.caller, read | if writes { want::WRITE } else { 0 })
-    }
-
-    fn open_create(&self, path: &[u8], how: Open) -> Result<File<'a>> {
-        if path.last() == Some(&b'/') {
-            return Err(Errno::ISDIR.into());
-        }
-        for _ in 0..SYMLINKS {
-            let (dir, name) = self.parent(path)?;
-            let mut made = Node::blank();
-            match self.fs.create_at(dir, name, (Kind::Regular, how.mode, 0), &self.caller, true, &mut made) {
-                Ok(()) => return Ok(self.file(made.ino, how)),
-                Err(e) if e.errno() == Errno::EXIST && !how.exclusive => {}
-                Err(e) => return Err(e),
-            }
-            match self.open_existing(path, how) {
-                // A symbolic link to nothing: create its target.
-                Err(e) if e.errno() == Errno::NOENT => {
-                    if let Ok(target) = self.readlink(path) {
-                        let full = if target.first() == Some(&b'/') {
-                            target
-                        } else {
-                            [path.strip_suffix(name).unwrap_or_default(), &target].concat()
-                        };
-                        return self.open(&full, how);
-                    }
-                }
-                done => return done,
-            }
-        }
-        Err(Errno::LOOP.into())
+    /// Fails with EACCES unless the caller may do `wanted` (rwx bits) to what the path leads to; 0: unless it leads anywhere.
+    pub fn access(&self, path: impl AsPath, wanted: u32, follow: bool) -> Result<Kind> {
+        let found = self.walk(path.bytes(), follow)?;
+        self.fs.permit_seen(found.ino, &found.raw, &self.caller, wanted & 7)?;
+        found.raw.file_kind()
     }
 
     /// Creates or truncates, for writing.
@@ -286,55 +86,115 @@ impl<'a> View<'a> {
     }
 
     pub fn mknod(&self, path: impl AsPath, kind: Kind, mode: u32, rdev: u64) -> Result<Attr> {
-        let path = path.bytes();
-        let (dir, name) = self.parent(path)?;
+        let (dir, name) = self.new_entry(path.bytes(), kind == Kind::Directory)?;
         let mut made = Node::blank();
         self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false, &mut made)?;
         self.fs.note_attr(made.ino, &made.raw)
     }
 
     pub fn symlink(&self, target: impl AsPath, path: impl AsPath) -> Result<Attr> {
-        let (target, path) = (target.bytes(), path.bytes());
-        let (dir, name) = self.parent(path)?;
-        self.fs.symlink_at(dir, name, target, &self.caller)
+        let (dir, name) = self.new_entry(path.bytes(), false)?;
+        self.fs.symlink_at(dir, name, target.bytes(), &self.caller)
     }
 
     pub fn link(&self, old: impl AsPath, new: impl AsPath) -> Result<Attr> {
-        let (old, new) = (old.bytes(), new.bytes());
-        let found = self.walk(old, false)?;
-        let (dir, name) = self.parent(new)?;
+        self.link_to(old, self, new)
+    }
+
+    /// [`link`](Self::link) to a path that begins where those of `there` begin.
+    pub fn link_to(&self, old: impl AsPath, there: &View, new: impl AsPath) -> Result<Attr> {
+        let found = self.walk(old.bytes(), false)?;
+        let (dir, name) = there.new_entry(new.bytes(), false)?;
         self.fs.link_at(found.at(), dir, name, &self.caller)
+    }
+
+    /// Where a new name goes.
+    #[inline]
+    fn new_entry<'p>(&self, path: &'p [u8], is_dir: bool) -> Result<(At, &'p [u8])> {
+        let (dir, name) = self.parent(path)?;
+        if is_no_name(name) {
+            return Err(Errno::EXIST.into());
+        }
+        if is_of_dir(path) && !is_dir {
+            self.fs.lookup_step(dir, name, &self.caller)?;
+            return Err(Errno::EXIST.into());
+        }
+        Ok((dir, name))
     }
 
     pub fn unlink(&self, path: impl AsPath) -> Result<()> {
         let path = path.bytes();
         let (dir, name) = self.parent(path)?;
-        if path.last() == Some(&b'/') {
-            return Err(Errno::NOTDIR.into());
+        if is_no_name(name) {
+            return Err(Errno::ISDIR.into());
+        }
+        if is_of_dir(path) {
+            let (_, kind) = self.fs.lookup_step(dir, name, &self.caller)?;
+            let is_dir = kind == Kind::Directory as u8;
+            return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into());
         }
         self.fs.remove(dir, name, &self.caller, false)
     }
 
     pub fn rmdir(&self, path: impl AsPath) -> Result<()> {
-        let path = path.bytes();
-        let (dir, name) = self.parent(path)?;
+        let (dir, name) = self.parent(path.bytes())?;
+        if name.is_empty() {
+            return Err(Errno::BUSY.into());
+        }
+        self.stay_off(dir, name)?;
         self.fs.remove(dir, name, &self.caller, true)
     }
 
     pub fn rename(&self, from: impl AsPath, to: impl AsPath, how: Rename) -> Result<()> {
+        self.rename_to(from, self, to, how)
+    }
+
+    /// [`rename`](Self::rename) to a path that begins where those of `there` begin.
+    pub fn rename_to(&self, from: impl AsPath, there: &View, to: impl AsPath, how: Rename) -> Result<()> {
         let (from, to) = (from.bytes(), to.bytes());
-        self.fs.rename_at(self.parent(from)?, self.parent(to)?, how, &self.caller)
+        let (old, new) = (self.parent(from)?, there.parent(to)?);
+        if is_no_name(old.1) {
+            return Err(Errno::BUSY.into());
+        }
+        if is_no_name(new.1) {
+            let no_replace = matches!(how, Rename::NoReplace | Rename::Whiteout { replace: false });
+            return Err(if no_replace { Errno::EXIST } else { Errno::BUSY }.into());
+        }
+        self.stay_off(old.0, old.1)?;
+        self.stay_off(new.0, new.1)?;
+        if is_of_dir(from) || is_of_dir(to) {
+            self.rename_of_dirs(old, new, (is_of_dir(from), is_of_dir(to)), how)?;
+        }
+        self.fs.rename_at(old, new, how, &self.caller)
+    }
+
+    /// A slash behind a name says that what is renamed is a directory.
+    #[cold]
+    fn rename_of_dirs(&self, old: (At, &[u8]), new: (At, &[u8]), slash: (bool, bool), how: Rename) -> Result<()> {
+        let is_dir = |kind: u8| kind == Kind::Directory as u8;
+        let (_, kind) = self.fs.lookup_step(old.0, old.1, &self.caller)?;
+        let there = self.fs.lookup_step(new.0, new.1, &self.caller).ok();
+        if how == Rename::NoReplace && there.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let exchanged = there.filter(|_| how == Rename::Exchange);
+        if exchanged.is_some_and(|(_, kind)| slash.1 && !is_dir(kind)) {
+            return Err(Errno::NOTDIR.into());
+        }
+        if !is_dir(kind) && (slash.0 || slash.1 && how != Rename::Exchange) {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(())
     }
 
     pub fn readlink(&self, path: impl AsPath) -> Result<Vec<u8>> {
-        let path = path.bytes();
-        self.fs.readlink_at(self.walk(path, false)?.at())
+        self.fs.readlink_at(self.walk(path.bytes(), false)?.at())
     }
 
     /// The entries of a directory, `.` and `..` left out. One that is there throughout is among them exactly once.
     pub fn read_dir(&self, path: impl AsPath) -> Result<ReadDir<'a>> {
         // As an open directory: its names may go meanwhile, the directory itself stays.
-        let found = self.walk_retain(path.bytes())?;
+        let found = self.walk_retain(path.bytes(), true)?;
         let dir = self.file(found.ino, Open::new());
         match found.raw.is_dir() {
             true => self.fs.permit_seen(found.ino, &found.raw, &self.caller, want::READ)?,
@@ -356,23 +216,11 @@ impl<'a> View<'a> {
         let path = path.bytes();
         self.fs.setattr_at(self.walk(path, true)?.at(), set, &self.caller)
     }
-}
 
-fn check_path(path: &[u8]) -> Result<()> {
-    if path.len() > PATH_MAX {
-        return Err(Errno::NAMETOOLONG.into());
+    /// The inode that the path leads to, and a reference to it for the caller.
+    pub fn hold(&self, path: impl AsPath, follow: bool) -> Result<Opened> {
+        let found = self.walk_retain(path.bytes(), follow)?;
+        let kind = found.raw.file_kind().inspect_err(|_| self.fs.release(found.ino, 1))?;
+        Ok(Opened { ino: found.ino, kind, parent: found.parent })
     }
-    Ok(())
-}
-
-#[inline(always)]
-fn trim_leading(path: &[u8]) -> &[u8] {
-    let start = path.iter().position(|b| *b != b'/').unwrap_or(path.len());
-    &path[start..]
-}
-
-/// The path up to the first slash, and the rest.
-#[inline(always)]
-fn split_component(path: &[u8]) -> (&[u8], &[u8]) {
-    path.split_at(bytes::position(path, b'/').unwrap_or(path.len()))
 }

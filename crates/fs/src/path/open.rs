@@ -9,13 +9,25 @@ pub struct Open {
     pub(super) create: bool,
     pub(super) exclusive: bool,
     pub(super) truncate: bool,
+    pub(super) no_follow: bool,
+    pub(super) directory: bool,
     pub(super) mode: u32,
 }
 
 impl Open {
     /// For nothing yet. A new file has mode 0.
     pub const fn new() -> Open {
-        Open { read: false, write: false, append: false, create: false, exclusive: false, truncate: false, mode: 0 }
+        Open {
+            read: false,
+            write: false,
+            append: false,
+            create: false,
+            exclusive: false,
+            truncate: false,
+            no_follow: false,
+            directory: false,
+            mode: 0,
+        }
     }
 
     pub const fn read(self, read: bool) -> Open {
@@ -44,6 +56,16 @@ impl Open {
     /// Cuts the file to no length.
     pub const fn truncate(self, truncate: bool) -> Open {
         Open { truncate, ..self }
+    }
+
+    /// Fails (ELOOP) where the last name is a symbolic link's.
+    pub const fn no_follow(self, no_follow: bool) -> Open {
+        Open { no_follow, ..self }
+    }
+
+    /// Fails (ENOTDIR) where it is no directory.
+    pub const fn directory(self, directory: bool) -> Open {
+        Open { directory, ..self }
     }
 
     /// Permission bits of a new file.
