@@ -1,0 +1,118 @@
+//! close, dup, fcntl: calls about descriptors.
+
+use std::os::fd::RawFd;
+
+use libc::{c_int, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, O_CLOEXEC};
+use rustix::io::Errno;
+
+use super::place::number;
+use super::{Outcome, Stop};
+use crate::descriptors::MOST;
+use crate::raw;
+use crate::state::State;
+
+/// Flags that F_SETFL changes.
+const CHANGED: u32 = (libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME) as u32;
+const ASYNC: u32 = libc::O_ASYNC as u32;
+
+const UNSHARE: u32 = 2;
+const CLOSE_ON_EXEC: u32 = 4;
+
+impl State {
+    #[inline(always)]
+    pub fn close(&self, fd: usize) -> Outcome {
+        let mut slot = self.descriptors.existing(number(fd)).ok_or(Stop::Kernel)?;
+        let file = slot.take().ok_or(Stop::Kernel)?;
+        // With the slot locked: nobody else gets the number before.
+        raw::close(number(fd));
+        drop(slot);
+        self.closed(file);
+        Ok(0)
+    }
+
+    pub fn duplicate(&self, fd: usize, first: RawFd, close_on_exec: bool) -> Outcome {
+        let file = self.file(fd)?;
+        let new = self.placeholder_from(first, close_on_exec)?;
+        let old = self.descriptors.slot(new).ok_or(Stop::Kernel)?.put(file);
+        drop(old);
+        Ok(new as usize)
+    }
+
+    pub fn dup2(&self, old: usize, new: usize) -> Outcome {
+        match number(old) == number(new) {
+            true => self.file(old).map(|_| new),
+            false => self.replace(old, new, false),
+        }
+    }
+
+    pub fn dup3(&self, old: usize, new: usize, flags: u32) -> Outcome {
+        if flags & !(O_CLOEXEC as u32) != 0 || number(old) == number(new) {
+            return Err(Errno::INVAL.into());
+        }
+        self.replace(old, new, flags != 0)
+    }
+
+    /// Puts `old` in the place of `new`; either may be served here.
+    fn replace(&self, old: usize, new: usize, close_on_exec: bool) -> Outcome {
+        let (from, to) = (number(old), number(new));
+        let Some(file) = self.descriptors.get(from) else {
+            let Some(mut slot) = self.descriptors.existing(to) else { return Err(Stop::Kernel) };
+            raw::put_at(raw::borrow(from)?, to, close_on_exec)?;
+            let replaced = slot.take();
+            drop(slot);
+            replaced.into_iter().for_each(|file| self.closed(file));
+            return Ok(to as usize);
+        };
+        if to as usize >= MOST {
+            return Err(Stop::Kernel);
+        }
+        let mut slot = self.descriptors.slot(to).ok_or(Errno::BADF)?;
+        raw::put_at(&self.useless, to, close_on_exec)?;
+        let replaced = slot.put(file);
+        drop(slot);
+        replaced.into_iter().for_each(|file| self.closed(file));
+        Ok(to as usize)
+    }
+
+    pub fn fcntl(&self, fd: usize, cmd: u32, arg: usize) -> Outcome {
+        let file = self.file(fd)?;
+        match cmd as c_int {
+            F_DUPFD | F_DUPFD_CLOEXEC => {
+                let first = RawFd::try_from(arg).map_err(|_| Errno::INVAL)?;
+                self.duplicate(fd, first, cmd as c_int == F_DUPFD_CLOEXEC)
+            }
+            F_GETFD => Ok(rustix::io::fcntl_getfd(raw::borrow(number(fd))?)?.bits() as usize),
+            F_SETFD => {
+                let flags = rustix::io::FdFlags::from_bits_truncate(arg as u32);
+                rustix::io::fcntl_setfd(raw::borrow(number(fd))?, flags)?;
+                Ok(0)
+            }
+            F_GETFL => Ok(file.flags() as usize),
+            F_SETFL => {
+                let (old, new) = (file.flags(), arg as u32);
+                let may_not_note = new & !old & libc::O_NOATIME as u32 != 0 && self.identity()?.uid != 0;
+                if new & ASYNC != 0 || may_not_note {
+                    return Err(Stop::Kernel);
+                }
+                file.set_flags(old & !CHANGED | new & CHANGED);
+                file.real.get().map_or(Ok(()), |real| {
+                    rustix::fs::fcntl_setfl(real, rustix::fs::OFlags::from_bits_retain(new & CHANGED))
+                })?;
+                Ok(0)
+            }
+            cmd => self.lock(&file, cmd, arg),
+        }
+    }
+
+    pub fn close_range(&self, first: u32, last: u32, flags: u32) -> Outcome {
+        if flags & UNSHARE != 0 {
+            self.make_all_real(false)?;
+        } else if flags & CLOSE_ON_EXEC == 0 && first <= last {
+            for fd in self.descriptors.numbers(first as usize, last as usize) {
+                // Others may have closed it since.
+                let _ = self.close(fd as usize);
+            }
+        }
+        Err(Stop::Kernel)
+    }
+}

@@ -1,0 +1,87 @@
+//! Locks of open files. The kernel has them, on a real descriptor of the same file that the program does not see.
+//!
+//! A process that closes any descriptor of a file loses its locks of it (POSIX): so they are taken back when one is closed that is
+//! served here.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use libc::{c_int, F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW, F_UNLCK, SEEK_CUR, SEEK_END};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{Outcome, Stop};
+use crate::open_file::OpenFile;
+use crate::raw;
+use crate::state::State;
+
+/// `struct flock`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
+struct Lock {
+    kind: i16,
+    whence: i16,
+    padding: u32,
+    start: i64,
+    len: i64,
+    pid: i32,
+    padding2: u32,
+}
+
+const _: () = assert!(size_of::<Lock>() == size_of::<libc::flock>());
+
+impl State {
+    pub fn lock(&self, file: &Arc<OpenFile>, cmd: c_int, arg: usize) -> Outcome {
+        if !matches!(cmd, F_GETLK | F_SETLK | F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW) {
+            return Err(Stop::Kernel);
+        }
+        let mut lock: Lock = raw::get(arg)?;
+        // Position and size are those that are known here.
+        let from = match c_int::from(lock.whence) {
+            SEEK_CUR => file.position().at,
+            SEEK_END => self.fs().size(file.ino)?,
+            _ => 0,
+        };
+        if from > 0 || c_int::from(lock.whence) == SEEK_CUR || c_int::from(lock.whence) == SEEK_END {
+            lock.start = lock.start.checked_add_unsigned(from).ok_or(Errno::OVERFLOW)?;
+            lock.whence = 0;
+        }
+        let real = self.real(file)?;
+        if matches!(cmd, F_SETLK | F_SETLKW) && !file.may_be_locked.swap(true, Ordering::Relaxed) {
+            let mut all = self.with_locks.lock().unwrap_or_else(PoisonError::into_inner);
+            all.push((file.ino, Arc::downgrade(file)));
+            self.lock_count.store(all.len(), Ordering::Release);
+        }
+        let done = raw::fcntl(real.as_fd(), cmd as u32, &mut lock)?;
+        if matches!(cmd, F_GETLK | F_OFD_GETLK) {
+            raw::put(arg, &lock)?;
+        }
+        Ok(done)
+    }
+
+    /// A descriptor of this file was closed that was served here.
+    #[inline(always)]
+    pub fn closed(&self, file: Arc<OpenFile>) {
+        if self.lock_count.load(Ordering::Acquire) > 0 {
+            self.unlock(&file);
+        }
+    }
+
+    /// Takes back the process's locks of the file, by whatever descriptor it got them.
+    #[cold]
+    fn unlock(&self, file: &OpenFile) {
+        let mut all = self.with_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, other)| other.strong_count() > 0);
+        self.lock_count.store(all.len(), Ordering::Release);
+        let others: Vec<_> = all.iter().filter(|(ino, _)| *ino == file.ino).filter_map(|(_, f)| f.upgrade()).collect();
+        drop(all);
+        for other in others {
+            let mut whole = Lock { kind: F_UNLCK as i16, ..Lock::default() };
+            if let Some(real) = other.real.get() {
+                // It has none where this fails.
+                let _ = raw::fcntl(real.as_fd(), F_SETLK as u32, &mut whole);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The system calls that are served, by groups.
+//!
+//! | module | calls |
+//! | --- | --- |
+//! | this | which call is in which group |
+//! | `place` | where a path or a descriptor leads |
+//! | `opening` | open, creat |
+//! | `content` | read, write, seek, truncate, sync |
+//! | `attributes` | stat, access |
+//! | `names` | make, rename, remove, readlink |
+//! | `listing` | getdents |
+//! | `duplicating` | close, dup, fcntl |
+//! | `locks` | locks of open files |
+
+mod attributes;
+mod content;
+mod duplicating;
+mod listing;
+mod locks;
+mod names;
+mod opening;
+mod place;
+
+use libc::*;
+use rustix::io::Errno;
+
+use crate::state::State;
+
+/// Why a call has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    Errno(Errno),
+    /// It is the kernel's.
+    Kernel,
+}
+
+pub type Outcome<T = usize> = std::result::Result<T, Stop>;
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        Stop::Errno(errno)
+    }
+}
+
+impl From<conquest::Error> for Stop {
+    #[inline(always)]
+    fn from(error: conquest::Error) -> Stop {
+        match error {
+            conquest::Error::Outside => Stop::Kernel,
+            error => Stop::Errno(error.errno()),
+        }
+    }
+}
+
+/// `*at` calls without `at`.
+const CWD: usize = AT_FDCWD as isize as usize;
+
+impl State {
+    /// The result of system call `nr`.
+    #[inline(always)]
+    pub fn serve(&self, nr: u32, args: &[usize; 6]) -> Outcome {
+        let &[a, b, c, d, ..] = args;
+        #[allow(non_upper_case_globals)]
+        match c_long::from(nr) {
+            SYS_stat => self.stat((CWD, a), b, 0),
+            SYS_lstat => self.stat((CWD, a), b, AT_SYMLINK_NOFOLLOW as u32),
+            SYS_newfstatat => self.stat((a, b), c, d as u32),
+            SYS_fstat => self.fstat(a, b),
+            SYS_read => self.read(a, b, c),
+            SYS_write => self.write(a, b, c),
+            SYS_close => self.close(a),
+            SYS_open => self.open((CWD, a), b as u32, c as u32),
+            SYS_openat => self.open((a, b), c as u32, d as u32),
+            SYS_unlink => self.unlink((CWD, a), 0),
+            SYS_rename => self.rename((CWD, a), (CWD, b), 0),
+            _ => self.serve_more(nr, args),
+        }
+    }
+
+    /// Calls that are made less often.
+    #[inline(never)]
+    fn serve_more(&self, nr: u32, args: &[usize; 6]) -> Outcome {
+        let &[a, b, c, d, e, f] = args;
+        #[allow(non_upper_case_globals)]
+        match c_long::from(nr) {
+            SYS_creat => self.open((CWD, a), (O_CREAT | O_WRONLY | O_TRUNC) as u32, b as u32),
+            SYS_openat2 => self.openat2((a, b), c, d),
+            SYS_pread64 => self.pread(a, b, c, d),
+            SYS_pwrite64 => self.pwrite(a, b, c, d),
+            SYS_readv => self.readv(a, (b, c), None, 0),
+            SYS_writev => self.writev(a, (b, c), None, 0),
+            SYS_preadv => self.readv(a, (b, c), Some(d), 0),
+            SYS_pwritev => self.writev(a, (b, c), Some(d), 0),
+            SYS_preadv2 => self.readv(a, (b, c), Some(d).filter(|at| *at != usize::MAX), f as u32),
+            SYS_pwritev2 => self.writev(a, (b, c), Some(d).filter(|at| *at != usize::MAX), f as u32),
+            SYS_lseek => self.lseek(a, b as i64, c as u32),
+            SYS_statx => self.statx((a, b), c as u32, d as u32, e),
+            SYS_access => self.access((CWD, a), b as u32, 0),
+            SYS_faccessat => self.access((a, b), c as u32, 0),
+            SYS_faccessat2 => self.access((a, b), c as u32, d as u32),
+            SYS_getdents64 => self.getdents64(a, b, c as u32 as usize),
+            SYS_dup => self.duplicate(a, 0, false),
+            SYS_dup2 => self.dup2(a, b),
+            SYS_dup3 => self.dup3(a, b, c as u32),
+            SYS_fcntl => self.fcntl(a, b as u32, c),
+            SYS_close_range => self.close_range(a as u32, b as u32, c as u32),
+            SYS_ftruncate => self.ftruncate(a, b as i64),
+            SYS_truncate => self.truncate((CWD, a), b as i64),
+            SYS_fsync => self.fsync(a, false),
+            SYS_fdatasync => self.fsync(a, true),
+            SYS_mkdir => self.mkdir((CWD, a), b as u32),
+            SYS_mkdirat => self.mkdir((a, b), c as u32),
+            SYS_rmdir => self.unlink((CWD, a), AT_REMOVEDIR as u32),
+            SYS_unlinkat => self.unlink((a, b), c as u32),
+            SYS_renameat => self.rename((a, b), (c, d), 0),
+            SYS_renameat2 => self.rename((a, b), (c, d), e as u32),
+            SYS_readlink => self.readlink((CWD, a), b, c as i32),
+            SYS_readlinkat => self.readlink((a, b), c, d as i32),
+            SYS_umask => Ok(self.umask(a as u32)),
+            _ => Err(Stop::Kernel),
+        }
+    }
+
+    /// The kernel's umask, and the one that counts here.
+    fn umask(&self, mask: u32) -> usize {
+        self.identities.set_umask(mask);
+        rustix::process::umask(rustix::fs::Mode::from_bits_truncate(mask & 0o777)).bits() as usize
+    }
+}

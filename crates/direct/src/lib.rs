@@ -1,0 +1,150 @@
+//! Answers the file system calls of the own process on a pool, as the mount of the pool would answer them.
+//!
+//! A caller (the preloaded library) has the system calls of a program come here first. What is not served here, or is not certain, is
+//! the kernel's: it gets real descriptors of the mount then.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | the engine: attaching, and one entry for all calls |
+//! | `call` | the system calls, by groups |
+//! | `takes` | which arguments of a system call are descriptors |
+//! | `real` | descriptors of the mount in the place of those that are served here |
+//! | `descriptors` | the table of descriptors |
+//! | `open_file` | an open file: inode, flags, position |
+//! | `state` | what an engine has: pool, mount, descriptors, credentials |
+//! | `identity` | the credentials of the process |
+//! | `stat` | attributes in the forms of the system calls |
+//! | `raw` | the program's memory and descriptors: the only `unsafe` |
+//!
+//! Descriptors: a number is reserved by a *placeholder*, a descriptor of the kernel that is of no use to those who do not know of it
+//! (of a symbolic link, opened with O_PATH). All that share an open file become real together, when a call
+//! needs them that is the kernel's, or before `fork` and `exec`.
+//!
+//! System calls of the engine itself go past libc (`rustix`), since libc's lead here. No thread is started.
+
+#![deny(unsafe_code)]
+
+mod call;
+mod descriptors;
+mod identity;
+mod open_file;
+mod raw;
+mod real;
+mod stat;
+mod state;
+mod takes;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::OwnedFd;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use conquest::Ino;
+use rustix::io::Errno;
+
+use call::Stop;
+use state::State;
+
+/// A mount of the pool, as this process sees it.
+#[derive(Debug)]
+pub struct Mounted {
+    /// Its directory: absolute, without `.`, `..`, double or trailing slashes.
+    pub dir: Vec<u8>,
+    /// `st_dev` of everything in it, as `stat` encodes it.
+    pub dev: u64,
+    /// A descriptor of its root directory, at a high number.
+    pub root: OwnedFd,
+    /// Directories in it on which something else is mounted.
+    pub covered: Vec<Ino>,
+}
+
+/// The answer to a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The result, as the raw system call returns it: an errno is negative.
+    Done(isize),
+    /// The same call is to be made in the kernel.
+    Kernel,
+}
+
+/// A pool, as this process works on it.
+pub struct Engine {
+    state: State,
+}
+
+impl Engine {
+    /// Attaches to the pool in the directory `pool`, mounted there.
+    ///
+    /// # Errors
+    /// [`Error::Pool`](conquest::Error::Pool) if the kernel has to be asked for all calls: its permissions cannot be told by users and groups, or
+    /// the mount is read-only.
+    pub fn attach(pool: &Path, mounted: Mounted) -> conquest::Result<Engine> {
+        Ok(Engine { state: State::new(pool, mounted)? })
+    }
+
+    /// Answers system call `nr` (the numbers of x86-64), or says that the kernel is to be asked, for which the descriptors that
+    /// it takes are real then.
+    pub fn call(&self, nr: u32, args: &[usize; 6]) -> Answer {
+        // A panic is a defect; it fails one call and not the program.
+        catch_unwind(AssertUnwindSafe(|| self.answer(nr, args))).unwrap_or(Answer::Done(failed(Errno::IO)))
+    }
+
+    #[inline(always)]
+    fn answer(&self, nr: u32, args: &[usize; 6]) -> Answer {
+        match self.state.serve(nr, args) {
+            Ok(result) => {
+                self.state.served.fetch_add(1, Ordering::Relaxed);
+                Answer::Done(result as isize)
+            }
+            Err(Stop::Errno(errno)) => {
+                self.state.served.fetch_add(1, Ordering::Relaxed);
+                Answer::Done(failed(errno))
+            }
+            Err(Stop::Kernel) => self.pass_on(nr, args),
+        }
+    }
+
+    /// Prepares a call for the kernel.
+    #[cold]
+    fn pass_on(&self, nr: u32, args: &[usize; 6]) -> Answer {
+        self.state.passed.fetch_add(1, Ordering::Relaxed);
+        match self.state.make_taken_real(nr, args) {
+            Ok(()) => Answer::Kernel,
+            // The placeholder is nothing to work on.
+            Err(_) => Answer::Done(failed(Errno::BADF)),
+        }
+    }
+
+    /// Is this descriptor served here? Takes no lock.
+    #[inline(always)]
+    pub fn is_direct(&self, fd: i32) -> bool {
+        self.state.descriptors.has(fd)
+    }
+
+    /// The working directory is this directory of the pool now, or one elsewhere.
+    pub fn enter(&self, dir: Option<Ino>) {
+        self.state.working_directory.store(dir.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Makes all descriptors that are served here real; for exec only those that the new program gets.
+    pub fn make_all_real(&self, exec: bool) -> rustix::io::Result<()> {
+        catch_unwind(AssertUnwindSafe(|| self.state.make_all_real(exec))).unwrap_or(Err(Errno::IO))
+    }
+
+    /// The credentials of this process have changed, or its umask, or a limit. Where they cannot be learned, the kernel is asked for all
+    /// calls from now on.
+    pub fn refresh_caller(&self) {
+        self.state.refresh();
+    }
+
+    /// The calls that were answered here, and those that concerned the pool and were the kernel's.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.state.served.load(Ordering::Relaxed), self.state.passed.load(Ordering::Relaxed))
+    }
+}
+
+fn failed(errno: Errno) -> isize {
+    -(errno.raw_os_error() as isize)
+}

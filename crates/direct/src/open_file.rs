@@ -1,0 +1,124 @@
+//! An open file: what all descriptors share that were made by one `open` and by duplicating.
+
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use conquest::{Ino, Kind, Pool};
+use rustix::io::Errno;
+
+use crate::raw;
+
+/// Descriptors that the program does not see are at this number and above.
+const HIGH: RawFd = 1000;
+
+/// A descriptor of the engine, above those of the program.
+pub struct HighFd(RawFd);
+
+impl HighFd {
+    pub fn new(fd: OwnedFd) -> Result<HighFd, Errno> {
+        let high = match rustix::io::fcntl_dupfd_cloexec(&fd, HIGH) {
+            // The process may have fewer.
+            Err(Errno::INVAL) => rustix::io::fcntl_dupfd_cloexec(&fd, HIGH / 4),
+            high => high,
+        };
+        raw::close(fd.into_raw_fd());
+        high.map(|fd| HighFd(fd.into_raw_fd()))
+    }
+}
+
+impl AsFd for HighFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        raw::borrow(self.0).expect("it is open")
+    }
+}
+
+impl Drop for HighFd {
+    fn drop(&mut self) {
+        raw::close(self.0);
+    }
+}
+
+/// Where the next read or write is: in a file an offset, in a directory a cookie.
+#[derive(Default)]
+pub struct Position {
+    pub at: u64,
+    /// The kernel has it: the descriptors are real ones now.
+    pub is_kernels: bool,
+}
+
+pub struct OpenFile {
+    pool: Arc<Pool>,
+    pub ino: Ino,
+    pub kind: Kind,
+    /// The directory that it was found in.
+    pub parent: Ino,
+    /// As `F_GETFL` returns them.
+    flags: AtomicU32,
+    position: Mutex<Position>,
+    /// A descriptor of the mount for the same file, with the same flags.
+    pub real: OnceLock<HighFd>,
+    /// The process may have POSIX locks of the file by that descriptor.
+    pub may_be_locked: AtomicBool,
+}
+
+impl OpenFile {
+    /// Takes over a reference to the inode.
+    pub fn new(pool: Arc<Pool>, (ino, kind, parent): (Ino, Kind, Ino), flags: u32) -> OpenFile {
+        let (flags, position) = (AtomicU32::new(flags), Mutex::default());
+        OpenFile {
+            pool,
+            ino,
+            kind,
+            parent,
+            flags,
+            position,
+            real: OnceLock::new(),
+            may_be_locked: AtomicBool::new(false),
+        }
+    }
+
+    #[inline(always)]
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    pub fn set_flags(&self, flags: u32) {
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn has(&self, flag: i32) -> bool {
+        self.flags() & flag as u32 != 0
+    }
+
+    #[inline(always)]
+    pub fn reads(&self) -> bool {
+        self.flags() & libc::O_ACCMODE as u32 != libc::O_WRONLY as u32
+    }
+
+    #[inline(always)]
+    pub fn writes(&self) -> bool {
+        self.flags() & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
+    }
+
+    #[inline(always)]
+    pub fn is_dir(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+
+    #[inline(always)]
+    pub fn position(&self) -> MutexGuard<'_, Position> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // Closing any descriptor of a file takes the process's locks of it; those of the program that are real now have them.
+        if self.may_be_locked.load(Ordering::Relaxed) && self.position().is_kernels {
+            self.real.take().into_iter().for_each(std::mem::forget);
+        }
+        self.pool.release(self.ino, 1);
+    }
+}

@@ -1,0 +1,124 @@
+//! What an engine has, and the places that paths and descriptors name.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use conquest::{Durability, Error, Fs, Ino, OpenOptions, Pool, Result, ROOT};
+use rustix::fs::{fstatvfs, open, AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::process::{getrlimit, Resource};
+
+use crate::descriptors::Descriptors;
+use crate::identity::{has_all_users, Identities};
+use crate::open_file::{HighFd, OpenFile};
+use crate::stat::OfMount;
+use crate::Mounted;
+
+/// A mount flag that `rustix` does not know: symbolic links are not followed.
+const NOSYMFOLLOW: u64 = 0x2000;
+
+pub struct State {
+    pub pool: Arc<Pool>,
+    pub mounted: Mounted,
+    pub mount: OfMount,
+    /// Do programs on the mount not run?
+    pub noexec: bool,
+    pub identities: Identities,
+    pub descriptors: Descriptors,
+    /// A descriptor that is of no use, of which placeholders are duplicates.
+    pub useless: HighFd,
+    /// The working directory if it is in the pool, or 0.
+    pub working_directory: AtomicU64,
+    /// RLIMIT_FSIZE.
+    pub size_limit: AtomicU64,
+    /// Open files by which the process may have POSIX locks; and how many.
+    pub with_locks: Mutex<Vec<(Ino, Weak<OpenFile>)>>,
+    pub lock_count: AtomicUsize,
+    pub served: AtomicU64,
+    pub passed: AtomicU64,
+}
+
+fn refused(why: &str) -> Error {
+    Error::Pool(format!("no direct access: {why}"))
+}
+
+impl State {
+    pub fn new(pool: &Path, mounted: Mounted) -> Result<State> {
+        let identities = Identities::new()?;
+        if identities.current().is_none() || !has_all_users() {
+            return Err(refused("only the kernel knows what this process may do"));
+        }
+        let flags = fstatvfs(&mounted.root)?.f_flag;
+        if flags.contains(StatVfsMountFlags::RDONLY) || flags.bits() & NOSYMFOLLOW != 0 {
+            return Err(refused("the mount is restricted"));
+        }
+        let options = options(flags);
+        let mount = of_mount(&mounted)?;
+        Ok(State {
+            pool: Arc::new(Pool::open(pool, &options)?),
+            mount,
+            noexec: flags.contains(StatVfsMountFlags::NOEXEC),
+            mounted,
+            identities,
+            descriptors: Descriptors::default(),
+            useless: HighFd::new(useless()?)?,
+            working_directory: AtomicU64::new(0),
+            size_limit: AtomicU64::new(size_limit()),
+            with_locks: Mutex::default(),
+            lock_count: AtomicUsize::new(0),
+            served: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+        })
+    }
+
+    #[inline(always)]
+    pub fn fs(&self) -> &Fs {
+        &self.pool
+    }
+
+    pub fn refresh(&self) {
+        self.size_limit.store(size_limit(), Ordering::Relaxed);
+        if self.identities.refresh().is_err() {
+            self.identities.forget();
+        }
+    }
+}
+
+/// This process uses the pool as the mount does.
+fn options(flags: StatVfsMountFlags) -> OpenOptions {
+    let noatime = flags.contains(StatVfsMountFlags::NOATIME);
+    OpenOptions {
+        noatime,
+        strictatime: !noatime && !flags.contains(StatVfsMountFlags::RELATIME),
+        nodiratime: flags.contains(StatVfsMountFlags::NODIRATIME),
+        durability: match flags.contains(StatVfsMountFlags::SYNCHRONOUS) {
+            true => Durability::Strict,
+            false => Durability::default(),
+        },
+        ..OpenOptions::default()
+    }
+}
+
+fn of_mount(mounted: &Mounted) -> std::result::Result<OfMount, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let root = rustix::fs::statx(mounted.root.as_fd(), "", flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
+    let dev = rustix::fs::makedev(root.stx_dev_major, root.stx_dev_minor);
+    Ok(OfMount {
+        dev: mounted.dev,
+        mnt_id: root.stx_mnt_id,
+        attributes_mask: root.stx_attributes_mask.bits(),
+        // A directory of the pool may be mounted alone.
+        root: if dev == mounted.dev { root.stx_ino } else { ROOT },
+    })
+}
+
+/// A symbolic link that can be opened anywhere, as such: nothing can be done with the descriptor.
+fn useless() -> std::result::Result<OwnedFd, Errno> {
+    open("/proc/self", OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn size_limit() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
+}

@@ -1,0 +1,107 @@
+//! One call in the engine and in the kernel.
+//!
+//! The pool is as if it were mounted at the directory of tmpfs that the kernel works in: paths are the same for both.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+
+use conquest::{FormatOptions, MediumKind, Pool};
+use libc::c_long;
+use rustix::fs::{open, stat, Mode, OFlags};
+
+use crate::{raw, Answer, Engine, Mounted};
+
+const SIZE: u64 = 64 << 20;
+/// Bytes of each side's buffer.
+pub const BUFFER: usize = 1 << 16;
+
+/// One of the two: its descriptors, in the order that they were opened in, and memory for results.
+pub struct Side {
+    pub fds: Vec<i32>,
+    pub buf: Box<[u8; BUFFER]>,
+}
+
+impl Side {
+    fn new() -> Side {
+        Side { fds: Vec::new(), buf: Box::new([0; BUFFER]) }
+    }
+
+    pub fn fd(&self, n: usize) -> usize {
+        self.fds[n] as usize
+    }
+
+    pub fn buf(&self) -> usize {
+        self.buf.as_ptr() as usize
+    }
+}
+
+pub struct Both {
+    pub engine: Engine,
+    pub direct: Side,
+    pub kernel: Side,
+    /// Calls that the engine left to the kernel.
+    pub left: usize,
+    /// The mount point, and tmpfs.
+    pub dir: tempfile::TempDir,
+    _pool: tempfile::TempDir,
+}
+
+impl Both {
+    pub fn new() -> Both {
+        let (pool, dir) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+        let how = FormatOptions { root_owner: (0, 0), ..FormatOptions::on(MediumKind::Battery, SIZE) };
+        Pool::format(pool.path(), &how).unwrap();
+        let root = open(dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        // Another number than that of tmpfs: nothing is taken for a real descriptor.
+        let dev = stat(dir.path()).unwrap().st_dev + 1;
+        let mounted = Mounted { dir: dir.path().as_os_str().as_bytes().to_vec(), dev, root, covered: Vec::new() };
+        let engine = Engine::attach(pool.path(), mounted).unwrap();
+        Both { engine, direct: Side::new(), kernel: Side::new(), left: 0, dir, _pool: pool }
+    }
+
+    /// The absolute path of `name` in both.
+    pub fn path(&self, name: &str) -> CString {
+        CString::new([self.dir.path().as_os_str().as_bytes(), b"/", name.as_bytes()].concat()).unwrap()
+    }
+
+    /// The results of a call, as raw system calls return them. `None`: the engine leaves it to the kernel.
+    pub fn results(&mut self, nr: c_long, args: &dyn Fn(&Side) -> [usize; 6]) -> (Option<isize>, isize) {
+        let direct = match self.engine.call(nr as u32, &args(&self.direct)) {
+            Answer::Done(result) => Some(result),
+            Answer::Kernel => None,
+        };
+        self.left += usize::from(direct.is_none());
+        (direct, raw::kernel(nr, &args(&self.kernel)))
+    }
+
+    /// The result of a call, which is the same in both.
+    pub fn same(&mut self, what: &str, nr: c_long, args: &dyn Fn(&Side) -> [usize; 6]) -> isize {
+        let (direct, kernel) = self.results(nr, args);
+        assert_eq!(direct, Some(kernel), "{what}: the engine, and the kernel");
+        kernel
+    }
+
+    /// The same of a call that makes a descriptor, which both then have as their last.
+    pub fn opens(&mut self, what: &str, nr: c_long, args: &dyn Fn(&Side) -> [usize; 6]) -> isize {
+        let (direct, kernel) = self.results(nr, args);
+        let direct = direct.unwrap_or_else(|| panic!("{what}: it was left to the kernel"));
+        if direct < 0 || kernel < 0 {
+            assert_eq!(direct, kernel, "{what}: the engine, and the kernel");
+            return kernel;
+        }
+        self.direct.fds.push(direct as i32);
+        self.kernel.fds.push(kernel as i32);
+        0
+    }
+}
+
+impl Drop for Both {
+    fn drop(&mut self) {
+        for fd in std::mem::take(&mut self.direct.fds) {
+            self.engine.call(libc::SYS_close as u32, &[fd as usize, 0, 0, 0, 0, 0]);
+        }
+        for fd in std::mem::take(&mut self.kernel.fds) {
+            raw::kernel(libc::SYS_close, &[fd as usize, 0, 0, 0, 0, 0]);
+        }
+    }
+}
