@@ -19,6 +19,7 @@
 //! why. But a full disk is noticed before anything leads to the new bytes: changes fail until a later commit has found
 //! room.
 
+mod beside;
 mod logs;
 
 use std::any::Any;
@@ -80,6 +81,8 @@ pub struct Backing {
     hurried: AtomicBool,
     /// The file of the marks, if it goes when the memory is closed.
     marks: Option<PathBuf>,
+    /// Others write it.
+    is_beside: bool,
 }
 
 impl session::Backing for Backing {
@@ -191,7 +194,7 @@ impl Backing {
     fn over(disks: Disks, id: Identity, state: State) -> Backing {
         let (logs, pages) = (Mutex::new(resumed(&disks, id, &state)), Mutex::new(None));
         let (durable, hurried) = (Some(state.durable), AtomicBool::new(false));
-        Backing { disks, id, logs, pages, durable, awaited: false, rate: None, hurried, marks: None }
+        Backing { disks, id, logs, pages, durable, awaited: false, rate: None, hurried, marks: None, is_beside: false }
     }
 
     /// Limits writes that nobody waits for to `rate` bytes per second: those of periodic commits, and where changes do
@@ -268,6 +271,10 @@ impl Backing {
             }
             control::refuse_failed(&words)?;
             session.memory().step();
+            if self.is_beside {
+                self.ask(session, need, seen)?;
+                continue;
+            }
             match self.lead(session)? {
                 Some(mut lead) => {
                     gather(session.memory(), &words);
@@ -323,6 +330,9 @@ impl Backing {
 
     /// The right to commit, unless somebody else has it.
     fn lead<'a>(&'a self, session: &'a Session) -> Result<Option<Lead<'a>>> {
+        if self.is_beside {
+            return Err(Error::Unusable("this process leaves commits to another one".into()));
+        }
         let logs = match self.logs.try_lock() {
             Ok(logs) => logs,
             Err(TryLockError::Poisoned(e)) => e.into_inner(),

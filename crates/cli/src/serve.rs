@@ -95,6 +95,7 @@ fn open(request: &Request, transport: Transport) -> conquest_fs::Result<Arc<Pool
         commit_interval: request.options.terms.commit_interval,
         without_disks: false,
         only_beside: false,
+        guest: false,
         mount: Some(MountInfo { uring: transport == Transport::Uring, mountpoint: request.dir.clone() }),
     };
     let opened = match Pool::open(&request.pool, &how) {

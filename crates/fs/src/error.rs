@@ -55,6 +55,15 @@ pub enum Error {
     /// A mount was asked for, and process `pid` serves one already, of which this was the first place.
     #[error("the pool is mounted already: process {pid} serves it, first at {}", .first.display())]
     Served { pid: u32, first: PathBuf },
+    /// This process left background work to another one, which is gone, or there is none: the pool is used through its mount.
+    #[error("{}", pram::Error::Unattended)]
+    Unattended,
+    /// This process is a child, by `fork`, of the one that has the pool open.
+    #[error("{}", pram::Error::Forked)]
+    Forked,
+    /// Content lies on a disk that this process leaves to others: the file is read through the mount. Nothing has been changed.
+    #[error("the content lies on a disk, which this process has not opened: it is read through the pool's mount")]
+    OnDisk,
     /// The host's file system or memory failed underneath us.
     #[error("{what}: {errno}")]
     Host { what: String, errno: Errno },
@@ -84,6 +93,9 @@ impl Error {
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Foreign(_) => Errno::PERM,
             Error::Served { .. } => Errno::BUSY,
+            Error::Unattended => Errno::NOTCONN,
+            Error::Forked => Errno::STALE,
+            Error::OnDisk => Errno::IO,
             Error::Host { errno, .. } => *errno,
         }
     }
@@ -156,6 +168,8 @@ impl From<pram::Error> for Error {
             P::Unusable(text) => Error::Pool(text),
             P::Outdated(text) => Error::Outdated(text),
             P::Host { what, errno } => Error::Host { what, errno },
+            P::Unattended => Error::Unattended,
+            P::Forked => Error::Forked,
             damage => Error::Corrupt(damage.to_string()),
         }
     }

@@ -59,10 +59,7 @@ impl Log {
     fn look_beside(&self, session: &Session) {
         let mut seen = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.looked.elapsed() >= GLANCE {
-            let counted = |one: &pram::runtime::SessionInfo| -> u64 {
-                self.options.activity.iter().map(|word| one.counts.get(*word).copied().unwrap_or(0)).sum()
-            };
-            let used = session.runtime().sessions().iter().map(counted).fold(0, u64::wrapping_add);
+            let used = session.runtime().sum_of_counts(self.options.activity);
             *seen = Beside { looked: Instant::now(), used, others: used != seen.used };
         }
         Background::set_beside(seen.others);

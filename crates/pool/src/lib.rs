@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | this | the operations of a pool, for programs and operators |
 //! | [`open`] | opening one: its media, its disks, its threads |
+//! | [`guest`] | opening one beside a process that does the background work |
 //! | [`options`] | how to make a pool, and how to open one |
 //! | [`config`] | `pool.toml` |
 //! | [`medium`] | the kinds of persistent RAM |
@@ -32,6 +33,7 @@
 mod backing;
 pub mod config;
 mod disks;
+mod guest;
 mod inspect;
 mod maintenance;
 mod make;
@@ -114,6 +116,7 @@ pub(crate) mod role {
     pub const API: u64 = 0;
     pub const MOUNT_DEV: u64 = 1;
     pub const MOUNT_URING: u64 = 2;
+    pub const GUEST: u64 = 3;
 
     pub fn of_mount(uring: bool) -> u64 {
         if uring {
@@ -465,9 +468,39 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// In a child of `fork`: what is there is the parent's. Threads are not there to be waited for, and locks not the child's to give up.
+    fn leave_to_parent(&mut self) {
+        std::mem::forget((std::mem::take(&mut self.threads), std::mem::take(&mut self.disks)));
+        std::mem::forget((self.fs.clone(), self.duplex.take(), self._held.take()));
+    }
+
+    /// Guests change nothing any more if this is the last process to do background work, and what they have changed is durable.
+    fn commit_for_guests(&self) {
+        let session = self.fs.session();
+        let backing = ::backing::of(session).filter(|_| self.threads.do_all());
+        let committed = match session.stop_attending() {
+            Ok(true) => backing.map_or(Ok(()), |backing| backing.wait(session)),
+            Ok(false) => Ok(()),
+            Err(e) => Err(e),
+        };
+        if let Err(e) = committed {
+            tracing::error!("committing for guests at the end: {e}");
+        }
+    }
+}
+
 impl Drop for Pool {
     /// Writes content to segments first, which the backing would otherwise have to hold.
     fn drop(&mut self) {
+        if self.fs.session().expect_own().is_err() {
+            return self.leave_to_parent();
+        }
+        if self.fs.session().is_guest() {
+            self.fs.trim_tails().unwrap_or_else(|e| tracing::debug!("giving back unused tails: {e}"));
+            return;
+        }
+        self.commit_for_guests();
         if let (true, Some(union), true) =
             (self.threads.stop_segments(), self.fs.union(), ::backing::of(self.fs.session()).is_some())
         {

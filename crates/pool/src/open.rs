@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backing::Backing;
-use pram::session::{Attach, Exclusive};
+use pram::session::{Attach, Exclusive, Kind};
 use pram::Session;
 
 use crate::backing::{logged, regions, replica, room};
@@ -19,7 +19,7 @@ use crate::paths::{self, RUNTIME_DIR};
 use crate::rescue::absent::{load_or_lost, read_config};
 use crate::rescue::salvage;
 use crate::status::{self, SessionStatus};
-use crate::{role, Pool};
+use crate::{guest, role, Pool};
 use conquest_fs::error::{Error, Result};
 use conquest_fs::node::{Atime, Fs, Policy};
 use conquest_fs::ubj::{Commits, Union};
@@ -28,7 +28,44 @@ use conquest_fs::{max_inodes, Durability};
 impl Pool {
     /// Opens the pool at `dir`. It first undoes transactions that a crash left open; leaks are swept in the background.
     pub fn open(dir: impl AsRef<Path>, how: &OpenOptions) -> Result<Pool> {
-        Pool::open_at(dir.as_ref(), how)
+        match how.guest {
+            true => Pool::open_guest(dir.as_ref(), how),
+            false => Pool::open_at(dir.as_ref(), how),
+        }
+    }
+
+    fn open_guest(dir: &Path, how: &OpenOptions) -> Result<Pool> {
+        if how.mount.is_some() {
+            return Err(Error::Pool("a guest cannot be the mount".into()));
+        }
+        let (config, opened) = loop {
+            let config = read_config(dir)?;
+            if let Some(opened) = guest::open_memory(dir, &config)? {
+                break (config, opened);
+            }
+        };
+        let mirrored = is_mirrored(&opened.memory, opened.backing.as_ref());
+        let fs = attach(opened, how)?;
+        let union = Union::open_as_it_is(fs.session(), &[], config.cache.options(config.threshold()))?;
+        let fs = Arc::new(fs.with_union(union.map(Arc::new)));
+        let pool = Pool::alone(fs, mirrored, dir, config);
+        pool.tell();
+        Ok(pool)
+    }
+
+    /// Without threads and disks.
+    fn alone(fs: Arc<Fs>, mirrored: bool, dir: &Path, config: Config) -> Pool {
+        Pool {
+            threads: Threads::default(),
+            fs,
+            disks: Disks::default(),
+            duplex: None,
+            mirrored,
+            dir: dir.into(),
+            config,
+            found: None,
+            _held: None,
+        }
     }
 
     fn open_at(dir: &Path, how: &OpenOptions) -> Result<Pool> {
@@ -50,6 +87,9 @@ impl Pool {
         let mirrored = is_mirrored(fs.session().memory(), backing::of(fs.session()));
         let pool = Pool { threads, fs, disks, duplex, mirrored, dir: dir.into(), config, found: None, _held: None };
         pool.tell();
+        if pool.threads.do_all() {
+            pool.session().attend()?;
+        }
         Ok(pool)
     }
 
@@ -60,17 +100,7 @@ impl Pool {
         let config = load_or_lost(dir)?;
         let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(salvage::open(dir, &config)?, policy)?);
-        Ok(Pool {
-            threads: Threads::default(),
-            fs,
-            disks: Disks::default(),
-            duplex: None,
-            mirrored: false,
-            dir: dir.into(),
-            config,
-            found: None,
-            _held: None,
-        })
+        Ok(Pool::alone(fs, false, dir, config))
     }
 }
 
@@ -155,6 +185,7 @@ fn is_mirrored(memory: &pram::Memory, backing: Option<&Backing>) -> bool {
 fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
     let Opened { memory: mapped, exclusive, backing, duplex: _ } = opened;
     let (role, label) = match &how.mount {
+        None if how.guest => (role::GUEST, PathBuf::new()),
         None => (role::API, PathBuf::new()),
         Some(m) => (role::of_mount(m.uring), m.mountpoint.clone()),
     };
@@ -164,7 +195,8 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
         refuse_served(&mapped, &exclusive)?;
     }
     let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
-    let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };
+    let (runtime_dir, kind) = (RUNTIME_DIR.as_ref(), if how.guest { Kind::Guest } else { Kind::Full });
+    let how_to = Attach { runtime_dir, keys, role, label, kind, is_inherited: false };
     let session = Session::attach(mapped, exclusive, &how_to, backing)?;
     let atime = match (how.noatime, how.strictatime) {
         (true, _) => Atime::Never,
@@ -217,7 +249,7 @@ fn open_union(
         union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, agreement.clone()));
     }
     if !(disks.read_only || how.read_only || how.without_disks) {
-        let are_others = session.runtime().sessions().len() > 1;
+        let are_others = session.runtime().full().count() > 1;
         // Processes that have a late disk open deal with it.
         if !(are_others && disks.missing.iter().any(|missing| missing.is_late)) {
             union.log().fence_missing(session).map_err(Error::from)?;

@@ -122,6 +122,11 @@ pub struct OpenOptions {
     pub without_disks: bool,
     /// Fail unless another process has the pool open: for processes that only [look](conquest_fs::Pool::look) at it.
     pub only_beside: bool,
+    /// Open it as a *guest*: cheaply, beside a process that does background work, as the mount's server does. This one starts no thread, opens
+    /// no disk and no backing, and puts nothing in order; the other commits for it. [`Error::Unattended`](conquest_fs::Error::Unattended)
+    /// where there is none, and for changes when it is gone; [`Error::OnDisk`](conquest_fs::Error::OnDisk) for content that lies on disk
+    /// alone. Such are for the mount. Not for the mount itself.
+    pub guest: bool,
     /// This process is the mount: it caches, and is listed as such in the status. Refused
     /// ([`Error::Served`](conquest_fs::Error::Served)) while another process is.
     pub mount: Option<MountInfo>,

@@ -500,7 +500,12 @@ pub(super) fn session_status(s: pram::runtime::SessionInfo) -> SessionStatus {
     let terms = Terms::of(s.terms);
     SessionStatus {
         pid: s.pid,
-        role: if transport.is_some() { "mount" } else { "api" }.into(),
+        role: match s.role {
+            role::MOUNT_URING | role::MOUNT_DEV => "mount",
+            role::GUEST => "guest",
+            _ => "api",
+        }
+        .into(),
         transport: transport.map(Into::into),
         durability: terms.durability.map(|durability| durability.name()),
         commit: terms.commit_interval.map(f64::from),

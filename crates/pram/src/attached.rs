@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::mem::byte_lock;
-use crate::runtime::{SessionInfo, SESSION_REC};
+use crate::runtime::{SessionInfo, SESSIONS, SESSION_REC};
 use crate::session::shared_name;
 
 /// The processes that are attached to the memory with this UUID: its runtime file in `runtime_dir` lists them, and each
@@ -18,16 +18,20 @@ use crate::session::shared_name;
 pub fn processes(lock: impl AsFd, uuid: &[u8; 16], runtime_dir: &Path) -> Result<Vec<SessionInfo>> {
     let stat = rustix::fs::fstat(&lock).map_err(Error::host("the memory's locks"))?;
     let path = runtime_dir.join(shared_name(uuid, &stat));
-    let mut records = vec![0; (SessionInfo::ALL.end - SessionInfo::ALL.start) as usize];
-    match File::open(&path).and_then(|file| file.read_exact_at(&mut records, SessionInfo::ALL.start)) {
-        Ok(()) => {}
+    let fail = |e: std::io::Error| Error::of_io(&format!("reading {}", path.display()), &e);
+    let mut live = vec![0; (SessionInfo::LIVE.end - SessionInfo::LIVE.start) as usize];
+    let opened =
+        File::open(&path).and_then(|file| file.read_exact_at(&mut live, SessionInfo::LIVE.start).map(|()| file));
+    let file = match opened {
+        Ok(file) => file,
         // No process is attached, or the first one has not written its record yet.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => return Ok(Vec::new()),
-        Err(e) => return Err(Error::of_io(&format!("reading {}", path.display()), &e)),
-    }
-    let mut found = Vec::new();
-    for (n, record) in (0..).zip(records.chunks_exact(SESSION_REC as usize)) {
-        if let Some(info) = SessionInfo::parse(n, record) {
+        Err(e) => return Err(fail(e)),
+    };
+    let (mut found, mut record) = (Vec::new(), [0; SESSION_REC as usize]);
+    for n in (0..SESSIONS).filter(|n| live[*n as usize / 8] >> (n % 8) & 1 == 1) {
+        file.read_exact_at(&mut record, SessionInfo::at(n)).map_err(fail)?;
+        if let Some(info) = SessionInfo::parse(n, &record) {
             if byte_lock::is_held(&lock, n).map_err(Error::host("looking for attached processes"))? {
                 found.push(info);
             }

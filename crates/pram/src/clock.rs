@@ -54,6 +54,13 @@ impl Clock {
         monotonic() + self.moved()
     }
 
+    /// The same as the kernel keeps it between two ticks.
+    #[inline(always)]
+    pub fn coarse(&self) -> u64 {
+        let t = clock_gettime(ClockId::MonotonicCoarse);
+        t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64 + self.moved()
+    }
+
     /// [`Instant::now`], by this clock.
     pub fn instant(&self) -> Instant {
         Instant::now() + Duration::from_nanos(self.moved())

@@ -35,6 +35,12 @@ pub enum Error {
     /// The memory cannot be used as it is; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),
+    /// The process that did the background work for this one, a guest, is gone, or there is none.
+    #[error("no process has the pool open that does its background work; use the pool's mount")]
+    Unattended,
+    /// This process is a child of the one that attached, by `fork`.
+    #[error("the parent of this process has the pool open, and this one has not: it opens the pool anew")]
+    Forked,
     /// The memory is older than its backing.
     #[error("{0}")]
     Outdated(String),
@@ -57,6 +63,8 @@ impl Error {
             Error::NoSpace | Error::LogFull | Error::DiskFull(_) | Error::MustGrow => Errno::NOSPC,
             Error::Unusable(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Host { errno, .. } => *errno,
+            Error::Unattended => Errno::NOTCONN,
+            Error::Forked => Errno::STALE,
             Error::BadAddress { .. } | Error::WrongType { .. } | Error::NotAllocated { .. } | Error::RedoFull => {
                 Errno::UCLEAN
             }

@@ -76,19 +76,18 @@ impl Session {
     /// [`end_change`](Self::end_change) follows once the watcher has the notification. In between, the watcher may see
     /// a change that its cache lacks.
     pub fn begin_change(&self, key: u64) {
-        self.runtime().changing(self.runtime().me(), key).fetch_add(1, Ordering::SeqCst);
+        self.runtime().begin_change(key);
     }
 
     pub fn end_change(&self, key: u64) {
-        self.runtime().changing(self.runtime().me(), key).fetch_sub(1, Ordering::SeqCst);
+        self.runtime().end_change(key);
     }
 
     /// Is another process changing the object with this key, or with one like it, without having notified us yet?
     #[inline(always)]
     pub fn is_changing(&self, key: u64) -> bool {
-        let rt = self.runtime();
         fence(Ordering::SeqCst);
-        rt.live().any(|n| n != rt.me() && rt.changing(n, key).load(Ordering::SeqCst) != 0)
+        self.runtime().is_changing(key)
     }
 
     /// Notifies the watching process, and waits until it has acted. Call it without locks.

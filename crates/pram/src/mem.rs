@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 pub mod byte_lock;
+pub mod fork;
 mod write_back;
 
 pub use write_back::{store_fence, WriteBack};
@@ -27,6 +28,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::descriptor;
 use crate::error::{Error, Result};
 use write_back::stream_16;
 
@@ -52,6 +54,8 @@ pub struct Mapping {
 struct Mapped {
     base: NonNull<u8>,
     bytes: u64,
+    /// No child has it.
+    own: Option<fork::Own>,
 }
 
 // SAFETY: it is an address, used only to unmap it.
@@ -61,6 +65,8 @@ unsafe impl std::marker::Sync for Mapped {}
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        // First: what others map there then is their children's too.
+        self.own = None;
         // SAFETY: mapped by us with this length; every borrower has a share.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes as usize) };
     }
@@ -131,7 +137,7 @@ impl Mapping {
     /// Maps the first `len` bytes of a file whose memory is yet to be taken, and sets address space aside for it to
     /// grow into. `recorded` says how much of it can be used, from words in the memory itself.
     pub fn growing(fd: impl AsFd, len: u64, sync: Sync, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
-        let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
+        let file = descriptor::duplicate(&fd)?;
         let flags = match sync {
             Sync::No => MapFlags::SHARED | MapFlags::NORESERVE,
             Sync::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
@@ -154,7 +160,7 @@ impl Mapping {
     /// Maps all `len` bytes of a device; other processes may use more of it than this one knows, see
     /// [`growing`](Self::growing).
     pub fn device(fd: impl AsFd, len: u64, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
-        let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
+        let file = descriptor::duplicate(&fd)?;
         let mut map = Mapping::file(fd, len)?;
         map.growth = Some(Growth { file, is_taken: false, recorded });
         Ok(map)
@@ -165,7 +171,8 @@ impl Mapping {
         let (anywhere, access) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
         let p = unsafe { rustix::mm::mmap(anywhere, len as usize, access, flags, fd, 0) }?;
-        Ok(Mapping::adopt(p, len))
+        let is_shared = flags.contains(MapFlags::SHARED);
+        Ok(Mapping::adopt(p, len, is_shared))
     }
 
     /// Fresh zeroed memory of this process alone.
@@ -179,13 +186,14 @@ impl Mapping {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         }?;
-        Ok(Mapping::adopt(p, len))
+        Ok(Mapping::adopt(p, len, false))
     }
 
-    fn adopt(p: *mut std::ffi::c_void, len: u64) -> Mapping {
+    fn adopt(p: *mut std::ffi::c_void, len: u64, is_shared: bool) -> Mapping {
         let base = NonNull::new(p.cast()).expect("mmap never returns null");
         let [short_end, words] = [AtomicU64::new(0), AtomicU64::new(0)];
-        let mapped = Arc::new(Mapped { base, bytes: len });
+        let own = is_shared.then(|| fork::keep(base, len as usize));
+        let mapped = Arc::new(Mapped { base, bytes: len, own });
         let mut map = Mapping { base, reserved: len, len: AtomicU64::new(0), short_end, words, growth: None, mapped };
         map.set_len(len);
         map

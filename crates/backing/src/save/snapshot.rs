@@ -144,7 +144,7 @@ fn by_rounds(session: &Session, backing: &Backing, marks: &Marks, to: &Sink) -> 
         Ok(())
     })?;
     // Others may have had references between the two looks.
-    to_sweep |= is_to_sweep(session)? || session.runtime().live().count() > 1;
+    to_sweep |= is_to_sweep(session)? || session.runtime().any_other();
     lines.iter().try_for_each(|(at, bytes)| to.put(*at, bytes))?;
     Ok((time, to_sweep))
 }

@@ -8,7 +8,7 @@ use super::watch::Part;
 use super::{want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file;
 use crate::layout::{RawInode, RawPerm};
 use crate::retry::{if_there_is_room, with_memory};
@@ -192,8 +192,11 @@ impl Fs {
 
     /// Sets the access time, one word; with the inode's lock held no transaction is on it.
     pub(super) fn store_atime(&self, ino: Ino, time: Time) -> Result<()> {
-        // Reading does not fail for want of memory for this.
-        if_there_is_room(with_memory(self.session(), || self.store_atime_in(ino, time))).map(drop)
+        // Reading does not fail for want of memory for this, or of somebody to commit it.
+        match if_there_is_room(with_memory(self.session(), || self.store_atime_in(ino, time))) {
+            Err(Error::Unattended) => Ok(()),
+            stored => stored.map(drop),
+        }
     }
 
     #[inline(always)]

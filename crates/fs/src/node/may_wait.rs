@@ -9,7 +9,7 @@ use std::cell::Cell;
 use rustix::io::Errno;
 
 use super::Fs;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 thread_local! {
     /// Inside `without_waiting`: has anything failed for that?
@@ -27,6 +27,17 @@ impl Fs {
         let before = REFUSED.replace(Some(false));
         let result = f();
         (result, REFUSED.replace(before) == Some(true))
+    }
+
+    /// Before this thread fetches content from a disk.
+    ///
+    /// # Errors
+    /// As below; [`Error::OnDisk`] where this process leaves disks to others.
+    pub(crate) fn before_fetching(&self) -> Result<()> {
+        match self.session().is_guest() {
+            true => Err(Error::OnDisk),
+            false => self.before_waiting(),
+        }
     }
 
     /// Before this thread waits for a disk.

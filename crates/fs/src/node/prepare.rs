@@ -99,7 +99,7 @@ impl Fs {
         if file::is_compressed(&node.content()) {
             return self.prepare_compressed(op, node, if lock.is_some() { Writers::None } else { others });
         }
-        self.before_waiting()?;
+        self.before_fetching()?;
         let (ino, generation) = (node.ino, node.raw.generation);
         let (off, end) = range(node);
         *needed = file::needed(self.memory(), &node.content(), off, end)?;
@@ -144,7 +144,7 @@ impl Fs {
         flags: ReadFlags,
         node: &mut Node,
     ) -> Result<Option<usize>> {
-        self.before_waiting()?;
+        self.before_fetching()?;
         let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
         self.read_ahead(ino, offset, buf.len() as u64, node)?;
         loop {

@@ -3,6 +3,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`room`] | memory and disk room for the next writes; the thread that provides both |
+//! | `guest` | room for a process that leaves disks to others |
 //! | [`residence`] | files move, piece by piece, while others use them |
 //! | [`demote`] | where memory is short, cold small files go to disk |
 //! | [`follow`] | files whose threshold says that they lie on the wrong side |
@@ -20,6 +21,7 @@ use crate::Ino;
 
 mod demote;
 mod follow;
+mod guest;
 mod residence;
 mod room;
 mod sort;
@@ -54,6 +56,7 @@ impl MakesRoom for Tiers {
 impl Fs {
     /// The file system in the memory that `session` is attached to.
     pub fn over(session: Session, policy: Policy) -> Result<Fs> {
-        Fs::below(session, policy, &Tiers)
+        let above: &dyn MakesRoom = if session.is_guest() { &guest::Asking } else { &Tiers };
+        Fs::below(session, policy, above)
     }
 }

@@ -204,11 +204,17 @@ impl Union {
             // Others have made some, perhaps before it was looked for the first time.
             () if available > before || available >= needed => {}
             () if under_way > 0 && available + under_way >= needed => _ = self.room.wait_for_progress(),
-            () => {
-                self.room.exhausted_changes.store(self.log.changes(session)?, Ordering::Relaxed);
-                self.room.set_exhausted(Lack::Disk);
-            }
+            () => self.note_exhausted(session, Lack::Disk)?,
         }
+        Ok(())
+    }
+
+    /// There is no room to be made, for now.
+    pub(crate) fn note_exhausted(&self, session: &Session, lack: Lack) -> Result<()> {
+        if lack == Lack::Disk {
+            self.room.exhausted_changes.store(self.log.changes(session)?, Ordering::Relaxed);
+        }
+        self.room.set_exhausted(lack);
         Ok(())
     }
 

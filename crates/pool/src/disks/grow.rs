@@ -42,7 +42,7 @@ pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
     let pool = Pool::open(dir, &OpenOptions::default()).or_else(|e| {
         // A process may have the pool's deleted disks still open, and need another one.
         let tolerant = Pool::open(dir, &OpenOptions { without_disks: true, ..OpenOptions::default() });
-        tolerant.ok().filter(|pool| pool.session().runtime().sessions().len() > 1).ok_or(e)
+        tolerant.ok().filter(|pool| pool.session().runtime().full().count() > 1).ok_or(e)
     })?;
     let session = pool.session();
     let _alone = session.long_lock(ilfs::table::GROWING)?;

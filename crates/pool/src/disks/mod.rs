@@ -109,7 +109,7 @@ impl Disks {
         let agreement = Agreement::open(dir, config, session)?;
         let (uuid, sharing) = (config.uuid_bytes()?, agreement.sharing(dir));
         // Processes that have it open deal with a disk that does not answer; the first one waits for a disk to spin up.
-        let are_others = session.runtime().sessions().len() > 1;
+        let are_others = session.runtime().full().count() > 1;
         let patience = if are_others { LATE } else { SPIN_UP };
         let gather_within = |read_only, patience| {
             let options = Options { read_only, patience: Some(patience), ..agreement.options() };

@@ -1,15 +1,16 @@
 //! Timed commits: changes that no process waits for go to the backing after the commit interval, or earlier when much
 //! has changed; and a log goes into the checkpoint.
 //!
-//! Every attached process has these tasks, and any of them does the work that is due: the death of one leaves no interval without
-//! commits. Checkpoints have a task of their own, since a commit must not wait for one.
+//! Every attached process but guests has these tasks, and any of them does the work that is due: the death of one leaves no interval
+//! without commits. Guests ask for the commits that they wait for. Checkpoints have a task of their own, since a commit must not wait for
+//! one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::report::Job;
-use super::task::{Next, Plan, Run, Task};
+use super::task::{Next, Plan, Rest, Run, Task};
 use crate::config::CommitInterval;
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
@@ -46,7 +47,8 @@ impl CommitTimer {
         let (of, now) = (fs.clone(), interval.clone());
         let plan = Plan { job: Job::Commit, first: interval.tick(), nice: 0 };
         let mut disk = Disk::default();
-        let commits = Task::start(fs, plan, Arc::<Wakeup>::default(), move |run| {
+        let rest = UntilAsked { fs: fs.clone(), seen: AtomicU32::new(0) };
+        let commits = Task::start(fs, plan, rest, move |run| {
             disk.unless_full(&of, now.tick(), || commit(&of, now.get().into(), now.tick(), run))
         })?;
         let (of, plan) = (fs.clone(), Plan { job: Job::Checkpoint, first: TICK, nice: 0 });
@@ -65,6 +67,26 @@ impl CommitTimer {
     /// Changes the interval, from the next tick on.
     pub fn set_interval(&self, interval: CommitInterval) {
         self.interval.set(interval);
+    }
+}
+
+/// Until a guest asks for a commit.
+struct UntilAsked {
+    fs: Arc<Fs>,
+    seen: AtomicU32,
+}
+
+impl Rest for UntilAsked {
+    fn rest(&self, most: Duration) {
+        if let Some(backing) = backing::of(self.fs.session()) {
+            backing.wait_until_asked(self.fs.session(), &self.seen, most);
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(backing) = backing::of(self.fs.session()) {
+            backing.ring(self.fs.session());
+        }
     }
 }
 
@@ -124,6 +146,11 @@ fn commit(fs: &Fs, interval: Duration, tick: Duration, run: &Run) -> Next {
     let Some(backing) = backing::of(fs.session()).filter(|_| fs.session().runtime().backing_failure().is_none()) else {
         return Next::waiting(tick, "the backing has failed");
     };
+    match backing.commit_if_asked(fs.session()) {
+        Ok(true) => return Next::NOW,
+        Ok(false) => {}
+        Err(e) => run.note_failure("a commit", &e),
+    }
     let pending = backing.pending(fs.session()).unwrap_or(u64::MAX);
     let wait = match pending {
         0 => return Next::after(tick, "nothing has changed"),

@@ -1,4 +1,5 @@
-//! Memory ahead of need: every process that changes the pool takes some when little is left, so that no operation has to wait for it.
+//! Memory ahead of need: every process that does background work takes some when little is left, so that no operation has to wait for it.
+//! Guests wake this task too when they lack room, on disks or in memory, that another task makes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
@@ -33,7 +34,12 @@ impl Rest for UntilWanted {
 pub fn start(fs: &Arc<Fs>) -> Result<Task> {
     let (rest, fs) = (UntilWanted { fs: fs.clone(), seen: AtomicU32::new(0) }, fs.clone());
     let plan = Plan { job: Job::Preallocate, first: Duration::ZERO, nice: 0 };
+    let mut asked = 0;
     Task::start(&fs.clone(), plan, rest, move |run| {
+        let before = std::mem::replace(&mut asked, fs.session().runtime().room_asked());
+        if let Some(union) = fs.union().filter(|_| asked != before) {
+            union.wake();
+        }
         if let Err(e) = fs.session().supply_soon() {
             run.failed("taking memory", &e);
         }

@@ -47,6 +47,8 @@ pub struct Threads {
     /// By this process for itself, and for all while it has the role.
     upkeep: Vec<Task>,
     pub commits: Option<CommitTimer>,
+    /// Those for disks too, if there are any.
+    is_for_disks: bool,
 }
 
 impl Threads {
@@ -71,11 +73,17 @@ impl Threads {
         }
         if !how.read_only && !disks_are_read_only {
             threads.segments = segments::start(fs)?;
+            threads.is_for_disks = !how.without_disks;
             if !how.without_disks {
                 threads.disks = disks::start(fs, dir, duplex)?;
             }
         }
         Ok(threads)
+    }
+
+    /// Do they do all background work that there is?
+    pub fn do_all(&self) -> bool {
+        !self.upkeep.is_empty() && self.is_for_disks
     }
 
     /// Stops writing to segments; false if nothing did.

@@ -38,10 +38,13 @@ pub fn start(fs: &Arc<Fs>) -> Result<Option<Task>> {
     let (fs, attended, mut written) = (fs.clone(), Attended::begin(union), Instant::now());
     let plan = Plan { job: Job::WriteBack, first: Duration::ZERO, nice: 0 };
     let task = Task::start(&fs.clone(), plan, union.wakeup().clone(), move |run| {
-        let cleans = fs.session().try_maintenance();
+        let (cleans, asked) = (fs.session().try_maintenance(), fs.session().runtime().room_asked());
         match attended.0.work(&fs, &mut written, cleans, &|| run.is_stopped()) {
             Ok(true) => Next::NOW,
-            Ok(false) => Next::after(TICK, "there is nothing to write or to clean"),
+            Ok(false) => {
+                fs.session().runtime().note_room_made(asked);
+                Next::after(TICK, "there is nothing to write or to clean")
+            }
             Err(e) => {
                 run.failed("writing and cleaning segments", &e);
                 Next::after(REST, "the last run failed")

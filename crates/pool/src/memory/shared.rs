@@ -39,7 +39,11 @@ pub fn uuid_of(name: &str) -> Option<[u8; 16]> {
 
 /// A file in shared memory, if it exists. Any user can make files there: only files of the pool's owner count.
 pub fn open_shared(path: &Path, lock: &fs::File) -> Result<Option<fs::File>> {
-    let owner = lock.metadata().map_err(|e| Error::host(path, &e))?.uid();
+    open_of(lock.metadata().map_err(|e| Error::host(path, &e))?.uid(), path)
+}
+
+/// The same, where that is this user.
+pub fn open_of(owner: u32, path: &Path) -> Result<Option<fs::File>> {
     match open_plain(path, true) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         opened => made_by(owner, opened, path).map(Some),

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`backed`] | backings of pools on `battery`, and images on `logged` |
 //! | [`full`] | disks that are full |
+//! | [`guests`] | pools opened cheaply, beside a process that does the background work |
 //! | [`host`] | a disk that is a file on a host that another program fills |
 //! | [`memory`] | memory is taken as it is used, given back, and a pool grows |
 //! | [`modes`] | when changes are durable on `logged` |
@@ -12,6 +13,7 @@
 
 mod backed;
 mod full;
+mod guests;
 mod host;
 mod memory;
 mod modes;

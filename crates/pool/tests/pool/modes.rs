@@ -19,10 +19,10 @@ const EFFECTIVE: &[u8] = b"user.conquest.effective.durability";
 const KEPT: [&str; 4] = ["image", "redo-0", "redo-1", "pool.toml"];
 
 /// A directory for a pool, and for the remains of it after a power cut.
-struct Home(tempfile::TempDir);
+pub struct Home(tempfile::TempDir);
 
 impl Home {
-    fn new(medium: MediumKind) -> Home {
+    pub fn new(medium: MediumKind) -> Home {
         let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
         let day = CommitInterval::try_from(86_400.0).unwrap();
         let how = FormatOptions { commit_interval: Some(day), ..FormatOptions::on(medium, 8 << 20) };
@@ -30,16 +30,16 @@ impl Home {
         home
     }
 
-    fn pool(&self) -> std::path::PathBuf {
+    pub fn pool(&self) -> std::path::PathBuf {
         self.0.path().join("pool")
     }
 
-    fn open(&self, durability: Durability) -> Pool {
+    pub fn open(&self, durability: Durability) -> Pool {
         Pool::open(self.pool(), &OpenOptions { durability, ..OpenOptions::default() }).unwrap()
     }
 
     /// Looks at the pool that the present backing makes elsewhere: as after a power cut.
-    fn after_power_cut<T>(&self, look: impl FnOnce(&Pool) -> T) -> T {
+    pub fn after_power_cut<T>(&self, look: impl FnOnce(&Pool) -> T) -> T {
         let there = tempfile::tempdir_in(self.0.path()).unwrap();
         for name in KEPT {
             std::fs::copy(self.pool().join(name), there.path().join(name)).unwrap();
@@ -102,11 +102,11 @@ struct Case {
     shows: fn(&Pool) -> bool,
 }
 
-fn exists(pool: &Pool, path: &str) -> bool {
+pub fn exists(pool: &Pool, path: &str) -> bool {
     root(pool).lstat(path.as_bytes()).is_ok()
 }
 
-fn content(pool: &Pool, path: &str) -> Vec<u8> {
+pub fn content(pool: &Pool, path: &str) -> Vec<u8> {
     let Ok(file) = root(pool).open(path.as_bytes(), Open::new().read(true)) else { return Vec::new() };
     let mut bytes = vec![0; file.attr().unwrap().size as usize];
     file.read_at(&mut bytes, 0).unwrap();

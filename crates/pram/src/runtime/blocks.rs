@@ -29,7 +29,7 @@ const USES_AT: u64 = PINS_AT + PINS;
 
 /// In a block's pin: the block is to be freed.
 pub(crate) const FREED: u8 = 0x80;
-const _: () = assert!(super::SESSIONS < FREED as u32);
+const _: () = assert!(super::FULL < FREED as u32);
 
 /// The pins of blocks under transfer. Dropping it ends the transfer.
 pub(crate) struct Pinned {
@@ -265,7 +265,7 @@ impl Runtime {
 
     /// Is there a block that was freed and is not free yet?
     pub(crate) fn any_put_off(&self) -> bool {
-        (0..super::SESSIONS).any(|n| self.has_pinned(n)) && {
+        (0..super::FULL).any(|n| self.has_pinned(n)) && {
             let mut from = 0;
             std::iter::from_fn(|| {
                 let chunk = self.next_block_chunk(from)?;

@@ -31,9 +31,14 @@ const H_DURABLE: u64 = 336;
 const H_USES: u64 = 344;
 /// How often the backing was made anew.
 const H_ANEW: u64 = 352;
+/// Guests wait for this commit; and the word changes when one has come to.
+const H_ASKED: u64 = 360;
+const H_ASKED_WAKEUP: u64 = 368;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
 const WHY: usize = 512;
+/// Where the words end.
+pub(super) const END: u64 = H_WHY + WHY as u64;
 
 /// The words about the backing on which attached processes agree.
 #[derive(Clone, Copy)]
@@ -65,6 +70,10 @@ pub struct ControlBlock<'a> {
     pub paid: &'a AtomicU64,
     /// Somebody waits for the image to hold this commit.
     pub hasten: &'a AtomicU64,
+    /// The commit that those wait for who lead none.
+    pub asked: &'a AtomicU64,
+    /// Changes when one more does.
+    pub asked_wakeup: &'a AtomicU32,
 }
 
 /// The word `failed` while the disk of the backing is full. (1: the backing has failed; 2: the reason is being written
@@ -139,6 +148,8 @@ impl Runtime {
             logged: self.header(H_LOGGED),
             paid: self.header(H_PAID),
             hasten: self.header(H_HASTEN),
+            asked: self.header(H_ASKED),
+            asked_wakeup: self.half(H_ASKED_WAKEUP),
         }
     }
 
@@ -276,10 +287,10 @@ impl Runtime {
         Duration::from_nanos(self.header(H_STANDSTILL).load(Ordering::Relaxed))
     }
 
-    /// Takes back the roles of session `n`, which died.
+    /// Takes back the roles of session `n`, which died or leaves.
     pub fn abandon_backing(&self, n: u32) {
         let words = self.backing();
-        for role in [words.committer, words.checkpointer, self.supplier(), self.saver()] {
+        for role in [words.committer, words.checkpointer, self.supplier(), self.saver(), self.maintainer()] {
             let _ = role.compare_exchange(u64::from(n + 1), 0, Ordering::SeqCst, Ordering::SeqCst);
         }
     }

@@ -2,17 +2,19 @@
 //! from the memory; the first process that attaches makes it, and the last one throws it away.
 //!
 //! ```text
-//! header | sessions | slots | key locks | long locks | looks | events | noted numbers | for each group of the memory: owners of chunks, free, absent and
+//! header, which sessions live | sessions | guests | slots | key locks | long locks | looks | events | noted numbers | for each group of the memory: owners of chunks, free, absent and
 //!        partial maps, maps of blocks, blocks under transfer | new map | reports (per session) | pages of references that have memory
-//!        (per session) | references (per session, per key)
+//!        (per session, and for guests together) | references (the same, per key) | tables of guests
 //! ```
 //! It is laid out for the largest memory that its processes have address space for, and it is sparse. A group's part
 //! takes memory when the group is begun; a page of references does when the first one in it is taken.
 //!
 //! | module | responsibility |
 //! | --- | --- |
+//! | `attendance` | the process that does the background work for those that do none |
 //! | `blocks` | chunks of blocks: which, how many, which blocks are under transfer |
 //! | [`control`] | the words about commits on which processes agree |
+//! | `guests` | the references and changes of guests, of which there may be thousands |
 //! | `lock` | key locks, and how threads wait for each other across processes |
 //! | `long_locks` | locks that outlive operations |
 //! | `observed_times` | times that were looked at |
@@ -22,9 +24,11 @@
 //! | `chunks` | chunks of the heap: their owners; which are free, absent, and have room |
 //! | `sessions` | the attached processes |
 
+mod attendance;
 mod blocks;
 mod chunks;
 pub mod control;
+mod guests;
 mod lock;
 mod long_locks;
 mod numbering;
@@ -38,12 +42,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use attendance::Attendant;
 pub(crate) use blocks::{Pinned, FREED};
 pub(crate) use chunks::LOW;
 pub use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
 pub use numbering::NUMBERS;
-pub use sessions::{SessionInfo, COUNTS, LABEL, SESSIONS};
+pub use sessions::{SessionInfo, COMMON, COUNTS, FULL, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_WAKEUP, S_LEFT};
 
 use crate::error::{Error, Result};
@@ -53,7 +58,7 @@ use crate::memory::{Geometry, Memory, Tag, CLASSES, GROUP, TAGS};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0f\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x10\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -69,12 +74,19 @@ const H_DEMAND: u64 = 48;
 const H_NUMBERING: u64 = 56;
 /// The session that watches, + 1.
 const H_WATCHER: u64 = 64;
-/// One bit per session that is taken.
+/// One bit per word of [`LIVE`] that has any.
 const H_LIVE: u64 = 72;
 /// Numbers are running out.
 const H_CROWDED: u64 = 80;
 /// The session that saves the memory, + 1.
 const H_SAVER: u64 = 88;
+/// The session with the role of maintenance, + 1.
+const H_MAINTAINER: u64 = 96;
+/// See `attendance`.
+const H_ATTENDANT: u64 = 104;
+/// How often guests have asked for room, and how often they had when all was done that could be.
+const H_ROOM_ASKED: u64 = 112;
+const H_ROOM_MADE: u64 = 120;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_WAKEUP: u64 = 136;
 // From 192 on: words about the backing, see `control`.
@@ -110,7 +122,14 @@ const H_UNPLACED: u64 = 536;
 // From 576 on: read by every change.
 /// See `observed_times`.
 const H_LATEST: u64 = 576;
+/// One bit per session that is taken.
+const LIVE: u64 = 2048;
+/// How many changes of guests are under way, by key modulo `CHANGING`.
+const H_CHANGING: u64 = LIVE + SESSIONS as u64 / 8;
+/// Guests hold what nothing else keeps.
+const H_HOLD_LAST: u64 = H_CHANGING + sessions::CHANGING * 4;
 const HEADER: u64 = 4096;
+const _: () = assert!(H_HOLD_LAST < HEADER && LIVE >= control::END);
 
 /// Events in the ring, and bytes of each.
 pub(crate) const RING: u64 = 1024;
@@ -139,7 +158,6 @@ pub struct Runtime {
 /// Offsets of the parts.
 #[derive(Clone, Copy, Debug)]
 struct At {
-    sessions: u64,
     slots: u64,
     locks: u64,
     long_locks: u64,
@@ -151,14 +169,14 @@ struct At {
     reports: u64,
     held: u64,
     refs: u64,
+    tables: u64,
     end: u64,
 }
 
 impl At {
     fn of(slots: u64, limit: u64, keys: u64) -> At {
         let page = |n: u64| n.next_multiple_of(4096);
-        let sessions = HEADER;
-        let at_slots = page(sessions + u64::from(SESSIONS) * SESSION_REC);
+        let at_slots = page(sessions::GUESTS_AT + u64::from(SESSIONS - FULL) * sessions::GUEST_REC);
         let locks = page(at_slots + slots * SLOT_REC);
         let long_locks = page(locks + LOCKS * 8);
         let looks = page(long_locks + long_locks::BYTES);
@@ -168,9 +186,11 @@ impl At {
         let new = groups + limit.div_ceil(GROUP) * chunks::PART;
         let reports = page(new + limit.div_ceil(GROUP) * NEW) + 4096;
         let held = reports + reports::BYTES;
-        let refs = held + u64::from(SESSIONS) * refs::held_bytes(keys);
-        let end = refs + u64::from(SESSIONS) * page(keys * 4);
-        At { sessions, slots: at_slots, locks, long_locks, looks, events, noted, groups, new, reports, held, refs, end }
+        let arrays = u64::from(FULL) + 1;
+        let refs = held + arrays * refs::held_bytes(keys);
+        let tables = refs + arrays * page(keys * 4);
+        let end = tables + u64::from(SESSIONS - FULL) * guests::TABLE;
+        At { slots: at_slots, locks, long_locks, looks, events, noted, groups, new, reports, held, refs, tables, end }
     }
 }
 
@@ -227,7 +247,9 @@ impl Runtime {
     pub fn create(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, limit: u64, keys: u64) -> Result<Runtime> {
         let rt = Runtime::over(map, file, geo, limit, keys);
         // The parts that operations touch in a pool of any size.
-        rt.take(0..rt.at.groups)?;
+        rt.take(0..sessions::GUESTS_AT)?;
+        rt.take(rt.at.slots..rt.at.groups)?;
+        rt.take_held(COMMON)?;
         rt.header(H_LIMIT).store(limit, Ordering::Relaxed);
         rt.header(H_KEYS).store(keys, Ordering::Relaxed);
         rt.header(H_MAGIC).store(MAGIC, Ordering::Release);
@@ -291,6 +313,11 @@ impl Runtime {
     /// This process's session number.
     pub fn me(&self) -> u32 {
         self.me.load(Ordering::Relaxed)
+    }
+
+    /// The session with the role of maintenance, + 1.
+    pub(crate) fn maintainer(&self) -> &AtomicU64 {
+        self.header(H_MAINTAINER)
     }
 
     /// The session that saves the memory, + 1.
@@ -420,7 +447,8 @@ impl Runtime {
     /// session's references [are gone](Self::clear_refs).
     pub(crate) fn leaves_leaks(&self, n: u32) -> bool {
         let sweeps = self.header(H_SWEEPING).load(Ordering::SeqCst) as u32 == n + 1;
-        sweeps || self.hold() == Hold::Frozen(n) || self.is_unfinished(n) || self.holds_last(n)
+        let holds_last = self.holds_last(n) || n >= COMMON && self.guests_hold_last();
+        sweeps || self.hold() == Hold::Frozen(n) || self.is_unfinished(n) || holds_last
     }
 
     /// Has a process died since the last sweep that may have left leaks?

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{Runtime, SESSIONS};
+use super::{Runtime, COMMON};
 use crate::error::Result;
 
 /// Bytes of references that have memory together, and how many they are.
@@ -24,11 +24,11 @@ impl Runtime {
     }
 
     fn refs_base(&self, session: u32) -> u64 {
-        self.at.refs + u64::from(session) * (self.keys * 4).next_multiple_of(4096)
+        self.at.refs + u64::from(session.min(COMMON)) * (self.keys * 4).next_multiple_of(4096)
     }
 
     fn held_base(&self, session: u32) -> u64 {
-        self.at.held + u64::from(session.min(SESSIONS - 1)) * held_bytes(self.keys)
+        self.at.held + u64::from(session.min(COMMON)) * held_bytes(self.keys)
     }
 
     /// The word and the bit that say whether the references to `key` have memory.
@@ -75,8 +75,8 @@ impl Runtime {
 
     /// Does any session hold a reference to anything?
     pub fn any_reference(&self) -> Result<bool> {
-        for n in self.live() {
-            let (base, end) = (self.refs_base(n), self.refs_base(n + 1));
+        for n in self.full().chain(self.any_guest().then_some(COMMON)) {
+            let (base, end) = (self.refs_base(n), self.refs_base(n) + self.keys * 4);
             let mut at = base;
             while let Some((from, to)) = self.touched(at).filter(|(from, _)| *from < end) {
                 at = to.min(end);
@@ -90,6 +90,9 @@ impl Runtime {
 
     /// The keys that `session` holds references to.
     pub fn referenced(&self, session: u32) -> Vec<u64> {
+        if session >= COMMON {
+            return self.referenced_by_guest(session);
+        }
         let (base, end) = (self.refs_base(session), self.refs_base(session) + self.keys * 4);
         let mut found = Vec::new();
         let mut at = base;
@@ -113,6 +116,9 @@ impl Runtime {
 
     /// Drops all references of a session. Their memory stays: others may be looking at it.
     pub(crate) fn clear_refs(&self, session: u32) {
+        if session >= COMMON {
+            return self.clear_guest(session);
+        }
         let base = self.refs_base(session);
         for n in 0..held_bytes(self.keys) / 8 {
             let mut bits = self.word(self.held_base(session) + n * 8).load(Ordering::Acquire);

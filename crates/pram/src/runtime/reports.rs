@@ -2,13 +2,13 @@
 //! defines.
 //!
 //! ```text
-//! for each session a page: REPORTS records of a sequence counter (8 bytes; 0: no report, odd: being written) and REPORT bytes
+//! for each session, but guests, a page: REPORTS records of a sequence counter (8 bytes; 0: no report, odd: being written) and REPORT bytes
 //! ```
 //! One thread at a time writes a record. A reader copies it out, and looks at the counter before and after.
 
 use std::sync::atomic::{fence, Ordering};
 
-use super::{Runtime, SESSIONS};
+use super::{Runtime, FULL};
 use crate::error::Result;
 
 /// Records of each session.
@@ -17,15 +17,13 @@ pub const REPORTS: u32 = 8;
 pub const REPORT: usize = (PAGE / REPORTS as u64 - 8) as usize;
 const PAGE: u64 = 4096;
 /// Bytes of all records.
-pub(super) const BYTES: u64 = SESSIONS as u64 * PAGE;
+pub(super) const BYTES: u64 = FULL as u64 * PAGE;
 /// Attempts to read a record that changes meanwhile.
 const TRIES: u32 = 1000;
 
 impl Runtime {
     fn report_at(&self, session: u32, n: u32) -> u64 {
-        self.at.reports
-            + u64::from(session.min(SESSIONS - 1)) * PAGE
-            + u64::from(n % REPORTS) * (PAGE / u64::from(REPORTS))
+        self.at.reports + u64::from(session.min(FULL - 1)) * PAGE + u64::from(n % REPORTS) * (PAGE / u64::from(REPORTS))
     }
 
     /// Takes memory for the reports of session `n`, before it enters.
@@ -39,6 +37,7 @@ impl Runtime {
 
     /// Replaces record `n` of this process. One thread at a time does that.
     pub fn report(&self, n: u32, report: &[u8; REPORT]) {
+        debug_assert!(self.me() < FULL, "guests have no tasks");
         let at = self.report_at(self.me(), n);
         let counter = self.word(at);
         let odd = counter.load(Ordering::Relaxed) | 1;
@@ -51,6 +50,9 @@ impl Runtime {
     /// Record `n` of a session that has entered. `None` if there is none, or its process stopped or died while writing
     /// it.
     pub fn reported(&self, session: u32, n: u32) -> Option<[u8; REPORT]> {
+        if session >= FULL {
+            return None;
+        }
         let at = self.report_at(session, n);
         let counter = self.word(at);
         let mut report = [0; REPORT];

@@ -2,10 +2,23 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{Runtime, HEADER, H_LIVE, H_WATCHER};
+use super::{Runtime, HEADER, H_LIVE, H_WATCHER, LIVE};
+use crate::error::Result;
 
-/// Most processes attached at a time.
-pub const SESSIONS: u32 = 64;
+/// Most processes attached at a time: that do background work, and with guests.
+pub const FULL: u32 = 64;
+pub const SESSIONS: u32 = 4096;
+/// The number of the first guest; in the place of a session: all guests together.
+pub const COMMON: u32 = FULL;
+/// The state of a session: that it is taken, and that it attends.
+const TAKEN: u64 = 1;
+const ATTENDS: u64 = 2;
+/// Where the records of guests begin, which get memory by pages, and bytes of each.
+pub(super) const GUESTS_AT: u64 = (HEADER + FULL as u64 * SESSION_REC).next_multiple_of(4096);
+pub(super) const GUEST_REC: u64 = 2048;
+/// Of a guest: entries of its table. Behind what all records have.
+pub(super) const S_ENTRIES: u64 = SESSION_REC;
+const _: () = assert!(S_ENTRIES + 8 <= GUEST_REC && SESSIONS.is_multiple_of(64));
 /// Bytes per session record: state, pid, role and other words, counts, then a label.
 pub(crate) const SESSION_REC: u64 = 1792;
 const S_STATE: u64 = 0;
@@ -26,7 +39,7 @@ pub(crate) const S_LEFT: u64 = 64;
 const S_PINNED: u64 = 72;
 /// The number of changes under way without notification to the watcher, by key modulo [`CHANGING`]: 4 bytes each.
 const S_CHANGING: u64 = 80;
-const CHANGING: u64 = 256;
+pub(super) const CHANGING: u64 = 256;
 /// Counters of the process, for others to read: the layer above defines each word.
 const S_COUNTS: u64 = S_CHANGING + CHANGING * 4;
 /// Counters of a process.
@@ -50,8 +63,17 @@ pub struct SessionInfo {
 }
 
 impl SessionInfo {
-    /// Where the records of all sessions are in the runtime file.
-    pub(crate) const ALL: std::ops::Range<u64> = HEADER..HEADER + SESSIONS as u64 * SESSION_REC;
+    /// Where the bits are in the runtime file that say which sessions there are.
+    pub(crate) const LIVE: std::ops::Range<u64> = LIVE..LIVE + SESSIONS as u64 / 8;
+
+    /// Where the record of session `n` is.
+    #[inline(always)]
+    pub(crate) fn at(n: u32) -> u64 {
+        match n.checked_sub(FULL) {
+            None => HEADER + u64::from(n) * SESSION_REC,
+            Some(guest) => GUESTS_AT + u64::from(guest.min(SESSIONS - FULL - 1)) * GUEST_REC,
+        }
+    }
 
     /// From the record of session `index`, if it is taken.
     pub(crate) fn parse(index: u32, record: &[u8]) -> Option<SessionInfo> {
@@ -71,15 +93,28 @@ impl SessionInfo {
 
 impl Runtime {
     pub(crate) fn session(&self, n: u32, field: u64) -> &AtomicU64 {
-        self.word(self.at.sessions + u64::from(n.min(SESSIONS - 1)) * SESSION_REC + field)
+        self.word(SessionInfo::at(n) + field)
     }
 
     pub(crate) fn session_half(&self, n: u32, field: u64) -> &AtomicU32 {
-        self.half(self.at.sessions + u64::from(n.min(SESSIONS - 1)) * SESSION_REC + field)
+        self.half(SessionInfo::at(n) + field)
     }
 
     pub fn session_taken(&self, n: u32) -> bool {
-        self.session(n, S_STATE).load(Ordering::Acquire) != 0
+        let (word, bit) = self.live_bit(n);
+        word.load(Ordering::SeqCst) & bit != 0
+    }
+
+    /// Does session `n` do background work for others?
+    pub(super) fn attends(&self, n: u32) -> bool {
+        self.session(n, S_STATE).load(Ordering::Acquire) & ATTENDS != 0
+    }
+
+    pub(super) fn set_attends(&self, n: u32, yes: bool) {
+        match yes {
+            true => self.session(n, S_STATE).fetch_or(ATTENDS, Ordering::AcqRel),
+            false => self.session(n, S_STATE).fetch_and(!ATTENDS, Ordering::AcqRel),
+        };
     }
 
     pub(crate) fn enter_session(&self, n: u32, role: u64, label: &[u8]) {
@@ -93,10 +128,14 @@ impl Runtime {
         self.session_half(n, S_HOLDS_LAST).store(0, Ordering::Relaxed);
         self.session(n, S_NEEDS).store(0, Ordering::Relaxed);
         self.clear_changing(n);
-        self.clear_reports(n);
+        if n < FULL {
+            self.clear_reports(n);
+        }
         (0..COUNTS).for_each(|count| self.session(n, S_COUNTS + count as u64 * 8).store(0, Ordering::Relaxed));
-        self.session(n, S_STATE).store(1, Ordering::Release);
-        self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
+        self.session(n, S_STATE).store(TAKEN, Ordering::Release);
+        let (word, bit) = self.live_bit(n);
+        word.fetch_or(bit, Ordering::SeqCst);
+        self.header(H_LIVE).fetch_or(1 << (n / 64), Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);
     }
 
@@ -104,7 +143,7 @@ impl Runtime {
         let mut text = [0u8; LABEL];
         let len = label.len().min(LABEL);
         text[..len].copy_from_slice(&label[..len]);
-        let at = self.at.sessions + u64::from(n) * SESSION_REC + S_LABEL;
+        let at = SessionInfo::at(n) + S_LABEL;
         self.map.write(at, &text).expect("in bounds");
     }
 
@@ -118,12 +157,21 @@ impl Runtime {
     }
 
     pub(crate) fn leave_session(&self, n: u32) {
-        // The session may have died watching.
+        // The session may have died watching, or attending.
         self.end_watch(n);
+        self.stop_attending(n, true);
+        self.abandon_backing(n);
         self.clear_changing(n);
         self.session(n, S_NEEDS).store(0, Ordering::SeqCst);
         self.session(n, S_STATE).store(0, Ordering::Release);
-        self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
+        let (word, bit) = self.live_bit(n);
+        // Under the lock of those who come and go.
+        if word.fetch_and(!bit, Ordering::SeqCst) & !bit == 0 {
+            self.header(H_LIVE).fetch_and(!(1 << (n / 64)), Ordering::SeqCst);
+        }
+        if n >= COMMON && !self.any_guest() {
+            self.forget_guests();
+        }
     }
 
     /// This process begins something that a sweep would have to end if it died, also between operations.
@@ -160,10 +208,6 @@ impl Runtime {
         self.session_half(n, S_CHANGING + key % CHANGING * 4)
     }
 
-    fn clear_changing(&self, n: u32) {
-        (0..CHANGING).for_each(|key| self.changing(n, key).store(0, Ordering::Relaxed));
-    }
-
     /// A counter of this process, which others read: to be changed without order.
     ///
     /// # Panics
@@ -172,6 +216,13 @@ impl Runtime {
     pub fn session_count(&self, n: usize) -> &AtomicU64 {
         assert!(n < COUNTS);
         self.session(self.me(), S_COUNTS + n as u64 * 8)
+    }
+
+    /// The sum of these counters of all processes.
+    pub fn sum_of_counts(&self, which: &[usize]) -> u64 {
+        let count = |n, which: usize| self.session(n, S_COUNTS + which as u64 * 8).load(Ordering::Relaxed);
+        let known = |n| which.iter().filter(|which| **which < COUNTS).map(move |which| count(n, *which));
+        self.live().flat_map(known).fold(0, u64::wrapping_add)
     }
 
     /// This process needs what is given up in this epoch and in later ones: it is kept as long as others can do without
@@ -187,23 +238,52 @@ impl Runtime {
 
     /// The first epoch that any process declares a need from.
     pub fn needed_from(&self) -> Option<u64> {
-        self.live().filter_map(|n| self.session(n, S_NEEDS).load(Ordering::SeqCst).checked_sub(1)).min()
+        self.full().filter_map(|n| self.session(n, S_NEEDS).load(Ordering::SeqCst).checked_sub(1)).min()
     }
 
     /// Ends the needs of all processes: the room is wanted.
     pub fn take_needed(&self) {
-        self.live().for_each(|n| self.session(n, S_NEEDS).store(0, Ordering::SeqCst));
+        self.full().for_each(|n| self.session(n, S_NEEDS).store(0, Ordering::SeqCst));
+    }
+
+    /// The word and the bit that say whether a session is taken.
+    #[inline(always)]
+    fn live_bit(&self, n: u32) -> (&AtomicU64, u64) {
+        let n = n.min(SESSIONS - 1);
+        (self.word(LIVE + u64::from(n / 64) * 8), 1 << (n % 64))
     }
 
     /// Numbers of the sessions that are taken.
-    #[inline(always)]
-    pub fn live(&self) -> impl Iterator<Item = u32> {
-        let mut bits = self.header(H_LIVE).load(Ordering::SeqCst);
-        std::iter::from_fn(move || {
-            let n = bits.trailing_zeros();
-            bits &= bits.wrapping_sub(1);
-            (n < SESSIONS).then_some(n)
+    pub fn live(&self) -> impl Iterator<Item = u32> + '_ {
+        let words = bits(self.header(H_LIVE).load(Ordering::SeqCst));
+        words.flat_map(|word| {
+            bits(self.word(LIVE + u64::from(word) * 8).load(Ordering::SeqCst)).map(move |bit| word * 64 + bit)
         })
+    }
+
+    /// The same without guests.
+    #[inline(always)]
+    pub fn full(&self) -> impl Iterator<Item = u32> {
+        bits(self.word(LIVE).load(Ordering::SeqCst))
+    }
+
+    /// Is any guest attached?
+    pub fn any_guest(&self) -> bool {
+        self.header(H_LIVE).load(Ordering::SeqCst) & !1 != 0
+    }
+
+    /// Is any process attached but this one?
+    pub fn any_other(&self) -> bool {
+        self.live().any(|n| n != self.me())
+    }
+
+    /// Takes memory for the record of session `n`, before it enters.
+    pub(crate) fn take_record(&self, n: u32) -> Result<()> {
+        let at = SessionInfo::at(n) / 4096 * 4096;
+        if n < FULL {
+            return Ok(());
+        }
+        self.take(at..at + 4096)
     }
 
     /// Sets the terms that this process observes: a word of the layer above, not 0.
@@ -256,9 +336,19 @@ impl Runtime {
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let mut record = [0; SESSION_REC as usize];
         let listed = self.live().filter_map(|n| {
-            self.map.copy_out(self.at.sessions + u64::from(n) * SESSION_REC, &mut record).expect("in bounds");
+            self.map.copy_out(SessionInfo::at(n), &mut record).expect("in bounds");
             SessionInfo::parse(n, &record)
         });
         listed.collect()
     }
+}
+
+/// The numbers of the bits that are set.
+#[inline(always)]
+fn bits(mut word: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let n = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (n < 64).then_some(n)
+    })
 }

@@ -1,18 +1,19 @@
 //! Attaching to a memory and leaving it: its file's locks, and the runtime file beside it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::reap::{end_transfers, reap_one, recover};
-use super::Attach;
-use super::{transfer, Backing};
+use super::{transfer, Attach, Backing, Kind};
+use crate::descriptor;
 use crate::error::{Error, Result};
 use crate::mem::{byte_lock, Mapping};
 use crate::memory::{Memory, EPOCH_ROOT, OPEN_ROOT};
-use crate::runtime::{Runtime, SESSIONS};
+use crate::runtime::{Attendant, Runtime, FULL, SESSIONS};
 
 /// The file whose locks say which processes are attached to a memory, held so that none attaches or detaches meanwhile.
 pub struct Exclusive(Option<OwnedFd>);
@@ -32,7 +33,7 @@ impl Exclusive {
     pub(super) fn release(mut self) -> OwnedFd {
         let file = self.0.take().expect("held until released");
         unlock_file(&file);
-        file
+        descriptor::raise(file)
     }
 }
 
@@ -71,23 +72,38 @@ pub fn shared_prefix(uuid: &[u8; 16]) -> String {
 
 /// Does any process work on the memory in `file`?
 pub fn in_use(file: impl AsFd) -> Result<bool> {
-    for n in 0..SESSIONS {
-        if byte_lock::is_held(&file, n).map_err(Error::host("looking for attached processes"))? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    byte_lock::is_any_held(file, 0..SESSIONS).map_err(Error::host("looking for attached processes"))
 }
 
 /// May a device still work on a request that any process made for the memory in `file`? The kernel may hold the open
 /// files of a process that has ended.
 pub fn has_transfers(file: impl AsFd) -> Result<bool> {
-    for n in 0..SESSIONS {
-        if transfer::is_under_way(&file, n)? {
-            return Ok(true);
+    transfer::is_any_under_way(file)
+}
+
+/// The lock that says that a session lives.
+pub(super) enum SessionLock {
+    /// Of the open file whose `flock` keeps others from attaching: a child of `fork` has it too.
+    Common,
+    /// Of an open file that only this mapping has, which no child inherits.
+    Own { _map: Mapping },
+    /// The same where such a file cannot be mapped: a child has it too.
+    Apart { _file: OwnedFd },
+}
+
+impl SessionLock {
+    fn over(file: OwnedFd) -> SessionLock {
+        match Mapping::of_open_file(&file) {
+            Ok(_map) => SessionLock::Own { _map },
+            Err(_) => SessionLock::Apart { _file: descriptor::raise(file) },
         }
     }
-    Ok(false)
+}
+
+/// An open file of its own on what `file` has open.
+fn open_again(file: impl AsFd) -> Option<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 pub(super) fn lock_file(file: impl AsFd) -> Result<()> {
@@ -120,63 +136,100 @@ pub(super) fn attach_locked(
     stat: &Stat,
     how: &Attach,
     backing: Option<&dyn Backing>,
-) -> Result<(Memory, Runtime)> {
-    let alive = (0..SESSIONS)
-        .map(|n| byte_lock::is_held(file, n))
-        .collect::<Result<Vec<bool>, _>>()
-        .map_err(Error::host("looking for attached processes"))?;
-    let rt = if alive.contains(&true) {
-        let rt = join_runtime(&memory, path)?;
-        // Unmarked stores would be missing in the backing for ever.
-        if rt.is_tracked() && backing.is_none() {
-            return Err(Error::Unusable("the pool is in use with a backing, which cannot be opened here".into()));
-        }
-        rt
-    } else {
-        transfer::wait_for_all(file)?;
-        let made = make_runtime(&memory, path, stat, how.keys).and_then(|rt| {
-            rt.set_tracked(backing.is_some());
-            match backing {
-                Some(backing) => backing.enter(&memory, &rt)?,
-                // Stores from now on make the marks wrong.
-                None => {
-                    let _ = std::fs::remove_file(marks_beside(path));
-                    rt.note_durable(memory.load(memory.root(EPOCH_ROOT))?);
-                }
-            }
-            recover(&memory, &rt).map(|()| rt)
-        });
-        if made.is_err() {
-            let _ = rustix::fs::unlink(path);
-        }
-        made?
+) -> Result<(Memory, Runtime, SessionLock)> {
+    let rt = match how.kind {
+        Kind::Guest => join_attended(&memory, file, path)?,
+        Kind::Full if in_use(file)? => join_runtime(&memory, path)?,
+        Kind::Full => begin_runtime(&memory, file, path, stat, how, backing)?,
     };
-    let mut me = None;
-    // A record of a dead process stays until the reaper cleans up, so that `status` can show it. It is taken if no other is free.
-    let (left, free) = (0..SESSIONS).filter(|n| !alive[*n as usize]).partition::<Vec<_>, _>(|n| rt.session_taken(*n));
-    for n in free.into_iter().chain(left) {
-        // Pins of blocks that the last process began to transfer have its number.
-        if me.is_none() && !transfer::is_under_way(file, n)? {
-            me = Some(n);
+    // Unmarked stores would be missing in the backing for ever.
+    if rt.is_tracked() && backing.is_none() {
+        return Err(Error::Unusable("the pool is in use with a backing, which cannot be opened here".into()));
+    }
+    let apart = if how.is_inherited { None } else { open_again(file) };
+    let lock = apart.as_ref().map_or(file.as_fd(), AsFd::as_fd);
+    let me = match how.kind {
+        Kind::Full => {
+            let me = choose(&memory, &rt, file, lock, 0..FULL)?;
+            end_transfers(&rt, file)?;
+            rt.take_held(me)?;
+            rt.take_reports(me)?;
+            me
         }
-    }
-    let me = me.ok_or_else(|| Error::Unusable(format!("{SESSIONS} processes are attached already; end one")))?;
-    if rt.session_taken(me) {
-        reap_one(&memory, &rt, me)?;
-    }
-    end_transfers(&rt, file)?;
-    rt.take_held(me)?;
-    rt.take_reports(me)?;
-    if !byte_lock::acquire(file, me).map_err(Error::host("locking the memory"))? {
-        return Err(Error::Unusable("the memory's file does not support locks".into()));
-    }
+        Kind::Guest => choose(&memory, &rt, file, lock, FULL..SESSIONS)?,
+    };
+    rt.take_record(me)?;
     memory.marks().map_or(Ok(()), |marks| marks.take_groups(memory.groups()))?;
     memory.step();
     rt.enter_session(me, how.role, how.label);
     memory.step();
     memory.forget_backing()?;
     memory.commit_word(memory.root(OPEN_ROOT), 1)?;
-    Ok((memory, rt))
+    Ok((memory, rt, apart.map_or(SessionLock::Common, SessionLock::over)))
+}
+
+/// A number that no session has, and its lock. A record of a dead process stays until the reaper cleans up, so that `status` can show it: it
+/// is taken if no other is free.
+fn choose(memory: &Memory, rt: &Runtime, file: &Exclusive, lock: BorrowedFd, among: Range<u32>) -> Result<u32> {
+    let take = |n| -> Result<bool> {
+        // Pins of blocks that the last process began to transfer have its number.
+        let is_free = n >= FULL || !transfer::is_under_way(file, n)?;
+        Ok(is_free && byte_lock::acquire(lock, n).map_err(Error::host("locking the memory"))?)
+    };
+    for n in among.clone().filter(|n| !rt.session_taken(*n)) {
+        if take(n)? {
+            return Ok(n);
+        }
+    }
+    for n in rt.live().filter(|n| among.contains(n)) {
+        if !byte_lock::is_held(file, n).map_err(Error::host("looking for attached processes"))? && take(n)? {
+            reap_one(memory, rt, n)?;
+            return Ok(n);
+        }
+    }
+    Err(Error::Unusable(format!("{} processes are attached already; end one", among.len())))
+}
+
+/// The runtime file of those who are attached, if one of them does the background work.
+fn join_attended(memory: &Memory, file: &Exclusive, path: &Path) -> Result<Runtime> {
+    match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(Error::Unattended),
+        _ => {}
+    }
+    let rt = join_runtime(memory, path)?;
+    let is_alive = |n| byte_lock::is_held(file, n).map_err(Error::host("looking for attached processes"));
+    match rt.attendant() {
+        Attendant::Session(n) if is_alive(n)? => Ok(rt),
+        _ => Err(Error::Unattended),
+    }
+}
+
+/// A new runtime file, with nobody else attached; puts in order what the last ones left.
+fn begin_runtime(
+    memory: &Memory,
+    file: &Exclusive,
+    path: &Path,
+    stat: &Stat,
+    how: &Attach,
+    backing: Option<&dyn Backing>,
+) -> Result<Runtime> {
+    transfer::wait_for_all(file)?;
+    let made = make_runtime(memory, path, stat, how.keys).and_then(|rt| {
+        rt.set_tracked(backing.is_some());
+        match backing {
+            Some(backing) => backing.enter(memory, &rt)?,
+            // Stores from now on make the marks wrong.
+            None => {
+                let _ = std::fs::remove_file(marks_beside(path));
+                rt.note_durable(memory.load(memory.root(EPOCH_ROOT))?);
+            }
+        }
+        recover(memory, &rt).map(|()| rt)
+    });
+    if made.is_err() {
+        let _ = rustix::fs::unlink(path);
+    }
+    made
 }
 
 fn make_runtime(memory: &Memory, path: &Path, stat: &Stat, keys: u64) -> Result<Runtime> {
@@ -192,7 +245,7 @@ fn make_runtime(memory: &Memory, path: &Path, stat: &Stat, keys: u64) -> Result<
     let size = Runtime::size(&memory.geo, limit, keys);
     rustix::fs::ftruncate(&file, size).map_err(Error::host(&what))?;
     let map = Mapping::file(&file, size).map_err(Error::host(&what))?;
-    Runtime::create(map, Some(file), &memory.geo, limit, keys)
+    Runtime::create(map, Some(descriptor::raise(file)), &memory.geo, limit, keys)
 }
 
 fn join_runtime(memory: &Memory, path: &Path) -> Result<Runtime> {
@@ -215,5 +268,5 @@ fn join_runtime(memory: &Memory, path: &Path) -> Result<Runtime> {
         return Err(Error::Unusable("the pool is in use by another version of this program".into()));
     }
     let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime file"))?;
-    Ok(Runtime::join(map, file, &memory.geo, limit, keys))
+    Ok(Runtime::join(map, descriptor::raise(file), &memory.geo, limit, keys))
 }

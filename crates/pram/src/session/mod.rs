@@ -11,6 +11,8 @@
 //! | [`op`] | an operation |
 //! | [`epoch`] | how the instants of commits divide changes, and the participants in commits |
 //! | [`attach`] | attaching to a memory, and the locks that say which processes are there |
+//! | `guest` | an attached process that does no background work, and the one that does it |
+//! | `leave` | the end of a session |
 //! | `freeze` | all operations stand still |
 //! | `references` | the objects that a process holds open |
 //! | [`long_lock`] | locks that outlive operations |
@@ -25,6 +27,8 @@ mod attach;
 mod backing;
 pub mod epoch;
 mod freeze;
+mod guest;
+mod leave;
 mod long_lock;
 mod no_sweep;
 mod op;
@@ -45,12 +49,13 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::medium::BATTERY;
-use crate::mem::{byte_lock, Mapping};
+use crate::mem::{byte_lock, fork, Mapping};
 use crate::memory::{Memory, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::off::Off;
-use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
-use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
+use crate::runtime::{self, Hold, Runtime, Sequence};
+use attach::{attach_locked, lock_file, try_lock_file, unlock_file, SessionLock};
 use epoch::Participants;
+use guest::Guest;
 use reap::{end_transfers, reap_one, recover};
 use thread::thread_hint;
 use waiting::Inside;
@@ -82,6 +87,10 @@ pub struct Session {
     backing: Option<Box<dyn Backing>>,
     participants: Participants,
     clock: Clock,
+    guest: Option<Guest>,
+    lock: SessionLock,
+    /// The process whose session it is: see [`fork`].
+    generation: u64,
 }
 
 /// The result of trying to take a slot.
@@ -115,6 +124,18 @@ pub struct Attach<'a> {
     /// The role of this process, defined by the layer above and shown to others.
     pub role: u64,
     pub label: &'a [u8],
+    pub kind: Kind,
+    /// A child of `fork` has the lock that says that the session lives: for those who end it by another descriptor.
+    pub is_inherited: bool,
+}
+
+/// What an attached process does beside its own work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It puts the memory in order if it is the first, and commits.
+    Full,
+    /// Nothing: see [`Session::attend`].
+    Guest,
 }
 
 impl Session {
@@ -149,6 +170,9 @@ impl Session {
             backing,
             participants: Participants::default(),
             clock: Clock::default(),
+            guest: None,
+            lock: SessionLock::Common,
+            generation: fork::generation(),
         };
         session.recover_all()?;
         session.rt.enter_session(0, 0, b"");
@@ -164,7 +188,8 @@ impl Session {
         let backing = backing.map(|backing| Box::new(backing) as Box<dyn Backing>);
         let stat = rustix::fs::fstat(&file).map_err(Error::host("memory"))?;
         let path = how.runtime_dir.join(shared_name(&memory.info.uuid, &stat));
-        let (mut memory, rt) = attach_locked(memory, &file, &path, &stat, how, backing.as_deref())?;
+        let generation = fork::generation();
+        let (mut memory, rt, lock) = attach_locked(memory, &file, &path, &stat, how, backing.as_deref())?;
         let backing = backing.filter(|_| rt.is_tracked());
         if backing.is_none() {
             memory.untrack();
@@ -178,8 +203,14 @@ impl Session {
             backing,
             participants: Participants::default(),
             clock: Clock::default(),
+            guest: (how.kind == Kind::Guest).then(Guest::default),
+            lock,
+            generation,
         };
-        session.supply_first()?;
+        match how.kind {
+            Kind::Full => session.supply_first()?,
+            Kind::Guest => {}
+        }
         Ok(session)
     }
 
@@ -238,6 +269,9 @@ impl Session {
     /// while the pool is frozen or all slots are busy.
     #[inline(always)]
     pub fn begin(&self) -> Result<Op<'_>> {
+        if self.guest.is_some() {
+            self.expect_attendant()?;
+        }
         if self.rt.is_demanded() {
             self.supply_ahead();
         }
@@ -252,6 +286,7 @@ impl Session {
 
     #[inline(always)]
     fn take_slot(&self) -> Result<u32> {
+        self.expect_own()?;
         let slots = self.rt.slots();
         let first = (thread_hint() as u32).wrapping_add(self.rt.me().wrapping_mul(17));
         let first = if first < slots { first } else { first % slots };
@@ -311,6 +346,7 @@ impl Session {
 
     /// Begins an operation in this very slot. While it lasts no other operation is under way there.
     pub fn begin_in(&self, slot: u32) -> Result<Op<'_>> {
+        self.expect_own()?;
         for round in 0u32.. {
             if self.rt.held() {
                 self.wait_thaw()?;
@@ -398,6 +434,7 @@ impl Session {
     /// `None` if the data changed again and again.
     #[inline(always)]
     fn look(&self, key: u64, mut f: impl FnMut()) -> Result<Option<Sequence>> {
+        self.expect_own()?;
         let lock = self.rt.lock(Runtime::lock_number(key));
         for _ in 0..OPTIMISTIC_TRIES {
             let seen = lock.look();
@@ -461,6 +498,15 @@ impl Session {
         reaped
     }
 
+    /// Fails in a child of `fork`, whose parent the session is of.
+    #[inline(always)]
+    pub fn expect_own(&self) -> Result<()> {
+        match fork::generation() == self.generation {
+            true => Ok(()),
+            false => Err(Error::Forked),
+        }
+    }
+
     /// Waits until nobody else attaches, detaches or cleans up.
     fn lock_shared(&self, shared: &Shared) -> Result<()> {
         while !try_lock_file(&shared.file)? {
@@ -475,8 +521,8 @@ impl Session {
 
     fn reap_locked(&self) -> Result<u32> {
         let mut reaped = 0;
-        for n in 0..SESSIONS {
-            if self.rt.session_taken(n) && !self.is_alive(n) {
+        for n in self.rt.live() {
+            if !self.is_alive(n) {
                 reap_one(&self.memory, &self.rt, n)?;
                 reaped += 1;
             }
@@ -490,10 +536,8 @@ impl Session {
     /// Takes the role of the one process that does background work; held until this process detaches or
     /// dies. False if another process has it.
     pub fn try_maintenance(&self) -> bool {
-        match &self.shared {
-            Some(shared) => byte_lock::acquire(&shared.file, SESSIONS).unwrap_or(false),
-            None => true,
-        }
+        let (word, me) = (self.rt.maintainer(), u64::from(self.rt.me()) + 1);
+        self.shared.is_none() || word.load(Ordering::SeqCst) == me || self.take_role(word).unwrap_or(false)
     }
 
     /// Gives this process the role that the word `role` stands for; false if another process has it.
@@ -508,56 +552,6 @@ impl Session {
                 Ok(false)
             }
         }
-    }
-}
-
-impl Session {
-    /// Gives back unused memory, marks the memory as closed, and lets the backing know. With nobody else attached.
-    fn close(&self) {
-        if let Err(e) = self.free_ended() {
-            tracing::error!("freeing blocks: {e}");
-        }
-        // A block that is not free yet becomes a leak: no process is left to free it.
-        if self.rt.any_put_off() {
-            self.rt.set_leaks_pending(true);
-        }
-        if let Err(e) = self.give_all_back() {
-            tracing::error!("giving back memory: {e}");
-        }
-        if !self.rt.leaks_pending() {
-            let _ = self.set_open(0);
-        }
-        let Some(backing) = &self.backing else { return };
-        if let Err(e) = backing.close(self) {
-            tracing::error!("closing the pool: {e}; its memory holds what could not be written");
-        }
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let me = self.rt.me();
-        let Some(shared) = &self.shared else { return self.close() };
-        if self.lock_shared(shared).is_err() {
-            return;
-        }
-        self.rt.clear_refs(me);
-        // Else the last process, if it died, would leave the memory open.
-        let reaped = self.reap_locked();
-        let others = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n));
-        if !others {
-            self.close();
-            let _ = rustix::fs::unlink(&shared.runtime);
-        } else if let Err(e) = reaped {
-            tracing::error!("cleaning up after a process that died: {e}");
-            // The next process to attach finds the dead one's session and the mark "open".
-            self.rt.set_leaks_pending(true);
-        }
-        self.memory.step();
-        self.rt.leave_session(me);
-        self.memory.step();
-        let _ = byte_lock::release(&shared.file, me);
-        unlock_file(&shared.file);
     }
 }
 

@@ -6,7 +6,7 @@ use super::transfer;
 use crate::error::Result;
 use crate::heap::Heap;
 use crate::memory::{Memory, OPEN_ROOT};
-use crate::runtime::{self, Hold, Runtime, SESSIONS};
+use crate::runtime::{self, Hold, Runtime, FULL};
 use crate::tx;
 
 /// Undoes open transactions, finds the free chunks. With nobody else attached.
@@ -30,7 +30,7 @@ pub(super) fn recover(memory: &Memory, rt: &Runtime) -> Result<()> {
 /// Ends the transfers of processes that died, where the kernel has: see [`transfer`]. While
 /// the memory's file is locked.
 pub(super) fn end_transfers(rt: &Runtime, file: impl AsFd) -> Result<()> {
-    for n in (0..SESSIONS).filter(|n| !rt.session_taken(*n) && rt.has_pinned(*n)) {
+    for n in (0..FULL).filter(|n| !rt.session_taken(*n) && rt.has_pinned(*n)) {
         if !transfer::is_under_way(&file, n)? {
             rt.end_transfers_of(n);
         }

@@ -33,7 +33,7 @@ use super::Session;
 use crate::error::{Error, Result};
 use crate::mem::{byte_lock, Stretch};
 use crate::memory::{BLOCK, CHUNK, PER_CHUNK};
-use crate::runtime::{Pinned, SESSIONS};
+use crate::runtime::{Pinned, FULL, SESSIONS};
 
 /// The byte of the memory's file that says that the first session has transfers under way; after those of the sessions
 /// themselves and of the one with the background work.
@@ -114,7 +114,7 @@ impl Session {
     /// [`Error::Host`] where the locks cannot be looked at.
     pub fn may_others_transfer(&self) -> Result<bool> {
         let me = self.runtime().me();
-        self.may_transfer(&mut (0..SESSIONS).filter(|n| *n != me))
+        self.may_transfer(&mut (0..FULL).filter(|n| *n != me))
     }
 
     /// The same for processes that are gone: nobody cancels their requests.
@@ -122,7 +122,7 @@ impl Session {
     /// # Errors
     /// As above.
     pub fn may_the_gone_transfer(&self) -> Result<bool> {
-        self.may_transfer(&mut (0..SESSIONS).filter(|n| !self.runtime().session_taken(*n)))
+        self.may_transfer(&mut (0..FULL).filter(|n| !self.runtime().session_taken(*n)))
     }
 
     fn may_transfer(&self, sessions: &mut dyn Iterator<Item = u32>) -> Result<bool> {
@@ -139,7 +139,7 @@ impl Session {
     /// their number. For background work, outside an operation.
     pub fn free_ended(&self) -> Result<u64> {
         let rt = self.runtime();
-        if (0..SESSIONS).any(|n| !rt.session_taken(n) && rt.has_pinned(n)) {
+        if (0..FULL).any(|n| !rt.session_taken(n) && rt.has_pinned(n)) {
             self.reap()?;
         }
         let op = self.begin_unsupplied()?;
@@ -149,23 +149,28 @@ impl Session {
 
 /// May transfers be under way that a process with this session number began?
 pub(crate) fn is_under_way(file: impl AsFd, session: u32) -> Result<bool> {
-    byte_lock::is_held(file, FIRST + session).map_err(Error::host("looking for transfers under way"))
+    byte_lock::is_held(file, FIRST + session).map_err(Error::host(LOOKING))
 }
+
+/// May any be under way, of whatever process?
+pub(crate) fn is_any_under_way(file: impl AsFd) -> Result<bool> {
+    byte_lock::is_any_held(file, FIRST..FIRST + FULL).map_err(Error::host(LOOKING))
+}
+
+const LOOKING: &str = "looking for transfers under way";
 
 /// Waits until no transfer of any process is under way. With nobody attached, so none begins meanwhile.
 pub(crate) fn wait_for_all(file: impl AsFd) -> Result<()> {
     let start = Instant::now();
-    for n in 0..SESSIONS {
-        while is_under_way(&file, n)? {
-            if start.elapsed() > PATIENCE {
-                return Err(Error::Unusable(
-                    "a process that died has asked a disk for something, and the disk has not answered yet: it may still \
-                     write to the pool's memory. Try again when the disk works, or start the machine anew"
-                        .into(),
-                ));
-            }
-            std::thread::sleep(GLANCE);
+    while is_any_under_way(&file)? {
+        if start.elapsed() > PATIENCE {
+            return Err(Error::Unusable(
+                "a process that died has asked a disk for something, and the disk has not answered yet: it may still \
+                 write to the pool's memory. Try again when the disk works, or start the machine anew"
+                    .into(),
+            ));
         }
+        std::thread::sleep(GLANCE);
     }
     Ok(())
 }

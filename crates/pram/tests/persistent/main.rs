@@ -3,6 +3,7 @@
 //! | module | subject |
 //! | --- | --- |
 //! | [`rig`] | memories of this process and in files, seeded numbers |
+//! | [`player`] | further processes |
 //! | [`header`] | damaged, foreign and truncated memories are refused or mended |
 //! | [`grow`] | a memory that grows, cut at every store |
 //! | [`heap`] | the heap against a model, alone and from many threads |
@@ -20,6 +21,7 @@
 //! | [`marks`] | marks of changed lines, against a model |
 //! | [`fuzz`] | arbitrary bytes in a memory: errors, never panics |
 //! | [`speed`] | the cost of blocks; run by hand |
+//! | [`guests`] | processes that leave background work to others, and children of `fork` |
 //! | [`processes`] | several processes, some of them killed |
 
 mod blocks;
@@ -28,12 +30,14 @@ mod crowded;
 mod epoch;
 mod fuzz;
 mod grow;
+mod guests;
 mod header;
 mod heap;
 mod image;
 mod log;
 mod marks;
 mod operations;
+mod player;
 mod processes;
 mod readahead;
 mod rig;

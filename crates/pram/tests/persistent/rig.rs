@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use pram::medium::{Medium, MediumKind, Needs, BATTERY};
-use pram::session::{Attach, Exclusive};
+use pram::session::{Attach, Exclusive, Kind};
 use pram::{Mapping, Memory, Session};
 
 pub const MIB: u64 = 1 << 20;
@@ -49,9 +49,14 @@ pub fn format_file(path: &Path, size: u64) {
 
 /// Attaches to a memory file; its directory also holds the runtime file.
 pub fn attach(path: &Path) -> pram::Result<Session> {
+    attach_as(path, Kind::Full)
+}
+
+pub fn attach_as(path: &Path, kind: Kind) -> pram::Result<Session> {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let memory = Memory::open(map(&file), Box::new(BATTERY))?;
-    let how = Attach { runtime_dir: path.parent().unwrap(), keys: KEYS, role: 1, label: b"test" };
+    let how =
+        Attach { runtime_dir: path.parent().unwrap(), keys: KEYS, role: 1, label: b"test", kind, is_inherited: false };
     Session::attach(memory, Exclusive::over(file.into())?, &how, None::<backing::Backing>)
 }
 

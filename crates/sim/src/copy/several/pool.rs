@@ -12,8 +12,8 @@ use conquest_fs::node::{Atime, Policy};
 use conquest_fs::Fs;
 use pram::marks::{Marks, SETS};
 use pram::mem::byte_lock;
-use pram::runtime::SESSIONS;
-use pram::session::{in_use, shared_name, Attach, Exclusive};
+use pram::runtime::FULL;
+use pram::session::{in_use, shared_name, Attach, Exclusive, Kind};
 use pram::{Mapping, MediumKind, Memory, Session};
 use rustix::fs::{flock, fstat, stat, FlockOperation};
 use rustix::io::Errno;
@@ -95,7 +95,14 @@ impl Pool {
         let medium = Directed { inner, tape: self.tape.clone(), stage: self.stage.clone(), process };
         let mut memory = Memory::open(map(&self.memory, self.size)?, Box::new(medium))?;
         memory.track(marks);
-        let how = Attach { runtime_dir: dir, keys: Setup::logged(self.size).keys(), role: 0, label: b"" };
+        let how = Attach {
+            runtime_dir: dir,
+            keys: Setup::logged(self.size).keys(),
+            role: 0,
+            label: b"",
+            kind: Kind::Full,
+            is_inherited: true,
+        };
         let session = Session::attach(memory, exclusive, &how, Some(backing.awaited(true)))?;
         session.enlist(ledger);
         Ok(session)
@@ -133,7 +140,7 @@ impl Pool {
             }
             // All locks of these open files are released, and no others.
             for file in &lock(&locks)[process] {
-                (0..=SESSIONS).for_each(|byte| _ = byte_lock::release(file, byte));
+                (0..FULL).for_each(|byte| _ = byte_lock::release(file, byte));
                 let _ = flock(file, FlockOperation::Unlock);
             }
         }))
