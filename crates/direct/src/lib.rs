@@ -7,6 +7,9 @@
 //! | --- | --- |
 //! | this | the engine: attaching, and one entry for all calls |
 //! | `call` | the system calls, by groups |
+//! | [`calls`] | how each system call names files |
+//! | [`sites`] | places in the C library's text that make system calls |
+//! | [`counts`] | counts calls for `conquest run --check` |
 //! | `takes` | which arguments of a system call are descriptors |
 //! | `real` | descriptors of the mount in the place of those that are served here |
 //! | `descriptors` | the table of descriptors |
@@ -25,11 +28,14 @@
 #![deny(unsafe_code)]
 
 mod call;
+pub mod calls;
+pub mod counts;
 mod descriptors;
 mod identity;
 mod open_file;
 mod raw;
 mod real;
+pub mod sites;
 mod stat;
 mod state;
 mod takes;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap_complete::Shell;
 
 use crate::failure::{Context, Result};
-use crate::verb::{bench, completions, man};
+use crate::verb::{bench, completions, man, run};
 use crate::{locate, say};
 
 /// The names under which the program is a helper of mount(8).
@@ -54,11 +54,17 @@ fn install_program(program: &Path) -> Result<()> {
     }
     let bytes = std::fs::read(&this).context(|| format!("cannot read {}", this.display()))?;
     put(program, &bytes, 0o755)?;
-    // The benchmarks are a separate program, which need not be built.
-    match std::fs::read(this.with_file_name(bench::PROGRAM)) {
-        Ok(bytes) => put(&program.with_file_name(bench::PROGRAM), &bytes, 0o755),
-        Err(_) => Ok(()),
+    // Not everybody builds the benchmarks and direct access.
+    let others = [
+        (bench::PROGRAM, program.with_file_name(bench::PROGRAM), 0o755),
+        (run::LIBRARY, run::installed(program), 0o644),
+    ];
+    for (name, file, mode) in others {
+        if let Ok(bytes) = std::fs::read(this.with_file_name(name)) {
+            put(&file, &bytes, mode)?;
+        }
     }
+    Ok(())
 }
 
 fn install_share(share: &Path) -> Result<()> {

@@ -19,6 +19,7 @@ mod region;
 mod release;
 mod resize;
 mod restore;
+pub mod run;
 mod salvage;
 mod save;
 mod scrub;
@@ -41,6 +42,7 @@ pub enum Verb {
     Status(status::Args),
     List(list::Args),
     Release(release::Args),
+    Run(run::Args),
     Destroy(destroy::Args),
     Resize(resize::Args),
     Region(region::Args),
@@ -65,6 +67,7 @@ impl Verb {
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Verb::Fsck(args) => return fsck::run(&args),
+            Verb::Run(args) => return run::run(&args),
             Verb::Up(args) => up::run(&args),
             Verb::Format(args) => format::run(&args),
             Verb::Mount(args) => mount::run(&args),

@@ -8,6 +8,7 @@
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | damaged, missing, foreign or full files get a clear error, and nothing is lost |
 //! | [`alone`] | the disks alone open the pool, whose backing lies in its regions |
+//! | [`direct`] | programs under direct access do the same as elsewhere |
 //! | [`disks`] | disks of pools: made, refused, missing, and their fate |
 //! | [`copies`] | replicas in several regions, disks lost and back, removal by force, balance, scrub |
 //! | [`regions`] | regions of several disks: lost, back, replaced |
@@ -64,6 +65,7 @@ mod beside;
 mod compression;
 mod copies;
 mod details;
+mod direct;
 mod disks;
 mod durability;
 mod export;
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
     let all = [
         alone::TESTS,
         bad_input::TESTS,
+        direct::TESTS,
         disks::TESTS,
         regions::TESTS,
         copies::TESTS,

@@ -19,6 +19,12 @@ pub struct Item {
     size: u64,
 }
 
+impl Item {
+    pub fn without_time(self) -> Item {
+        Item { mtime: (0, 0), ..self }
+    }
+}
+
 /// Every file below `dir` by its path relative to it.
 pub fn describe(dir: &Path) -> BTreeMap<PathBuf, Item> {
     let mut items = BTreeMap::new();

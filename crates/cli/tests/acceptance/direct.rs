@@ -1,0 +1,105 @@
+//! Direct access: programs under `conquest run` do what they do elsewhere, and the mount sees it at once.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::lab::{self, program, Lab};
+use crate::{tree, Outcome, Skip, Test};
+
+pub const TESTS: &[Test] = &[
+    ("direct::programs_do_the_same_as_elsewhere", programs),
+    ("direct::the_mount_sees_at_once_what_a_program_does", seen_at_once),
+];
+
+/// Steps of many programs, in a directory of their own. What they print is compared too.
+const STEPS: &[(&str, &str)] = &[
+    ("sh", "mkdir -p a/b/c; echo one >a/1; echo two >>a/1; cat a/1; ln -s ../1 a/b/link; cat a/b/link; ls -l a | wc -l"),
+    ("sh", "cd a/b && echo below >c/x && cd c && cat x ../../1 && cat ../link && pwd | sed 's#.*/##'"),
+    ("sh", "for i in $(seq 50); do echo $i >a/$i; done; ls a | sort -n | head -3; rm a/4*; ls a | wc -l"),
+    ("sh", "(cat a/1; echo sub >a/sub) & wait; cat <a/sub; exec 3<a/1; read x <&3; read y <&3; echo $x $y; exec 3<&-"),
+    ("sh", "exec 5>a/out; echo first >&5; sh -c 'echo child >&5'; echo last >&5; exec 5>&-; cat a/out"),
+    ("coreutils", "cp -a a copy; diff -r a copy && mv copy moved && du -a moved | wc -l; stat -c '%n %s %a %h' moved/1; touch -d 2020-01-02 moved/1; stat -c %y moved/1"),
+    ("coreutils", "truncate -s 100000 big; dd if=/dev/zero of=big bs=4096 count=3 conv=notrunc status=none; sha1sum big; split -b 30000 big part.; cat part.* | cmp - big; rm part.*; ls"),
+    ("coreutils", "chmod 640 a/1; stat -c %a a/1; ln a/1 hard; stat -c %h hard; readlink a/b/link; realpath --relative-to=. a/b/link; sort -r a/1; tac a/1; wc a/1; install -m 600 a/1 inst; stat -c %a inst"),
+    ("find", "find . -type f | sort | xargs sha1sum; find . -name '1*' -newer big | sort; find a -depth -print | sort"),
+    ("tar", "tar cf all.tar a moved; mkdir out; tar xf all.tar -C out; diff -r a out/a; tar tf all.tar | sort | head; rm -r out all.tar"),
+    ("rsync", "rsync -a a/ synced/; diff -r a synced; rsync -ain a/ synced/ | grep -v '^\\.'; rm -rf synced"),
+    ("python3", "python3 -c \"\nimport os, shutil, tempfile\nos.makedirs('py/x/y'); open('py/f','w').write('text'*1000)\nwith open('py/f','r+b') as f: f.seek(10); f.write(b'HERE'); f.seek(0); print(f.read(20))\nprint(sorted(os.listdir('py')), os.path.getsize('py/f')); shutil.copytree('py','py2'); os.rename('py2/f','py2/g')\nprint([ (r.split('/')[-1], sorted(d), sorted(f)) for r,d,f in os.walk('py2')])\nfd=os.open('py/f',os.O_RDWR|os.O_APPEND); os.write(fd,b'end'); print(os.fstat(fd).st_size, os.lseek(fd,-3,2), os.read(fd,9)); os.close(fd)\ntry: os.open('py/none',0)\nexcept OSError as e: print(e.errno)\nshutil.rmtree('py'); print(os.path.exists('py'))\n\""),
+    ("perl", "perl -e 'open F,\">pl\" or die; print F \"a\\nb\\n\"; close F; open F,\"<pl\"; print <F>; close F; print -s \"pl\", \"\\n\"; unlink \"pl\"; opendir D,\"a\"; print scalar(grep {!/^\\./} readdir D),\"\\n\"'"),
+    ("git", "git init -q repo && cd repo && git config user.email a@b && git config user.name n && cp -r ../a . && git add . && GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z' git commit -qm first && git rev-parse HEAD && echo more >>a/1 && git status --short && git diff --stat && git stash -q && git status --short && git checkout -q -b other && git fsck --full && git clone -q . ../clone && git -C ../clone log --format=%s"),
+    ("sqlite3", "sqlite3 db \"create table t(a,b); insert into t values(1,'x'),(2,'y');\"; for i in 1 2 3 4 5; do sqlite3 db \"insert into t values($i,'z');\"; done; sqlite3 db 'select sum(a),count(*) from t; pragma integrity_check;'; sqlite3 db 'pragma journal_mode=wal;' \"insert into t values(9,'w');\"; sqlite3 db 'select count(*) from t;'; rm -f db-*"),
+    ("make", "printf 'all: x y\\n\\tcat x y >z\\nx:\\n\\techo x >x\\ny:\\n\\techo y >y\\n' >Makefile; make -s -j2; cat z; make -s; rm Makefile x y"),
+    ("cc", "printf '#include <stdio.h>\\nint main(){FILE*f=fopen(\"made\",\"w\");fprintf(f,\"%%d\\\\n\",42);fclose(f);puts(\"ran\");}' >p.c; cc p.c -o p && ./p && cat made && rm p"),
+];
+
+/// A command that runs under direct access.
+fn direct(lab: &Lab, args: &[&str]) -> Command {
+    lab.command(&[&["run", "--"], args].concat())
+}
+
+/// Puts the library where the lab's program looks for it.
+fn need_library(lab: &Lab) -> Result<(), Skip> {
+    const LIBRARY: &str = "libconquest_preload.so";
+    let built = Path::new(env!("CARGO_BIN_EXE_conquest")).with_file_name(LIBRARY);
+    std::fs::copy(&built, lab.path(LIBRARY)).map_err(|e| Skip(format!("needs {}: {e}", built.display())))?;
+    Ok(())
+}
+
+fn programs() -> Outcome {
+    let lab = Lab::mounted("256M");
+    need_library(&lab)?;
+    let (here, there) = (lab.mnt().join("work"), lab.path("plain"));
+    for dir in [&here, &there] {
+        std::fs::create_dir(dir).expect("mkdir");
+    }
+    for (needed, script) in STEPS {
+        if lab::require(needed).is_err() {
+            println!("without {needed}");
+            continue;
+        }
+        let elsewhere = said(program("sh", &["-c", script]).current_dir(&there));
+        let here = said(direct(&lab, &["sh", "-c", script]).current_dir(&here));
+        assert_eq!(here, elsewhere, "{script}");
+    }
+    // Times are those of the run; git keeps them and inode numbers in its files.
+    let described = |dir: &PathBuf| -> BTreeMap<_, _> {
+        let all = tree::describe(dir).into_iter().filter(|(path, _)| !path.iter().any(|name| name == ".git"));
+        all.map(|(path, item)| (path, item.without_time())).collect()
+    };
+    tree::assert_same(&described(&there), &described(&here), "under direct access");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// Output, errors and exit status.
+fn said(command: &mut Command) -> (String, String, Option<i32>) {
+    let ran = command.stdin(Stdio::null()).output().expect("a shell");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(ran.stdout), text(ran.stderr), ran.status.code())
+}
+
+/// The test's own process looks through the mount.
+fn seen_at_once() -> Outcome {
+    let lab = Lab::mounted("256M");
+    need_library(&lab)?;
+    let dir = lab.mnt();
+    let run = |script: &str| lab::ok(direct(&lab, &["sh", "-c", script]).current_dir(&dir));
+    let names = |dir: &Path| std::fs::read_dir(dir).expect("a directory").count();
+    for round in 0..30 {
+        let file = dir.join(format!("f{round}"));
+        assert!(!file.exists());
+        run(&format!("echo {round} >f{round}"));
+        assert_eq!(std::fs::read_to_string(&file).expect("made there"), format!("{round}\n"));
+        assert_eq!(names(&dir), round + 1);
+        run(&format!("echo more >>f{round}; chmod 600 f{round}"));
+        assert_eq!(std::fs::read_to_string(&file).expect("appended to there"), format!("{round}\nmore\n"));
+        run(&format!("mv f{round} g{round}"));
+        assert!(!file.exists());
+        assert_eq!(names(&dir), round + 1);
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The counters of `conquest run --check`.
+
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+
+use direct::counts::{Counts, BYTES, VARIABLE};
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{mmap, MapFlags, ProtFlags};
+
+static COUNTS: OnceLock<&'static Counts> = OnceLock::new();
+
+/// Maps the file that the environment names, if it names one.
+pub fn begin() {
+    let Some(path) = std::env::var_os(VARIABLE) else { return };
+    let Ok(file) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else { return };
+    let rw = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping of a file that `conquest run` has made so large, and that nobody cuts.
+    if let Ok(at) = unsafe { mmap(std::ptr::null_mut(), BYTES, rw, MapFlags::SHARED, &file, 0) } {
+        // SAFETY: it is as large, stays, and holds nothing but counters.
+        _ = COUNTS.set(unsafe { &*at.cast() });
+    }
+}
+
+#[inline]
+pub fn add(nr: u32, is_direct: bool) {
+    if let Some(counts) = COUNTS.get() {
+        counts.add(nr, is_direct);
+    }
+}
+
+/// Says why a process uses the mount, where calls are counted.
+pub fn report_refusal(dir: &[u8], why: &str) {
+    if COUNTS.get().is_some() {
+        let text = format!("conquest: no direct access to {}: {why}\n", String::from_utf8_lossy(dir));
+        // SAFETY: the descriptor is borrowed for one call, which fails if there is none.
+        _ = rustix::io::write(unsafe { BorrowedFd::borrow_raw(2) }, text.as_bytes());
+    }
+}

@@ -1,0 +1,123 @@
+//! The one function that all file calls of the process come to.
+
+use direct::calls::Class;
+use direct::{Answer, Engine};
+
+use crate::{counts, mounts, operation, process, raw, signals, stack};
+
+/// What a hook has found.
+#[repr(C)]
+pub struct Outcome {
+    value: isize,
+    /// 1: `value` is the call's result; 0: the kernel is to be asked.
+    is_answered: usize,
+}
+
+impl Outcome {
+    const KERNEL: Outcome = Outcome { value: 0, is_answered: 0 };
+
+    fn of(value: isize) -> Outcome {
+        Outcome { value, is_answered: 1 }
+    }
+}
+
+/// What the program asks for, by the call's number and arguments.
+pub extern "C" fn hook(nr: u32, args: &[usize; 6]) -> Outcome {
+    let class = Class::of(nr);
+    if class == Class::Other {
+        return Outcome::KERNEL;
+    }
+    let looked = operation::within(|| if process::is_guest() { Outcome::KERNEL } else { look(class, nr, args) });
+    looked.unwrap_or(Outcome::KERNEL)
+}
+
+fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
+    let arg = |n: u8| args[n as usize];
+    let descriptor = |n: u8| mounts::of_descriptor(arg(n) as i32);
+    // SAFETY: the kernel would read the same string.
+    let path = |n: u8| unsafe { mounts::of_path(arg(n)) };
+    let at =
+        |[dir, name]: [u8; 2]| descriptor(dir).or_else(|| path(name).filter(|_| is_from_here(arg(dir), arg(name))));
+    let engine = match class {
+        Class::Path(n) => path(n),
+        Class::Paths(a, b) => path(a).or_else(|| path(b)),
+        Class::At(dir, name) => at([dir, name]),
+        Class::TwoAt(from, to) => at(from).or_else(|| at(to)),
+        Class::Descriptor(n) => descriptor(n),
+        Class::Descriptors(a, b) => descriptor(a).or_else(|| descriptor(b)),
+        _ => return stack::on_own(|| look_at_process(class, nr, args)),
+    };
+    engine.map_or(Outcome::KERNEL, |engine| ask(engine, nr, args))
+}
+
+/// Does a path lead from the root or the working directory, whatever the descriptor beside it is?
+fn is_from_here(dir: usize, path: usize) -> bool {
+    // SAFETY: the path is one that `of_path` has read from.
+    dir as i32 == libc::AT_FDCWD || unsafe { *(path as *const u8) } == b'/'
+}
+
+fn ask(engine: &Engine, nr: u32, args: &[usize; 6]) -> Outcome {
+    let answer = stack::on_own(|| engine.call(nr, args));
+    counts::add(nr, matches!(answer, Answer::Done(_)));
+    match answer {
+        Answer::Done(value) => Outcome::of(value),
+        Answer::Kernel => Outcome::KERNEL,
+    }
+}
+
+/// Calls that change the process, or name files in ways of their own.
+fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
+    let call = || Outcome::of(raw::call(nr, args));
+    match class {
+        Class::Somehow => {
+            for engine in mounts::engines() {
+                if let Answer::Done(value) = engine.call(nr, args) {
+                    return Outcome::of(value);
+                }
+            }
+            Outcome::KERNEL
+        }
+        Class::Clone => {
+            process::before_clone(clone_flags(nr, args));
+            Outcome::KERNEL
+        }
+        Class::Exec => {
+            process::before_exec();
+            Outcome::KERNEL
+        }
+        Class::Signal => Outcome::of(signals::set_action(nr, args)),
+        Class::Enter => {
+            if nr == libc::SYS_fchdir as u32 {
+                if let Some(engine) = mounts::of_descriptor(args[0] as i32) {
+                    _ = engine.call(nr, args);
+                }
+            }
+            let done = call();
+            mounts::look_at_working_directory();
+            done
+        }
+        Class::Mounts => {
+            mounts::refuse_all();
+            Outcome::KERNEL
+        }
+        Class::Credentials => {
+            let done = call();
+            mounts::engines().for_each(Engine::refresh_caller);
+            done
+        }
+        _ => {
+            mounts::look_again();
+            Outcome::KERNEL
+        }
+    }
+}
+
+fn clone_flags(nr: u32, args: &[usize; 6]) -> u64 {
+    match i64::from(nr) {
+        libc::SYS_clone => args[0] as u64,
+        // SAFETY: the kernel reads the same structure, which begins with the flags.
+        libc::SYS_clone3 if args[0] > 0x1000 => unsafe { (args[0] as *const u64).read_unaligned() },
+        libc::SYS_vfork => libc::CLONE_VM as u64 | libc::CLONE_VFORK as u64,
+        _ => 0,
+    }
+}

@@ -1,0 +1,239 @@
+//! The mounts of pools that this process may reach directly, and their engines.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::{counts, stack};
+use direct::{Engine, Mounted};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
+use rustix::time::{clock_gettime, ClockId};
+
+/// The inode number of a pool's root.
+const ROOT: u64 = 1;
+/// The least number of a descriptor that the program is not to see.
+const HIGH: i32 = 1000;
+
+/// A mount, as `conquest run` saw it.
+pub struct Mount {
+    /// Without a slash at its end.
+    dir: Vec<u8>,
+    pool: Vec<u8>,
+    dev: u64,
+    /// Null: not attached.
+    engine: AtomicPtr<Engine>,
+    /// Attaching failed, or the process may see other mounts now: all calls are the kernel's.
+    is_refused: AtomicBool,
+    /// The mount's ID, when the process attached.
+    id: AtomicU64,
+    /// The time of the clock that the mount was last seen in its place.
+    seen: AtomicU64,
+}
+
+static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
+/// The position of the mount that holds the working directory, + 1.
+static WORKING: AtomicUsize = AtomicUsize::new(0);
+static ATTACHING: Mutex<()> = Mutex::new(());
+
+pub fn set(mounts: Vec<Mount>) {
+    _ = MOUNTS.set(mounts);
+}
+
+pub fn all() -> &'static [Mount] {
+    MOUNTS.get().map_or(&[], Vec::as_slice)
+}
+
+/// The engines of this process.
+pub fn engines() -> impl Iterator<Item = &'static Engine> {
+    all().iter().filter_map(Mount::attached)
+}
+
+/// The engine that serves this descriptor.
+#[inline]
+pub fn of_descriptor(fd: i32) -> Option<&'static Engine> {
+    engines().find(|engine| engine.is_direct(fd))
+}
+
+/// The engine of the pool that a path may lie in.
+///
+/// # Safety
+/// `path` is the address of a string, or none at all that a program could have.
+#[inline]
+pub unsafe fn of_path(path: usize) -> Option<&'static Engine> {
+    if !(0x1000..1 << 47).contains(&path) {
+        return None;
+    }
+    // SAFETY: the caller's.
+    match unsafe { *(path as *const u8) } {
+        // SAFETY: the same.
+        b'/' => all().iter().find(|mount| unsafe { mount.holds(path as *const u8) })?.engine(),
+        0 => None,
+        _ => all().get(WORKING.load(Ordering::Relaxed).wrapping_sub(1))?.engine(),
+    }
+}
+
+/// Finds out where the working directory is.
+pub fn look_at_working_directory() {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(CWD, c".", flags, StatxFlags::INO | StatxFlags::MNT_ID).ok();
+    let dev = |stat: &rustix::fs::Statx| rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    let at = found.as_ref().and_then(|stat| all().iter().position(|mount| mount.dev == dev(stat)));
+    WORKING.store(at.map_or(0, |at| at + 1), Ordering::Relaxed);
+    for (n, mount) in all().iter().enumerate() {
+        if let Some(engine) = mount.attached() {
+            engine.enter(found.as_ref().filter(|_| at == Some(n)).map(|stat| stat.stx_ino));
+        }
+    }
+}
+
+/// From now on the kernel serves everything: the process sees other mounts, or an unknown part of them.
+pub fn refuse_all() {
+    engines().for_each(|engine| _ = engine.make_all_real(false));
+    all().iter().for_each(|mount| mount.is_refused.store(true, Ordering::SeqCst));
+}
+
+/// In a forked child: the engines are the parent's.
+pub fn forget_engines() {
+    all().iter().for_each(|mount| mount.engine.store(std::ptr::null_mut(), Ordering::SeqCst));
+}
+
+/// Mounts may have changed: they are looked at before the next call.
+pub fn look_again() {
+    all().iter().for_each(|mount| mount.seen.store(0, Ordering::Relaxed));
+}
+
+impl Mount {
+    /// Reads lines of `DEV DIR POOL`: base 16, and paths in which `%xx` stands for a byte.
+    pub fn parse_all(lines: &[u8]) -> Option<Vec<Mount>> {
+        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(Mount::parse).collect()
+    }
+
+    fn parse(line: &[u8]) -> Option<Mount> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let dev = u64::from_str_radix(std::str::from_utf8(fields.next()?).ok()?, 16).ok()?;
+        let (dir, pool) = (unescape(fields.next()?)?, unescape(fields.next()?)?);
+        Some(Mount {
+            dir,
+            pool,
+            dev,
+            engine: AtomicPtr::default(),
+            is_refused: AtomicBool::default(),
+            id: AtomicU64::default(),
+            seen: AtomicU64::default(),
+        })
+    }
+
+    /// Does the path lead into the mount, or to it?
+    ///
+    /// # Safety
+    /// It is the address of a string.
+    #[inline]
+    unsafe fn holds(&self, path: *const u8) -> bool {
+        // SAFETY: reading ends with the first byte that differs, at the latest with the 0 at the end.
+        let byte = |at: usize| unsafe { *path.add(at) };
+        self.dir.iter().enumerate().all(|(at, expected)| byte(at) == *expected)
+            && matches!(byte(self.dir.len()), b'/' | 0)
+    }
+
+    #[inline]
+    fn attached(&self) -> Option<&'static Engine> {
+        // SAFETY: an engine is never dropped.
+        unsafe { self.engine.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The engine, if the mount is where it was.
+    #[inline]
+    fn engine(&self) -> Option<&'static Engine> {
+        if self.is_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let engine = match self.attached() {
+            Some(engine) => engine,
+            None => stack::on_own(|| self.attach())?,
+        };
+        let now = coarse_now();
+        if self.seen.load(Ordering::Relaxed) != now {
+            let place = self.look(CWD, self.dir.as_slice())?;
+            if place != self.id.load(Ordering::Relaxed) {
+                return None;
+            }
+            self.seen.store(now, Ordering::Relaxed);
+        }
+        Some(engine)
+    }
+
+    /// The ID of the mount whose root is there, if it is this pool's.
+    fn look(&self, at: impl AsFd, path: impl rustix::path::Arg) -> Option<u64> {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(at, path, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
+        let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        (dev == self.dev && stat.stx_ino == ROOT).then_some(stat.stx_mnt_id)
+    }
+
+    #[cold]
+    fn attach(&self) -> Option<&'static Engine> {
+        let _one = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(engine) = self.attached() {
+            return Some(engine);
+        }
+        match self.try_attach() {
+            Ok(engine) => self.engine.store(Box::into_raw(Box::new(engine)), Ordering::Release),
+            Err(why) => {
+                counts::report_refusal(&self.dir, &why);
+                self.is_refused.store(true, Ordering::Relaxed);
+            }
+        }
+        look_at_working_directory();
+        self.attached()
+    }
+
+    fn try_attach(&self) -> Result<Engine, String> {
+        // Handles cannot be opened by an O_PATH descriptor.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&*self.dir, flags, Mode::empty()).and_then(high).map_err(|e| e.to_string())?;
+        let id = self.look(&root, c"").ok_or("another file system is mounted there")?;
+        if self.is_covered() {
+            return Err("something else is mounted below it".into());
+        }
+        self.id.store(id, Ordering::Relaxed);
+        let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root, covered: Vec::new() };
+        Engine::attach(Path::new(std::ffi::OsStr::from_bytes(&self.pool)), mounted).map_err(|e| e.to_string())
+    }
+
+    /// Is something mounted below the mount?
+    fn is_covered(&self) -> bool {
+        let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return true };
+        let below = [&self.dir[..], b"/"].concat();
+        let places = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+        places.into_iter().any(|place| place.starts_with(&below))
+    }
+}
+
+/// The same descriptor at a number that the program is not to see.
+fn high(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(&fd, HIGH).or(Ok(fd))
+}
+
+/// A clock that moves some hundred times a second.
+#[inline]
+fn coarse_now() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = text;
+    let mut bytes = Vec::with_capacity(text.len());
+    while let Some((first, after)) = rest.split_first() {
+        let (byte, after) = match first {
+            b'%' => (u8::from_str_radix(std::str::from_utf8(after.get(..2)?).ok()?, 16).ok()?, &after[2..]),
+            byte => (*byte, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    Some(bytes)
+}

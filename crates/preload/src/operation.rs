@@ -1,0 +1,56 @@
+//! The stretches of a thread in which no signal handler of the program may run, since the engine may hold locks.
+
+use std::cell::Cell;
+
+use crate::raw;
+
+/// Bytes of the kernel's set of signals.
+pub const SIGNAL_SET: usize = 8;
+
+thread_local! {
+    static IS_UNDER_WAY: Cell<bool> = const { Cell::new(false) };
+    /// The signals that the program blocks, where one was put off.
+    static BLOCKED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Is this thread in such a stretch? Calls that it makes there are the kernel's.
+#[inline]
+pub fn is_under_way() -> bool {
+    IS_UNDER_WAY.get()
+}
+
+/// Does something in such a stretch; `None` if this thread is in one already.
+#[inline]
+pub fn within<R>(f: impl FnOnce() -> R) -> Option<R> {
+    if IS_UNDER_WAY.replace(true) {
+        return None;
+    }
+    let done = f();
+    IS_UNDER_WAY.set(false);
+    if let Some(mask) = BLOCKED.take() {
+        // Signals that were put off come now.
+        block_exactly(mask);
+    }
+    Some(done)
+}
+
+/// A signal came within: what is to be blocked until the end, where `mask` was.
+pub fn put_off(mask: u64) -> u64 {
+    if BLOCKED.get().is_none() {
+        BLOCKED.set(Some(mask));
+    }
+    u64::MAX
+}
+
+/// Blocks these signals too; the set that was blocked before.
+pub fn block(set: u64) -> u64 {
+    let mut before = 0u64;
+    let nr = libc::SYS_rt_sigprocmask as u32;
+    raw::call(nr, &[libc::SIG_BLOCK as usize, &raw const set as usize, &raw mut before as usize, SIGNAL_SET, 0, 0]);
+    before
+}
+
+pub fn block_exactly(set: u64) {
+    let nr = libc::SYS_rt_sigprocmask as u32;
+    raw::call(nr, &[libc::SIG_SETMASK as usize, &raw const set as usize, 0, SIGNAL_SET, 0, 0]);
+}

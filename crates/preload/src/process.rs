@@ -1,0 +1,56 @@
+//! fork, vfork and exec: the new process gets descriptors of the kernel, and an engine of its own.
+
+use std::cell::Cell;
+
+use rustix::thread::gettid;
+
+use crate::mounts;
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_THREAD: u64 = 0x10000;
+
+/// A clone of this process that was under way when this thread last looked.
+#[derive(Clone, Copy)]
+struct Clone {
+    /// The thread that asked for it.
+    by: i32,
+    shares_memory: bool,
+}
+
+thread_local! {
+    static CLONE: Cell<Option<Clone>> = const { Cell::new(None) };
+}
+
+/// The process is about to be cloned, with these flags.
+pub fn before_clone(flags: u64) {
+    if flags & CLONE_THREAD != 0 {
+        return;
+    }
+    mounts::engines().for_each(|engine| _ = engine.make_all_real(false));
+    let by = gettid().as_raw_nonzero().get();
+    CLONE.set(Some(Clone { by, shares_memory: flags & CLONE_VM != 0 }));
+}
+
+/// Is this the child of a vfork, whose memory is its parent's? All its calls are the kernel's.
+#[inline]
+pub fn is_guest() -> bool {
+    CLONE.get().is_some_and(after_clone)
+}
+
+#[cold]
+fn after_clone(clone: Clone) -> bool {
+    let is_child = gettid().as_raw_nonzero().get() != clone.by;
+    if is_child && clone.shares_memory {
+        return true;
+    }
+    if is_child {
+        mounts::forget_engines();
+    }
+    CLONE.set(None);
+    false
+}
+
+/// The process is about to become another program.
+pub fn before_exec() {
+    mounts::engines().for_each(|engine| _ = engine.make_all_real(true));
+}
