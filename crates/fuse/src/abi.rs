@@ -209,6 +209,8 @@ wire! {
     NotifyInvalEntry = 16 { parent: u64, namelen: u32, flags: u32 }
     /// Comes before `size` bytes of content.
     NotifyStore = 24 { ino: u64, offset: u64, size: u32, padding: u32 }
+    /// Before so many inodes.
+    NotifyPrune = 16 { count: u32, padding: u32, spare: u64 }
 
     /// The head of an io_uring entry: a request on fetch, a reply on commit.
     UringHeader = 288 { in_out: [u8; 128], op_in: [u8; 128], entry: UringEntry }
@@ -278,6 +280,10 @@ pub const NOTIFY_STORE: i32 = 4;
 pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// The protocol version that brought [`NOTIFY_INC_EPOCH`].
 pub const INC_EPOCH_MINOR: u32 = 44;
+/// Since 7.45: makes the kernel forget inodes that nobody uses.
+pub const NOTIFY_PRUNE: i32 = 9;
+/// The protocol version that brought [`NOTIFY_PRUNE`].
+pub const PRUNE_MINOR: u32 = 45;
 
 /// Flags of [`OpenOut`].
 pub const FOPEN_DIRECT_IO: u32 = 1 << 0;

@@ -6,7 +6,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::abi::{fattr, GetxattrIn, GetxattrOut, InHeader, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
-use crate::convert::{attr_out, errno, is_bare, set_attr, statx_out, FOREVER};
+use crate::convert::{attr_out, errno, is_bare, set_attr, statx_out};
 use crate::process::{self, Process};
 use crate::request::{Answer, Request};
 use crate::server::{caller, is_refused, Server};
@@ -19,13 +19,15 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 impl Server {
     pub(crate) fn getattr(&self, req: &mut Request) -> Answer {
+        let valid = self.read_valid(req.head.nodeid);
         let attr = self.attr(req)?;
-        req.reply(&attr_out(&attr, FOREVER))
+        req.reply(&attr_out(&attr, valid))
     }
 
     pub(crate) fn statx(&self, req: &mut Request) -> Answer {
+        let valid = self.read_valid(req.head.nodeid);
         let attr = self.attr(req)?;
-        req.reply(&statx_out(&attr))
+        req.reply(&statx_out(&attr, valid))
     }
 
     fn attr(&self, req: &Request) -> Result<Attr, Errno> {
@@ -43,6 +45,7 @@ impl Server {
 
     pub(crate) fn setattr(&self, req: &mut Request) -> Answer {
         let args: SetattrIn = req.args()?;
+        let valid = self.made_valid(req.head.nodeid);
         let set = self.as_meant(req, set_attr(&args));
         let caller = Caller { checked: !is_bare(&args), ..caller(req) };
         let done = match caller.uid != 0 && self.asks_for_groups(req.head.nodeid, &set, &caller) {
@@ -56,7 +59,7 @@ impl Server {
         if attr.nlink == 0 && args.valid & fattr::CHANGES == fattr::MODE {
             self.privileges.mode_set(&req.head);
         }
-        req.reply(&attr_out(&attr, self.made_valid()))
+        req.reply(&attr_out(&attr, valid))
     }
 
     /// Adds the privileges that the change takes but the message does not name. For an inode without a name the kernel

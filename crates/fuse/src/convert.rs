@@ -30,7 +30,7 @@ pub fn attr_out(attr: &Attr, valid: u64) -> AttrOut {
     AttrOut { attr_valid: valid, attr: wire_attr(attr), ..Default::default() }
 }
 
-pub fn statx_out(attr: &Attr) -> StatxOut {
+pub fn statx_out(attr: &Attr, valid: u64) -> StatxOut {
     let stat = WireStatx {
         mask: (rustix::fs::StatxFlags::BASIC_STATS | rustix::fs::StatxFlags::BTIME).bits(),
         blksize: IO_SIZE,
@@ -49,7 +49,7 @@ pub fn statx_out(attr: &Attr) -> StatxOut {
         rdev_minor: minor(attr.rdev),
         ..Default::default()
     };
-    StatxOut { attr_valid: FOREVER, stat, ..Default::default() }
+    StatxOut { attr_valid: valid, stat, ..Default::default() }
 }
 
 fn wire_attr(attr: &Attr) -> WireAttr {

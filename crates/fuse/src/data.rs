@@ -57,6 +57,7 @@ impl Server {
         let size = (args.size as usize).min(req.data.len());
         let (ino, buf) = (req.head.nodeid, &mut req.data[..size]);
         self.seeks.note_read(ino);
+        self.take_back(ino);
         let open = OFlags::from_bits_retain(args.flags);
         // The kernel caches a read that does not bypass its page cache.
         let flags =
@@ -68,6 +69,7 @@ impl Server {
         let args: WriteIn = req.args()?;
         let (ino, thread) = (req.head.nodeid, req.head.pid);
         let direct = open_flags(&args).contains(OFlags::DIRECT) && !is_from_cache(&args);
+        self.take_back(ino);
         if direct {
             self.notifier.stale.begin(ino, thread);
         }

@@ -19,6 +19,7 @@ use crate::wait_policy::ThreadPriority;
 
 /// Serves the few messages that io_uring does not carry.
 pub fn serve_beside(device: &Arc<Device>, server: &Server) -> io::Result<()> {
+    server.notifier.forgets_come_to(std::thread::current());
     serve_paced(device, server, FORGETS_GATHER)
 }
 
@@ -51,7 +52,7 @@ fn serve_paced(device: &Arc<Device>, server: &Server, pause: Duration) -> io::Re
             }
         }
         if !pause.is_zero() {
-            std::thread::sleep(pause);
+            std::thread::park_timeout(pause);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! goes on in a listing that was made anew may see it end at a page that is full.
 
 use conquest_fs::node::DirEntry;
-use conquest_fs::Kind;
+use conquest_fs::{Caller, Ino, Kind};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -58,9 +58,9 @@ impl Server {
     }
 
     pub(crate) fn readdirplus(&self, req: &mut Request) -> Answer {
-        let thread = req.head.pid;
+        let (dir, thread) = (req.head.nodeid, req.head.pid);
         self.list(req, std::mem::size_of::<EntryOut>(), |records, entry| {
-            records.put(self.entry_of(entry, thread).as_bytes());
+            records.put(self.entry_of(dir, entry, thread).as_bytes());
         })
     }
 
@@ -87,23 +87,21 @@ impl Server {
     }
 
     /// The attributes of an entry in READDIRPLUS. Node 0 means none: the kernel looks the entry up if it needs it. This
-    /// is so for `.` and `..`, to which the kernel takes no reference, for a file that grows, and where memory for a
-    /// reference is lacking.
-    fn entry_of(&self, entry: &DirEntry, thread: u32) -> EntryOut {
+    /// is so for `.` and `..`, to which the kernel takes no reference, for a file that grows, for a name that another process
+    /// has changed since, and where memory for a reference is lacking.
+    fn entry_of(&self, dir: Ino, entry: &DirEntry, thread: u32) -> EntryOut {
         if entry.name == b"." || entry.name == b".." {
             return EntryOut::default();
         }
-        if self.fs().retain(entry.ino, 1).is_err() {
-            return EntryOut::default();
-        }
-        match self.fs().getattr(entry.ino) {
-            Ok(attr) if attr.kind == Kind::Directory || !self.is_growing(attr.ino, thread) => {
-                entry_out(&attr, self.found_valid())
+        match self.look_up(dir, entry.name, &Caller::root()) {
+            Ok((attr, valid)) if attr.kind == Kind::Directory || !self.is_growing(attr.ino, thread) => {
+                entry_out(&attr, valid)
             }
-            _ => {
-                self.fs().release(entry.ino, 1);
+            Ok((attr, _)) => {
+                self.fs().release(attr.ino, 1);
                 EntryOut::default()
             }
+            Err(_) => EntryOut::default(),
         }
     }
 }

@@ -23,6 +23,9 @@
 //! | `enospc` | on a full pool: when a request that found no space is tried again |
 //! | `server` | opcode → operation, and the answers that save messages |
 //! | `stale_attrs` | attributes that the kernel must not believe |
+//! | `recalls` | files and directories that other processes change without an event, until the kernel may cache them again |
+//! | `absent` | names of which the kernel caches that they do not exist |
+//! | `prune` | inodes that the kernel is asked to forget |
 //! | `answer_later` | requests that any thread may answer later |
 //! | `workers` | the threads for requests that take long, or wait for space |
 //! | `deferred_replies` | replies that wait until the change that they acknowledge is durable |
@@ -49,6 +52,7 @@
 #![deny(unsafe_code)]
 
 mod abi;
+mod absent;
 mod answer_later;
 mod attrs;
 mod connection;
@@ -77,6 +81,8 @@ mod notify;
 pub mod options;
 mod privileges;
 mod process;
+mod prune;
+mod recalls;
 mod request;
 mod seeks;
 mod server;

@@ -1,6 +1,6 @@
 //! Requests about names: look up, make, link, rename, remove; and the references the kernel holds.
 
-use conquest_fs::node::Rename;
+use conquest_fs::node::{Recall, Rename};
 use conquest_fs::{Attr, Caller, Ino};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
@@ -11,12 +11,10 @@ use crate::abi::{
     BatchForgetIn, CreateIn, EntryOut, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, OpenOut, Rename2In, RenameIn,
     FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, ROOT_ID,
 };
-use crate::convert::{decode_dev, entry_out, errno, kind_and_perm, FOREVER};
+use crate::absent;
+use crate::convert::{decode_dev, entry_out, errno, kind_and_perm};
 use crate::request::{Answer, Request};
 use crate::server::{caller, creator, Server};
-
-/// How often a name is looked up again when another process removes its inode meanwhile.
-const LOOKUP_TRIES: usize = 8;
 
 const WHITEOUT_NOREPLACE: RenameFlags = RenameFlags::WHITEOUT.union(RenameFlags::NOREPLACE);
 
@@ -25,59 +23,88 @@ const OPENED: OpenOut = OpenOut { fh: 0, open_flags: FOPEN_KEEP_CACHE | FOPEN_NO
 
 impl Server {
     pub(crate) fn lookup(&self, req: &mut Request) -> Answer {
-        let entry = match self.find(req) {
+        let (dir, name) = (req.head.nodeid, req.name()?);
+        let may_keep = self.may_keep(dir);
+        let found = match name {
+            b"." => self.find_again(dir),
+            name => self.look_up(dir, name, &caller(req)),
+        };
+        let entry = match found {
             // Node 0: the kernel remembers that there is no such name.
-            Err(Errno::NOENT) => EntryOut { entry_valid: self.negative_valid(), ..Default::default() },
-            found => entry_out(&found?, self.found_valid()),
+            Err(Errno::NOENT) => EntryOut { entry_valid: self.absent_valid(dir, name, may_keep), ..Default::default() },
+            found => {
+                let (attr, valid) = found?;
+                entry_out(&attr, valid)
+            }
         };
         req.reply(&entry)
     }
 
-    fn find(&self, req: &Request) -> Result<Attr, Errno> {
-        let name = req.name()?;
-        for _ in 0..LOOKUP_TRIES {
-            let attr = match name {
-                // An inode of any kind that the kernel has forgotten and finds again by a file handle (NFS). One
-                // without a name is about to be freed: a FORGET is on its way.
-                b"." => match self.fs().getattr(req.head.nodeid) {
-                    Ok(attr) if attr.nlink == 0 => return Err(Errno::STALE),
-                    found => found,
-                },
-                name => self.fs().lookup(req.head.nodeid, name, &caller(req)),
-            };
-            let attr = attr.map_err(errno)?;
-            if let Some(attr) = self.hold(&attr)? {
-                return Ok(attr);
+    /// An inode of any kind that the kernel has forgotten and finds again by a file handle (NFS). One
+    /// without a name is about to be freed: a FORGET is on its way.
+    fn find_again(&self, ino: Ino) -> Result<(Attr, u64), Errno> {
+        let found = self.fs().getattr(ino).map_err(errno)?;
+        match self.hold(&found)? {
+            (attr, _) if attr.nlink == 0 => {
+                self.fs().release(ino, 1);
+                Err(Errno::STALE)
             }
+            held => Ok(held),
         }
-        Err(Errno::STALE)
     }
 
-    /// Takes the reference that an entry in a reply gives the kernel. `None`: another process has freed the inode since
-    /// the look-up.
-    pub(crate) fn hold(&self, attr: &Attr) -> Result<Option<Attr>, Errno> {
-        self.fs().retain(attr.ino, 1).map_err(errno)?;
-        match self.fs().getattr(attr.ino) {
-            Ok(now) if now.generation == attr.generation => Ok(Some(now)),
+    /// Takes the reference that an entry in a reply gives the kernel. STALE: another process has freed the inode since
+    /// it was seen.
+    fn hold(&self, seen: &Attr) -> Result<(Attr, u64), Errno> {
+        self.fs().retain(seen.ino, 1).map_err(errno)?;
+        self.held(seen.ino, seen.generation)
+    }
+
+    /// The inode of a name, with that reference, and for how many seconds the kernel may cache its attributes. The reference
+    /// is taken while the name exists: a process that removes the name then sees that the kernel may have it.
+    pub(crate) fn look_up(&self, dir: Ino, name: &[u8], caller: &Caller) -> Result<(Attr, u64), Errno> {
+        let found = self.fs().lookup_retain(dir, name, caller).map_err(errno)?;
+        self.held(found.ino, found.generation)
+    }
+
+    /// The attributes of an inode after the reference was taken: a process that changes them since sees it.
+    fn held(&self, ino: Ino, generation: u32) -> Result<(Attr, u64), Errno> {
+        let valid = self.found_valid(ino);
+        match self.fs().getattr(ino) {
+            Ok(now) if now.generation == generation => Ok((now, valid)),
             _ => {
-                self.fs().release(attr.ino, 1);
-                Ok(None)
+                self.fs().release(ino, 1);
+                Err(Errno::STALE)
             }
         }
     }
 
-    /// The kernel may cache for good that a name does not exist, if a notification can make it forget all names.
-    fn negative_valid(&self) -> u64 {
-        if self.notifier.knows_epochs() {
-            FOREVER
-        } else {
-            1
+    /// For how many seconds the kernel may cache that a name does not exist. A recall of the directory either finds the name
+    /// among those that the kernel is to forget, or has begun before this looks.
+    fn absent_valid(&self, dir: Ino, name: &[u8], may_keep: bool) -> u64 {
+        let kept = may_keep && self.notifier.absent.add(dir, name);
+        match kept && self.fs().session().recall(dir) == Recall::None {
+            true if self.notifier.knows_epochs() => absent::VALID,
+            // If events were lost, nothing would make the kernel forget it.
+            true => 1,
+            false => 0,
         }
     }
 
-    fn reply_entry(&self, req: &mut Request, attr: &Attr) -> Answer {
-        let attr = self.hold(attr)?.ok_or(Errno::STALE)?;
-        req.reply(&entry_out(&attr, self.made_valid()))
+    /// Replies with the inode that the request has made or linked. If another process has changed the name since, the kernel
+    /// is to look it up again.
+    fn reply_entry(&self, req: &mut Request, made: &Attr) -> Answer {
+        let (dir, name) = (req.head.nodeid, req.name()?);
+        self.notifier.absent.remove(dir, name);
+        let attr_valid = self.made_valid(made.ino);
+        let entry = match self.look_up(dir, name, &Caller::root()) {
+            Ok((attr, _)) if (attr.ino, attr.generation) == (made.ino, made.generation) => entry_out(&attr, attr_valid),
+            other => {
+                other.into_iter().for_each(|(attr, _)| self.fs().release(attr.ino, 1));
+                EntryOut { entry_valid: 0, ..entry_out(&self.hold(made)?.0, attr_valid) }
+            }
+        };
+        req.reply(&entry)
     }
 
     pub(crate) fn forget(&self, req: &Request) {
@@ -156,7 +183,7 @@ impl Server {
         let groups = req.groups();
         let caller = creator(req, &groups, args.umask);
         let attr = self.fs().tmpfile(req.head.nodeid, args.mode & 0o7777, &caller).map_err(errno)?;
-        let entry = req.reply(&entry_out(&attr, self.made_valid()))?;
+        let entry = req.reply(&entry_out(&attr, self.made_valid(attr.ino)))?;
         reply_open(req, entry)
     }
 
@@ -196,6 +223,7 @@ impl Server {
         let (old, new) = req.names()?;
         let (from, to) = ((req.head.nodeid, old), (newdir, new));
         self.removing(req, &[from, to], |caller| self.fs().rename(from, to, how, caller))?;
+        self.notifier.absent.remove(newdir, new);
         self.removals.note();
         Ok(0)
     }
@@ -211,7 +239,11 @@ impl Server {
         let thread = req.head.pid;
         // The kernel counts links down when this returns, even if attributes with the new count came meanwhile.
         let linked: SmallVec<[Ino; 2]> = entries.iter().filter_map(lookup).filter(has_links).map(|a| a.ino).collect();
-        linked.iter().for_each(|ino| self.notifier.stale.begin(*ino, thread));
+        for ino in &linked {
+            self.notifier.stale.begin(*ino, thread);
+            // Only a notification of another process's change ends that early.
+            self.take_back(*ino);
+        }
         let done = self.as_owners(req, remove, || {
             entries.iter().filter_map(lookup).map(|attr| (attr.uid, Some(attr.gid))).collect()
         });

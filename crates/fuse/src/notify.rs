@@ -8,18 +8,21 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
-use conquest_fs::node::{Change, ReadFlags};
+use conquest_fs::node::{Change, ReadFlags, Recall};
 use conquest_fs::{Fs, Ino, Kind, ROOT};
 use rustix::io::Errno;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::abi::{
-    NotifyInvalEntry, NotifyInvalInode, NotifyStore, OutHeader, INC_EPOCH_MINOR, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY,
-    NOTIFY_INVAL_INODE, NOTIFY_STORE,
+    NotifyInvalEntry, NotifyInvalInode, NotifyPrune, NotifyStore, OutHeader, INC_EPOCH_MINOR, NOTIFY_INC_EPOCH,
+    NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, NOTIFY_STORE, PRUNE_MINOR,
 };
+use crate::absent::Absent;
+use crate::prune::{self, Window};
 use crate::stale_attrs::StaleAttrs;
 use crate::sys::Device;
 use crate::wait_policy;
@@ -27,8 +30,10 @@ use crate::wait_policy;
 /// Interval and number of attempts to notify the kernel of an inode that it does not have yet but is about to get. As a
 /// rule the pending request is done at once, or waits for a commit.
 const KNOWN: (Duration, u32) = (Duration::from_micros(200), 250);
-/// The length of the longest notification, that of a name.
-const LONGEST: usize = std::mem::size_of::<OutHeader>() + std::mem::size_of::<NotifyInvalEntry>() + 256;
+/// The length of the longest notification, that of inodes to forget.
+const LONGEST: usize = std::mem::size_of::<OutHeader>() + std::mem::size_of::<NotifyPrune>() + 8 * prune::MOST;
+/// Most notifications on their way to the guard before its answers are read: neither side waits for room in the socket.
+const UNDER_WAY: usize = 64;
 
 /// Sends notifications; cheap to clone.
 #[derive(Clone)]
@@ -41,6 +46,11 @@ pub struct Notifier {
     moved: Arc<Mutex<Moved>>,
     /// Files whose attributes the kernel is not to believe.
     pub stale: Arc<StaleAttrs>,
+    /// Names of which it caches that they do not exist.
+    pub absent: Arc<Absent>,
+    window: Arc<Mutex<Window>>,
+    /// The thread that reads FORGETs, if it lets them gather.
+    forgets: Arc<OnceLock<Thread>>,
 }
 
 /// Files whose content the kernel believes at the wrong offsets, and that it has no notification of yet.
@@ -53,12 +63,31 @@ struct Moved {
 
 impl Notifier {
     pub fn new(device: Arc<Device>, minor: u32) -> Notifier {
-        Notifier { device, minor, guard: Arc::default(), moved: Arc::default(), stale: Arc::default() }
+        Notifier {
+            device,
+            minor,
+            guard: Arc::default(),
+            moved: Arc::default(),
+            stale: Arc::default(),
+            absent: Arc::default(),
+            window: Arc::default(),
+            forgets: Arc::default(),
+        }
     }
 
     /// From now on the process at the other end sends the notifications that may wait.
-    pub fn delegate(&self, guard: UnixStream) {
+    pub fn send_through(&self, guard: UnixStream) {
         *lock(&self.guard) = Some(guard);
+    }
+
+    /// This thread reads FORGETs, and rests (`park_timeout`) in between.
+    pub fn forgets_come_to(&self, thread: Thread) {
+        let _ = self.forgets.set(thread);
+    }
+
+    /// Has that thread read the FORGETs that have come: until then changes of these inodes need notifications.
+    fn read_forgets(&self) {
+        self.forgets.get().into_iter().for_each(Thread::unpark);
     }
 
     /// Can a notification make the kernel look up all names again?
@@ -70,22 +99,66 @@ impl Notifier {
     pub fn tell(&self, fs: &Fs, change: Change) {
         tracing::trace!(?change, "notify");
         match change {
-            Change::Inode { ino, attr_only, grown } => {
-                if !attr_only {
-                    self.stale.forget(ino);
-                }
-                self.known_inode(fs, ino, attr_only);
-                if grown {
-                    self.grown(fs, ino);
-                }
+            Change::Inode { ino, attr_only: true, .. } => {
+                let mut messages = vec![inval_inode(ino, true)];
+                messages.extend(self.prune(fs, ino));
+                let _ = self.send_all(&messages)[0] || self.known_inode(fs, ino, true);
             }
-            Change::Entry { parent, name } => self.entry(parent, &name),
+            Change::Inode { ino, grown, .. } => self.content(fs, ino, grown),
+            Change::Entry { parent, name, old } => self.directory(fs, parent, Some((&name, old))),
+            Change::Directory(dir) => self.directory(fs, dir, None),
             Change::All => {
                 wait_policy::come_among_others();
                 self.all(fs);
                 wait_policy::come_first();
             }
         }
+    }
+
+    /// Recalls a file whose content has changed. The kernel caches nothing of it after this, but has to know where it ends.
+    fn content(&self, fs: &Fs, ino: Ino, grown: bool) {
+        self.stale.forget(ino);
+        fs.session().begin_recall(ino);
+        let forgotten = self.known_inode(fs, ino, false);
+        if grown {
+            self.grown(fs, ino);
+        }
+        end_recall(fs, ino, forgotten);
+        self.send_all(self.prune(fs, ino).as_slice());
+    }
+
+    /// Recalls a directory: its attributes, and the names of which the kernel caches that they do not exist. And drops a name
+    /// with the attributes of its inode.
+    fn directory(&self, fs: &Fs, dir: Ino, name: Option<(&[u8], Option<Ino>)>) {
+        let (session, mut messages) = (fs.session(), Vec::new());
+        let recalls = !matches!(session.recall(dir), Recall::Done { .. });
+        if recalls {
+            session.begin_recall(dir);
+            messages.push(inval_inode(dir, true));
+            messages.extend(self.absent.take(dir).iter().map(|name| inval_entry(dir, name)));
+        }
+        let (old, of_old) = (name.and_then(|(_, old)| old), messages.len());
+        // The inode before the name: with the name the kernel may forget it, and then seems not to have it yet.
+        messages.extend(old.map(|ino| inval_inode(ino, true)));
+        messages.extend(name.map(|(name, _)| inval_entry(dir, name)));
+        messages.extend(old.and_then(|ino| self.prune(fs, ino)));
+        let sent = self.send_all(&messages);
+        if recalls {
+            end_recall(fs, dir, sent[0] || self.known_inode(fs, dir, true));
+        }
+        if let Some(ino) = old.filter(|_| !sent[of_old]) {
+            self.known_inode(fs, ino, true);
+        }
+    }
+
+    /// Makes the kernel forget an inode that has changed, and others, unless they are in use.
+    fn prune(&self, fs: &Fs, ino: Ino) -> Option<Vec<u8>> {
+        if self.minor < PRUNE_MINOR {
+            return None;
+        }
+        let inos = lock(&self.window).after(fs, ino);
+        let head = NotifyPrune { count: inos.len() as u32, ..Default::default() };
+        Some(message(NOTIFY_PRUNE, head.as_bytes(), &[inos.as_bytes()]))
     }
 
     /// A request changed a file's content otherwise than the kernel believes. This is rare, so a thread is started for
@@ -129,25 +202,27 @@ impl Notifier {
 
     /// Drops attributes and ACLs, and unless `attr_only` all pages. False if the kernel has no such inode.
     fn inode(&self, ino: Ino, attr_only: bool) -> bool {
-        let off = if attr_only { -1 } else { 0 };
-        self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off, len: 0 }, &[])
+        self.send_all(&[inval_inode(ino, attr_only)])[0]
     }
 
-    /// As [`inode`](Self::inode), for an inode that the kernel may be about to get by a reply from before the change.
-    fn known_inode(&self, fs: &Fs, ino: Ino, attr_only: bool) {
+    /// As [`inode`](Self::inode), for an inode that the kernel may be about to get by a reply from before the change. False if
+    /// the kernel had not got it at last.
+    fn known_inode(&self, fs: &Fs, ino: Ino, attr_only: bool) -> bool {
         for _ in 0..KNOWN.1 {
             if self.inode(ino, attr_only) || !fs.is_retained(ino) {
-                return;
+                return true;
             }
+            self.read_forgets();
             std::thread::sleep(KNOWN.0);
         }
+        false
     }
 
     /// Makes the kernel ignore attributes that it has asked for already. For the thread that serves a request of the
     /// inode: this notification then waits for no other request.
     pub fn outdate(&self, ino: Ino) {
-        let body = NotifyInvalInode { ino, off: -1, len: 0 };
-        report(NOTIFY_INVAL_INODE, write(&self.device, &message(NOTIFY_INVAL_INODE, body.as_bytes(), &[])));
+        let message = inval_inode(ino, true);
+        report(&message, write(&self.device, &message));
     }
 
     /// A file has become longer. Its attributes tell the kernel only when it asks for them; until then it appends at
@@ -164,8 +239,7 @@ impl Notifier {
 
     /// Drops a name, existing or not, and with it the directory's attributes and listing.
     fn entry(&self, parent: Ino, name: &[u8]) {
-        let head = NotifyInvalEntry { parent, namelen: name.len() as u32, flags: 0 };
-        self.send(NOTIFY_INVAL_ENTRY, &head, &[name, b"\0"]);
+        self.send_all(&[inval_entry(parent, name)]);
         // If the name is not cached, the kernel stops before it reaches the directory.
         self.inode(parent, false);
     }
@@ -205,27 +279,61 @@ impl Notifier {
     }
 
     /// False if the kernel does not have the inode or name.
-    fn send<T: IntoBytes + Immutable>(&self, code: i32, body: &T, name: &[&[u8]]) -> bool {
-        let message = message(code, body.as_bytes(), name);
-        let sent = self.hand_over(&message).unwrap_or_else(|| write(&self.device, &message));
-        report(code, sent);
-        sent != Err(Errno::NOENT)
+    fn send<T: IntoBytes + Immutable>(&self, code: i32, body: &T, rest: &[&[u8]]) -> bool {
+        self.send_all(&[message(code, body.as_bytes(), rest)])[0]
     }
 
-    /// Has the guard send a notification, and waits for that. `None`: there is no guard.
-    fn hand_over(&self, message: &[u8]) -> Option<Result<(), Errno>> {
+    /// The same for several, one after another.
+    fn send_all(&self, messages: &[Vec<u8>]) -> Vec<bool> {
+        let mut sent = Vec::new();
+        for some in messages.chunks(UNDER_WAY) {
+            let handed_over = self.hand_over(some);
+            let done = handed_over.unwrap_or_else(|| some.iter().map(|message| write(&self.device, message)).collect());
+            some.iter().zip(&done).for_each(|(message, done)| report(message, *done));
+            sent.extend(done.iter().map(|done| *done != Err(Errno::NOENT)));
+        }
+        if messages.iter().any(|message| code(message) == NOTIFY_PRUNE) {
+            self.read_forgets();
+        }
+        sent
+    }
+
+    /// Has the guard send notifications, and waits for that. `None`: there is no guard.
+    fn hand_over(&self, messages: &[Vec<u8>]) -> Option<Vec<Result<(), Errno>>> {
         let mut guard = lock(&self.guard);
         let stream = guard.as_mut()?;
-        let mut answer = [0; 4];
-        if let Err(e) = stream.write_all(message).and_then(|()| stream.read_exact(&mut answer)) {
+        let mut answers = vec![[0; 4]; messages.len()];
+        let handed_over = stream.write_all(&messages.concat());
+        if let Err(e) = handed_over.and_then(|()| stream.read_exact(answers.as_flattened_mut())) {
             tracing::warn!("the guard of the mount is gone, doing without: {e}");
             *guard = None;
             return None;
         }
-        match i32::from_ne_bytes(answer) {
-            0 => Some(Ok(())),
-            code => Some(Err(Errno::from_raw_os_error(code))),
-        }
+        let answer = |answer| match i32::from_ne_bytes(answer) {
+            0 => Ok(()),
+            code => Err(Errno::from_raw_os_error(code)),
+        };
+        Some(answers.into_iter().map(answer).collect())
+    }
+}
+
+/// Drops attributes and ACLs, and unless `attr_only` all pages.
+fn inval_inode(ino: Ino, attr_only: bool) -> Vec<u8> {
+    let off = if attr_only { -1 } else { 0 };
+    message(NOTIFY_INVAL_INODE, NotifyInvalInode { ino, off, len: 0 }.as_bytes(), &[])
+}
+
+/// Drops a name, existing or not.
+fn inval_entry(parent: Ino, name: &[u8]) -> Vec<u8> {
+    let head = NotifyInvalEntry { parent, namelen: name.len() as u32, flags: 0 };
+    message(NOTIFY_INVAL_ENTRY, head.as_bytes(), &[name, b"\0"])
+}
+
+/// `forgotten`: does the kernel cache nothing of the inode any more? Else the next change needs a notification, too.
+fn end_recall(fs: &Fs, ino: Ino, forgotten: bool) {
+    match forgotten {
+        true => fs.session().end_recall(ino),
+        false => fs.session().take_back(ino),
     }
 }
 
@@ -242,11 +350,11 @@ fn last_byte(fs: &Fs, ino: Ino) -> Option<(u64, u8)> {
     (read == 1).then_some((offset, last[0]))
 }
 
-fn report(code: i32, sent: Result<(), Errno>) {
+fn report(message: &[u8], sent: Result<(), Errno>) {
     match sent {
         // Not cached, or the mount is ending: there is nothing to drop.
         Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::NOTDIR) => {}
-        Err(e) => tracing::warn!(code, "the kernel refused a notification: {e}"),
+        Err(e) => tracing::warn!(code = code(message), "the kernel refused a notification: {e}"),
     }
 }
 
@@ -254,6 +362,11 @@ fn message(code: i32, body: &[u8], name: &[&[u8]]) -> Vec<u8> {
     let len = std::mem::size_of::<OutHeader>() + body.len() + name.iter().map(|n| n.len()).sum::<usize>();
     let head = OutHeader { len: len as u32, error: code, unique: 0 };
     [&[head.as_bytes(), body], name].concat().concat()
+}
+
+/// The code of a notification.
+fn code(message: &[u8]) -> i32 {
+    OutHeader::read_from_prefix(message).map_or(0, |(head, _)| head.error)
 }
 
 fn write(device: &Device, message: &[u8]) -> Result<(), Errno> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conquest::{Caller, Fs, Pool, Ticket};
+use conquest_fs::Ino;
 use rustix::io::Errno;
 
 use crate::abi::{Opcode, NO_CALLER};
@@ -16,6 +17,7 @@ use crate::enospc::{Removals, Retry};
 use crate::notify::Notifier;
 use crate::privileges::Privileges;
 use crate::process::{self, Process};
+use crate::recalls::Recalls;
 use crate::request::{Answer, Groups, Request};
 use crate::seeks::Seeks;
 use crate::workers::Workers;
@@ -32,6 +34,7 @@ pub struct Server {
     pub(crate) deferred: Deferred,
     pub(crate) workers: Workers,
     pub(crate) seeks: Seeks,
+    recalls: Recalls,
     /// The number of the file system in the kernel's mount table; empty if unknown.
     file_system: String,
 }
@@ -71,6 +74,7 @@ impl Server {
             deferred: Deferred::default(),
             workers: Workers::default(),
             seeks: Seeks::default(),
+            recalls: Recalls::default(),
             file_system,
         })
     }
@@ -169,25 +173,37 @@ impl Server {
         self.seeks.stop();
     }
 
-    /// For how many seconds the kernel may cache attributes that come with a looked-up entry. A notification does not
-    /// reach the kernel before it has the inode.
-    pub(crate) fn found_valid(&self) -> u64 {
-        self.valid(1)
-    }
-
-    /// For how many seconds the kernel may cache attributes that come with the reply to a change. It takes them for new
-    /// in spite of notifications that came meanwhile, and the reply may have to wait for a disk.
-    pub(crate) fn made_valid(&self) -> u64 {
-        self.valid(0)
-    }
-
-    /// For ever, or for `beside_others` seconds where other processes change things too.
-    fn valid(&self, beside_others: u64) -> u64 {
-        if self.is_alone() {
-            FOREVER
-        } else {
-            beside_others
+    /// For how many seconds the kernel may cache attributes that are read from now on.
+    #[inline(always)]
+    pub(crate) fn read_valid(&self, ino: Ino) -> u64 {
+        match self.may_keep(ino) {
+            true => FOREVER,
+            false => 0,
         }
+    }
+
+    /// The same for attributes that come with a looked-up entry. A notification does not
+    /// reach the kernel before it has the inode.
+    pub(crate) fn found_valid(&self, ino: Ino) -> u64 {
+        self.read_valid(ino).min(if self.is_alone() { FOREVER } else { 1 })
+    }
+
+    /// The same for attributes that come with the reply to a change. It takes them for new
+    /// in spite of notifications that came meanwhile, and the reply may have to wait for a disk.
+    pub(crate) fn made_valid(&self, ino: Ino) -> u64 {
+        self.read_valid(ino).min(if self.is_alone() { FOREVER } else { 0 })
+    }
+
+    /// May the kernel cache what is read of the inode from now on?
+    #[inline(always)]
+    pub(crate) fn may_keep(&self, ino: Ino) -> bool {
+        self.recalls.may_keep(self.fs(), ino)
+    }
+
+    /// The kernel is about to cache content of a file: changes by other processes need notifications again.
+    #[inline(always)]
+    pub(crate) fn take_back(&self, ino: Ino) {
+        self.fs().session().take_back(ino);
     }
 
     /// Does no other process use the pool?

@@ -135,7 +135,7 @@ impl Mount {
     pub fn guarded(&self) -> Result<Duty> {
         let (ours, theirs) = UnixStream::pair().context("make a socket")?;
         let device = self.device.as_fd().try_clone_to_owned().context("hand /dev/fuse to the guard")?;
-        self.notifier.delegate(ours);
+        self.notifier.send_through(ours);
         Ok(Duty { device, server: theirs.into() })
     }
 

@@ -13,6 +13,8 @@ use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::*;
+use crate::absent::VALID;
+use crate::convert::FOREVER;
 use crate::dev;
 use crate::notify::Notifier;
 use crate::options::{MountOptions, Transport};
@@ -89,7 +91,7 @@ fn absent_names_are_remembered_and_made_ones_found() {
     let mut lab = Lab::new();
     assert_eq!(lab.ask(Opcode::Lookup, ROOT_ID, &[], b"f\0"), Ok(128));
     let absent: EntryOut = lab.reply();
-    assert!(absent.nodeid == 0 && absent.entry_valid > 1 << 20);
+    assert_eq!((absent.nodeid, absent.entry_valid), (0, VALID));
     let node = lab.make(b"f\0");
     assert_eq!(lab.ask(Opcode::Lookup, ROOT_ID, &[], b"f\0"), Ok(128));
     let found: EntryOut = lab.reply();
@@ -97,6 +99,58 @@ fn absent_names_are_remembered_and_made_ones_found() {
     // Another process was first: the kernel must look again.
     let args = MknodIn { mode: 0o100600, ..Default::default() };
     assert_eq!(lab.ask(Opcode::Mknod, ROOT_ID, args.as_bytes(), b"f\0"), Err(Errno::STALE));
+}
+
+/// Which names a recall has the kernel forget.
+#[test]
+fn names_that_are_not_there_are_noted_until_they_come() {
+    let mut lab = Lab::new();
+    for name in [&b"a\0"[..], b"b\0", b"a\0", b"c\0"] {
+        lab.ask(Opcode::Lookup, ROOT_ID, &[], name).unwrap();
+    }
+    lab.make(b"b\0");
+    let rename = RenameIn { newdir: ROOT_ID };
+    assert_eq!(lab.ask(Opcode::Rename, ROOT_ID, rename.as_bytes(), b"b\0c\0"), Ok(0));
+    assert_eq!(lab.server.notifier.absent.take(ROOT_ID), [b"a"[..].into()]);
+}
+
+#[test]
+fn what_is_recalled_is_valid_for_no_time_until_it_is_taken_back() {
+    let mut lab = Lab::new();
+    let node = lab.make(b"f\0");
+    let server = lab.server.clone();
+    let session = server.fs().session();
+    let valid = |lab: &mut Lab| {
+        lab.ask(Opcode::Getattr, node, &[0; 16], &[]).unwrap();
+        let attr = lab.reply::<AttrOut>().attr_valid;
+        lab.ask(Opcode::Lookup, ROOT_ID, &[], b"f\0").unwrap();
+        let found: EntryOut = lab.reply();
+        assert!(found.attr_valid <= attr && found.entry_valid == FOREVER);
+        attr
+    };
+    assert_eq!(valid(&mut lab), FOREVER);
+    session.begin_recall(node);
+    assert_eq!(valid(&mut lab), 0);
+    session.end_recall(node);
+    assert_eq!((valid(&mut lab), valid(&mut lab)), (0, 0));
+    lab.read(node);
+    assert_eq!(valid(&mut lab), FOREVER, "its content may be kept, and whoever changes it says so");
+    session.begin_recall(node);
+    session.end_recall(node);
+    lab.write(node, WriteIn::default(), b"x").unwrap();
+    assert_eq!(valid(&mut lab), FOREVER);
+
+    let absent = |lab: &mut Lab| {
+        lab.ask(Opcode::Lookup, ROOT_ID, &[], b"none\0").unwrap();
+        (lab.reply::<EntryOut>().entry_valid, lab.server.notifier.absent.take(ROOT_ID).len())
+    };
+    assert_eq!(absent(&mut lab), (VALID, 1));
+    session.begin_recall(ROOT_ID);
+    assert_eq!(absent(&mut lab), (0, 0));
+    session.end_recall(ROOT_ID);
+    assert_eq!(absent(&mut lab), (0, 0));
+    session.take_back(ROOT_ID);
+    assert_eq!(absent(&mut lab), (VALID, 1));
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Seen {
 impl Session {
     /// The other session that watches, if one does.
     #[inline(always)]
-    fn watcher(&self) -> Option<u32> {
+    pub(crate) fn watcher(&self) -> Option<u32> {
         self.runtime().watcher().filter(|n| *n != self.runtime().me())
     }
 
@@ -68,8 +68,13 @@ impl Session {
 
     /// Does the watcher hold references to `key`?
     pub fn is_cached(&self, key: u64) -> bool {
-        let refs = self.watcher().and_then(|n| self.runtime().refs(n, key));
-        refs.is_some_and(|refs| refs.load(Ordering::Acquire) > 0)
+        fence(Ordering::SeqCst);
+        self.watcher().is_some_and(|n| self.runtime().holds(n, key))
+    }
+
+    /// How many events there have been.
+    pub fn events(&self) -> u64 {
+        self.runtime().header(H_EVENT_HEAD).load(Ordering::Acquire)
     }
 
     /// Announces a change of the object with this key, before anybody can see the change.

@@ -26,6 +26,7 @@
 //! | [`session`] | an attached process: operations, optimistic reads, transfers between blocks and devices, death of other processes |
 //! | [`attached`] | a list of the attached processes, without attaching |
 //! | [`events`] | notifications of changes to the process that caches |
+//! | [`delegation`] | keys that other processes change without an event |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
@@ -44,6 +45,7 @@ pub mod attached;
 pub mod budget;
 pub mod clock;
 pub mod dax;
+pub mod delegation;
 pub mod descriptor;
 pub mod error;
 pub mod events;

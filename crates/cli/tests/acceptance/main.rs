@@ -33,6 +33,7 @@
 //! | [`privileges`] | which calls clear set-id bits and capabilities of files, as on ext4 |
 //! | [`profile`] | the savings of packing and compressing a tree, measured without changing it |
 //! | [`places`] | the directories at which a pool's one file system is mounted |
+//! | [`delegation`] | direct changes of a program cost no event, and the mount is never behind |
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
 //! | [`fault_disk`] | a disk beneath a mount that hangs, fails, lies or is rolled back on command |
 //! | [`idmap`] | a mount point that maps users and groups to others |
@@ -64,6 +65,7 @@ mod bad_input;
 mod beside;
 mod compression;
 mod copies;
+mod delegation;
 mod details;
 mod direct;
 mod disks;
@@ -152,6 +154,7 @@ fn main() -> ExitCode {
         places::TESTS,
         profile::TESTS,
         beside::TESTS,
+        delegation::TESTS,
         fault_disk::TESTS,
         hanging::TESTS,
         hung_disk::TESTS,

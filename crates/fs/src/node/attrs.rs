@@ -70,6 +70,10 @@ impl Fs {
             return Ok(None);
         }
         op.tell_inode(ino, set.size.map_or(Part::Attributes, |size| Part::of_content(seen.size, size)));
+        // The mode is a part of the ACL.
+        if set.mode.is_some() && seen.xattr != 0 {
+            op.tell_inode(ino, Part::Extended);
+        }
         if set.size.is_some() {
             self.free_cut(op, &mut node);
         }

@@ -104,7 +104,7 @@ impl Fs {
         let done = self.update(|op| {
             self.add_in(op, parent, name, &new, caller, retain, made)?;
             held = retain.then_some(made.ino);
-            op.tell_entry(parent.ino, name);
+            op.tell_entry(parent.ino, name, None);
             Ok(())
         });
         if done.is_err() {
@@ -398,7 +398,7 @@ impl Fs {
         check_name(name)?;
         let raw = self.update(|op| {
             let raw = self.link_in(op, at, parent, name, caller)?;
-            op.tell_entry(parent.ino, name);
+            op.tell_entry(parent.ino, name, None);
             op.tell_inode(at.ino, Part::Attributes);
             Ok(raw)
         })?;

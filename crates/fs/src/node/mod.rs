@@ -94,6 +94,7 @@ pub use packing::Packed;
 pub use statfs::StatFs;
 pub(crate) use update::Aside;
 pub use usage::Usage;
+pub use watch::Recall;
 
 /// An attached pool: one per process and pool; share it by reference or `Arc`.
 pub struct Fs {
@@ -260,8 +261,11 @@ pub enum Seek {
 pub enum Change {
     /// Attributes, and content unless `attr_only`. `grown`: a file may be longer than it was.
     Inode { ino: Ino, attr_only: bool, grown: bool },
-    /// The binding of a name in a directory, negative ones included.
-    Entry { parent: Ino, name: Vec<u8> },
+    /// The binding of a name in a directory, and with it the directory. `old`: what it led to, of which attributes have changed
+    /// too, if this process holds references to it.
+    Entry { parent: Ino, name: Vec<u8>, old: Option<Ino> },
+    /// A directory: its attributes, and names that were not there may be now.
+    Directory(Ino),
     /// Everything (events were lost).
     All,
 }

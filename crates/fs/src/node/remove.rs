@@ -80,7 +80,7 @@ impl Fs {
         if ended {
             self.end_rest(op, &node)?;
         }
-        op.tell_entry(parent.ino, name);
+        op.tell_entry(parent.ino, name, Some(node.ino));
         op.tell_inode(node.ino, Part::Attributes);
         Ok(())
     }

@@ -69,8 +69,8 @@ impl Fs {
             Rename::Exchange => self.exchange(op, parts, from.1, to.1)?,
             _ => self.replace(op, parts, (from.1, to.1), whiteout)?,
         }
-        op.tell_entry(from.0.ino, from.1);
-        op.tell_entry(to.0.ino, to.1);
+        op.tell_entry(from.0.ino, from.1, touched[0]);
+        op.tell_entry(to.0.ino, to.1, touched[1]);
         for ino in touched.into_iter().flatten() {
             op.tell_inode(ino, Part::Attributes);
         }

@@ -3,9 +3,11 @@
 //! Ordered steps of an update:
 //! 1. It is refused where nothing may change.
 //! 2. The work, in an operation. Where content changes, and with it perhaps a size, that is announced before it can be
-//!    seen, and until 4 is done: a mount must not have its kernel believe a size that it has not got.
+//!    seen, and until 4 is done: a mount must not have its kernel believe a size that it has not got. So are names: whoever
+//!    changes the same name next must not be done first.
 //! 3. The operation ends, with all its locks. (Before 5: a commit waits until no operation is under way.)
-//! 4. The process that caches gets a notification, also if 5 fails: the change is visible.
+//! 4. The process that caches gets a notification, also if 5 fails: the change is visible. It gets none of what it does not
+//!    have or has [given up](pram::delegation).
 //! 5. If the change is to be durable when the call returns, the wait for a commit.
 //!
 //! Step 5 depends on an inode's setting, which [`Node::save`](super::Node) passes on to the operation
@@ -15,7 +17,7 @@ use pram::{Op, Session};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::watch::Part;
+use super::watch::{self, Part};
 use super::Fs;
 use crate::attr::Ino;
 use crate::error::{Error, Lack, Result};
@@ -37,19 +39,20 @@ pub(crate) struct Update<'u, 'f, 'n> {
 struct Tells<'f, 'n> {
     fs: &'f Fs,
     list: SmallVec<[Tell<'n>; 4]>,
-    announced: SmallVec<[Ino; 2]>,
+    announced: SmallVec<[u64; 4]>,
 }
 
 impl Drop for Tells<'_, '_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.announced.iter().for_each(|ino| self.fs.session().end_change(*ino));
+        self.announced.iter().for_each(|key| self.fs.session().end_change(*key));
     }
 }
 
 /// The parts that others may have cached.
 enum Tell<'n> {
-    Entry(Ino, &'n [u8]),
+    /// A name in a directory, and the inode that it led to.
+    Entry(Ino, &'n [u8], Option<Ino>),
     Inode(Ino, Part),
 }
 
@@ -69,10 +72,18 @@ impl std::ops::DerefMut for Update<'_, '_, '_> {
 }
 
 impl<'n> Update<'_, '_, 'n> {
-    /// The binding of `name` in `parent` has changed.
+    /// The binding of `name` in `parent` has changed, which led to `old`. Call it while the directory is locked.
     #[inline(always)]
-    pub fn tell_entry(&mut self, parent: Ino, name: &'n [u8]) {
-        self.tells.list.push(Tell::Entry(parent, name));
+    pub fn tell_entry(&mut self, parent: Ino, name: &'n [u8], old: Option<Ino>) {
+        self.tells.list.push(Tell::Entry(parent, name, old));
+        if self.tells.fs.session().is_watched() {
+            self.announce(watch::name_key(parent, name));
+        }
+    }
+
+    fn announce(&mut self, key: u64) {
+        self.tells.fs.session().begin_change(key);
+        self.tells.announced.push(key);
     }
 
     /// An inode has changed, or is about to. Call it while it is locked.
@@ -80,8 +91,7 @@ impl<'n> Update<'_, '_, 'n> {
     pub fn tell_inode(&mut self, ino: Ino, part: Part) {
         self.tells.list.push(Tell::Inode(ino, part));
         if part.is_content() && self.tells.fs.session().is_watched() {
-            self.tells.fs.session().begin_change(ino);
-            self.tells.announced.push(ino);
+            self.announce(ino);
         }
     }
 }
@@ -262,7 +272,7 @@ impl Fs {
             (*changed, urgent) = (op.has_changed(), op.is_urgent());
         }
         if self.session().is_watched() {
-            self.tell_all(&tells.list);
+            self.tell_all(&tells);
         }
         drop(tells);
         if urgent || (*changed && self.policy.is_strict()) {
@@ -273,10 +283,15 @@ impl Fs {
 
     #[cold]
     #[inline(never)]
-    fn tell_all(&self, tells: &[Tell]) {
-        for tell in tells {
+    fn tell_all(&self, tells: &Tells) {
+        let mut known: SmallVec<[Ino; 2]> = SmallVec::new();
+        for tell in &tells.list {
             match *tell {
-                Tell::Entry(parent, name) => self.tell_entry(parent, name),
+                Tell::Entry(parent, name, old) => {
+                    let with_old = self.tell_entry(parent, name, old, &tells.announced);
+                    known.extend(old.filter(|_| with_old));
+                }
+                Tell::Inode(ino, Part::Attributes) if known.contains(&ino) => {}
                 Tell::Inode(ino, part) => self.tell_inode(ino, part),
             }
         }

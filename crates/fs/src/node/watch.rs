@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+pub use pram::delegation::Recall;
 use pram::events::{Event, Seen};
 
 use super::{Change, Fs};
@@ -13,25 +14,35 @@ const ENTRY: u64 = 1;
 const ATTRIBUTES: u64 = Part::Attributes as u64;
 const CONTENT: u64 = Part::Content as u64;
 const GROWTH: u64 = Part::Growth as u64;
+const EXTENDED: u64 = Part::Extended as u64;
 /// Anything: a repair has changed it.
 const REPAIR: u64 = 5;
+/// Names were added to a directory or removed.
+const DIRECTORY: u64 = 6;
 
 /// A repair notifies of so many removed names one by one: each waits for the watcher.
 const REMOVED_NOTIFIED: usize = 1024;
 
 /// The parts of an inode that have changed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Attributes = 2,
     /// And attributes.
     Content = 3,
     /// Content, and the file may be longer than it was.
     Growth = 4,
+    /// Attributes and extended attributes, ACLs among them.
+    Extended = 7,
 }
 
 impl Part {
     pub fn is_content(self) -> bool {
-        !matches!(self, Part::Attributes)
+        matches!(self, Part::Content | Part::Growth)
+    }
+
+    /// Does a recall of the inode cover it? A kernel uses the size that it knows without asking, and caches ACLs for good.
+    fn is_recalled(self) -> bool {
+        matches!(self, Part::Attributes | Part::Content)
     }
 
     /// Of content that now ends at `end` or further, and ended at `size` before.
@@ -45,18 +56,52 @@ impl Part {
     }
 }
 
-impl Fs {
-    /// The binding of `name` in `parent` has changed. Call it without locks.
-    pub(super) fn tell_entry(&self, parent: Ino, name: &[u8]) {
-        if self.session().is_cached(parent) {
-            self.tell(Event { kind: ENTRY, key: parent, payload: name.to_vec() });
-            self.tell(Event { kind: ATTRIBUTES, key: parent, payload: Vec::new() });
+/// The key by which changes of a name are announced.
+pub(super) fn name_key(parent: Ino, name: &[u8]) -> u64 {
+    let hash = |key: u64, byte: &u8| (key ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let key = name.iter().fold(parent ^ 0xcbf2_9ce4_8422_2325, hash);
+    key ^ key >> 32
+}
+
+fn entry_event(parent: Ino, name: &[u8], old: Option<Ino>) -> Event {
+    Event { kind: ENTRY, key: parent, payload: [&old.unwrap_or(0).to_le_bytes(), name].concat() }
+}
+
+fn entry_of(event: &Event) -> Change {
+    match event.payload.split_first_chunk() {
+        Some((old, name)) => {
+            let old = Some(u64::from_le_bytes(*old)).filter(|old| *old != 0);
+            Change::Entry { parent: event.key, name: name.into(), old }
         }
+        None => Change::All,
+    }
+}
+
+impl Fs {
+    /// The binding of `name` in `parent` has changed; before, it led to `old`. `own` are the changes that this thread has
+    /// announced. True if the notification covers the attributes of `old`. Call it without locks.
+    ///
+    /// The watcher caches a name only with a reference to its inode, and that a name does not exist as a part of the directory.
+    /// While the change before is being notified, the watcher may still cache the inode before `old`.
+    pub(super) fn tell_entry(&self, parent: Ino, name: &[u8], old: Option<Ino>, own: &[u64]) -> bool {
+        let session = self.session();
+        if !session.is_cached(parent) {
+            return false;
+        }
+        let old = old.filter(|old| session.is_cached(*old));
+        if old.is_some() || session.is_changed_beside(name_key(parent, name), own) {
+            self.tell(entry_event(parent, name, old));
+        } else if session.is_kept(parent) {
+            self.tell(Event { kind: DIRECTORY, key: parent, payload: Vec::new() });
+        }
+        old.is_some()
     }
 
     /// An inode has changed. Call it without locks.
     pub(super) fn tell_inode(&self, ino: Ino, part: Part) {
-        if self.session().is_cached(ino) {
+        let session = self.session();
+        let is_kept = if part.is_recalled() { session.is_kept(ino) } else { session.is_cached(ino) };
+        if is_kept {
             self.tell(Event { kind: part as u64, key: ino, payload: Vec::new() });
         }
     }
@@ -66,7 +111,8 @@ impl Fs {
         if !self.session().is_watched() {
             return;
         }
-        gone.iter().take(REMOVED_NOTIFIED).for_each(|(parent, name)| self.tell_entry(*parent, name));
+        let kept = gone.iter().take(REMOVED_NOTIFIED).filter(|(parent, _)| self.session().is_cached(*parent));
+        kept.for_each(|(parent, name)| self.tell(entry_event(*parent, name, None)));
         self.tell(Event { kind: REPAIR, key: 0, payload: Vec::new() });
     }
 
@@ -103,8 +149,9 @@ impl Fs {
                 Seen::Idle => {}
                 Seen::Lost(_) => f(Change::All),
                 Seen::Event(e) => match e.kind {
-                    ENTRY => f(Change::Entry { parent: e.key, name: e.payload }),
-                    ATTRIBUTES => f(Change::Inode { ino: e.key, attr_only: true, grown: false }),
+                    ENTRY => f(entry_of(&e)),
+                    DIRECTORY => f(Change::Directory(e.key)),
+                    ATTRIBUTES | EXTENDED => f(Change::Inode { ino: e.key, attr_only: true, grown: false }),
                     CONTENT => f(Change::Inode { ino: e.key, attr_only: false, grown: false }),
                     GROWTH => f(Change::Inode { ino: e.key, attr_only: false, grown: true }),
                     // A repair, or something that this version does not know.

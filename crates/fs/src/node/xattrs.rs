@@ -171,7 +171,7 @@ impl Fs {
             node.raw.ctime = self.stamp([&node]).0;
             node.save(&mut tx)?;
             tx.commit()?;
-            op.tell_inode(ino, Part::Attributes);
+            op.tell_inode(ino, Part::Extended);
             Ok(())
         })
     }
@@ -245,7 +245,7 @@ impl Fs {
         node.raw.ctime = self.stamp([&node]).0;
         node.save(&mut tx)?;
         tx.commit()?;
-        op.tell_inode(ino, Part::Attributes);
+        op.tell_inode(ino, Part::Extended);
         Ok(true)
     }
 

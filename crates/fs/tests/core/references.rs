@@ -1,8 +1,10 @@
 //! Inodes without name, numbers used again, and memory that comes back.
 
-use conquest::{Caller, Pool, ROOT};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use conquest::{Caller, Pool, SetAttr, SetTime, ROOT};
 use conquest_fs::layout::tag;
-use conquest_fs::node::{Change, Fallocate, WriteFlags};
+use conquest_fs::node::{Change, Fallocate, Rename, WriteFlags};
 use conquest_fs::path::Open;
 use rustix::io::Errno;
 
@@ -39,20 +41,145 @@ fn changes_before_the_first_look_are_reported() {
     let seen = root(&pool).mkdir(b"dir", 0o755).unwrap().ino;
     other.begin_watching().unwrap();
     other.retain(seen, 1).unwrap();
-    let (mut changes, done) = (Vec::new(), std::sync::atomic::AtomicBool::new(false));
+    let (mut changes, done) = (Vec::new(), AtomicBool::new(false));
     std::thread::scope(|s| {
         s.spawn(|| {
             put(&root(&pool), "dir/new", b"x").unwrap();
-            done.store(true, std::sync::atomic::Ordering::Release);
+            done.store(true, Ordering::Release);
             other.stop_watching();
         });
         std::thread::sleep(std::time::Duration::from_millis(100));
-        assert!(!done.load(std::sync::atomic::Ordering::Acquire), "it waits for who watches");
+        assert!(!done.load(Ordering::Acquire), "it waits for who watches");
         other.watch(&mut |change| changes.push(change)).unwrap();
     });
-    let is_it =
-        |change: &Change| matches!(change, Change::Entry { parent, name } if (*parent, &name[..]) == (seen, b"new"));
-    assert!(changes.iter().any(is_it), "{changes:?}");
+    assert!(changes.contains(&Change::Directory(seen)), "{changes:?}");
+}
+
+/// Watches as a mount does while `act` runs, and recalls what a mount would. Returns all that it was notified of.
+fn notified(other: &Pool, act: impl FnOnce() + Send) -> Vec<Change> {
+    let mut changes = Vec::new();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            act();
+            other.stop_watching();
+        });
+        let watched = other.watch(&mut |change| {
+            let recalled = match &change {
+                Change::Directory(ino) | Change::Entry { parent: ino, .. } => Some(*ino),
+                Change::Inode { ino, attr_only: false, .. } => Some(*ino),
+                _ => None,
+            };
+            if let Some(ino) = recalled {
+                other.session().begin_recall(ino);
+                other.session().end_recall(ino);
+            }
+            changes.push(change);
+        });
+        watched.unwrap();
+    });
+    changes
+}
+
+/// Each name cost two notifications.
+#[test]
+fn a_directory_is_recalled_once() {
+    let (dir, pool) = pool(8 * MIB);
+    let other = open(&dir);
+    let v = root(&pool);
+    let seen = v.mkdir(b"dir", 0o755).unwrap().ino;
+    put(&v, "dir/known", b"x").unwrap();
+    let known = v.stat(b"dir/known").unwrap().ino;
+    other.begin_watching().unwrap();
+    other.retain(seen, 1).unwrap();
+    other.retain(known, 1).unwrap();
+    let changes = notified(&other, || {
+        for n in 0..100 {
+            put(&v, &format!("dir/{n}"), b"new").unwrap();
+            v.rename(format!("dir/{n}").as_bytes(), b"dir/moved", Rename::Replace).unwrap();
+            v.setattr(b"dir", &SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() }).unwrap();
+        }
+        v.unlink(b"dir/moved").unwrap();
+        // What the watcher may have by its name it has to learn of.
+        v.rename(b"dir/known", b"dir/by", Rename::Replace).unwrap();
+        other.session().take_back(seen);
+        v.unlink(b"dir/by").unwrap();
+        put(&v, "dir/one more", b"").unwrap();
+        other.session().take_back(seen);
+        put(&v, "dir/another", b"").unwrap();
+    });
+    let entry = |name: &[u8]| Change::Entry { parent: seen, name: name.to_vec(), old: Some(known) };
+    assert_eq!(changes, [Change::Directory(seen), entry(b"known"), entry(b"by"), Change::Directory(seen)]);
+}
+
+#[test]
+fn a_file_is_recalled_once_but_for_its_size_and_what_is_computed_from_extended_attributes() {
+    let (dir, pool) = pool(8 * MIB);
+    let other = open(&dir);
+    let v = root(&pool);
+    put(&v, "file", &[7; 10_000]).unwrap();
+    let ino = v.stat(b"file").unwrap().ino;
+    other.begin_watching().unwrap();
+    other.retain(ino, 1).unwrap();
+    let write = |offset| pool.write(ino, offset, &[1; 100], WriteFlags::default()).unwrap();
+    let set = |set: SetAttr| pool.setattr(ino, &set, &Caller::root()).unwrap();
+    let changes = notified(&other, || {
+        for n in 0..100 {
+            write(n * 50);
+            set(SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() });
+            set(SetAttr { mode: Some(0o600 + n as u32 % 8), ..SetAttr::default() });
+            set(SetAttr { size: Some(9000), ..SetAttr::default() });
+        }
+        write(9000);
+        let any = conquest_fs::node::SetXattr::Any;
+        pool.setxattr(ino, b"user.a", b"b", any, &Caller::root()).unwrap();
+        set(SetAttr { mode: Some(0o777), ..SetAttr::default() });
+        other.session().take_back(ino);
+        write(0);
+    });
+    let change = |attr_only, grown| Change::Inode { ino, attr_only, grown };
+    let (content, growth, attributes) = (change(false, false), change(false, true), change(true, false));
+    assert_eq!(changes, [content.clone(), growth, attributes.clone(), attributes, content]);
+}
+
+/// The watcher may have by a name what that led to before the change before: the next one, of what it does not know, was done
+/// before the watcher had the notification of the first.
+#[test]
+fn a_change_of_a_name_waits_for_the_one_before() {
+    let (dir, pool) = pool(8 * MIB);
+    let other = open(&dir);
+    let v = root(&pool);
+    put(&v, "name", b"x").unwrap();
+    let known = v.stat(b"name").unwrap().ino;
+    other.begin_watching().unwrap();
+    other.retain(ROOT, 1).unwrap();
+    other.retain(known, 1).unwrap();
+    other.session().begin_recall(ROOT);
+    other.session().end_recall(ROOT);
+    let (removed, added) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut early = false;
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            v.unlink(b"name").unwrap();
+            removed.store(true, Ordering::Release);
+        });
+        s.spawn(|| {
+            eventually("the name is gone", || v.stat(b"name").is_err());
+            put(&v, "other name", b"").unwrap();
+            put(&v, "name", b"new").unwrap();
+            added.store(true, Ordering::Release);
+            eventually("both are done", || removed.load(Ordering::Acquire));
+            other.stop_watching();
+        });
+        let watched = other.watch(&mut |_| {
+            if !removed.load(Ordering::Acquire) && !early {
+                eventually("others go on", || v.stat(b"name").is_ok());
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                early |= added.load(Ordering::Acquire);
+            }
+        });
+        watched.unwrap();
+    });
+    assert!(!early, "it was done while the watcher had the name still");
 }
 
 /// Content allocated before memory ran out was there, without a notification.

@@ -65,7 +65,7 @@ fn a_repair_notifies_watchers() {
         });
         other.watch(&mut |change| changes.push((change, done.load(Ordering::Acquire)))).unwrap();
     });
-    let removed = Change::Entry { parent: ROOT, name: b"lost".to_vec() };
+    let removed = Change::Entry { parent: ROOT, name: b"lost".to_vec(), old: None };
     assert!(changes.contains(&(removed, false)), "{changes:?}");
     assert!(changes.contains(&(Change::All, false)), "{changes:?}");
     assert_errno(root(&other).stat(b"lost"), Errno::NOENT);

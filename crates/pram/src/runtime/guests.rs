@@ -78,7 +78,7 @@ impl Runtime {
         for n in 0..self.entries(guest).load(Ordering::Acquire) as u32 {
             let (key, count) = parts(self.entry(guest, n).swap(0, Ordering::SeqCst));
             if let Some(refs) = self.refs(COMMON, key).filter(|_| count > 0) {
-                refs.fetch_sub(count, Ordering::SeqCst);
+                refs.remove(count);
             }
         }
         self.entries(guest).store(0, Ordering::Release);
@@ -123,6 +123,14 @@ impl Runtime {
     pub(crate) fn is_changing(&self, key: u64) -> bool {
         self.changing_together(key).load(Ordering::SeqCst) != 0
             || self.full().any(|n| n != self.me() && self.changing(n, key).load(Ordering::SeqCst) != 0)
+    }
+
+    /// Does anybody change what has this key, or one like it, beside the `own` changes that this thread has announced?
+    #[inline(always)]
+    pub(crate) fn is_changing_beside(&self, key: u64, own: u32) -> bool {
+        let (me, is_guest) = (self.me(), self.me() >= COMMON);
+        self.changing_together(key).load(Ordering::SeqCst) > if is_guest { own } else { 0 }
+            || self.full().any(|n| self.changing(n, key).load(Ordering::SeqCst) > if n == me { own } else { 0 })
     }
 
     /// Session `n` changes nothing.

@@ -48,6 +48,7 @@ pub(crate) use chunks::LOW;
 pub use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
 pub use numbering::NUMBERS;
+pub use refs::{Recall, References};
 pub use sessions::{SessionInfo, COMMON, COUNTS, FULL, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_WAKEUP, S_LEFT};
 
@@ -58,7 +59,7 @@ use crate::memory::{Geometry, Memory, Tag, CLASSES, GROUP, TAGS};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x10\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x11\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;

@@ -9,6 +9,96 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::{Runtime, COMMON};
 use crate::error::Result;
 
+/// Bits of a word beside the count, explained in [`delegation`](crate::delegation). A word with a count of 0 has none.
+const RECALLED: u32 = 1 << 31;
+const RECALLING: u32 = 1 << 30;
+const CHANGED: u32 = 1 << 29;
+const COUNT: u32 = CHANGED - 1;
+/// A count that comes so far stays there until its session ends. A kernel takes a reference each time it looks up a name that
+/// it may not cache, and gives them back only when it forgets the inode: no count may overflow.
+const PINNED: u32 = 1 << 28;
+
+/// The references of one session to one key.
+#[derive(Clone, Copy)]
+pub struct References<'r>(&'r AtomicU32);
+
+/// May a session cache a key?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recall {
+    /// It may.
+    None,
+    /// No more: it is about to forget what it has.
+    Begun,
+    /// No. `changed`: another process has changed the key since this was last noted.
+    Done { changed: bool },
+}
+
+impl References<'_> {
+    #[inline(always)]
+    pub fn are_held(self) -> bool {
+        self.0.load(Ordering::SeqCst) & COUNT > 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(self, n: u32) {
+        if self.0.load(Ordering::Relaxed) & COUNT < PINNED {
+            self.0.fetch_add(n.min(PINNED / 2), Ordering::SeqCst);
+        }
+    }
+
+    /// Takes `n` away, at most all; returns how many are left.
+    pub(crate) fn remove(self, n: u32) -> u32 {
+        let mut left = 0;
+        self.update(|word| {
+            let count = word & COUNT;
+            left = if count >= PINNED && n < u32::MAX { count } else { count.saturating_sub(n) };
+            Some(if left == 0 { 0 } else { word & !COUNT | left })
+        });
+        left
+    }
+
+    pub(crate) fn recall(self) -> Recall {
+        match self.0.load(Ordering::SeqCst) {
+            word if word & RECALLED != 0 => Recall::Done { changed: word & CHANGED != 0 },
+            word if word & RECALLING != 0 => Recall::Begun,
+            _ => Recall::None,
+        }
+    }
+
+    pub(crate) fn begin_recall(self) {
+        self.update(|word| (word & COUNT > 0).then_some(word | RECALLING));
+    }
+
+    /// Nothing happens if the key was taken back meanwhile.
+    pub(crate) fn end_recall(self) {
+        self.update(|word| (word & RECALLING != 0).then_some(word & !RECALLING | RECALLED | CHANGED));
+    }
+
+    #[inline(always)]
+    pub(crate) fn take_back(self) {
+        if self.0.load(Ordering::Relaxed) & !COUNT != 0 {
+            self.0.fetch_and(COUNT, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn note_changes(self) {
+        self.0.fetch_and(!CHANGED, Ordering::SeqCst);
+    }
+
+    /// Another process has changed the key. True if the session caches nothing of it: it has no reference, or the key is recalled.
+    #[inline(always)]
+    pub(crate) fn change(self) -> bool {
+        self.update(|word| (word & COUNT > 0 && word & (RECALLED | CHANGED) == RECALLED).then_some(word | CHANGED));
+        let word = self.0.load(Ordering::SeqCst);
+        word & COUNT == 0 || word & RECALLED != 0
+    }
+
+    #[inline(always)]
+    fn update(self, change: impl FnMut(u32) -> Option<u32>) {
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+    }
+}
+
 /// Bytes of references that have memory together, and how many they are.
 const PAGE: u64 = 4096;
 const IN_PAGE: u64 = PAGE / 4;
@@ -40,10 +130,16 @@ impl Runtime {
 
     /// The number of references that `session`, which has entered, holds to `key`; none where there is no memory for any.
     #[inline(always)]
-    pub fn refs(&self, session: u32, key: u64) -> Option<&AtomicU32> {
+    pub fn refs(&self, session: u32, key: u64) -> Option<References<'_>> {
         let (word, bit) = self.held_bit(session, key);
         let at = self.refs_base(session) + key.min(self.keys - 1) * 4;
-        (word.load(Ordering::Acquire) & bit != 0).then(|| self.half(at))
+        (word.load(Ordering::Acquire) & bit != 0).then(|| References(self.half(at)))
+    }
+
+    /// Does `session`, which has entered, hold references to `key`?
+    #[inline(always)]
+    pub fn holds(&self, session: u32, key: u64) -> bool {
+        self.refs(session, key).is_some_and(References::are_held)
     }
 
     /// The same, once there is memory for it.
@@ -51,7 +147,7 @@ impl Runtime {
     /// # Errors
     /// The host has none.
     #[inline(always)]
-    pub fn take_reference(&self, key: u64) -> Result<&AtomicU32> {
+    pub fn take_reference(&self, key: u64) -> Result<References<'_>> {
         match self.refs(self.me(), key) {
             Some(refs) => Ok(refs),
             None => self.take_page(key),
@@ -60,12 +156,12 @@ impl Runtime {
 
     #[cold]
     #[inline(never)]
-    fn take_page(&self, key: u64) -> Result<&AtomicU32> {
+    fn take_page(&self, key: u64) -> Result<References<'_>> {
         let at = self.refs_base(self.me()) + key.min(self.keys - 1) * 4;
         self.take(at / PAGE * PAGE..(at / PAGE + 1) * PAGE)?;
         let (word, bit) = self.held_bit(self.me(), key);
         word.fetch_or(bit, Ordering::AcqRel);
-        Ok(self.half(at))
+        Ok(References(self.half(at)))
     }
 
     /// Takes memory for the bits of session `n` that say which pages have some: before it enters.
@@ -99,8 +195,7 @@ impl Runtime {
         while let Some((from, to)) = self.touched(at).filter(|(from, _)| *from < end) {
             at = to.min(end);
             let keys = (from.max(base) - base) / 4..(at - base) / 4;
-            let is_held = |key: &u64| self.refs(session, *key).is_some_and(|refs| refs.load(Ordering::SeqCst) > 0);
-            found.extend(keys.filter(is_held));
+            found.extend(keys.filter(|key| self.holds(session, *key)));
         }
         found
     }

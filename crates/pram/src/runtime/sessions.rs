@@ -208,6 +208,12 @@ impl Runtime {
         self.session_half(n, S_CHANGING + key % CHANGING * 4)
     }
 
+    /// Do changes of these two keys count as one?
+    #[inline(always)]
+    pub(crate) fn are_announced_as_one(one: u64, other: u64) -> bool {
+        one % CHANGING == other % CHANGING
+    }
+
     /// A counter of this process, which others read: to be changed without order.
     ///
     /// # Panics

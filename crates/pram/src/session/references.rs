@@ -1,7 +1,6 @@
 //! References: the objects that a process holds open, and the leaks that its death would leave.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 
 use super::Session;
@@ -81,12 +80,12 @@ impl Session {
     pub fn retain(&self, key: u64, n: u32) -> Result<()> {
         let refs = self.rt.take_reference(key)?;
         match &self.guest {
-            None => _ = refs.fetch_add(n, Ordering::SeqCst),
+            None => refs.add(n),
             Some(guest) => {
                 let mut entries = self.memory.lock_by(&guest.held.0);
                 // In this order: see `runtime::guests`.
-                refs.fetch_add(n, Ordering::SeqCst);
-                entries.add(&self.rt, key, n).inspect_err(|_| _ = refs.fetch_sub(n, Ordering::SeqCst))?;
+                refs.add(n);
+                entries.add(&self.rt, key, n).inspect_err(|_| _ = refs.remove(n))?;
             }
         }
         Ok(())
@@ -103,7 +102,7 @@ impl Session {
     pub fn holds(&self, key: u64) -> bool {
         match &self.guest {
             Some(guest) => self.memory.lock_by(&guest.held.0).by_key.get(&key).is_some_and(|(_, count)| *count > 0),
-            None => self.rt.refs(self.rt.me(), key).is_some_and(|refs| refs.load(Ordering::Acquire) > 0),
+            None => self.rt.holds(self.rt.me(), key),
         }
     }
 
@@ -111,24 +110,19 @@ impl Session {
     #[inline]
     pub fn release(&self, key: u64, n: u32) -> u32 {
         let Some(refs) = self.rt.refs(self.rt.me(), key) else { return 0 };
-        if let Some(guest) = &self.guest {
-            let (taken, left) = self.memory.lock_by(&guest.held.0).take_back(&self.rt, key, n);
-            refs.fetch_sub(taken, Ordering::SeqCst);
-            return left;
-        }
-        let mut now = refs.load(Ordering::Relaxed);
-        loop {
-            let left = now.saturating_sub(n);
-            match refs.compare_exchange_weak(now, left, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return left,
-                Err(seen) => now = seen,
+        match &self.guest {
+            Some(guest) => {
+                let (taken, left) = self.memory.lock_by(&guest.held.0).take_back(&self.rt, key, n);
+                refs.remove(taken);
+                left
             }
+            None => refs.remove(n),
         }
     }
 
     /// Does any attached process hold a reference to `key`, when nothing else does? A sweep then follows its death.
     pub fn is_referenced(&self, key: u64) -> bool {
-        let holds = |s: u32| self.rt.refs(s, key).is_some_and(|refs| refs.load(Ordering::SeqCst) > 0);
+        let holds = |s: u32| self.rt.holds(s, key);
         let mut referenced = false;
         if holds(COMMON) {
             self.rt.note_guests_hold_last();

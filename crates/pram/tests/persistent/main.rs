@@ -22,11 +22,13 @@
 //! | [`fuzz`] | arbitrary bytes in a memory: errors, never panics |
 //! | [`speed`] | the cost of blocks; run by hand |
 //! | [`guests`] | processes that leave background work to others, and children of `fork` |
+//! | [`delegation`] | what is recalled, and what nobody may keep |
 //! | [`processes`] | several processes, some of them killed |
 
 mod blocks;
 mod copy;
 mod crowded;
+mod delegation;
 mod epoch;
 mod fuzz;
 mod grow;
