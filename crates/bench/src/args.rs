@@ -8,8 +8,8 @@ use crate::context::{Common, Workload};
 use crate::disk::dir_on_disk;
 use crate::error::Error;
 use crate::workload::{
-    bigdir, compression, databases, disks, durable, filebench, large, largefile, memory, mixed, mramfs, open, packed,
-    places, postmark, scale, smallfile, stalls, sustained, ubj,
+    beside, bigdir, compression, databases, disks, durable, filebench, large, largefile, memory, mixed, mramfs, open,
+    packed, places, postmark, scale, smallfile, stalls, sustained, ubj,
 };
 
 const EXAMPLES: &str = "Examples:\n  \
@@ -101,6 +101,8 @@ what! {
     Disks(disks::Options),
     /// The figures of the thesis on mramfs (Figures 5.3 to 5.5): PostMark in one directory and in a hundred, and a build
     Mramfs(mramfs::Options),
+    /// Changing files directly in directories that a mount knows
+    Beside(beside::Options),
     /// Mounting a pool at a second directory
     Places(places::Options),
     /// Making a file through the mount while gigabytes are reserved, committed and saved

@@ -1,5 +1,6 @@
 //! The workloads.
 
+pub mod beside;
 pub mod bigdir;
 pub mod compression;
 pub mod databases;
