@@ -90,6 +90,7 @@ impl State {
 fn options(flags: StatVfsMountFlags) -> OpenOptions {
     let noatime = flags.contains(StatVfsMountFlags::NOATIME);
     OpenOptions {
+        guest: true,
         noatime,
         strictatime: !noatime && !flags.contains(StatVfsMountFlags::RELATIME),
         nodiratime: flags.contains(StatVfsMountFlags::NODIRATIME),
