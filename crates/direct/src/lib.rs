@@ -112,6 +112,11 @@ impl Engine {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn fs(&self) -> &conquest::Fs {
+        self.state.fs()
+    }
+
     /// Prepares a call for the kernel.
     #[cold]
     fn pass_on(&self, nr: u32, args: &[usize; 6]) -> Answer {

@@ -81,6 +81,45 @@ impl Both {
         kernel
     }
 
+    /// The result of the kernel, which is the engine's too unless the call may be left to the kernel.
+    pub fn same_or_left(&mut self, what: &str, nr: c_long, args: &dyn Fn(&Side) -> [usize; 6], may: bool) -> isize {
+        let (direct, kernel) = self.results(nr, args);
+        assert!(
+            direct == Some(kernel) || may && direct.is_none(),
+            "{what}: {direct:?} by the engine, {kernel} by the kernel"
+        );
+        kernel
+    }
+
+    /// The same of a call that tells the attributes of a file.
+    pub fn same_stat(&mut self, what: &str, nr: c_long, args: &dyn Fn(&Side) -> [usize; 6], may: bool) {
+        let left = self.left;
+        if self.same_or_left(what, nr, args, may) == 0 && self.left == left {
+            let of = |side: &Side| {
+                let words: [u64; 18] = zerocopy::FromBytes::read_from_bytes(&side.buf[..144]).unwrap();
+                let (links, mode, uid_gid, is_dir) = (words[2], words[3], words[4], words[3] as u32 >> 12 == 4);
+                (links, mode, uid_gid, words[5], if is_dir { 0 } else { words[6] })
+            };
+            assert_eq!(of(&self.direct), of(&self.kernel), "{what}: the engine, and the kernel");
+        }
+    }
+
+    /// Opens and closes.
+    pub fn opens_or_leaves(&mut self, what: &str, nr: c_long, args: &dyn Fn(&Side) -> [usize; 6], may: bool) {
+        let (direct, kernel) = self.results(nr, args);
+        let is_open = |result: isize| if result >= 0 { Ok(()) } else { Err(result) };
+        match direct {
+            Some(direct) => assert_eq!(is_open(direct), is_open(kernel), "{what}: the engine, and the kernel"),
+            None => assert!(may, "{what} was left to the kernel"),
+        }
+        for fd in direct.into_iter().chain([kernel]).filter(|fd| *fd >= 0) {
+            let args = [fd as usize, 0, 0, 0, 0, 0];
+            if self.engine.call(libc::SYS_close as u32, &args) == Answer::Kernel {
+                raw::kernel(libc::SYS_close, &args);
+            }
+        }
+    }
+
     /// The same of a call that makes a descriptor, which both then have as their last.
     pub fn opens(&mut self, what: &str, nr: c_long, args: &dyn Fn(&Side) -> [usize; 6]) -> isize {
         let (direct, kernel) = self.results(nr, args);

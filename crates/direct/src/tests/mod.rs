@@ -3,7 +3,11 @@
 //! | module | what it shows |
 //! | --- | --- |
 //! | [`both`] | one call in the engine and in the kernel |
+//! | [`world`] | equal trees for both |
 //! | [`calls`] | calls one by one |
+//! | [`paths`] | calls that take a path, on all kinds of paths |
 
 mod both;
 mod calls;
+mod paths;
+mod world;

@@ -177,9 +177,11 @@ impl<'a> View<'a> {
         if how == Rename::NoReplace && there.is_some() {
             return Err(Errno::EXIST.into());
         }
-        let exchanged = there.filter(|_| how == Rename::Exchange);
-        if exchanged.is_some_and(|(_, kind)| slash.1 && !is_dir(kind)) {
-            return Err(Errno::NOTDIR.into());
+        if how == Rename::Exchange {
+            let (_, kind) = there.ok_or(Errno::NOENT)?;
+            if slash.1 && !is_dir(kind) {
+                return Err(Errno::NOTDIR.into());
+            }
         }
         if !is_dir(kind) && (slash.0 || slash.1 && how != Rename::Exchange) {
             return Err(Errno::NOTDIR.into());

@@ -1,0 +1,193 @@
+//! All calls that take a path, on all kinds of paths.
+
+use std::ffi::CString;
+
+use libc::*;
+
+use super::both::{Both, Side};
+use super::world;
+
+/// Names in a tree, and what may be behind one.
+const NAMES: &[&str] = &[
+    "f",
+    "d",
+    "e",
+    "x",
+    "d/f",
+    "d/sub",
+    "d/full",
+    "missing",
+    "missing/x",
+    "l_rel",
+    "l_dir",
+    "l_slash",
+    "l_file_slash",
+    "l_abs",
+    "l_abs_dir",
+    "l_dangling",
+    "l_dangling_dir",
+    "l_loop",
+    "l_two",
+    "d/l_up",
+    "l_outside",
+    "l_outside_up",
+    "pipe",
+];
+const BEHIND: &[&str] = &["", "/", "//", "/.", "/..", "/../f", "/f", "/new"];
+const LONGER: &[&str] = &["", "/", ".", "..", "./f", "d/../f", "d/..", "d/./f", "d//f"];
+
+const OPEN: &[i32] = &[
+    O_RDONLY,
+    O_RDONLY | O_DIRECTORY,
+    O_RDONLY | O_NOFOLLOW,
+    O_RDONLY | O_NOFOLLOW | O_DIRECTORY,
+    O_WRONLY,
+    O_WRONLY | O_TRUNC,
+    O_RDWR | O_APPEND,
+    O_RDONLY | O_TRUNC,
+    O_WRONLY | O_CREAT,
+    O_WRONLY | O_CREAT | O_TRUNC,
+    O_RDONLY | O_CREAT,
+    O_RDWR | O_CREAT | O_EXCL,
+    O_RDWR | O_CREAT | O_NOFOLLOW,
+    O_WRONLY | O_DIRECTORY,
+    O_RDONLY | O_EXCL,
+];
+
+fn is_outside(path: &str) -> bool {
+    // The pipe is opened by the kernel only.
+    path.contains("outside") || path.contains("pipe")
+}
+
+fn all_paths() -> Vec<String> {
+    let names = NAMES.iter().flat_map(|name| BEHIND.iter().map(move |behind| format!("{name}{behind}")));
+    let mut all: Vec<String> = names.chain(LONGER.iter().map(|path| path.to_string())).collect();
+    all.extend([
+        "a".repeat(255),
+        "a".repeat(256),
+        format!("{}f", "./".repeat(2000)),
+        format!("f/{}", "a".repeat(4100)),
+    ]);
+    all
+}
+
+/// A call, in a tree of its own.
+fn call(both: &mut Both, n: &mut usize, what: &str, path: &str, f: &dyn Fn(&mut Both, &CString)) {
+    *n += 1;
+    let tree = format!("t{n}");
+    world::make(both, &tree);
+    let full = both.path(&format!("{tree}/{path}"));
+    let left = both.left;
+    f(both, &full);
+    assert!(both.left == left || is_outside(path), "{what} {path:?} was left to the kernel");
+    world::compare_and_remove(both, &tree, &format!("{what} {path:?}"));
+}
+
+#[test]
+fn opening_is_as_on_tmpfs() {
+    let (mut both, mut n) = (Both::new(), 0);
+    for path in all_paths() {
+        for flags in OPEN.iter().copied() {
+            call(&mut both, &mut n, &format!("open {flags:o}"), &path, &|both, full| {
+                let what = format!("open {path:?} {flags:o}");
+                // A pipe would wait.
+                let flags = (flags | O_NONBLOCK) as usize;
+                let args = |_: &Side| [full.as_ptr() as usize, flags, 0o640, 0, 0, 0];
+                both.opens_or_leaves(&what, SYS_open, &args, is_outside(&path));
+            });
+        }
+    }
+}
+
+#[test]
+fn looking_is_as_on_tmpfs() {
+    let (mut both, mut n) = (Both::new(), 0);
+    for path in all_paths() {
+        call(&mut both, &mut n, "look", &path, &|both, full| {
+            let full = full.as_ptr() as usize;
+            let outside = is_outside(&path);
+            both.same_stat(&format!("stat {path:?}"), SYS_stat, &|side| [full, side.buf(), 0, 0, 0, 0], outside);
+            both.same_stat(&format!("lstat {path:?}"), SYS_lstat, &|side| [full, side.buf(), 0, 0, 0, 0], outside);
+            for mode in 0..9 {
+                let what = format!("access {path:?} {mode}");
+                both.same_or_left(&what, SYS_access, &|_| [full, mode, 0, 0, 0, 0], outside);
+            }
+            for len in [100, 3, 0] {
+                let args = |side: &Side| [full, side.buf(), len, 0, 0, 0];
+                let result = both.same_or_left(&format!("readlink {path:?}"), SYS_readlink, &args, outside);
+                if let Ok(len) = usize::try_from(result) {
+                    assert!(outside || both.direct.buf[..len] == both.kernel.buf[..len], "{path:?}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn changing_is_as_on_tmpfs() {
+    let (mut both, mut n) = (Both::new(), 0);
+    type Call = (&'static str, c_long, [usize; 5]);
+    let calls: &[Call] = &[
+        ("mkdir", SYS_mkdir, [0o7755, 0, 0, 0, 0]),
+        ("rmdir", SYS_rmdir, [0; 5]),
+        ("unlink", SYS_unlink, [0; 5]),
+        ("truncate", SYS_truncate, [3, 0, 0, 0, 0]),
+        ("truncate", SYS_truncate, [usize::MAX, 0, 0, 0, 0]),
+        ("creat", SYS_creat, [0o600, 0, 0, 0, 0]),
+    ];
+    for path in all_paths() {
+        for (what, nr, rest) in calls {
+            call(&mut both, &mut n, what, &path, &|both, full| {
+                let args = |_: &Side| [full.as_ptr() as usize, rest[0], rest[1], rest[2], rest[3], rest[4]];
+                let what = format!("{what} {path:?}");
+                if *nr != SYS_creat {
+                    both.same_or_left(&what, *nr, &args, is_outside(&path));
+                } else if !path.contains("pipe") {
+                    both.opens_or_leaves(&what, *nr, &args, is_outside(&path));
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn renaming_is_as_on_tmpfs() {
+    let (mut both, mut n) = (Both::new(), 0);
+    let names = [
+        "f",
+        "f/",
+        "d",
+        "d/",
+        "d/sub",
+        "e",
+        "e/",
+        "d/full",
+        "d/full/below",
+        "missing",
+        "missing/",
+        "l_dir",
+        "l_dir/",
+        "x/y",
+        "",
+        ".",
+        "..",
+        "d/.",
+        "e/..",
+        "l_dangling",
+        "missing/x",
+    ];
+    for old in names {
+        for new in names {
+            for flags in [0, RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_NOREPLACE | RENAME_EXCHANGE, 16] {
+                call(&mut both, &mut n, "rename", old, &|both, from| {
+                    let tree = from.to_str().unwrap().split('/').nth(4).unwrap().to_string();
+                    let to = both.path(&format!("{tree}/{new}"));
+                    let args = |_: &Side| [CWD, from.as_ptr() as usize, CWD, to.as_ptr() as usize, flags as usize, 0];
+                    both.same(&format!("rename {old:?} to {new:?}, {flags}"), SYS_renameat2, &args);
+                });
+            }
+        }
+    }
+}
+
+const CWD: usize = AT_FDCWD as isize as usize;
