@@ -108,15 +108,7 @@ impl Server {
     pub(crate) fn fallocate(&self, req: &Request) -> Answer {
         let args: FallocateIn = req.args()?;
         let mode = FallocateFlags::from_bits_retain(args.mode);
-        let keep_size = mode.contains(FallocateFlags::KEEP_SIZE);
-        let how = match mode.difference(FallocateFlags::KEEP_SIZE) {
-            FallocateFlags::PUNCH_HOLE if keep_size => Fallocate::PunchHole,
-            FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
-            FallocateFlags::COLLAPSE_RANGE if !keep_size => Fallocate::CollapseRange,
-            FallocateFlags::INSERT_RANGE if !keep_size => Fallocate::InsertRange,
-            rest if rest.is_empty() => Fallocate::Allocate { keep_size },
-            _ => return Err(Errno::OPNOTSUPP),
-        };
+        let how = Fallocate::of_flags(mode).ok_or(Errno::OPNOTSUPP)?;
         let ino = req.head.nodeid;
         self.clear_setid(req, ino, may_retain_setid)?;
         let done = self.fs().fallocate(ino, how, args.offset, args.length).map_err(errno);

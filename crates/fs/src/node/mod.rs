@@ -73,6 +73,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::Arc;
 
 use pram::{Off, Session};
+use rustix::fs::FallocateFlags;
 
 use crate::attr::{Caller, Ino, Kind, Time};
 use crate::bytes;
@@ -238,6 +239,19 @@ pub enum Fallocate {
 }
 
 impl Fallocate {
+    /// The mode of `fallocate(2)`, if it is one of these.
+    pub fn of_flags(mode: FallocateFlags) -> Option<Fallocate> {
+        let keep_size = mode.contains(FallocateFlags::KEEP_SIZE);
+        Some(match mode.difference(FallocateFlags::KEEP_SIZE) {
+            FallocateFlags::PUNCH_HOLE if keep_size => Fallocate::PunchHole,
+            FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
+            FallocateFlags::COLLAPSE_RANGE if !keep_size => Fallocate::CollapseRange,
+            FallocateFlags::INSERT_RANGE if !keep_size => Fallocate::InsertRange,
+            rest if rest.is_empty() => Fallocate::Allocate { keep_size },
+            _ => return None,
+        })
+    }
+
     /// Can it make a file longer?
     pub(crate) fn may_grow(self) -> bool {
         matches!(

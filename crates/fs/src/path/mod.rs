@@ -98,12 +98,12 @@ impl<'a> View<'a> {
     }
 
     pub fn link(&self, old: impl AsPath, new: impl AsPath) -> Result<Attr> {
-        self.link_to(old, self, new)
+        self.link_to((old, false), self, new)
     }
 
-    /// [`link`](Self::link) to a path that begins where those of `there` begin.
-    pub fn link_to(&self, old: impl AsPath, there: &View, new: impl AsPath) -> Result<Attr> {
-        let found = self.walk(old.bytes(), false)?;
+    /// [`link`](Self::link) to a path that begins where those of `there` begin; a symbolic link is followed or not.
+    pub fn link_to(&self, (old, follow): (impl AsPath, bool), there: &View, new: impl AsPath) -> Result<Attr> {
+        let found = self.walk(old.bytes(), follow)?;
         let (dir, name) = there.new_entry(new.bytes(), false)?;
         self.fs.link_at(found.at(), dir, name, &self.caller)
     }
@@ -217,6 +217,11 @@ impl<'a> View<'a> {
     pub fn setattr(&self, path: impl AsPath, set: &SetAttr) -> Result<Attr> {
         let path = path.bytes();
         self.fs.setattr_at(self.walk(path, true)?.at(), set, &self.caller)
+    }
+
+    /// [`setattr`](Self::setattr), of a symbolic link itself.
+    pub fn lsetattr(&self, path: impl AsPath, set: &SetAttr) -> Result<Attr> {
+        self.fs.setattr_at(self.walk(path.bytes(), false)?.at(), set, &self.caller)
     }
 
     /// The inode that the path leads to, and a reference to it for the caller.
