@@ -150,6 +150,12 @@ pub fn fcntl<T: FromBytes + IntoBytes>(fd: BorrowedFd, cmd: u32, arg: &mut T) ->
     unsafe { syscall(libc::SYS_fcntl, [number(fd), cmd as usize, arg as *mut T as usize]) }
 }
 
+/// With any operation that the program may ask for.
+pub fn flock(fd: BorrowedFd, operation: u32) -> Result<usize, Errno> {
+    // SAFETY: the kernel stores nothing.
+    unsafe { syscall(libc::SYS_flock, [number(fd), operation as usize, 0]) }
+}
+
 /// A file handle of FUSE: number and generation of an inode.
 #[repr(C)]
 #[derive(IntoBytes, Immutable)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use conquest::{Durability, Error, Fs, Ino, OpenOptions, Pool, Result, ROOT};
-use rustix::fs::{fstatvfs, open, AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags};
+use rustix::fs::{fstatfs, open, AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{getrlimit, Resource};
 
@@ -23,6 +23,8 @@ pub struct State {
     pub pool: Arc<Pool>,
     pub mounted: Mounted,
     pub mount: OfMount,
+    /// As `statfs` tells them.
+    pub mount_flags: u64,
     /// Do programs on the mount not run?
     pub noexec: bool,
     pub identities: Identities,
@@ -50,7 +52,8 @@ impl State {
         if identities.current().is_none() || !has_all_users() {
             return Err(refused("only the kernel knows what this process may do"));
         }
-        let flags = fstatvfs(&mounted.root)?.f_flag;
+        let mount_flags = fstatfs(&mounted.root)?.f_flags as u64;
+        let flags = StatVfsMountFlags::from_bits_retain(mount_flags);
         if flags.contains(StatVfsMountFlags::RDONLY) || flags.bits() & NOSYMFOLLOW != 0 {
             return Err(refused("the mount is restricted"));
         }
@@ -59,6 +62,7 @@ impl State {
         Ok(State {
             pool: Arc::new(Pool::open(pool, &options)?),
             mount,
+            mount_flags,
             noexec: flags.contains(StatVfsMountFlags::NOEXEC),
             mounted,
             identities,

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use libc::{c_int, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, O_CLOEXEC};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 
 use super::place::number;
 use super::{Outcome, Stop};
@@ -83,7 +83,7 @@ impl State {
             }
             F_GETFD => Ok(rustix::io::fcntl_getfd(raw::borrow(number(fd))?)?.bits() as usize),
             F_SETFD => {
-                let flags = rustix::io::FdFlags::from_bits_truncate(arg as u32);
+                let flags = FdFlags::from_bits_truncate(arg as u32);
                 rustix::io::fcntl_setfd(raw::borrow(number(fd))?, flags)?;
                 Ok(0)
             }
@@ -101,6 +101,22 @@ impl State {
                 Ok(0)
             }
             cmd => self.lock(&file, cmd, arg),
+        }
+    }
+
+    pub fn ioctl(&self, fd: usize, cmd: u32, arg: usize) -> Outcome {
+        let file = self.file(fd)?;
+        match u64::from(cmd) {
+            libc::FIOCLEX => Ok(rustix::io::fcntl_setfd(raw::borrow(number(fd))?, FdFlags::CLOEXEC).map(|()| 0)?),
+            libc::FIONCLEX => Ok(rustix::io::fcntl_setfd(raw::borrow(number(fd))?, FdFlags::empty()).map(|()| 0)?),
+            // stdio asks whether it is a terminal.
+            libc::TCGETS | libc::TIOCGWINSZ | libc::TIOCGPGRP => Err(Errno::NOTTY.into()),
+            libc::FIONREAD if !file.is_dir() => {
+                let left = self.fs().size(file.ino)?.wrapping_sub(file.position().at);
+                raw::put(arg, &(left as i32))?;
+                Ok(0)
+            }
+            _ => Err(Stop::Kernel),
         }
     }
 

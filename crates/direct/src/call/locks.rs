@@ -60,6 +60,12 @@ impl State {
         Ok(done)
     }
 
+    pub fn flock(&self, fd: usize, operation: u32) -> Outcome {
+        let file = self.file(fd)?;
+        let real = self.real(&file)?;
+        Ok(raw::flock(real.as_fd(), operation)?)
+    }
+
     /// A descriptor of this file was closed that was served here.
     #[inline(always)]
     pub fn closed(&self, file: Arc<OpenFile>) {

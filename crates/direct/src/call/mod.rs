@@ -7,19 +7,27 @@
 //! | `opening` | open, creat |
 //! | `content` | read, write, seek, truncate, sync |
 //! | `attributes` | stat, access |
-//! | `names` | make, rename, remove, readlink |
+//! | `names` | make, link, rename, remove, readlink |
+//! | `owners` | chmod, chown, times |
+//! | `space` | fallocate, statfs, advice |
+//! | `copying` | copy_file_range, sendfile |
+//! | `xattrs` | extended attributes |
 //! | `listing` | getdents |
-//! | `duplicating` | close, dup, fcntl |
+//! | `duplicating` | close, dup, fcntl, ioctl |
 //! | `locks` | locks of open files |
 
 mod attributes;
 mod content;
+mod copying;
 mod duplicating;
 mod listing;
 mod locks;
 mod names;
 mod opening;
+mod owners;
 mod place;
+mod space;
+mod xattrs;
 
 use libc::*;
 use rustix::io::Errno;
@@ -117,6 +125,56 @@ impl State {
             SYS_readlink => self.readlink((CWD, a), b, c as i32),
             SYS_readlinkat => self.readlink((a, b), c, d as i32),
             SYS_umask => Ok(self.umask(a as u32)),
+            SYS_ioctl => self.ioctl(a, b as u32, c),
+            _ => self.serve_rest(nr, args),
+        }
+    }
+
+    #[inline(never)]
+    fn serve_rest(&self, nr: u32, args: &[usize; 6]) -> Outcome {
+        let &[a, b, c, d, e, f] = args;
+        #[allow(non_upper_case_globals)]
+        match c_long::from(nr) {
+            SYS_link => self.link((CWD, a), (CWD, b), 0),
+            SYS_linkat => self.link((a, b), (c, d), e as u32),
+            SYS_symlink => self.symlink(a, (CWD, b)),
+            SYS_symlinkat => self.symlink(a, (b, c)),
+            SYS_mknod => self.mknod((CWD, a), b as u32),
+            SYS_mknodat => self.mknod((a, b), c as u32),
+            SYS_chmod => self.chmod((CWD, a), b as u32, 0),
+            SYS_fchmod => self.fchmod(a, b as u32),
+            SYS_fchmodat => self.chmod((a, b), c as u32, 0),
+            SYS_fchmodat2 => self.chmod((a, b), c as u32, d as u32),
+            SYS_chown => self.chown((CWD, a), (b as u32, c as u32), 0),
+            SYS_lchown => self.chown((CWD, a), (b as u32, c as u32), AT_SYMLINK_NOFOLLOW as u32),
+            SYS_fchown => self.fchown(a, (b as u32, c as u32)),
+            SYS_fchownat => self.chown((a, b), (c as u32, d as u32), e as u32),
+            SYS_utime => self.utime(a, b),
+            SYS_utimes => self.utimes((CWD, a), b),
+            SYS_futimesat => self.utimes((a, b), c),
+            SYS_utimensat => self.utimensat((a, b), c, d as u32),
+            SYS_fallocate => self.fallocate(a, b as u32, c as i64, d as i64),
+            SYS_statfs => self.statfs((CWD, a), b),
+            SYS_fstatfs => self.fstatfs(a, b),
+            SYS_fadvise64 => self.fadvise(a, c as i64, d as u32),
+            SYS_readahead => self.readahead(a),
+            SYS_sync_file_range => self.sync_file_range(a, (b as i64, c as i64), d as u32),
+            SYS_syncfs => self.syncfs(a),
+            SYS_flock => self.flock(a, b as u32),
+            SYS_copy_file_range => self.copy_file_range((a, b), (c, d), e, f as u32),
+            SYS_sendfile => self.sendfile(a, b, c, d),
+            SYS_setxattr => self.setxattr((CWD, a), 0, b, (c, d), e as u32),
+            SYS_lsetxattr => self.setxattr((CWD, a), AT_SYMLINK_NOFOLLOW as u32, b, (c, d), e as u32),
+            SYS_fsetxattr => self.setxattr((a, 0), AT_EMPTY_PATH as u32, b, (c, d), e as u32),
+            SYS_getxattr => self.getxattr((CWD, a), 0, b, (c, d)),
+            SYS_lgetxattr => self.getxattr((CWD, a), AT_SYMLINK_NOFOLLOW as u32, b, (c, d)),
+            SYS_fgetxattr => self.getxattr((a, 0), AT_EMPTY_PATH as u32, b, (c, d)),
+            SYS_listxattr => self.listxattr((CWD, a), 0, (b, c)),
+            SYS_llistxattr => self.listxattr((CWD, a), AT_SYMLINK_NOFOLLOW as u32, (b, c)),
+            SYS_flistxattr => self.listxattr((a, 0), AT_EMPTY_PATH as u32, (b, c)),
+            SYS_removexattr => self.removexattr((CWD, a), 0, b),
+            SYS_lremovexattr => self.removexattr((CWD, a), AT_SYMLINK_NOFOLLOW as u32, b),
+            SYS_fremovexattr => self.removexattr((a, 0), AT_EMPTY_PATH as u32, b),
             _ => Err(Stop::Kernel),
         }
     }

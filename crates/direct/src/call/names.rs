@@ -1,6 +1,7 @@
 //! Make, rename, remove, read symbolic links.
 
 use conquest_fs::node::Rename;
+use conquest_fs::Kind;
 use rustix::io::Errno;
 
 use super::place::At;
@@ -46,6 +47,54 @@ impl State {
         };
         let (from, to) = (self.place(from)?, self.place(to)?);
         from.view().rename_to(from.path, &to.view(), to.path, how)?;
+        Ok(0)
+    }
+
+    pub fn link(&self, old: At, new: At, flags: u32) -> Outcome {
+        const FOLLOW: u32 = libc::AT_SYMLINK_FOLLOW as u32;
+        const EMPTY_PATH: u32 = libc::AT_EMPTY_PATH as u32;
+        if flags & !(FOLLOW | EMPTY_PATH) != 0 {
+            return Err(Errno::INVAL.into());
+        }
+        if flags & EMPTY_PATH != 0 {
+            return Err(Stop::Kernel);
+        }
+        let (old, new) = (self.place(old)?, self.place(new)?);
+        let caller = old.view().caller;
+        if caller.uid != 0 {
+            // The kernel may reserve links to their owners.
+            let found = old.view().hold(old.path, flags & FOLLOW != 0)?;
+            let owner = self.fs().getattr(found.ino).map(|attr| attr.uid);
+            self.fs().release(found.ino, 1);
+            if owner? != caller.uid {
+                return Err(Stop::Kernel);
+            }
+        }
+        old.view().link_to((old.path, flags & FOLLOW != 0), &new.view(), new.path)?;
+        Ok(0)
+    }
+
+    pub fn symlink(&self, target: usize, at: At) -> Outcome {
+        let target = raw::path(target)?;
+        if target.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        let place = self.place(at)?;
+        place.view().symlink(target, place.path)?;
+        Ok(0)
+    }
+
+    pub fn mknod(&self, at: At, mode: u32) -> Outcome {
+        let kind = match mode & libc::S_IFMT {
+            0 => Kind::Regular,
+            libc::S_IFDIR => return Err(Errno::PERM.into()),
+            _ => Kind::from_mode(mode).filter(|kind| *kind != Kind::Symlink).ok_or(Errno::INVAL)?,
+        };
+        if kind.is_device() {
+            return Err(Stop::Kernel);
+        }
+        let place = self.place(at)?;
+        place.view().mknod(place.path, kind, mode & 0o7777, 0)?;
         Ok(0)
     }
 

@@ -19,11 +19,18 @@ pub const BUFFER: usize = 1 << 16;
 pub struct Side {
     pub fds: Vec<i32>,
     pub buf: Box<[u8; BUFFER]>,
+    /// Memory for attributes, which differ.
+    out: Box<[u8; 4096]>,
+    /// Three buffers, for `readv`.
+    vectors: [[u64; 2]; 3],
 }
 
 impl Side {
     fn new() -> Side {
-        Side { fds: Vec::new(), buf: Box::new([0; BUFFER]) }
+        let buf = Box::new([0; BUFFER]);
+        let at = buf.as_ptr() as u64;
+        let vectors = [[at, 100], [at + 5000, 0], [at + 1000, 3000]];
+        Side { fds: Vec::new(), buf, out: Box::new([0; 4096]), vectors }
     }
 
     pub fn fd(&self, n: usize) -> usize {
@@ -32,6 +39,14 @@ impl Side {
 
     pub fn buf(&self) -> usize {
         self.buf.as_ptr() as usize
+    }
+
+    pub fn out(&self) -> usize {
+        self.out.as_ptr() as usize
+    }
+
+    pub fn vectors(&self) -> usize {
+        self.vectors.as_ptr() as usize
     }
 }
 
@@ -96,7 +111,7 @@ impl Both {
         let left = self.left;
         if self.same_or_left(what, nr, args, may) == 0 && self.left == left {
             let of = |side: &Side| {
-                let words: [u64; 18] = zerocopy::FromBytes::read_from_bytes(&side.buf[..144]).unwrap();
+                let words: [u64; 18] = zerocopy::FromBytes::read_from_bytes(&side.out[..144]).unwrap();
                 let (links, mode, uid_gid, is_dir) = (words[2], words[3], words[4], words[3] as u32 >> 12 == 4);
                 (links, mode, uid_gid, words[5], if is_dir { 0 } else { words[6] })
             };

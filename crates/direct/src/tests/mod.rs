@@ -6,8 +6,10 @@
 //! | [`world`] | equal trees for both |
 //! | [`calls`] | calls one by one |
 //! | [`paths`] | calls that take a path, on all kinds of paths |
+//! | [`random`] | sequences of calls |
 
 mod both;
 mod calls;
 mod paths;
+mod random;
 mod world;

@@ -33,7 +33,7 @@ const NAMES: &[&str] = &[
     "l_outside_up",
     "pipe",
 ];
-const BEHIND: &[&str] = &["", "/", "//", "/.", "/..", "/../f", "/f", "/new"];
+const BEHIND: &[&str] = &["", "/", "/.", "/..", "/f", "/new"];
 const LONGER: &[&str] = &["", "/", ".", "..", "./f", "d/../f", "d/..", "d/./f", "d//f"];
 
 const OPEN: &[i32] = &[
@@ -76,7 +76,7 @@ fn call(both: &mut Both, n: &mut usize, what: &str, path: &str, f: &dyn Fn(&mut 
     *n += 1;
     let tree = format!("t{n}");
     world::make(both, &tree);
-    let full = both.path(&format!("{tree}/{path}"));
+    let full = both.path(&format!("{tree}/in/{path}"));
     let left = both.left;
     f(both, &full);
     assert!(both.left == left || is_outside(path), "{what} {path:?} was left to the kernel");
@@ -87,14 +87,16 @@ fn call(both: &mut Both, n: &mut usize, what: &str, path: &str, f: &dyn Fn(&mut 
 fn opening_is_as_on_tmpfs() {
     let (mut both, mut n) = (Both::new(), 0);
     for path in all_paths() {
-        for flags in OPEN.iter().copied() {
-            call(&mut both, &mut n, &format!("open {flags:o}"), &path, &|both, full| {
-                let what = format!("open {path:?} {flags:o}");
-                // A pipe would wait.
-                let flags = (flags | O_NONBLOCK) as usize;
-                let args = |_: &Side| [full.as_ptr() as usize, flags, 0o640, 0, 0, 0];
-                both.opens_or_leaves(&what, SYS_open, &args, is_outside(&path));
-            });
+        let outside = is_outside(&path);
+        let open = |both: &mut Both, full: &CString, flags: i32| {
+            // A pipe would wait.
+            let args = |_: &Side| [full.as_ptr() as usize, (flags | O_NONBLOCK) as usize, 0o640, 0, 0, 0];
+            both.opens_or_leaves(&format!("open {path:?} {flags:o}"), SYS_open, &args, outside);
+        };
+        let (changing, others): (Vec<i32>, Vec<i32>) = OPEN.iter().partition(|flags| *flags & (O_CREAT | O_TRUNC) != 0);
+        call(&mut both, &mut n, "open", &path, &|both, full| others.iter().for_each(|flags| open(both, full, *flags)));
+        for flags in changing {
+            call(&mut both, &mut n, &format!("open {flags:o}"), &path, &|both, full| open(both, full, flags));
         }
     }
 }
@@ -106,8 +108,8 @@ fn looking_is_as_on_tmpfs() {
         call(&mut both, &mut n, "look", &path, &|both, full| {
             let full = full.as_ptr() as usize;
             let outside = is_outside(&path);
-            both.same_stat(&format!("stat {path:?}"), SYS_stat, &|side| [full, side.buf(), 0, 0, 0, 0], outside);
-            both.same_stat(&format!("lstat {path:?}"), SYS_lstat, &|side| [full, side.buf(), 0, 0, 0, 0], outside);
+            both.same_stat(&format!("stat {path:?}"), SYS_stat, &|side| [full, side.out(), 0, 0, 0, 0], outside);
+            both.same_stat(&format!("lstat {path:?}"), SYS_lstat, &|side| [full, side.out(), 0, 0, 0, 0], outside);
             for mode in 0..9 {
                 let what = format!("access {path:?} {mode}");
                 both.same_or_left(&what, SYS_access, &|_| [full, mode, 0, 0, 0, 0], outside);
@@ -134,6 +136,16 @@ fn changing_is_as_on_tmpfs() {
         ("truncate", SYS_truncate, [3, 0, 0, 0, 0]),
         ("truncate", SYS_truncate, [usize::MAX, 0, 0, 0, 0]),
         ("creat", SYS_creat, [0o600, 0, 0, 0, 0]),
+        ("mknod", SYS_mknod, [S_IFREG as usize | 0o4640, 0, 0, 0, 0]),
+        ("mknod", SYS_mknod, [S_IFSOCK as usize | 0o600, 0, 0, 0, 0]),
+        ("mknod", SYS_mknod, [S_IFDIR as usize | 0o600, 0, 0, 0, 0]),
+        ("mknod", SYS_mknod, [S_IFLNK as usize | 0o600, 0, 0, 0, 0]),
+        ("chmod", SYS_chmod, [0o6711, 0, 0, 0, 0]),
+        ("chown", SYS_chown, [7, 8, 0, 0, 0]),
+        ("chown", SYS_chown, [u32::MAX as usize, u32::MAX as usize, 0, 0, 0]),
+        ("lchown", SYS_lchown, [7, u32::MAX as usize, 0, 0, 0]),
+        ("utime", SYS_utime, [0, 0, 0, 0, 0]),
+        ("statfs", SYS_statfs, [0, 0, 0, 0, 0]),
     ];
     for path in all_paths() {
         for (what, nr, rest) in calls {
@@ -149,6 +161,88 @@ fn changing_is_as_on_tmpfs() {
         }
     }
 }
+
+#[test]
+fn linking_is_as_on_tmpfs() {
+    let (mut both, mut n) = (Both::new(), 0);
+    let olds = ["f", "f/", "d", "l_rel", "l_dir", "l_dangling", "l_loop", "missing", "", "missing/x", "pipe"];
+    let news = [
+        "new",
+        "new/",
+        "f",
+        "f/",
+        "d",
+        "d/",
+        "d/new",
+        "l_dir/new",
+        "l_dangling",
+        "l_dangling/",
+        "",
+        ".",
+        "..",
+        "missing/x",
+    ];
+    for old in olds {
+        for new in news {
+            for flags in [0, AT_SYMLINK_FOLLOW, 0x8000] {
+                call(&mut both, &mut n, "link", new, &|both, to| {
+                    let tree = to.to_str().unwrap().split('/').nth(4).unwrap().to_string();
+                    let from = both.path(&format!("{tree}/in/{old}"));
+                    let args = |_: &Side| [CWD, from.as_ptr() as usize, CWD, to.as_ptr() as usize, flags as usize, 0];
+                    both.same(&format!("link {old:?} to {new:?}, {flags}"), SYS_linkat, &args);
+                });
+            }
+        }
+    }
+    for new in news {
+        for target in ["t".to_string(), String::new(), "t".repeat(4095), "t".repeat(4096)] {
+            call(&mut both, &mut n, "symlink", new, &|both, to| {
+                let target = CString::new(target.as_str()).unwrap();
+                let args = |_: &Side| [target.as_ptr() as usize, CWD, to.as_ptr() as usize, 0, 0, 0];
+                both.same(&format!("symlink {:?} {new:?}", target.count_bytes()), SYS_symlinkat, &args);
+            });
+        }
+    }
+}
+
+#[test]
+fn attributes_are_as_on_tmpfs() {
+    let (mut both, mut n) = (Both::new(), 0);
+    let names = [c"user.a", c"user.", c"", c"other.a", c"security.capability", c"system.posix_acl_access"]
+        .map(|name| (name, name.as_ptr() as usize));
+    for path in all_paths() {
+        let outside = is_outside(&path);
+        call(&mut both, &mut n, "attributes", &path, &|both, full| {
+            let full = full.as_ptr() as usize;
+            let value = b"value";
+            let mut same = |what: &str, nr, args: [usize; 4]| {
+                let args = |side: &Side| {
+                    let args = args.map(|arg| if arg == OUT { side.out() } else { arg });
+                    [full, args[0], args[1], args[2], args[3], 0]
+                };
+                both.same_or_left(&format!("{what} {path:?}"), nr, &args, outside)
+            };
+            for (name, at) in names {
+                same(&format!("getxattr {name:?}"), SYS_getxattr, [at, OUT, 100, 0]);
+                same(&format!("lgetxattr {name:?}"), SYS_lgetxattr, [at, OUT, 100, 0]);
+            }
+            let at = names[0].1;
+            for (len, flags) in [(5, XATTR_REPLACE), (5, XATTR_CREATE), (5, XATTR_CREATE), (4, 0), (1 << 20, 0), (5, 9)]
+            {
+                same("setxattr", SYS_setxattr, [at, value.as_ptr() as usize, len, flags as usize]);
+            }
+            for len in [0, 3, 4, 100] {
+                same("getxattr", SYS_getxattr, [at, OUT, len, 0]);
+                same("listxattr", SYS_listxattr, [OUT, len, 0, 0]);
+            }
+            same("removexattr", SYS_removexattr, [at, 0, 0, 0]);
+            same("removexattr", SYS_lremovexattr, [at, 0, 0, 0]);
+        });
+    }
+}
+
+/// Stands for memory for results.
+const OUT: usize = usize::MAX;
 
 #[test]
 fn renaming_is_as_on_tmpfs() {
@@ -181,7 +275,7 @@ fn renaming_is_as_on_tmpfs() {
             for flags in [0, RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_NOREPLACE | RENAME_EXCHANGE, 16] {
                 call(&mut both, &mut n, "rename", old, &|both, from| {
                     let tree = from.to_str().unwrap().split('/').nth(4).unwrap().to_string();
-                    let to = both.path(&format!("{tree}/{new}"));
+                    let to = both.path(&format!("{tree}/in/{new}"));
                     let args = |_: &Side| [CWD, from.as_ptr() as usize, CWD, to.as_ptr() as usize, flags as usize, 0];
                     both.same(&format!("rename {old:?} to {new:?}, {flags}"), SYS_renameat2, &args);
                 });

@@ -32,12 +32,15 @@ const LINKS: &[(&str, &str)] = &[
     ("l_two", "l_rel"),
     ("d/l_up", "../f"),
     ("l_outside", "/dev/null/x"),
-    ("l_outside_up", "../../../dev/null"),
+    ("l_outside_up", "../../../../dev/null"),
 ];
 
-/// Makes the tree `name` in both.
-pub fn make(both: &Both, name: &str) {
+/// Makes the tree `above/in` in both.
+pub fn make(both: &Both, above: &str) {
     let view = View::new(both.engine.fs(), Caller { umask: 0, ..Caller::root() });
+    let name = &format!("{above}/in");
+    fs::create_dir(both.dir.path().join(above)).unwrap();
+    view.mkdir(above, 0o755).unwrap();
     let base = both.dir.path().join(name);
     fs::create_dir(&base).unwrap();
     fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).unwrap();
@@ -62,7 +65,7 @@ pub fn make(both: &Both, name: &str) {
     view.mknod(format!("{name}/pipe"), Kind::Fifo, 0o600, 0).unwrap();
 }
 
-/// Compares the trees `name`, and removes them from both.
+/// Compares the trees below `name`, and removes them from both.
 pub fn compare_and_remove(both: &Both, name: &str, what: &str) {
     let base = both.dir.path().join(name);
     let view = View::new(both.engine.fs(), Caller::root());

@@ -1,0 +1,136 @@
+//! copy_file_range, sendfile.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{fcntl_getfl, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::place::number;
+use super::{Outcome, Stop};
+use crate::raw;
+use crate::state::State;
+
+/// Bytes read and written at a time.
+const PIECE: usize = 64 << 10;
+/// Most bytes of one call.
+const MOST: usize = 0x7fff_f000;
+
+impl State {
+    /// A descriptor of each file, and where its offset lies in memory, or 0: at its position.
+    pub fn copy_file_range(&self, from: (usize, usize), to: (usize, usize), len: usize, flags: u32) -> Outcome {
+        let (source, target) = (self.file(from.0)?, self.file(to.0)?);
+        if flags != 0 {
+            return Err(Errno::INVAL.into());
+        }
+        if source.is_dir() || target.is_dir() {
+            return Err(Errno::ISDIR.into());
+        }
+        if !source.reads() || !target.writes() || target.has(libc::O_APPEND) {
+            return Err(Errno::BADF.into());
+        }
+        let offset = |at: usize, position: u64| match at {
+            0 => Ok(position),
+            at => raw::get::<i64>(at).and_then(|at| u64::try_from(at).map_err(|_| Errno::OVERFLOW)),
+        };
+        // One after the other: both may be the same.
+        let start = offset(from.1, source.position().at)?;
+        let begin = offset(to.1, target.position().at)?;
+        let len = len.min(MOST) as u64;
+        if begin.checked_add(len).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(Errno::FBIG.into());
+        }
+        let there = len.min(self.fs().size(source.ino)?.saturating_sub(start));
+        self.may_grow_to(begin + there, || Ok(self.fs().size(target.ino)?))?;
+        if self.identity()?.uid != 0 && there > 0 {
+            self.clear_setid(&target)?;
+        }
+        let copied = self.fs().copy_range((source.ino, start), (target.ino, begin), len)?;
+        for (file, at, end) in [(&source, from.1, start + copied), (&target, to.1, begin + copied)] {
+            match at {
+                0 => file.position().at = end,
+                at => raw::put(at, &end)?,
+            }
+        }
+        Ok(copied as usize)
+    }
+
+    /// From a file that is served here to any descriptor, or from a file elsewhere to one that is.
+    pub fn sendfile(&self, out: usize, input: usize, at: usize, len: usize) -> Outcome {
+        let len = len.min(MOST);
+        let input_reads = self.descriptors.get(number(input)).is_none_or(|file| file.reads());
+        self.may_send_to(out, input_reads)?;
+        match self.descriptors.get(number(input)) {
+            Some(file) => {
+                if file.is_dir() && len > 0 {
+                    return Err(Errno::INVAL.into());
+                }
+                let read = |buf: &mut [u8], at: u64| Ok(self.fs().read(file.ino, at, buf)?);
+                let start = if at == 0 { file.position().at } else { raw::get(at)? };
+                let sent = self.send(out, start, len, read)?;
+                match at {
+                    0 => file.position().at = start + sent as u64,
+                    at => raw::put(at, &(start + sent as u64))?,
+                }
+                Ok(sent)
+            }
+            None => {
+                let real = raw::borrow(number(input))?;
+                let Ok(position) = rustix::fs::tell(real) else { return Err(Stop::Kernel) };
+                let start = if at == 0 { position } else { raw::get(at)? };
+                let read = |buf: &mut [u8], at: u64| Ok(rustix::io::pread(real, buf, at)?);
+                let sent = self.send(out, start, len, read)?;
+                match at {
+                    0 => _ = rustix::fs::seek(real, SeekFrom::Start(start + sent as u64))?,
+                    at => raw::put(at, &(start + sent as u64))?,
+                }
+                Ok(sent)
+            }
+        }
+    }
+
+    fn may_send_to(&self, out: usize, input_reads: bool) -> Outcome<()> {
+        let flags = match self.descriptors.get(number(out)) {
+            Some(file) => OFlags::from_bits_retain(file.flags()),
+            None => fcntl_getfl(raw::borrow(number(out))?)?,
+        };
+        match flags & OFlags::RWMODE == OFlags::RDONLY || !input_reads {
+            true => Err(Errno::BADF.into()),
+            false if flags.contains(OFlags::APPEND) => Err(Errno::INVAL.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn send(&self, out: usize, start: u64, len: usize, read: impl Fn(&mut [u8], u64) -> Outcome) -> Outcome {
+        let mut buf = vec![0; len.min(PIECE)];
+        let mut sent = 0;
+        while sent < len {
+            let room = (len - sent).min(PIECE);
+            let n = match read(&mut buf[..room], start + sent as u64) {
+                Err(_) if sent > 0 => break,
+                n => n?,
+            };
+            let written = match self.write_to(out, &buf[..n]) {
+                Err(_) if sent > 0 => break,
+                written => written?,
+            };
+            sent += written;
+            if written < room {
+                break;
+            }
+        }
+        Ok(sent)
+    }
+
+    fn write_to(&self, out: usize, data: &[u8]) -> Outcome {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        match self.descriptors.get(number(out)) {
+            Some(_) => self.write(out, data.as_ptr() as usize, data.len()),
+            None => {
+                let out: BorrowedFd = raw::borrow(number(out))?;
+                Ok(rustix::io::write(out, data)?)
+            }
+        }
+    }
+}
