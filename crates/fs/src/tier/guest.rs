@@ -21,7 +21,7 @@ pub(super) struct Asking;
 impl MakesRoom for Asking {
     fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()> {
         let Some(union) = fs.union() else { return Ok(()) };
-        match ask(fs, union)? {
+        match ask(fs, union)? || union.may_run_again(fs.session(), lack)? {
             true => Ok(()),
             false => union.note_exhausted(fs.session(), lack),
         }

@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const EXHAUSTED: Duration = Duration::from_millis(50);
 /// Room that is enough for an operation that found too little: no transaction adds more, and hosts are asked for more ahead of that.
 const ENOUGH: u64 = ATOMIC / BLOCK + 1;
+/// How often an operation of a guest runs again, though nothing was made for it.
+const RERUNS: u64 = 64;
 /// Segments that the thread keeps free: one part in so many, and so many at least.
 const FREE_SHARE: u64 = 50;
 const FREE_LEAST: u64 = 4;
@@ -59,6 +61,8 @@ pub(crate) struct Room {
     since: std::sync::OnceLock<Instant>,
     /// Bytes written to large files, by this process.
     written: AtomicU64,
+    /// How often a guest was told that all is done, and found room for its operation all the same.
+    reruns: AtomicU64,
     /// Does a thread of this process see to room?
     has_thread: AtomicBool,
     progress: Mutex<Progress>,
@@ -207,6 +211,16 @@ impl Union {
             () => self.note_exhausted(session, Lack::Disk)?,
         }
         Ok(())
+    }
+
+    /// A guest has asked for room, and all has been done: may its operation run again, since there is room, which was made before it asked? Not
+    /// for ever: the operation may need something else.
+    pub(crate) fn may_run_again(&self, session: &Session, lack: Lack) -> Result<bool> {
+        let is_there = match lack {
+            Lack::Memory => free_memory(session) >= all_memory(session) / LOW,
+            Lack::Disk => self.log.available_about(session)? >= dirty(session) + ENOUGH,
+        };
+        Ok(is_there && self.room.reruns.fetch_add(1, Ordering::Relaxed) % RERUNS != RERUNS - 1)
     }
 
     /// There is no room to be made, for now.
