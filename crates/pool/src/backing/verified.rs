@@ -6,12 +6,14 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use backing::log::Disk;
 use backing::SharedDisk;
+use pram::mem::fork;
 use rustix::fs::{flock, statx, AtFlags, FlockOperation, Statx, StatxFlags};
 use rustix::io::Errno;
 
@@ -55,20 +57,26 @@ fn names_and_length(file: &File) -> io::Result<Statx> {
 
 /// The files of one backing. A process that works with them locks the last one; while it takes that lock, or another process tests
 /// it, the one before is locked.
-pub struct VerifiedFiles(Vec<VerifiedFile>);
+pub struct VerifiedFiles {
+    /// Those with locks: no child of `fork` has them. Dropped before their numbers are free.
+    _own: Vec<fork::Own>,
+    parts: Vec<VerifiedFile>,
+}
 
 impl VerifiedFiles {
     /// Files, and their paths.
     pub fn of(files: Vec<(File, PathBuf)>) -> io::Result<Arc<VerifiedFiles>> {
         let parts: io::Result<Vec<VerifiedFile>> =
             files.into_iter().map(|(file, path)| VerifiedFile::new(file, &path)).collect();
-        Ok(Arc::new(VerifiedFiles(parts?)))
+        let parts = parts?;
+        let _own = parts.iter().skip(1).map(|part| fork::keep_open(part.file.as_fd())).collect();
+        Ok(Arc::new(VerifiedFiles { parts, _own }))
     }
 
     /// Locks the files for work until all of them are closed. With `first`, only if no process worked with them before;
     /// false if one does.
     pub fn take(&self, first: bool) -> bool {
-        let [.., gate, last] = &self.0[..] else { return true };
+        let [.., gate, last] = &self.parts[..] else { return true };
         let _gate = Gate::enter(&gate.file);
         if first && is_busy(&last.file) {
             return false;
@@ -79,7 +87,7 @@ impl VerifiedFiles {
     }
 
     fn check(&self) -> io::Result<()> {
-        self.0.iter().try_for_each(VerifiedFile::check)
+        self.parts.iter().try_for_each(VerifiedFile::check)
     }
 
     /// `disk`, which is file `n` of them: its flush fails if any of them has been removed or shortened.
@@ -133,7 +141,7 @@ impl<D: Disk> Disk for VerifiedDisk<D> {
         // Also before the write: a process that has replaced this backing by another must find that unchanged.
         self.parts.check()?;
         self.disk.write_all_at(bytes, at)?;
-        if let Some(part) = self.parts.0.get(self.n) {
+        if let Some(part) = self.parts.parts.get(self.n) {
             part.len.fetch_max(at + bytes.len() as u64, Ordering::Release);
         }
         Ok(())

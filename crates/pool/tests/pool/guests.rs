@@ -177,3 +177,44 @@ fn content_that_lies_on_disk_is_left_to_others() {
     drop(pool);
     assert_eq!(works.fsck(false, &mut |_, _| {}).unwrap().problems, Vec::<String>::new());
 }
+
+/// A child of this process, by `fork`, that sleeps until the test ends.
+struct Forked(i32);
+
+impl Forked {
+    fn new() -> Forked {
+        // SAFETY: the child makes system calls alone.
+        match unsafe { libc::fork() } {
+            0 => loop {
+                // SAFETY: as above.
+                unsafe { libc::pause() };
+            },
+            child => Forked(child),
+        }
+    }
+}
+
+impl Drop for Forked {
+    fn drop(&mut self) {
+        // SAFETY: system calls; the child has not been waited for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// It had the locks of the backing: nobody could open the pool while it lived.
+#[test]
+fn a_forked_child_keeps_nobody_from_the_pool_that_its_parent_had_open() {
+    let home = Home::new(MediumKind::Logged);
+    let works = home.open(Durability::Fsync);
+    write(&works, "a").unwrap();
+    let child = Forked::new();
+    drop(works);
+    let start = Instant::now();
+    let works = home.open(Durability::Fsync);
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(content(&works, "a"), b"a");
+    drop((works, child));
+}

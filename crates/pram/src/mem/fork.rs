@@ -6,10 +6,12 @@
 //! that it maps could come to lie there, and a leftover of the parent's would change that. [`generation`] says that the process is
 //! another one.
 //!
+//! Descriptors are inherited; those of open files with locks lead to `/dev/null` in the child.
+//!
 //! A child that was not made by libc's `fork` (but by the bare system call) has holes there: an access is a signal.
 
 use std::ffi::c_void;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Once;
@@ -25,16 +27,18 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 static PLACES: AtomicPtr<Place> = AtomicPtr::new(null_mut());
 static HANDLER: Once = Once::new();
 
-/// A place in the list of mappings. Places are used again and never go: the child walks the list whatever others did when it was made.
+/// A place in the list of what no child has. Places are used again and never go: the child walks the list whatever others did when it was
+/// made.
 struct Place {
-    /// 0: the place is free. 1: it is being taken.
+    /// 0: the place is free. 1: it is being taken. Else the address of a mapping, or a descriptor + 2.
     base: AtomicUsize,
+    /// 0: it is a descriptor.
     bytes: AtomicUsize,
-    next: *mut Place,
+    next: AtomicPtr<Place>,
 }
 
-/// A mapping that no child has.
-pub(super) struct Own(&'static Place);
+/// Something that no child has.
+pub struct Own(&'static Place);
 
 impl Drop for Own {
     fn drop(&mut self) {
@@ -50,15 +54,29 @@ pub fn generation() -> u64 {
 
 /// From now on a child does not have the `bytes` bytes mapped at `base`, which are until this is dropped.
 pub(super) fn keep(base: NonNull<u8>, bytes: usize) -> Own {
-    // SAFETY: the handler is a function for the life of the process, and does what may be done in a child of several threads: it
-    // loads, stores, and makes system calls.
-    HANDLER.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) });
+    watch();
     let place = free_place();
     place.bytes.store(bytes, Ordering::Relaxed);
     place.base.store(base.as_ptr() as usize, Ordering::Release);
     // SAFETY: the advice changes no content, and the whole range is mapped.
     let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
     Own(place)
+}
+
+/// From now on a child has `/dev/null` in the place of `file`, which is open until this is dropped: the locks of an open file hold as long
+/// as anybody has a descriptor of it.
+pub fn keep_open(file: BorrowedFd) -> Own {
+    watch();
+    let place = free_place();
+    place.bytes.store(0, Ordering::Relaxed);
+    place.base.store(file.as_raw_fd() as usize + 2, Ordering::Release);
+    Own(place)
+}
+
+fn watch() {
+    // SAFETY: the handler is a function for the life of the process, and does what may be done in a child of several threads: it
+    // loads, stores, and makes system calls.
+    HANDLER.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) });
 }
 
 fn free_place() -> &'static Place {
@@ -68,17 +86,20 @@ fn free_place() -> &'static Place {
         if place.base.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return place;
         }
-        at = place.next;
+        at = place.next.load(Ordering::Acquire);
     }
-    let made = Box::leak(Box::new(Place { base: AtomicUsize::new(1), bytes: AtomicUsize::new(0), next: null_mut() }));
-    let made = std::ptr::from_mut(made);
+    let made = Box::leak(Box::new(Place {
+        base: AtomicUsize::new(1),
+        bytes: AtomicUsize::new(0),
+        next: AtomicPtr::new(null_mut()),
+    }));
+    let made: &'static Place = made;
     let mut first = PLACES.load(Ordering::Acquire);
     loop {
-        // SAFETY: nobody else has it yet.
-        unsafe { (*made).next = first };
-        match PLACES.compare_exchange(first, made, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: as above; from here on nobody changes more of it than atomics.
-            Ok(_) => return unsafe { &*made },
+        made.next.store(first, Ordering::Relaxed);
+        let place = std::ptr::from_ref(made).cast_mut();
+        match PLACES.compare_exchange(first, place, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return made,
             Err(now) => first = now,
         }
     }
@@ -102,8 +123,15 @@ extern "C" fn in_child() {
     let mut at = PLACES.load(Ordering::Acquire);
     // SAFETY: as in `free_place`.
     while let Some(place) = unsafe { at.as_ref() } {
-        let base = place.base.load(Ordering::Acquire);
-        if base > 1 {
+        let (base, bytes) = (place.base.load(Ordering::Acquire), place.bytes.load(Ordering::Relaxed));
+        if base > 1 && bytes == 0 {
+            // SAFETY: system calls. The descriptor is the parent's until it is dropped, and nothing else has the number here.
+            unsafe {
+                let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+                libc::dup3(null, (base - 2) as i32, libc::O_CLOEXEC);
+                libc::close(if null < 0 { (base - 2) as i32 } else { null });
+            }
+        } else if base > 1 {
             let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
             // SAFETY: the parent had it mapped here until it is dropped, so that nothing else can lie here; the child has either
             // nothing, or, where the advice was not taken, the same.
@@ -116,6 +144,6 @@ extern "C" fn in_child() {
                 )
             };
         }
-        at = place.next;
+        at = place.next.load(Ordering::Acquire);
     }
 }
