@@ -230,6 +230,11 @@ impl Config {
         Config::read_for(dir, &dir.join(paths::CONFIG))
     }
 
+    /// The same for a process that opens nothing of what it names, or looks at that itself.
+    pub fn read_alone(dir: &Path) -> Result<Option<Config>> {
+        Config::read_file(&dir.join(paths::CONFIG))
+    }
+
     /// The same from another file in `dir`.
     pub fn read_for(dir: &Path, file: &Path) -> Result<Option<Config>> {
         let Some(config) = Config::read_file(file)? else { return Ok(None) };

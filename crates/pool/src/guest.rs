@@ -10,11 +10,12 @@ use std::path::Path;
 use backing::log::Identity;
 use backing::save::is_at;
 use backing::Backing;
+use exraid::owner;
 use pram::medium::LOGGED;
 use pram::session::{self, Exclusive};
 use pram::Memory;
+use rustix::fs::OFlags;
 
-use crate::backing::files;
 use crate::config::Config;
 use crate::medium::MediumKind;
 use crate::memory::file::{self, Opened};
@@ -27,7 +28,11 @@ pub fn open_memory(dir: &Path, config: &Config) -> Result<Option<Opened>> {
     let (uuid, is_logged) = (config.uuid_bytes()?, config.medium == MediumKind::Logged);
     let opened = match is_logged {
         true => open_logged(dir, &uuid)?,
-        false => file::open_memory(&config.nvram_path(dir), dir, config.medium)?,
+        false => {
+            let path = config.nvram_path(dir);
+            owner::refuse_foreign_file(&path)?;
+            file::open_memory(&path, dir, config.medium)?
+        }
     };
     let Some(mut opened) = opened else { return Ok(None) };
     if !config.is_of(&opened.memory) {
@@ -58,7 +63,9 @@ fn beside(
 }
 
 fn open_logged(dir: &Path, uuid: &[u8; 16]) -> Result<Option<Opened>> {
-    let exclusive = Exclusive::over(files::open_file(dir, IMAGE)?.into())?;
+    // The directory was looked at when its `pool.toml` was read.
+    let lock = paths::open_own(dir, IMAGE, OFlags::RDWR)?.ok_or(Error::Unattended)?;
+    let exclusive = Exclusive::over(lock.into())?;
     if paths::is_swap_due(dir) || !is_at(&exclusive, &dir.join(IMAGE))? {
         return Ok(None);
     }

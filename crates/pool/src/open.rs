@@ -39,7 +39,8 @@ impl Pool {
             return Err(Error::Pool("a guest cannot be the mount".into()));
         }
         let (config, opened) = loop {
-            let config = read_config(dir)?;
+            // Where there is none the other says what can be done.
+            let config = Config::read_alone(dir)?.map_or_else(|| read_config(dir), Ok)?;
             if let Some(opened) = guest::open_memory(dir, &config)? {
                 break (config, opened);
             }

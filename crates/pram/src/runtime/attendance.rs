@@ -44,6 +44,9 @@ impl Runtime {
 
     /// Session `n` does not attend any more: it has died, or leaves. While the memory's file is locked.
     pub(crate) fn stop_attending(&self, n: u32, died: bool) {
+        if !self.attends(n) {
+            return;
+        }
         self.set_attends(n, false);
         let none = if died { 0 } else { LEFT };
         let next = self.full().find(|other| self.attends(*other)).map_or(none, |other| u64::from(other) + 1);

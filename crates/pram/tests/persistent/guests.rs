@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use pram::session::Kind;
 use pram::{Error, Session};
+use rng::Rng;
 
 use crate::player::{part, say, sleep_until_killed, Player};
 use crate::rig::{self, MIB};
@@ -109,6 +110,71 @@ fn a_guest_waits_for_another_attendant_where_one_died() {
     is_refused_at_once(&session);
     let _last = attendant(&path);
     rig::change(&session);
+}
+
+#[test]
+fn guests_count_together_and_each_for_itself() {
+    const KEYS: u64 = 2000;
+    let (_dir, path) = region_file();
+    let first = attendant(&path);
+    let mut rng = Rng::new(7);
+    let mut guests: Vec<(Session, Vec<u32>)> =
+        (0..3).map(|_| (guest(&path).unwrap(), vec![0; KEYS as usize])).collect();
+    let are_right = |guests: &[(Session, Vec<u32>)]| {
+        for key in 0..KEYS {
+            let held = guests.iter().map(|(_, counts)| counts[key as usize]).sum::<u32>();
+            assert_eq!(first.is_referenced(key), held > 0, "key {key}");
+            assert!(guests.iter().all(|(guest, counts)| guest.holds(key) == (counts[key as usize] > 0)));
+        }
+        for (guest, counts) in guests {
+            let mut found = first.runtime().referenced(guest.runtime().me());
+            found.sort_unstable();
+            assert_eq!(found, (0..KEYS).filter(|key| counts[*key as usize] > 0).collect::<Vec<_>>());
+        }
+    };
+    for _ in 0..30_000 {
+        let (which, key, n) = (rng.below(3) as usize, rng.below(KEYS), rng.below(3) as u32 + 1);
+        let (guest, counts) = &mut guests[which];
+        let count = &mut counts[key as usize];
+        match rng.below(2) {
+            0 => {
+                guest.retain(key, n).unwrap();
+                *count += n;
+            }
+            _ => {
+                *count = count.saturating_sub(n);
+                assert_eq!(guest.release(key, n), *count);
+            }
+        }
+    }
+    are_right(&guests);
+    guests.pop();
+    are_right(&guests);
+    let (one, other) = (&guests[0].0, &guests[1].0);
+    one.begin_change(5);
+    other.begin_change(5);
+    one.end_change(5);
+    assert!(first.is_changing(5) && !first.is_changing(6));
+    guests.clear();
+    assert!(!first.is_changing(5));
+    assert!((0..KEYS).all(|key| !first.is_referenced(key)));
+}
+
+#[test]
+fn many_guests_may_come() {
+    let (_dir, path) = region_file();
+    let first = attendant(&path);
+    let guests: Vec<Session> = (0..200).map(|_| guest(&path).unwrap()).collect();
+    let mut numbers: Vec<u32> = first.runtime().sessions().iter().map(|session| session.index).collect();
+    assert!(numbers.iter().filter(|n| **n >= pram::runtime::FULL).count() == 200);
+    numbers.dedup();
+    assert_eq!(numbers.len(), 201);
+    guests.iter().for_each(rig::change);
+    assert_eq!(first.reap().unwrap(), 0);
+    let last = guests.last().unwrap().runtime().me();
+    drop(guests);
+    assert_eq!(first.runtime().sessions().len(), 1);
+    assert!(!first.is_alive(last));
 }
 
 /// Makes a child of this process by `fork`, which calls `f` and sleeps until it is killed.
