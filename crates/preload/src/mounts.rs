@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::{counts, stack};
 use direct::{Engine, Mounted};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
 use rustix::time::{clock_gettime, ClockId};
 
@@ -28,14 +29,18 @@ pub struct Mount {
     is_refused: AtomicBool,
     /// The mount's ID, when the process attached.
     id: AtomicU64,
-    /// The time of the clock that the mount was last seen in its place.
-    seen: AtomicU64,
+    /// Is it out of place, or something mounted below it?
+    is_hidden: AtomicBool,
 }
 
 static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
 /// The position of the mount that holds the working directory, + 1.
 static WORKING: AtomicUsize = AtomicUsize::new(0);
 static ATTACHING: Mutex<()> = Mutex::new(());
+/// The mount table of this process; the kernel says when it has changed since.
+static TABLE: Mutex<Option<OwnedFd>> = Mutex::new(None);
+/// The time of the clock when the table was last looked at.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
 
 pub fn set(mounts: Vec<Mount>) {
     _ = MOUNTS.set(mounts);
@@ -97,11 +102,36 @@ pub fn refuse_all() {
 /// In a forked child: the engines are the parent's.
 pub fn forget_engines() {
     all().iter().for_each(|mount| mount.engine.store(std::ptr::null_mut(), Ordering::SeqCst));
+    // A change that the child looks at would be none for the parent.
+    *TABLE.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Mounts may have changed: they are looked at before the next call.
+/// Mounts may have changed: the table is looked at before the next call.
 pub fn look_again() {
-    all().iter().for_each(|mount| mount.seen.store(0, Ordering::Relaxed));
+    LOOKED.store(0, Ordering::Relaxed);
+}
+
+/// Looks at the mount table if some milliseconds have passed, and at the mounts if it has changed.
+#[inline]
+fn follow_table() {
+    let now = coarse_now();
+    if LOOKED.load(Ordering::Relaxed) != now {
+        LOOKED.store(now, Ordering::Relaxed);
+        if has_table_changed() {
+            all().iter().filter(|mount| mount.attached().is_some()).for_each(Mount::look_at_place);
+        }
+    }
+}
+
+fn has_table_changed() -> bool {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if table.is_none() {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        *table = rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()).and_then(high).ok();
+    }
+    let Some(table) = table.as_ref() else { return true };
+    let mut polled = [PollFd::new(table, PollFlags::PRI)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
 }
 
 impl Mount {
@@ -122,7 +152,7 @@ impl Mount {
             engine: AtomicPtr::default(),
             is_refused: AtomicBool::default(),
             id: AtomicU64::default(),
-            seen: AtomicU64::default(),
+            is_hidden: AtomicBool::default(),
         })
     }
 
@@ -154,15 +184,13 @@ impl Mount {
             Some(engine) => engine,
             None => stack::on_own(|| self.attach())?,
         };
-        let now = coarse_now();
-        if self.seen.load(Ordering::Relaxed) != now {
-            let place = self.look(CWD, self.dir.as_slice())?;
-            if place != self.id.load(Ordering::Relaxed) {
-                return None;
-            }
-            self.seen.store(now, Ordering::Relaxed);
-        }
-        Some(engine)
+        follow_table();
+        (!self.is_hidden.load(Ordering::Relaxed)).then_some(engine)
+    }
+
+    fn look_at_place(&self) {
+        let is_there = self.look(CWD, self.dir.as_slice()) == Some(self.id.load(Ordering::Relaxed));
+        self.is_hidden.store(!is_there || self.is_covered(), Ordering::Relaxed);
     }
 
     /// The ID of the mount whose root is there, if it is this pool's.
@@ -194,6 +222,8 @@ impl Mount {
         // Handles cannot be opened by an O_PATH descriptor.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&*self.dir, flags, Mode::empty()).and_then(high).map_err(|e| e.to_string())?;
+        // Changes from here on are seen.
+        _ = has_table_changed();
         let id = self.look(&root, c"").ok_or("another file system is mounted there")?;
         if self.is_covered() {
             return Err("something else is mounted below it".into());
