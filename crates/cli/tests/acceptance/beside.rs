@@ -5,6 +5,7 @@ use std::fs::{File, Permissions};
 use std::io::{IoSlice, Write};
 use std::os::unix::fs::{chown, FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use conquest::{Caller, Pool, SetAttr};
 use conquest_fs::node::Rename;
@@ -15,9 +16,11 @@ use rustix::fs::{
     XattrFlags, CWD,
 };
 use rustix::io::{pwritev2, ReadWriteFlags};
+use rustix::mm::ProtFlags;
 
 use crate::lab::{self, program, Lab};
 use crate::like_others::{as_user, mode, USER};
+use crate::page_cache::Mapping;
 use crate::settings::seed;
 use crate::{tree, Outcome, Test};
 
@@ -31,6 +34,7 @@ pub const TESTS: &[Test] = &[
     ("beside::what_is_just_made_is_as_a_program_leaves_it", just_made),
     ("beside::a_change_takes_rights_that_a_program_has_given", rights),
     ("beside::a_call_of_a_program_does_not_take_long", speed),
+    ("beside::stores_to_a_mapping_and_writes_of_a_program_both_stay", mapped),
 ];
 
 /// A lab whose pool is mounted at `mnt`, and opened by this process.
@@ -386,3 +390,27 @@ fn rights() -> Outcome {
 }
 
 const CAPABILITY: &str = "security.capability";
+
+/// Also where both are to one page, of which the kernel writes back the whole.
+fn mapped() -> Outcome {
+    let (lab, pool) = lab();
+    let view = root(&pool);
+    let path = lab.mnt().join("mapped");
+    std::fs::write(&path, [b'.'; 4096]).expect("a file");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("open");
+    let mapping = Mapping::of(&file, 4096, ProtFlags::READ | ProtFlags::WRITE);
+    let (stored, written) = (u64::from_ne_bytes(*b"stored!!"), u64::from_ne_bytes(*b"written!"));
+    for n in 0..50 {
+        mapping.word(n * 8).store(stored, Ordering::SeqCst);
+        let direct = view.open("mapped", Open::new().write(true)).expect("open");
+        direct.write_all_at(b"written!", 4088 - n as u64 * 8).expect("write");
+        let seen = [n * 8, 4088 - n * 8].map(|at| mapping.word(at).load(Ordering::SeqCst));
+        assert_eq!(seen, [stored, written], "{n}");
+    }
+    let found = content(&view, "mapped");
+    assert!(found[..400].chunks(8).all(|word| word == b"stored!!"));
+    assert!(found[4096 - 400..].chunks(8).all(|word| word == b"written!"));
+    drop((mapping, file));
+    close(&lab, pool);
+    Ok(())
+}

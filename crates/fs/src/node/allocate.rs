@@ -17,6 +17,7 @@ impl Fs {
     /// `fallocate(2)`. Much is done in pieces, between which no other call writes to the file; if one fails, those before
     /// stay.
     pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.recall_content(ino);
         let shift = self.is_long_shift(ino, how)?;
         if len <= file::ATOMIC && !shift {
             self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::Others, false))?;

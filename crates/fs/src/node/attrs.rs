@@ -24,6 +24,9 @@ impl Fs {
 
     pub(crate) fn setattr_at(&self, at: At, set: &SetAttr, caller: &Caller) -> Result<Attr> {
         self.writable()?;
+        if set.size.is_some() {
+            self.recall_content(at.ino);
+        }
         loop {
             // The new triple is looked up before the locks are taken, for the state seen then.
             let seen = self.snapshot(at)?;

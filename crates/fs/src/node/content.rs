@@ -129,6 +129,7 @@ impl Fs {
         flags: WriteFlags,
         node: &mut Node,
     ) -> Result<u64> {
+        self.recall_content(ino);
         if flags.kill_suidgid {
             self.kill_setid(ino)?;
         }

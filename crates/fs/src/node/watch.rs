@@ -106,6 +106,15 @@ impl Fs {
         }
     }
 
+    /// The content of a file is about to change. What programs have stored to mapped pages of it the watcher writes back now: after the
+    /// change it would write whole pages over it. Call it without locks.
+    #[inline(always)]
+    pub(super) fn recall_content(&self, ino: Ino) {
+        if self.session().is_watched() && self.session().is_kept(ino) {
+            self.tell(Event { kind: CONTENT, key: ino, payload: Vec::new() });
+        }
+    }
+
     /// A repair has changed anything; these names are gone or lead elsewhere. Call it without locks.
     pub(crate) fn tell_repaired(&self, gone: &[(Ino, Vec<u8>)]) {
         if !self.session().is_watched() {
