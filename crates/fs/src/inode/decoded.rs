@@ -28,7 +28,7 @@ use zerocopy::transmute;
 use crate::layout::{RawInode, INODE, MAX_INODES};
 use crate::Ino;
 
-/// Inodes that are remembered, in half a megabyte: neighbours never have the same place.
+/// Inodes that are remembered, in half a megabyte at most: neighbours never have the same place.
 const ENTRIES: usize = 4096;
 const WORDS: usize = INODE as usize / 8;
 const _: () = assert!(MAX_INODES <= 1 << 32 && size_of::<Entry>() == 128);
@@ -52,21 +52,31 @@ struct Entry {
     inode: [AtomicU64; WORDS],
 }
 
-/// Remembered inodes. Their memory is taken with the first packed inode.
-#[derive(Default)]
-pub struct Decoded(OnceLock<Memory>);
+/// Remembered inodes. Memory is taken for some neighbours with the first packed one of them: a process that looks at few inodes takes
+/// little.
+pub struct Decoded([OnceLock<Box<Group>>; GROUPS]);
 
-struct Memory {
-    entries: Box<[Entry]>,
+/// Neighbours, and as many groups as it takes.
+const NEIGHBOURS: usize = 32;
+const GROUPS: usize = ENTRIES / NEIGHBOURS;
+
+#[derive(Default)]
+struct Group {
+    entries: [Entry; NEIGHBOURS],
     /// For each entry, the number of the inode that was decoded last.
-    last: Box<[AtomicU32]>,
+    last: [AtomicU32; NEIGHBOURS],
 }
 
-impl Memory {
-    fn new() -> Memory {
-        let entries = (0..ENTRIES).map(|_| Entry::default()).collect();
-        Memory { entries, last: (0..ENTRIES).map(|_| AtomicU32::new(0)).collect() }
+impl Default for Decoded {
+    fn default() -> Decoded {
+        Decoded(std::array::from_fn(|_| OnceLock::new()))
     }
+}
+
+/// The group of an inode, and its place there.
+#[inline(always)]
+fn place(ino: Ino) -> (usize, usize) {
+    (ino as usize % ENTRIES / NEIGHBOURS, ino as usize % NEIGHBOURS)
 }
 
 #[inline(always)]
@@ -78,7 +88,8 @@ impl Decoded {
     /// The inode, if it is known as it is in this state of its lock and in this form of its block.
     #[inline(always)]
     pub fn get(&self, ino: Ino, seen: Sequence, form: Form) -> Option<RawInode> {
-        let entry = self.0.get()?.entries.get(ino as usize % ENTRIES)?;
+        let (group, n) = place(ino);
+        let entry = &self.0[group].get()?.entries[n];
         let version = entry.version.load(Ordering::Acquire);
         let is_known = entry.key.load(Ordering::Relaxed) == key(ino, seen)
             && entry.off.load(Ordering::Relaxed) == form.off
@@ -94,7 +105,8 @@ impl Decoded {
     /// Was this inode the last of its place that was decoded? It is, from now on.
     #[inline(always)]
     pub fn wants(&self, ino: Ino) -> bool {
-        let last = &self.0.get_or_init(Memory::new).last[ino as usize % ENTRIES];
+        let (group, n) = place(ino);
+        let last = &self.0[group].get_or_init(Box::default).last[n];
         let is_last = last.load(Ordering::Relaxed) == ino as u32;
         if !is_last {
             last.store(ino as u32, Ordering::Relaxed);
@@ -106,7 +118,9 @@ impl Decoded {
     #[cold]
     #[inline(never)]
     pub fn put(&self, ino: Ino, seen: Sequence, form: Form, raw: &RawInode) {
-        let Some(entry) = self.0.get().and_then(|it| it.entries.get(ino as usize % ENTRIES)) else { return };
+        let (group, n) = place(ino);
+        let Some(Group { entries, .. }) = self.0[group].get().map(|group| &**group) else { return };
+        let entry = &entries[n];
         let version = entry.version.load(Ordering::Relaxed);
         let odd = version | 1;
         if odd == version || entry.version.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed).is_err()
