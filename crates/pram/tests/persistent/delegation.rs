@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use pram::delegation::Recall;
 use pram::events::{Event, Seen};
+use pram::session::Kind;
 use pram::Session;
 
 use crate::rig::{self, MIB};
@@ -88,6 +89,29 @@ fn a_change_is_seen_by_others_until_it_ends_and_not_by_itself() {
     other.end_change(KEY);
     other.end_change(KEY);
     assert!(!watcher.is_changed_beside(KEY, &[]));
+}
+
+/// Guests count together: each has to know its own from the others'.
+#[test]
+fn guests_see_the_changes_of_each_other_and_not_their_own() {
+    let (dir, watcher, _other) = pair();
+    watcher.attend().unwrap();
+    let guest = || rig::attach_as(&dir.path().join("memory"), Kind::Guest).unwrap();
+    let (one, another) = (guest(), guest());
+    watcher.retain(KEY, 1).unwrap();
+    one.begin_change(KEY);
+    assert!(!one.is_changed_beside(KEY, &[KEY]) && another.is_changed_beside(KEY, &[]));
+    assert!(watcher.is_changed_beside(KEY, &[]) && one.is_kept(KEY));
+    another.begin_change(KEY);
+    assert!(one.is_changed_beside(KEY, &[KEY]));
+    another.end_change(KEY);
+    one.end_change(KEY);
+    assert!(!one.is_changed_beside(KEY, &[]) && !watcher.is_changed_beside(KEY, &[]));
+    watcher.begin_recall(KEY);
+    watcher.end_recall(KEY);
+    assert!(!one.is_kept(KEY) && !another.is_kept(KEY));
+    one.retain(KEY, 1).unwrap();
+    assert_eq!((one.release(KEY, 1), watcher.recall(KEY)), (0, Recall::Done { changed: true }));
 }
 
 /// What a kernel keeps: a value, and how often it was made to forget it. It takes no reply to what it asked for before.
