@@ -1,6 +1,6 @@
 //! Which inodes the kernel is asked to forget if nobody uses them: the one that another process has changed, since what the
 //! kernel does not know needs no notifications; and where such changes go from inode to inode, as those of `rm -r` do, some of its
-//! neighbours, with each twice as many.
+//! neighbours, with each four times as many.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ impl Window {
         let together = self.last.replace(now).is_some_and(|last| now.duration_since(last) < TOGETHER);
         self.size = match (together, self.recent.contains(&ino)) {
             (false, _) | (_, true) => 1,
-            (true, false) => (self.size * 2).min(MOST),
+            (true, false) => (self.size * 4).min(MOST),
         };
         self.recent[self.changes % RECENT] = ino;
         self.changes += 1;
@@ -51,10 +51,10 @@ mod tests {
     #[test]
     fn a_row_of_changes_widens_it_and_the_same_inode_does_not() {
         let (mut window, start) = (Window::default(), Instant::now());
-        let sizes: Vec<_> = (1..=12).map(|ino| window.widen(ino, start)).collect();
-        assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512, 512]);
-        assert_eq!(window.widen(12, start), 1, "the same one");
-        assert_eq!(window.widen(20, start + TOGETHER / 2), 2);
+        let sizes: Vec<_> = (1..=7).map(|ino| window.widen(ino, start)).collect();
+        assert_eq!(sizes, [1, 4, 16, 64, 256, 512, 512]);
+        assert_eq!(window.widen(7, start), 1, "the same one");
+        assert_eq!(window.widen(20, start + TOGETHER / 2), 4);
         assert_eq!(window.widen(21, start + TOGETHER * 2), 1, "later");
     }
 }
