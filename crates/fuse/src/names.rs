@@ -41,11 +41,12 @@ impl Server {
     }
 
     /// An inode of any kind that the kernel has forgotten and finds again by a file handle (NFS). One
-    /// without a name is about to be freed: a FORGET is on its way.
+    /// without a name is about to be freed, a FORGET is on its way, unless another process has it open: that makes
+    /// a descriptor of the mount of it.
     fn find_again(&self, ino: Ino) -> Result<(Attr, u64), Errno> {
         let found = self.fs().getattr(ino).map_err(errno)?;
         match self.hold(&found)? {
-            (attr, _) if attr.nlink == 0 => {
+            (attr, _) if attr.nlink == 0 && !self.fs().session().is_referenced_by_others(ino) => {
                 self.fs().release(ino, 1);
                 Err(Errno::STALE)
             }

@@ -136,6 +136,12 @@ impl Session {
         referenced
     }
 
+    /// Does another attached process hold a reference to `key`? For who is no guest.
+    pub fn is_referenced_by_others(&self, key: u64) -> bool {
+        let me = self.rt.me();
+        self.rt.holds(COMMON, key) || self.rt.full().any(|s| s != me && self.rt.holds(s, key))
+    }
+
     /// Notes that this process holds the last reference to an object, or is about to.
     pub fn note_last_reference(&self) {
         self.rt.set_holds_last(self.rt.me());
