@@ -29,6 +29,7 @@ extern "C" fn init() {
     let Some(plan) = env::plan() else { return };
     // SAFETY: nothing else of this library has run yet.
     unsafe { dlmalloc::enable_alloc_after_fork() };
+    process::watch_forks();
     counts::begin();
     mounts::set(plan.mounts);
     let Some(text) = libc_text::find(&plan.build_id) else { return };

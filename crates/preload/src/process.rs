@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use rustix::thread::gettid;
 
-use crate::mounts;
+use crate::{mounts, operation, stack};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x10000;
@@ -19,6 +19,18 @@ struct Clone {
 
 thread_local! {
     static CLONE: Cell<Option<Clone>> = const { Cell::new(None) };
+}
+
+/// Has `fork` make descriptors real before it locks our allocator: the handler that is registered last is called first.
+pub fn watch_forks() {
+    // SAFETY: the handler stays for as long as the process lives.
+    _ = unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
+}
+
+unsafe extern "C" fn before_fork() {
+    operation::within(|| {
+        stack::on_own(|| mounts::engines().for_each(|engine| _ = engine.make_all_real(false)));
+    });
 }
 
 /// The process is about to be cloned, with these flags.
