@@ -27,6 +27,8 @@ pub enum Class {
     Mounts,
     /// It changes the credentials or the umask.
     Credentials,
+    /// It may change the limit of file sizes.
+    Limits,
     /// It sets what a signal does.
     Signal,
     /// It waits for a child, which may have mounted something.
@@ -53,7 +55,7 @@ table! {
     Class::Paths(0, 1) => SYS_rename SYS_link;
     Class::At(0, 1) =>
         SYS_openat SYS_openat2 SYS_newfstatat SYS_statx SYS_faccessat SYS_faccessat2 SYS_mkdirat SYS_unlinkat
-        SYS_readlinkat SYS_fchmodat SYS_fchownat SYS_utimensat SYS_futimesat SYS_mknodat SYS_name_to_handle_at;
+        SYS_readlinkat SYS_fchmodat SYS_fchmodat2 SYS_fchownat SYS_utimensat SYS_futimesat SYS_mknodat SYS_name_to_handle_at;
     Class::At(1, 2) => SYS_symlinkat;
     Class::TwoAt([0, 1], [2, 3]) => SYS_renameat SYS_renameat2 SYS_linkat;
     Class::Descriptor(0) =>
@@ -76,6 +78,7 @@ table! {
     Class::Credentials =>
         SYS_setuid SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid SYS_setfsuid SYS_setfsgid
         SYS_setgroups SYS_capset SYS_umask;
+    Class::Limits => SYS_setrlimit SYS_prlimit64;
     Class::Signal => SYS_rt_sigaction;
     Class::Wait => SYS_wait4 SYS_waitid;
 }

@@ -144,7 +144,12 @@ impl Engine {
         catch_unwind(AssertUnwindSafe(|| self.state.make_all_real(exec))).unwrap_or(Err(Errno::IO))
     }
 
-    /// The credentials of this process have changed, or its umask, or a limit. Where they cannot be learned, the kernel is asked for all
+    /// A limit of this process may have changed.
+    pub fn refresh_limits(&self) {
+        self.state.refresh_limits();
+    }
+
+    /// The credentials of this process have changed, or its umask. Where they cannot be learned, the kernel is asked for all
     /// calls from now on.
     pub fn refresh_caller(&self) {
         self.state.refresh();

@@ -27,6 +27,13 @@ impl HighFd {
     }
 }
 
+impl HighFd {
+    /// At the number that it has.
+    pub fn unmoved(fd: OwnedFd) -> HighFd {
+        HighFd(fd.into_raw_fd())
+    }
+}
+
 impl AsFd for HighFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         raw::borrow(self.0).expect("it is open")
@@ -60,6 +67,8 @@ pub struct OpenFile {
     pub real: OnceLock<HighFd>,
     /// The process may have POSIX locks of the file by that descriptor.
     pub may_be_locked: AtomicBool,
+    /// That descriptor stays open: closing it would take the process's locks of the file.
+    pub keeps_real: AtomicBool,
 }
 
 impl OpenFile {
@@ -75,6 +84,7 @@ impl OpenFile {
             position,
             real: OnceLock::new(),
             may_be_locked: AtomicBool::new(false),
+            keeps_real: AtomicBool::new(false),
         }
     }
 
@@ -115,8 +125,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // Closing any descriptor of a file takes the process's locks of it; those of the program that are real now have them.
-        if self.may_be_locked.load(Ordering::Relaxed) && self.position().is_kernels {
+        if self.keeps_real.load(Ordering::Relaxed) {
             self.real.take().into_iter().for_each(std::mem::forget);
         }
         self.pool.release(self.ino, 1);

@@ -4,7 +4,8 @@
 //! directory that it was found in.
 
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use conquest::{Caller, Ino};
 use conquest_fs::node::DirEntry;
@@ -69,6 +70,7 @@ impl State {
             position.is_kernels = true;
         }
         drop(position);
+        self.keep_if_locked(&file);
         for number in self.descriptors.numbers(0, usize::MAX) {
             let Some(mut slot) = self.descriptors.existing(number) else { continue };
             if slot.file().is_some_and(|other| Arc::ptr_eq(other, &file)) {
@@ -79,12 +81,39 @@ impl State {
         Ok(())
     }
 
+    /// Closing any descriptor of a file takes the process's POSIX locks of it: where it may have some, the one that the
+    /// program does not see stays open for good.
+    fn keep_if_locked(&self, file: &OpenFile) {
+        if self.lock_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = locks.by_real.contains(&file.ino);
+        if is_known || locks.by.iter().any(|(ino, _)| *ino == file.ino) {
+            file.keeps_real.store(true, Ordering::Relaxed);
+            locks.by_real.extend((!is_known).then_some(file.ino));
+            self.lock_count.store(locks.by.len() + locks.by_real.len(), Ordering::Release);
+        }
+    }
+
+    fn may_have_locks(&self, inode: Ino) -> bool {
+        self.lock_count.load(Ordering::Acquire) > 0 && {
+            let locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.by_real.contains(&inode) || locks.by.iter().any(|(ino, _)| *ino == inode)
+        }
+    }
+
     /// The real descriptor of an open file that nobody else has.
     pub fn real<'f>(&self, file: &'f Arc<OpenFile>) -> Result<&'f HighFd> {
         if let Some(real) = file.real.get() {
             return Ok(real);
         }
-        let real = HighFd::new(self.open_on_mount(file)?)?;
+        let real = self.open_on_mount(file)?;
+        let real = match self.may_have_locks(file.ino) {
+            // To move it is to close one.
+            true => HighFd::unmoved(real),
+            false => HighFd::new(real)?,
+        };
         Ok(file.real.get_or_init(|| real))
     }
 

@@ -35,11 +35,20 @@ pub struct State {
     pub working_directory: AtomicU64,
     /// RLIMIT_FSIZE.
     pub size_limit: AtomicU64,
-    /// Open files by which the process may have POSIX locks; and how many.
-    pub with_locks: Mutex<Vec<(Ino, Weak<OpenFile>)>>,
+    pub locks: Mutex<Locks>,
+    /// How many entries that has.
     pub lock_count: AtomicUsize,
     pub served: AtomicU64,
     pub passed: AtomicU64,
+}
+
+/// The POSIX locks of this process: the kernel takes them all when any descriptor of the file is closed.
+#[derive(Default)]
+pub struct Locks {
+    /// Open files by whose descriptors it may have some.
+    pub by: Vec<(Ino, Weak<OpenFile>)>,
+    /// Inodes of which it may have some by descriptors that are real now.
+    pub by_real: Vec<Ino>,
 }
 
 fn refused(why: &str) -> Error {
@@ -70,7 +79,7 @@ impl State {
             useless: HighFd::new(useless()?)?,
             working_directory: AtomicU64::new(0),
             size_limit: AtomicU64::new(size_limit()),
-            with_locks: Mutex::default(),
+            locks: Mutex::default(),
             lock_count: AtomicUsize::new(0),
             served: AtomicU64::new(0),
             passed: AtomicU64::new(0),
@@ -82,8 +91,11 @@ impl State {
         &self.pool
     }
 
-    pub fn refresh(&self) {
+    pub fn refresh_limits(&self) {
         self.size_limit.store(size_limit(), Ordering::Relaxed);
+    }
+
+    pub fn refresh(&self) {
         if self.identities.refresh().is_err() {
             self.identities.forget();
         }

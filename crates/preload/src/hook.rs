@@ -105,6 +105,11 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
             mounts::engines().for_each(Engine::refresh_caller);
             done
         }
+        Class::Limits => {
+            let done = call();
+            mounts::engines().for_each(Engine::refresh_limits);
+            done
+        }
         _ => {
             mounts::look_again();
             Outcome::KERNEL

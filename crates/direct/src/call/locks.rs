@@ -49,9 +49,9 @@ impl State {
         }
         let real = self.real(file)?;
         if matches!(cmd, F_SETLK | F_SETLKW) && !file.may_be_locked.swap(true, Ordering::Relaxed) {
-            let mut all = self.with_locks.lock().unwrap_or_else(PoisonError::into_inner);
-            all.push((file.ino, Arc::downgrade(file)));
-            self.lock_count.store(all.len(), Ordering::Release);
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.by.push((file.ino, Arc::downgrade(file)));
+            self.lock_count.store(locks.by.len() + locks.by_real.len(), Ordering::Release);
         }
         let done = raw::fcntl(real.as_fd(), cmd as u32, &mut lock)?;
         if matches!(cmd, F_GETLK | F_OFD_GETLK) {
@@ -76,13 +76,19 @@ impl State {
 
     /// Takes back the process's locks of the file, by whatever descriptor it got them.
     #[cold]
-    fn unlock(&self, file: &OpenFile) {
-        let mut all = self.with_locks.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(_, other)| other.strong_count() > 0);
-        self.lock_count.store(all.len(), Ordering::Release);
-        let others: Vec<_> = all.iter().filter(|(ino, _)| *ino == file.ino).filter_map(|(_, f)| f.upgrade()).collect();
-        drop(all);
-        for other in others {
+    fn unlock(&self, file: &Arc<OpenFile>) {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.by.retain(|(_, other)| other.strong_count() > 0);
+        let others = locks.by.iter().filter(|(ino, _)| *ino == file.ino).filter_map(|(_, other)| other.upgrade());
+        let mut all: Vec<Arc<OpenFile>> = others.collect();
+        let by_real = locks.by_real.iter().position(|ino| *ino == file.ino);
+        by_real.into_iter().for_each(|n| _ = locks.by_real.swap_remove(n));
+        self.lock_count.store(locks.by.len() + locks.by_real.len(), Ordering::Release);
+        drop(locks);
+        if by_real.is_some() && self.real(file).is_ok() {
+            all.push(file.clone());
+        }
+        for other in all {
             let mut whole = Lock { kind: F_UNLCK as i16, ..Lock::default() };
             if let Some(real) = other.real.get() {
                 // It has none where this fails.
