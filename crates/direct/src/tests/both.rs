@@ -5,7 +5,7 @@
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
-use conquest::{FormatOptions, MediumKind, Pool};
+use conquest::{FormatOptions, MediumKind, OpenOptions, Pool};
 use libc::c_long;
 use rustix::fs::{open, stat, Mode, OFlags};
 
@@ -58,6 +58,8 @@ pub struct Both {
     pub left: usize,
     /// The mount point, and tmpfs.
     pub dir: tempfile::TempDir,
+    /// In the place of the mount's server: an engine is a guest of it.
+    _attended: Pool,
     _pool: tempfile::TempDir,
 }
 
@@ -70,8 +72,9 @@ impl Both {
         // Another number than that of tmpfs: nothing is taken for a real descriptor.
         let dev = stat(dir.path()).unwrap().st_dev + 1;
         let mounted = Mounted { dir: dir.path().as_os_str().as_bytes().to_vec(), dev, root, covered: Vec::new() };
+        let attended = Pool::open(pool.path(), &OpenOptions::default()).unwrap();
         let engine = Engine::attach(pool.path(), mounted).unwrap();
-        Both { engine, direct: Side::new(), kernel: Side::new(), left: 0, dir, _pool: pool }
+        Both { engine, direct: Side::new(), kernel: Side::new(), left: 0, dir, _attended: attended, _pool: pool }
     }
 
     /// The absolute path of `name` in both.
