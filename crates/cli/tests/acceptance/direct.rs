@@ -31,6 +31,7 @@ const STEPS: &[(&str, &str)] = &[
     ("sqlite3", "sqlite3 db \"create table t(a,b); insert into t values(1,'x'),(2,'y');\"; for i in 1 2 3 4 5; do sqlite3 db \"insert into t values($i,'z');\"; done; sqlite3 db 'select sum(a),count(*) from t; pragma integrity_check;'; sqlite3 db 'pragma journal_mode=wal;' \"insert into t values(9,'w');\"; sqlite3 db 'select count(*) from t;'; rm -f db-*"),
     ("make", "printf 'all: x y\\n\\tcat x y >z\\nx:\\n\\techo x >x\\ny:\\n\\techo y >y\\n' >Makefile; make -s -j2; cat z; make -s; rm Makefile x y"),
     ("cc", "printf '#include <stdio.h>\\nint main(){FILE*f=fopen(\"made\",\"w\");fprintf(f,\"%%d\\\\n\",42);fclose(f);puts(\"ran\");}' >p.c; cc p.c -o p && ./p && cat made && rm p"),
+    ("python3", concat!("python3 - <<'END'\n", include_str!("direct.py"), "\nEND")),
 ];
 
 /// A command that runs under direct access.

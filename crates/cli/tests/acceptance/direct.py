@@ -1,0 +1,84 @@
+# Calls that need descriptors of the kernel, or that the kernel checks: printed results are compared.
+import os, fcntl, mmap, subprocess, socket, array, select, errno, sys, tempfile, stat, shutil, signal
+os.mkdir('calls'); os.chdir('calls'); d=os.getcwd()
+os.umask(0o022)
+def show(*a): print(*a)
+def err(f,*a):
+    try: return f(*a)
+    except OSError as e: return errno.errorcode.get(e.errno)
+# unlinked file inherited by a child
+fd=os.open("u",os.O_RDWR|os.O_CREAT,0o600); os.write(fd,b"hello unlinked"); os.unlink("u"); os.lseek(fd,6,0)
+os.set_inheritable(fd,True)
+show("child", subprocess.run(["cat",f"/proc/self/fd/{fd}"],close_fds=False,capture_output=True).stdout)
+show("stdin", subprocess.run(["cat"],stdin=fd,capture_output=True).stdout)
+show("pos", os.lseek(fd,0,1)); os.close(fd)
+# mmap
+with open("m","w+b") as f:
+    f.truncate(8192); f.write(b"x"*100); f.flush()
+    m=mmap.mmap(f.fileno(),8192); m[0:3]=b"abc"; m.flush(); show(os.pread(f.fileno(),5,0)); m.close()
+# fork sharing an offset
+fd=os.open("o",os.O_RDWR|os.O_CREAT|os.O_TRUNC,0o644); os.write(fd,b"1234567890"); os.lseek(fd,0,0)
+pid=os.fork()
+if pid==0: os.read(fd,4); os._exit(0)
+os.waitpid(pid,0); show("shared", os.read(fd,3)); os.close(fd)
+# dup2 onto stdout
+pid=os.fork()
+if pid==0:
+    f=os.open("out",os.O_WRONLY|os.O_CREAT|os.O_TRUNC,0o644); os.dup2(f,1); os.execvp("echo",["echo","to file"])
+os.waitpid(pid,0); show(open("out").read())
+# locks
+a=open("l","w+"); b=open("l","r+")
+fcntl.lockf(a,fcntl.LOCK_EX); 
+pid=os.fork()
+if pid==0:
+    c=open("l","r+"); os._exit(0 if err(fcntl.lockf,c,fcntl.LOCK_EX|fcntl.LOCK_NB) in ("EAGAIN","EACCES") else 1)
+show("lock held", os.waitpid(pid,0)[1])
+b.close()
+pid=os.fork()
+if pid==0:
+    c=open("l","r+"); os._exit(0 if err(fcntl.lockf,c,fcntl.LOCK_EX|fcntl.LOCK_NB) is None else 1)
+show("lock gone by close", os.waitpid(pid,0)[1]); a.close()
+a=open("l","r+"); fcntl.flock(a,fcntl.LOCK_EX); b=open("l","r+"); show(err(fcntl.flock,b,fcntl.LOCK_EX|fcntl.LOCK_NB)); a.close(); show(err(fcntl.flock,b,fcntl.LOCK_EX|fcntl.LOCK_NB)); b.close()
+# SCM_RIGHTS
+s,t=socket.socketpair(); f=open("m","rb"); f.read(1); os.lseek(f.fileno(),2,0)
+socket.send_fds(s,[b"x"],[f.fileno()]); _,fds,_,_=socket.recv_fds(t,1,1); show("passed", os.read(fds[0],3)); 
+# poll and select
+show(select.select([f],[f],[],0)[0]==[f]); p=select.poll(); p.register(f,select.POLLIN); show(len(p.poll(0)))
+# /proc/self/fd, fdopen, O_PATH
+show(err(lambda: open(f"/proc/self/fd/{f.fileno()}","rb").read(4)))
+# directories
+os.makedirs("dd/e",exist_ok=True)
+dfd=os.open("dd",os.O_RDONLY|os.O_DIRECTORY); show(os.listdir(dfd)); os.mkdir("x",dir_fd=dfd); show(sorted(os.listdir(dfd))); show(sorted(os.listdir(dfd)))
+show(err(os.stat,"nothing")); os.rename("x","y",src_dir_fd=dfd,dst_dir_fd=dfd); show(sorted(os.listdir("dd")))
+os.fchdir(dfd); show(sorted(os.listdir("."))); os.chdir(".."); os.close(dfd)
+# sendfile, copy_file_range to and from elsewhere
+w=os.open("sf",os.O_RDWR|os.O_CREAT|os.O_TRUNC,0o600); pw=open("/etc/passwd","rb"); n=os.fstat(pw.fileno()).st_size
+show(os.sendfile(w,pw.fileno(),None,n)==n, os.lseek(w,0,1)==n, os.lseek(pw.fileno(),0,1)==n)
+r,q=os.pipe(); os.lseek(w,0,0); show(os.sendfile(q,w,0,10), os.read(r,20)==open("/etc/passwd","rb").read(10))
+shutil.copyfile("/etc/passwd","cp"); shutil.copy2("cp","cp2"); show(open("cp2","rb").read()==open("/etc/passwd","rb").read())
+# xattr
+os.setxattr("cp",b"user.a",b"v"); show(os.listxattr("cp"), os.getxattr("cp",b"user.a")); show(err(os.getxattr,"cp",b"user.b"))
+# statvfs, limits
+st=os.statvfs("."); show(st.f_bsize, st.f_namemax)
+import resource
+# times
+os.utime("cp",ns=(1234567890123456789,987654321987654321)); s=os.stat("cp"); show(s.st_atime_ns,s.st_mtime_ns)
+# tempfile with O_TMPFILE
+with tempfile.TemporaryFile(dir=".") as tf: tf.write(b"abc"); tf.seek(0); show(tf.read())
+with tempfile.NamedTemporaryFile(dir=".") as tf: tf.write(b"abc"); tf.flush(); show(open(tf.name).read())
+# umask
+old=os.umask(0o077); open("um","w").close(); show(oct(os.stat("um").st_mode)); os.umask(old); open("um2","w").close(); show(oct(os.stat("um2").st_mode))
+# absolute paths, .., and out
+show(os.path.exists(d+"/cp"), os.path.exists(d+"/../"+os.path.basename(d)+"/cp"), os.path.exists("../../etc/passwd"))
+# close-on-exec
+fd=os.open("cp",os.O_RDONLY); show(os.get_inheritable(fd)); 
+show(subprocess.run(["sh","-c",f"cat <&{fd} 2>/dev/null | wc -c"],pass_fds=[fd],capture_output=True).stdout.strip()==str(os.stat('cp').st_size).encode()); os.close(fd)
+# setuid
+pid=os.fork()
+if pid==0:
+    os.setgid(1234); os.setuid(1234)
+    show(err(open,"um")); show(err(os.mkdir,"nope")); show(err(os.unlink,"cp")); show(err(os.chmod,"cp",0o777)); show(open("um2").read()); sys.stdout.flush(); os._exit(0)
+os.waitpid(pid,0)
+resource.setrlimit(resource.RLIMIT_FSIZE,(5000,resource.RLIM_INFINITY)); signal.signal(signal.SIGXFSZ,signal.SIG_IGN)
+fd=os.open("big",os.O_RDWR|os.O_CREAT,0o600); show(err(os.write,fd,b"y"*9000), err(os.write,fd,b"y"), err(os.ftruncate,fd,6000))
+show(sorted(os.listdir(".")) )
