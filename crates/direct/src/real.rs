@@ -57,7 +57,11 @@ impl State {
 
     /// The first error; all others are made real.
     fn make_these_real(&self, numbers: Vec<RawFd>) -> Result<()> {
-        numbers.into_iter().map(|fd| self.make_real(fd)).fold(Ok(()), |all, one| all.and(one))
+        let mut all = Ok(());
+        for fd in numbers {
+            all = all.and(self.make_real(fd));
+        }
+        all
     }
 
     /// Makes a descriptor real if it is served here, with all that share its open file.

@@ -4,7 +4,7 @@
 //! 1. `Memory` maps `entries` strides of a header page and a payload, private to this queue.
 //! 2. An entry is the kernel's from REGISTER or COMMIT until its completion is seen, ours from then until the next
 //!    COMMIT.
-//! While it is ours there is one [`Entry`] of it, and no other way to its memory; while it is the kernel's there is none.
+//!    While it is ours there is one [`Entry`] of it, and no other way to its memory; while it is the kernel's there is none.
 //! 3. The kernel copies into entries in the context of the thread that owns the ring, hence only inside
 //!    its calls to io_uring_enter.
 //! 4. `Memory` is unmapped only when the queue and all its `Entry`s are gone, and no entry is the kernel's (`live` is 0);

@@ -18,7 +18,7 @@ pub(super) const GUESTS_AT: u64 = (HEADER + FULL as u64 * SESSION_REC).next_mult
 pub(super) const GUEST_REC: u64 = 2048;
 /// Of a guest: entries of its table. Behind what all records have.
 pub(super) const S_ENTRIES: u64 = SESSION_REC;
-const _: () = assert!(S_ENTRIES + 8 <= GUEST_REC && SESSIONS.is_multiple_of(64));
+const _: () = assert!(S_ENTRIES + 8 <= GUEST_REC && SESSIONS % 64 == 0);
 /// Bytes per session record: state, pid, role and other words, counts, then a label.
 pub(crate) const SESSION_REC: u64 = 1792;
 const S_STATE: u64 = 0;
