@@ -60,3 +60,37 @@ fn now() -> u32 {
     let time = clock_gettime(ClockId::MonotonicCoarse);
     (time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use conquest::{FormatOptions, MediumKind, OpenOptions, Pool};
+    use conquest_fs::ROOT;
+
+    use super::*;
+
+    #[test]
+    fn a_second_without_changes_has_it_taken_back() {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let at = dir.path().join("pool");
+        Pool::format(&at, &FormatOptions::on(MediumKind::Battery, 16 << 20)).unwrap();
+        let pool = Pool::open(&at, &OpenOptions::default()).unwrap();
+        pool.retain(ROOT, 1).unwrap();
+        let recalls = Recalls::default();
+        let ask = |now| recalls.may_keep_again(&pool, ROOT, pool.session().recall(ROOT), now);
+        let recall = || {
+            pool.session().begin_recall(ROOT);
+            pool.session().end_recall(ROOT);
+        };
+        pool.session().begin_recall(ROOT);
+        assert!(!ask(5000));
+        pool.session().end_recall(ROOT);
+        // The clock may be at its end.
+        let start = u32::MAX - 10;
+        assert!(!ask(start) && !ask(start.wrapping_add(QUIET - 1)));
+        recall();
+        assert!(!ask(start.wrapping_add(QUIET)), "it has changed again");
+        assert!(!ask(start.wrapping_add(2 * QUIET - 1)));
+        assert!(ask(start.wrapping_add(2 * QUIET)));
+        assert_eq!(pool.session().recall(ROOT), Recall::None);
+    }
+}
