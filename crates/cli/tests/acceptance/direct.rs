@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::lab::{self, program, Lab};
-use crate::{tree, Outcome, Skip, Test};
+use crate::{suites, tree, Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
     ("direct::programs_do_the_same_as_elsewhere", programs),
     ("direct::the_mount_sees_at_once_what_a_program_does", seen_at_once),
+    ("direct::pjdfstest_passes", pjdfstest),
+    ("direct::fsx_finds_nothing", fsx),
 ];
 
 /// Steps of many programs, in a directory of their own. What they print is compared too.
@@ -19,9 +21,9 @@ const STEPS: &[(&str, &str)] = &[
     ("sh", "for i in $(seq 50); do echo $i >a/$i; done; ls a | sort -n | head -3; rm a/4*; ls a | wc -l"),
     ("sh", "(cat a/1; echo sub >a/sub) & wait; cat <a/sub; exec 3<a/1; read x <&3; read y <&3; echo $x $y; exec 3<&-"),
     ("sh", "exec 5>a/out; echo first >&5; sh -c 'echo child >&5'; echo last >&5; exec 5>&-; cat a/out"),
-    ("coreutils", "cp -a a copy; diff -r a copy && mv copy moved && du -a moved | wc -l; stat -c '%n %s %a %h' moved/1; touch -d 2020-01-02 moved/1; stat -c %y moved/1"),
-    ("coreutils", "truncate -s 100000 big; dd if=/dev/zero of=big bs=4096 count=3 conv=notrunc status=none; sha1sum big; split -b 30000 big part.; cat part.* | cmp - big; rm part.*; ls"),
-    ("coreutils", "chmod 640 a/1; stat -c %a a/1; ln a/1 hard; stat -c %h hard; readlink a/b/link; realpath --relative-to=. a/b/link; sort -r a/1; tac a/1; wc a/1; install -m 600 a/1 inst; stat -c %a inst"),
+    ("cp", "cp -a a copy; diff -r a copy && mv copy moved && du -a moved | wc -l; stat -c '%n %s %a %h' moved/1; touch -d 2020-01-02 moved/1; stat -c %y moved/1"),
+    ("cp", "truncate -s 100000 big; dd if=/dev/zero of=big bs=4096 count=3 conv=notrunc status=none; sha1sum big; split -b 30000 big part.; cat part.* | cmp - big; rm part.*; ls"),
+    ("cp", "chmod 640 a/1; stat -c %a a/1; ln a/1 hard; stat -c %h hard; readlink a/b/link; realpath --relative-to=. a/b/link; sort -r a/1; tac a/1; wc a/1; install -m 600 a/1 inst; stat -c %a inst"),
     ("find", "find . -type f | sort | xargs sha1sum; find . -name '1*' -newer big | sort; find a -depth -print | sort"),
     ("tar", "tar cf all.tar a moved; mkdir out; tar xf all.tar -C out; diff -r a out/a; tar tf all.tar | sort | head; rm -r out all.tar"),
     ("rsync", "rsync -a a/ synced/; diff -r a synced; rsync -ain a/ synced/ | grep -v '^\\.'; rm -rf synced"),
@@ -100,6 +102,27 @@ fn seen_at_once() -> Outcome {
         assert!(!file.exists());
         assert_eq!(names(&dir), round + 1);
     }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn pjdfstest() -> Outcome {
+    let suite = suites::tool("pjdfstest")?;
+    let lab = Lab::mounted("256M");
+    need_library(&lab)?;
+    let verdicts = suites::run_pjdfstest(direct(&lab, &[&suite.to_string_lossy()]), &lab, &lab.mnt(), &[]);
+    assert!(verdicts.len() > 300, "pjdfstest ran {} tests only", verdicts.len());
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn fsx() -> Outcome {
+    let suite = suites::tool("fsx")?;
+    let lab = Lab::mounted("256M");
+    need_library(&lab)?;
+    suites::run_fsx(&|| direct(&lab, &[&suite.to_string_lossy()]), &lab, 1, 5_000);
     lab.umount();
     lab.check();
     Ok(())

@@ -25,7 +25,7 @@ pub fn tool(name: &str) -> Result<PathBuf, Skip> {
 }
 
 /// Test → `ok`, `skipped` or `FAILED`.
-type Verdicts = BTreeMap<String, String>;
+pub type Verdicts = BTreeMap<String, String>;
 
 /// The tests that remount read-only get a run of their own: in a common run the suite still has files open, and no file
 /// system would become read-only.
@@ -33,15 +33,15 @@ fn pjdfstest() -> Outcome {
     let suite = tool("pjdfstest")?;
     let lab = Lab::mounted("256M");
     lab.install_helpers()?;
-    let mut ours = run_pjdfstest(&suite, &lab, &lab.mnt(), &[]);
-    ours.extend(run_pjdfstest(&suite, &lab, &lab.mnt(), &["erofs"]));
+    let mut ours = run_pjdfstest(Command::new(&suite), &lab, &lab.mnt(), &[]);
+    ours.extend(run_pjdfstest(Command::new(&suite), &lab, &lab.mnt(), &["erofs"]));
     lab.umount();
     lab.check();
     let skipped = |v: &Verdicts| v.iter().filter(|(_, v)| *v == "skipped").map(|(t, _)| t.clone()).collect::<Vec<_>>();
     println!("pjdfstest: {} tests, skipped: {:?}", ours.len(), skipped(&ours));
     let uncompared = |Skip(reason)| Skip(format!("passed, but could not be compared: {reason}"));
     let ext4 = lab.loop_ext4().map_err(uncompared)?;
-    let theirs = run_pjdfstest(&suite, &lab, &ext4, &[]);
+    let theirs = run_pjdfstest(Command::new(&suite), &lab, &ext4, &[]);
     let (here, there) = (skipped(&ours).len(), skipped(&theirs).len());
     assert!(ours.len() > 300, "pjdfstest ran {} tests only", ours.len());
     assert!(here <= there, "{here} tests skipped, on ext4 {there}");
@@ -49,7 +49,7 @@ fn pjdfstest() -> Outcome {
 }
 
 /// Runs the tests whose names contain one of `names`, or all that need no remount. None may fail.
-fn run_pjdfstest(suite: &Path, lab: &Lab, dir: &Path, names: &[&str]) -> Verdicts {
+pub fn run_pjdfstest(mut suite: Command, lab: &Lab, dir: &Path, names: &[&str]) -> Verdicts {
     let remount = !names.is_empty();
     let config = lab.path("pjdfstest.toml");
     let second = lab.path("second");
@@ -61,9 +61,8 @@ fn run_pjdfstest(suite: &Path, lab: &Lab, dir: &Path, names: &[&str]) -> Verdict
          [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n"
     );
     std::fs::write(&config, text).expect("a configuration");
-    let mut command = Command::new(suite);
-    command.arg("-c").arg(&config).arg("-p").arg(dir).args(names).env("NO_COLOR", "1");
-    let output = command.output().expect("pjdfstest");
+    suite.arg("-c").arg(&config).arg("-p").arg(dir).args(names).env("NO_COLOR", "1");
+    let output = suite.output().expect("pjdfstest");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let verdicts = read_verdicts(&text);
     let failed: Vec<_> = verdicts.iter().filter(|(_, v)| *v == "FAILED").map(|(t, _)| t).collect();
@@ -92,6 +91,14 @@ fn fsx_of(seeds: u64, ops: u64) -> Outcome {
     let suite = tool("fsx")?;
     let (seeds, ops) = (number("CONQUEST_FSX_SEEDS", seeds), number("CONQUEST_FSX_OPS", ops));
     let lab = Lab::mounted("256M");
+    run_fsx(&|| Command::new(&suite), &lab, seeds, ops);
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// Runs fsx with so many seeds, each with so many operations. It must find nothing.
+pub fn run_fsx(suite: &dyn Fn() -> Command, lab: &Lab, seeds: u64, ops: u64) {
     let config = lab.path("fsx.toml");
     std::fs::write(&config, FSX_CONFIG).expect("a configuration");
     for n in 0..seeds {
@@ -99,7 +106,7 @@ fn fsx_of(seeds: u64, ops: u64) -> Outcome {
             let seed = (seed() + n + 1000 * piece as u64).to_string();
             let file = lab.mnt().join(format!("fsx-{seed}"));
             let ops = (ops - start).min(FSX_PIECE as u64).to_string();
-            let mut command = Command::new(&suite);
+            let mut command = suite();
             command.args(["-q", "-q", "-S", &seed, "-N", &ops, "-f"]).arg(&config);
             command.arg("-P").arg(lab.path("")).arg(&file);
             println!("fsx: seed {seed}, {ops} operations");
@@ -107,9 +114,6 @@ fn fsx_of(seeds: u64, ops: u64) -> Outcome {
             std::fs::remove_file(file).expect("the file that fsx left");
         }
     }
-    lab.umount();
-    lab.check();
-    Ok(())
 }
 
 /// Operations of one run of fsx. Its mappings pile up, and with them the cost of each truncation, so that a run of a

@@ -279,6 +279,10 @@ impl State {
         let held = self.hold(at, 0)?;
         let old = self.fs().getattr(held.ino())?;
         match old.kind {
+            // It may be a program that runs: only the kernel can tell.
+            Kind::Regular if old.perm & 0o111 != 0 && self.fs().session().is_cached(held.ino()) => {
+                return Err(Stop::Kernel)
+            }
             Kind::Regular => {}
             Kind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),

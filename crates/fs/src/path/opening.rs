@@ -103,11 +103,19 @@ impl<'a> View<'a> {
             Kind::Symlink => return Err(Errno::LOOP.into()),
             // What these are is the kernel's.
             kind if kind != Kind::Regular && self.within.is_some() => return Err(Error::Outside),
+            _ if writes && self.within.is_some() && self.may_run(found)? => return Err(Error::Outside),
             _ => {}
         }
         let read = if how.read { want::READ } else { 0 };
         self.fs.permit_seen(found.ino, &found.raw, &self.caller, read | if writes { want::WRITE } else { 0 })?;
         Ok(kind)
+    }
+
+    /// May this file be a program that runs, by a kernel that has it? Only that kernel can tell.
+    #[inline(always)]
+    fn may_run(&self, found: &Found) -> Result<bool> {
+        let session = self.fs.session();
+        Ok(session.is_cached(found.ino) && self.fs.perms().get(session, found.raw.perm)?.mode & 0o111 != 0)
     }
 
     /// Makes the file `name` in `dir`, or opens it if it is there.
