@@ -10,20 +10,24 @@ use rustix::process::{getrlimit, Resource};
 
 /// The lowest number, where the limit of the process allows it.
 const LOWEST: i32 = 1000;
-/// Else so far below the limit.
-const BELOW: u64 = 64;
+/// Numbers below are those of the standard streams, also where these are closed.
+const STANDARD: i32 = 3;
 
 /// Another descriptor of what `file` has open, with a high number.
 pub fn duplicate(file: impl AsFd) -> rustix::io::Result<OwnedFd> {
-    let limit = || getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     match fcntl_dupfd_cloexec(&file, LOWEST) {
+        // Above that all may be taken, too.
         Err(Errno::INVAL | Errno::MFILE) => {
-            let below = limit().saturating_sub(BELOW).min(LOWEST as u64) as i32;
-            // Above that all may be taken.
-            fcntl_dupfd_cloexec(&file, below).or_else(|_| fcntl_dupfd_cloexec(&file, 3))
+            let high = high_in(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
+            fcntl_dupfd_cloexec(&file, high).or_else(|_| fcntl_dupfd_cloexec(&file, STANDARD))
         }
         duplicated => duplicated,
     }
+}
+
+/// The lowest number in the upper quarter of those that a process may have.
+fn high_in(limit: u64) -> i32 {
+    (limit.min(LOWEST as u64) * 3 / 4) as i32
 }
 
 /// The same in its place, where that can be had.
@@ -43,7 +47,8 @@ mod tests {
         let low = file.as_raw_fd();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let kept = raise(file);
-        assert!(kept.as_raw_fd() > low && kept.as_raw_fd() as u64 >= limit.saturating_sub(BELOW).min(LOWEST as u64));
+        assert!(kept.as_raw_fd() > low && kept.as_raw_fd() >= high_in(limit));
+        assert_eq!([64, 1000, u64::MAX].map(high_in), [48, 750, 750]);
         let flags = rustix::io::fcntl_getfd(&kept).expect("it is open");
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }
