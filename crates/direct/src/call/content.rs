@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use conquest_fs::node::{ReadFlags, Seek, WriteFlags};
-use conquest_fs::{Caller, Kind, SetAttr};
+use conquest_fs::{Attr, Caller, Kind, SetAttr};
 use rustix::io::Errno;
 use rustix::process::{getpid, kill_process, Signal};
 
@@ -176,8 +176,8 @@ impl State {
     #[cold]
     fn clear_setid_of(&self, file: &OpenFile) -> Outcome<()> {
         let (caller, old) = (self.identities.caller(self.identity()?), self.fs().getattr(file.ino)?);
-        // Without the group's execution the bit stays, for members. A change that changes nothing would set ctime.
-        if old.perm & 0o6010 == 0o2000 && caller.in_group(old.gid) {
+        // A change that changes nothing would set ctime.
+        if !loses_setid(&old, &caller) {
             return Ok(());
         }
         let set = SetAttr { kill_suidgid: true, ..SetAttr::default() };
@@ -307,6 +307,11 @@ impl State {
         self.fs().fsync(file.ino, data_only)?;
         Ok(0)
     }
+}
+
+/// Does a change by this caller take set-id bits? Set-group-id without the group's execution stays for members.
+pub fn loses_setid(attr: &Attr, caller: &Caller) -> bool {
+    attr.perm & 0o4000 != 0 || attr.perm & 0o2000 != 0 && (attr.perm & 0o010 != 0 || !caller.in_group(attr.gid))
 }
 
 #[cold]

@@ -3,6 +3,7 @@
 use conquest_fs::{Ino, SetAttr, SetTime, Time};
 use rustix::io::Errno;
 
+use super::content::loses_setid;
 use super::place::{number, At};
 use super::{Outcome, Stop};
 use crate::raw;
@@ -10,6 +11,9 @@ use crate::state::State;
 
 const NOFOLLOW: u32 = libc::AT_SYMLINK_NOFOLLOW as u32;
 const EMPTY_PATH: u32 = libc::AT_EMPTY_PATH as u32;
+
+/// Neither a user nor a group.
+const NOBODY: (u32, u32) = (u32::MAX, u32::MAX);
 
 /// Times to set, or not.
 type Times = [Option<SetTime>; 2];
@@ -35,11 +39,30 @@ impl State {
         if flags & !(NOFOLLOW | EMPTY_PATH) != 0 {
             return Err(Errno::INVAL.into());
         }
+        if owner == NOBODY {
+            self.may_clear_setid(self.hold(at, flags)?.ino())?;
+        }
         self.set(at, flags, &of_owner(owner))
+    }
+
+    /// A change of owner that names none clears set-id bits, if there are any; only the owner may.
+    fn may_clear_setid(&self, ino: Ino) -> Outcome<()> {
+        let caller = self.identities.caller(self.identity()?);
+        if caller.uid == 0 || !self.fs().has_setid(ino)? {
+            return Ok(());
+        }
+        let attr = self.fs().getattr(ino)?;
+        match attr.uid != caller.uid && loses_setid(&attr, &caller) {
+            true => Err(Errno::PERM.into()),
+            false => Ok(()),
+        }
     }
 
     pub fn fchown(&self, fd: usize, owner: (u32, u32)) -> Outcome {
         let file = self.file(fd)?;
+        if owner == NOBODY {
+            self.may_clear_setid(file.ino)?;
+        }
         self.set_inode(file.ino, &of_owner(owner))
     }
 

@@ -7,9 +7,11 @@
 //! | [`calls`] | calls one by one |
 //! | [`paths`] | calls that take a path, on all kinds of paths |
 //! | [`random`] | sequences of calls |
+//! | [`users`] | calls of a user who may not do everything |
 
 mod both;
 mod calls;
 mod paths;
 mod random;
+mod users;
 mod world;
