@@ -199,7 +199,8 @@ impl Drop for Forked {
     }
 }
 
-fn outlived(kind: Kind, test: &str) {
+/// A process is killed, and its child, which `has` what it had of the session, lives.
+fn outlived(kind: Kind, has: bool, test: &str) {
     if let Some((_, path)) = part() {
         let mut session = Some(rig::attach_as(&path, kind).unwrap());
         session.as_ref().unwrap().retain(9, 1).unwrap();
@@ -209,7 +210,11 @@ fn outlived(kind: Kind, test: &str) {
             assert!(matches!(refused, Error::Forked), "{refused}");
             assert!(matches!(session.read::<(), Error>(5, || Ok(())), Err(Error::Forked)));
             // The parent's goes nowhere with it, and it has one of its own.
-            drop(session);
+            if has {
+                std::mem::forget(session);
+            } else {
+                drop(session);
+            }
             let own = rig::attach_as(&path, kind).unwrap();
             rig::change(&own);
             say("=changed");
@@ -244,10 +249,15 @@ fn outlived(kind: Kind, test: &str) {
 
 #[test]
 fn a_forked_child_does_not_keep_its_parents_session_alive() {
-    outlived(Kind::Full, "a_forked_child_does_not_keep_its_parents_session_alive");
+    outlived(Kind::Full, true, "a_forked_child_does_not_keep_its_parents_session_alive");
 }
 
 #[test]
 fn nor_does_that_of_a_guest() {
-    outlived(Kind::Guest, "nor_does_that_of_a_guest");
+    outlived(Kind::Guest, true, "nor_does_that_of_a_guest");
+}
+
+#[test]
+fn a_forked_child_that_drops_what_it_has_ends_nothing() {
+    outlived(Kind::Full, false, "a_forked_child_that_drops_what_it_has_ends_nothing");
 }
