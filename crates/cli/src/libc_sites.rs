@@ -22,6 +22,7 @@ const READ: [u8; 10] = [0x31, 0xc0, 0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff]
 const COMPARE: [u8; 2] = [0x80, 0x3d];
 const COMPARE_LEN: usize = 7;
 const BRANCH_LEN: usize = 2;
+const JUMP_IF_EQUAL: u8 = 0x74;
 /// Within so many bytes its slower branch makes the call.
 const SLOW: usize = 64;
 
@@ -132,11 +133,64 @@ fn read_at(code: &[u8], syscall: usize, base: u32) -> Found {
         // The number 0 of another call: `syscall` has been cleared for what comes, or these are no instructions.
         return Found::Unknown;
     }
-    let Some(entry) = start.checked_sub(COMPARE_LEN + BRANCH_LEN) else { return Found::Unknown };
-    if code[entry..].starts_with(&COMPARE) && code[entry + COMPARE_LEN] == 0x74 {
-        let disp = i32::from_le_bytes(std::array::from_fn(|i| code[entry + 2 + i]));
+    let entry = start.checked_sub(COMPARE_LEN + BRANCH_LEN);
+    let compares = |entry: &usize| code[*entry..].starts_with(&COMPARE) && code[*entry + COMPARE_LEN] == JUMP_IF_EQUAL;
+    if let Some(entry) = entry.filter(compares) {
+        let disp = i32::from_le_bytes(std::array::from_fn(|i| code[entry + COMPARE.len() + i]));
         let flag = offset(entry + COMPARE_LEN).wrapping_add_signed(disp);
         return Found::Site(Site::Read { at: offset(entry), flag, syscall: offset(syscall) });
     }
     Found::Site(Site::Short { at: offset(start) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u32 = 0x1000;
+
+    #[test]
+    fn calls_of_known_forms_are_found() {
+        // mov $0x101,%eax; syscall
+        assert_eq!(find(&[0xb8, 1, 1, 0, 0, 0x0f, 5], BASE), Ok(vec![Site::Before { at: BASE, syscall: BASE + 5 }]));
+        // mov $0x11d,%eax; mov %rsi,%rdx; xor %esi,%esi; syscall
+        let apart = [0xb8, 0x1d, 1, 0, 0, 0x48, 0x89, 0xf2, 0x31, 0xf6, 0x0f, 5];
+        assert_eq!(find(&apart, BASE), Ok(vec![Site::Before { at: BASE, syscall: BASE + 10 }]));
+        assert_eq!(find(&READ, BASE), Ok(vec![Site::Short { at: BASE }]));
+        // futex, and a number that nobody sets here.
+        assert_eq!(find(&[0xb8, 0xca, 0, 0, 0, 0x0f, 5], BASE), Ok(vec![]));
+        assert_eq!(find(&[0x44, 0x89, 0xc8, 0x0f, 5], BASE), Ok(vec![]));
+    }
+
+    #[test]
+    fn instructions_that_cannot_move_are_left() {
+        // mov $1,%eax; jne +0; syscall
+        assert_eq!(find(&[0xb8, 1, 0, 0, 0, 0x75, 0, 0x0f, 5], BASE), Ok(vec![]));
+        // mov $1,%eax; mov 16(%rip),%edi; syscall
+        assert_eq!(find(&[0xb8, 1, 0, 0, 0, 0x8b, 0x3d, 16, 0, 0, 0, 0x0f, 5], BASE), Ok(vec![]));
+        assert_eq!(find(&[0x31, 0xc0, 0x0f, 5, 0x90], BASE), Err(BASE + 2));
+    }
+
+    /// Where it is glibc.
+    #[test]
+    fn the_sites_of_this_machine_look_as_they_say() {
+        let Some(libc) = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"]
+            .map(Path::new)
+            .into_iter()
+            .find(|path| path.exists())
+        else {
+            return println!("there is no glibc");
+        };
+        let found = of(libc).expect("a C library of known forms");
+        let bytes = std::fs::read(libc).expect("it is there");
+        let parsed = object::File::parse(&*bytes).expect("an ELF file");
+        let text = parsed.section_by_name(".text").expect("it has text");
+        let (code, base) = (text.data().expect("data"), text.address() as u32);
+        assert!(found.sites.len() > 100, "{} sites", found.sites.len());
+        for site in &found.sites {
+            assert!(site.matches(&code[(site.at() - base) as usize..]), "{site}");
+            assert_eq!(Site::parse(&site.to_string()), Some(*site));
+        }
+        assert!(found.sites.windows(2).all(|two| two[0].at() + JUMP as u32 <= two[1].at()), "sites overlap");
+    }
 }
