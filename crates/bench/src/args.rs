@@ -8,8 +8,8 @@ use crate::context::{Common, Workload};
 use crate::disk::dir_on_disk;
 use crate::error::Error;
 use crate::workload::{
-    beside, bigdir, compression, databases, disks, durable, filebench, large, largefile, memory, mixed, mramfs, open,
-    packed, places, postmark, scale, smallfile, stalls, sustained, ubj,
+    beside, bigdir, compression, databases, direct, disks, durable, filebench, large, largefile, memory, mixed, mramfs,
+    open, packed, places, postmark, scale, smallfile, stalls, sustained, ubj,
 };
 
 const EXAMPLES: &str = "Examples:\n  \
@@ -22,6 +22,7 @@ const EXAMPLES: &str = "Examples:\n  \
     conquest bench filebench --setting ram-backed  mail, file, web and proxy servers, all in RAM\n  \
     conquest bench ubj --only replay               the caches of UBJ's Figures 6 to 9, one trace through each\n  \
     conquest bench disks --only unequal            fast and slow disks together\n  \
+    conquest bench direct --only commands          tar, git, sqlite3 and others under `conquest run`\n  \
     conquest bench mramfs --only build --source DIR    make in a copy of that tree, on each file system\n  \
     conquest bench publish --dir /srv              everything, into docs/figures\n  \
     conquest bench figures --write docs/FIGURES.md     the tables made of that";
@@ -103,6 +104,8 @@ what! {
     Mramfs(mramfs::Options),
     /// Changing files directly in directories that a mount knows
     Beside(beside::Options),
+    /// What direct access gives to unmodified programs, beside tmpfs, ext4 and the plain mount
+    Direct(direct::Options),
     /// Mounting a pool at a second directory
     Places(places::Options),
     /// Making a file through the mount while gigabytes are reserved, committed and saved
@@ -116,6 +119,8 @@ what! {
     Figures(Figures),
     #[command(hide = true)]
     Worker(scale::Worker),
+    #[command(hide = true)]
+    FileWorker(direct::Worker),
 }
 
 #[derive(Clone, Debug, clap::Args)]

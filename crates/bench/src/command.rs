@@ -8,8 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use crate::error::Error;
 
 /// The Debian packages of programs that not every machine has.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 6] = [
     ("fio", "fio"),
+    ("git", "git"),
     ("postmark", "postmark"),
     ("redis-server", "redis-server"),
     ("redis-benchmark", "redis-tools"),

@@ -61,6 +61,7 @@ pub use error::Error;
 pub fn run(args: &Args) -> Result<(), Error> {
     match &args.what {
         args::What::Worker(worker) => return workload::scale::work(worker),
+        args::What::FileWorker(worker) => return workload::direct::work(worker),
         args::What::Figures(figures) => return figures::run(figures),
         _ => {}
     }

@@ -188,6 +188,11 @@ impl Peer {
         dir.map(PathBuf::as_path).ok_or_else(|| Error::Wrong(format!("{} is not mounted", self.who.name)))
     }
 
+    /// The process that serves the mount of a pool.
+    pub fn server(&self) -> Result<Option<u32>, Error> {
+        self.mount.as_ref().map(Mount::pid).transpose()
+    }
+
     /// The directory of the pool, if it is one.
     pub fn pool_dir(&self) -> Option<&Path> {
         self.pool.as_ref().map(|pool| pool.dir.as_path())

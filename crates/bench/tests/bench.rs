@@ -246,6 +246,17 @@ fn the_figures_of_the_thesis_on_mramfs_are_measured_where_they_can_be() {
 }
 
 #[test]
+fn direct_access_is_measured_beside_tmpfs_and_skipped_with_the_reason() {
+    let report = report("direct", &["direct", "--only", "files,start", "--on", "tmpfs"]);
+    is_complete(&report, &["tmpfs", "ext4", "conquest battery+uring", "conquest battery direct"]);
+    for operation in ["create + write + close", "stat", "open + read + close", "rename", "unlink"] {
+        assert!(median(&report, "tmpfs", operation) > 0.0);
+    }
+    let row = finding(&report, "direct: stat");
+    assert!(row["reason"].as_str().is_some_and(|reason| reason.contains("--on")), "{row}");
+}
+
+#[test]
 fn databases_are_measured_where_they_are_installed() {
     let arguments = ["databases", "--only", "sqlite,redis", "--on", "ext4,logged-uring"];
     let report = on_disk("databases", &arguments);

@@ -4,6 +4,7 @@ pub mod beside;
 pub mod bigdir;
 pub mod compression;
 pub mod databases;
+pub mod direct;
 pub mod disks;
 pub mod durable;
 pub mod filebench;

@@ -28,7 +28,7 @@ pub fn run(
             let label = format!("postmark, {files} files");
             context.once_each((&label, round, ROUNDS), &mut mounted, &mut sections, |peer, sections| {
                 let dir = peer.dir()?;
-                let (seconds, reported) = once(dir, &script(dir, files, transactions, block))?;
+                let (seconds, reported) = once(dir, &script(dir, files, transactions, block, false))?;
                 sections[0].add(peer.who.name, &files.to_string(), seconds);
                 sections[1].add(peer.who.name, &files.to_string(), reported);
                 Ok(())
@@ -38,13 +38,13 @@ pub fn run(
     Ok(sections)
 }
 
-/// The commands for one run. Unbuffered, so that a call is a block, as in our own workload.
-fn script(dir: &Path, files: usize, transactions: usize, block: usize) -> String {
+/// The commands for one run. Unbuffered, a call is a block, as in our own workload.
+pub fn script(dir: &Path, files: usize, transactions: usize, block: usize, buffered: bool) -> String {
     let dirs = (files as f64).sqrt().round();
     format!(
         "set location {}\nset number {files}\nset transactions {transactions}\nset size {} {}\n\
          set subdirectories {dirs}\nset read {block}\nset write {block}\nset bias read 8\n\
-         set bias create 5\nset buffering false\nset report verbose\nrun\nquit\n",
+         set bias create 5\nset buffering {buffered}\nset report verbose\nrun\nquit\n",
         dir.display(),
         SIZES.start(),
         SIZES.end(),
@@ -56,10 +56,15 @@ fn once(dir: &Path, script: &str) -> Result<(f64, f64), Error> {
     let start = now();
     let text = fed(Command::new("postmark").current_dir(dir), script.into())?;
     let seconds = seconds_since(start);
+    Ok((seconds, reported(&text)?))
+}
+
+/// The rate of transactions that the program reports.
+pub fn reported(text: &str) -> Result<f64, Error> {
     let failed = |said: &str| Error::Program { program: "postmark".into(), said: said.trim().into() };
-    match transaction_rate(&text) {
+    match transaction_rate(text) {
         // It continues, and exits with 0, when files cannot be created; only this word in its output tells.
-        Some(rate) if !text.contains("Error:") => Ok((seconds, rate)),
+        Some(rate) if !text.contains("Error:") => Ok(rate),
         _ => Err(failed(text.lines().find(|l| l.contains("Error:")).unwrap_or("no report"))),
     }
 }
@@ -83,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_script_has_the_settings_of_the_paper() {
-        let script = script(Path::new("/mnt/x"), 10_000, 200_000, 512);
+        let script = script(Path::new("/mnt/x"), 10_000, 200_000, 512, false);
         for line in ["set location /mnt/x", "set subdirectories 100", "set bias read 8", "set size 512 16384"] {
             assert!(script.lines().any(|l| l == line), "{line}");
         }

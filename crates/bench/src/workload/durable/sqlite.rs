@@ -62,7 +62,8 @@ fn measure(setup: &Setup<'_>, disk: &Disk, section: &mut Section, count: usize) 
     Ok(())
 }
 
-fn script(count: usize) -> String {
+/// `count` transactions of one insert each.
+pub fn script(count: usize) -> String {
     let insert = |i| format!("INSERT INTO t VALUES({i}, 'a row of a table, as long as rows are: {i:040}');\n");
     (0..count).map(insert).collect()
 }
