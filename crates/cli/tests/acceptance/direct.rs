@@ -10,6 +10,7 @@ use crate::{suites, tree, Outcome, Skip, Test};
 pub const TESTS: &[Test] = &[
     ("direct::programs_do_the_same_as_elsewhere", programs),
     ("direct::the_mount_sees_at_once_what_a_program_does", seen_at_once),
+    ("direct::files_larger_than_memory_are_read_and_changed", large),
     ("direct::pjdfstest_passes", pjdfstest),
     ("direct::fsx_finds_nothing", fsx),
 ];
@@ -123,6 +124,25 @@ fn fsx() -> Outcome {
     let lab = Lab::mounted("256M");
     need_library(&lab)?;
     suites::run_fsx(&|| direct(&lab, &[&suite.to_string_lossy()]), &lab, 1, 5_000);
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// Their content lies on the disk, which only the mount's server has open.
+fn large() -> Outcome {
+    let lab = Lab::new();
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{}:512M", lab.text("disk"))]);
+    lab.mount();
+    need_library(&lab)?;
+    let elsewhere = lab.path("plain");
+    std::fs::create_dir(&elsewhere).expect("mkdir");
+    let script = "seq 9000000 >large; sha1sum large; cp large copy; cmp large copy; seq 300000 >>copy; tail -c 100 copy; \
+        printf HERE | dd of=large bs=1 seek=30000000 conv=notrunc status=none; dd if=large bs=1 skip=29999990 count=30 status=none; \
+        truncate -s 50000000 copy; sha1sum copy large; grep -c 7777 large; sort -n copy | tail -1; rm copy; ls -s --block-size=1M | wc -l";
+    let there = said(program("sh", &["-c", script]).current_dir(&elsewhere));
+    let here = said(direct(&lab, &["sh", "-c", script]).current_dir(lab.mnt()));
+    assert_eq!(here, there);
     lab.umount();
     lab.check();
     Ok(())

@@ -54,7 +54,8 @@ impl From<conquest::Error> for Stop {
     #[inline(always)]
     fn from(error: conquest::Error) -> Stop {
         match error {
-            conquest::Error::Outside => Stop::Kernel,
+            // Nothing has been done. Content that lies on a disk alone is read and changed through the mount.
+            conquest::Error::Outside | conquest::Error::OnDisk | conquest::Error::Forked => Stop::Kernel,
             error => Stop::Errno(error.errno()),
         }
     }
