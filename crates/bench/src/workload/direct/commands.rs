@@ -36,9 +36,10 @@ const STEPS: [Step; 14] = [
     ("sqlite3", "sqlite3 test.db", Input::Database),
     ("", "cp -r SOURCE/repository .", Input::Nothing),
     ("git checkout", "git -C repository checkout -qf main", Input::Nothing),
-    // The first one reads files that are as young as the index.
-    ("", "git -C repository status", Input::Nothing),
-    ("git status", "git -C repository status", Input::Nothing),
+    // In the tree of tar, whose files are old: git reads those again that are as young as the index. The first one
+    // writes the index for the second.
+    ("", "git --git-dir repository/.git --work-tree tree status", Input::Nothing),
+    ("git status", "git --git-dir repository/.git --work-tree tree status", Input::Nothing),
     ("postmark, buffered", "postmark", Input::PostMark(true)),
     ("postmark, unbuffered", "postmark", Input::PostMark(false)),
 ];
