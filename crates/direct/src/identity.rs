@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use conquest_fs::Caller;
-use rustix::fs::{open, Mode, OFlags};
+use rustix::fs::{open, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 /// Most credentials that one process has in turn. Beyond that the kernel serves it.
@@ -50,6 +50,10 @@ impl Identities {
         let status = status()?;
         let (identity, umask) = parse(&status).ok_or(Errno::INVAL)?;
         self.umask.store(umask, Ordering::Relaxed);
+        if !is_of_all_threads(&status)? {
+            self.forget();
+            return Ok(());
+        }
         let mut identity = Some(identity);
         let place = self.known.iter().position(|known| {
             let there = known.get_or_init(|| identity.take().expect("once"));
@@ -99,7 +103,39 @@ fn read_file(path: &str) -> Result<Vec<u8>, Errno> {
 }
 
 fn status() -> Result<String, Errno> {
-    String::from_utf8(read_file("/proc/thread-self/status")?).map_err(|_| Errno::INVAL)
+    status_of("/proc/thread-self/status")
+}
+
+fn status_of(path: &str) -> Result<String, Errno> {
+    String::from_utf8(read_file(path)?).map_err(|_| Errno::INVAL)
+}
+
+/// Have all threads of this process the credentials of the one with this status? The kernel knows them by thread.
+fn is_of_all_threads(status: &str) -> Result<bool, Errno> {
+    if status.lines().any(|line| line == "Threads:\t1") {
+        return Ok(true);
+    }
+    let dir = open("/proc/self/task", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut room = Vec::with_capacity(4096);
+    let mut threads = RawDir::new(dir, room.spare_capacity_mut());
+    while let Some(thread) = threads.next() {
+        let thread = thread?.file_name().to_str().map_err(|_| Errno::INVAL)?.to_owned();
+        if thread.starts_with('.') {
+            continue;
+        }
+        match status_of(&format!("/proc/self/task/{thread}/status")) {
+            Ok(other) if credentials(&other).eq(credentials(status)) => {}
+            // It has ended.
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+fn credentials(status: &str) -> impl Iterator<Item = &str> {
+    const FIELDS: [&str; 4] = ["Uid:", "Gid:", "Groups:", "CapEff:"];
+    status.lines().filter(|line| FIELDS.iter().any(|field| line.starts_with(field)))
 }
 
 /// Are the users of this process those of the whole machine, as those of the pool are?
@@ -148,6 +184,16 @@ mod tests {
         let root = STATUS.replace('6', "0");
         assert!(plain(&format!("{root}000001ffffffffff\n")));
         assert!(!plain(&format!("{root}000001fffffffffd\n")), "less than the superuser may");
+    }
+
+    #[test]
+    fn threads_are_alike_in_credentials() {
+        let of = |status: &str| credentials(status).collect::<Vec<_>>().join("|");
+        assert_eq!(of(STATUS), of(&STATUS.replace("Name:\tx", "Name:\ty").replace("0027", "0022")));
+        for (from, to) in [("\t5\t6\t6\t6", "\t5\t6\t6\t0"), ("8 9", "8"), ("CapEff:\t", "CapEff:\t1")] {
+            assert_ne!(of(STATUS), of(&STATUS.replace(from, to)), "{to}");
+        }
+        assert_eq!(is_of_all_threads(&status().unwrap()), Ok(true));
     }
 
     #[test]
