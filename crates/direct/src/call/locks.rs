@@ -53,7 +53,16 @@ impl State {
             locks.by.push((file.ino, Arc::downgrade(file)));
             self.lock_count.store(locks.by.len() + locks.by_real.len(), Ordering::Release);
         }
-        let done = raw::fcntl(real.as_fd(), cmd as u32, &mut lock)?;
+        // To wait is for the kernel: a signal ends that.
+        let (at_once, waits) = match cmd {
+            F_SETLKW => (F_SETLK, true),
+            F_OFD_SETLKW => (F_OFD_SETLK, true),
+            cmd => (cmd, false),
+        };
+        let done = match raw::fcntl(real.as_fd(), at_once as u32, &mut lock) {
+            Err(Errno::AGAIN | Errno::ACCESS) if waits => return Err(Stop::Kernel),
+            done => done?,
+        };
         if matches!(cmd, F_GETLK | F_OFD_GETLK) {
             raw::put(arg, &lock)?;
         }
@@ -63,7 +72,10 @@ impl State {
     pub fn flock(&self, fd: usize, operation: u32) -> Outcome {
         let file = self.file(fd)?;
         let real = self.real(&file)?;
-        Ok(raw::flock(real.as_fd(), operation)?)
+        match raw::flock(real.as_fd(), operation | libc::LOCK_NB as u32) {
+            Err(Errno::WOULDBLOCK) if operation & libc::LOCK_NB as u32 == 0 => Err(Stop::Kernel),
+            done => Ok(done?),
+        }
     }
 
     /// A descriptor of this file was closed that was served here.
