@@ -7,6 +7,7 @@ use conquest_fs::{Attr, Caller, Kind, SetAttr};
 use rustix::io::Errno;
 use rustix::process::{getpid, kill_process, Signal};
 
+use super::mapping::is_mapped;
 use super::place::At;
 use super::{Outcome, Stop};
 use crate::open_file::OpenFile;
@@ -70,6 +71,9 @@ impl State {
     fn read_at(&self, file: &OpenFile, at: u64, buf: &mut [u8]) -> Outcome {
         if file.is_dir() {
             return Err(Errno::ISDIR.into());
+        }
+        if is_mapped(file.ino) {
+            return Err(Stop::Kernel);
         }
         let flags = ReadFlags { unnoted: file.has(libc::O_NOATIME), caller_caches: false };
         Ok(self.fs().read_as(file.ino, at, buf, flags)?)

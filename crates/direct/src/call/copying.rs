@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{fcntl_getfl, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::mapping::is_mapped;
 use super::place::number;
 use super::{Outcome, Stop};
 use crate::raw;
@@ -19,6 +20,9 @@ impl State {
     /// A descriptor of each file, and where its offset lies in memory, or 0: at its position.
     pub fn copy_file_range(&self, from: (usize, usize), to: (usize, usize), len: usize, flags: u32) -> Outcome {
         let (source, target) = (self.file(from.0)?, self.file(to.0)?);
+        if is_mapped(source.ino) {
+            return Err(Stop::Kernel);
+        }
         if flags != 0 {
             return Err(Errno::INVAL.into());
         }
@@ -61,6 +65,9 @@ impl State {
         self.may_send_to(out, input_reads)?;
         match self.descriptors.get(number(input)) {
             Some(file) => {
+                if is_mapped(file.ino) {
+                    return Err(Stop::Kernel);
+                }
                 if file.is_dir() && len > 0 {
                     return Err(Errno::INVAL.into());
                 }

@@ -15,6 +15,7 @@
 //! | `listing` | getdents |
 //! | `duplicating` | close, dup, fcntl, ioctl |
 //! | `locks` | locks of open files |
+//! | `mapping` | mmap |
 
 mod attributes;
 mod content;
@@ -22,6 +23,7 @@ mod copying;
 mod duplicating;
 mod listing;
 mod locks;
+mod mapping;
 mod names;
 mod opening;
 mod owners;
@@ -162,6 +164,7 @@ impl State {
             SYS_sync_file_range => self.sync_file_range(a, (b as i64, c as i64), d as u32),
             SYS_syncfs => self.syncfs(a),
             SYS_flock => self.flock(a, b as u32),
+            SYS_mmap => self.map(d, e),
             SYS_copy_file_range => self.copy_file_range((a, b), (c, d), e, f as u32),
             SYS_sendfile => self.sendfile(a, b, c, d),
             SYS_setxattr => self.setxattr((CWD, a), 0, b, (c, d), e as u32),
