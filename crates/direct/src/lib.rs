@@ -122,7 +122,8 @@ impl Engine {
     fn pass_on(&self, nr: u32, args: &[usize; 6]) -> Answer {
         self.state.passed.fetch_add(1, Ordering::Relaxed);
         match self.state.make_taken_real(nr, args) {
-            Ok(()) => Answer::Kernel,
+            // The kernel meets the same address.
+            Ok(()) | Err(Errno::FAULT) => Answer::Kernel,
             // The placeholder is nothing to work on.
             Err(_) => Answer::Done(failed(Errno::BADF)),
         }
@@ -139,9 +140,14 @@ impl Engine {
         self.state.working_directory.store(dir.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Makes all descriptors that are served here real; for exec only those that the new program gets.
-    pub fn make_all_real(&self, exec: bool) -> rustix::io::Result<()> {
-        catch_unwind(AssertUnwindSafe(|| self.state.make_all_real(exec))).unwrap_or(Err(Errno::IO))
+    /// Makes all descriptors that are served here real.
+    pub fn make_all_real(&self) -> rustix::io::Result<()> {
+        catch_unwind(AssertUnwindSafe(|| self.state.make_all_real(false))).unwrap_or(Err(Errno::IO))
+    }
+
+    /// Makes this descriptor real if it is served here. Where that fails it is of no use to the kernel.
+    pub fn make_real(&self, fd: i32) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.state.make_real(fd)));
     }
 
     /// A limit of this process may have changed.

@@ -37,6 +37,7 @@ impl State {
             Takes::Message if raw::get::<usize>(args[1] + CONTROL_LENGTH)? == 0 => self.make_real(args[0] as RawFd),
             Takes::Message | Takes::All => self.make_all_real(false),
             Takes::Inherited => self.make_all_real(true),
+            Takes::FirstAndInherited => self.make_real(args[0] as RawFd).and(self.make_all_real(true)),
             Takes::Clone { in_memory } => {
                 let flags = if in_memory { raw::get::<u64>(args[0])? } else { args[0] as u64 };
                 match flags & libc::CLONE_FILES as u64 {

@@ -18,6 +18,8 @@ pub enum Takes {
     All,
     /// All that a new program gets.
     Inherited,
+    /// The first argument, which a new program need not get, and all that it gets.
+    FirstAndInherited,
     /// All, unless the flags say that the table of descriptors is shared: those of the argument, or in memory there.
     Clone {
         in_memory: bool,
@@ -62,7 +64,8 @@ pub fn of(nr: u32) -> Takes {
         SYS_poll | SYS_ppoll => Takes::Poll,
         SYS_select | SYS_pselect6 => Takes::Below,
         SYS_sendmsg => Takes::Message,
-        SYS_execve | SYS_execveat => Takes::Inherited,
+        SYS_execve => Takes::Inherited,
+        SYS_execveat => Takes::FirstAndInherited,
         SYS_clone => Takes::Clone { in_memory: false },
         SYS_clone3 => Takes::Clone { in_memory: true },
         SYS_open | SYS_creat | SYS_stat | SYS_lstat | SYS_access | SYS_truncate | SYS_chdir | SYS_rename

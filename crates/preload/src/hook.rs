@@ -84,7 +84,7 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
             Outcome::KERNEL
         }
         Class::Exec => {
-            process::before_exec();
+            mounts::engines().for_each(|engine| _ = engine.call(nr, args));
             Outcome::KERNEL
         }
         Class::Signal => Outcome::of(signals::set_action(nr, args)),

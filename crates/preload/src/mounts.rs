@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::{counts, stack};
 use direct::{Engine, Mounted};
@@ -73,9 +73,41 @@ pub unsafe fn of_path(path: usize) -> Option<&'static Engine> {
     // SAFETY: the caller's.
     match unsafe { *(path as *const u8) } {
         // SAFETY: the same.
-        b'/' => all().iter().find(|mount| unsafe { mount.holds(path as *const u8) })?.engine(),
+        b'/' => match all().iter().find(|mount| unsafe { mount.holds(path as *const u8) }) {
+            Some(mount) => mount.engine(),
+            None => {
+                // SAFETY: the same.
+                if matches!(unsafe { *(path as *const u8).add(1) }, b'd' | b'p') {
+                    // SAFETY: the same.
+                    unsafe { make_named_real(path as *const libc::c_char) };
+                }
+                None
+            }
+        },
         0 => None,
         _ => all().get(WORKING.load(Ordering::Relaxed).wrapping_sub(1))?.engine(),
+    }
+}
+
+/// A descriptor that the path names is to be real: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`.
+///
+/// # Safety
+/// It is the address of a string.
+#[cold]
+unsafe fn make_named_real(path: *const libc::c_char) {
+    // SAFETY: the caller's.
+    let path = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
+    let number = match path {
+        b"/dev/stdin" => Some(0),
+        b"/dev/stdout" => Some(1),
+        b"/dev/stderr" => Some(2),
+        path => path.windows(4).position(|part| part == b"/fd/").and_then(|at| {
+            let mut digits = path[at + 4..].iter().take_while(|byte| byte.is_ascii_digit());
+            digits.try_fold(0i32, |n, digit| n.checked_mul(10)?.checked_add(i32::from(digit - b'0')))
+        }),
+    };
+    if let Some((number, engine)) = number.and_then(|number| Some((number, of_descriptor(number)?))) {
+        stack::on_own(|| engine.make_real(number));
     }
 }
 
@@ -95,8 +127,17 @@ pub fn look_at_working_directory() {
 
 /// From now on the kernel serves everything: the process sees other mounts, or an unknown part of them.
 pub fn refuse_all() {
-    engines().for_each(|engine| _ = engine.make_all_real(false));
+    engines().for_each(|engine| _ = engine.make_all_real());
     all().iter().for_each(|mount| mount.is_refused.store(true, Ordering::SeqCst));
+}
+
+/// What [`hold`] holds.
+pub type Held = (MutexGuard<'static, ()>, MutexGuard<'static, Option<OwnedFd>>);
+
+/// Takes the locks of this module.
+pub fn hold() -> Held {
+    let attaching = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
+    (attaching, TABLE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// In a forked child: the engines are the parent's.

@@ -22,16 +22,27 @@ pub fn is_under_way() -> bool {
 /// Does something in such a stretch; `None` if this thread is in one already.
 #[inline]
 pub fn within<R>(f: impl FnOnce() -> R) -> Option<R> {
-    if IS_UNDER_WAY.replace(true) {
+    if !begin() {
         return None;
     }
     let done = f();
+    end();
+    Some(done)
+}
+
+/// Begins such a stretch; `false` if this thread is in one already.
+#[inline]
+pub fn begin() -> bool {
+    !IS_UNDER_WAY.replace(true)
+}
+
+#[inline]
+pub fn end() {
     IS_UNDER_WAY.set(false);
     if let Some(mask) = BLOCKED.take() {
         // Signals that were put off come now.
         block_exactly(mask);
     }
-    Some(done)
 }
 
 /// A signal came within: what is to be blocked until the end, where `mask` was.

@@ -1,6 +1,7 @@
 //! fork, vfork and exec: the new process gets descriptors of the kernel, and an engine of its own.
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 
 use rustix::thread::gettid;
 
@@ -21,16 +22,43 @@ thread_local! {
     static CLONE: Cell<Option<Clone>> = const { Cell::new(None) };
 }
 
-/// Has `fork` make descriptors real before it locks our allocator: the handler that is registered last is called first.
-pub fn watch_forks() {
-    // SAFETY: the handler stays for as long as the process lives.
-    _ = unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
+/// Locks of this library that another thread could hold while the process forks: the child could never take them.
+type Held = (mounts::Held, stack::Held);
+
+thread_local! {
+    /// What this thread holds while it forks.
+    static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
 }
 
+/// Has `fork` make descriptors real, and take our locks, before it locks our allocator: the handler that is registered last is
+/// called first.
+pub fn watch_forks() {
+    // SAFETY: the handlers stay for as long as the process lives.
+    _ = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
+}
+
+/// Until `fork` has returned no handler of a signal runs, which could wait for what is locked here.
 unsafe extern "C" fn before_fork() {
-    operation::within(|| {
-        stack::on_own(|| mounts::engines().for_each(|engine| _ = engine.make_all_real(false)));
-    });
+    if is_guest() || !operation::begin() {
+        return;
+    }
+    stack::on_own(|| mounts::engines().for_each(|engine| _ = engine.make_all_real()));
+    HELD.set(Some(ManuallyDrop::new((mounts::hold(), stack::hold()))));
+}
+
+unsafe extern "C" fn after_fork() {
+    if let Some(held) = HELD.take() {
+        drop(ManuallyDrop::into_inner(held));
+        operation::end();
+    }
+}
+
+unsafe extern "C" fn after_fork_in_child() {
+    if let Some(held) = HELD.take() {
+        drop(ManuallyDrop::into_inner(held));
+        mounts::forget_engines();
+        operation::end();
+    }
 }
 
 /// The process is about to be cloned, with these flags.
@@ -38,7 +66,7 @@ pub fn before_clone(flags: u64) {
     if flags & CLONE_THREAD != 0 {
         return;
     }
-    mounts::engines().for_each(|engine| _ = engine.make_all_real(false));
+    mounts::engines().for_each(|engine| _ = engine.make_all_real());
     let by = gettid().as_raw_nonzero().get();
     CLONE.set(Some(Clone { by, shares_memory: flags & CLONE_VM != 0 }));
 }
@@ -60,9 +88,4 @@ fn after_clone(clone: Clone) -> bool {
     }
     CLONE.set(None);
     false
-}
-
-/// The process is about to become another program.
-pub fn before_exec() {
-    mounts::engines().for_each(|engine| _ = engine.make_all_real(true));
 }

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::operation;
 
@@ -37,6 +37,14 @@ pub fn on_own<R>(f: impl FnOnce() -> R) -> R {
     }
     // SAFETY: the memory is this thread's, and `f` does not unwind: the engine catches panics.
     unsafe { psm::on_stack(stack as *mut u8, SIZE, f) }
+}
+
+/// What [`hold`] holds.
+pub type Held = MutexGuard<'static, Vec<usize>>;
+
+/// Takes the lock of this module.
+pub fn hold() -> Held {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cold]

@@ -79,6 +79,51 @@ if pid==0:
     os.setgid(1234); os.setuid(1234)
     show(err(open,"um")); show(err(os.mkdir,"nope")); show(err(os.unlink,"cp")); show(err(os.chmod,"cp",0o777)); show(open("um2").read()); sys.stdout.flush(); os._exit(0)
 os.waitpid(pid,0)
+# a descriptor by its path
+f=open("cp","rb"); n=os.fstat(f.fileno()).st_size
+for way in ("/proc/self/fd/%d", "/dev/fd/%d", f"/proc/{os.getpid()}/fd/%d"):
+    f=open("cp","rb"); p=way%f.fileno(); show(os.stat(p).st_size==n, stat.S_ISREG(os.stat(p).st_mode), len(open(p,"rb").read())==n)
+# a program by its descriptor, which closes on exec
+shutil.copy("/bin/true","prog"); os.chmod("prog",0o755)
+pid=os.fork()
+if pid==0:
+    try: os.execve(os.open("prog",os.O_RDONLY|os.O_CLOEXEC),["prog"],os.environ)
+    except OSError as e: print(e); os._exit(9)
+show("by descriptor", os.waitpid(pid,0)[1])
+# a signal's handler runs while the process waits for a lock, which another gives back then
+signal.signal(signal.SIGALRM,lambda *a: None); signal.siginterrupt(signal.SIGALRM,False)
+for lock in (fcntl.lockf, fcntl.flock):
+    (r,q),(woken,wake)=os.pipe(),os.pipe(); pid=os.fork()
+    if pid==0:
+        c=open("cp","r+"); lock(c,fcntl.LOCK_EX); os.write(q,b"x"); os._exit(0 if select.select([woken],[],[],10)[0] else 1)
+    os.set_blocking(wake,False); old=signal.set_wakeup_fd(wake); os.read(r,1); c=open("cp","r+"); signal.setitimer(signal.ITIMER_REAL,0.05)
+    lock(c,fcntl.LOCK_EX); signal.set_wakeup_fd(old); show("handled", os.waitpid(pid,0)[1]); c.close()
+# what is stored through a mapping is read by another descriptor
+w=open("m","r+b"); m=mmap.mmap(w.fileno(),8192); g=os.open("m",os.O_RDWR)
+m[5:8]=b"new"; show(os.pread(g,3,5)); os.pwrite(g,b"NEWER",4096); show(m[4096:4101]); m[6:7]=b"E"
+pid=os.fork()
+if pid==0: show(os.pread(os.open("m",os.O_RDONLY),3,5)); sys.stdout.flush(); os._exit(0)
+os.waitpid(pid,0); m.close()
+# forks beside threads at work, and credentials of one thread
+import threading, ctypes
+libc=ctypes.CDLL(None,use_errno=True); done=threading.Event()
+def work():
+    while not done.is_set(): os.close(os.open("um2",os.O_RDONLY)); os.stat(".")
+threads=[threading.Thread(target=work) for _ in range(3)]
+for t in threads: t.start()
+for _ in range(100):
+    pid=os.fork()
+    if pid==0:
+        signal.alarm(10); os.close(os.open("um2",os.O_RDONLY)); os._exit(0)
+    st=os.waitpid(pid,0)[1]
+    if st: show("child", st); break
+done.set()
+for t in threads: t.join()
+os.mkdir("private",0o700)
+here,there=threading.Event(),threading.Event()
+def other():
+    libc.setfsuid(65534); here.set(); there.wait(); show("apart", err(os.stat,"private/.")); libc.setfsuid(0)
+t=threading.Thread(target=other); t.start(); here.wait(); show("here", err(os.listdir,"private")); libc.setfsuid(0); there.set(); t.join(); show("here", err(os.listdir,"private"))
 resource.setrlimit(resource.RLIMIT_FSIZE,(5000,resource.RLIM_INFINITY)); signal.signal(signal.SIGXFSZ,signal.SIG_IGN)
 fd=os.open("big",os.O_RDWR|os.O_CREAT,0o600); show(err(os.write,fd,b"y"*9000), err(os.write,fd,b"y"), err(os.ftruncate,fd,6000))
 show(sorted(os.listdir(".")) )
