@@ -19,6 +19,12 @@ const MOST: usize = 0x7fff_f000;
 impl State {
     /// A descriptor of each file, and where its offset lies in memory, or 0: at its position.
     pub fn copy_file_range(&self, from: (usize, usize), to: (usize, usize), len: usize, flags: u32) -> Outcome {
+        let others = [from.0, to.0].into_iter().filter(|fd| !self.is_direct(*fd));
+        for other in others {
+            if flags == 0 && self.is_elsewhere(other)? {
+                return Err(Errno::XDEV.into());
+            }
+        }
         let (source, target) = (self.file(from.0)?, self.file(to.0)?);
         if is_mapped(source.ino) {
             return Err(Stop::Kernel);

@@ -116,8 +116,20 @@ impl State {
                 raw::put(arg, &(left as i32))?;
                 Ok(0)
             }
+            // No file shares content with another. `cp` asks first.
+            libc::FICLONE if self.is_direct(arg) => Err(Errno::OPNOTSUPP.into()),
+            libc::FICLONE if self.is_elsewhere(arg)? => Err(Errno::XDEV.into()),
             _ => Err(Stop::Kernel),
         }
+    }
+
+    pub fn is_direct(&self, fd: usize) -> bool {
+        self.descriptors.has(number(fd))
+    }
+
+    /// Is it a descriptor of a file on another file system?
+    pub fn is_elsewhere(&self, fd: usize) -> Outcome<bool> {
+        Ok(rustix::fs::fstat(raw::borrow(number(fd))?)?.st_dev != self.mounted.dev)
     }
 
     pub fn close_range(&self, first: u32, last: u32, flags: u32) -> Outcome {
