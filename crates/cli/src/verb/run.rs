@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mounts = match &args.pool {
         Some(pool) => {
             let pool = locate::pool(pool)?;
-            let mounts = mounts::alive(&pool)?;
+            let mounts = mounts::of(&pool)?;
             if mounts.is_empty() {
                 let pool = pool.display();
                 return Err(Failure::new(format!(
@@ -54,7 +54,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             }
             mounts
         }
-        None => mounts::conquest()?.into_iter().filter(Mounted::is_alive).collect(),
+        // None is asked anything: its server may be stopped.
+        None => mounts::conquest()?,
     };
     let [program, arguments @ ..] = &args.command[..] else { return Err(Failure::new("name a program to run")) };
     let mut command = Command::new(program);
@@ -117,8 +118,9 @@ fn prepare(command: &mut Command, mounts: &[Mounted]) -> Result<()> {
     found.sites.iter().for_each(|site| _ = write!(sites, " {site}"));
     let mut lines = String::new();
     for mount in mounts {
-        let dev = std::fs::metadata(&mount.dir).context(|| format!("cannot look at {}", mount.dir.display()))?.dev();
-        _ = writeln!(lines, "{dev:x} {} {}", escape(&mount.dir), escape(&mount.source));
+        if let Some(dev) = device(&mount.number) {
+            _ = writeln!(lines, "{dev:x} {} {}", escape(&mount.dir), escape(&mount.source));
+        }
     }
     let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
     let mut preload = library.into_os_string();
@@ -128,6 +130,12 @@ fn prepare(command: &mut Command, mounts: &[Mounted]) -> Result<()> {
     }
     command.env("LD_PRELOAD", preload).env("CONQUEST_SITES", sites).env("CONQUEST_MOUNTS", lines);
     Ok(())
+}
+
+/// `st_dev` of a file system with this number, `major:minor`.
+fn device(number: &str) -> Option<u64> {
+    let (major, minor) = number.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Where the library is installed that belongs to an installed program.
