@@ -50,10 +50,6 @@ impl Identities {
         let status = status()?;
         let (identity, umask) = parse(&status).ok_or(Errno::INVAL)?;
         self.umask.store(umask, Ordering::Relaxed);
-        if !is_of_all_threads(&status)? {
-            self.forget();
-            return Ok(());
-        }
         let mut identity = Some(identity);
         let place = self.known.iter().position(|known| {
             let there = known.get_or_init(|| identity.take().expect("once"));
@@ -110,8 +106,9 @@ fn status_of(path: &str) -> Result<String, Errno> {
     String::from_utf8(read_file(path)?).map_err(|_| Errno::INVAL)
 }
 
-/// Have all threads of this process the credentials of the one with this status? The kernel knows them by thread.
-fn is_of_all_threads(status: &str) -> Result<bool, Errno> {
+/// Have all threads of this process the same credentials? The kernel knows them by thread.
+pub fn are_threads_alike() -> Result<bool, Errno> {
+    let status = &status()?;
     if status.lines().any(|line| line == "Threads:\t1") {
         return Ok(true);
     }
@@ -193,7 +190,6 @@ mod tests {
         for (from, to) in [("\t5\t6\t6\t6", "\t5\t6\t6\t0"), ("8 9", "8"), ("CapEff:\t", "CapEff:\t1")] {
             assert_ne!(of(STATUS), of(&STATUS.replace(from, to)), "{to}");
         }
-        assert_eq!(is_of_all_threads(&status().unwrap()), Ok(true));
     }
 
     #[test]

@@ -51,6 +51,7 @@ use conquest::Ino;
 use rustix::io::Errno;
 
 use call::Stop;
+use identity::are_threads_alike;
 use state::State;
 
 /// A mount of the pool, as this process sees it.
@@ -155,9 +156,18 @@ impl Engine {
         self.state.refresh_limits();
     }
 
-    /// The credentials of this process have changed, or its umask. Where they cannot be learned, the kernel is asked for all
-    /// calls from now on.
+    /// The credentials of this thread have changed, or the umask. Where they cannot be learned, or other threads have others, the
+    /// kernel is asked for all calls from now on.
     pub fn refresh_caller(&self) {
+        match are_threads_alike() {
+            Ok(true) => self.state.refresh(),
+            _ => self.state.identities.forget(),
+        }
+    }
+
+    /// The same where the thread that calls is all that counts: tests run beside each other.
+    #[cfg(test)]
+    pub(crate) fn refresh_thread(&self) {
         self.state.refresh();
     }
 

@@ -271,7 +271,11 @@ impl Mount {
         }
         self.id.store(id, Ordering::Relaxed);
         let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root, covered: Vec::new() };
-        Engine::attach(Path::new(std::ffi::OsStr::from_bytes(&self.pool)), mounted).map_err(|e| e.to_string())
+        let pool = Path::new(std::ffi::OsStr::from_bytes(&self.pool));
+        let engine = Engine::attach(pool, mounted).map_err(|e| e.to_string())?;
+        // Another thread may have other credentials than this one.
+        engine.refresh_caller();
+        Ok(engine)
     }
 
     /// Is something mounted below the mount?

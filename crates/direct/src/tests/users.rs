@@ -37,7 +37,7 @@ fn as_root(both: &mut Both) {
     for nr in [SYS_setresuid, SYS_setresgid] {
         assert_eq!(raw::kernel(nr, &[0; 6]), 0);
     }
-    both.engine.refresh_caller();
+    both.engine.refresh_thread();
 }
 
 fn as_user(both: &mut Both) {
@@ -46,7 +46,7 @@ fn as_user(both: &mut Both) {
     assert_eq!(raw::kernel(SYS_setresgid, &[USER, USER, 0, 0, 0, 0]), 0);
     // The saved one leads back.
     assert_eq!(raw::kernel(SYS_setresuid, &[USER, USER, 0, 0, 0, 0]), 0);
-    both.engine.refresh_caller();
+    both.engine.refresh_thread();
 }
 
 fn make(both: &mut Both, tree: &str) {
