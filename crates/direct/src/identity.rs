@@ -81,7 +81,7 @@ impl Identities {
     }
 }
 
-fn read_file(path: &str) -> Result<Vec<u8>, Errno> {
+pub fn read_file(path: &str) -> Result<Vec<u8>, Errno> {
     let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = vec![0; 4096];
     let mut len = 0;

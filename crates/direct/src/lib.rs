@@ -15,6 +15,7 @@
 //! | `descriptors` | the table of descriptors |
 //! | `open_file` | an open file: inode, flags, position |
 //! | `state` | what an engine has: pool, mount, descriptors, credentials |
+//! | `mapped` | what the process maps of pools |
 //! | `identity` | the credentials of the process |
 //! | `stat` | attributes in the forms of the system calls |
 //! | `raw` | the program's memory and descriptors: the only `unsafe` |
@@ -32,6 +33,7 @@ pub mod calls;
 pub mod counts;
 mod descriptors;
 mod identity;
+mod mapped;
 mod open_file;
 mod raw;
 mod real;

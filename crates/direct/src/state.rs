@@ -12,6 +12,7 @@ use rustix::process::{getrlimit, Resource};
 
 use crate::descriptors::Descriptors;
 use crate::identity::{has_all_users, Identities};
+use crate::mapped::look_at_maps;
 use crate::open_file::{HighFd, OpenFile};
 use crate::stat::OfMount;
 use crate::Mounted;
@@ -68,6 +69,7 @@ impl State {
         }
         let options = options(flags);
         let mount = of_mount(&mounted)?;
+        look_at_maps(mounted.dev)?;
         Ok(State {
             pool: Arc::new(Pool::open(pool, &options)?),
             mount,

@@ -1,5 +1,5 @@
 # Calls that need descriptors of the kernel, or that the kernel checks: printed results are compared.
-import os, fcntl, mmap, subprocess, socket, array, select, errno, sys, tempfile, stat, shutil, signal
+import os, fcntl, mmap, subprocess, socket, array, select, errno, sys, tempfile, stat, shutil, signal, hashlib, ctypes
 os.mkdir('calls'); os.chdir('calls'); d=os.getcwd()
 os.umask(0o022)
 def show(*a): print(*a)
@@ -104,9 +104,17 @@ m[5:8]=b"new"; show(os.pread(g,3,5)); os.pwrite(g,b"NEWER",4096); show(m[4096:41
 pid=os.fork()
 if pid==0: show(os.pread(os.open("m",os.O_RDONLY),3,5)); sys.stdout.flush(); os._exit(0)
 os.waitpid(pid,0); m.close()
+# data that lies in a mapping which the kernel has to read while the file is written
+with open("self","wb") as f: f.write(b"0123456789abcdef"*65536)
+libc=ctypes.CDLL(None,use_errno=True)
+for n in range(20):
+    w=os.open("self",os.O_RDWR); m=mmap.mmap(w,1<<20); os.posix_fadvise(w,0,0,os.POSIX_FADV_DONTNEED); v=memoryview(m)
+    x=os.open("self",os.O_RDWR); y=os.open("self",os.O_RDONLY); os.pwrite(x,b"%02d"%n,0)
+    show(os.pwrite(x,v[4096*n:4096*n+50000],500000+n), os.preadv(y,[v[700000:750000]],0)); v.release(); m.close(); os.close(w); os.close(x); os.close(y)
+show(hashlib.sha1(open("self","rb").read()).hexdigest())
 # forks beside threads at work, and credentials of one thread
-import threading, ctypes
-libc=ctypes.CDLL(None,use_errno=True); done=threading.Event()
+import threading
+done=threading.Event()
 def work():
     while not done.is_set(): os.close(os.open("um2",os.O_RDONLY)); os.stat(".")
 threads=[threading.Thread(target=work) for _ in range(3)]

@@ -7,15 +7,17 @@ use conquest_fs::{Attr, Caller, Kind, SetAttr};
 use rustix::io::Errno;
 use rustix::process::{getpid, kill_process, Signal};
 
-use super::mapping::is_mapped;
 use super::place::At;
 use super::{Outcome, Stop};
+use crate::mapped::{is_mapped, may_be_a_file};
 use crate::open_file::OpenFile;
 use crate::raw;
 use crate::state::State;
 
 /// Most bytes of one call.
 const MOST: usize = 0x7fff_f000;
+/// Bytes that are copied at a time: as many as a message of the mount has.
+const PIECE: usize = 1 << 20;
 /// Most buffers of one call.
 const BUFFERS: usize = 1024;
 
@@ -75,8 +77,34 @@ impl State {
         if is_mapped(file.ino) {
             return Err(Stop::Kernel);
         }
+        match may_be_a_file() {
+            true => self.read_by_copy(file, at, buf),
+            false => self.read_now(file, at, buf),
+        }
+    }
+
+    #[inline(always)]
+    fn read_now(&self, file: &OpenFile, at: u64, buf: &mut [u8]) -> Outcome {
         let flags = ReadFlags { unnoted: file.has(libc::O_NOATIME), caller_caches: false };
         Ok(self.fs().read_as(file.ino, at, buf, flags)?)
+    }
+
+    #[cold]
+    fn read_by_copy(&self, file: &OpenFile, at: u64, buf: &mut [u8]) -> Outcome {
+        let mut copy = vec![0; buf.len().clamp(1, PIECE)];
+        let mut done = 0;
+        loop {
+            let room = (buf.len() - done).min(PIECE);
+            let n = match self.read_now(file, at + done as u64, &mut copy[..room]) {
+                Err(_) if done > 0 => return Ok(done),
+                n => n?,
+            };
+            buf[done..done + n].copy_from_slice(&copy[..n]);
+            done += n;
+            if n < room || done == buf.len() {
+                return Ok(done);
+            }
+        }
     }
 
     pub fn pread(&self, fd: usize, buf: usize, len: usize, at: usize) -> Outcome {
@@ -140,6 +168,31 @@ impl State {
         if data.is_empty() {
             return Ok((how.at, 0));
         }
+        match may_be_a_file() {
+            true => self.write_by_copy(file, data, how),
+            false => self.write_now(file, data, how),
+        }
+    }
+
+    #[cold]
+    fn write_by_copy(&self, file: &OpenFile, data: &[u8], how: How) -> Outcome<(u64, usize)> {
+        let (mut end, mut done) = (how.at, 0);
+        for piece in data.chunks(PIECE) {
+            let copy = piece.to_vec();
+            let (at, n) = match self.write_now(file, &copy, How { at: how.at + done as u64, ..how }) {
+                Err(_) if done > 0 => break,
+                written => written?,
+            };
+            (end, done) = (at + n as u64, done + n);
+            if n < piece.len() {
+                break;
+            }
+        }
+        Ok((end - done as u64, done))
+    }
+
+    #[inline(always)]
+    fn write_now(&self, file: &OpenFile, data: &[u8], how: How) -> Outcome<(u64, usize)> {
         let data = self.within_limit(file, data, how)?;
         if self.identity()?.uid != 0 {
             self.clear_setid(file)?;

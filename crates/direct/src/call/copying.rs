@@ -5,9 +5,9 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{fcntl_getfl, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::mapping::is_mapped;
 use super::place::number;
 use super::{Outcome, Stop};
+use crate::mapped::is_mapped;
 use crate::raw;
 use crate::state::State;
 

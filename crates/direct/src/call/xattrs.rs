@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::place::At;
 use super::{Outcome, Stop};
-use crate::raw;
 use crate::state::State;
+use crate::{mapped, raw};
 
 const NAME_MAX: usize = 255;
 /// Most bytes of a value, and of a list.
@@ -31,11 +31,11 @@ impl State {
         if value.1 > SIZE_MAX {
             return Err(Errno::TOOBIG.into());
         }
-        let value = raw::bytes(value.0, value.1)?;
+        let value = mapped::safe(raw::bytes(value.0, value.1)?);
         let held = self.hold(at, follow)?;
         let caller = self.identities.caller(self.identity()?);
         self.may_change(name, &self.fs().getattr(held.ino())?, caller.uid)?;
-        self.fs().setxattr(held.ino(), name, value, how, &caller)?;
+        self.fs().setxattr(held.ino(), name, &value, how, &caller)?;
         Ok(0)
     }
 
