@@ -83,6 +83,13 @@ fn said() -> Outcome {
         lab::ok(&mut program("mount", &["--bind", &lab.text("mnt/dir"), &lab.text("bound")]));
         let server = lab.server();
         let number = server.as_raw_nonzero();
+        // One that is stopped in the midst of its work may have locked what others need.
+        let is_idle = || {
+            lab.status()["sessions"][0]["tasks"]
+                .as_array()
+                .is_some_and(|tasks| tasks.iter().all(|task| task["state"] == "asleep"))
+        };
+        wait_until(PATIENCE, "the server has no work", is_idle);
         let nvram = lab.status()["nvram"].as_str().expect("a path").to_owned();
 
         let stop = Stop::new(server);
