@@ -103,14 +103,8 @@ impl Engine {
     #[inline(always)]
     fn answer(&self, nr: u32, args: &[usize; 6]) -> Answer {
         match self.state.serve(nr, args) {
-            Ok(result) => {
-                self.state.served.fetch_add(1, Ordering::Relaxed);
-                Answer::Done(result as isize)
-            }
-            Err(Stop::Errno(errno)) => {
-                self.state.served.fetch_add(1, Ordering::Relaxed);
-                Answer::Done(failed(errno))
-            }
+            Ok(result) => Answer::Done(result as isize),
+            Err(Stop::Errno(errno)) => Answer::Done(failed(errno)),
             Err(Stop::Kernel) => self.pass_on(nr, args),
         }
     }
@@ -123,7 +117,6 @@ impl Engine {
     /// Prepares a call for the kernel.
     #[cold]
     fn pass_on(&self, nr: u32, args: &[usize; 6]) -> Answer {
-        self.state.passed.fetch_add(1, Ordering::Relaxed);
         match self.state.make_taken_real(nr, args) {
             // The kernel meets the same address.
             Ok(()) | Err(Errno::FAULT) => Answer::Kernel,
@@ -171,11 +164,6 @@ impl Engine {
     #[cfg(test)]
     pub(crate) fn refresh_thread(&self) {
         self.state.refresh();
-    }
-
-    /// The calls that were answered here, and those that concerned the pool and were the kernel's.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.state.served.load(Ordering::Relaxed), self.state.passed.load(Ordering::Relaxed))
     }
 }
 

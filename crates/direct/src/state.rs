@@ -39,8 +39,6 @@ pub struct State {
     pub locks: Mutex<Locks>,
     /// How many entries that has.
     pub lock_count: AtomicUsize,
-    pub served: AtomicU64,
-    pub passed: AtomicU64,
 }
 
 /// The POSIX locks of this process: the kernel takes them all when any descriptor of the file is closed.
@@ -83,8 +81,6 @@ impl State {
             size_limit: AtomicU64::new(size_limit()),
             locks: Mutex::default(),
             lock_count: AtomicUsize::new(0),
-            served: AtomicU64::new(0),
-            passed: AtomicU64::new(0),
         })
     }
 
