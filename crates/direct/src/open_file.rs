@@ -9,25 +9,16 @@ use rustix::io::Errno;
 
 use crate::raw;
 
-/// Descriptors that the program does not see are at this number and above.
-const HIGH: RawFd = 1000;
-
 /// A descriptor of the engine, above those of the program.
 pub struct HighFd(RawFd);
 
 impl HighFd {
     pub fn new(fd: OwnedFd) -> Result<HighFd, Errno> {
-        let high = match rustix::io::fcntl_dupfd_cloexec(&fd, HIGH) {
-            // The process may have fewer.
-            Err(Errno::INVAL) => rustix::io::fcntl_dupfd_cloexec(&fd, HIGH / 4),
-            high => high,
-        };
+        let high = pram::descriptor::duplicate(&fd);
         raw::close(fd.into_raw_fd());
         high.map(|fd| HighFd(fd.into_raw_fd()))
     }
-}
 
-impl HighFd {
     /// At the number that it has.
     pub fn unmoved(fd: OwnedFd) -> HighFd {
         HighFd(fd.into_raw_fd())

@@ -8,14 +8,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::{counts, stack};
 use direct::{Engine, Mounted};
+use pram::descriptor::raise;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
 use rustix::time::{clock_gettime, ClockId};
 
 /// The inode number of a pool's root.
 const ROOT: u64 = 1;
-/// The least number of a descriptor that the program is not to see.
-const HIGH: i32 = 1000;
 
 /// A mount, as `conquest run` saw it.
 pub struct Mount {
@@ -168,7 +167,7 @@ fn has_table_changed() -> bool {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     if table.is_none() {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        *table = rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()).and_then(high).ok();
+        *table = rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()).map(raise).ok();
     }
     let Some(table) = table.as_ref() else { return true };
     let mut polled = [PollFd::new(table, PollFlags::PRI)];
@@ -262,7 +261,7 @@ impl Mount {
     fn try_attach(&self) -> Result<Engine, String> {
         // Handles cannot be opened by an O_PATH descriptor.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(&*self.dir, flags, Mode::empty()).and_then(high).map_err(|e| e.to_string())?;
+        let root = rustix::fs::open(&*self.dir, flags, Mode::empty()).map(raise).map_err(|e| e.to_string())?;
         // Changes from here on are seen.
         _ = has_table_changed();
         let id = self.look(&root, c"").ok_or("another file system is mounted there")?;
@@ -285,11 +284,6 @@ impl Mount {
         let places = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
         places.into_iter().any(|place| place.starts_with(&below))
     }
-}
-
-/// The same descriptor at a number that the program is not to see.
-fn high(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(&fd, HIGH).or(Ok(fd))
 }
 
 /// A clock that moves some hundred times a second.
