@@ -17,6 +17,8 @@ pub enum Class {
     Descriptor(u8),
     /// By the descriptors in these two.
     Descriptors(u8, u8),
+    /// It maps the descriptor in the fifth argument, if that is one.
+    Map,
     /// Perhaps by descriptors in memory that it points to.
     Somehow,
     Clone,
@@ -64,10 +66,9 @@ table! {
         SYS_fchmod SYS_fchown SYS_fstatfs SYS_readahead SYS_fsetxattr SYS_fgetxattr SYS_flistxattr
         SYS_fremovexattr SYS_fadvise64 SYS_sync_file_range SYS_vmsplice SYS_fallocate SYS_preadv SYS_pwritev
         SYS_preadv2 SYS_pwritev2 SYS_syncfs;
-    Class::Descriptors(0, 1) => SYS_sendfile SYS_dup2 SYS_dup3;
-    Class::Descriptors(0, 2) => SYS_splice SYS_tee SYS_copy_file_range;
-    Class::Descriptor(4) => SYS_mmap;
-    Class::Descriptor(2) => SYS_epoll_ctl;
+    Class::Descriptors(0, 1) => SYS_sendfile SYS_tee SYS_dup2 SYS_dup3;
+    Class::Descriptors(0, 2) => SYS_splice SYS_copy_file_range SYS_epoll_ctl;
+    Class::Map => SYS_mmap;
     Class::Somehow =>
         SYS_close_range SYS_poll SYS_ppoll SYS_select SYS_pselect6 SYS_sendmsg SYS_sendmmsg SYS_io_submit
         SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register SYS_pidfd_getfd SYS_fanotify_mark SYS_kcmp;

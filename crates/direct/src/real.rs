@@ -31,20 +31,14 @@ impl State {
     pub fn make_taken_real(&self, nr: u32, args: &[usize; 6]) -> Result<()> {
         match takes::of(nr) {
             Takes::None => Ok(()),
-            Takes::Args(which) => which.iter().try_for_each(|n| self.make_real(args[*n] as RawFd)),
+            Takes::One(n) => self.make_real(args[usize::from(n)] as RawFd),
+            Takes::Two(a, b) => [a, b].into_iter().try_for_each(|n| self.make_real(args[usize::from(n)] as RawFd)),
             Takes::Poll => (0..args[1]).try_for_each(|n| self.make_real(raw::get::<i32>(args[0] + n * POLL)?)),
             Takes::Below => self.make_these_real(self.descriptors.numbers(0, args[0].saturating_sub(1))),
             Takes::Message if raw::get::<usize>(args[1] + CONTROL_LENGTH)? == 0 => self.make_real(args[0] as RawFd),
             Takes::Message | Takes::All => self.make_all_real(false),
             Takes::Inherited => self.make_all_real(true),
             Takes::FirstAndInherited => self.make_real(args[0] as RawFd).and(self.make_all_real(true)),
-            Takes::Clone { in_memory } => {
-                let flags = if in_memory { raw::get::<u64>(args[0])? } else { args[0] as u64 };
-                match flags & libc::CLONE_FILES as u64 {
-                    0 => self.make_all_real(false),
-                    _ => Ok(()),
-                }
-            }
         }
     }
 

@@ -43,10 +43,10 @@ fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         Class::Paths(a, b) => path(a).or_else(|| path(b)),
         Class::At(dir, name) => at([dir, name]),
         Class::TwoAt(from, to) => at(from).or_else(|| at(to)),
-        // A descriptor of the kernel may be one of a pool's file.
-        Class::Descriptor(4) if arg(4) as i32 >= 0 => mounts::engines().next(),
         Class::Descriptor(n) => descriptor(n),
         Class::Descriptors(a, b) => descriptor(a).or_else(|| descriptor(b)),
+        // A descriptor of the kernel may be one of a pool's file.
+        Class::Map => mounts::engines().next().filter(|_| arg(4) as i32 >= 0),
         _ => return stack::on_own(|| look_at_process(class, nr, args)),
     };
     engine.map_or(Outcome::KERNEL, |engine| ask(engine, nr, args))
