@@ -65,8 +65,6 @@ pub struct Mounted {
     pub dev: u64,
     /// A descriptor of its root directory, at a high number.
     pub root: OwnedFd,
-    /// Directories in it on which something else is mounted.
-    pub covered: Vec<Ino>,
 }
 
 /// The answer to a system call.

@@ -269,7 +269,7 @@ impl Mount {
             return Err("something else is mounted below it".into());
         }
         self.id.store(id, Ordering::Relaxed);
-        let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root, covered: Vec::new() };
+        let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root };
         let pool = Path::new(std::ffi::OsStr::from_bytes(&self.pool));
         let engine = Engine::attach(pool, mounted).map_err(|e| e.to_string())?;
         // Another thread may have other credentials than this one.

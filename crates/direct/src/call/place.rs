@@ -86,7 +86,7 @@ impl State {
 
     #[inline(always)]
     pub fn place_of<'a>(&'a self, dir: usize, path: &'a [u8]) -> Outcome<Place<'a>> {
-        let within = Within { start: 0, root: self.mount.root, dir: &self.mounted.dir, covered: &self.mounted.covered };
+        let within = Within { start: 0, root: self.mount.root, dir: &self.mounted.dir };
         let (start, path, dir) = match path.first() {
             None => return Err(Errno::NOENT.into()),
             Some(b'/') => (within.root, within.rest(path).ok_or(Stop::Kernel)?, None),

@@ -71,7 +71,7 @@ impl Both {
         let root = open(dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         // Another number than that of tmpfs: nothing is taken for a real descriptor.
         let dev = stat(dir.path()).unwrap().st_dev + 1;
-        let mounted = Mounted { dir: dir.path().as_os_str().as_bytes().to_vec(), dev, root, covered: Vec::new() };
+        let mounted = Mounted { dir: dir.path().as_os_str().as_bytes().to_vec(), dev, root };
         let attended = Pool::open(pool.path(), &OpenOptions::default()).unwrap();
         let engine = Engine::attach(pool.path(), mounted).unwrap();
         Both { engine, direct: Side::new(), kernel: Side::new(), left: 0, dir, _attended: attended, _pool: pool }

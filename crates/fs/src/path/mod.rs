@@ -141,7 +141,6 @@ impl<'a> View<'a> {
         if name.is_empty() {
             return Err(Errno::BUSY.into());
         }
-        self.stay_off(dir, name)?;
         self.fs.remove(dir, name, &self.caller, true)
     }
 
@@ -160,8 +159,6 @@ impl<'a> View<'a> {
             let no_replace = matches!(how, Rename::NoReplace | Rename::Whiteout { replace: false });
             return Err(if no_replace { Errno::EXIST } else { Errno::BUSY }.into());
         }
-        self.stay_off(old.0, old.1)?;
-        self.stay_off(new.0, new.1)?;
         if is_of_dir(from) || is_of_dir(to) {
             self.rename_of_dirs(old, new, (is_of_dir(from), is_of_dir(to)), how)?;
         }

@@ -88,7 +88,6 @@ impl<'a> View<'a> {
     fn lookup_retain(&self, dir: At, name: &[u8]) -> Result<Found> {
         self.stay_below(dir, name)?;
         let (ino, raw) = self.fs.lookup_raw_retain(dir, name, &self.caller)?;
-        self.stay(ino).inspect_err(|_| self.fs.release(ino, 1))?;
         Ok(Found { parent: dir.ino, ino, raw })
     }
 

@@ -28,8 +28,6 @@ pub struct Within<'a> {
     pub root: Ino,
     /// The path of that directory: an absolute symbolic link below it leads into the mount.
     pub dir: &'a [u8],
-    /// Directories on which something else is mounted.
-    pub covered: &'a [Ino],
 }
 
 impl Within<'_> {
@@ -111,7 +109,7 @@ impl<'a> View<'a> {
         self.stay_below(at, name)?;
         let (next, kind) = self.fs.lookup_step(at, name, &self.caller)?;
         match kind {
-            k if k == Kind::Directory as u8 => self.stay(next.ino).map(|()| next),
+            k if k == Kind::Directory as u8 => Ok(next),
             k if k == Kind::Symlink as u8 => self.follow(at, next, links)?.dir(),
             _ => Err(Errno::NOTDIR.into()),
         }
@@ -128,7 +126,6 @@ impl<'a> View<'a> {
     ) -> Result<Found> {
         self.stay_below(at, name)?;
         let (ino, raw) = self.fs.lookup_raw(at, name, &self.caller)?;
-        self.stay(ino)?;
         let mut found = Found { parent: at.ino, ino, raw };
         if found.raw.kind == Kind::Symlink as u8 && (follow || slash) {
             found = self.follow(at, found.at(), links)?;
@@ -190,24 +187,6 @@ impl<'a> View<'a> {
             Some(within) if name == b".." && at.ino == within.root => Err(Error::Outside),
             _ => Ok(()),
         }
-    }
-
-    /// Fails if something else is mounted on `ino`.
-    #[inline(always)]
-    pub(super) fn stay(&self, ino: Ino) -> Result<()> {
-        match self.within {
-            Some(within) if within.covered.contains(&ino) => Err(Error::Outside),
-            _ => Ok(()),
-        }
-    }
-
-    /// The same of the inode that `name` names in `dir`, if there is one.
-    #[inline(always)]
-    pub(super) fn stay_off(&self, dir: At, name: &[u8]) -> Result<()> {
-        if self.within.is_none_or(|within| within.covered.is_empty()) {
-            return Ok(());
-        }
-        self.fs.lookup_step(dir, name, &self.caller).map_or(Ok(()), |(at, _)| self.stay(at.ino))
     }
 
     /// The directory that holds the last component of `path`, and that component; none if the path is that of the start.
