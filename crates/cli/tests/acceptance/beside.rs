@@ -38,17 +38,17 @@ pub const TESTS: &[Test] = &[
 ];
 
 /// A lab whose pool is mounted at `mnt`, and opened by this process.
-fn lab() -> (Lab, Pool) {
+pub fn lab() -> (Lab, Pool) {
     let lab = Lab::mounted("256M");
     let pool = lab.open();
     (lab, pool)
 }
 
-fn root(pool: &Pool) -> View<'_> {
+pub fn root(pool: &Pool) -> View<'_> {
     View::new(pool, Caller::root())
 }
 
-fn close(lab: &Lab, pool: Pool) {
+pub fn close(lab: &Lab, pool: Pool) {
     drop(pool);
     lab.umount();
     lab.check();

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use conquest::{Caller, Pool, SetAttr, SetTime, Time};
+use conquest::{Pool, SetAttr, SetTime, Time};
 use conquest_fs::node::Rename;
 use conquest_fs::path::{Open, View};
 use rustix::mm::ProtFlags;
 
-use crate::lab::Lab;
+use crate::beside::{close, lab, root};
 use crate::page_cache::Mapping;
 use crate::{Outcome, Test};
 
@@ -24,22 +24,6 @@ pub const TESTS: &[Test] = &[
     ("delegation::a_mount_is_never_behind", never_behind),
     ("delegation::what_is_mounted_below_stays", mounted_below),
 ];
-
-fn lab() -> (Lab, Pool) {
-    let lab = Lab::mounted("128M");
-    let pool = lab.open();
-    (lab, pool)
-}
-
-fn root(pool: &Pool) -> View<'_> {
-    View::new(pool, Caller::root())
-}
-
-fn close(lab: &Lab, pool: Pool) {
-    drop(pool);
-    lab.umount();
-    lab.check();
-}
 
 fn make(view: &View, name: &str) {
     view.create(name.as_bytes(), 0o644).and_then(|file| file.write_all_at(b"text", 0)).expect("create");
