@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use conquest_fs::node::Recall;
 use conquest_fs::{Fs, Ino};
-use rustix::time::{clock_gettime, ClockId};
 
 /// So many milliseconds without a change make it worth keeping again.
 const QUIET: u32 = 1000;
@@ -29,7 +28,7 @@ impl Recalls {
     pub fn may_keep(&self, fs: &Fs, ino: Ino) -> bool {
         match fs.session().recall(ino) {
             Recall::None => true,
-            recall => self.may_keep_again(fs, ino, recall, now()),
+            recall => self.may_keep_again(fs, ino, recall, (fs.session().clock().coarse() / 1_000_000) as u32),
         }
     }
 
@@ -53,12 +52,6 @@ impl Recalls {
             }
         }
     }
-}
-
-/// Milliseconds of a clock that goes on.
-fn now() -> u32 {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
-    (time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000) as u32
 }
 
 #[cfg(test)]

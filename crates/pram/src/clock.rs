@@ -30,6 +30,13 @@ pub fn monotonic() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// [`monotonic`] as the kernel keeps it between two ticks.
+#[inline(always)]
+pub fn coarse() -> u64 {
+    let t = clock_gettime(ClockId::MonotonicCoarse);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 /// The clock that measures ages, periods and rests. Clones are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
@@ -54,11 +61,10 @@ impl Clock {
         monotonic() + self.moved()
     }
 
-    /// The same as the kernel keeps it between two ticks.
+    /// [`coarse`], by this clock.
     #[inline(always)]
     pub fn coarse(&self) -> u64 {
-        let t = clock_gettime(ClockId::MonotonicCoarse);
-        t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64 + self.moved()
+        coarse() + self.moved()
     }
 
     /// [`Instant::now`], by this clock.

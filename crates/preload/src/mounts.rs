@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::{counts, stack};
 use direct::{Engine, Mounted};
+use pram::clock::coarse;
 use pram::descriptor::raise;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
-use rustix::time::{clock_gettime, ClockId};
 
 /// The inode number of a pool's root.
 const ROOT: u64 = 1;
@@ -154,7 +154,7 @@ pub fn look_again() {
 /// Looks at the mount table if some milliseconds have passed, and at the mounts if it has changed.
 #[inline]
 fn follow_table() {
-    let now = coarse_now();
+    let now = coarse();
     if LOOKED.load(Ordering::Relaxed) != now {
         LOOKED.store(now, Ordering::Relaxed);
         if has_table_changed() {
@@ -284,13 +284,6 @@ impl Mount {
         let places = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
         places.into_iter().any(|place| place.starts_with(&below))
     }
-}
-
-/// A clock that moves some hundred times a second.
-#[inline]
-fn coarse_now() -> u64 {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn unescape(text: &[u8]) -> Option<Vec<u8>> {
