@@ -52,6 +52,8 @@ use std::sync::atomic::Ordering;
 use conquest::Ino;
 use rustix::io::Errno;
 
+pub use raw::system_call;
+
 use call::Stop;
 use identity::are_threads_alike;
 use state::State;

@@ -107,12 +107,12 @@ pub fn put_at(fd: impl AsFd, number: RawFd, close_on_exec: bool) -> Result<(), E
     rustix::io::dup3(fd, &mut place, flags)
 }
 
-/// A system call that `rustix` does not have.
+/// Makes a system call past libc; the result is as the kernel returns it.
 ///
 /// # Safety
-/// The kernel stores only to memory that the arguments lead to, and that is ours.
-unsafe fn syscall(nr: libc::c_long, args: [usize; 3]) -> Result<usize, Errno> {
-    let result: isize;
+/// The kernel stores only to memory that the arguments lead to, which the caller may have it do.
+pub unsafe fn system_call(nr: u32, args: &[usize; 6]) -> isize {
+    let result;
     // SAFETY: the caller's; the kernel changes no other registers.
     unsafe {
         std::arch::asm!(
@@ -121,14 +121,26 @@ unsafe fn syscall(nr: libc::c_long, args: [usize; 3]) -> Result<usize, Errno> {
             in("rdi") args[0],
             in("rsi") args[1],
             in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack)
         );
     }
-    match result {
-        0.. => Ok(result as usize),
-        _ => Err(Errno::from_raw_os_error(-result as i32)),
+    result
+}
+
+/// A system call that `rustix` does not have.
+///
+/// # Safety
+/// The same.
+unsafe fn syscall(nr: libc::c_long, [a, b, c]: [usize; 3]) -> Result<usize, Errno> {
+    // SAFETY: the caller's.
+    match unsafe { system_call(nr as u32, &[a, b, c, 0, 0, 0]) } {
+        result @ 0.. => Ok(result as usize),
+        result => Err(Errno::from_raw_os_error(-result as i32)),
     }
 }
 
@@ -184,11 +196,6 @@ pub fn open_inode(mount: BorrowedFd, ino: u64, generation: u32, flags: u32) -> R
 /// A system call as the kernel answers it.
 #[cfg(test)]
 pub fn kernel(nr: libc::c_long, args: &[usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = *args;
     // SAFETY: the tests pass what is theirs.
-    let result = unsafe { libc::syscall(nr, a, b, c, d, e, f) };
-    match result {
-        -1 => -(std::io::Error::last_os_error().raw_os_error().unwrap_or(0) as isize),
-        result => result as isize,
-    }
+    unsafe { system_call(nr as u32, args) }
 }
