@@ -280,10 +280,19 @@ impl Mount {
     /// Is something mounted below the mount?
     fn is_covered(&self) -> bool {
         let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return true };
-        let below = [&self.dir[..], b"/"].concat();
+        let below = as_in_table(&[&self.dir[..], b"/"].concat());
         let places = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
         places.into_iter().any(|place| place.starts_with(&below))
     }
+}
+
+/// A path as the mount table has it.
+fn as_in_table(path: &[u8]) -> Vec<u8> {
+    let written = |byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        byte => vec![*byte],
+    };
+    path.iter().flat_map(written).collect()
 }
 
 fn unescape(text: &[u8]) -> Option<Vec<u8>> {
