@@ -45,10 +45,22 @@ impl Identities {
         Ok(all)
     }
 
-    /// Reads them anew.
+    /// Reads those of this thread anew.
     pub fn refresh(&self) -> Result<(), Errno> {
+        self.adopt(&status()?)
+    }
+
+    /// Reads those of the process anew; fails if its threads have different ones.
+    pub fn refresh_of_all_threads(&self) -> Result<(), Errno> {
         let status = status()?;
-        let (identity, umask) = parse(&status).ok_or(Errno::INVAL)?;
+        match are_threads_alike(&status)? {
+            true => self.adopt(&status),
+            false => Err(Errno::ACCESS),
+        }
+    }
+
+    fn adopt(&self, status: &str) -> Result<(), Errno> {
+        let (identity, umask) = parse(status).ok_or(Errno::INVAL)?;
         self.umask.store(umask, Ordering::Relaxed);
         let mut identity = Some(identity);
         let place = self.known.iter().position(|known| {
@@ -106,9 +118,8 @@ fn status_of(path: &str) -> Result<String, Errno> {
     String::from_utf8(read_file(path)?).map_err(|_| Errno::INVAL)
 }
 
-/// Have all threads of this process the same credentials? The kernel knows them by thread.
-pub fn are_threads_alike() -> Result<bool, Errno> {
-    let status = &status()?;
+/// Have all threads of this process the same credentials as this one, which are in `status`? The kernel knows them by thread.
+fn are_threads_alike(status: &str) -> Result<bool, Errno> {
     if status.lines().any(|line| line == "Threads:\t1") {
         return Ok(true);
     }

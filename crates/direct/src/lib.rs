@@ -55,7 +55,6 @@ use rustix::io::Errno;
 pub use raw::system_call;
 
 use call::Stop;
-use identity::are_threads_alike;
 use state::State;
 
 /// A mount of the pool, as this process sees it.
@@ -154,16 +153,15 @@ impl Engine {
     /// The credentials of this thread have changed, or the umask. Where they cannot be learned, or other threads have others, the
     /// kernel is asked for all calls from now on.
     pub fn refresh_caller(&self) {
-        match are_threads_alike() {
-            Ok(true) => self.state.refresh(),
-            _ => self.state.identities.forget(),
+        if self.state.identities.refresh_of_all_threads().is_err() {
+            self.state.identities.forget();
         }
     }
 
     /// The same where the thread that calls is all that counts: tests run beside each other.
     #[cfg(test)]
     pub(crate) fn refresh_thread(&self) {
-        self.state.refresh();
+        self.state.identities.refresh().expect("/proc is there");
     }
 }
 

@@ -92,12 +92,6 @@ impl State {
     pub fn refresh_limits(&self) {
         self.size_limit.store(size_limit(), Ordering::Relaxed);
     }
-
-    pub fn refresh(&self) {
-        if self.identities.refresh().is_err() {
-            self.identities.forget();
-        }
-    }
 }
 
 /// This process uses the pool as the mount does.
