@@ -4,7 +4,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -65,28 +64,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.check {
         return Err(failed(command.exec()));
     }
-    let counts = tempfile()?;
-    let status = command.env(counts::VARIABLE, &counts.path).status().map_err(failed)?;
-    report(&std::fs::read(&counts.path).context(|| "cannot read the counters".into())?)?;
+    let counters = counters()?;
+    let status = command.env(counts::VARIABLE, counters.as_os_str()).status().map_err(failed)?;
+    report(&std::fs::read(&counters).context(|| "cannot read the counters".into())?)?;
     Ok(u8::try_from(status.code().unwrap_or(128)).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// A file that is removed when this is dropped.
-struct Temporary {
-    path: PathBuf,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn tempfile() -> Result<Temporary> {
-    let path = PathBuf::from(format!("/dev/shm/conquest-counts-{}", std::process::id()));
-    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    made.and_then(|file| file.set_len(counts::BYTES as u64)).context(|| format!("cannot make {}", path.display()))?;
-    Ok(Temporary { path })
+/// The file that all processes of the command count in.
+fn counters() -> Result<tempfile::TempPath> {
+    let made = tempfile::Builder::new().prefix("conquest-counts-").tempfile_in("/dev/shm");
+    let sized = made.and_then(|file| file.as_file().set_len(counts::BYTES as u64).map(|()| file.into_temp_path()));
+    sized.context(|| "cannot make a file in /dev/shm".into())
 }
 
 /// Says how many calls were direct, and which were not.
