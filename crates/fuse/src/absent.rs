@@ -1,7 +1,8 @@
 //! Names that are not there, which the kernel may remember: it has no inode for them, so nothing else says which of a
 //! directory it has when that is [recalled](crate::recalls).
 //!
-//! It remembers them for a while, and we for longer. What there is no room for here, it is not to remember.
+//! The kernel remembers a name for a while, this table for longer. Where the table is full, the reply lets the kernel
+//! remember nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};

@@ -1,6 +1,6 @@
-//! Which inodes the kernel is asked to forget if nobody uses them: the one that another process has changed, since what the
-//! kernel does not know needs no notifications; and where such changes go from inode to inode, as those of `rm -r` do, some of its
-//! neighbours, with each four times as many.
+//! The inodes that the server asks the kernel to forget unless a program uses them. An inode that the kernel has forgotten needs no
+//! notification of its next change. The server names the inode that another process has changed. Where changes go from inode to inode, as
+//! those of `rm -r` do, it names neighbours too, four times as many with each change.
 
 use std::time::{Duration, Instant};
 

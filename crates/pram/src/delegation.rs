@@ -1,17 +1,17 @@
 //! Delegation: what processes that work on the memory directly may change without an event for each change.
 //!
-//! The session that [watches](crate::events) has a kernel behind it, which keeps what it was shown. Before the first change of a key
-//! is done, the watcher *recalls* the key: it has the kernel forget it, and from then on lets it keep nothing new. That the key
-//! is recalled stands beside the watcher's count of [references](Runtime::refs), and is all that the next change has to look at. The
-//! watcher takes the key back when it likes, and the change after that brings another recall.
+//! The session that [watches](crate::events) has a kernel behind it, which caches the replies that it gets. Before the first change of
+//! a key is done, the watcher *recalls* the key: it makes the kernel forget the key, and its replies let the kernel cache nothing
+//! new. A bit beside the watcher's count of [references](Runtime::refs) says that the key is recalled. The next change looks at that
+//! bit alone. The watcher takes the key back when it likes, and the change after that brings another recall.
 //!
 //! ```text
 //! kept --begin_recall--> recall begun --end_recall--> recalled --take_back--> kept
 //!                             \------------take_back------------------------/
 //! ```
 //! Ordered steps, the watcher's first, then those of a change:
-//! 1. `begin_recall`: replies that are begun from now on let the kernel keep nothing. What was begun before, the kernel has asked
-//!    for before 2 and drops itself.
+//! 1. `begin_recall`: replies that are begun from now on let the kernel keep nothing. Replies begun earlier answer requests that the
+//!    kernel made before 2: it drops what they say by itself.
 //! 2. The kernel forgets.
 //! 3. `end_recall`: others go on without an event. Not if the key was taken back since 1: what was read since may be kept.
 //! 4. `take_back` comes before the watcher reads what the kernel is to keep: else a change between the two would see the key
