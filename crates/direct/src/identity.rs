@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use conquest_fs::Caller;
+use pram::mem::descriptor::despite_limit;
 use rustix::fs::{open, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
@@ -94,7 +95,7 @@ impl Identities {
 }
 
 pub fn read_file(path: &str) -> Result<Vec<u8>, Errno> {
-    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let file = despite_limit(|| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?;
     let mut text = vec![0; 4096];
     let mut len = 0;
     loop {

@@ -44,12 +44,12 @@ mod takes;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use conquest::Ino;
+use pram::mem::descriptor::Kept;
 use rustix::io::Errno;
 
 pub use raw::system_call;
@@ -58,14 +58,13 @@ use call::Stop;
 use state::State;
 
 /// A mount of the pool, as this process sees it.
-#[derive(Debug)]
 pub struct Mounted {
     /// Its directory: absolute, without `.`, `..`, double or trailing slashes.
     pub dir: Vec<u8>,
     /// `st_dev` of everything in it, as `stat` encodes it.
     pub dev: u64,
-    /// A descriptor of its root directory, at a high number.
-    pub root: OwnedFd,
+    /// A descriptor of its root directory.
+    pub root: Kept,
 }
 
 /// The answer to a system call.
@@ -128,6 +127,15 @@ impl Engine {
     #[inline(always)]
     pub fn is_direct(&self, fd: i32) -> bool {
         self.state.descriptors.has(fd)
+    }
+
+    /// Are the engine's own descriptors what they were? A program that closes what it does not know, by calls that nobody sees, takes them.
+    pub fn is_intact(&self) -> bool {
+        let is_intact = self.state.useless.lend().is_ok() && self.state.mounted.root.lend().is_ok();
+        if !is_intact {
+            self.state.drop_lost();
+        }
+        is_intact
     }
 
     /// The working directory is this directory of the pool now, or one elsewhere.

@@ -1,41 +1,10 @@
 //! An open file: what all descriptors share that were made by one `open` and by duplicating.
 
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use conquest::{Ino, Kind, Pool};
-use rustix::io::Errno;
-
-use crate::raw;
-
-/// A descriptor of the engine, above those of the program.
-pub struct HighFd(RawFd);
-
-impl HighFd {
-    pub fn new(fd: OwnedFd) -> Result<HighFd, Errno> {
-        let high = pram::descriptor::duplicate(&fd);
-        raw::close(fd.into_raw_fd());
-        high.map(|fd| HighFd(fd.into_raw_fd()))
-    }
-
-    /// At the number that it has.
-    pub fn unmoved(fd: OwnedFd) -> HighFd {
-        HighFd(fd.into_raw_fd())
-    }
-}
-
-impl AsFd for HighFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        raw::borrow(self.0).expect("it is open")
-    }
-}
-
-impl Drop for HighFd {
-    fn drop(&mut self) {
-        raw::close(self.0);
-    }
-}
+use pram::mem::descriptor::Own;
 
 /// Where the next read or write is: in a file an offset, in a directory a cookie.
 #[derive(Default)]
@@ -55,7 +24,7 @@ pub struct OpenFile {
     flags: AtomicU32,
     position: Mutex<Position>,
     /// A descriptor of the mount for the same file, with the same flags.
-    pub real: OnceLock<HighFd>,
+    pub real: OnceLock<Own>,
     /// The process may have POSIX locks of the file by that descriptor.
     pub may_be_locked: AtomicBool,
     /// That descriptor stays open: closing it would take the process's locks of the file.

@@ -3,18 +3,19 @@
 //! A file is opened by its handle, as NFS servers do. Without the capability to, it is opened by a path that leads to it: up from the
 //! directory that it was found in.
 
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use conquest::{Caller, Ino};
 use conquest_fs::node::DirEntry;
+use pram::mem::descriptor::{despite_limit, Own};
 use rustix::fs::{fstat, openat, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, FdFlags};
 
-use crate::open_file::{HighFd, OpenFile};
+use crate::open_file::OpenFile;
 use crate::raw;
-use crate::state::State;
+use crate::state::{useless, State};
 use crate::takes::{self, Takes};
 
 /// Deeper directories have a path that is too long.
@@ -62,22 +63,71 @@ impl State {
     /// Makes a descriptor real if it is served here, with all that share its open file.
     pub fn make_real(&self, fd: RawFd) -> Result<()> {
         let Some(file) = self.descriptors.get(fd) else { return Ok(()) };
-        let real = self.real(&file)?;
+        let done = match self.real(&file) {
+            Ok(real) if real.is_intact() => self.replace_all(&file, real.as_fd()),
+            Ok(_) => Err(Errno::BADF),
+            // The program has as many descriptors as it may, and more cannot be had.
+            Err(Errno::MFILE) => {
+                self.open_in_place(&file, fd)?;
+                self.replace_all(&file, raw::borrow(fd)?)
+            }
+            Err(e) => Err(e),
+        };
+        if done.is_err() && self.useless.lend().is_err() {
+            // The placeholder may be of what the program has put in the place of ours.
+            raw::put_at(useless()?, fd, close_on_exec(fd)?)?;
+        }
+        done
+    }
+
+    /// Puts `real` in the place of all placeholders of an open file.
+    fn replace_all(&self, file: &Arc<OpenFile>, real: BorrowedFd) -> Result<()> {
         let mut position = file.position();
         if !position.is_kernels {
             rustix::fs::seek(real, SeekFrom::Start(position.at))?;
             position.is_kernels = true;
         }
         drop(position);
-        self.keep_if_locked(&file);
+        self.keep_if_locked(file);
         for number in self.descriptors.numbers(0, usize::MAX) {
             let Some(mut slot) = self.descriptors.existing(number) else { continue };
-            if slot.file().is_some_and(|other| Arc::ptr_eq(other, &file)) {
+            if slot.file().is_some_and(|other| Arc::ptr_eq(other, file)) {
                 raw::put_at(real, number, close_on_exec(number)?)?;
                 let _still_ours = slot.take();
             }
         }
         Ok(())
+    }
+
+    /// Opens a file with the number of its placeholder, which is closed before.
+    fn open_in_place(&self, file: &Arc<OpenFile>, fd: RawFd) -> Result<()> {
+        let mut slot = self.descriptors.existing(fd).ok_or(Errno::BADF)?;
+        if !slot.file().is_some_and(|other| Arc::ptr_eq(other, file)) {
+            return Err(Errno::BADF);
+        }
+        let closes = close_on_exec(fd)?;
+        raw::close(fd);
+        let opened = self.open_on_mount(file).and_then(|real| match real.as_raw_fd() == fd {
+            true => rustix::io::fcntl_setfd(&real, if closes { FdFlags::CLOEXEC } else { FdFlags::empty() })
+                .map(|()| real.into_raw_fd()),
+            // Another thread may have the number now.
+            false if close_on_exec(fd).is_ok() => Err(Errno::MFILE),
+            false => raw::put_at(real, fd, closes).map(|()| fd),
+        });
+        let failed = match opened {
+            Ok(_) => None,
+            Err(e) => {
+                let again = raw::duplicate(raw::borrow(self.useless.number())?, fd, closes)?;
+                if again == fd {
+                    return Err(e);
+                }
+                raw::close(again);
+                Some(e)
+            }
+        };
+        // The number is not the placeholder's any more.
+        let _still_held = slot.take();
+        failed.map_or(Ok(()), Err)
     }
 
     /// Closing any descriptor of a file takes the process's POSIX locks of it: where it may have some, the one that the
@@ -103,15 +153,15 @@ impl State {
     }
 
     /// The real descriptor of an open file that nobody else has.
-    pub fn real<'f>(&self, file: &'f Arc<OpenFile>) -> Result<&'f HighFd> {
+    pub fn real<'f>(&self, file: &'f Arc<OpenFile>) -> Result<&'f Own> {
         if let Some(real) = file.real.get() {
             return Ok(real);
         }
-        let real = self.open_on_mount(file)?;
+        let real = despite_limit(|| self.open_on_mount(file))?;
         let real = match self.may_have_locks(file.ino) {
             // To move it is to close one.
-            true => HighFd::unmoved(real),
-            false => HighFd::new(real)?,
+            true => Own::new(real)?,
+            false => Own::raised(real)?,
         };
         Ok(file.real.get_or_init(|| real))
     }
@@ -120,9 +170,14 @@ impl State {
         let attr = self.fs().getattr(file.ino).map_err(|e| e.errno())?;
         let by_handle = self.identities.current().is_some_and(|identity| identity.opens_handles);
         let flags = file.flags() & !(libc::O_NOFOLLOW as u32);
-        let real = match by_handle {
-            true => raw::open_inode(self.mounted.root.as_fd(), file.ino, attr.generation, flags)?,
-            false => self.open_by_path(file, flags)?,
+        let open = |root: BorrowedFd| match by_handle {
+            true => raw::open_inode(root, file.ino, attr.generation, flags),
+            false => self.open_by_path(root, file, flags),
+        };
+        let real = match self.mounted.root.lend() {
+            Ok(root) => open(root.as_fd())?,
+            // What it leads to now is looked at below.
+            Err(_) => open(self.root_again()?.as_fd())?,
         };
         let seen = fstat(&real)?;
         match (seen.st_dev, seen.st_ino) == (self.mounted.dev, file.ino) {
@@ -131,7 +186,13 @@ impl State {
         }
     }
 
-    fn open_by_path(&self, file: &OpenFile, flags: u32) -> Result<OwnedFd> {
+    #[cold]
+    fn root_again(&self) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(&self.mounted.dir[..], flags, Mode::empty())
+    }
+
+    fn open_by_path(&self, root: BorrowedFd, file: &OpenFile, flags: u32) -> Result<OwnedFd> {
         let mut path = match file.is_dir() {
             true => self.path_of(file.ino)?,
             false => [self.path_of(file.parent)?, self.name_in(file.parent, file.ino)?].concat(),
@@ -141,7 +202,7 @@ impl State {
             path.pop();
         }
         let flags = OFlags::from_bits_retain(flags) | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&self.mounted.root, &path[..], flags, Mode::empty())
+        openat(root, &path[..], flags, Mode::empty())
     }
 
     /// The path of a directory from the root of the mount on, with a slash behind each name.

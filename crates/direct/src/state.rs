@@ -1,11 +1,12 @@
 //! What an engine has, and the places that paths and descriptors name.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use conquest::{Durability, Error, Fs, Ino, OpenOptions, Pool, Result, ROOT};
+use pram::mem::descriptor::Kept;
 use rustix::fs::{fstatfs, open, AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{getrlimit, Resource};
@@ -13,7 +14,7 @@ use rustix::process::{getrlimit, Resource};
 use crate::descriptors::Descriptors;
 use crate::identity::{has_all_users, Identities};
 use crate::mapped::look_at_maps;
-use crate::open_file::{HighFd, OpenFile};
+use crate::open_file::OpenFile;
 use crate::stat::OfMount;
 use crate::Mounted;
 
@@ -31,7 +32,7 @@ pub struct State {
     pub identities: Identities,
     pub descriptors: Descriptors,
     /// A descriptor that is of no use, of which placeholders are duplicates.
-    pub useless: HighFd,
+    pub useless: Kept,
     /// The working directory if it is in the pool, or 0.
     pub working_directory: AtomicU64,
     /// RLIMIT_FSIZE.
@@ -60,7 +61,7 @@ impl State {
         if identities.current().is_none() || !has_all_users() {
             return Err(refused("only the kernel knows what this process may do"));
         }
-        let mount_flags = fstatfs(&mounted.root)?.f_flags as u64;
+        let mount_flags = fstatfs(mounted.root.lend()?)?.f_flags as u64;
         let flags = StatVfsMountFlags::from_bits_retain(mount_flags);
         if flags.contains(StatVfsMountFlags::RDONLY) || flags.bits() & NOSYMFOLLOW != 0 {
             return Err(refused("the mount is restricted"));
@@ -76,7 +77,7 @@ impl State {
             mounted,
             identities,
             descriptors: Descriptors::default(),
-            useless: HighFd::new(useless()?)?,
+            useless: Kept::new(useless()?)?,
             working_directory: AtomicU64::new(0),
             size_limit: AtomicU64::new(size_limit()),
             locks: Mutex::default(),
@@ -112,7 +113,7 @@ fn options(flags: StatVfsMountFlags) -> OpenOptions {
 
 fn of_mount(mounted: &Mounted) -> std::result::Result<OfMount, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let root = rustix::fs::statx(mounted.root.as_fd(), "", flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
+    let root = rustix::fs::statx(mounted.root.lend()?, "", flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
     let dev = rustix::fs::makedev(root.stx_dev_major, root.stx_dev_minor);
     Ok(OfMount {
         dev: mounted.dev,
@@ -124,7 +125,7 @@ fn of_mount(mounted: &Mounted) -> std::result::Result<OfMount, Errno> {
 }
 
 /// A symbolic link that can be opened anywhere, as such: nothing can be done with the descriptor.
-fn useless() -> std::result::Result<OwnedFd, Errno> {
+pub fn useless() -> std::result::Result<OwnedFd, Errno> {
     open("/proc/self", OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 

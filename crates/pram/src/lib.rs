@@ -13,7 +13,6 @@
 //! | [`budget`] | the budget of background work, and its rests |
 //! | [`sip`] | the keyed hash of the format |
 //! | [`random`] | unpredictable numbers |
-//! | [`descriptor`] | descriptors that stay open have high numbers |
 //! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
 //! | [`medium`] | the medium of a memory: when a store is durable |
 //! | [`reserve`] | room on the host for a memory's file, all of it at once |
@@ -46,7 +45,6 @@ pub mod budget;
 pub mod clock;
 pub mod dax;
 pub mod delegation;
-pub mod descriptor;
 pub mod error;
 pub mod events;
 pub mod heap;

@@ -27,10 +27,10 @@
 //! No position depends on the memory's size: a memory that grows moves no marks. The file is sparse; a group's part
 //! takes memory when the group is begun.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
+use crate::mem::descriptor::Kept;
 use crate::mem::{Mapping, Pod, GROUP, LINE};
 use crate::reserve;
 
@@ -74,7 +74,7 @@ const _: () = assert!(
 pub struct Marks {
     map: Mapping,
     /// The file of the marks; its memory is taken group by group.
-    file: Option<OwnedFd>,
+    file: Option<Kept>,
 }
 
 /// Lines that follow one another: offset and length.
@@ -92,11 +92,11 @@ impl Marks {
     }
 
     /// The marks in `map`, a mapping of `file`.
-    pub fn over_file(map: Mapping, file: OwnedFd) -> Result<Marks> {
+    pub fn over_file(map: Mapping, file: Kept) -> Result<Marks> {
         Marks::new(map, Some(file))
     }
 
-    fn new(map: Mapping, file: Option<OwnedFd>) -> Result<Marks> {
+    fn new(map: Mapping, file: Option<Kept>) -> Result<Marks> {
         if map.len() < Marks::bytes(0) {
             return Err(Error::BadAddress { off: 0, len: Marks::bytes(0) });
         }
@@ -116,7 +116,8 @@ impl Marks {
         if let Some(file) = &self.file {
             let len = self.map.len();
             let kept = |from: u64, to: u64| {
-                reserve::fill_holes(file, from..to.min(len)).map_err(Error::host("taking memory for what has changed"))
+                let filled = file.lend().and_then(|file| reserve::fill_holes(file, from..to.min(len)));
+                filled.map_err(Error::host("taking memory for what has changed"))
             };
             kept(0, HEADER)?;
             for part in (old..n).map(|group| PARTS + group * PART) {

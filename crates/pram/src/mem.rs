@@ -13,13 +13,14 @@
 #![allow(unsafe_code)]
 
 pub mod byte_lock;
+pub mod descriptor;
 pub mod fork;
 mod write_back;
 
 pub use write_back::{store_fence, WriteBack};
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
@@ -28,8 +29,8 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::descriptor;
 use crate::error::{Error, Result};
+use descriptor::Kept;
 use write_back::stream_16;
 
 /// A type that may lie in persistent RAM: plain bytes, no padding, no references, every bit pattern valid.
@@ -94,7 +95,7 @@ impl AsRef<[AtomicU8]> for Stretch {
 
 /// How a mapping follows a memory that other processes enlarge.
 struct Growth {
-    file: OwnedFd,
+    file: Kept,
     /// The file's memory is taken step by step; else all of it is there, as a device's.
     is_taken: bool,
     /// The length that the memory itself records.
@@ -137,7 +138,7 @@ impl Mapping {
     /// Maps the first `len` bytes of a file whose memory is yet to be taken, and sets address space aside for it to
     /// grow into. `recorded` says how much of it can be used, from words in the memory itself.
     pub fn growing(fd: impl AsFd, len: u64, sync: Sync, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
-        let file = descriptor::duplicate(&fd)?;
+        let file = Kept::duplicate_of(&fd)?;
         let flags = match sync {
             Sync::No => MapFlags::SHARED | MapFlags::NORESERVE,
             Sync::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
@@ -160,7 +161,7 @@ impl Mapping {
     /// Maps all `len` bytes of a device; other processes may use more of it than this one knows, see
     /// [`growing`](Self::growing).
     pub fn device(fd: impl AsFd, len: u64, recorded: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
-        let file = descriptor::duplicate(&fd)?;
+        let file = Kept::duplicate_of(&fd)?;
         let mut map = Mapping::file(fd, len)?;
         map.growth = Some(Growth { file, is_taken: false, recorded });
         Ok(map)
@@ -219,8 +220,7 @@ impl Mapping {
     pub(crate) fn catch_up(&self) -> bool {
         let Some(growth) = &self.growth else { return false };
         let (now, recorded) = (self.len(), (growth.recorded)(self).min(self.reserved));
-        let is_there =
-            || !growth.is_taken || rustix::fs::fstat(&growth.file).is_ok_and(|s| s.st_size as u64 >= recorded);
+        let is_there = || !growth.is_taken || growth.file.size().is_ok_and(|size| size >= recorded);
         let more = recorded > now && is_there();
         if more {
             self.extend(recorded);
@@ -229,8 +229,8 @@ impl Mapping {
     }
 
     /// The file below, if its memory is taken step by step.
-    pub(crate) fn growing_file(&self) -> Option<BorrowedFd<'_>> {
-        self.growth.as_ref().filter(|growth| growth.is_taken).map(|growth| growth.file.as_fd())
+    pub(crate) fn growing_file(&self) -> Option<&Kept> {
+        self.growth.as_ref().filter(|growth| growth.is_taken).map(|growth| &growth.file)
     }
 
     /// Bytes of address space: the mapping cannot get longer.

@@ -2,8 +2,12 @@
 
 use direct::calls::Class;
 use direct::{Answer, Engine};
+use pram::mem::descriptor;
 
 use crate::{counts, mounts, operation, process, raw, signals, stack};
+
+const CLOSE_RANGE_UNSHARE: u32 = 2;
+const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
 /// What a hook has found.
 #[repr(C)]
@@ -49,7 +53,61 @@ fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         Class::Map => mounts::engines().next().filter(|_| arg(4) as i32 >= 0),
         _ => return stack::on_own(|| look_at_process(class, nr, args)),
     };
+    let takes_others = matches!(class, Class::Descriptor(_) | Class::Map) && engine.is_none();
+    if takes_others || matches!(class, Class::Descriptors(..)) {
+        if let Some(refused) = protect_own(class, nr, args) {
+            return refused;
+        }
+    }
     engine.map_or(Outcome::KERNEL, |engine| ask(engine, nr, args))
+}
+
+/// To the program our descriptors are not open. One at a number where it puts another is moved away.
+#[inline]
+fn protect_own(class: Class, nr: u32, args: &[usize; 6]) -> Option<Outcome> {
+    let is_own = |n: u8| descriptor::is_own(args[n as usize] as i32);
+    let replaces = matches!(i64::from(nr), libc::SYS_dup2 | libc::SYS_dup3);
+    let refuses = match class {
+        Class::Descriptor(n) => is_own(n),
+        Class::Descriptors(a, _) if replaces => is_own(a),
+        Class::Descriptors(a, b) => is_own(a) || is_own(b),
+        _ => is_own(4),
+    };
+    if refuses {
+        return Some(Outcome::of(-(libc::EBADF as isize)));
+    }
+    let is_free = !replaces || !is_own(1) || descriptor::give_up(args[1] as i32).is_ok();
+    (!is_free).then(|| Outcome::of(-(libc::EBUSY as isize)))
+}
+
+/// Closes all but our own.
+fn close_range(nr: u32, args: &[usize; 6]) -> Outcome {
+    let [first, last, flags] = [0, 1, 2].map(|n| args[n] as u32);
+    if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
+        return Outcome::KERNEL;
+    }
+    mounts::engines().for_each(|engine| _ = engine.call(nr, args));
+    if flags & CLOSE_RANGE_UNSHARE != 0 {
+        // Threads have descriptors of their own from now on.
+        mounts::refuse_all();
+    }
+    if flags & CLOSE_RANGE_CLOEXEC != 0 {
+        // Ours close on exec.
+        return Outcome::KERNEL;
+    }
+    let (mut from, mut done) = (first, 0);
+    let mut close =
+        |from: u32, to: u32| done = done.min(raw::call(nr, &[from as usize, to as usize, flags as usize, 0, 0, 0]));
+    for own in descriptor::own_from(first).map(|own| own as u32).take_while(|own| *own <= last) {
+        if from < own {
+            close(from, own - 1);
+        }
+        from = own + 1;
+    }
+    if from <= last {
+        close(from, last);
+    }
+    Outcome::of(done)
 }
 
 /// Does a path lead from the root or the working directory, whatever the descriptor beside it is?
@@ -71,6 +129,7 @@ fn ask(engine: &Engine, nr: u32, args: &[usize; 6]) -> Outcome {
 fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
     let call = || Outcome::of(raw::call(nr, args));
     match class {
+        Class::Somehow if nr == libc::SYS_close_range as u32 => close_range(nr, args),
         Class::Somehow => {
             for engine in mounts::engines() {
                 if let Answer::Done(value) = engine.call(nr, args) {
@@ -90,6 +149,9 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         Class::Signal => Outcome::of(signals::set_action(nr, args)),
         Class::Enter => {
             if nr == libc::SYS_fchdir as u32 {
+                if descriptor::is_own(args[0] as i32) {
+                    return Outcome::of(-(libc::EBADF as isize));
+                }
                 if let Some(engine) = mounts::of_descriptor(args[0] as i32) {
                     _ = engine.call(nr, args);
                 }
@@ -108,7 +170,10 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
             done
         }
         Class::Limits => {
-            let done = call();
+            let done = {
+                let _nobody_else_sets_it = descriptor::hold();
+                call()
+            };
             mounts::engines().for_each(Engine::refresh_limits);
             done
         }

@@ -1,6 +1,6 @@
 //! The mounts of pools that this process may reach directly, and their engines.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::{counts, stack};
 use direct::{Engine, Mounted};
 use pram::clock::coarse;
-use pram::descriptor::raise;
+use pram::mem::descriptor::{self, despite_limit, Kept};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
 
@@ -37,7 +37,7 @@ static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
 static WORKING: AtomicUsize = AtomicUsize::new(0);
 static ATTACHING: Mutex<()> = Mutex::new(());
 /// The mount table of this process; the kernel says when it has changed since.
-static TABLE: Mutex<Option<OwnedFd>> = Mutex::new(None);
+static TABLE: Mutex<Option<Kept>> = Mutex::new(None);
 /// The time of the clock when the table was last looked at.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
@@ -131,19 +131,27 @@ pub fn refuse_all() {
 }
 
 /// What [`hold`] holds.
-pub type Held = (MutexGuard<'static, ()>, MutexGuard<'static, Option<OwnedFd>>);
+pub type Held = (MutexGuard<'static, ()>, MutexGuard<'static, Option<Kept>>, descriptor::Held);
 
 /// Takes the locks of this module.
 pub fn hold() -> Held {
     let attaching = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
-    (attaching, TABLE.lock().unwrap_or_else(PoisonError::into_inner))
+    (attaching, TABLE.lock().unwrap_or_else(PoisonError::into_inner), descriptor::hold())
 }
 
-/// In a forked child: the engines are the parent's.
+/// In a forked child: the engines are the parent's, and so is the mount table: a change that the child looks at would be none for the parent.
 pub fn forget_engines() {
     all().iter().for_each(|mount| mount.engine.store(std::ptr::null_mut(), Ordering::SeqCst));
-    // A change that the child looks at would be none for the parent.
     *TABLE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    descriptor::close_inherited();
+}
+
+/// The same where locks of this library may be held for ever: this process leaves all to the kernel.
+pub fn forget_for_good() {
+    for mount in all() {
+        mount.engine.store(std::ptr::null_mut(), Ordering::SeqCst);
+        mount.is_refused.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Mounts may have changed: the table is looked at before the next call.
@@ -157,6 +165,8 @@ fn follow_table() {
     let now = coarse();
     if LOOKED.load(Ordering::Relaxed) != now {
         LOOKED.store(now, Ordering::Relaxed);
+        let lost = |mount: &&Mount| mount.attached().is_some_and(|engine| !engine.is_intact());
+        all().iter().filter(lost).for_each(|mount| mount.is_refused.store(true, Ordering::SeqCst));
         if has_table_changed() {
             all().iter().filter(|mount| mount.attached().is_some()).for_each(Mount::look_at_place);
         }
@@ -167,10 +177,14 @@ fn has_table_changed() -> bool {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     if table.is_none() {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        *table = rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()).map(raise).ok();
+        let opened = despite_limit(|| rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()));
+        *table = opened.and_then(Kept::new).ok();
     }
-    let Some(table) = table.as_ref() else { return true };
-    let mut polled = [PollFd::new(table, PollFlags::PRI)];
+    let Some(Ok(lent)) = table.as_ref().map(Kept::lend) else {
+        *table = None;
+        return true;
+    };
+    let mut polled = [PollFd::new(&lent, PollFlags::PRI)];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
 }
 
@@ -225,7 +239,8 @@ impl Mount {
             None => stack::on_own(|| self.attach())?,
         };
         follow_table();
-        (!self.is_hidden.load(Ordering::Relaxed)).then_some(engine)
+        let is_out = self.is_hidden.load(Ordering::Relaxed) || self.is_refused.load(Ordering::Relaxed);
+        (!is_out).then_some(engine)
     }
 
     fn look_at_place(&self) {
@@ -259,9 +274,12 @@ impl Mount {
     }
 
     fn try_attach(&self) -> Result<Engine, String> {
+        if !descriptor::has_room() {
+            return Err("the program may open few files".into());
+        }
         // Handles cannot be opened by an O_PATH descriptor.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(&*self.dir, flags, Mode::empty()).map(raise).map_err(|e| e.to_string())?;
+        let root = rustix::fs::open(&*self.dir, flags, Mode::empty()).map_err(|e| e.to_string())?;
         // Changes from here on are seen.
         _ = has_table_changed();
         let id = self.look(&root, c"").ok_or("another file system is mounted there")?;
@@ -269,6 +287,7 @@ impl Mount {
             return Err("something else is mounted below it".into());
         }
         self.id.store(id, Ordering::Relaxed);
+        let root = Kept::new(root).map_err(|e| e.to_string())?;
         let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root };
         let pool = Path::new(std::ffi::OsStr::from_bytes(&self.pool));
         let engine = Engine::attach(pool, mounted).map_err(|e| e.to_string())?;

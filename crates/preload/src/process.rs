@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use rustix::thread::gettid;
 
 use crate::{mounts, operation, stack};
 
 const CLONE_VM: u64 = 0x100;
+const CLONE_FILES: u64 = 0x400;
 const CLONE_THREAD: u64 = 0x10000;
 
 /// A clone of this process that was under way when this thread last looked.
@@ -16,7 +18,12 @@ struct Clone {
     /// The thread that asked for it.
     by: i32,
     shares_memory: bool,
+    /// Was it the only thread, with descriptors of its own? Else others may have held locks of this library, which nobody gives back in the child.
+    was_alone: bool,
 }
+
+/// The C library's mark that the process has one thread, if it has such a mark.
+static ALONE: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
     static CLONE: Cell<Option<Clone>> = const { Cell::new(None) };
@@ -33,6 +40,9 @@ thread_local! {
 /// Has `fork` make descriptors real, and take our locks, before it locks our allocator: the handler that is registered last is
 /// called first.
 pub fn watch_forks() {
+    // SAFETY: a name that ends with 0.
+    let alone = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    ALONE.store(alone.cast(), Ordering::Relaxed);
     // SAFETY: the handlers stay for as long as the process lives.
     _ = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
 }
@@ -68,7 +78,11 @@ pub fn before_clone(flags: u64) {
     }
     mounts::engines().for_each(|engine| _ = engine.make_all_real());
     let by = gettid().as_raw_nonzero().get();
-    CLONE.set(Some(Clone { by, shares_memory: flags & CLONE_VM != 0 }));
+    CLONE.set(Some(Clone {
+        by,
+        shares_memory: flags & CLONE_VM != 0,
+        was_alone: is_alone() && flags & CLONE_FILES == 0,
+    }));
 }
 
 /// Is this the child of a vfork, whose memory is its parent's? All its calls are the kernel's.
@@ -83,9 +97,17 @@ fn after_clone(clone: Clone) -> bool {
     if is_child && clone.shares_memory {
         return true;
     }
-    if is_child {
-        mounts::forget_engines();
+    match clone.was_alone {
+        _ if !is_child => {}
+        true => mounts::forget_engines(),
+        false => mounts::forget_for_good(),
     }
     CLONE.set(None);
     false
+}
+
+/// Has this process one thread? As the C library knows it.
+fn is_alone() -> bool {
+    // SAFETY: a byte of the C library.
+    unsafe { ALONE.load(Ordering::Relaxed).as_ref().is_some_and(|alone| alone.load(Ordering::Relaxed) != 0) }
 }

@@ -36,6 +36,7 @@ const STEPS: &[(&str, &str)] = &[
     ("make", "printf 'all: x y\\n\\tcat x y >z\\nx:\\n\\techo x >x\\ny:\\n\\techo y >y\\n' >Makefile; make -s -j2; cat z; make -s; rm Makefile x y"),
     ("cc", "printf '#include <stdio.h>\\nint main(){FILE*f=fopen(\"made\",\"w\");fprintf(f,\"%%d\\\\n\",42);fclose(f);puts(\"ran\");}' >p.c; cc p.c -o p && ./p && cat made && rm p"),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct.py"), "\nEND")),
+    ("python3", concat!("python3 - <<'END'\n", include_str!("direct_descriptors.py"), "\nEND")),
 ];
 
 /// A command that runs under direct access.

@@ -67,7 +67,8 @@ impl State {
             return Err(Stop::Kernel);
         }
         let mut slot = self.descriptors.slot(to).ok_or(Errno::BADF)?;
-        raw::put_at(&self.useless, to, close_on_exec)?;
+        let useless = self.useless.lend().map_err(|_| Stop::Kernel)?;
+        raw::put_at(&useless, to, close_on_exec)?;
         let replaced = slot.put(file);
         drop(slot);
         replaced.into_iter().for_each(|file| self.closed(file));
@@ -130,6 +131,18 @@ impl State {
     /// Is it a descriptor of a file on another file system?
     pub fn is_elsewhere(&self, fd: usize) -> Outcome<bool> {
         Ok(rustix::fs::fstat(raw::borrow(number(fd))?)?.st_dev != self.mounted.dev)
+    }
+
+    /// The program has closed or replaced descriptors by calls that nobody saw: numbers that have no placeholder any more are the kernel's.
+    #[cold]
+    pub fn drop_lost(&self) {
+        for fd in self.descriptors.numbers(0, usize::MAX) {
+            let Some(mut slot) = self.descriptors.existing(fd) else { continue };
+            let is_lost = slot.file().is_some() && !raw::borrow(fd).is_ok_and(|fd| self.useless.is_alike(fd));
+            let file = if is_lost { slot.take() } else { None };
+            drop(slot);
+            drop(file);
+        }
     }
 
     pub fn close_range(&self, first: u32, last: u32, flags: u32) -> Outcome {

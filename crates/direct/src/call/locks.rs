@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use libc::{c_int, F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW, F_UNLCK, SEEK_CUR, SEEK_END};
+use pram::mem::descriptor::Own;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -47,7 +48,7 @@ impl State {
             lock.start = lock.start.checked_add_unsigned(from).ok_or(Errno::OVERFLOW)?;
             lock.whence = 0;
         }
-        let real = self.real(file)?;
+        let real = self.shadow(file)?;
         if matches!(cmd, F_SETLK | F_SETLKW) && !file.may_be_locked.swap(true, Ordering::Relaxed) {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.by.push((file.ino, Arc::downgrade(file)));
@@ -69,9 +70,17 @@ impl State {
         Ok(done)
     }
 
+    /// The descriptor that has the locks. Where the program may have no more, its own becomes real.
+    fn shadow<'f>(&self, file: &'f Arc<OpenFile>) -> Outcome<&'f Own> {
+        match self.real(file) {
+            Err(Errno::MFILE) => Err(Stop::Kernel),
+            real => Ok(real?),
+        }
+    }
+
     pub fn flock(&self, fd: usize, operation: u32) -> Outcome {
         let file = self.file(fd)?;
-        let real = self.real(&file)?;
+        let real = self.shadow(&file)?;
         match raw::flock(real.as_fd(), operation | libc::LOCK_NB as u32) {
             Err(Errno::WOULDBLOCK) if operation & libc::LOCK_NB as u32 == 0 => Err(Stop::Kernel),
             done => Ok(done?),

@@ -58,7 +58,11 @@ impl From<conquest::Error> for Stop {
         match error {
             // Nothing has been done. Content that lies on a disk alone is read and changed through the mount.
             conquest::Error::Outside | conquest::Error::OnDisk | conquest::Error::Forked => Stop::Kernel,
-            error => Stop::Errno(error.errno()),
+            error => match error.errno() {
+                // The program has closed a descriptor of the pool's memory.
+                Errno::BADF => Stop::Kernel,
+                errno => Stop::Errno(errno),
+            },
         }
     }
 }

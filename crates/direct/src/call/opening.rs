@@ -6,6 +6,8 @@ use std::sync::Arc;
 use conquest_fs::path::Open;
 use libc::{O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_PATH, O_TMPFILE, O_TRUNC};
 
+use rustix::io::Errno;
+
 use super::place::At;
 use super::{Outcome, Stop};
 use crate::descriptors::MOST;
@@ -81,12 +83,29 @@ impl State {
 
     #[inline(always)]
     pub fn placeholder_from(&self, first: RawFd, close_on_exec: bool) -> Outcome<RawFd> {
-        let fd = raw::duplicate(&self.useless, first, close_on_exec)?;
+        let fd = self.duplicate_useless(first, close_on_exec)?;
         if fd as usize >= MOST {
             raw::close(fd);
             return Err(Stop::Kernel);
         }
         Ok(fd)
+    }
+
+    #[inline(always)]
+    fn duplicate_useless(&self, first: RawFd, close_on_exec: bool) -> Outcome<RawFd> {
+        loop {
+            let number = self.useless.number();
+            match raw::duplicate(raw::borrow(number)?, first, close_on_exec) {
+                // It was moved meanwhile, and the number may be another's.
+                Ok(fd) if self.useless.number() != number => raw::close(fd),
+                Err(Errno::BADF) if self.useless.number() == number => {
+                    self.drop_lost();
+                    return Err(Stop::Kernel);
+                }
+                Err(Errno::BADF) => {}
+                done => return Ok(done?),
+            }
+        }
     }
 
     pub fn openat2(&self, at: At, how: usize, size: usize) -> Outcome {

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use conquest::{FormatOptions, MediumKind, OpenOptions, Pool};
 use libc::c_long;
+use pram::mem::descriptor::Kept;
 use rustix::fs::{open, stat, Mode, OFlags};
 
 use crate::{raw, Answer, Engine, Mounted};
@@ -71,6 +72,7 @@ impl Both {
         let root = open(dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         // Another number than that of tmpfs: nothing is taken for a real descriptor.
         let dev = stat(dir.path()).unwrap().st_dev + 1;
+        let root = Kept::new(root).unwrap();
         let mounted = Mounted { dir: dir.path().as_os_str().as_bytes().to_vec(), dev, root };
         let attended = Pool::open(pool.path(), &OpenOptions::default()).unwrap();
         let engine = Engine::attach(pool.path(), mounted).unwrap();

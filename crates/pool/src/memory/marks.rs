@@ -36,7 +36,7 @@ pub fn map(file: &fs::File, path: &Path) -> Result<Marks> {
     }
     let failed = |errno| Error::Host { what: format!("mapping {}", path.display()), errno };
     let map = Mapping::file(file, len).map_err(failed)?;
-    Ok(Marks::over_file(map, pram::descriptor::duplicate(file).map_err(failed)?)?)
+    Ok(Marks::over_file(map, pram::mem::descriptor::Kept::duplicate_of(file).map_err(failed)?)?)
 }
 
 /// The marks in shared memory, which the user `owner` or root must have made, and whether the backing holds everything.

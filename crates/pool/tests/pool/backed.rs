@@ -663,7 +663,7 @@ fn mark(memory_path: &Path) {
     let marks = memory_path.to_string_lossy().replace("-region", "-marks");
     let marks = File::options().read(true).write(true).open(marks).unwrap();
     let map = Mapping::file(&marks, marks.metadata().unwrap().len()).unwrap();
-    Marks::over_file(map, marks.into()).unwrap().mark(8192, 8).unwrap();
+    Marks::over_file(map, pram::mem::descriptor::Kept::new(marks.into()).unwrap()).unwrap().mark(8192, 8).unwrap();
 }
 
 /// If the new `image` got the number of the old one, memory was overwritten; else nothing led to it any more.

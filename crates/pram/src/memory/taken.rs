@@ -59,7 +59,10 @@ impl Memory {
     /// Makes sure that there is memory for a range, which is not in use yet.
     pub(crate) fn take(&self, range: Range<u64>) -> Result<()> {
         match self.map.growing_file() {
-            Some(file) => reserve::take(file, range, self.info.medium).map_err(Error::host("taking memory")),
+            Some(file) => {
+                let taken = file.lend().and_then(|file| reserve::take(file, range, self.info.medium));
+                taken.map_err(Error::host("taking memory"))
+            }
             None => Ok(()),
         }
     }
@@ -67,7 +70,10 @@ impl Memory {
     /// Gives the memory of a range back, which is no longer in use.
     pub(crate) fn give_back(&self, range: Range<u64>) -> Result<()> {
         match self.map.growing_file() {
-            Some(file) => reserve::give_back(file, range).map_err(Error::host("giving memory back")),
+            Some(file) => {
+                let given = file.lend().and_then(|file| reserve::give_back(file, range));
+                given.map_err(Error::host("giving memory back"))
+            }
             None => Ok(()),
         }
     }
@@ -84,7 +90,9 @@ impl Memory {
             joins
         });
         let expected: u64 = kept.iter().map(|range| range.end - range.start).sum();
-        let stat = rustix::fs::fstat(file).map_err(Error::host("looking at the memory's file"))?;
+        let looking = "looking at the memory's file";
+        let file = file.lend().map_err(Error::host(looking))?;
+        let stat = rustix::fs::fstat(&file).map_err(Error::host(looking))?;
         if (expected..=expected + SLACK).contains(&(stat.st_blocks as u64 * 512)) {
             return Ok(());
         }
@@ -92,7 +100,7 @@ impl Memory {
         for range in kept {
             self.give_back(at..range.start)?;
             at = range.end;
-            reserve::fill_holes(file, range).map_err(Error::host("taking the memory that the pool uses"))?;
+            reserve::fill_holes(&file, range).map_err(Error::host("taking the memory that the pool uses"))?;
         }
         self.give_back(at..self.size().max(at))
     }

@@ -38,7 +38,7 @@ pub mod reports;
 mod sessions;
 
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -53,6 +53,7 @@ pub use sessions::{SessionInfo, COMMON, COUNTS, FULL, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_WAKEUP, S_LEFT};
 
 use crate::error::{Error, Result};
+use crate::mem::descriptor::Kept;
 use crate::mem::Mapping;
 use crate::memory::{Geometry, Memory, Tag, CLASSES, GROUP, TAGS};
 
@@ -153,7 +154,7 @@ pub struct Runtime {
     at: At,
     me: AtomicU32,
     /// The shared-memory file, unless the runtime is private.
-    file: Option<OwnedFd>,
+    file: Option<Kept>,
 }
 
 /// Offsets of the parts.
@@ -245,7 +246,7 @@ impl Runtime {
     }
 
     /// Makes zeroed memory into a runtime file.
-    pub fn create(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, limit: u64, keys: u64) -> Result<Runtime> {
+    pub fn create(map: Mapping, file: Option<Kept>, geo: &Geometry, limit: u64, keys: u64) -> Result<Runtime> {
         let rt = Runtime::over(map, file, geo, limit, keys);
         // The parts that operations touch in a pool of any size.
         rt.take(0..sessions::GUESTS_AT)?;
@@ -269,11 +270,11 @@ impl Runtime {
     }
 
     /// Joins a runtime file that another process has made.
-    pub fn join(map: Mapping, file: OwnedFd, geo: &Geometry, limit: u64, keys: u64) -> Runtime {
+    pub fn join(map: Mapping, file: Kept, geo: &Geometry, limit: u64, keys: u64) -> Runtime {
         Runtime::over(map, Some(file), geo, limit, keys)
     }
 
-    fn over(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, limit: u64, keys: u64) -> Runtime {
+    fn over(map: Mapping, file: Option<Kept>, geo: &Geometry, limit: u64, keys: u64) -> Runtime {
         let at = At::of(geo.slots, limit, keys);
         assert!(map.len() >= at.end, "a runtime file is mapped whole");
         Runtime { map, limit, slots: geo.slots as u32, keys, at, me: AtomicU32::new(0), file }
@@ -287,7 +288,10 @@ impl Runtime {
     /// Makes sure that a range has memory.
     fn take(&self, range: Range<u64>) -> Result<()> {
         match &self.file {
-            Some(file) => crate::reserve::fill_holes(file, range).map_err(Error::host(TAKING)),
+            Some(file) => {
+                let filled = file.lend().and_then(|file| crate::reserve::fill_holes(file, range));
+                filled.map_err(Error::host(TAKING))
+            }
             None => Ok(()),
         }
     }
@@ -515,10 +519,10 @@ impl Runtime {
     /// Zeroes a range and gives its memory back.
     fn clear(&self, off: u64, len: u64) {
         use rustix::fs::{fallocate, FallocateFlags};
-        let punched = self
-            .file
-            .as_ref()
-            .is_some_and(|f| fallocate(f, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, off, len).is_ok());
+        let punched =
+            self.file.as_ref().and_then(|file| file.lend().ok()).is_some_and(|f| {
+                fallocate(f, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, off, len).is_ok()
+            });
         if !punched {
             self.map.zero(off, len).expect("runtime offsets are computed within its size");
         }

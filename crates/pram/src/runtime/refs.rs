@@ -204,8 +204,9 @@ impl Runtime {
     fn touched(&self, from: u64) -> Option<(u64, u64)> {
         use rustix::fs::{seek, SeekFrom};
         let Some(file) = &self.file else { return (from < self.at.end).then_some((from, self.at.end)) };
-        let start = seek(file, SeekFrom::Data(from)).ok()?;
-        let end = seek(file, SeekFrom::Hole(start)).ok()?;
+        let file = file.lend().ok()?;
+        let start = seek(&file, SeekFrom::Data(from)).ok()?;
+        let end = seek(&file, SeekFrom::Hole(start)).ok()?;
         (end > from).then_some((start, end))
     }
 

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use super::reap::{end_transfers, reap_one, recover};
 use super::{transfer, Attach, Backing, Kind};
-use crate::descriptor;
 use crate::error::{Error, Result};
+use crate::mem::descriptor::Kept;
 use crate::mem::{byte_lock, Mapping};
 use crate::memory::{Memory, EPOCH_ROOT, OPEN_ROOT};
 use crate::runtime::{Attendant, Runtime, FULL, SESSIONS};
@@ -30,10 +30,10 @@ impl Exclusive {
         Ok(try_lock_file(&file)?.then_some(Exclusive(Some(file))))
     }
 
-    pub(super) fn release(mut self) -> OwnedFd {
+    pub(super) fn release(mut self) -> Result<Kept> {
         let file = self.0.take().expect("held until released");
         unlock_file(&file);
-        descriptor::raise(file)
+        kept(file)
     }
 }
 
@@ -88,16 +88,21 @@ pub(super) enum SessionLock {
     /// Of an open file that only this mapping has, which no child inherits.
     Own { _map: Mapping },
     /// The same where such a file cannot be mapped: a child has it too.
-    Apart { _file: OwnedFd },
+    Apart { _file: Kept },
 }
 
 impl SessionLock {
-    fn over(file: OwnedFd) -> SessionLock {
+    fn over(file: OwnedFd) -> Result<SessionLock> {
         match Mapping::of_open_file(&file) {
-            Ok(_map) => SessionLock::Own { _map },
-            Err(_) => SessionLock::Apart { _file: descriptor::raise(file) },
+            Ok(_map) => Ok(SessionLock::Own { _map }),
+            Err(_) => Ok(SessionLock::Apart { _file: kept(file)? }),
         }
     }
+}
+
+/// Keeps a file open for as long as the session lasts.
+fn kept(file: OwnedFd) -> Result<Kept> {
+    Kept::new(file).map_err(Error::host("keeping a file of the memory open"))
 }
 
 /// An open file of its own on what `file` has open.
@@ -165,7 +170,7 @@ pub(super) fn attach_locked(
     memory.step();
     memory.forget_backing()?;
     memory.commit_word(memory.root(OPEN_ROOT), 1)?;
-    Ok((memory, rt, apart.map_or(SessionLock::Common, SessionLock::over)))
+    Ok((memory, rt, apart.map_or(Ok(SessionLock::Common), SessionLock::over)?))
 }
 
 /// A number that no session has, and its lock. A record of a dead process stays until the reaper cleans up, so that `status` can show it: it
@@ -245,7 +250,7 @@ fn make_runtime(memory: &Memory, path: &Path, stat: &Stat, keys: u64) -> Result<
     let size = Runtime::size(&memory.geo, limit, keys);
     rustix::fs::ftruncate(&file, size).map_err(Error::host(&what))?;
     let map = Mapping::file(&file, size).map_err(Error::host(&what))?;
-    Runtime::create(map, Some(descriptor::raise(file)), &memory.geo, limit, keys)
+    Runtime::create(map, Some(kept(file)?), &memory.geo, limit, keys)
 }
 
 fn join_runtime(memory: &Memory, path: &Path) -> Result<Runtime> {
@@ -268,5 +273,5 @@ fn join_runtime(memory: &Memory, path: &Path) -> Result<Runtime> {
         return Err(Error::Unusable("the pool is in use by another version of this program".into()));
     }
     let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime file"))?;
-    Ok(Runtime::join(map, descriptor::raise(file), &memory.geo, limit, keys))
+    Ok(Runtime::join(map, kept(file)?, &memory.geo, limit, keys))
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::references::Held;
-use super::{unlock_file, Session};
+use super::Session;
 use crate::error::{Error, Result};
 use crate::runtime::Attendant;
 
@@ -45,7 +45,7 @@ impl Session {
         let _in_process = self.memory.lock_by(&shared.in_process);
         self.lock_shared(shared)?;
         self.rt.attend();
-        unlock_file(&shared.file);
+        shared.unlock();
         Ok(())
     }
 
@@ -58,7 +58,7 @@ impl Session {
             self.lock_shared(shared)?;
             // 1.
             self.rt.stop_attending(self.rt.me(), false);
-            unlock_file(&shared.file);
+            shared.unlock();
         }
         let is_last = self.rt.attendant() == Attendant::Left && self.rt.any_other();
         if is_last {

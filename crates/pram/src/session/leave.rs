@@ -1,6 +1,6 @@
 //! The end of a session.
 
-use super::attach::{unlock_file, SessionLock};
+use super::attach::SessionLock;
 use super::Session;
 use crate::mem::byte_lock;
 
@@ -58,9 +58,9 @@ impl Drop for Session {
         self.memory.step();
         // While the `flock` keeps others from taking the number.
         match std::mem::replace(&mut self.lock, SessionLock::Common) {
-            SessionLock::Common => _ = byte_lock::release(&shared.file, me),
+            SessionLock::Common => _ = shared.file.lend().and_then(|file| byte_lock::release(file, me)),
             own => drop(own),
         }
-        unlock_file(&shared.file);
+        shared.unlock();
     }
 }

@@ -49,6 +49,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::medium::BATTERY;
+use crate::mem::descriptor::{Kept, Lent};
 use crate::mem::{byte_lock, fork, Mapping};
 use crate::memory::{Memory, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::off::Off;
@@ -105,7 +106,7 @@ enum Entry {
 /// The files and locks of a session on a shared memory.
 struct Shared {
     /// The memory's file: locks only.
-    file: OwnedFd,
+    file: Kept,
     /// Path of the runtime file.
     runtime: PathBuf,
     /// `flock` does not exclude threads of one process.
@@ -136,6 +137,23 @@ pub enum Kind {
     Full,
     /// Nothing: see [`Session::attend`].
     Guest,
+}
+
+impl Shared {
+    fn file(&self) -> Result<Lent<'_>> {
+        self.file.lend().map_err(Error::host("looking at the memory's file, which the program has closed"))
+    }
+
+    /// Does the lock of session `n` say that its process is alive? So it is where that cannot be told.
+    fn is_held(&self, n: u32) -> bool {
+        self.file.lend().and_then(|file| byte_lock::is_held(file, n)).unwrap_or(true)
+    }
+
+    fn unlock(&self) {
+        if let Ok(file) = self.file.lend() {
+            unlock_file(file);
+        }
+    }
 }
 
 impl Session {
@@ -195,7 +213,7 @@ impl Session {
             memory.untrack();
         }
         let shared =
-            Shared { file: file.release(), runtime: path, in_process: Mutex::new(()), transfers: Mutex::default() };
+            Shared { file: file.release()?, runtime: path, in_process: Mutex::new(()), transfers: Mutex::default() };
         let session = Session {
             memory,
             rt,
@@ -247,7 +265,7 @@ impl Session {
     }
 
     /// The memory's file, and the place for the open file that is locked while transfers are under way.
-    pub(crate) fn lock_files(&self) -> Option<(&OwnedFd, &Mutex<Option<Arc<OwnedFd>>>)> {
+    pub(crate) fn lock_files(&self) -> Option<(&Kept, &Mutex<Option<Arc<OwnedFd>>>)> {
         self.shared.as_ref().map(|shared| (&shared.file, &shared.transfers))
     }
 
@@ -483,7 +501,7 @@ impl Session {
         match &self.shared {
             _ if n == self.rt.me() => true,
             None => true,
-            Some(shared) => self.rt.session_taken(n) && byte_lock::is_held(&shared.file, n).unwrap_or(true),
+            Some(shared) => self.rt.session_taken(n) && shared.is_held(n),
         }
     }
 
@@ -494,7 +512,7 @@ impl Session {
         let _in_process = self.memory.lock_by(&shared.in_process);
         self.lock_shared(shared)?;
         let reaped = self.reap_locked();
-        unlock_file(&shared.file);
+        shared.unlock();
         reaped
     }
 
@@ -509,9 +527,9 @@ impl Session {
 
     /// Waits until nobody else attaches, detaches or cleans up.
     fn lock_shared(&self, shared: &Shared) -> Result<()> {
-        while !try_lock_file(&shared.file)? {
+        while !try_lock_file(shared.file()?)? {
             let mut locked = None;
-            self.memory.wait_by(|| locked = Some(lock_file(&shared.file)));
+            self.memory.wait_by(|| locked = Some(shared.file().and_then(lock_file)));
             if let Some(done) = locked {
                 return done;
             }
@@ -528,7 +546,7 @@ impl Session {
             }
         }
         if let Some(shared) = &self.shared {
-            end_transfers(&self.rt, &shared.file)?;
+            end_transfers(&self.rt, shared.file()?)?;
         }
         Ok(reaped)
     }

@@ -248,9 +248,10 @@ impl Session {
         // 1.
         if let Some(file) = memory.map().growing_file() {
             let longer = |errno| Error::Host { what: "making the memory's file longer".into(), errno };
-            if (rustix::fs::fstat(file).map_err(longer)?.st_size as u64) < size {
-                rustix::fs::ftruncate(file, size).map_err(longer)?;
-                rustix::fs::fsync(file).map_err(longer)?;
+            let file = file.lend().map_err(longer)?;
+            if (rustix::fs::fstat(&file).map_err(longer)?.st_size as u64) < size {
+                rustix::fs::ftruncate(&file, size).map_err(longer)?;
+                rustix::fs::fsync(&file).map_err(longer)?;
             }
         }
         if size > old {

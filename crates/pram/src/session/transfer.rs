@@ -94,7 +94,8 @@ impl Session {
         let mut made = self.memory().lock_by(made);
         if made.is_none() {
             let what = "locking the memory's file for transfers";
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let file = file.lend().map_err(Error::host(what))?;
+            let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
             let flags = OFlags::RDWR | OFlags::CLOEXEC;
             let lock = rustix::fs::open(path, flags, Mode::empty()).map_err(Error::host(what))?;
             if !byte_lock::acquire(&lock, FIRST + self.runtime().me()).map_err(Error::host(what))? {
@@ -127,8 +128,9 @@ impl Session {
 
     fn may_transfer(&self, sessions: &mut dyn Iterator<Item = u32>) -> Result<bool> {
         let Some((file, _)) = self.lock_files() else { return Ok(false) };
+        let file = file.lend().map_err(Error::host(LOOKING))?;
         for n in sessions {
-            if is_under_way(file, n)? {
+            if is_under_way(&file, n)? {
                 return Ok(true);
             }
         }
