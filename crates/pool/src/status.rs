@@ -291,7 +291,7 @@ pub struct HeapStatus {
     /// Bytes per object.
     pub size: u64,
     pub objects: u64,
-    pub segments: u64,
+    pub chunks: u64,
 }
 
 impl HeapStatus {
@@ -299,7 +299,7 @@ impl HeapStatus {
     fn needs(&self) -> u64 {
         match CLASSES.iter().find(|class| u64::from(class.size) == self.size) {
             Some(class) => self.objects.div_ceil(class.count.into()),
-            None => self.segments,
+            None => self.chunks,
         }
     }
 }
@@ -358,9 +358,9 @@ impl Pool {
     pub fn status(&self) -> Result<Status> {
         let heap = self.heap_status()?;
         let close: u64 = heap.iter().map(HeapStatus::needs).sum();
-        let segments: u64 = heap.iter().map(|h| h.segments).sum();
+        let chunks: u64 = heap.iter().map(|h| h.chunks).sum();
         let session = self.fs.session();
-        let (size, used) = (session.memory().size(), segments * CHUNK);
+        let (size, used) = (session.memory().size(), chunks * CHUNK);
         let epochs = session.epochs()?;
         let disks_status::DisksStatus { disks, regions } = self.disks_status();
         let mut status = Status {
@@ -377,7 +377,7 @@ impl Pool {
             inodes: self.fs.count_inodes()?,
             sessions: self.sessions().into_iter().map(|(_, session)| session).collect(),
             heap,
-            fragmentation: if used == 0 { 0.0 } else { 1.0 - close as f64 / segments as f64 },
+            fragmentation: if used == 0 { 0.0 } else { 1.0 - close as f64 / chunks as f64 },
             sweep_pending: self.fs.session().runtime().leaks_pending(),
             longest_standstill: self.fs.session().runtime().longest_standstill().as_secs_f64(),
             epoch: epochs.running,
@@ -467,7 +467,7 @@ impl Pool {
         let mut found = std::collections::BTreeMap::<(u8, u64), (u64, u64)>::new();
         for s in memory.chunks() {
             let meta = memory.meta(s)?;
-            let (tag, size, objects, segments) = match (meta.sharers(), meta) {
+            let (tag, size, objects, chunks) = match (meta.sharers(), meta) {
                 (Some((tag, class)), _) => {
                     let c = &CLASSES[usize::from(class)];
                     let mut objects = 0;
@@ -481,12 +481,12 @@ impl Pool {
             };
             let sum = found.entry((tag.0, size)).or_default();
             sum.0 += objects;
-            sum.1 += segments;
+            sum.1 += chunks;
         }
         let name = |t: u8| tag::NAMES.get(usize::from(t)).unwrap_or(&"unknown").to_string();
         Ok(found
             .into_iter()
-            .map(|((tag, size), (objects, segments))| HeapStatus { kind: name(tag), size, objects, segments })
+            .map(|((tag, size), (objects, chunks))| HeapStatus { kind: name(tag), size, objects, chunks })
             .collect())
     }
 }

@@ -138,11 +138,11 @@ fn sweep(session: &Session) -> Result<(), String> {
     let linked = memory.load(memory.root(ROOT)).map_err(text)?;
     let tables = || memory.chunks().filter_map(|n| memory.block_table(n).ok()).collect::<Vec<u64>>();
     let (in_use, mut expected) = (tables(), 0);
-    for segment in memory.chunks() {
-        let Some((_, class)) = memory.meta(segment).map_err(text)?.sharers() else { continue };
+    for chunk in memory.chunks() {
+        let Some((_, class)) = memory.meta(chunk).map_err(text)?.sharers() else { continue };
         let c = &CLASSES[usize::from(class)];
-        for off in (0..c.count).map(|n| memory.geo.chunk(segment) + u64::from(c.base + n * c.size)) {
-            // Its segment may have been freed with the last one.
+        for off in (0..c.count).map(|n| memory.geo.chunk(chunk) + u64::from(c.base + n * c.size)) {
+            // Its chunk may have been freed with the last one.
             if !memory.is_allocated(off).unwrap_or(false) {
                 continue;
             }

@@ -180,8 +180,8 @@ impl Stage {
     }
 
     /// `process` is attached, with this runtime file.
-    pub fn attached(&self, process: usize, fs: &Arc<Fs>, segment: u64) {
-        self.fs.lock().unwrap_or_else(|e| e.into_inner())[process] = (Arc::downgrade(fs), segment);
+    pub fn attached(&self, process: usize, fs: &Arc<Fs>, runtime: u64) {
+        self.fs.lock().unwrap_or_else(|e| e.into_inner())[process] = (Arc::downgrade(fs), runtime);
     }
 
     /// Begins; `bury` is called with the number of each process that dies.
@@ -291,9 +291,9 @@ impl Stage {
     fn note_undone(&self, process: usize) {
         // A process that is attaching has no slots to look at yet: another process's are used.
         let seen = self.fs_of(process).or_else(|| self.living().find_map(|process| self.fs_of(process)));
-        if let Some((there, segment)) = seen {
+        if let Some((there, runtime)) = seen {
             let rt = there.session().runtime();
-            self.lock().left.retain(|(its, slot, word)| *its == segment && rt.slot_state(*slot).0 == *word);
+            self.lock().left.retain(|(its, slot, word)| *its == runtime && rt.slot_state(*slot).0 == *word);
         }
     }
 
@@ -303,16 +303,16 @@ impl Stage {
     }
 
     fn fs_of(&self, process: usize) -> Option<(Arc<Fs>, u64)> {
-        let (fs, segment) = &self.fs.lock().unwrap_or_else(|e| e.into_inner())[process];
-        Some((fs.upgrade()?, *segment))
+        let (fs, runtime) = &self.fs.lock().unwrap_or_else(|e| e.into_inner())[process];
+        Some((fs.upgrade()?, *runtime))
     }
 
     /// The slots that `process` uses.
     fn uses(&self, process: usize) -> Vec<Use> {
-        let Some((there, segment)) = self.fs_of(process) else { return Vec::new() };
+        let Some((there, runtime)) = self.fs_of(process) else { return Vec::new() };
         let rt = there.session().runtime();
         let used = (0..rt.slots()).map(|slot| (slot, rt.slot_state(slot)));
-        used.filter(|(_, state)| state.1 == Some(rt.me())).map(|(slot, state)| (segment, slot, state.0)).collect()
+        used.filter(|(_, state)| state.1 == Some(rt.me())).map(|(slot, state)| (runtime, slot, state.0)).collect()
     }
 
     /// After an event, or before one: the turn may pass.

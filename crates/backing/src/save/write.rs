@@ -167,9 +167,9 @@ fn parts(memory: &Memory, unplaced: bool) -> Result<Vec<Part>> {
 }
 
 /// The blocks of a heap chunk whose content an image holds.
-fn resident_blocks(memory: &Memory, segment: u64, unplaced: bool) -> Result<Vec<Part>> {
+fn resident_blocks(memory: &Memory, chunk: u64, unplaced: bool) -> Result<Vec<Part>> {
     // A failure is damage: without its descriptor content cannot be found.
-    let Ok(blocks) = memory.blocks_of(segment) else { return Ok(Vec::new()) };
+    let Ok(blocks) = memory.blocks_of(chunk) else { return Ok(Vec::new()) };
     let kept = blocks.into_iter().filter(|(_, descriptor)| !unplaced || descriptor.place == 0);
     Ok(kept.map(|(at, _)| Part { at, len: BLOCK, is_table: false }).collect())
 }

@@ -365,9 +365,9 @@ fn heap(out: &mut String, s: &Status) {
     if s.heap.is_empty() {
         return;
     }
-    let _ = writeln!(out, "\n{:20} {:>10} {:>12} {:>10}", "objects", "bytes each", "count", "segments");
+    let _ = writeln!(out, "\n{:20} {:>10} {:>12} {:>10}", "objects", "bytes each", "count", "chunks");
     for class in &s.heap {
-        let _ = writeln!(out, "{:20} {:>10} {:>12} {:>10}", class.kind, class.size, class.objects, class.segments);
+        let _ = writeln!(out, "{:20} {:>10} {:>12} {:>10}", class.kind, class.size, class.objects, class.chunks);
     }
 }
 

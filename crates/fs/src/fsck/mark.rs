@@ -42,17 +42,17 @@ impl<'a> Marks<'a> {
         self.set(off, cap)
     }
 
-    /// Marks the tables of segments of blocks; the errors of each.
+    /// Marks the tables of chunks of blocks; the errors of each.
     pub fn mark_block_tables(&mut self) -> Result<Vec<String>> {
         let (session, mut problems) = (self.session, Vec::new());
         let memory = session.memory();
-        for segment in memory.chunks() {
-            // `check_segments` reports a chunk that is no table.
-            let Ok(table) = memory.block_table(segment) else { continue };
+        for chunk in memory.chunks() {
+            // `check_chunks` reports a chunk that is no table.
+            let Ok(table) = memory.block_table(chunk) else { continue };
             if let Err(why) = self.mark(table, BLOCK_TABLE) {
-                // Others may have emptied the segment meanwhile.
-                if memory.block_table(segment).is_ok_and(|now| now == table) {
-                    problems.push(format!("segment {segment} of blocks: {why}"));
+                // Others may have emptied the chunk meanwhile.
+                if memory.block_table(chunk).is_ok_and(|now| now == table) {
+                    problems.push(format!("chunk {chunk} of blocks: {why}"));
                 }
             }
         }
@@ -78,8 +78,8 @@ impl<'a> Marks<'a> {
         let n = off / 16;
         // The memory may become larger meanwhile.
         if self.bits.len() as u64 <= n / 64 {
-            let segments = self.session.memory().chunks_end();
-            self.bits.resize((segments * CHUNK / 16 / 64).max(n / 64 + 1) as usize, 0);
+            let chunks = self.session.memory().chunks_end();
+            self.bits.resize((chunks * CHUNK / 16 / 64).max(n / 64 + 1) as usize, 0);
         }
         let word = &mut self.bits[(n / 64) as usize];
         if *word >> (n % 64) & 1 == 1 {
@@ -115,7 +115,7 @@ impl<'a> Marks<'a> {
         let (mut objects, mut bytes) = (0, 0);
         let memory = self.session.memory();
         for_each_object(memory, &mut |off, cap| {
-            // Others may have given the segment another class since its entry was read. So: is there an object
+            // Others may have given the chunk another class since its entry was read. So: is there an object
             // now? Only then whether it is new; in this order a new one cannot be missed.
             if self.is_marked(off) || !memory.is_allocated(off).unwrap_or(false) || self.session.runtime().is_new(off) {
                 return Ok(());
@@ -143,63 +143,63 @@ impl Drop for Marks<'_> {
 /// Calls `f` with offset and capacity of every allocated object and block.
 fn for_each_object(memory: &Memory, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
     let geo = &memory.geo;
-    for segment in memory.chunks() {
-        let meta = memory.meta(segment)?;
+    for chunk in memory.chunks() {
+        let meta = memory.meta(chunk)?;
         if let Some((_, class)) = meta.sharers() {
             let c = &CLASSES[usize::from(class)];
             for w in 0..c.count.div_ceil(64) {
-                let mut bits = memory.taken(segment, class, w)?;
+                let mut bits = memory.taken(chunk, class, w)?;
                 while bits != 0 {
                     let index = w * 64 + bits.trailing_zeros();
                     bits &= bits - 1;
                     let within = u64::from(c.base) + u64::from(index) * u64::from(c.size);
-                    f(geo.chunk(segment) + within, u64::from(c.size))?;
+                    f(geo.chunk(chunk) + within, u64::from(c.size))?;
                 }
             }
         } else if let Meta::RunHead { len, .. } = meta {
-            f(geo.chunk(segment), u64::from(len) * CHUNK)?;
+            f(geo.chunk(chunk), u64::from(len) * CHUNK)?;
         }
     }
     Ok(())
 }
 
-/// The errors of the segment table itself, and which segment can only be given up for it.
-pub fn check_segments(memory: &Memory) -> Result<Vec<(Option<u64>, String)>> {
+/// The errors of the table of chunks itself, and which chunk can only be given up for it.
+pub fn check_chunks(memory: &Memory) -> Result<Vec<(Option<u64>, String)>> {
     let mut problems = Vec::new();
     let mut run_end = 0;
     let mut head = 0;
-    for segment in memory.chunks() {
-        let meta = memory.meta(segment)?;
+    for chunk in memory.chunks() {
+        let meta = memory.meta(chunk)?;
         let lost = match meta {
-            Meta::Bad => Some(format!("segment {segment} has an impossible entry")),
-            Meta::RunHead { len, .. } if segment % PER_GROUP + u64::from(len) > PER_GROUP => {
-                Some(format!("segment {segment} begins a run of {len} that leaves its group"))
+            Meta::Bad => Some(format!("chunk {chunk} has an impossible entry")),
+            Meta::RunHead { len, .. } if chunk % PER_GROUP + u64::from(len) > PER_GROUP => {
+                Some(format!("chunk {chunk} begins a run of {len} that leaves its group"))
             }
-            Meta::Blocks if is_lost(memory, segment)? => {
-                Some(format!("segment {segment} of blocks leads to no table of theirs"))
+            Meta::Blocks if is_lost(memory, chunk)? => {
+                Some(format!("chunk {chunk} of blocks leads to no table of theirs"))
             }
-            Meta::RunBody { .. } if segment >= run_end => {
-                Some(format!("segment {segment} continues a run that is not there"))
+            Meta::RunBody { .. } if chunk >= run_end => {
+                Some(format!("chunk {chunk} continues a run that is not there"))
             }
             _ => None,
         };
         if let Some(text) = lost {
-            problems.push((Some(segment), text));
+            problems.push((Some(chunk), text));
             continue;
         }
         match meta {
-            Meta::RunBody { dist } if segment.checked_sub(u64::from(dist)) == Some(head) => {}
-            _ if segment < run_end => problems.push((None, format!("segment {segment} interrupts the run of {head}"))),
-            Meta::RunHead { len, .. } => (head, run_end) = (segment, segment + u64::from(len)),
+            Meta::RunBody { dist } if chunk.checked_sub(u64::from(dist)) == Some(head) => {}
+            _ if chunk < run_end => problems.push((None, format!("chunk {chunk} interrupts the run of {head}"))),
+            Meta::RunHead { len, .. } => (head, run_end) = (chunk, chunk + u64::from(len)),
             _ => {}
         }
     }
     Ok(problems)
 }
 
-/// Has a segment of blocks no table? Others may be emptying it.
-fn is_lost(memory: &Memory, segment: u64) -> Result<bool> {
-    Ok(memory.block_table(segment).is_err() && memory.meta(segment)? == Meta::Blocks)
+/// Has a chunk of blocks no table? Others may be emptying it.
+fn is_lost(memory: &Memory, chunk: u64) -> Result<bool> {
+    Ok(memory.block_table(chunk).is_err() && memory.meta(chunk)? == Meta::Blocks)
 }
 
 #[cfg(test)]
@@ -255,27 +255,27 @@ mod tests {
     }
 
     #[test]
-    fn segments_without_their_table_are_reported_and_given_up() {
+    fn chunks_without_their_table_are_reported_and_given_up() {
         let session = session();
         let block = alloc(&session);
-        let (memory, segment) = (session.memory(), block / CHUNK);
-        assert!(check_segments(memory).unwrap().is_empty());
-        let table = memory.block_table(segment).unwrap();
-        memory.commit_word(memory.geo.entry(segment).field(8), 1).unwrap();
-        let problems = check_segments(memory).unwrap();
+        let (memory, chunk) = (session.memory(), block / CHUNK);
+        assert!(check_chunks(memory).unwrap().is_empty());
+        let table = memory.block_table(chunk).unwrap();
+        memory.commit_word(memory.geo.entry(chunk).field(8), 1).unwrap();
+        let problems = check_chunks(memory).unwrap();
         assert!(
-            problems.len() == 1 && problems[0].0 == Some(segment) && problems[0].1.contains("no table"),
+            problems.len() == 1 && problems[0].0 == Some(chunk) && problems[0].1.contains("no table"),
             "{problems:?}"
         );
-        session.heap().reset_chunk(segment).unwrap();
-        assert!(check_segments(memory).unwrap().is_empty());
+        session.heap().reset_chunk(chunk).unwrap();
+        assert!(check_chunks(memory).unwrap().is_empty());
         let mut marks = Marks::begin(&session).unwrap();
         assert_eq!(marks.mark_block_tables().unwrap(), [""; 0]);
         assert_eq!(sweep(&session, &marks), (1, 512), "the table is a leak");
         drop(marks);
         assert!(!memory.is_allocated(table).unwrap_or(false));
 
-        // Two segments that lead to one table.
+        // Two chunks that lead to one table.
         let [first, second] = [alloc(&session), (0..16).map(|_| alloc(&session)).last().unwrap()].map(|b| b / CHUNK);
         assert_ne!(first, second);
         let word = memory.load(memory.geo.entry(first).field(8)).unwrap();

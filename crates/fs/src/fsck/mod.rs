@@ -85,8 +85,8 @@ struct Pass<'a> {
     damaged: Vec<(Ino, Damage)>,
     /// Objects that something refers to and that count as free.
     unallocated: Vec<u64>,
-    /// Segments whose entry makes no sense.
-    lost_segments: Vec<u64>,
+    /// Chunks of the heap whose entry makes no sense.
+    lost_chunks: Vec<u64>,
     orphans: Vec<Ino>,
     truncated: Vec<Ino>,
     /// By slot: the inodes that an operation there has reserved.
@@ -253,7 +253,7 @@ impl Fs {
         pass.mark_tables()?;
         pass.inodes(progress, true)?;
         pass.compare();
-        pass.segments()?;
+        pass.chunks()?;
         pass.log()?;
         pass.finish()?;
         Ok(pass)

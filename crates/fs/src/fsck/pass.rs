@@ -29,7 +29,7 @@ impl<'a> Pass<'a> {
             inodes: Vec::new(),
             damaged: Vec::new(),
             unallocated: Vec::new(),
-            lost_segments: Vec::new(),
+            lost_chunks: Vec::new(),
             orphans: Vec::new(),
             truncated: Vec::new(),
             reserved: BTreeMap::new(),
@@ -398,11 +398,11 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The segment table itself.
-    pub(super) fn segments(&mut self) -> Result<()> {
-        for (lost, text) in mark::check_segments(self.fs.memory())? {
+    /// The table of chunks itself.
+    pub(super) fn chunks(&mut self) -> Result<()> {
+        for (lost, text) in mark::check_chunks(self.fs.memory())? {
             self.problem(text);
-            self.lost_segments.extend(lost);
+            self.lost_chunks.extend(lost);
         }
         Ok(())
     }

@@ -53,10 +53,10 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
             repaired.push(format!("object {off:#x} counted as free, taken"));
         }
         // Once nothing else is wrong nothing refers to these any more, and their memory can be used again.
-        if pass.report.problems.len() == pass.lost_segments.len() {
-            for segment in std::mem::take(&mut pass.lost_segments) {
-                fs.session().heap().reset_chunk(segment)?;
-                repaired.push(format!("segment {segment}: what it held is unknown, freed"));
+        if pass.report.problems.len() == pass.lost_chunks.len() {
+            for chunk in std::mem::take(&mut pass.lost_chunks) {
+                fs.session().heap().reset_chunk(chunk)?;
+                repaired.push(format!("chunk {chunk} of the heap: what it held is unknown, freed"));
             }
         }
         if !unallocated.is_empty() {

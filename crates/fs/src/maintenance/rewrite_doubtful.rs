@@ -16,7 +16,7 @@ use ilfs::part::Owner;
 use ilfs::scrub::Wrong;
 use ilfs::{Place, Run};
 
-/// Segments of memory whose descriptors are looked at in one step.
+/// Chunks of the heap whose descriptors are looked at in one step.
 const STEP: usize = 64;
 
 impl Union {

@@ -22,7 +22,7 @@ const WITH_COMMIT: u64 = 64;
 const WITH_COMMIT_MOST: u64 = 1024;
 /// Rounds that also write the blocks written meanwhile, before the rest goes with the commit.
 const ROUNDS: u32 = 4;
-/// Segments whose descriptors are looked at in one step.
+/// Chunks of the heap whose descriptors are looked at in one step.
 const STEP: usize = 1024;
 
 /// The union cache of a pool, as a participant.

@@ -19,7 +19,7 @@ use ilfs::Place;
 
 /// Blocks that one transaction frees.
 const PIECE: usize = 256;
-/// Segments whose descriptors are looked at in one step.
+/// Chunks of the heap whose descriptors are looked at in one step.
 const STEP: usize = 64;
 /// The hand passes by so many times the wanted blocks for a caller that does not need them.
 const PASSED: u64 = 4;

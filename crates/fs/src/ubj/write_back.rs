@@ -33,7 +33,7 @@ use ilfs::{Head, Place};
 
 /// Blocks that one transaction pins or gives places to.
 const PIECE: usize = 256;
-/// Segments whose descriptors are looked at in one step.
+/// Chunks of the heap whose descriptors are looked at in one step.
 const STEP: usize = 64;
 /// Blocks that are written at a time where there are so many: one flush for some segments.
 pub(crate) const MUCH: usize = 8192;

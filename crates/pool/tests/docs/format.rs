@@ -64,7 +64,7 @@ fn structures_lie_as_documented() {
     same_fields!(page, RawCarriedSegment: sequence parts blocks);
     same_fields!(page, RawCarriedPart: written block number entries head class reserved);
     same_fields!(page, Descriptor: place epoch owner);
-    assert_eq!(page.structure("SegEntry").size, size_of::<ChunkEntry>() as u64);
+    assert_eq!(page.structure("ChunkEntry").size, size_of::<ChunkEntry>() as u64);
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
 }
 
@@ -122,7 +122,7 @@ fn constants_are_as_documented() {
         ("MAX_SIZE", pram::memory::MAX_SIZE),
         ("ROOTS", pram::memory::ROOTS),
         ("SLOT", pram::memory::SLOT),
-        ("SEGMENT", pram::CHUNK),
+        ("HEAP_CHUNK", pram::CHUNK),
         ("GROUP", pram::memory::GROUP),
         ("TABLE_AT", pram::memory::TABLE_AT),
         ("ROOT_SUPER", layout::root::SUPER),
@@ -268,7 +268,7 @@ fn tags_are_as_documented() {
 #[test]
 fn geometry_is_as_documented() {
     let page = Page::open("FORMAT.md");
-    for row in page.rows(&["size", "slots", "first", "segments with objects"]) {
+    for row in page.rows(&["size", "slots", "first", "chunks with objects"]) {
         let documented: Vec<u64> = row.iter().map(|c| number(c)).collect();
         let g = Geometry::of(documented[0]).unwrap();
         assert_eq!(documented, [documented[0], g.slots, g.first, g.heap_chunks(documented[0])]);
@@ -290,8 +290,8 @@ fn the_fingerprint_is_as_documented() {
     let c = |name| page.constant(name);
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x100_0000_01b3).rotate_left(17);
-    let sizes = ["RawHeader", "SegEntry"].map(|s| page.structure(s).size);
-    [c("SEGMENT"), c("GROUP"), c("SLOT"), c("ROOTS"), c("MAX_SLOTS"), sizes[0], sizes[1]]
+    let sizes = ["RawHeader", "ChunkEntry"].map(|s| page.structure(s).size);
+    [c("HEAP_CHUNK"), c("GROUP"), c("SLOT"), c("ROOTS"), c("MAX_SLOTS"), sizes[0], sizes[1]]
         .into_iter()
         .for_each(&mut add);
     for row in page.rows(&["class", "size", "count", "base"]) {

@@ -78,15 +78,15 @@ impl<'a> Reader<'a> {
         a
     }
 
-    /// The first segment with objects.
+    /// The first chunk with objects.
     pub fn first(&self, slots: u64) -> u64 {
-        (self.c("SLOTS_AT") + slots * self.c("SLOT")).div_ceil(self.c("SEGMENT"))
+        (self.c("SLOTS_AT") + slots * self.c("SLOT")).div_ceil(self.c("HEAP_CHUNK"))
     }
 
-    /// The position of a segment's entry.
-    pub fn entry(&self, segment: u64) -> u64 {
-        let size = self.page.structure("SegEntry").size;
-        segment / 1024 * self.c("GROUP") + self.c("TABLE_AT") + segment % 1024 * size
+    /// The position of a chunk's entry.
+    pub fn entry(&self, chunk: u64) -> u64 {
+        let size = self.page.structure("ChunkEntry").size;
+        chunk / 1024 * self.c("GROUP") + self.c("TABLE_AT") + chunk % 1024 * size
     }
 
     /// Groups that have been begun.
@@ -108,17 +108,17 @@ impl<'a> Reader<'a> {
 
     /// Makes sure that an object of this kind is at `off`; returns its capacity.
     pub fn object(&'a self, off: u64, kind: &str) -> u64 {
-        let segment = off / self.c("SEGMENT");
-        assert!(segment >= self.first(self.header().get("slots")) && segment % 1024 != 0);
-        assert!(segment / 1024 < self.groups());
-        let start = segment * self.c("SEGMENT");
-        let entry = self.at("SegEntry", self.entry(segment));
+        let chunk = off / self.c("HEAP_CHUNK");
+        assert!(chunk >= self.first(self.header().get("slots")) && chunk % 1024 != 0);
+        assert!(chunk / 1024 < self.groups());
+        let start = chunk * self.c("HEAP_CHUNK");
+        let entry = self.at("ChunkEntry", self.entry(chunk));
         let meta = self.page.structure("Meta");
         let word = entry.get("meta");
         assert_eq!(meta.bits(word, "tag"), self.tag(kind), "the tag of {off:#x}");
         if meta.bits(word, "state") == 2 {
             assert_eq!(off, start);
-            return meta.bits(word, "len") * self.c("SEGMENT");
+            return meta.bits(word, "len") * self.c("HEAP_CHUNK");
         }
         assert_eq!(meta.bits(word, "state"), 1, "{off:#x}");
         let rows = self.page.rows(&["class", "size", "count", "base"]);

@@ -108,9 +108,9 @@ fn every_size_has_a_geometry_whose_parts_do_not_overlap() {
         assert!(
             g.slots >= 2 && g.undo_logs().end <= g.heap() && g.entry(PER_GROUP - 1).raw() + 16 <= g.undo_logs().start
         );
-        assert!(g.groups(size) > 0 && g.heap_chunks(size) > 0, "segments of {size}");
+        assert!(g.groups(size) > 0 && g.heap_chunks(size) > 0, "chunks of {size}");
         let ends = [g.heap_chunks(size), (0..g.groups(size)).map(|n| heap_of(&g, n, size)).sum()];
-        assert_eq!(ends[0], ends[1], "segments of {size}");
+        assert_eq!(ends[0], ends[1], "chunks of {size}");
     }
 }
 

@@ -54,7 +54,7 @@ fn a_size(rng: &mut Rng) -> u64 {
 fn assert_all_returned(session: &Session) {
     assert_eq!(session.memory().allocated_bytes().unwrap(), 0);
     let all = session.memory().geo.heap_chunks(session.memory().size());
-    let run = alloc(session, Tag(1), all * CHUNK).expect("every segment came back");
+    let run = alloc(session, Tag(1), all * CHUNK).expect("every chunk came back");
     free(session, run.off, Tag(1));
     assert_eq!(session.runtime().free_chunks(), all);
 }

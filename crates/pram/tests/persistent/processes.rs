@@ -575,7 +575,7 @@ fn every_chunk_is_usable_again(session: &Session) {
     assert_eq!(memory.allocated_bytes().unwrap(), 0);
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    tx.alloc(Tag(1), memory.chunks().count() as u64 * pram::CHUNK).expect("no segment was lost with the dead");
+    tx.alloc(Tag(1), memory.chunks().count() as u64 * pram::CHUNK).expect("no chunk was lost with the dead");
     drop(tx);
     for n in 0..PAIRS {
         set_word(&mut op, 200 + n, 0);

@@ -65,7 +65,7 @@ fn what_is_saved_is_restored() {
     .unwrap();
     assert_eq!(last.0, last.1);
     assert_eq!((info.uuid, info.size, info.app_version), (rig::UUID, 32 * MIB, 7));
-    assert!(info.bytes < 8 * MIB, "free segments are left out: {}", info.bytes);
+    assert!(info.bytes < 8 * MIB, "free chunks are left out: {}", info.bytes);
     assert_eq!(verify(&image, &mut quiet()).unwrap(), info);
     drop(session);
 

@@ -17,7 +17,7 @@ fn every_crash_leaves_a_block_that_is_whole() {
     }
 }
 
-/// Where the second segment of the heap begins: the first has tables, the others blocks.
+/// Where the second chunk of the heap begins: the first has tables, the others blocks.
 const BLOCKS: u64 = 3 * pram::CHUNK;
 
 /// The flushes of the content, or of the descriptors, are missing: that is found on dax, and makes no difference in
