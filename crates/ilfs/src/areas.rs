@@ -35,7 +35,7 @@ pub(super) struct Area {
     pub is_taking: bool,
     /// It takes nothing, since it has failed or was missing.
     pub is_fenced: bool,
-    /// Copies are never in two regions of one domain.
+    /// Replicas are never in two regions of one domain.
     pub domain: u64,
     /// Until when it is busy with its segments: see [`placement`](super::placement).
     pub until: AtomicU64,
@@ -58,7 +58,7 @@ impl Areas {
         self.list.iter().any(|area| area.grows)
     }
 
-    /// Domains that take content: the most copies that there can be.
+    /// Domains that take content: the most replicas that there can be.
     pub fn domains(&self) -> u64 {
         self.list.iter().filter(|area| area.is_taking).map(|area| area.domain).collect::<HashSet<_>>().len() as u64
     }

@@ -113,7 +113,7 @@ impl Log {
     fn has_pending(&self, session: &Session, sequence: u64) -> Result<bool> {
         let table = self.at.table(session.memory());
         let slots: Vec<u32> = session.read(KEY, || match table.find(sequence)? {
-            Some((slot, segment)) => Ok(table.copies(slot, &segment)?.into_iter().map(|(slot, _)| slot).collect()),
+            Some((slot, segment)) => Ok(table.replicas(slot, &segment)?.into_iter().map(|(slot, _)| slot).collect()),
             None => Ok::<_, Error>(Vec::new()),
         })?;
         Ok(slots.into_iter().filter_map(|slot| self.lies(session, slot).ok()).any(|lies| {

@@ -1,6 +1,6 @@
 //! Balance: old content is spread over regions that came later, or have less.
 //!
-//! A segment moves as a whole: a copy is made in the emptiest region, and the old one is dropped. Mappings do not
+//! A segment moves as a whole: a replica is made in the emptiest region, and the old one is dropped. Mappings do not
 //! change, and only live blocks are copied. The goal is that all regions are equally full. Segments of files that lie in
 //! a region as a whole stay there.
 
@@ -12,9 +12,9 @@ use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::avoided::SOON;
-use super::copies::Copied;
 use super::error::Result;
 use super::files::Files;
+use super::replicas::Replicated;
 use super::storage_class;
 use super::table::{Health, Segment, State, KEY};
 use super::Log;
@@ -81,7 +81,7 @@ impl Log {
         session: &Session,
         files: &dyn Files,
         go_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Copied> {
+    ) -> Result<Replicated> {
         assert_may_wait();
         self.check_failed()?;
         self.refresh(session)?;
@@ -89,7 +89,7 @@ impl Log {
             match self.balance_one(session, files, go_on)? {
                 // That segment cannot be moved now: others are moved.
                 None if go_on(0) => {}
-                None => return Ok(Copied::Interrupted),
+                None => return Ok(Replicated::Interrupted),
                 Some(copied) => return Ok(copied),
             }
         }
@@ -101,28 +101,30 @@ impl Log {
         session: &Session,
         files: &dyn Files,
         go_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<Copied>> {
+    ) -> Result<Option<Replicated>> {
         let filled = self.filled(session)?;
         if self.unbalanced_of(&filled) == 0 {
-            return Ok(Some(Copied::Nothing));
+            return Ok(Some(Replicated::Nothing));
         }
         let share = |one: &&Filled| one.excess as f64 / one.size.max(1) as f64;
         let Some(from) = filled.iter().max_by(|a, b| share(a).total_cmp(&share(b))) else {
-            return Ok(Some(Copied::Nothing));
+            return Ok(Some(Replicated::Nothing));
         };
         let mut to: Vec<&Filled> = filled.iter().filter(|one| one.excess < 0).collect();
         to.sort_by(|a, b| share(a).total_cmp(&share(b)));
         let to: Vec<u32> = to.into_iter().map(|one| one.number).collect();
-        let Some((slot, segment)) = self.movable(session, from.number, &to)? else { return Ok(Some(Copied::Nothing)) };
-        match self.make_copy_in(session, files, slot, segment, Some(&to), go_on)? {
-            Copied::Made { sequence, bytes } => {
+        let Some((slot, segment)) = self.movable(session, from.number, &to)? else {
+            return Ok(Some(Replicated::Nothing));
+        };
+        match self.make_replica_in(session, files, slot, segment, Some(&to), go_on)? {
+            Replicated::Made { sequence, bytes } => {
                 let there = self.slot_in_region(session, sequence, from.number)?;
                 if let Some(there) = there {
-                    self.change(session, |change| change.drop_copy(sequence, there, false, files.epoch()))?;
+                    self.change(session, |change| change.drop_replica(sequence, there, false, files.epoch()))?;
                 }
-                Ok(Some(Copied::Made { sequence, bytes }))
+                Ok(Some(Replicated::Made { sequence, bytes }))
             }
-            Copied::Nothing => {
+            Replicated::Nothing => {
                 self.set_aside(segment.sequence, SOON);
                 Ok(None)
             }

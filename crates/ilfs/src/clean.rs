@@ -161,7 +161,7 @@ impl Log {
         let is_late = |slot| areas.of(slot).and_then(|area| area.region.as_ref()).is_some_and(|r| r.is_late());
         let is_left = |slot: u32, segment: &Segment| {
             let is_set_aside = self.has_obstacle(segment.sequence) || self.under_way().has(segment.sequence);
-            is_set_aside || segment.live > 0 && segment.copy.is_none() && is_late(slot)
+            is_set_aside || segment.live > 0 && segment.replica.is_none() && is_late(slot)
         };
         let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
         let (live, agenda) = &mut *victims;
@@ -428,9 +428,9 @@ struct Batch {
     blocks: Vec<Block>,
     moves: Vec<(Owner, Place, Option<u64>)>,
     unreadable: u32,
-    /// When the first copies of the lazy blocks were due.
+    /// When the first replicas of the lazy blocks were due.
     due: Option<u32>,
-    /// Copies that the blocks are to have at least.
+    /// Replicas that the blocks are to have at least.
     least: u64,
 }
 

@@ -7,7 +7,7 @@
 //! part:    RawCarriedPart | RawOwner for each block of content; one that is not carried has inode 0
 //! ```
 //! Segments keep their numbers, and blocks their positions in them, so that a restored memory leads to the restored
-//! blocks. One copy of each segment is carried; it is written to all slots that the table gives the segment. Each block
+//! blocks. One replica of each segment is carried; it is written to all slots that the table gives the segment. Each block
 //! is verified when it is read and when it is written, by the checksum that it got when it was first written. Dead and
 //! unreadable blocks are not carried.
 //!
@@ -355,9 +355,9 @@ impl Log {
             let mut bytes = vec![0; segment.used as usize * BLOCK as usize];
             carried.blocks += fill(stream, &raw, &parts, &mut bytes)?;
             let table = self.at.table(session.memory());
-            let copies = session.read(KEY, || table.copies(slot, &segment))?;
-            for (copy, _) in copies.into_iter().filter(|(_, entry)| !entry.partial) {
-                self.write_carried(session, copy, &parts, &mut bytes)?;
+            let replicas = session.read(KEY, || table.replicas(slot, &segment))?;
+            for (replica, _) in replicas.into_iter().filter(|(_, entry)| !entry.partial) {
+                self.write_carried(session, replica, &parts, &mut bytes)?;
             }
             progress(carried.blocks);
         }
@@ -368,7 +368,7 @@ impl Log {
         Ok(carried)
     }
 
-    /// Writes one copy of a segment, with the summaries of the region that it lies in.
+    /// Writes one replica of a segment, with the summaries of the region that it lies in.
     fn write_carried(&self, session: &Session, slot: u32, parts: &[Part], bytes: &mut [u8]) -> Result<()> {
         let lies = self.lies(session, slot)?;
         let at = |block: u32| block as usize * BLOCK as usize;

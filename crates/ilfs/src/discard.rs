@@ -59,7 +59,7 @@ impl Drop for Discarding {
 
 impl Log {
     /// Frees at most `most` segments that were freed in epochs before `durable`. The commits of these must be durable
-    /// ([`pram::session`]), and no copy of persistent RAM that may yet be put back may lead there. Their disks get the
+    /// ([`pram::session`]), and no replica of persistent RAM that may yet be put back may lead there. Their disks get the
     /// room back. Returns how many.
     pub fn reclaim(&self, session: &Session, durable: u64, most: u64) -> Result<u64> {
         assert_may_wait();

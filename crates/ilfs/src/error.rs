@@ -15,7 +15,7 @@ pub enum Error {
     /// there again: the mapping has changed, or its memory is older than the disk.
     #[error("{0}: the segment was used again")]
     Lost(Place),
-    /// No copy has the content that was written there.
+    /// No replica has the content that was written there.
     #[error("{place} ({device}, byte {at}): {what}")]
     Damaged { place: Place, device: Arc<str>, at: u64, what: &'static str },
     /// The disk failed.
@@ -27,8 +27,8 @@ pub enum Error {
     /// No segment is free, except those reserved for the cleaner.
     #[error("no segment is free")]
     NoSpace,
-    /// So many bytes would have fewer copies than they are to have, since only so many domains are left.
-    #[error("{bytes} bytes would have fewer copies than they are to have, {domains} at most")]
+    /// So many bytes would have fewer replicas than they are to have, since only so many domains are left.
+    #[error("{bytes} bytes would have fewer replicas than they are to have, {domains} at most")]
     TooFewDomains { bytes: u64, domains: u32 },
     /// A flush failed: writes since the one before may be lost. The pool must be opened anew.
     #[error("{0}; the pool must be opened anew")]

@@ -2,9 +2,9 @@
 //!
 //! A region is *fenced* when content that was written there may be lost, or when it does not answer
 //! ([`unresponsive`](super::unresponsive)): the table records that for every process, and across crashes. Its content is
-//! read as before, where that is possible; new content goes to the other regions, and content that lacks a copy gets one
-//! there ([`super::copies`]). The region takes content again when it is whole and open. Nothing has to be compared then:
-//! the table knows its segments, each is verified when it is read, and copies that missed a write were dropped from the
+//! read as before, where that is possible; new content goes to the other regions, and content that lacks a replica gets one
+//! there ([`super::replicas`]). The region takes content again when it is whole and open. Nothing has to be compared then:
+//! the table knows its segments, each is verified when it is read, and replicas that missed a write were dropped from the
 //! table.
 
 use std::sync::Arc;
@@ -118,7 +118,7 @@ impl Log {
         doubtful.map(|area| area.number).collect()
     }
 
-    /// May the block at a place be unreadable: is no whole copy of its segment in a region other than the
+    /// May the block at a place be unreadable: is no whole replica of its segment in a region other than the
     /// [doubtful](Self::doubtful) ones? True also if the place does not exist in the log any more.
     pub fn is_in_doubt(&self, session: &Session, place: Place, doubtful: &[u32]) -> Result<bool> {
         let table = self.at.table(session.memory());
@@ -147,8 +147,8 @@ impl Log {
         Ok(fenced)
     }
 
-    /// Declares that these regions fail together: copies are never in two of them. With 0 each is on its own again. A
-    /// segment with copies in two of them already gets another elsewhere.
+    /// Declares that these regions fail together: replicas are never in two of them. With 0 each is on its own again. A
+    /// segment with replicas in two of them already gets another elsewhere.
     pub fn set_domain(&self, session: &Session, numbers: &[u32], domain: u32) -> Result<()> {
         self.change(session, |change| {
             for number in numbers {
@@ -171,7 +171,7 @@ impl Log {
                 if !segment.state.is_used() || segment.live == 0 {
                     continue;
                 }
-                // A segment with a copy elsewhere is reached from there, or lists it.
+                // A segment with a replica elsewhere is reached from there, or lists it.
                 let homes = session.read(KEY, || table.homes(slot, &segment)).unwrap_or_default();
                 let is_alone = homes.iter().all(|home| home.health == Health::Failed || home.partial);
                 blocks += if is_alone { u64::from(segment.live) } else { 0 };

@@ -43,11 +43,11 @@ impl Log {
         region.give_way(bytes)
     }
 
-    /// Blocks that this thread is to read or write at a time, for a segment with copies in these slots.
+    /// Blocks that this thread is to read or write at a time, for a segment with replicas in these slots.
     pub(super) fn piece(&self, session: &Session, slots: &[u32]) -> u32 {
         let of = |slot: &u32| Some(self.known_area_of(session, *slot).ok()?.region.as_ref()?.piece());
-        let least = slots.iter().filter_map(of).min().unwrap_or(super::copies::MOST_PIECE);
-        (least.min(super::copies::MOST_PIECE) / BLOCK).max(1) as u32
+        let least = slots.iter().filter_map(of).min().unwrap_or(super::replicas::MOST_PIECE);
+        (least.min(super::replicas::MOST_PIECE) / BLOCK).max(1) as u32
     }
 
     /// To be called when a program waits for background work: that does not give way for a moment.

@@ -5,7 +5,7 @@
 //! hides a summary that exists, and a check may replace lost pages by zeros. This holds only for blocks without a
 //! summary: checksums that were found may be forgotten, and are searched again.
 //!
-//! A block that could not be read is read again when it is asked for, but no copy of it is counted. All this is
+//! A block that could not be read is read again when it is asked for, but no replica of it is counted. All this is
 //! forgotten when regions come or go, or a scrub has repaired a block.
 
 use std::collections::{HashMap, HashSet};

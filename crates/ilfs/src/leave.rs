@@ -3,14 +3,14 @@
 //!
 //! | step | action | otherwise |
 //! | --- | --- | --- |
-//! | 1 | a check that the content of the region fits into the others, with all its copies in different domains; the region takes no more content | moving ends in a log that is full, or with fewer copies than there were |
-//! | 2 | its segments are cleaned, whether or not that gains anything ([`Log::clean_leaving`]); each block is verified, written elsewhere and durable before it is given up. A segment with a copy elsewhere is not moved: another copy is made, then the one here is dropped ([`Log::copy_next`]). Copies that are given up without replacement, where that was allowed, go last | content that finds no room has lost copies for nothing |
+//! | 1 | a check that the content of the region fits into the others, with all its replicas in different domains; the region takes no more content | moving ends in a log that is full, or with fewer replicas than there were |
+//! | 2 | its segments are cleaned, whether or not that gains anything ([`Log::clean_leaving`]); each block is verified, written elsewhere and durable before it is given up. A segment with a replica elsewhere is not moved: another replica is made, then the one here is dropped ([`Log::make_next_replica`]). Replicas that are given up without replacement, where that was allowed, go last | content that finds no room has lost replicas for nothing |
 //! | 3 | the commits that freed the segments are durable | a backing leads to a region that is gone |
 //! | 4 | the region is removed from the table | |
 //!
 //! After an interruption behind step 1, the region goes on leaving or takes content again: neither loses anything.
 //!
-//! A region that is lost is *given up* ([`Log::give_up_region`]): content with a copy elsewhere keeps that, and other
+//! A region that is lost is *given up* ([`Log::give_up_region`]): content with a replica elsewhere keeps that, and other
 //! content is lost: its files still have the places, which lead nowhere. It is done slot by slot; if the process dies,
 //! another can go on.
 
@@ -22,23 +22,23 @@ use pram::Session;
 
 use super::error::{Error, Result};
 use super::place::BLOCK;
-use super::storage_class::{wanted_copies, MOST_COPIES};
+use super::storage_class::{wanted_replicas, MOST_REPLICAS};
 use super::table::{Cause, Health, Home, RawTable, RawTableRegion, Segment, State, Table, KEY};
 use super::Log;
 
 /// The effort and the effect of leaving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leaving {
-    /// Bytes to write elsewhere, each copy counted, and about how many there is room for.
+    /// Bytes to write elsewhere, each replica counted, and about how many there is room for.
     pub live: u64,
     pub room: u64,
     /// Segments that hold content.
     pub segments: u64,
-    /// Bytes of content that have no copy elsewhere; bytes of content that will have fewer copies than now, since too
+    /// Bytes of content that have no replica elsewhere; bytes of content that will have fewer replicas than now, since too
     /// few domains are left.
     pub alone: u64,
     pub fewer: u64,
-    /// Domains that are left: the most copies that there can be.
+    /// Domains that are left: the most replicas that there can be.
     pub domains: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct Leaving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
     Leave,
-    /// Leave, even if content then has fewer copies.
+    /// Leave, even if content then has fewer replicas.
     LeaveFewer,
     Stay,
 }
@@ -72,19 +72,19 @@ impl Room {
         self.lacking += if grows { region.spare.saturating_sub(region.held) } else { 0 };
     }
 
-    /// Blocks for which there is room beyond those needed, which are given by number of copies; negative: so many too
-    /// few. Content with several copies needs as many domains with room. All blocks with `n` or more copies fit if the
-    /// domains together have enough room, where each domain counts at most for one copy of each block.
+    /// Blocks for which there is room beyond those needed, which are given by number of replicas; negative: so many too
+    /// few. Content with several replicas needs as many domains with room. All blocks with `n` or more replicas fit if the
+    /// domains together have enough room, where each domain counts at most for one replica of each block.
     fn left(&self, needed: &[u64], content_of: &dyn Fn(u64) -> u64) -> i64 {
         let slots: u64 = self.slots.values().sum();
         let all = content_of(slots.saturating_sub(self.lacking));
         let of_domain = |slots_of: &u64| (u128::from(all) * u128::from(*slots_of) / u128::from(slots.max(1))) as u64;
-        let copies =
+        let replicas =
             |from: usize| (from..).zip(&needed[from..]).map(|(n, blocks)| (n as u64 + 1) * blocks).sum::<u64>();
         let one = |from: usize| {
             let blocks: u64 = needed[from..].iter().sum();
             let most = self.slots.values().map(|slots| of_domain(slots).min(if from == 0 { u64::MAX } else { blocks }));
-            (blocks > 0 || from == 0).then(|| most.sum::<u64>() as i64 - copies(from) as i64)
+            (blocks > 0 || from == 0).then(|| most.sum::<u64>() as i64 - replicas(from) as i64)
         };
         (0..needed.len()).filter_map(one).min().unwrap_or(0)
     }
@@ -137,7 +137,7 @@ impl Log {
         Ok(leaving)
     }
 
-    /// Blocks that are to lie on disk, by the number of copies that they are to have and that so many domains allow:
+    /// Blocks that are to lie on disk, by the number of replicas that they are to have and that so many domains allow:
     /// one, two ...
     fn needed(
         &self,
@@ -145,13 +145,14 @@ impl Log {
         all: &RawTable,
         domains: u32,
         out_of_reach: u64,
-    ) -> [u64; MOST_COPIES as usize] {
-        let mut needed = [0; MOST_COPIES as usize];
-        let mut add =
-            |copies: u32, blocks: u64| needed[copies.clamp(1, domains.clamp(1, MOST_COPIES)) as usize - 1] += blocks;
+    ) -> [u64; MOST_REPLICAS as usize] {
+        let mut needed = [0; MOST_REPLICAS as usize];
+        let mut add = |replicas: u32, blocks: u64| {
+            needed[replicas.clamp(1, domains.clamp(1, MOST_REPLICAS)) as usize - 1] += blocks
+        };
         let mut alone = all.live;
         for (code, live) in (1u8..).zip(all.mirrored) {
-            add(wanted_copies(code).unwrap_or(1), live);
+            add(wanted_replicas(code).unwrap_or(1), live);
             alone = alone.saturating_sub(live);
         }
         add(1, alone + all.promised);
@@ -165,7 +166,7 @@ impl Log {
         needed
     }
 
-    /// Copies that a segment of a region that leaves must have elsewhere before it is given up.
+    /// Replicas that a segment of a region that leaves must have elsewhere before it is given up.
     pub(super) fn required_replicas(&self, session: &Session, slot: u32, segment: &Segment) -> Result<u64> {
         let table = self.at.table(session.memory());
         let homes = session.read(KEY, || table.homes(slot, segment))?;
@@ -179,7 +180,7 @@ impl Log {
     /// Step 1, or its opposite.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the content has no room elsewhere; [`Error::TooFewDomains`] if it would have fewer copies;
+    /// [`Error::NoSpace`] if the content has no room elsewhere; [`Error::TooFewDomains`] if it would have fewer replicas;
     /// [`Error::Unusable`] if no other region takes content, or there is no such region.
     pub fn set_leaving(&self, session: &Session, numbers: &[u32], course: Course) -> Result<()> {
         let (leaves, mut least_replicas) = (course != Course::Stay, 0);
@@ -282,8 +283,8 @@ impl Log {
                 let Some((first, segment)) = session.read(KEY, || owner(&table, slot))? else { continue };
                 let homes = session.read(KEY, || table.homes(first, &segment))?;
                 let is_known = self.has_obstacle(segment.sequence) || self.under_way().has(segment.sequence);
-                let has_copy = homes.iter().any(|home| !home.partial && home.health == Health::Taking);
-                if matches!(segment.state, State::Full | State::Cleaning) && !is_known && !has_copy {
+                let has_replica = homes.iter().any(|home| !home.partial && home.health == Health::Taking);
+                if matches!(segment.state, State::Full | State::Cleaning) && !is_known && !has_replica {
                     self.left_of.lock().unwrap_or_else(PoisonError::into_inner).insert(region.number, slot);
                     return Ok(Some((first, segment)));
                 }
@@ -309,7 +310,7 @@ impl Log {
 
     /// Gives up a region that has failed, or is not wanted, with its content: content that lies there alone is lost. The
     /// region takes nothing from now on. False while a slot waits for a commit. To be called with the long lock
-    /// [`CLEANING`](super::table::CLEANING): it also gives up slots that are being filled with copies of lost segments.
+    /// [`CLEANING`](super::table::CLEANING): it also gives up slots that are being filled with replicas of lost segments.
     pub fn give_up_region(&self, session: &Session, number: u32) -> Result<bool> {
         let table = self.at.table(session.memory());
         let regions = session.read(KEY, || table.regions())?;
@@ -347,11 +348,11 @@ impl Log {
     }
 }
 
-/// The segment in a slot, or the one of which the slot has a copy, with the slot in its chain.
+/// The segment in a slot, or the one of which the slot has a replica, with the slot in its chain.
 fn owner(table: &Table<'_>, slot: u32) -> Result<Option<(u32, Segment)>> {
     let segment = table.get(slot)?;
     match segment.state {
-        State::Copy => table.find(segment.sequence),
+        State::Replica => table.find(segment.sequence),
         state if state.is_used() => Ok(Some((slot, segment))),
         _ => Ok(None),
     }

@@ -10,7 +10,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`place`] | places, and runs of them |
-//! | [`storage_class`] | in how many copies (the replicas of I·LFS) content is to lie, and where |
+//! | [`storage_class`] | in how many replicas content is to lie, and where |
 //! | [`part`] | the bytes of parts |
 //! | [`table`] | the segment table in persistent RAM; its invariants |
 //! | `areas` | the regions, as this process has them open |
@@ -31,9 +31,9 @@
 //! | [`failed_regions`] | regions that have failed, and those that come back |
 //! | [`discard`] | freed segments: their slots are given back to their disk, and become free |
 //! | `known_lost` | blocks that were found lost a moment ago |
-//! | `read_order` | the copy of a segment that is read |
+//! | `read_order` | the replica of a segment that is read |
 //! | `avoided` | segments that are left alone for a while |
-//! | [`copies`] | copies of segments: making those that are lacking |
+//! | [`replicas`] | replicas of segments: making those that are lacking |
 //! | [`live`] | finds the live blocks of a segment |
 //! | [`balance`] | moves old content to regions that have less |
 //! | [`scrub`] | verifies all content against its checksums |
@@ -66,7 +66,6 @@ pub mod balance;
 mod checksums;
 pub mod clean;
 pub mod content_stream;
-pub mod copies;
 pub mod discard;
 pub mod error;
 pub mod failed_regions;
@@ -87,6 +86,7 @@ pub mod read;
 pub mod read_ahead;
 mod read_order;
 pub mod recover;
+pub mod replicas;
 pub mod room;
 pub mod salvage;
 pub mod scrub;
@@ -183,7 +183,7 @@ pub struct Log {
     victims: Mutex<(u64, Agenda<()>)>,
     /// Segments for which hosts had room when they were asked last.
     left: Mutex<Option<(Instant, u64)>>,
-    /// Reads so far of segments with copies: one in so many tries the second copy.
+    /// Reads so far of segments with replicas: one in so many tries the second replica.
     readings: AtomicU64,
     /// Live blocks that lie only in regions that are out of use, as of the last count.
     out_of_reach: AtomicU64,
@@ -201,9 +201,9 @@ pub struct Log {
     unread: Mutex<HashSet<u64>>,
     /// Segments that could not be freed, since a write to them may be under way: they are left alone for a moment.
     under_way: Mutex<avoided::Aside>,
-    /// Segments that lack a copy, or have one too many.
+    /// Segments that lack a replica, or have one too many.
     lacking: Mutex<Agenda<()>>,
-    /// When that list was made, all content of regions that leave had the copies elsewhere that it keeps.
+    /// When that list was made, all content of regions that leave had the replicas elsewhere that it keeps.
     is_in_place: AtomicBool,
     /// Segments to move from one region to others.
     moving: Mutex<Agenda<(u32, Vec<u32>)>>,
@@ -214,7 +214,7 @@ pub struct Log {
     are_orphans_known: AtomicBool,
     /// By region that leaves: the slot that was found last.
     left_of: Mutex<HashMap<u32, u32>>,
-    /// Regions whose hosts had no room for copies: until when they are not asked, and how long that pause was.
+    /// Regions whose hosts had no room for replicas: until when they are not asked, and how long that pause was.
     full: Mutex<HashMap<u32, (Instant, Duration)>>,
     /// Snapshots of which segments took no more parts, at several times.
     closed: Mutex<VecDeque<avoided::Closed>>,
@@ -244,7 +244,7 @@ pub struct Counts {
     pub blocks: u32,
     /// Blocks written since the log was made, without summaries.
     pub written: u64,
-    /// Blocks that a mapping leads to or may yet lead to, each counted once; the same with all copies that they are to
+    /// Blocks that a mapping leads to or may yet lead to, each counted once; the same with all replicas that they are to
     /// have; blocks that are promised.
     pub live: u64,
     pub physical: u64,
@@ -419,7 +419,7 @@ impl Log {
         }
     }
 
-    /// About how many blocks can be written beside the live and promised ones, with all the copies that they may need.
+    /// About how many blocks can be written beside the live and promised ones, with all the replicas that they may need.
     /// Counts only segments for which hosts keep room, and does not subtract the blocks that wait in memory for a
     /// segment.
     pub fn available_about(&self, session: &Session) -> Result<u64> {
@@ -430,7 +430,7 @@ impl Log {
         Ok(left / self.most_wanted(&all))
     }
 
-    /// About how many blocks can be written, each copy counted, if hosts give all the room that they have left.
+    /// About how many blocks can be written, each replica counted, if hosts give all the room that they have left.
     pub fn available_with_hosts(&self, session: &Session) -> Result<u64> {
         let all = self.head(session)?;
         let backed = all.slots.saturating_sub(all.bad + all.spare) + self.ready(&all);
@@ -474,26 +474,31 @@ impl Log {
         Ok(backed)
     }
 
-    /// Live blocks, each counted once for each copy that it is to have, but at most once for each domain.
+    /// Live blocks, each counted once for each replica that it is to have, but at most once for each domain.
     fn physical(&self, all: &RawTable) -> u64 {
         let domains = self.areas().domains().max(1);
         let more = (1u8..).zip(all.mirrored).map(|(code, live)| {
-            let copies = u64::from(storage_class::wanted_copies(code).unwrap_or(1)).min(domains);
-            live * (copies - 1)
+            let replicas = u64::from(storage_class::wanted_replicas(code).unwrap_or(1)).min(domains);
+            live * (replicas - 1)
         });
         // Content that lies only in regions out of use takes no room of the others.
         (all.live + more.sum::<u64>()).saturating_sub(self.out_of_reach.load(Ordering::Relaxed))
     }
 
-    /// Copies that a block waiting in memory may need: as many as any content on disk is to have.
+    /// Replicas that a block waiting in memory may need: as many as any content on disk is to have.
     fn most_wanted(&self, all: &RawTable) -> u64 {
         let domains = self.areas().domains().max(1);
         let wanted = (1u8..).zip(all.mirrored).filter(|(_, live)| *live > 0);
-        wanted.filter_map(|(code, _)| storage_class::wanted_copies(code)).map(u64::from).max().unwrap_or(1).min(domains)
+        wanted
+            .filter_map(|(code, _)| storage_class::wanted_replicas(code))
+            .map(u64::from)
+            .max()
+            .unwrap_or(1)
+            .min(domains)
     }
 
-    /// Segments that may be open and nearly empty, beside those of the class without copies, which
-    /// [`content_of`](Self::content_of) sets aside. For each class in use, one for each head, in all its copies; and one
+    /// Segments that may be open and nearly empty, beside those of the class without replicas, which
+    /// [`content_of`](Self::content_of) sets aside. For each class in use, one for each head, in all its replicas; and one
     /// of each region in which a file lies as a whole.
     fn open_beside(&self, table: &Table<'_>, all: &RawTable) -> Result<u64> {
         let domains = self.areas().domains().max(1);
@@ -501,7 +506,7 @@ impl Log {
         for (code, live) in (1u8..).zip(all.mirrored) {
             let heads = &all.heads[2 * usize::from(code)..][..2];
             if live > 0 || heads.iter().any(|head| *head != 0) {
-                open += 2 * u64::from(storage_class::wanted_copies(code).unwrap_or(1)).min(domains);
+                open += 2 * u64::from(storage_class::wanted_replicas(code).unwrap_or(1)).min(domains);
             }
         }
         for n in 0..all.count as usize {

@@ -68,12 +68,12 @@ impl Contents {
 }
 
 impl Log {
-    /// The summaries of a segment, from the copy that has most blocks.
+    /// The summaries of a segment, from the replica that has most blocks.
     pub(super) fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
         let (mut best, mut failed, mut is_cut) = (None::<Contents>, None, false);
         let blocks_of = |contents: &Contents| contents.parts.iter().map(|part| part.entries.len()).sum::<usize>();
-        for copy in self.order(session, slot, segment, BLOCK)? {
-            match self.contents_of_copy(session, copy.slot, segment) {
+        for replica in self.order(session, slot, segment, BLOCK)? {
+            match self.contents_of_replica(session, replica.slot, segment) {
                 Ok(contents) if contents.is_whole => return Ok(contents),
                 Ok(contents) => {
                     is_cut |= contents.is_cut;
@@ -91,7 +91,7 @@ impl Log {
         }
     }
 
-    fn contents_of_copy(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
+    fn contents_of_replica(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
         let lies = self.lies(session, slot)?;
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         let (mut parts, mut at, mut is_whole) = (Vec::new(), 0, true);
@@ -161,11 +161,11 @@ impl Log {
         Ok(())
     }
 
-    /// The segment in a slot, or the segment of which it has a copy.
+    /// The segment in a slot, or the segment of which it has a replica.
     fn segment_in(&self, table: &Table<'_>, slot: u32) -> Result<Segment> {
         let segment = table.get(slot)?;
         match segment.state {
-            State::Copy => Ok(table.find(segment.sequence)?.map_or(segment, |(_, of)| of)),
+            State::Replica => Ok(table.find(segment.sequence)?.map_or(segment, |(_, of)| of)),
             _ => Ok(segment),
         }
     }

@@ -3,7 +3,7 @@
 //! | step | action | otherwise |
 //! | --- | --- | --- |
 //! | 1 | the segment table leads from the place to the disk | |
-//! | 2 | the blocks are read from the copy that should answer first; if it is late or wrong, from the others; if none answers, the reader waits | |
+//! | 2 | the blocks are read from the replica that should answer first; if it is late or wrong, from the others; if none answers, the reader waits | |
 //! | 3 | the checksum of each block is compared with that in its summary, which must have the sequence number of the place | damage is taken for content; or content that was written after the segment was used again |
 //! | 4 | the table still leads there | a block that was torn by a new use is taken for damage |
 //!
@@ -42,10 +42,10 @@ pub struct Reading {
     ticket: Ticket,
 }
 
-/// The result of reading a block from each of its copies.
+/// The result of reading a block from each of its replicas.
 pub(super) enum Again {
     Read(Buffers),
-    /// Each copy that is there has it wrong.
+    /// Each replica that is there has it wrong.
     Damaged,
     /// A disk does not give it, but may later.
     Unread,
@@ -54,7 +54,7 @@ pub(super) enum Again {
 /// The blocks of a segment that can be read, as far as is known without reading its content.
 #[derive(Default)]
 pub struct Reach {
-    /// Blocks that some copy has a summary of.
+    /// Blocks that some replica has a summary of.
     whole: Vec<Range<u32>>,
 }
 
@@ -181,7 +181,7 @@ impl Reading {
             timed_out |= is_timeout(&again);
             take_better(&mut done, &mut slot, other, again);
         }
-        // No other copy helps: wait for those that were late, whichever answers first.
+        // No other replica helps: wait for those that were late, whichever answers first.
         while timed_out && done.is_err() && !Background::is() {
             log.wait_for_one_of(session, &all)?;
             timed_out = false;
@@ -197,9 +197,9 @@ impl Reading {
         }
         // 4.
         let (now, segment) = log.find(session, run.first)?;
-        let has_it = |copies: Vec<(u32, Segment)>| copies.iter().any(|(copy, _)| *copy == slot);
+        let has_it = |replicas: Vec<(u32, Segment)>| replicas.iter().any(|(replica, _)| *replica == slot);
         let table = log.at.table(session.memory());
-        let is_there = session.read(KEY, || table.copies(now, &segment)).is_ok_and(has_it);
+        let is_there = session.read(KEY, || table.replicas(now, &segment)).is_ok_and(has_it);
         let done = match done {
             Ok(memory) => {
                 log.known_lost().remove(run);
@@ -223,7 +223,7 @@ impl Reading {
     }
 }
 
-/// Takes the answer of another copy; of several failures, damage says most.
+/// Takes the answer of another replica; of several failures, damage says most.
 fn take_better(done: &mut Result<Buffers>, slot: &mut u32, other: u32, again: Result<Buffers>) {
     match again {
         Ok(memory) => (*slot, *done) = (other, Ok(memory)),
@@ -237,20 +237,20 @@ fn is_timeout(done: &Result<Buffers>) -> bool {
 }
 
 impl Log {
-    /// Reads a run from one copy alone, verified.
+    /// Reads a run from one replica alone, verified.
     fn read_of(&self, session: &Session, run: Run, slot: u32, patience: Option<Duration>) -> Result<Buffers> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
         let ticket = self.start(session, run, slot, &memory, patience)?;
         self.end_read_of(session, run, slot, memory, ticket)
     }
 
-    /// Reads a block that could not be read once more, from each of its copies by itself.
+    /// Reads a block that could not be read once more, from each of its replicas by itself.
     pub(super) fn read_again(&self, session: &Session, place: Place) -> Result<Again> {
         let (slot, segment) = self.find(session, place)?;
         let order = self.order(session, slot, &segment, BLOCK)?;
         let mut are_wrong = !order.is_empty();
-        for copy in order {
-            match self.read_of(session, Run::one(place), copy.slot, None) {
+        for replica in order {
+            match self.read_of(session, Run::one(place), replica.slot, None) {
                 Ok(memory) => return Ok(Again::Read(memory)),
                 Err(Error::Damaged { .. }) => {}
                 Err(Error::Device(_) | Error::Missing(_)) => are_wrong = false,
@@ -260,7 +260,7 @@ impl Log {
         Ok(if are_wrong { Again::Damaged } else { Again::Unread })
     }
 
-    /// Step 3, of one copy.
+    /// Step 3, of one replica.
     fn end_read_of(&self, session: &Session, run: Run, slot: u32, into: Buffers, ticket: Ticket) -> Result<Buffers> {
         let Ok(answer) = ticket.wait_unless_late() else {
             let region = self.lies(session, slot)?.region;
@@ -311,8 +311,8 @@ impl Log {
         Err(self.damaged(&lies, run.place(wrong), "its checksum is wrong"))
     }
 
-    /// The blocks of this segment that can hold content, as far as the table and the summaries of all present copies
-    /// tell. If a copy has the first summary, no other is read.
+    /// The blocks of this segment that can hold content, as far as the table and the summaries of all present replicas
+    /// tell. If a replica has the first summary, no other is read.
     pub fn reach(&self, session: &Session, sequence: u64) -> Result<Reach> {
         let mut reach = Reach::default();
         let (slot, segment) = match self.find(session, Place::new(sequence, 0)) {
@@ -320,8 +320,8 @@ impl Log {
             Err(Error::Lost(_)) => return Ok(reach),
             found => found?,
         };
-        for copy in self.order(session, slot, &segment, BLOCK)? {
-            let lies = self.lies(session, copy.slot)?;
+        for replica in self.order(session, slot, &segment, BLOCK)? {
+            let lies = self.lies(session, replica.slot)?;
             let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
             if walk.part_at(0).is_some_and(|part| part.sequence == sequence) {
                 reach.whole = std::iter::once(0..segment.used).collect();
@@ -358,7 +358,7 @@ impl Log {
             }
             found => {
                 let (slot, segment) = found?;
-                // A copy that is not there may have it, or one that failed to answer.
+                // A replica that is not there may have it, or one that failed to answer.
                 let is_final = matches!(e, Error::Lost(_) | Error::Damaged { .. })
                     && place.block() < segment.used
                     && self.are_all_there(session, slot, &segment)?
@@ -368,7 +368,7 @@ impl Log {
         })
     }
 
-    /// Is any copy of the segment of a place there?
+    /// Is any replica of the segment of a place there?
     pub fn is_there(&self, session: &Session, place: Place) -> Result<bool> {
         match self.find(session, place) {
             Err(Error::Lost(_)) => Ok(false),
@@ -379,7 +379,7 @@ impl Log {
         }
     }
 
-    /// Has this process found a moment ago that no copy has the block?
+    /// Has this process found a moment ago that no replica has the block?
     pub fn is_known_lost(&self, place: Place) -> bool {
         self.known_lost().has(place)
     }

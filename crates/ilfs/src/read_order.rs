@@ -1,7 +1,7 @@
-//! Which copy of a segment is read, and how long the reader waits for it.
+//! Which replica of a segment is read, and how long the reader waits for it.
 //!
-//! It chooses the copy that should answer first, by the recent read times of its region and the bytes queued there. If
-//! that takes several times as long, the next one is asked too. One read in so many goes to the second best copy, so
+//! It chooses the replica that should answer first, by the recent read times of its region and the bytes queued there. If
+//! that takes several times as long, the next one is asked too. One read in so many goes to the second best replica, so
 //! that its recovery is noticed; none goes to a region that does not answer.
 
 use std::sync::atomic::Ordering;
@@ -14,14 +14,14 @@ use super::error::{Error, Result};
 use super::table::{Health, Segment, KEY};
 use super::Log;
 
-/// How long a reader waits for the best copy: so many times as long as it should take, within bounds.
+/// How long a reader waits for the best replica: so many times as long as it should take, within bounds.
 const HEDGE: u32 = 4;
 pub(super) const HEDGE_LEAST: Duration = Duration::from_millis(50);
 const HEDGE_MOST: Duration = exraid::LATE;
-/// One of so many reads goes to the second best copy, so that its recovery is noticed.
+/// One of so many reads goes to the second best replica, so that its recovery is noticed.
 const TRIED: u64 = 64;
 
-/// A copy that may be read.
+/// A replica that may be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub slot: u32,
@@ -29,16 +29,16 @@ pub(super) struct Candidate {
     pub patience: Option<Duration>,
 }
 
-/// How long a reader waits for a copy that should take so many seconds. For a region that stood still, with hardly any
+/// How long a reader waits for a replica that should take so many seconds. For a region that stood still, with hardly any
 /// speed left, these may be more than a `Duration` can hold.
 fn hedge(takes: f64) -> Duration {
     Duration::try_from_secs_f64(takes * f64::from(HEDGE)).unwrap_or(HEDGE_MOST).clamp(HEDGE_LEAST, HEDGE_MOST)
 }
 
 impl Log {
-    /// The copies of a segment that can be read, in the order in which they should answer a read of `bytes`.
+    /// The replicas of a segment that can be read, in the order in which they should answer a read of `bytes`.
     pub(super) fn order(&self, session: &Session, slot: u32, segment: &Segment, bytes: u64) -> Result<Vec<Candidate>> {
-        if segment.copy.is_none() {
+        if segment.replica.is_none() {
             let is_there = self.area_of(session, slot)?.region.is_some();
             return Ok(is_there.then_some(Candidate { slot, patience: None }).into_iter().collect());
         }
@@ -88,7 +88,7 @@ impl Log {
         region.is_some_and(|region| region.performance().is_stuck())
     }
 
-    /// The error when no copy of the segment in that slot is there.
+    /// The error when no replica of the segment in that slot is there.
     pub(super) fn missing(&self, session: &Session, slot: u32) -> Error {
         match self.area_of(session, slot) {
             Ok(area) => Error::Missing(area.number),
@@ -101,7 +101,7 @@ impl Log {
 mod tests {
     use super::*;
 
-    /// Regression: one of two copies lay on a disk that had hung for half a minute; the server panicked, and reading the
+    /// Regression: one of two replicas lay on a disk that had hung for half a minute; the server panicked, and reading the
     /// other failed.
     #[test]
     fn one_that_stands_still_is_waited_for_as_long_as_any() {

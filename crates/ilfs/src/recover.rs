@@ -169,25 +169,25 @@ impl Log {
     fn extend(&self, session: &Session, slot: u32) -> Result<u64> {
         let table = self.at.table(session.memory());
         let segment = table.get(slot)?;
-        // A part may be torn in one copy and whole in another.
+        // A part may be torn in one replica and whole in another.
         let mut found = Vec::new();
-        for (copy, entry) in session.read(KEY, || table.copies(slot, &segment))? {
-            let parts = self.parts_of(session, copy, segment.sequence, segment.used)?;
-            found.push((copy, if entry.partial { Vec::new() } else { parts }));
+        for (replica, entry) in session.read(KEY, || table.replicas(slot, &segment))? {
+            let parts = self.parts_of(session, replica, segment.sequence, segment.used)?;
+            found.push((replica, if entry.partial { Vec::new() } else { parts }));
         }
-        // The first of the copies with most parts.
+        // The first of the replicas with most parts.
         let Some((best, parts)) = found.iter().rev().max_by_key(|(_, parts)| parts.len()) else { return Ok(0) };
         let Some(last) = parts.last() else { return Ok(0) };
         self.change(session, |change| {
             let extended = with(segment, parts, last);
             change.count_live(segment.class, i64::from(extended.live - segment.live))?;
             change.put(slot, &extended)?;
-            // The others lack some parts, so they do not count as copies; they may have been dropped before those parts
+            // The others lack some parts, so they do not count as replicas; they may have been dropped before those parts
             // were written.
-            for (copy, _) in found.iter().filter(|(copy, some)| *copy != slot && some.len() < parts.len()) {
-                change.set_partial(*copy)?;
+            for (replica, _) in found.iter().filter(|(replica, some)| *replica != slot && some.len() < parts.len()) {
+                change.set_partial(*replica)?;
             }
-            match found.iter().any(|(copy, some)| *copy == slot && some.len() < parts.len()) {
+            match found.iter().any(|(replica, some)| *replica == slot && some.len() < parts.len()) {
                 true => change.put_first(slot, *best),
                 false => Ok(()),
             }
@@ -203,7 +203,7 @@ impl Log {
         let parts = self.parts_of(session, slot, sequence, 0)?;
         let Some(last) = parts.last() else { return Ok(false) };
         if let Some((other, known)) = session.read(KEY, || self.at.table(session.memory()).find(sequence))? {
-            return self.adopt_copy(session, slot, (other, known), &parts, last);
+            return self.adopt_replica(session, slot, (other, known), &parts, last);
         }
         self.change(session, |change| {
             let (head, stamp) = (last.head.min(1) as u8, change.head()?.clock);
@@ -214,10 +214,10 @@ impl Log {
         Ok(true)
     }
 
-    /// Adopts another copy of a segment that was found before. The copy with more parts gets the place in the chain; the
-    /// other stays a copy only if it has as many. Whether the files still want that copy is checked later; a surplus
-    /// copy does no harm until then.
-    fn adopt_copy(
+    /// Adopts another replica of a segment that was found before. The replica with more parts gets the place in the chain; the
+    /// other stays a replica only if it has as many. Whether the files still want that replica is checked later; a surplus
+    /// replica does no harm until then.
+    fn adopt_replica(
         &self,
         session: &Session,
         slot: u32,
@@ -238,7 +238,7 @@ impl Log {
                     &Segment { live: extended.live, used: extended.used, parts: extended.parts, ..known },
                 )?;
             }
-            change.adopt_copy(other, slot, extended.used > known.used)
+            change.adopt_replica(other, slot, extended.used > known.used)
         })?;
         Ok(false)
     }
@@ -270,7 +270,7 @@ impl Log {
 
 /// May a slot in this state have content that the table does not know?
 fn is_unused(state: State) -> bool {
-    !state.is_used() && !matches!(state, State::Bad | State::Copy | State::Backing)
+    !state.is_used() && !matches!(state, State::Bad | State::Replica | State::Backing)
 }
 
 fn with(segment: Segment, parts: &[Part], last: &Part) -> Segment {

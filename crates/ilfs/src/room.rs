@@ -45,9 +45,9 @@ pub(super) struct Want {
     pub stamp: Option<u64>,
     /// The highest priority of their files.
     pub priority: u8,
-    /// For lazy content that is moved: when its copies were due. Moving does not defer them.
+    /// For lazy content that is moved: when its replicas were due. Moving does not defer them.
     pub due: Option<u32>,
-    /// Copies at least, of those that the class is to have.
+    /// Replicas at least, of those that the class is to have.
     pub least: u64,
 }
 
@@ -181,14 +181,14 @@ impl Log {
         if self.areas().list.iter().any(|area| area.is_taking && area.region.is_none()) {
             self.refresh(session)?;
         }
-        // Admission has counted all copies; a segment that finds room for fewer gets the others later.
-        let wanted = u64::from(storage_class::wanted_copies(want.class.code()).unwrap_or(1));
+        // Admission has counted all replicas; a segment that finds room for fewer gets the others later.
+        let wanted = u64::from(storage_class::wanted_replicas(want.class.code()).unwrap_or(1));
         let want = &Want { least: want.least.min(wanted), ..*want };
-        let copies = if storage_class::is_mirrored(want.class.code()) { wanted } else { want.least.max(1) };
+        let replicas = if storage_class::is_mirrored(want.class.code()) { wanted } else { want.least.max(1) };
         let head = want.head;
         let (mut choices, mut is_short) = (self.choices(want.class), false);
         loop {
-            match self.change(session, |change| self.wish(change, want, copies, &choices, is_short))? {
+            match self.change(session, |change| self.wish(change, want, replicas, &choices, is_short))? {
                 Wish::Room(room) => return Ok(room),
                 Wish::Numbers => self.reserve_numbers(session)?,
                 Wish::Regions => {
@@ -325,7 +325,7 @@ impl Log {
         &self,
         change: &mut Change<'_, '_>,
         want: &Want,
-        copies: u64,
+        replicas: u64,
         choices: &[Choice],
         is_short: bool,
     ) -> Result<Wish> {
@@ -337,7 +337,7 @@ impl Log {
             let segment = change.table().get(slot)?;
             let fits = content_of(self.blocks.saturating_sub(segment.used)).min(want.content);
             let has =
-                || Ok::<_, Error>(change.table().copies(slot, &segment)?.iter().filter(|(_, c)| !c.partial).count());
+                || Ok::<_, Error>(change.table().replicas(slot, &segment)?.iter().filter(|(_, c)| !c.partial).count());
             if fits > 0 && (want.least <= 1 || has()? as u64 >= want.least) {
                 return self.take(change, slot, segment, fits, want).map(Wish::Room);
             }
@@ -355,7 +355,7 @@ impl Log {
             Head::Hot => all.held > RESERVE + taken as u64,
             Head::Cold => is_short,
         };
-        let copies = copies.min(all.spare - kept);
+        let replicas = replicas.min(all.spare - kept);
         let (mut slots, mut domains) = (Vec::new(), Vec::new());
         for choice in choices {
             let region = change.table().region(choice.area.n)?;
@@ -374,7 +374,7 @@ impl Log {
             slots.push(slot);
             choice.take();
             domains.push(region.domain());
-            if slots.len() as u64 == copies {
+            if slots.len() as u64 == replicas {
                 break;
             }
         }
@@ -426,7 +426,7 @@ impl Log {
         change.count_live(segment.class, i64::from(content))?;
         change.set_clock(all.clock + u64::from(content), all.version + u64::from(content))?;
         let (block, number, version) = (segment.used, segment.parts, all.version);
-        let slots = change.table().copies(slot, &taken)?.into_iter().filter(|(_, copy)| !copy.partial);
+        let slots = change.table().replicas(slot, &taken)?.into_iter().filter(|(_, replica)| !replica.partial);
         let slots = slots.map(|(slot, _)| slot).collect();
         Ok(Room { slots, sequence: segment.sequence, block, number, content, version })
     }
@@ -450,12 +450,12 @@ impl Log {
         }
     }
 
-    /// No segment that has a copy in this region takes more parts.
+    /// No segment that has a replica in this region takes more parts.
     pub(super) fn close_in(&self, change: &mut Change<'_, '_>, region: &RawTableRegion) -> Result<()> {
         for slot in open_slots(change)? {
             let segment = change.table().get(slot)?;
-            let copies = change.table().copies(slot, &segment)?;
-            if copies.iter().any(|(copy, _)| region.range().contains(copy)) {
+            let replicas = change.table().replicas(slot, &segment)?;
+            if replicas.iter().any(|(replica, _)| region.range().contains(replica)) {
                 self.close(change, slot, segment)?;
             }
         }
@@ -487,8 +487,8 @@ impl Log {
     pub(super) fn set_failed(&self, session: &Session, sequence: u64) -> Result<()> {
         self.change(session, |change| {
             let Some((slot, segment)) = change.table().find(sequence)? else { return Ok(()) };
-            for (copy, entry) in change.table().copies(slot, &segment)? {
-                change.put(copy, &Segment { failed: true, ..entry })?;
+            for (replica, entry) in change.table().replicas(slot, &segment)? {
+                change.put(replica, &Segment { failed: true, ..entry })?;
             }
             match segment.state {
                 State::Open => self.close(change, slot, Segment { failed: true, ..segment }),

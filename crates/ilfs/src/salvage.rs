@@ -38,8 +38,8 @@ struct Page {
     written: i64,
     region: usize,
     at: u64,
-    /// Other copies: region and offset.
-    copies: Vec<(usize, u64)>,
+    /// Other replicas: region and offset.
+    replicas: Vec<(usize, u64)>,
 }
 
 /// An inode with content on the disks.
@@ -102,11 +102,11 @@ impl Salvage {
                     written: part.written,
                     region: n,
                     at: at + u64::from(place.block()) * BLOCK,
-                    copies: Vec::new(),
+                    replicas: Vec::new(),
                 };
                 match self.pages.get_mut(&entry.owner) {
                     Some(known) if (known.version, known.place) == (page.version, page.place) => {
-                        known.copies.push((page.region, page.at));
+                        known.replicas.push((page.region, page.at));
                     }
                     Some(known) if (known.version, known.place) > (page.version, page.place) => {}
                     _ => drop(self.pages.insert(entry.owner, page)),
@@ -157,7 +157,9 @@ impl Salvage {
         let mut content = vec![0; run.len() * BLOCK as usize];
         match self.regions[first.region].read_at(&mut content, first.at) {
             Ok(()) => {}
-            Err(e) if run.len() == 1 => return each(*number, self.recover_copy(first, &mut content).ok_or(e.into())),
+            Err(e) if run.len() == 1 => {
+                return each(*number, self.recover_replica(first, &mut content).ok_or(e.into()))
+            }
             Err(_) => return run.chunks(1).for_each(|one| self.recover_run(one, each)),
         }
         for ((number, page), bytes) in run.iter().zip(content.chunks_exact(BLOCK as usize)) {
@@ -166,17 +168,17 @@ impl Salvage {
             let mut other = vec![0; BLOCK as usize];
             match crc32c::crc32c(bytes) == page.crc {
                 true => each(*number, Ok(bytes)),
-                false => each(*number, self.recover_copy(page, &mut other).ok_or(wrong)),
+                false => each(*number, self.recover_replica(page, &mut other).ok_or(wrong)),
             }
         }
     }
 
-    /// Reads a page from another copy, if one has it.
-    fn recover_copy<'b>(&self, page: &Page, content: &'b mut [u8]) -> Option<&'b [u8]> {
+    /// Reads a page from another replica, if one has it.
+    fn recover_replica<'b>(&self, page: &Page, content: &'b mut [u8]) -> Option<&'b [u8]> {
         let has = |(region, at): &(usize, u64), content: &mut [u8]| {
             self.regions[*region].read_at(content, *at).is_ok() && crc32c::crc32c(content) == page.crc
         };
-        let found = page.copies.iter().any(|copy| has(copy, content));
+        let found = page.replicas.iter().any(|replica| has(replica, content));
         found.then_some(content)
     }
 }

@@ -1,8 +1,8 @@
-//! Scrubbing: verifies all live content, in each of its copies, against its checksums, and repairs it from another copy.
+//! Scrubbing: verifies all live content, in each of its replicas, against its checksums, and repairs it from another replica.
 //!
-//! A copy of a segment with a wrong block is dropped, and another is made from the right ones ([`super::copies`]). If
-//! each copy has another block wrong, these blocks are written anew, and the copies stay. Within a region that stores
-//! its content more than once, the wrong block is rewritten in place. A block that is wrong in all copies is written
+//! A replica of a segment with a wrong block is dropped, and another is made from the right ones ([`super::replicas`]). If
+//! each replica has another block wrong, these blocks are written anew, and the replicas stay. Within a region that stores
+//! its content more than once, the wrong block is rewritten in place. A block that is wrong in all replicas is written
 //! anew from memory, in another place. If memory does not have it either, it stays and is reported: reading it fails,
 //! and the cleaner does not free its segment.
 
@@ -32,9 +32,9 @@ pub struct Wrong {
     /// The region in which it was found, and the reason.
     pub region: u32,
     pub why: String,
-    /// Another copy has it right: reading it succeeds, and this copy is repaired or made anew.
+    /// Another replica has it right: reading it succeeds, and this replica is repaired or made anew.
     pub repaired: bool,
-    /// The right copy was in memory.
+    /// The right content was in memory.
     pub from_memory: bool,
 }
 
@@ -113,7 +113,7 @@ impl Log {
         Ok(session.read(KEY, || table.find(sequence))?.map(|(slot, _)| slot))
     }
 
-    /// Verifies the live blocks of the segment in a slot, in all copies that are there, and has wrong ones repaired.
+    /// Verifies the live blocks of the segment in a slot, in all replicas that are there, and has wrong ones repaired.
     pub fn scrub(&self, session: &Session, files: &dyn Files, slot: u32) -> Result<Scrubbed> {
         assert_may_wait();
         let table = self.at.table(session.memory());
@@ -123,7 +123,7 @@ impl Log {
             return Ok(found);
         }
         let contents = match self.contents(session, slot, &segment) {
-            // No copy is there: that is no damage, and reported elsewhere.
+            // No replica is there: that is no damage, and reported elsewhere.
             Err(Error::Missing(_)) => return Ok(found),
             contents => contents?,
         };
@@ -294,7 +294,7 @@ impl Log {
             // A write that is under way there must not hit another segment.
             let failed = wrong.iter().any(|(at, one)| *at == slot && one.why != "its checksum is wrong")
                 || !self.is_quiet(session, segment.sequence)?;
-            if self.change(session, |change| change.drop_copy(segment.sequence, slot, failed, files.epoch()))? {
+            if self.change(session, |change| change.drop_replica(segment.sequence, slot, failed, files.epoch()))? {
                 wrong.iter_mut().filter(|(at, _)| *at == slot).for_each(|(_, one)| one.repaired = true);
                 left = others;
             }
@@ -313,7 +313,7 @@ impl Log {
         Ok(wrong)
     }
 
-    /// Writes blocks that are wrong in all copies anew from memory, if it holds them.
+    /// Writes blocks that are wrong in all replicas anew from memory, if it holds them.
     fn save_from_memory(&self, files: &dyn Files, wrong: &mut [Wrong]) -> Result<()> {
         let mut lost: Vec<&mut Wrong> = wrong.iter_mut().filter(|one| !one.repaired).collect();
         let blocks: Vec<_> = lost.iter().map(|one| (one.owner, one.place)).collect();

@@ -1,19 +1,19 @@
-//! How content is to lie on disks: in how many copies, when these are made, and whether it stays in one region.
+//! How content is to lie on disks: in how many replicas, when these are made, and whether it stays in one region.
 //!
 //! All content of a segment is of one class, and each class has heads of its own. The setting of a file selects the
-//! class; the segment table has the present number of copies.
+//! class; the segment table has the present number of replicas.
 
 /// The class of a segment, and of its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// One copy, in any region.
+    /// One replica, in any region.
     #[default]
     None,
-    /// So many copies, 2 to 4, written at once.
+    /// So many replicas, 2 to 4, written at once.
     Mirror(u8),
-    /// Two copies, the second so many seconds after the first (I·LFS, section 5.4).
+    /// Two replicas, the second so many seconds after the first (I·LFS, section 5.4).
     Lazy(u32),
-    /// One copy, in the region with this number, which has all of the file.
+    /// One replica, in the region with this number, which has all of the file.
     Whole(u32),
 }
 
@@ -24,23 +24,23 @@ const LAZY: u8 = 4;
 const WHOLE: u8 = 5;
 /// Codes are less than this.
 pub const CODES: u32 = 6;
-/// Most copies of a class.
-pub const MOST_COPIES: u32 = 4;
+/// Most replicas of a class.
+pub const MOST_REPLICAS: u32 = 4;
 
 impl Class {
     /// The code in the table: without the delay and the region, which belong to the segment.
     pub fn code(self) -> u8 {
         match self {
             Class::None => 0,
-            Class::Mirror(copies) => copies.clamp(2, MOST_COPIES as u8) - 1,
+            Class::Mirror(replicas) => replicas.clamp(2, MOST_REPLICAS as u8) - 1,
             Class::Lazy(_) => LAZY,
             Class::Whole(_) => WHOLE,
         }
     }
 }
 
-/// Copies that segments of a class are to have in the end; `None` for an unknown class.
-pub fn wanted_copies(code: u8) -> Option<u32> {
+/// Replicas that segments of a class are to have in the end; `None` for an unknown class.
+pub fn wanted_replicas(code: u8) -> Option<u32> {
     match code {
         0 | WHOLE => Some(1),
         1..=3 => Some(u32::from(code) + 1),
@@ -49,7 +49,7 @@ pub fn wanted_copies(code: u8) -> Option<u32> {
     }
 }
 
-/// Are all copies of segments of that class written at once?
+/// Are all replicas of segments of that class written at once?
 pub fn is_mirrored(code: u8) -> bool {
     (1..LAZY).contains(&code)
 }
@@ -69,9 +69,9 @@ mod tests {
     #[test]
     fn a_class_has_a_code() {
         let all = [Class::None, Class::Mirror(2), Class::Mirror(3), Class::Mirror(4), Class::Lazy(7), Class::Whole(3)];
-        let copies: Vec<_> = all.iter().map(|class| wanted_copies(class.code())).collect();
-        assert_eq!(copies, [1, 2, 3, 4, 2, 1].map(Some));
+        let replicas: Vec<_> = all.iter().map(|class| wanted_replicas(class.code())).collect();
+        assert_eq!(replicas, [1, 2, 3, 4, 2, 1].map(Some));
         assert!((0..=5).eq(all.iter().map(|class| class.code())));
-        assert_eq!(wanted_copies(CODES as u8), None);
+        assert_eq!(wanted_replicas(CODES as u8), None);
     }
 }

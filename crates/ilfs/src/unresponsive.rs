@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | a write, while another region takes content and answers | goes to that region; the late one takes nothing ([`Cause::Late`]) until it answers |
 //! | another write | waits; the server log says so once |
-//! | a read of content with another copy | reads that copy |
+//! | a read of content with another replica | reads that replica |
 //! | another read | waits; background work leaves it for later |
 //!
 //! After a writer has stopped waiting for a request, its slot is not used again before the request has ended. The slot
@@ -94,7 +94,7 @@ impl Log {
             self.change(session, |change| {
                 let segment = change.table().get(late.slot)?;
                 let is_marked = segment.failed && (segment.state.is_used() || segment.state == State::Freed);
-                match is_marked || segment.failed && segment.state == State::Copy {
+                match is_marked || segment.failed && segment.state == State::Replica {
                     true => change.put(late.slot, &Segment { failed: false, ..segment }),
                     false => Ok(()),
                 }

@@ -3,8 +3,8 @@
 //! | step | action | otherwise, after a crash |
 //! | --- | --- | --- |
 //! | 1 | a transaction takes room for a part: its blocks count as live | another part is written there; or the segment is given up meanwhile |
-//! | 2 | summary and content are written to all copies of the segment, by requests in any order | |
-//! | 3 | all requests are complete, or late where another region takes content ([`unresponsive`](super::unresponsive)), which counts as a failure. A transaction drops a copy that failed; a part that failed in all copies is written elsewhere, and its segment is used no more | a flush does not cover incomplete requests; a copy is believed that lacks the part |
+//! | 2 | summary and content are written to all replicas of the segment, by requests in any order | |
+//! | 3 | all requests are complete, or late where another region takes content ([`unresponsive`](super::unresponsive)), which counts as a failure. A transaction drops a replica that failed; a part that failed in all replicas is written elsewhere, and its segment is used no more | a flush does not cover incomplete requests; a replica is believed that lacks the part |
 //! | 4 | each region is flushed: the part is durable. A region whose flush failed takes nothing more, and the part is written anew | a mapping leads to content that is not there |
 //! | 5 | the owners get the places, and link them | |
 //!
@@ -57,7 +57,7 @@ pub struct Writer<'l> {
     priority: u8,
     /// When the content was written, by the log's clock; else now.
     stamp: Option<u64>,
-    /// For lazy content that is moved: when its copies were due.
+    /// For lazy content that is moved: when its replicas were due.
     due: Option<u32>,
     least: u64,
     /// The position of a block among those that were pushed, and the block.
@@ -71,20 +71,20 @@ pub struct Writer<'l> {
 /// A part under way.
 struct Flight {
     room: Room,
-    copies: Vec<Copy>,
+    replicas: Vec<Replica>,
     part: Part,
     blocks: Vec<(usize, Block)>,
     numbers: Vec<usize>,
 }
 
-/// One copy of a part: the write to one slot of its segment.
-struct Copy {
+/// One replica of a part: the write to one slot of its segment.
+struct Replica {
     slot: u32,
     region: Arc<dyn Region>,
     progress: Arc<Mutex<Progress>>,
 }
 
-/// The bytes of a copy that are under way, and the first failure.
+/// The bytes of a replica that are under way, and the first failure.
 #[derive(Default)]
 struct Progress {
     /// Bytes that were not answered; those of them that are late.
@@ -150,15 +150,15 @@ impl<'l> Writer<'l> {
         self
     }
 
-    /// Its blocks were to have their copies by then, if they are lazy.
+    /// Its blocks were to have their replicas by then, if they are lazy.
     pub fn due(mut self, due: Option<u32>) -> Writer<'l> {
         self.due = due;
         self
     }
 
-    /// Its blocks get at least so many of the copies that they are to have; otherwise they are not written.
-    pub fn least(mut self, copies: u64) -> Writer<'l> {
-        self.least = copies;
+    /// Its blocks get at least so many of the replicas that they are to have; otherwise they are not written.
+    pub fn least(mut self, replicas: u64) -> Writer<'l> {
+        self.least = replicas;
         self
     }
 
@@ -234,27 +234,27 @@ impl<'l> Writer<'l> {
         let blocks: Vec<_> = self.waiting.drain(..room.content as usize).collect();
         let part = self.part(&room, &blocks);
         // 2.
-        let (mut copies, mut missing) = (Vec::new(), None);
+        let (mut replicas, mut missing) = (Vec::new(), None);
         for slot in &room.slots {
             match self.log.lies(self.session, *slot) {
-                Ok(lies) => copies.push(self.submit(&room, *slot, lies, &part, &blocks)),
+                Ok(lies) => replicas.push(self.submit(&room, *slot, lies, &part, &blocks)),
                 Err(e) => missing = Some((*slot, e)),
             }
         }
         let numbers = blocks.iter().map(|(number, _)| *number).collect();
-        let are_none = copies.is_empty();
-        self.flights.push(Flight { room, copies, part, blocks, numbers });
+        let are_none = replicas.is_empty();
+        self.flights.push(Flight { room, replicas, part, blocks, numbers });
         match missing {
             Some((_, e)) if are_none => Err(e),
             Some((slot, _)) => {
-                self.flights.last().map_or(Ok(()), |flight| self.drop_copy(flight, slot, false).map(drop))
+                self.flights.last().map_or(Ok(()), |flight| self.drop_replica(flight, slot, false).map(drop))
             }
             None => Ok(()),
         }
     }
 
-    /// Has one copy of a part written.
-    fn submit(&self, room: &Room, slot: u32, lies: Lies, part: &Part, blocks: &[(usize, Block)]) -> Copy {
+    /// Has one replica of a part written.
+    fn submit(&self, room: &Room, slot: u32, lies: Lies, part: &Part, blocks: &[(usize, Block)]) -> Replica {
         let mut summary = Aligned::zeroed((summary_blocks(room.content) as u64 * BLOCK) as usize);
         if let Some(memory) = Arc::get_mut(&mut summary) {
             part.write(&lies.identity, memory.bytes_mut());
@@ -293,16 +293,16 @@ impl<'l> Writer<'l> {
             lies.region.submit(Request::write(at, piece).tagged(room.sequence).with_late(late), Box::new(done));
             at += len;
         }
-        Copy { slot, region: lies.region, progress }
+        Replica { slot, region: lies.region, progress }
     }
 
     /// The summary of a part.
     fn part(&self, room: &Room, blocks: &[(usize, Block)]) -> Part {
-        let mut copy = [0; BLOCK as usize];
+        let mut bytes = [0; BLOCK as usize];
         let entry = |((_, block), version): (&(usize, Block), u64)| {
             let (crc, version) = block.moved.unwrap_or_else(|| {
-                block.content.copy_to(&mut copy);
-                (crc32c::crc32c(&copy), version)
+                block.content.copy_to(&mut bytes);
+                (crc32c::crc32c(&bytes), version)
             });
             Entry { owner: block.owner, version, crc }
         };
@@ -321,15 +321,18 @@ impl<'l> Writer<'l> {
     /// Waits until at most so many bytes are under way. Gives up late requests if another region can take the content.
     fn wait_below(&self, most: u64) {
         while !self.window.is_below(most) {
-            for copy in self.flights.iter().flat_map(|flight| &flight.copies) {
-                if copy.is_late() && !self.log.answers(&*copy.region) && self.log.can_go_round(copy.region.number()) {
-                    self.window.sub(copy.give_up());
+            for replica in self.flights.iter().flat_map(|flight| &flight.replicas) {
+                if replica.is_late()
+                    && !self.log.answers(&*replica.region)
+                    && self.log.can_go_round(replica.region.number())
+                {
+                    self.window.sub(replica.give_up());
                 }
             }
         }
     }
 
-    /// Step 3. Waits for all that is under way. Parts that failed in all copies wait to be written elsewhere.
+    /// Step 3. Waits for all that is under way. Parts that failed in all replicas wait to be written elsewhere.
     fn finish_flights(&mut self) -> Result<()> {
         self.wait_below(0);
         self.flights.iter().for_each(|flight| self.expect_first(flight));
@@ -347,7 +350,7 @@ impl<'l> Writer<'l> {
             if is_of_the_slot(&e) {
                 tracing::warn!("segment {}: {e}; it is used no more", flight.room.sequence);
                 self.log.set_failed(self.session, flight.room.sequence)?;
-                flight.copies.iter().for_each(|copy| self.expect_answer(copy));
+                flight.replicas.iter().for_each(|replica| self.expect_answer(replica));
             }
             last = Some(e);
             // Their versions stay: others of the same pages may have been written since.
@@ -369,19 +372,19 @@ impl<'l> Writer<'l> {
     }
 
     /// The slot may be used again once its late requests were answered.
-    fn expect_answer(&self, copy: &Copy) {
-        let lies = self.log.lies(self.session, copy.slot).ok();
-        if let Some(lies) = lies.filter(|_| copy.failure().is_some_and(|e| e.class == Failure::Timeout)) {
-            self.log.add_late(copy.slot, lies.at, &copy.region);
+    fn expect_answer(&self, replica: &Replica) {
+        let lies = self.log.lies(self.session, replica.slot).ok();
+        if let Some(lies) = lies.filter(|_| replica.failure().is_some_and(|e| e.class == Failure::Timeout)) {
+            self.log.add_late(replica.slot, lies.at, &replica.region);
         }
     }
 
     /// Fences a region that is gone, if there are others.
     fn fence_gone(&self, flight: &Flight) -> Result<()> {
-        for copy in &flight.copies {
-            if let Some(e) = copy.failure().filter(is_gone) {
+        for replica in &flight.replicas {
+            if let Some(e) = replica.failure().filter(is_gone) {
                 let cause = cause_of(&e);
-                self.log.fence(self.session, copy.region.number(), cause, &e)?;
+                self.log.fence(self.session, replica.region.number(), cause, &e)?;
             }
         }
         Ok(())
@@ -393,30 +396,34 @@ impl<'l> Writer<'l> {
             && self.log.areas().taking().all(|(_, region)| region.name() == &e.device)
     }
 
-    /// Drops the copies that lack a part which others have.
+    /// Drops the replicas that lack a part which others have.
     fn drop_failed(&self, flight: &mut Flight) -> Result<()> {
         let failed: Vec<(u32, exraid::Error)> =
-            flight.copies.iter().filter_map(|copy| Some((copy.slot, copy.failure()?))).collect();
-        let are_all = failed.len() == flight.copies.len();
+            flight.replicas.iter().filter_map(|replica| Some((replica.slot, replica.failure()?))).collect();
+        let are_all = failed.len() == flight.replicas.len();
         for (slot, e) in failed.into_iter().filter(|_| !are_all) {
-            tracing::warn!("segment {}: {e}; it has a copy less", flight.room.sequence);
-            // It was the last copy, since others dropped theirs: then the part is nowhere.
-            if !self.drop_copy(flight, slot, is_of_the_slot(&e))? {
-                flight.copies.iter().for_each(|copy| copy.set_failure(e.clone()));
+            tracing::warn!("segment {}: {e}; it has a replica less", flight.room.sequence);
+            // It was the last replica, since others dropped theirs: then the part is nowhere.
+            if !self.drop_replica(flight, slot, is_of_the_slot(&e))? {
+                flight.replicas.iter().for_each(|replica| replica.set_failure(e.clone()));
                 return Ok(());
             }
-            flight.copies.iter().filter(|copy| copy.slot == slot).for_each(|copy| self.expect_answer(copy));
-            flight.copies.retain(|copy| copy.slot != slot);
+            flight
+                .replicas
+                .iter()
+                .filter(|replica| replica.slot == slot)
+                .for_each(|replica| self.expect_answer(replica));
+            flight.replicas.retain(|replica| replica.slot != slot);
         }
         Ok(())
     }
 
-    /// False if that is the only copy.
-    fn drop_copy(&self, flight: &Flight, slot: u32, failed: bool) -> Result<bool> {
+    /// False if that is the only replica.
+    fn drop_replica(&self, flight: &Flight, slot: u32, failed: bool) -> Result<bool> {
         self.log.change(self.session, |change| {
             // In the operation: this is the epoch whose commit has the change.
             let epoch = self.session.epoch()?;
-            change.drop_copy(flight.room.sequence, slot, failed, epoch)
+            change.drop_replica(flight.room.sequence, slot, failed, epoch)
         })
     }
 
@@ -434,14 +441,14 @@ impl<'l> Writer<'l> {
             Some(Some(e)) => return flight.set_failure(&e),
             None => {}
         }
-        // A copy that did not answer is not asked: it may never answer.
-        let well: Vec<&Copy> = flight.copies.iter().filter(|copy| copy.failure().is_none()).collect();
+        // A replica that did not answer is not asked: it may never answer.
+        let well: Vec<&Replica> = flight.replicas.iter().filter(|replica| replica.failure().is_none()).collect();
         if well.is_empty() {
             return;
         }
         for _ in 0..PATIENCE.as_millis() {
-            for copy in &well {
-                let Ok(lies) = self.log.lies(self.session, copy.slot) else { continue };
+            for replica in &well {
+                let Ok(lies) = self.log.lies(self.session, replica.slot) else { continue };
                 let first = Walk::new(&*lies.region, lies.identity, lies.at, self.log.blocks).part_at(0);
                 if let Some(first) = first.filter(|first| first.sequence == sequence) {
                     return self.log.sums().add(&first);
@@ -449,9 +456,12 @@ impl<'l> Writer<'l> {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let Some(copy) = flight.copies.first() else { return };
-        let e =
-            exraid::Error::new(Failure::Transient, copy.region.name(), "the first part of a segment was not written");
+        let Some(replica) = flight.replicas.first() else { return };
+        let e = exraid::Error::new(
+            Failure::Transient,
+            replica.region.name(),
+            "the first part of a segment was not written",
+        );
         flight.set_failure(&e);
     }
 
@@ -459,9 +469,9 @@ impl<'l> Writer<'l> {
     /// writers notice by themselves.
     fn flush(&self) -> Result<bool> {
         let mut regions: Vec<&Arc<dyn Region>> = Vec::new();
-        for copy in self.flights.iter().flat_map(|flight| &flight.copies) {
-            if !regions.iter().any(|region| region.number() == copy.region.number()) {
-                regions.push(&copy.region);
+        for replica in self.flights.iter().flat_map(|flight| &flight.replicas) {
+            if !regions.iter().any(|region| region.number() == replica.region.number()) {
+                regions.push(&replica.region);
             }
         }
         let tickets: Vec<_> = regions.iter().map(|r| (r, r.start(Request::flush()))).collect();
@@ -476,11 +486,11 @@ impl<'l> Writer<'l> {
         self.log.check_failed()?;
         // After the flush: another process's flush that failed meanwhile must not be taken for a success here.
         let fenced = self.log.fenced(self.session)?;
-        let is_fenced = |copy: &&Copy| fenced.contains(&copy.region.number());
-        let mut lost = self.flights.iter().flat_map(|flight| &flight.copies).filter(is_fenced).peekable();
+        let is_fenced = |replica: &&Replica| fenced.contains(&replica.region.number());
+        let mut lost = self.flights.iter().flat_map(|flight| &flight.replicas).filter(is_fenced).peekable();
         let is_durable = lost.peek().is_none();
-        for copy in lost {
-            copy.set_failure(exraid::Error::new(Failure::Gone, copy.region.name(), "it was taken out of use"));
+        for replica in lost {
+            replica.set_failure(exraid::Error::new(Failure::Gone, replica.region.name(), "it was taken out of use"));
         }
         Ok(is_durable)
     }
@@ -501,7 +511,7 @@ impl Writer<'_> {
     }
 }
 
-impl Copy {
+impl Replica {
     fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -531,14 +541,14 @@ impl Copy {
 }
 
 impl Flight {
-    /// Why no copy has the part, if none has.
+    /// Why no replica has the part, if none has.
     fn failure(&self) -> Option<exraid::Error> {
-        let failures: Vec<_> = self.copies.iter().map(Copy::failure).collect();
+        let failures: Vec<_> = self.replicas.iter().map(Replica::failure).collect();
         failures.iter().all(Option::is_some).then(|| failures.into_iter().flatten().next())?
     }
 
     fn set_failure(&self, e: &exraid::Error) {
-        self.copies.iter().for_each(|copy| copy.set_failure(e.clone()));
+        self.replicas.iter().for_each(|replica| replica.set_failure(e.clone()));
     }
 }
 

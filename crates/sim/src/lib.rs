@@ -24,7 +24,7 @@
 //! | [`scenario`] | acknowledged operations, and one that is under way |
 //! | [`explore`] | the explorer of scenarios: every crash that the memory survives |
 //! | [`blocks`] | the explorer for blocks beside the heap |
-//! | [`copy`] | the explorer for `logged`: memory, marks, redo logs and image together |
+//! | [`backing`] | the explorer for `logged`: memory, marks, redo logs and image together |
 //! | [`large`] | the explorer for large files: memory, backing, and the disk with their content |
 //!
 //! There are two disciplines of persistence. On *battery*, stores are durable in program order. On *dax*, a word of 8
@@ -39,10 +39,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backing;
 pub mod blocks;
 pub mod check;
 pub mod choice;
-pub mod copy;
 pub mod crash;
 pub mod disk;
 pub mod explore;

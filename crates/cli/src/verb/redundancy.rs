@@ -167,7 +167,7 @@ fn look(path: &Path) -> Result<OfPath> {
         is_directory: path.is_dir(),
         placed: usage.placed,
         waiting: usage.waiting,
-        copies: usage.copies_least,
+        copies: usage.replicas_least,
         regions: usage.regions,
         path: path.display().to_string(),
     })
@@ -254,7 +254,7 @@ fn warn(path: &Path, wanted: Redundancy) -> Result<()> {
     let Some(regions) = paths_in_pools::attribute(path, "regions")?.and_then(|text| text.parse::<u32>().ok()) else {
         return Ok(());
     };
-    if wanted.copies() > regions.max(1) || (regions == 0 && wanted != Redundancy::None) {
+    if wanted.replicas() > regions.max(1) || (regions == 0 && wanted != Redundancy::None) {
         let _ = std::io::Write::write_all(&mut std::io::stderr(), warning(wanted, regions).as_bytes());
     }
     Ok(())
@@ -266,11 +266,11 @@ fn warning(wanted: Redundancy, regions: u32) -> String {
         0 => format!("warning: the pool has no disk, so all content is in its memory alone; {remedy}\n"),
         1 => format!(
             "warning: {wanted} takes {} regions and the pool has 1: there will be 1 copy; {remedy}\n",
-            wanted.copies()
+            wanted.replicas()
         ),
         n => format!(
             "warning: {wanted} takes {} regions and the pool has {n}: there will be {n} copies; {remedy}\n",
-            wanted.copies()
+            wanted.replicas()
         ),
     }
 }

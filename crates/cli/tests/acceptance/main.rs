@@ -64,7 +64,6 @@ mod alone;
 mod bad_input;
 mod beside;
 mod compression;
-mod copies;
 mod delegation;
 mod details;
 mod direct;
@@ -96,6 +95,7 @@ mod profile;
 mod qemu;
 mod redundancy;
 mod regions;
+mod replicas;
 #[cfg(target_arch = "x86_64")]
 mod ring_errors;
 mod runner;
@@ -138,7 +138,7 @@ fn main() -> ExitCode {
         direct::TESTS,
         disks::TESTS,
         regions::TESTS,
-        copies::TESTS,
+        replicas::TESTS,
         export::TESTS,
         older::TESTS,
         foreign::TESTS,

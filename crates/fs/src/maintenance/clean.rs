@@ -18,9 +18,9 @@ use crate::retry::with_memory;
 use crate::ubj::inodes::regular;
 use crate::ubj::{count, Count, Union};
 use ilfs::clean::{Cleaned, Obstacle, Reason};
-use ilfs::copies::Copied;
 use ilfs::files::{Fate, Files, Move};
 use ilfs::part::Owner;
+use ilfs::replicas::Replicated;
 use ilfs::sorted;
 use ilfs::table::{CLEANING, ORDERING};
 use ilfs::Place;
@@ -274,11 +274,11 @@ impl Union {
         Ok(())
     }
 
-    /// Makes one lacking replica, or drops one: see [`Log::copy_next`].
-    pub fn copy_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<Copied> {
+    /// Makes one lacking replica, or drops one: see [`Log::make_next_replica`].
+    pub fn make_next_replica(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<Replicated> {
         let (_background, _alone) = (Background::begin(), fs.session().long_lock(CLEANING)?);
-        let copied = self.log().copy_next(fs.session(), &Cleaning::of(fs, self), go_on)?;
-        if let Copied::Made { bytes, .. } = copied {
+        let copied = self.log().make_next_replica(fs.session(), &Cleaning::of(fs, self), go_on)?;
+        if let Replicated::Made { bytes, .. } = copied {
             count(fs.session(), Count::Copied, bytes / ilfs::place::BLOCK);
         }
         Ok(copied)
@@ -294,10 +294,12 @@ impl Union {
             let rate = self.log().tasks(session)?.rate;
             budget.begin(rate);
             // A segment with replicas elsewhere gets another there, and is not moved.
-            while let Copied::Made { .. } | Copied::Dropped { .. } = self.copy_next(fs, &mut |bytes| {
-                budget.add(bytes);
-                true
-            })? {
+            while let Replicated::Made { .. } | Replicated::Dropped { .. } =
+                self.make_next_replica(fs, &mut |bytes| {
+                    budget.add(bytes);
+                    true
+                })?
+            {
                 one_more();
                 without_gain = 0;
                 if !budget.rest(LEAST) {

@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::node::Fs;
 use crate::ubj::{Count, Union};
 use ilfs::clean::{Cleaned, Reason};
-use ilfs::copies::Copied;
 use ilfs::files::Files;
+use ilfs::replicas::Replicated;
 use ilfs::scrub::{Scrubbed, Wrong};
 use ilfs::table::{Cause, CLEANING};
 
@@ -34,16 +34,16 @@ impl Union {
     pub fn maintain(&self, fs: &Fs, budget: &mut Budget) -> Result<Piece> {
         let (rate, _background) = (self.log().tasks(fs.session())?.rate, Background::begin());
         budget.begin(rate);
-        let copied = self.copy_next(fs, &mut |bytes| {
+        let copied = self.make_next_replica(fs, &mut |bytes| {
             budget.add(bytes);
             budget.goes_on()
         });
         match copied? {
-            Copied::Made { .. } | Copied::Dropped { .. } => {
+            Replicated::Made { .. } | Replicated::Dropped { .. } => {
                 budget.rest(LEAST);
                 return Ok(Piece::Done);
             }
-            Copied::Nothing | Copied::NoRoom | Copied::Interrupted => {}
+            Replicated::Nothing | Replicated::NoRoom | Replicated::Interrupted => {}
         }
         if !budget.goes_on() || self.log().leavers(fs.session())?.is_empty() {
             return Ok(Piece::Nothing);
@@ -100,16 +100,16 @@ impl Union {
         let copied = self.log().balance_next(session, &Cleaning::of(fs, self), go_on)?;
         drop(alone);
         match copied {
-            Copied::Made { bytes, .. } => {
+            Replicated::Made { bytes, .. } => {
                 self.reclaim(session, SOME)?;
                 Ok(Some(bytes))
             }
-            Copied::Dropped { .. } => Ok(Some(0)),
-            Copied::NoRoom => {
+            Replicated::Dropped { .. } => Ok(Some(0)),
+            Replicated::NoRoom => {
                 self.end_epoch_and_reclaim(session)?;
                 Ok(None)
             }
-            Copied::Nothing | Copied::Interrupted => Ok(None),
+            Replicated::Nothing | Replicated::Interrupted => Ok(None),
         }
     }
 

@@ -30,12 +30,12 @@ pub struct Usage {
     pub promised: u64,
     /// Content in memory that is on disk too, and goes when the memory is wanted.
     pub cached: u64,
-    /// Content that has a place on disk, counted once, and with every copy of it.
+    /// Content that has a place on disk, counted once, and with every replica of it.
     pub placed: u64,
     pub disk: u64,
     /// For content with a place: its fewest replicas, and its most; and the number of regions with some of it.
-    pub copies_least: u32,
-    pub copies_most: u32,
+    pub replicas_least: u32,
+    pub replicas_most: u32,
     pub regions: u32,
 }
 
@@ -81,8 +81,8 @@ impl Usage {
             ("cached", self.cached),
             ("placed", self.placed),
             ("disk", self.disk),
-            ("copies", self.copies_least.into()),
-            ("copies_most", self.copies_most.into()),
+            ("copies", self.replicas_least.into()),
+            ("copies_most", self.replicas_most.into()),
             ("regions", self.regions.into()),
         ]
     }
@@ -99,8 +99,8 @@ impl Usage {
             "cached" => self.cached = value,
             "placed" => self.placed = value,
             "disk" => self.disk = value,
-            "copies" => self.copies_least = small(),
-            "copies_most" => self.copies_most = small(),
+            "copies" => self.replicas_least = small(),
+            "copies_most" => self.replicas_most = small(),
             "regions" => self.regions = small(),
             _ => {}
         }
@@ -173,31 +173,31 @@ impl Fs {
             Part::Promised => usage.promised += PAGE,
             Part::Disk { place, cached, .. } => {
                 let is_lost = self.union().is_some_and(|union| union.log().is_known_lost(place));
-                let copies = if is_lost { 0 } else { self.copies(segments, place)? };
+                let replicas = if is_lost { 0 } else { self.replicas(segments, place)? };
                 let is_first = usage.placed == 0;
                 usage.cached += if cached { PAGE } else { 0 };
                 usage.placed += PAGE;
-                usage.disk += PAGE * u64::from(copies);
-                usage.copies_least = if is_first { copies } else { usage.copies_least.min(copies) };
-                usage.copies_most = usage.copies_most.max(copies);
+                usage.disk += PAGE * u64::from(replicas);
+                usage.replicas_least = if is_first { replicas } else { usage.replicas_least.min(replicas) };
+                usage.replicas_most = usage.replicas_most.max(replicas);
             }
         }
         Ok(())
     }
 
-    fn copies(&self, segments: &mut Segments, place: Place) -> Result<u32> {
-        if let Some((copies, _)) = segments.0.get(&place.sequence()) {
-            return Ok(*copies);
+    fn replicas(&self, segments: &mut Segments, place: Place) -> Result<u32> {
+        if let Some((replicas, _)) = segments.0.get(&place.sequence()) {
+            return Ok(*replicas);
         }
         let Some(union) = self.union() else { return Ok(0) };
-        let copies = match union.log().copies_of(self.session(), place)? {
+        let replicas = match union.log().replicas_of(self.session(), place)? {
             // In a region that takes nothing, and can be read.
             0 => u32::from(union.log().is_there(self.session(), place)?),
-            copies => copies,
+            replicas => replicas,
         };
         let region = union.log().region_of(self.session(), place)?;
-        segments.0.insert(place.sequence(), (copies, region));
-        Ok(copies)
+        segments.0.insert(place.sequence(), (replicas, region));
+        Ok(replicas)
     }
 
     /// The value of `user.conquest.effective.redundancy`: of a file its replicas, of a directory the redundancy of files made in it.
@@ -211,12 +211,12 @@ impl Fs {
 
 /// The state of a file that is to have `wanted`.
 fn summary(wanted: Redundancy, usage: &Usage) -> String {
-    let placed = match (usage.placed, usage.copies_least) {
+    let placed = match (usage.placed, usage.replicas_least) {
         (0, _) => return "memory".into(),
         (_, 0) => "missing".into(),
         (_, 1) if wanted == Redundancy::Whole && usage.regions == 1 => Redundancy::Whole.to_string(),
         (_, 1) => Redundancy::None.to_string(),
-        (_, copies) => Redundancy::Mirror(copies as u8).to_string(),
+        (_, replicas) => Redundancy::Mirror(replicas as u8).to_string(),
     };
     match usage.content + usage.waiting {
         0 => placed,
@@ -249,8 +249,8 @@ mod tests {
             cached: 5,
             placed: 6,
             disk: 7,
-            copies_least: 8,
-            copies_most: 9,
+            replicas_least: 8,
+            replicas_most: 9,
             regions: 10,
         };
         assert!(usage.to_string().starts_with("memory=6,"));
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_whole_state_of_a_file_is_shown() {
-        let on = |copies, regions| Usage { placed: 1 << 20, copies_least: copies, regions, ..Usage::default() };
+        let on = |replicas, regions| Usage { placed: 1 << 20, replicas_least: replicas, regions, ..Usage::default() };
         for (wanted, usage, is) in [
             (Redundancy::Mirror(2), Usage::default(), "memory"),
             (Redundancy::Mirror(2), Usage { waiting: 4096, ..Usage::default() }, "memory"),

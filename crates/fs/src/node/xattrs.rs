@@ -56,7 +56,7 @@ impl Fs {
         Ok(match fact {
             Fact::Usage => self.usage(ino)?.to_string().into(),
             Fact::Regions => match self.union() {
-                Some(union) => union.log().most_copies(self.session())?.to_string().into(),
+                Some(union) => union.log().most_replicas(self.session())?.to_string().into(),
                 None => b"0".into(),
             },
         })

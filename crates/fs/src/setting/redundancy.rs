@@ -34,7 +34,7 @@ pub enum Redundancy {
 
 /// Copies that `mirror` means, and how many there can be.
 const USUAL_COPIES: u8 = 2;
-const MOST_COPIES: u8 = 4;
+const MOST_REPLICAS: u8 = 4;
 /// Seconds that `lazy` means.
 const USUAL_DELAY: u32 = 120;
 
@@ -56,10 +56,10 @@ impl Redundancy {
     }
 
     /// Copies that there are in the end.
-    pub fn copies(self) -> u32 {
+    pub fn replicas(self) -> u32 {
         match self {
             Redundancy::None | Redundancy::Whole => 1,
-            Redundancy::Mirror(copies) => u32::from(copies),
+            Redundancy::Mirror(replicas) => u32::from(replicas),
             Redundancy::Lazy(_) => 2,
         }
     }
@@ -69,7 +69,7 @@ impl Redundancy {
         match self {
             Redundancy::None => Some((1, 0)),
             Redundancy::Whole => Some((2, 0)),
-            Redundancy::Mirror(copies @ 2..=MOST_COPIES) => Some((u16::from(copies) + 1, 0)),
+            Redundancy::Mirror(replicas @ 2..=MOST_REPLICAS) => Some((u16::from(replicas) + 1, 0)),
             Redundancy::Mirror(_) => None,
             Redundancy::Lazy(seconds) => Some((LAZY, code_of(seconds)?)),
         }
@@ -96,7 +96,7 @@ impl std::fmt::Display for Redundancy {
         match self {
             Redundancy::None => f.write_str("none"),
             Redundancy::Whole => f.write_str("whole"),
-            Redundancy::Mirror(copies) => write!(f, "mirror:{copies}"),
+            Redundancy::Mirror(replicas) => write!(f, "mirror:{replicas}"),
             Redundancy::Lazy(seconds) if seconds % 3600 == 0 => write!(f, "lazy:{}h", seconds / 3600),
             Redundancy::Lazy(seconds) if seconds % 60 == 0 => write!(f, "lazy:{}m", seconds / 60),
             Redundancy::Lazy(seconds) => write!(f, "lazy:{seconds}s"),

@@ -21,7 +21,7 @@ impl Union {
         let class = match raw.redundancy() {
             Redundancy::None => Class::None,
             Redundancy::Whole => Class::Whole(self.home_of(fs, ino)?),
-            Redundancy::Mirror(copies) => Class::Mirror(copies),
+            Redundancy::Mirror(replicas) => Class::Mirror(replicas),
             Redundancy::Lazy(delay) => Class::Lazy(delay),
         };
         Ok((class, raw.priority() as u8))

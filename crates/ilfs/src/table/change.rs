@@ -107,7 +107,7 @@ impl<'t, 'o> Change<'t, 'o> {
         }
     }
 
-    /// Sets the number of live blocks, in all and in segments of each class that wants copies.
+    /// Sets the number of live blocks, in all and in segments of each class that wants replicas.
     pub fn set_counted(&mut self, live: u64, mirrored: &[u64; CLASSES - 1]) -> Result<()> {
         self.tx.set(field!(self, live), &live)?;
         Ok(self.tx.set(field!(self, mirrored).cast(), mirrored)?)
@@ -264,22 +264,22 @@ impl<'t, 'o> Change<'t, 'o> {
         self.put(slot, &Segment { state: State::Discarding, stamp: by, ..Segment::FREE })
     }
 
-    /// Makes an open segment of these free slots: the first is the segment, the others are copies of it.
+    /// Makes an open segment of these free slots: the first is the segment, the others are replicas of it.
     pub fn open(&mut self, slots: &[u32], sequence: u64, head: u8, class: u8) -> Result<Segment> {
         slots.iter().try_for_each(|slot| self.take_next(*slot))?;
         let next = self.chain_in(slots[0], sequence)?;
         let segment = Segment { sequence, state: State::Open, head, class, next, ..Segment::FREE };
         self.put(slots[0], &segment)?;
-        slots[1..].iter().try_for_each(|slot| self.link_copy(slots[0], *slot, false))?;
+        slots[1..].iter().try_for_each(|slot| self.link_replica(slots[0], *slot, false))?;
         self.table().get(slots[0])
     }
 
-    /// Frees a segment, with its copies, in this epoch. No mapping leads to it, whatever its count of live blocks says.
+    /// Frees a segment, with its replicas, in this epoch. No mapping leads to it, whatever its count of live blocks says.
     pub fn free(&mut self, slot: u32, segment: &Segment, epoch: u64) -> Result<()> {
         self.count_live(segment.class, -i64::from(segment.live))?;
         self.unchain(slot, segment)?;
-        for (copy, entry) in self.table().copies(slot, segment)? {
-            self.free_slot(copy, entry.failed, epoch)?;
+        for (replica, entry) in self.table().replicas(slot, segment)? {
+            self.free_slot(replica, entry.failed, epoch)?;
         }
         Ok(())
     }
@@ -463,11 +463,14 @@ impl<'t, 'o> Change<'t, 'o> {
 
     /// Content in region `n`, which leaves, keeps at least so many replicas if it is to have more; 0: all that it is to
     /// have.
-    pub fn set_least_replicas(&mut self, n: usize, copies: u32) -> Result<()> {
+    pub fn set_least_replicas(&mut self, n: usize, replicas: u32) -> Result<()> {
         let region = self.table().region(n)?;
         self.set_region(
             n,
-            &RawTableRegion { cause: region.cause & ((1 << LEAST_REPLICAS) - 1) | copies << LEAST_REPLICAS, ..region },
+            &RawTableRegion {
+                cause: region.cause & ((1 << LEAST_REPLICAS) - 1) | replicas << LEAST_REPLICAS,
+                ..region
+            },
         )
     }
 

@@ -84,7 +84,7 @@ pub fn compare(region: &Memory, needs: &Needs) -> Result<Compared> {
     Ok(Compared { wrong: problems, lost })
 }
 
-/// Live blocks, in all and in segments of the classes that want copies.
+/// Live blocks, in all and in segments of the classes that want replicas.
 #[derive(Default)]
 struct Live {
     all: u64,
@@ -224,7 +224,7 @@ impl Checked<'_> {
 
     /// Checks each slot, and the counts of those in use.
     fn check_slots(&mut self) -> Result<()> {
-        let (mut live, mut copies, mut linked) = (Live::default(), HashSet::new(), HashSet::new());
+        let (mut live, mut replicas, mut linked) = (Live::default(), HashSet::new(), HashSet::new());
         for slot in self.table.slots()? {
             let segment = self.table.get(slot)?;
             let is_unused = |region: &RawTableRegion| region.range().contains(&slot) && u64::from(slot) >= region.fresh;
@@ -238,14 +238,14 @@ impl Checked<'_> {
                     self.check_used(slot, &segment, &mut linked)?;
                 }
                 State::Backing if in_list => wrong("the backing's and in a list"),
-                State::Copy if in_list => wrong("a copy and in a list"),
-                State::Copy => _ = copies.insert(slot),
+                State::Replica if in_list => wrong("a replica and in a list"),
+                State::Replica => _ = replicas.insert(slot),
                 _ => {}
             }
         }
-        if copies != linked {
-            let odd: Vec<_> = copies.symmetric_difference(&linked).collect();
-            self.problems.push(format!("slots {odd:?} are copies of nothing, or no copies"));
+        if replicas != linked {
+            let odd: Vec<_> = replicas.symmetric_difference(&linked).collect();
+            self.problems.push(format!("slots {odd:?} are replicas of nothing, or no replicas"));
         }
         let recorded = (self.raw.live, self.raw.mirrored);
         if (live.all, live.mirrored) != recorded {
@@ -255,13 +255,13 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// Checks a segment in use, and adds the slots of its copies to `linked`.
+    /// Checks a segment in use, and adds the slots of its replicas to `linked`.
     fn check_used(&mut self, slot: u32, segment: &Segment, linked: &mut HashSet<u32>) -> Result<()> {
         let homes = self.table.homes(slot, segment)?;
         linked.extend(homes[1..].iter().map(|home| home.slot));
         let regions_of: HashSet<usize> = homes.iter().map(|home| home.n).collect();
         if regions_of.len() < homes.len() || homes.iter().all(|home| home.partial) {
-            self.problems.push(format!("segment {}: its copies are {homes:?}", segment.sequence));
+            self.problems.push(format!("segment {}: its replicas are {homes:?}", segment.sequence));
         }
         let found = self.table.find(segment.sequence)?.map(|(slot, _)| slot);
         if found != Some(slot) {

@@ -15,8 +15,8 @@
 //! - freed, one for all: freed in the order of their epochs, and not used before that commit is durable;
 //! - in use: in the chain that leads from sequence numbers to slots ([`chains`]).
 //!
-//! A segment may have *copies*: slots with the same content in other regions ([`copies`]). The one in the chain has the
-//! state of the segment, and leads to the others, linked by `copy`. Any of them can be in the chain.
+//! A segment may have *replicas*: slots with the same content in other regions ([`replicas`]). The one in the chain has the
+//! state of the segment, and leads to the others, linked by `replica`. Any of them can be in the chain.
 //!
 //! All changes are transactions under the lock of [`KEY`]; a reader without it reads in a section of that key.
 //!
@@ -26,14 +26,14 @@
 //! - T2. A sequence number is in one slot at most, and below the mark in the labels.
 //! - T3. A slot is used again only when the commit that freed it is durable.
 //! - T4. No block of a segment is taken twice.
-//! - T5. A copy that is not partial has all acknowledged content of its segment, except blocks that were dead when it
+//! - T5. A replica that is not partial has all acknowledged content of its segment, except blocks that were dead when it
 //!   was made.
 
 mod chains;
 mod change;
 mod check;
-mod copies;
 mod raw;
+mod replicas;
 
 use pram::{Memory, Off, Tag, Tx};
 
@@ -42,8 +42,8 @@ use super::storage_class::CLASSES;
 
 pub use change::Change;
 pub use check::{check, compare, mend, Compared, Needs, Work};
-pub use copies::Home;
 pub use raw::*;
+pub use replicas::Home;
 
 /// The tag of the table's objects in the heap.
 pub const TAG: Tag = Tag(10);

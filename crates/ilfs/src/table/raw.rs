@@ -5,7 +5,7 @@ use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
-use crate::storage_class::{wanted_copies, CLASSES};
+use crate::storage_class::{wanted_replicas, CLASSES};
 
 /// Slots of a chunk.
 pub const CHUNK: u64 = 1024;
@@ -40,7 +40,7 @@ pub struct RawTableRegion {
     pub whole: u64,
     /// When its health changed last, in seconds since 1970.
     pub since: u64,
-    /// Copies are never in two regions of one domain; 0: a domain of its own.
+    /// Replicas are never in two regions of one domain; 0: a domain of its own.
     pub domain: u32,
     /// Why it takes nothing: see [`Cause`].
     pub cause: u32,
@@ -180,7 +180,7 @@ pub struct RawTable {
     pub promised: u64,
     /// The epoch that persistent RAM was recovered to when this table was last put in order.
     pub recovered: u64,
-    /// Of these live blocks, those in segments of each class that wants copies: two, three, four, lazily two.
+    /// Of these live blocks, those in segments of each class that wants replicas: two, three, four, lazily two.
     pub mirrored: [u64; CLASSES - 1],
     /// The open slots, plus 1: by class, and within a class by head.
     pub heads: [u64; HEADS],
@@ -204,8 +204,8 @@ pub struct RawSegment {
     pub stamp: u64,
     /// The next slot of its list, plus 1 (32 bits), blocks that are taken (16), parts (16).
     pub link: u64,
-    /// The next copy, plus 1 (32 bits), when its copies are due, in seconds since 1970 (32).
-    pub copies: u64,
+    /// The next replica, plus 1 (32 bits), when its replicas are due, in seconds since 1970 (32).
+    pub replicas: u64,
 }
 
 const _: () = assert!(size_of::<RawTable>() == 328 && size_of::<RawSegment>() == 32);
@@ -232,7 +232,7 @@ pub enum State {
     /// A write to it failed: it is not used again.
     Bad,
     /// It has the content of a segment that is in another slot.
-    Copy,
+    Replica,
     /// It belongs to the backing.
     Backing,
 }
@@ -246,7 +246,7 @@ impl State {
         State::Freed,
         State::Discarding,
         State::Bad,
-        State::Copy,
+        State::Replica,
         State::Backing,
     ];
 
@@ -272,7 +272,7 @@ pub struct Segment {
     pub head: u8,
     /// The code of its [`Class`](crate::storage_class::Class).
     pub class: u8,
-    /// For a copy: it is being made, or its maker died.
+    /// For a replica: it is being made, or its maker died.
     pub partial: bool,
     /// The highest priority of the files in it, when it was written: 0 low to 2 high.
     pub priority: u8,
@@ -281,9 +281,9 @@ pub struct Segment {
     /// Blocks that are taken.
     pub used: u32,
     pub parts: u32,
-    /// The next of its copies.
-    pub copy: Option<u32>,
-    /// For a lazy segment: when its copies are to be made, in seconds since 1970.
+    /// The next of its replicas.
+    pub replica: Option<u32>,
+    /// For a lazy segment: when its replicas are to be made, in seconds since 1970.
     pub due: u32,
 }
 
@@ -321,15 +321,15 @@ impl Segment {
         next: None,
         used: 0,
         parts: 0,
-        copy: None,
+        replica: None,
         due: 0,
     };
 
     pub(super) fn from_raw(words: [u64; 4]) -> Result<Segment> {
-        let [state, stamp, link, copies] = words;
+        let [state, stamp, link, replicas] = words;
         let damaged = || Error::Corrupt(format!("a segment of the log has the state {state:#x}"));
         let class = bits(state, CLASS_AT, 4) as u8;
-        wanted_copies(class).ok_or_else(damaged)?;
+        wanted_replicas(class).ok_or_else(damaged)?;
         Ok(Segment {
             sequence: bits(state, 0, LIVE_AT),
             live: bits(state, LIVE_AT, STATE_AT - LIVE_AT) as u32,
@@ -343,8 +343,8 @@ impl Segment {
             next: slot_in(link & u64::from(u32::MAX)),
             used: bits(link, 32, 16) as u32,
             parts: bits(link, 48, 16) as u32,
-            copy: slot_in(copies & u64::from(u32::MAX)),
-            due: bits(copies, 32, 32) as u32,
+            replica: slot_in(replicas & u64::from(u32::MAX)),
+            due: bits(replicas, 32, 32) as u32,
         })
     }
 
@@ -358,12 +358,12 @@ impl Segment {
             | u64::from(self.priority) << PRIORITY_AT;
         let word = self.sequence | u64::from(self.live) << LIVE_AT | state << STATE_AT | flags;
         let link = slot_word(self.next) | u64::from(self.used) << 32 | u64::from(self.parts) << 48;
-        [word, self.stamp, link, slot_word(self.copy) | u64::from(self.due) << 32]
+        [word, self.stamp, link, slot_word(self.replica) | u64::from(self.due) << 32]
     }
 
-    /// Copies that it is to have in the end.
+    /// Replicas that it is to have in the end.
     pub fn wanted(&self) -> u32 {
-        wanted_copies(self.class).unwrap_or(1)
+        wanted_replicas(self.class).unwrap_or(1)
     }
 }
 
@@ -386,7 +386,7 @@ mod tests {
             next: Some(u32::MAX - 2),
             used: 2048,
             parts: 1024,
-            copy: Some(u32::MAX - 2),
+            replica: Some(u32::MAX - 2),
             due: u32::MAX,
         };
         assert_eq!(Segment::from_raw(segment.to_raw()).expect("it is whole"), segment);

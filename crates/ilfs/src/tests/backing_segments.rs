@@ -105,7 +105,7 @@ fn a_region_with_kept_segments_stays_until_they_are_given_back() {
     let (session, log) = (&rig.session, &rig.log);
     let segments = log.take_for_backing(session, 1, 2).expect("there is room");
     log.set_leaving(session, &[1], Course::Leave).expect("it leaves");
-    assert!(!log.remove_region(session, 1).expect("looked"), "the copy lies there");
+    assert!(!log.remove_region(session, 1).expect("looked"), "the replica lies there");
     log.release_from_backing(session, 1, &spans(&segments)).expect("given back");
     assert!(log.remove_region(session, 1).expect("looked"));
     rig.check();

@@ -2,7 +2,7 @@
 
 use super::super::leave::Course;
 use super::super::table::State;
-use super::copies::{file, world, MOST};
+use super::replicas::{file, world, MOST};
 use super::world::World;
 
 /// The number of no process.

@@ -92,7 +92,7 @@ fn one_of_two_is_gone_round_until_it_answers() {
 
 /// An administrator gives up its region meanwhile.
 #[test]
-fn a_waiter_returns_when_the_only_copy_is_given_up() {
+fn a_waiter_returns_when_the_only_replica_is_given_up() {
     let rig = Rig::on(2, 20);
     let places = rig.write(Head::Hot, &[block(5, 0, 1)]).expect("it is written");
     let number = rig.log.region_of(&rig.session, places[0]).expect("the table").expect("a region");

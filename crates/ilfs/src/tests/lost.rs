@@ -9,7 +9,7 @@ use super::super::checksums::Sums;
 use super::super::place::{Place, Run, BLOCK};
 use super::super::table::{Segment, State};
 use super::super::Head;
-use super::copies::{file, world, MOST};
+use super::replicas::{file, world, MOST};
 use super::rig::{block, content, session_of, snapshot, Rig, MIB, SEGMENT};
 use super::world::World;
 

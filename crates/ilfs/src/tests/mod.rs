@@ -6,8 +6,8 @@
 //! | `world` | files of a test: the content and place of each page; their answers to the cleaner |
 //! | `writing` | writing and reading, also while the disk fails |
 //! | `cleaning` | the cleaner, and salvage from the disk alone |
-//! | `copies` | several disks: copies of segments, disks that fail or are missing |
-//! | `copies_crash` | a power cut at each write and flush of a story on three disks, and then without one of them |
+//! | `replicas` | several disks: replicas of segments, disks that fail or are missing |
+//! | `replicas_crash` | a power cut at each write and flush of a story on three disks, and then without one of them |
 //! | `crash` | a power cut at each write and flush, with the memory kept or lost |
 //! | `hanging` | disks that do not answer |
 //! | `backing_segments` | the segments of the backing |
@@ -16,14 +16,14 @@
 
 mod backing_segments;
 mod cleaning;
-mod copies;
-mod copies_crash;
 mod crash;
 mod discarding;
 mod hanging;
 mod leaving;
 mod lost;
 mod model;
+mod replicas;
+mod replicas_crash;
 mod rig;
 mod scale;
 mod world;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use exraid::fault::{FaultDisk, Faults};
 use rng::Rng;
 
-use super::super::copies::Copied;
 use super::super::error::Error;
 use super::super::place::Run;
+use super::super::replicas::Replicated;
 use super::super::storage_class::Class;
 use super::rig::Rig;
 use super::world::World;
@@ -82,7 +82,7 @@ fn run(seed: u64, faults: &Faults) -> (u64, u64) {
     (failures, unreadable)
 }
 
-/// On three disks, one of which fails at times, or is gone for a while. Content with another copy is never out of reach,
+/// On three disks, one of which fails at times, or is gone for a while. Content with another replica is never out of reach,
 /// and when all disks are well again nothing is lost.
 fn run_on_three(seed: u64, faults: &Faults) -> u64 {
     let mut rng = Rng::new(seed);
@@ -109,7 +109,7 @@ fn run_on_three(seed: u64, faults: &Faults) -> u64 {
                 world.reclaim().map(drop)
             }
             6 => world.clean(60).map(drop),
-            7 | 8 => log.copy_next(session, &world, &mut |_| true).map(drop),
+            7 | 8 => log.make_next_replica(session, &world, &mut |_| true).map(drop),
             9 => log.balance_next(session, &world, &mut |_| true).map(drop),
             10 => {
                 let gone = rng.below(2) == 0;
@@ -132,11 +132,11 @@ fn run_on_three(seed: u64, faults: &Faults) -> u64 {
         world.rig.check();
         let (log, session) = (&world.rig.log, &world.rig.session);
         for (page, (place, content)) in world.pages.lock().expect("not poisoned").iter() {
-            let copies = log.copies_of(session, *place).expect("copies");
+            let replicas = log.replicas_of(session, *place).expect("replicas");
             match world.rig.read(Run::one(*place)) {
                 Ok(found) => assert!(found == super::rig::content(*content), "seed {seed}, step {step}: {page:?}"),
                 Err(e) => {
-                    assert!(copies < 2 && may(&e), "seed {seed}, step {step}: {page:?}, {copies} copies: {e}");
+                    assert!(replicas < 2 && may(&e), "seed {seed}, step {step}: {page:?}, {replicas} replicas: {e}");
                     unreadable += 1;
                 }
             }
@@ -144,8 +144,8 @@ fn run_on_three(seed: u64, faults: &Faults) -> u64 {
     }
     put_back(&mut world, &Faults::default()).expect("it is ours");
     let (log, session) = (&world.rig.log, &world.rig.session);
-    while let Copied::Made { .. } | Copied::Dropped { .. } =
-        log.copy_next(session, &world, &mut |_| true).expect("well")
+    while let Replicated::Made { .. } | Replicated::Dropped { .. } =
+        log.make_next_replica(session, &world, &mut |_| true).expect("well")
     {}
     assert_eq!(world.verify(), 0, "seed {seed}");
     world.rig.check();
@@ -164,7 +164,7 @@ fn put_back(world: &mut World, faults: &Faults) -> super::super::error::Result<(
 }
 
 #[test]
-fn what_has_copies_is_there_whatever_a_disk_does() {
+fn what_has_replicas_is_there_whatever_a_disk_does() {
     for seed in 200..206 {
         run_on_three(seed, &Faults::default());
     }

@@ -8,13 +8,13 @@ use exraid::region::make;
 use exraid::{Layout, Region};
 use pram::Session;
 
-use super::super::copies::Task;
+use super::super::replicas::Task;
 use super::super::storage_class::Class;
 use super::super::table::{Segment, State, KEY};
 use super::super::{Log, SEGMENT};
 use super::rig::{options, MIB, POOL};
 
-/// Segments of half a TiB, of which a second copy is due.
+/// Segments of half a TiB, of which a second replica is due.
 const MANY: u32 = 1 << 17;
 const FEWER: u32 = MANY / 8;
 
@@ -73,8 +73,8 @@ fn a_pass_of_copying_is_linear() {
     is_linear("copying", |session, log| {
         let (mut taken, first) = (0, log.at.table(session.memory()).region(1).expect("it is there").first);
         while let Some(task) = log.next_task(session).expect("an answer") {
-            let Task::Copy { slot, .. } = task else { panic!("there is nothing too much") };
-            log.change(session, |change| change.adopt_copy(slot, first + taken, false)).expect("it is copied");
+            let Task::Make { slot, .. } = task else { panic!("there is nothing too much") };
+            log.change(session, |change| change.adopt_replica(slot, first + taken, false)).expect("it is copied");
             taken += 1;
         }
         taken

@@ -150,7 +150,7 @@ fn is_reported_rightly(fault: Fault) {
     for (ino, name, _) in files {
         let usage = pool.usage(ino).expect("an answer");
         let is_lost = read.iter().any(|(lost, _)| *lost == ino);
-        assert_eq!(usage.copies_least == 0, is_lost, "{fault:?}: copies of {name}");
+        assert_eq!(usage.replicas_least == 0, is_lost, "{fault:?}: copies of {name}");
     }
     // With memory that has seen none of these reads.
     drop(pool);

@@ -56,7 +56,7 @@ fn structures_lie_as_documented() {
     same_fields!(page, RawTable: magic directory regions chains count changes buckets blocks end slots sequence limit clock
         version freed last_freed waiting spare held bad live promised recovered mirrored heads tasks rate scrubbed scrub_began);
     same_fields!(page, RawTableRegion: number standing first slots free fresh reserved spare held bad whole since domain cause mark raising);
-    same_fields!(page, RawSegment: state stamp link copies);
+    same_fields!(page, RawSegment: state stamp link replicas);
     same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head class reserved);
     same_fields!(page, RawOwner: ino page version generation crc);
     same_fields!(page, RawCarried: magic version blocks regions reserved);
@@ -202,15 +202,15 @@ fn segments_are_as_documented() {
         next: Some(12344),
         used: 2048,
         parts: 9,
-        copy: Some(4),
+        replica: Some(4),
         due: 99,
     };
-    let [state, stamp, link, copies] = segment.to_raw();
-    let (s, l, c) = (page.structure("SegmentState"), page.structure("SegmentLink"), page.structure("SegmentCopies"));
+    let [state, stamp, link, replicas] = segment.to_raw();
+    let (s, l, c) = (page.structure("SegmentState"), page.structure("SegmentLink"), page.structure("SegmentReplicas"));
     let fields = ["sequence", "live", "state", "failed", "head", "class", "partial", "priority", "spare"];
     let fields = fields.map(|field| s.bits(state, field));
     assert_eq!((fields, stamp), ([0x9_8765_4321, 1017, 3, 1, 1, 5, 1, 2, 0], 77));
-    assert_eq!(["copy", "due"].map(|field| c.bits(copies, field)), [5, 99]);
+    assert_eq!(["replica", "due"].map(|field| c.bits(replicas, field)), [5, 99]);
     assert_eq!(["next", "used", "parts"].map(|field| l.bits(link, field)), [12345, 2048, 9]);
 
     let entry = |page| Entry { owner: Owner { ino: 5, generation: 2, page }, version: 40 + page, crc: 0xabcd };

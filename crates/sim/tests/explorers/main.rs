@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`blocks`] | blocks beside the heap |
 //! | [`compression`] | compressing files, and making them plain again |
-//! | [`copy`] | the medium `logged`: memory, marks and the backing on disk |
+//! | [`backing`] | the medium `logged`: memory, marks and the backing on disk |
 //! | [`damage`] | memory with damaged bytes: nothing panics or hangs |
 //! | [`large`] | large files, with all losses of memory and disk |
 //! | [`model`] | the model agrees with Linux |
@@ -16,9 +16,9 @@
 //! | [`testers`] | planted faults are found |
 //! | [`together`] | several operations at once |
 
+mod backing;
 mod blocks;
 mod compression;
-mod copy;
 mod damage;
 mod large;
 mod model;

@@ -1,4 +1,4 @@
-//! In how many copies content lies, where, and which content lacks some.
+//! In how many replicas content lies, where, and which content lacks some.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,30 +10,30 @@ use crate::room::seconds;
 use crate::table::{Health, Home, Segment, KEY};
 use crate::{Class, Log};
 
-/// Copies that are lacking.
+/// Replicas that are lacking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
-    /// Segments that lack a copy, and bytes of live content in them.
+    /// Segments that lack a replica, and bytes of live content in them.
     pub segments: u64,
     pub bytes: u64,
     /// Of these bytes, those of lazy segments that are not due yet.
     pub lazy: u64,
-    /// Bytes of segments without any copy that is there.
+    /// Bytes of segments without any replica that is there.
     pub lost: u64,
 }
 
 impl Log {
-    /// The most copies that a segment can have: one in each domain that takes content. Read from the table, since this
+    /// The most replicas that a segment can have: one in each domain that takes content. Read from the table, since this
     /// process may not know a new region yet.
-    pub fn most_copies(&self, session: &Session) -> Result<usize> {
+    pub fn most_replicas(&self, session: &Session) -> Result<usize> {
         let regions = session.read(KEY, || self.at.table(session.memory()).regions())?;
         let taking = regions.iter().filter(|(_, region)| region.health() == Health::Taking);
         Ok(taking.map(|(_, region)| region.domain()).collect::<HashSet<_>>().len())
     }
 
-    /// Copies of the block at a place, each whole and in a region that has not failed and does not leave; 0 if there is
+    /// Replicas of the block at a place, each whole and in a region that has not failed and does not leave; 0 if there is
     /// none.
-    pub fn copies_of(&self, session: &Session, place: Place) -> Result<u32> {
+    pub fn replicas_of(&self, session: &Session, place: Place) -> Result<u32> {
         let table = self.at.table(session.memory());
         session.read(KEY, || match table.find(place.sequence())? {
             Some((slot, segment)) => {
@@ -45,7 +45,7 @@ impl Log {
         })
     }
 
-    /// The number of the region with the first copy of the segment in which a block lies.
+    /// The number of the region with the first replica of the segment in which a block lies.
     pub fn region_of(&self, session: &Session, place: Place) -> Result<Option<u32>> {
         let table = self.at.table(session.memory());
         session.read(KEY, || {
@@ -67,7 +67,7 @@ impl Log {
         })
     }
 
-    /// Counts the segments that lack copies.
+    /// Counts the segments that lack replicas.
     pub fn lacking(&self, session: &Session) -> Result<Lacking> {
         let (mut lacking, now) = (Lacking::default(), seconds());
         let (table, areas) = (self.at.table(session.memory()), self.areas());
@@ -98,18 +98,18 @@ impl Log {
         Ok(())
     }
 
-    /// Is any live content to have copies? Otherwise none can be lacking.
+    /// Is any live content to have replicas? Otherwise none can be lacking.
     pub fn has_mirrored(&self, session: &Session) -> Result<bool> {
         Ok(self.head(session)?.mirrored.iter().any(|live| *live > 0))
     }
 }
 
-/// Does it count as a copy: is it whole, in a region that neither leaves nor has failed?
+/// Does it count as a replica: is it whole, in a region that neither leaves nor has failed?
 pub(super) fn counts(home: &Home) -> bool {
     !home.partial && home.health == Health::Taking
 }
 
-/// Domains with a copy that counts.
+/// Domains with a replica that counts.
 pub(super) fn whole(homes: &[Home]) -> u64 {
     homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect::<BTreeSet<_>>().len() as u64
 }

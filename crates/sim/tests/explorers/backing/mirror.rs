@@ -2,7 +2,7 @@
 //!
 //! Each run takes a sample of the points; `CONQUEST_SIM=full` loses each of the two at every event, which takes minutes.
 
-use sim::copy::mirror::{explore, explore_all, tell, Depth, Sabotage};
+use sim::backing::mirror::{explore, explore_all, tell, Depth, Sabotage};
 use sim::verdict::{failures, replays, Failure, Filter};
 
 #[test]

@@ -1,8 +1,8 @@
 //! Memory that its backing left behind, taken up again.
 
-use sim::copy::away::{explore, Other};
-use sim::copy::plot::Plot;
-use sim::copy::{explore_away, Depth};
+use sim::backing::away::{explore, Other};
+use sim::backing::plot::Plot;
+use sim::backing::{explore_away, Depth};
 use sim::scenario::{rich, singles};
 use sim::story::Story;
 use sim::verdict::{failures, replays, sample, Filter};

@@ -1,4 +1,4 @@
-//! Copies of segments in several regions: written, read, lost, made anew.
+//! Replicas of segments in several regions: written, read, lost, made anew.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use exraid::fault::{FaultDisk, Faults};
 use exraid::{Aligned, Buffers};
 
 use super::super::clean::{Cleaned, Obstacle};
-use super::super::copies::Copied;
 use super::super::leave::Course;
 use super::super::place::{Place, Run, BLOCK};
+use super::super::replicas::Replicated;
 use super::super::storage_class::Class;
 use super::super::table::Cause;
 use super::super::Head;
@@ -28,10 +28,10 @@ pub(super) fn world(disks: u32, classes: &[(u64, Class)]) -> World {
     world
 }
 
-/// The fewest copies of any page of an inode.
-pub(super) fn copies(world: &World, ino: u64) -> u32 {
+/// The fewest replicas of any page of an inode.
+pub(super) fn replicas(world: &World, ino: u64) -> u32 {
     let pages = world.pages.lock().expect("not poisoned");
-    let of = |place: Place| world.rig.log.copies_of(&world.rig.session, place).expect("copies");
+    let of = |place: Place| world.rig.log.replicas_of(&world.rig.session, place).expect("replicas");
     pages.iter().filter(|((other, _), _)| *other == ino).map(|(_, (place, _))| of(*place)).min().unwrap_or(0)
 }
 
@@ -42,13 +42,13 @@ fn regions(world: &World, ino: u64) -> std::collections::BTreeSet<u32> {
     pages.iter().filter(|((other, _), _)| *other == ino).map(|(_, (place, _))| of(*place)).collect()
 }
 
-/// Makes all copies that can be made; returns how many, and their bytes.
-pub(super) fn make_copies(world: &World) -> (u64, u64) {
+/// Makes all replicas that can be made; returns how many, and their bytes.
+pub(super) fn make_replicas(world: &World) -> (u64, u64) {
     let (mut made, mut copied) = (0, 0);
     loop {
-        match world.rig.log.copy_next(&world.rig.session, world, &mut |_| true).expect("it works") {
-            Copied::Made { bytes, .. } => (made, copied) = (made + 1, copied + bytes),
-            Copied::Dropped { .. } => {}
+        match world.rig.log.make_next_replica(&world.rig.session, world, &mut |_| true).expect("it works") {
+            Replicated::Made { bytes, .. } => (made, copied) = (made + 1, copied + bytes),
+            Replicated::Dropped { .. } => {}
             _ => return (made, copied),
         }
     }
@@ -61,26 +61,26 @@ fn what_is_mirrored_outlives_any_disk() {
         for ino in 1..=3 {
             world.write(&file(ino, 0..2 * MOST)).expect("there is room");
         }
-        assert_eq!([1, 2, 3].map(|ino| copies(&world, ino)), [2, 1, 3]);
+        assert_eq!([1, 2, 3].map(|ino| replicas(&world, ino)), [2, 1, 3]);
         world.rig.check();
         let rest: Vec<u32> = (0..3).filter(|n| *n != lost).collect();
         world.rig = world.rig.with_disks(&rest);
         let failed = unreadable(&world);
         assert!(failed.iter().all(|(ino, _)| *ino == 2), "{failed:?}");
-        // The log still takes content, and makes the lacking copies.
+        // The log still takes content, and makes the lacking replicas.
         world.rig.log.fence_missing(&world.rig.session).expect("it is fenced");
         world.write(&file(4, 0..MOST)).expect("there is room");
-        let (made, copied) = make_copies(&world);
+        let (made, copied) = make_replicas(&world);
         assert!(made > 0 && copied <= made * MOST * 4096, "{made}");
-        assert_eq!([1, 3].map(|ino| copies(&world, ino)), [2, 2], "as many as there are disks");
+        assert_eq!([1, 3].map(|ino| replicas(&world, ino)), [2, 2], "as many as there are disks");
         world.rig.check();
-        // When the disk is there again, surplus copies are dropped.
+        // When the disk is there again, surplus replicas are dropped.
         world.rig = world.rig.reopened();
         for region in world.rig.log.regions() {
             world.rig.log.readmit(&world.rig.session, &*region).expect("it is ours");
         }
-        make_copies(&world);
-        assert_eq!([1, 2, 3, 4].map(|ino| copies(&world, ino)), [2, 1, 3, 1]);
+        make_replicas(&world);
+        assert_eq!([1, 2, 3, 4].map(|ino| replicas(&world, ino)), [2, 1, 3, 1]);
         assert_eq!(world.verify(), 0);
         world.rig.check();
     }
@@ -101,19 +101,19 @@ fn unreadable(world: &World) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_lazy_copy_is_made_when_it_is_due_and_of_what_is_live() {
+fn a_lazy_replica_is_made_when_it_is_due_and_of_what_is_live() {
     let world = world(2, &[(1, Class::Lazy(0)), (2, Class::Lazy(3600)), (3, Class::None)]);
     for ino in 1..=3 {
         world.write(&file(ino, 0..MOST)).expect("there is room");
     }
-    assert_eq!([1, 2, 3].map(|ino| copies(&world, ino)), [1, 1, 1]);
+    assert_eq!([1, 2, 3].map(|ino| replicas(&world, ino)), [1, 1, 1]);
     world.remove(&file(1, 0..200));
     let lacking = world.rig.log.lacking(&world.rig.session).expect("an answer");
     assert_eq!((lacking.bytes, lacking.lost), ((53 + MOST) * 4096, 0));
     // Two files of one class share a segment, which is due when the first of them is.
-    let (_, copied) = make_copies(&world);
+    let (_, copied) = make_replicas(&world);
     assert!((53 * 4096..(53 + MOST + 1) * 4096).contains(&copied), "{copied}");
-    assert_eq!(copies(&world, 1), 2);
+    assert_eq!(replicas(&world, 1), 2);
     assert_eq!(world.verify(), 0);
     world.rig.check();
 }
@@ -132,19 +132,19 @@ fn a_file_that_lies_in_one_region_stays_there() {
 }
 
 #[test]
-fn a_write_that_misses_a_copy_leaves_one_less() {
+fn a_write_that_misses_a_replica_leaves_one_less() {
     let world = world(2, &[(1, Class::Mirror(2))]);
     world.write(&file(1, 0..MOST)).expect("there is room");
     world.rig.others[0].set(|faults| *faults = Faults { gone: true, ..Faults::default() });
     world.write(&file(1, 0..MOST)).expect("the other has it");
-    assert_eq!((copies(&world, 1), world.verify()), (1, 0));
+    assert_eq!((replicas(&world, 1), world.verify()), (1, 0));
     world.rig.check();
     world.rig.others[0].set(|faults| *faults = Faults::default());
     for region in world.rig.log.regions() {
         world.rig.log.readmit(&world.rig.session, &*region).expect("it is ours");
     }
-    make_copies(&world);
-    assert_eq!((copies(&world, 1), world.verify()), (2, 0));
+    make_replicas(&world);
+    assert_eq!((replicas(&world, 1), world.verify()), (2, 0));
     world.rig.check();
 }
 
@@ -184,21 +184,21 @@ fn what_lies_on_a_lost_disk_takes_no_room_of_the_others() {
     assert_eq!(log.available_about(session).expect("an answer"), (16 * MOST).saturating_sub(there));
 }
 
-/// Cleaning does not defer copies that were due yesterday.
+/// Cleaning does not defer replicas that were due yesterday.
 #[test]
-fn what_is_moved_has_its_copies_no_later_for_that() {
+fn what_is_moved_has_its_replicas_no_later_for_that() {
     let world = world(2, &[(1, Class::Lazy(0))]);
     world.write(&file(1, 0..MOST)).expect("there is room");
     world.classes.lock().expect("not poisoned").insert(1, Class::Lazy(3600));
     world.remove(&file(1, 0..200));
     world.write(&file(2, 0..10)).expect("there is room");
     world.make_room(100).expect("it is cleaned");
-    assert_eq!(copies(&world, 1), 1, "what was moved has one copy");
-    make_copies(&world);
-    assert_eq!(copies(&world, 1), 2, "and gets its other at once");
+    assert_eq!(replicas(&world, 1), 1, "what was moved has one replica");
+    make_replicas(&world);
+    assert_eq!(replicas(&world, 1), 2, "and gets its other at once");
     world.write(&file(1, 0..10)).expect("there is room");
-    make_copies(&world);
-    assert_eq!(copies(&world, 1), 1, "what is new gets it when it is due");
+    make_replicas(&world);
+    assert_eq!(replicas(&world, 1), 1, "what is new gets it when it is due");
     assert_eq!(world.verify(), 0);
     world.rig.check();
 }
@@ -227,10 +227,10 @@ fn a_region_that_leaves_and_was_missed_goes_on_leaving() {
     world.rig.check();
 }
 
-/// The disk of one of two copies does not answer. A reader that tries it waits for a moment only, and no read goes there
+/// The disk of one of two replicas does not answer. A reader that tries it waits for a moment only, and no read goes there
 /// just to see whether it recovered.
 #[test]
-fn nobody_waits_long_for_a_copy_that_does_not_answer() {
+fn nobody_waits_long_for_a_replica_that_does_not_answer() {
     let world = world(2, &[(1, Class::Mirror(2))]);
     world.write(&file(1, 0..MOST)).expect("there is room");
     let place = world.pages.lock().expect("not poisoned")[&(1, 0)].0;
@@ -275,7 +275,7 @@ fn what_finds_room_is_written_where_not_all_does() {
     rig.check();
 }
 
-/// A disk takes a write and does not answer; the blocks in the other copy die meanwhile. The write arrives late, in
+/// A disk takes a write and does not answer; the blocks in the other replica die meanwhile. The write arrives late, in
 /// whatever the slot holds by then.
 #[test]
 fn a_slot_to_which_something_is_under_way_is_not_used_again() {
@@ -300,11 +300,11 @@ fn a_slot_to_which_something_is_under_way_is_not_used_again() {
         log.closed(session, slot, sequence).expect("it is closed").expect("it is there");
         let done = world.clean(1000).expect("it works");
         assert_eq!(done, Cleaned::NotFreed { sequence, why: Obstacle::UnderWay });
-        // And if the copy is taken from the segment all the same.
+        // And if the replica is taken from the segment all the same.
         let (slot, segment) = log.find(session, Place::new(sequence, 0)).expect("it is there");
         let homes = log.at.table(session.memory()).homes(slot, &segment).expect("an answer");
-        let there = homes.iter().find(|home| home.domain == 1).expect("it has a copy there").slot;
-        assert!(log.change(session, |change| change.drop_copy(sequence, there, false, 1)).expect("it is dropped"));
+        let there = homes.iter().find(|home| home.domain == 1).expect("it has a replica there").slot;
+        assert!(log.change(session, |change| change.drop_replica(sequence, there, false, 1)).expect("it is dropped"));
         world.commit();
         assert_eq!((world.reclaim().expect("it works"), log.counts(session).expect("an answer").freed), (0, 1));
         world.rig.others[0].set(|faults| faults.hang = 0);
@@ -357,7 +357,7 @@ fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
     assert!(in_doubt > 0, "some label has another mark than the table has");
 }
 
-/// The disk with the first copy of a block does not give the block `before` blocks earlier. Returns the region and the
+/// The disk with the first replica of a block does not give the block `before` blocks earlier. Returns the region and the
 /// disk.
 fn does_not_give(world: &World, place: Place, before: u32) -> (u32, std::sync::Arc<FaultDisk>) {
     let (log, session) = (&world.rig.log, &world.rig.session);
@@ -370,29 +370,29 @@ fn does_not_give(world: &World, place: Place, before: u32) -> (u32, std::sync::A
     (number, disk)
 }
 
-/// A disk that does not give a block, or a summary, may give it later: a copy without that does not count.
+/// A disk that does not give a block, or a summary, may give it later: a replica without that does not count.
 #[test]
-fn a_copy_that_lacks_what_a_disk_may_give_later_does_not_count() {
+fn a_replica_that_lacks_what_a_disk_may_give_later_does_not_count() {
     for before in [0, 1] {
         let mut world = world(2, &[(1, Class::Lazy(0))]);
         world.write(&file(1, 0..100)).expect("there is room");
         world.write(&file(1, 100..200)).expect("there is room");
         let first_of_second = world.pages.lock().expect("not poisoned")[&(1, 100)].0;
         let (number, disk) = does_not_give(&world, first_of_second, before);
-        assert_eq!((make_copies(&world), copies(&world, 1)), ((0, 0), 1));
+        assert_eq!((make_replicas(&world), replicas(&world, 1)), ((0, 0), 1));
         disk.set(|now| now.bad.clear());
         // The segment that was set aside is copied.
         world.rig = world.rig.reopened();
-        assert_eq!((make_copies(&world), copies(&world, 1)), ((1, 200 * BLOCK), 2));
+        assert_eq!((make_replicas(&world), replicas(&world, 1)), ((1, 200 * BLOCK), 2));
         world.rig = world.rig.with_disks(&[1 - number]);
         assert_eq!(world.verify(), 0);
         world.rig.check();
     }
 }
 
-/// And if it never does, the other blocks of the segment get copies elsewhere.
+/// And if it never does, the other blocks of the segment get replicas elsewhere.
 #[test]
-fn what_lies_beside_a_block_that_a_disk_does_not_give_gets_its_copies() {
+fn what_lies_beside_a_block_that_a_disk_does_not_give_gets_its_replicas() {
     let mut world = world(2, &[(1, Class::Lazy(0))]);
     world.write(&file(1, 0..200)).expect("there is room");
     let place = world.pages.lock().expect("not poisoned")[&(1, 100)].0;
@@ -400,24 +400,24 @@ fn what_lies_beside_a_block_that_a_disk_does_not_give_gets_its_copies() {
     let try_to_copy = |world: &World| {
         let (log, session) = (&world.rig.log, &world.rig.session);
         let (slot, segment) = log.find(session, place).expect("it is there");
-        let done = log.make_copy_in(session, world, slot, segment, None, &mut |_| true).expect("it works");
-        assert_eq!(done, Copied::Nothing);
+        let done = log.make_replica_in(session, world, slot, segment, None, &mut |_| true).expect("it works");
+        assert_eq!(done, Replicated::Nothing);
         log.find(session, place).expect("it is there").1.live
     };
     assert_eq!([try_to_copy(&world), try_to_copy(&world)], [200, 1]);
-    make_copies(&world);
-    assert_eq!((world.verify(), copies(&world, 1)), (1, 1), "that one cannot be read, and has one copy");
+    make_replicas(&world);
+    assert_eq!((world.verify(), replicas(&world, 1)), (1, 1), "that one cannot be read, and has one replica");
     world.remove(&[(1, 100)]);
-    assert_eq!((world.verify(), copies(&world, 1)), (0, 2));
+    assert_eq!((world.verify(), replicas(&world, 1)), (0, 2));
     disk.set(|now| now.bad.clear());
     world.rig = world.rig.reopened();
     assert_eq!(world.verify(), 0);
     world.rig.check();
 }
 
-/// A region whose host is full is not asked again for each copy.
+/// A region whose host is full is not asked again for each replica.
 #[test]
-fn a_region_without_room_for_copies_is_left_alone_for_a_while() {
+fn a_region_without_room_for_replicas_is_left_alone_for_a_while() {
     let world = world(2, &[(1, Class::Lazy(0))]);
     world.write(&file(1, 0..3 * MOST)).expect("there is room");
     let there = world.rig.log.region_of(&world.rig.session, world.pages.lock().expect("not poisoned")[&(1, 0)].0);
@@ -430,10 +430,13 @@ fn a_region_without_room_for_copies_is_left_alone_for_a_while() {
     let full = full.expect("there are two").number();
     assert!(!world.rig.log.is_full(full));
     world.rig.log.set_full(full);
-    assert_eq!(world.rig.log.copy_next(&world.rig.session, &world, &mut |_| true).expect("it works"), Copied::NoRoom);
+    assert_eq!(
+        world.rig.log.make_next_replica(&world.rig.session, &world, &mut |_| true).expect("it works"),
+        Replicated::NoRoom
+    );
     world.rig.session.clock().advance(Duration::from_millis(2100));
     assert!(!world.rig.log.is_full(full), "it is asked again");
-    make_copies(&world);
+    make_replicas(&world);
     assert_eq!(world.verify(), 0);
     world.rig.check();
 }

@@ -1,5 +1,5 @@
 //! A power cut before each write, flush and discard of a story on three disks, after which one may be missing.
-//! Acknowledged content with two copies is there, and with all disks everything is.
+//! Acknowledged content with two replicas is there, and with all disks everything is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,8 +9,8 @@ use exraid::region::{make, open};
 use exraid::{Device, Layout, Region};
 use rng::Rng;
 
-use super::super::copies::Copied;
 use super::super::place::Run;
+use super::super::replicas::Replicated;
 use super::super::storage_class::Class;
 use super::super::Log;
 use super::crash::Probed;
@@ -40,9 +40,9 @@ struct Played {
     commits: Vec<(u64, Instant)>,
 }
 
-fn copy_all(world: &World) {
-    while let Copied::Made { .. } | Copied::Dropped { .. } =
-        world.rig.log.copy_next(&world.rig.session, world, &mut |_| true).expect("it works")
+fn replicate_all(world: &World) {
+    while let Replicated::Made { .. } | Replicated::Dropped { .. } =
+        world.rig.log.make_next_replica(&world.rig.session, world, &mut |_| true).expect("it works")
     {}
 }
 
@@ -92,12 +92,12 @@ fn play() -> Played {
         world.write(&file(ino, 0..120 + ino * 20)).expect("there is room");
     }
     commit();
-    copy_all(&world);
+    replicate_all(&world);
     all_sorts(&world, &mut commit);
     commit();
     while world.reclaim().expect("it works") > 0 {}
     world.write(&file(2, 0..100)).expect("there is room");
-    copy_all(&world);
+    replicate_all(&world);
     assert_eq!(world.verify(), 0);
     world.rig.check();
     probed.iter().for_each(|disk| drop(disk.before.lock().expect("not poisoned").take()));
@@ -117,7 +117,7 @@ fn all_sorts(world: &World, commit: &mut dyn FnMut()) {
         world.write(&some.into_iter().collect::<Vec<_>>()).expect("there is room");
         match round % 6 {
             0 => world.remove(&file(5, round * 10..round * 10 + 30)),
-            1 => copy_all(world),
+            1 => replicate_all(world),
             2 => drop(world.clean(100).expect("it works")),
             3 => commit(),
             4 => drop(world.reclaim().expect("it works")),
@@ -157,18 +157,18 @@ fn goes_on(memory: &Instant, disks: &[Content], lost: bool, what: &str) {
     world.rig.log.recover(&world.rig.session, lost).unwrap_or_else(|e| panic!("{what}: {e}"));
     world.rig.check();
     assert_eq!(world.verify(), 0, "{what}");
-    copy_all(&world);
+    replicate_all(&world);
     world.rig.check();
-    assert_eq!(world.verify(), 0, "{what}, with its copies");
-    let copies = |place| world.rig.log.copies_of(&world.rig.session, place).expect("copies");
+    assert_eq!(world.verify(), 0, "{what}, with its replicas");
+    let replicas = |place| world.rig.log.replicas_of(&world.rig.session, place).expect("replicas");
     for ((ino, page), (place, _)) in world.pages.lock().expect("not poisoned").iter() {
         let wanted = [2, 3, 2, 1, 2][*ino as usize - 1];
-        assert_eq!(copies(*place), wanted, "{what}: page {page} of {ino}");
+        assert_eq!(replicas(*place), wanted, "{what}: page {page} of {ino}");
     }
 }
 
 #[test]
-fn a_power_cut_anywhere_leaves_copies_that_can_be_trusted() {
+fn a_power_cut_anywhere_leaves_replicas_that_can_be_trusted() {
     let played = play();
     assert!(played.before.len() > 150, "{}", played.before.len());
     let mut without = 0;
@@ -181,21 +181,24 @@ fn a_power_cut_anywhere_leaves_copies_that_can_be_trusted() {
         let missing = n % DISKS as usize;
         let world = opened(instant, &disks, Some(missing));
         for ((ino, page), (place, seed)) in world.pages.lock().expect("not poisoned").iter() {
-            let copies = world.rig.log.copies_of(&world.rig.session, *place).expect("copies");
+            let replicas = world.rig.log.replicas_of(&world.rig.session, *place).expect("replicas");
             match world.rig.read(Run::one(*place)) {
                 Ok(found) => assert!(found == content(*seed), "{what}: page {page} of {ino}"),
                 Err(e) => {
-                    assert!(copies < 2, "{what}, without disk {missing}: page {page} of {ino}, {copies} copies: {e}")
+                    assert!(
+                        replicas < 2,
+                        "{what}, without disk {missing}: page {page} of {ino}, {replicas} replicas: {e}"
+                    )
                 }
             }
-            without += u32::from(copies >= 2);
+            without += u32::from(replicas >= 2);
         }
     }
     assert!(without > 1000, "{without}");
 }
 
 #[test]
-fn with_the_memory_of_the_last_commit_copies_are_found() {
+fn with_the_memory_of_the_last_commit_replicas_are_found() {
     let played = play();
     for (n, instant) in played.before.iter().enumerate().step_by(2) {
         let (_, last) =

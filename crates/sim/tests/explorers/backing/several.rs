@@ -3,7 +3,7 @@
 //! Each run takes some orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
 //! explores more orders, with most deaths of each, and a cut after each request to the disks: some minutes.
 
-use sim::copy::several::{explore, explore_all, outline, Company, Depth, Play, Roles, Sabotage, Scene};
+use sim::backing::several::{explore, explore_all, outline, Company, Depth, Play, Roles, Sabotage, Scene};
 use sim::verdict::{failures, replays, Failure, Filter};
 
 /// The number of deaths during actions that begin with `does`.

@@ -7,8 +7,8 @@
 //! Each run takes a sample, one story in so many, with a few cuts and deaths of each; `CONQUEST_SIM_SEED=n` draws
 //! another one. `CONQUEST_SIM=full` explores all stories, at every write and flush, which takes some minutes.
 
-use sim::copy::plot::Weave;
-use sim::copy::{explore_all, Depth};
+use sim::backing::plot::Weave;
+use sim::backing::{explore_all, Depth};
 use sim::scenario::{pairs, singles, Scenario};
 use sim::story::Story;
 use sim::verdict::{replays, sample, Stats};

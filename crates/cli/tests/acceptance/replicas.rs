@@ -13,19 +13,19 @@ use crate::lab::{wait_until, wait_until_or_report, write_seeded, Lab};
 use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[
-    ("copies::what_a_disk_has_lost_is_written_anew_from_memory", saved),
-    ("copies::a_disk_that_left_is_added_again_while_mounted", again),
-    ("copies::regions_have_domains_by_name", domains),
-    ("copies::what_is_mirrored_outlives_any_disk", mirrored),
-    ("copies::a_disk_that_is_lost_while_mounted_is_gone_on_without", lost_while_mounted),
-    ("copies::a_lazy_copy_comes_later", lazy),
-    ("copies::what_exists_follows_its_setting", follows),
-    ("copies::a_dead_disk_is_given_up_and_its_losses_are_named", forced),
-    ("copies::several_regions_leave_as_one_plan", leave),
-    ("copies::a_whole_file_lies_in_one_region", whole),
-    ("copies::old_content_is_spread_over_a_new_disk", balance),
-    ("copies::scrubbing_finds_what_is_wrong_and_puts_it_right", scrub),
-    ("copies::scrubbing_gives_up_no_copy_that_alone_has_something_right", scrub_each),
+    ("replicas::what_a_disk_has_lost_is_written_anew_from_memory", saved),
+    ("replicas::a_disk_that_left_is_added_again_while_mounted", again),
+    ("replicas::regions_have_domains_by_name", domains),
+    ("replicas::what_is_mirrored_outlives_any_disk", mirrored),
+    ("replicas::a_disk_that_is_lost_while_mounted_is_gone_on_without", lost_while_mounted),
+    ("replicas::a_lazy_copy_comes_later", lazy),
+    ("replicas::what_exists_follows_its_setting", follows),
+    ("replicas::a_dead_disk_is_given_up_and_its_losses_are_named", forced),
+    ("replicas::several_regions_leave_as_one_plan", leave),
+    ("replicas::a_whole_file_lies_in_one_region", whole),
+    ("replicas::old_content_is_spread_over_a_new_disk", balance),
+    ("replicas::scrubbing_finds_what_is_wrong_and_puts_it_right", scrub),
+    ("replicas::scrubbing_gives_up_no_copy_that_alone_has_something_right", scrub_each),
 ];
 
 const MIB: usize = 1 << 20;

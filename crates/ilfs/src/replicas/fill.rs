@@ -1,4 +1,4 @@
-//! Steps 2 and 3 of a copy: choosing the blocks of a segment, and copying them to a slot.
+//! Steps 2 and 3 of a replica: choosing the blocks of a segment, and copying them to a slot.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::read::Again;
 use crate::table::{Segment, KEY};
 use crate::Log;
 
-/// The result of filling a copy.
+/// The result of filling a replica.
 pub(super) enum Filled {
-    /// The copy is whole; so many bytes of content were copied.
+    /// The replica is whole; so many bytes of content were copied.
     Whole(u64),
     Interrupted,
     /// A block that is linked, or may be, cannot be read yet.
     Undecided,
     /// A disk does not give a block that is linked or may be, or is not there. With the linked blocks that can be read.
     Unread(Vec<(Owner, Place)>),
-    /// The copy cannot be written.
+    /// The replica cannot be written.
     Failed(exraid::Error),
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Filled {
 struct Source<'s> {
     slot: u32,
     segment: &'s Segment,
-    /// The copy is to be the only one.
+    /// The replica is to be the only one.
     moves: bool,
     /// Nothing was on its way to the segment before its summaries were read.
     is_finished: bool,
@@ -48,13 +48,13 @@ struct Source<'s> {
 /// The blocks that could not be read.
 #[derive(Default)]
 struct Unread {
-    /// Wrong in each copy.
+    /// Wrong in each replica.
     damaged: Vec<Place>,
     /// A disk may give them later.
     later: Vec<Place>,
 }
 
-/// The slot of a copy.
+/// The slot of a replica.
 struct Target<'l> {
     log: &'l Log,
     session: &'l Session,
@@ -156,7 +156,7 @@ impl Target<'_> {
 }
 
 impl Log {
-    /// Steps 2 and 3; `moves`: the copy is to be the only one.
+    /// Steps 2 and 3; `moves`: the replica is to be the only one.
     pub(super) fn fill(
         &self,
         session: &Session,
@@ -188,7 +188,7 @@ impl Log {
         self.judge(session, files, &source, copied, &unread)
     }
 
-    /// Decides whether a copy counts that lacks the unread blocks.
+    /// Decides whether a replica counts that lacks the unread blocks.
     fn judge(
         &self,
         session: &Session,
@@ -204,7 +204,7 @@ impl Log {
         if !lost.is_empty() {
             tracing::error!("segment {}: {} blocks of it cannot be read", segment.sequence, lost.len());
         }
-        // A block that is wrong here may be right in a copy that is not there.
+        // A block that is wrong here may be right in a replica that is not there.
         let may_come_back = !lost.is_empty() && (*moves || !self.are_all_there(session, *slot, segment)?);
         let may_be_written = !is_finished && !all.iter().all(is_linked);
         Ok(match () {

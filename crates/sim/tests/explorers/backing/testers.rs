@@ -1,7 +1,7 @@
 //! Tests of the explorers: planted faults must be found, by an id that finds them again.
 
-use sim::copy::plot::{Plot, Weave};
-use sim::copy::{explore, Depth};
+use sim::backing::plot::{Plot, Weave};
+use sim::backing::{explore, Depth};
 use sim::ledger::Sabotage;
 use sim::scenario::rich;
 use sim::story::{tell, Step, Story};

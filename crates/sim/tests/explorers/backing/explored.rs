@@ -1,7 +1,7 @@
 //! Power cuts after each request to the disks, deaths at stores and writes, and both.
 
-use sim::copy::plot::Plot;
-use sim::copy::{explore_all, Depth};
+use sim::backing::plot::Plot;
+use sim::backing::{explore_all, Depth};
 use sim::scenario::{pairs, random, rich, singles, Scenario};
 use sim::story::Story;
 use sim::verdict::{full, replays};

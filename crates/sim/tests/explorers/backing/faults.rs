@@ -1,7 +1,7 @@
 //! ENOSPC and EIO at every write and flush of every file of the backing.
 
 use rustix::io::Errno;
-use sim::copy::failing::{calls, explore, End, Remains, Taken};
+use sim::backing::failing::{calls, explore, End, Remains, Taken};
 use sim::disk::{LEDGER, NAMES};
 use sim::fault::{Call, Fault};
 use sim::verdict::full;

@@ -1,4 +1,4 @@
-//! Step 1 of a copy: a segment that takes no more parts, and a free slot for it in another domain.
+//! Step 1 of a replica: a segment that takes no more parts, and a free slot for it in another domain.
 
 use std::sync::PoisonError;
 
@@ -12,7 +12,7 @@ use crate::room::RESERVE;
 use crate::table::{Health, Segment, State, KEY};
 use crate::{Class, Log};
 
-/// Slots that copies leave to the cleaner, beside its reserve: one part in so many, and at least so many.
+/// Slots that replicas leave to the cleaner, beside its reserve: one part in so many, and at least so many.
 const CLEANED: u64 = 50;
 const LEAST: u64 = 4;
 impl Log {
@@ -30,7 +30,7 @@ impl Log {
         })
     }
 
-    /// Step 1: a slot in a domain that has no copy yet; `within`: in one of these regions, the first that has room.
+    /// Step 1: a slot in a domain that has no replica yet; `within`: in one of these regions, the first that has room.
     pub(super) fn take_slot(
         &self,
         session: &Session,
@@ -61,7 +61,7 @@ impl Log {
                 None,
             }
             let found = self.change(session, |change| {
-                // Copies leave the slots that the cleaner and the blocks waiting in memory need.
+                // Replicas leave the slots that the cleaner and the blocks waiting in memory need.
                 let waits = change.tx.unplaced() / u64::from(self.content_of_segment());
                 let all = change.head()?;
                 if all.spare <= RESERVE + waits + (all.slots / CLEANED).max(LEAST) {
@@ -79,7 +79,7 @@ impl Log {
                 if !self.is_below_high_water(&choice.area, slot) {
                     return Ok(Found::Above(slot));
                 }
-                change.begin_copy(of, slot)?;
+                change.begin_replica(of, slot)?;
                 Ok(Found::Taken(slot))
             })?;
             match found {
@@ -101,7 +101,7 @@ impl Log {
         Err(Error::NoSpace)
     }
 
-    /// The host of that region has no room for copies: it is not asked for a while, longer each time.
+    /// The host of that region has no room for replicas: it is not asked for a while, longer each time.
     pub(crate) fn set_full(&self, number: u32) {
         let (mut full, now) = (self.full.lock().unwrap_or_else(PoisonError::into_inner), self.clock.instant());
         let (until, rest) = full.entry(number).or_insert((now, SOON / 2));

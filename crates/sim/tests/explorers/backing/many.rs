@@ -6,7 +6,7 @@
 //! Each run takes a few orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
 //! explores more orders, with many deaths of each, and a cut after each request to the disks: hours.
 
-use sim::copy::several::{explore_all, Company, Depth, Play, Roles, Sabotage, Scene};
+use sim::backing::several::{explore_all, Company, Depth, Play, Roles, Sabotage, Scene};
 use sim::verdict::{full, replays, Stats};
 
 use super::several::{assert_found, of_role};
