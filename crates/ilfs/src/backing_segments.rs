@@ -20,7 +20,7 @@ use super::areas::Area;
 use super::discard::Discarding;
 use super::error::{Error, Result};
 use super::room::{in_operation, seconds};
-use super::table::{Change, Segment, State, KEY};
+use super::table::{Change, Segment, SlotState, KEY};
 use super::Log;
 
 /// Seconds after which a slot that is taken must have been named: the process that names it waits for disks, but not
@@ -132,7 +132,7 @@ impl Log {
     ) -> Result<bool> {
         self.change(session, |change| {
             let segment = change.table().get(slot)?;
-            match segment.state == State::Backing && is_it(&segment) {
+            match segment.state == SlotState::Backing && is_it(&segment) {
                 true => {
                     discarding.begin(slot);
                     change.release_from_backing(slot, discarding.by()).map(|()| true)
@@ -176,7 +176,7 @@ impl Log {
         let mut taken = Vec::new();
         for slot in area.slots.clone() {
             let segment = session.read(KEY, || table.get(slot))?;
-            if segment.state == State::Backing {
+            if segment.state == SlotState::Backing {
                 taken.push((slot - area.slots.start, segment.stamp));
             }
         }
@@ -191,7 +191,7 @@ impl Log {
         let wanted: u64 = segments.iter().map(|span| u64::from(span.end - span.start)).sum();
         let mut taken = 0;
         for slot in slots_of(segments, area) {
-            taken += u64::from(session.read(KEY, || table.get(slot))?.state == State::Backing);
+            taken += u64::from(session.read(KEY, || table.get(slot))?.state == SlotState::Backing);
         }
         Ok(taken == wanted)
     }

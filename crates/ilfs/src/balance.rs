@@ -16,7 +16,7 @@ use super::error::Result;
 use super::files::Files;
 use super::replicas::Replicated;
 use super::storage_class;
-use super::table::{Health, Segment, State, KEY};
+use super::table::{Health, Segment, SlotState, KEY};
 use super::Log;
 
 /// Regions that differ by less than one part in so many are left as they are.
@@ -157,7 +157,8 @@ impl Log {
             .map(|(n, region)| (*n, region.domain()))
             .collect();
         let may = |slot: u32, segment: &Segment| -> Result<bool> {
-            let is_kind = segment.state == State::Full && segment.live > 0 && !storage_class::is_whole(segment.class);
+            let is_kind =
+                segment.state == SlotState::Full && segment.live > 0 && !storage_class::is_whole(segment.class);
             if !is_kind || self.is_aside(segment.sequence) {
                 return Ok(false);
             }

@@ -33,7 +33,7 @@ use super::part::{summary_blocks, Entry, Owner};
 use super::place::{Place, Run, BLOCK};
 use super::read::Reading;
 use super::storage_class;
-use super::table::{Segment, State, KEY};
+use super::table::{Segment, SlotState, KEY};
 use super::write::Block;
 use super::{Head, Log};
 
@@ -194,11 +194,11 @@ impl Log {
     fn score(&self, segment: &Segment, clock: u64) -> Option<f64> {
         let gain = self.blocks.checked_sub(segment.live + summary_blocks(segment.live)).filter(|_| segment.live > 0);
         match segment.state {
-            State::Full if segment.live == 0 => Some(f64::INFINITY),
+            SlotState::Full if segment.live == 0 => Some(f64::INFINITY),
             // Its cleaning was begun, or it is to be used no more.
-            State::Cleaning => Some(f64::MAX),
-            State::Full if segment.failed => Some(f64::MAX),
-            State::Full if gain? * GAIN >= self.blocks => {
+            SlotState::Cleaning => Some(f64::MAX),
+            SlotState::Full if segment.failed => Some(f64::MAX),
+            SlotState::Full if gain? * GAIN >= self.blocks => {
                 let dead = f64::from(self.blocks - segment.live);
                 Some(dead / f64::from(segment.live) * (clock.saturating_sub(segment.stamp) as f64 + 1.0).sqrt())
             }
@@ -241,8 +241,8 @@ impl Log {
         let sequence = segment.sequence;
         // 1.
         self.change(session, |change| match change.table().find(sequence)? {
-            Some((slot, now)) if now.state == State::Full => {
-                change.put(slot, &Segment { state: State::Cleaning, ..now })
+            Some((slot, now)) if now.state == SlotState::Full => {
+                change.put(slot, &Segment { state: SlotState::Cleaning, ..now })
             }
             _ => Ok(()),
         })?;
@@ -386,16 +386,16 @@ impl Log {
         let freed = self.change(session, |change| {
             is_under_way = false;
             let now = change.table().get(slot)?;
-            if now.sequence != sequence || !matches!(now.state, State::Full | State::Cleaning) {
+            if now.sequence != sequence || !matches!(now.state, SlotState::Full | SlotState::Cleaning) {
                 return Ok(true);
             }
-            if now.live > 0 && (why.is_some() || now.state == State::Full) {
-                change.put(slot, &Segment { state: State::Full, ..now })?;
+            if now.live > 0 && (why.is_some() || now.state == SlotState::Full) {
+                change.put(slot, &Segment { state: SlotState::Full, ..now })?;
                 return Ok(false);
             }
             if now.live > 0 && !is_quiet {
                 is_under_way = true;
-                change.put(slot, &Segment { state: State::Full, ..now })?;
+                change.put(slot, &Segment { state: SlotState::Full, ..now })?;
                 return Ok(false);
             }
             // Blocks that still count were never linked: their writer is dead, or has to write them again.

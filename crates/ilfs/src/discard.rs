@@ -14,7 +14,7 @@ use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::error::{Error, Result};
-use super::table::{State, KEY};
+use super::table::{SlotState, KEY};
 use super::Log;
 
 /// The pool, and the number of a slot.
@@ -85,7 +85,7 @@ impl Log {
                 Ok(taken)
             })?;
             let Some((slot, state)) = taken else { return Ok(done) };
-            if state == State::Discarding {
+            if state == SlotState::Discarding {
                 let is_kept = self.is_wanted(session, slot)?;
                 if !is_kept {
                     self.discard(session, slot);
@@ -146,7 +146,7 @@ impl Log {
         let mut orphans = Vec::new();
         for slot in session.read(KEY, || table.used_slots())? {
             let segment = session.read(KEY, || table.get(slot))?;
-            if segment.state == State::Discarding {
+            if segment.state == SlotState::Discarding {
                 orphans.push((slot, segment.stamp));
             }
         }

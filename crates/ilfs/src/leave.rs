@@ -23,7 +23,7 @@ use pram::Session;
 use super::error::{Error, Result};
 use super::place::BLOCK;
 use super::storage_class::{wanted_replicas, MOST_REPLICAS};
-use super::table::{Cause, Health, Home, RawTable, RawTableRegion, Segment, State, Table, KEY};
+use super::table::{Cause, Health, Home, RawTable, RawTableRegion, Segment, SlotState, Table, KEY};
 use super::Log;
 
 /// The effort and the effect of leaving.
@@ -284,7 +284,7 @@ impl Log {
                 let homes = session.read(KEY, || table.homes(first, &segment))?;
                 let is_known = self.has_obstacle(segment.sequence) || self.under_way().has(segment.sequence);
                 let has_replica = homes.iter().any(|home| !home.partial && home.health == Health::Taking);
-                if matches!(segment.state, State::Full | State::Cleaning) && !is_known && !has_replica {
+                if matches!(segment.state, SlotState::Full | SlotState::Cleaning) && !is_known && !has_replica {
                     self.left_of.lock().unwrap_or_else(PoisonError::into_inner).insert(region.number, slot);
                     return Ok(Some((first, segment)));
                 }
@@ -336,7 +336,7 @@ impl Log {
         }
         let waits = session.read(KEY, || {
             region.range().try_fold(false, |any, slot| {
-                Ok::<_, Error>(any || matches!(table.get(slot)?.state, State::Freed | State::Discarding))
+                Ok::<_, Error>(any || matches!(table.get(slot)?.state, SlotState::Freed | SlotState::Discarding))
             })
         })?;
         if !waits {
@@ -352,7 +352,7 @@ impl Log {
 fn owner(table: &Table<'_>, slot: u32) -> Result<Option<(u32, Segment)>> {
     let segment = table.get(slot)?;
     match segment.state {
-        State::Replica => table.find(segment.sequence),
+        SlotState::Replica => table.find(segment.sequence),
         state if state.is_used() => Ok(Some((slot, segment))),
         _ => Ok(None),
     }

@@ -380,7 +380,7 @@ impl Log {
     pub fn can_link(&self, tx: &mut Tx<'_>, place: Place) -> Result<bool> {
         let found = self.at.table(tx.memory()).find(place.sequence())?;
         Ok(found.is_some_and(|(_, segment)| {
-            matches!(segment.state, table::State::Open | table::State::Full) && place.block() < segment.used
+            matches!(segment.state, table::SlotState::Open | table::SlotState::Full) && place.block() < segment.used
         }))
     }
 

@@ -9,7 +9,7 @@ use super::error::{Error, Result};
 use super::files::{Fate, Files};
 use super::part::{Entry, Part};
 use super::place::{Place, BLOCK};
-use super::table::{Segment, State, Table, KEY};
+use super::table::{Segment, SlotState, Table, KEY};
 use super::walk::Walk;
 use super::Log;
 
@@ -137,7 +137,7 @@ impl Log {
     fn written_in(&self, segment: &Segment) -> u64 {
         match segment.state {
             state if state.is_used() => u64::from(segment.used) * BLOCK,
-            State::Freed | State::Backing => self.segment(),
+            SlotState::Freed | SlotState::Backing => self.segment(),
             _ => 0,
         }
     }
@@ -165,7 +165,7 @@ impl Log {
     fn segment_in(&self, table: &Table<'_>, slot: u32) -> Result<Segment> {
         let segment = table.get(slot)?;
         match segment.state {
-            State::Replica => Ok(table.find(segment.sequence)?.map_or(segment, |(_, of)| of)),
+            SlotState::Replica => Ok(table.find(segment.sequence)?.map_or(segment, |(_, of)| of)),
             _ => Ok(segment),
         }
     }

@@ -17,7 +17,7 @@ use pram::Session;
 use super::error::{Error, Result};
 use super::part::Part;
 use super::room::seconds;
-use super::table::{slot_in, Change, Segment, State, KEY, ORDERING};
+use super::table::{slot_in, Change, Segment, SlotState, KEY, ORDERING};
 use super::walk::Walk;
 use super::Log;
 
@@ -208,7 +208,7 @@ impl Log {
         self.change(session, |change| {
             let (head, stamp) = (last.head.min(1) as u8, change.head()?.clock);
             let (class, due) = (last.class as u8, seconds());
-            let segment = Segment { sequence, state: State::Full, head, class, due, stamp, ..Segment::FREE };
+            let segment = Segment { sequence, state: SlotState::Full, head, class, due, stamp, ..Segment::FREE };
             change.adopt(slot, with(segment, &parts, last))
         })?;
         Ok(true)
@@ -225,7 +225,7 @@ impl Log {
         parts: &[Part],
         last: &Part,
     ) -> Result<bool> {
-        if known.used > last.end() || known.state != State::Full {
+        if known.used > last.end() || known.state != SlotState::Full {
             return Ok(false);
         }
         self.change(session, |change| {
@@ -269,8 +269,8 @@ impl Log {
 }
 
 /// May a slot in this state have content that the table does not know?
-fn is_unused(state: State) -> bool {
-    !state.is_used() && !matches!(state, State::Bad | State::Replica | State::Backing)
+fn is_unused(state: SlotState) -> bool {
+    !state.is_used() && !matches!(state, SlotState::Bad | SlotState::Replica | SlotState::Backing)
 }
 
 fn with(segment: Segment, parts: &[Part], last: &Part) -> Segment {
@@ -286,9 +286,9 @@ fn with(segment: Segment, parts: &[Part], last: &Part) -> Segment {
 fn set_free(change: &mut Change<'_, '_>, slot: u32, lost: bool) -> Result<()> {
     let segment = change.table().get(slot)?;
     match segment.state {
-        State::Freed if lost && segment.failed => change.set_bad(slot),
-        State::Freed if !lost => Ok(()),
-        State::Free | State::Freed | State::Discarding => change.push_free(slot),
+        SlotState::Freed if lost && segment.failed => change.set_bad(slot),
+        SlotState::Freed if !lost => Ok(()),
+        SlotState::Free | SlotState::Freed | SlotState::Discarding => change.push_free(slot),
         _ => Ok(()),
     }
 }

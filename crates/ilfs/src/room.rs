@@ -15,7 +15,7 @@ use super::part::{content_of, summary_blocks};
 use super::place::Place;
 use super::placement::Choice;
 use super::storage_class::{self, Class};
-use super::table::{slot_in, Change, RawTable, RawTableRegion, Segment, State, KEY};
+use super::table::{slot_in, Change, RawTable, RawTableRegion, Segment, SlotState, KEY};
 use super::{Head, Log};
 
 /// Regions, or segments, that one transaction changes at most.
@@ -433,7 +433,7 @@ impl Log {
 
     /// A segment takes no more parts.
     pub(super) fn close(&self, change: &mut Change<'_, '_>, slot: u32, segment: Segment) -> Result<()> {
-        change.put(slot, &Segment { state: State::Full, ..segment })?;
+        change.put(slot, &Segment { state: SlotState::Full, ..segment })?;
         let heads = change.head()?.heads;
         for (n, head) in heads.iter().enumerate() {
             if slot_in(*head) == Some(slot) {
@@ -473,7 +473,7 @@ impl Log {
             self.change(session, |change| {
                 some.iter().try_for_each(|(slot, sequence)| {
                     let segment = table.get(*slot)?;
-                    match segment.sequence == *sequence && segment.state == State::Open {
+                    match segment.sequence == *sequence && segment.state == SlotState::Open {
                         true => self.close(change, *slot, segment),
                         false => Ok(()),
                     }
@@ -491,7 +491,7 @@ impl Log {
                 change.put(replica, &Segment { failed: true, ..entry })?;
             }
             match segment.state {
-                State::Open => self.close(change, slot, Segment { failed: true, ..segment }),
+                SlotState::Open => self.close(change, slot, Segment { failed: true, ..segment }),
                 _ => Ok(()),
             }
         })

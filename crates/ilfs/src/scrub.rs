@@ -20,7 +20,7 @@ use super::files::{Fate, Files};
 use super::live::Live;
 use super::part::{Owner, Part};
 use super::place::{Place, Run, BLOCK};
-use super::table::{Segment, State, KEY};
+use super::table::{Segment, SlotState, KEY};
 use super::walk::Walk;
 use super::Log;
 
@@ -119,7 +119,7 @@ impl Log {
         let table = self.at.table(session.memory());
         let segment = session.read(KEY, || table.get(slot))?;
         let mut found = Scrubbed::default();
-        if !matches!(segment.state, State::Open | State::Full) || segment.live == 0 {
+        if !matches!(segment.state, SlotState::Open | SlotState::Full) || segment.live == 0 {
             return Ok(found);
         }
         let contents = match self.contents(session, slot, &segment) {

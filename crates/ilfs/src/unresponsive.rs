@@ -20,7 +20,7 @@ use exraid::Region;
 use pram::Session;
 
 use super::error::{Error, Result};
-use super::table::{Segment, State};
+use super::table::{Segment, SlotState};
 use super::Log;
 
 /// How often a waiting thread looks whether a region answers again.
@@ -93,8 +93,8 @@ impl Log {
         ended.iter().try_for_each(|late| {
             self.change(session, |change| {
                 let segment = change.table().get(late.slot)?;
-                let is_marked = segment.failed && (segment.state.is_used() || segment.state == State::Freed);
-                match is_marked || segment.failed && segment.state == State::Replica {
+                let is_marked = segment.failed && (segment.state.is_used() || segment.state == SlotState::Freed);
+                match is_marked || segment.failed && segment.state == SlotState::Replica {
                     true => change.put(late.slot, &Segment { failed: false, ..segment }),
                     false => Ok(()),
                 }

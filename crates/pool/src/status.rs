@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use exraid::duplex::{MemberStatus, State};
+use exraid::duplex::{Completeness, MemberStatus};
 use pram::memory::{Meta, BLOCK, CLASSES};
 use pram::CHUNK;
 use serde::Serialize;
@@ -247,10 +247,10 @@ pub struct BackingRegion {
 impl BackingRegion {
     fn of(member: &MemberStatus) -> BackingRegion {
         let state = match member.state {
-            State::Out => "out",
+            Completeness::Out => "out",
             _ if !member.is_there => "missing",
-            State::Whole => "whole",
-            State::Filling => "filling",
+            Completeness::Whole => "whole",
+            Completeness::Filling => "filling",
         };
         BackingRegion { region: member.region, state, since: member.since, bytes: member.bytes }
     }

@@ -26,7 +26,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::choose_members::judge;
 use super::raw::{append, count};
-use super::{notes_of, said_of, seconds, view_of, Duplex, Place, Refusal, State, View, STREAMS};
+use super::{notes_of, said_of, seconds, view_of, Completeness, Duplex, Place, Refusal, View, STREAMS};
 use crate::device::Request;
 use crate::error::{Class, Error, Result};
 use crate::label::{stamp, Layout};
@@ -123,12 +123,12 @@ impl Duplex {
             shared_state.change();
         }
         let known = self.view();
-        let had_all = |n: usize| known.places[n].as_ref().is_some_and(|place| place.state == State::Whole);
+        let had_all = |n: usize| known.places[n].as_ref().is_some_and(|place| place.state == Completeness::Whole);
         let mut order: Vec<(usize, &Place)> = view.places().collect();
         order.sort_by_key(|(n, place)| match place.state {
-            State::Whole => u32::from(had_all(*n)),
-            State::Filling => 2,
-            State::Out => 3,
+            Completeness::Whole => u32::from(had_all(*n)),
+            Completeness::Filling => 2,
+            Completeness::Out => 3,
         });
         let mut failed = Vec::new();
         for (n, place) in order {
@@ -150,10 +150,11 @@ impl Duplex {
     fn put_out(&self, view: &mut View, mut which: Vec<usize>) -> Result<()> {
         while !which.is_empty() {
             for (n, place) in view.places.iter_mut().enumerate() {
-                let Some(place) = place.as_mut().filter(|place| which.contains(&n) && place.state != State::Out) else {
+                let Some(place) = place.as_mut().filter(|place| which.contains(&n) && place.state != Completeness::Out)
+                else {
                     continue;
                 };
-                (place.state, place.since) = (State::Out, seconds());
+                (place.state, place.since) = (Completeness::Out, seconds());
             }
             if !view.places().any(|(_, place)| place.is_whole()) {
                 return Err(self.error(Class::Gone, "the notes of no member can be written"));
@@ -173,7 +174,7 @@ impl Duplex {
         // By region: another process may have changed the order of the members.
         let which: Vec<usize> = view
             .places()
-            .filter(|(_, place)| numbers.contains(&place.region) && place.state != State::Out)
+            .filter(|(_, place)| numbers.contains(&place.region) && place.state != Completeness::Out)
             .map(|(n, _)| n)
             .collect();
         self.put_out(&mut view, which)?;
@@ -205,7 +206,9 @@ impl Duplex {
         let mut view = (*self.refresh_held(&[])?).clone();
         let (id, epoch) = (view.id, view.epoch);
         for (n, place) in view.places.iter_mut().enumerate() {
-            let Some(place) = place.as_mut().filter(|p| p.handle.is_none() && p.state != State::Out) else { continue };
+            let Some(place) = place.as_mut().filter(|p| p.handle.is_none() && p.state != Completeness::Out) else {
+                continue;
+            };
             let Some(region) = self.find(place.region) else { continue };
             let said = super::named_by(&*region).ok().flatten();
             if let Some(said) = said.filter(|said| (said.id, said.epoch, said.me) == (id, epoch, Some(n))) {
@@ -214,7 +217,7 @@ impl Duplex {
         }
         let missing: Vec<usize> = view
             .places()
-            .filter(|(_, place)| place.handle.is_none() && place.state != State::Out)
+            .filter(|(_, place)| place.handle.is_none() && place.state != Completeness::Out)
             .map(|(n, _)| n)
             .collect();
         self.put_out(&mut view, missing)?;
@@ -227,7 +230,7 @@ impl Duplex {
         let mut view = (*self.refresh_held(&[])?).clone();
         let which: Vec<usize> = view
             .places()
-            .filter(|(_, place)| place.region == region && place.state != State::Out)
+            .filter(|(_, place)| place.region == region && place.state != Completeness::Out)
             .map(|(n, _)| n)
             .collect();
         let numbers: Vec<u32> = which.iter().filter_map(|n| view.places[*n].as_ref()).map(|p| p.region).collect();
@@ -445,7 +448,9 @@ impl Duplex {
         let number = region.number();
         let own = view.places().find(|(_, place)| place.region == number).map(|(n, _)| n);
         let at = match own {
-            Some(n) if view.places[n].as_ref().is_some_and(|place| place.state != State::Out) => return Ok(None),
+            Some(n) if view.places[n].as_ref().is_some_and(|place| place.state != Completeness::Out) => {
+                return Ok(None)
+            }
             Some(n) => n,
             None => {
                 let free = view.places.iter().position(Option::is_none);
@@ -454,13 +459,13 @@ impl Duplex {
         };
         let before = view.places[at].take().map(|place| place.spans).unwrap_or_default();
         // It may get its own old ones again.
-        let none = Place { region: number, state: State::Out, since: 0, spans: Spans::default(), handle: None };
+        let none = Place { region: number, state: Completeness::Out, since: 0, spans: Spans::default(), handle: None };
         if spans != before
             && !spans.iter().all(|spans| self.are_ours(&none, &spans.iter().cloned().flatten().collect::<Vec<_>>()))
         {
             return Err(self.error(Class::Transient, TAKEN_BACK));
         }
-        let (state, since) = (State::Filling, seconds());
+        let (state, since) = (Completeness::Filling, seconds());
         view.places[at] = Some(Place { region: number, state, since, spans, handle: Some(region.clone()) });
         self.next_epoch(&mut view)?;
         let missed: Vec<usize> = self.publish(&view).into_iter().map(|(n, _)| n).collect();
@@ -474,7 +479,8 @@ impl Duplex {
     /// this one: the caller then checks their states again.
     pub fn fill(&self, used: &dyn Fn(usize) -> u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let view = self.current()?;
-        let Some((n, place)) = view.places().find(|(_, place)| place.state == State::Filling && place.handle.is_some())
+        let Some((n, place)) =
+            view.places().find(|(_, place)| place.state == Completeness::Filling && place.handle.is_some())
         else {
             return Ok(true);
         };
@@ -489,7 +495,8 @@ impl Duplex {
                 let piece = at..(at + PIECE).min(size.next_multiple_of(view.segment));
                 let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
                 let view = self.current()?;
-                let is_it = view.places[n].as_ref().is_some_and(|p| p.region == number && p.state == State::Filling);
+                let is_it =
+                    view.places[n].as_ref().is_some_and(|p| p.region == number && p.state == Completeness::Filling);
                 if !is_it || view.epoch != epoch {
                     return Ok(false);
                 }
@@ -523,10 +530,11 @@ impl Duplex {
         let _held = self.stream_lock.exclusive(self.shared_state.as_ref(), &self.name)?;
         let _held = self.hold()?;
         let mut view = (*self.refresh_held(&[])?).clone();
-        let Some(place) = view.places[n].as_mut().filter(|p| p.region == number && p.state == State::Filling) else {
+        let Some(place) = view.places[n].as_mut().filter(|p| p.region == number && p.state == Completeness::Filling)
+        else {
             return Ok(false);
         };
-        (place.state, place.since) = (State::Whole, seconds());
+        (place.state, place.since) = (Completeness::Whole, seconds());
         self.next_epoch(&mut view)?;
         let missed: Vec<usize> = self.publish(&view).into_iter().map(|(n, _)| n).collect();
         self.put_out(&mut view, missed)?;

@@ -7,7 +7,7 @@
 
 use crate::label::Relation;
 
-use super::raw::{Member, Said, Spans, State, MEMBERS};
+use super::raw::{Completeness, Member, Said, Spans, MEMBERS};
 
 /// Why a duplex cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -91,13 +91,13 @@ impl Found {
     /// The whole members that are there.
     pub fn whole(&self) -> impl Iterator<Item = (usize, Member)> + '_ {
         let members = self.said.members.iter().enumerate().filter_map(|(n, member)| Some((n, (*member)?)));
-        members.filter(|(n, member)| member.state == State::Whole && self.spans[*n].is_some())
+        members.filter(|(n, member)| member.state == Completeness::Whole && self.spans[*n].is_some())
     }
 
     fn stale(&self) -> Refusal {
         let members = || self.said.members.iter().enumerate().filter_map(|(n, member)| Some((n, (*member)?)));
         let there = members().filter(|(n, _)| self.spans[*n].is_some()).map(|(_, member)| member).collect();
-        let missing = members().filter(|(n, member)| self.spans[*n].is_none() && member.state == State::Whole);
+        let missing = members().filter(|(n, member)| self.spans[*n].is_none() && member.state == Completeness::Whole);
         Refusal::Stale { there, missing: missing.map(|(_, member)| member.region).collect() }
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::label::Epoch;
 
-    fn note(me: Option<usize>, epoch: Epoch, states: [State; 2]) -> Said {
+    fn note(me: Option<usize>, epoch: Epoch, states: [Completeness; 2]) -> Said {
         let member = |n: u32| Some(Member { region: n, state: states[n as usize], since: 0 });
         Said {
             id: 1,
@@ -121,8 +121,8 @@ mod tests {
         }
     }
 
-    const BOTH: [State; 2] = [State::Whole; 2];
-    const FIRST_OUT: [State; 2] = [State::Out, State::Whole];
+    const BOTH: [Completeness; 2] = [Completeness::Whole; 2];
+    const FIRST_OUT: [Completeness; 2] = [Completeness::Out, Completeness::Whole];
 
     #[test]
     fn the_note_of_the_last_epoch_holds_and_the_excluded_one_alone_does_not_count() {
@@ -142,7 +142,7 @@ mod tests {
     fn halves_that_were_used_apart_are_refused() {
         let first = Epoch::first(1);
         let notes = [
-            (0, note(Some(0), first.next(2), [State::Whole, State::Out])),
+            (0, note(Some(0), first.next(2), [Completeness::Whole, Completeness::Out])),
             (1, note(Some(1), first.next(3), FIRST_OUT)),
         ];
         assert!(matches!(judge(&notes), Err(Refusal::Split { .. })));

@@ -53,7 +53,7 @@ use crate::sys::memory::{Aligned, Buffers};
 
 pub use choose_members::Refusal;
 use choose_members::{judge, Found};
-pub use raw::{Said, Spans, State, MEMBERS, STREAMS};
+pub use raw::{Completeness, Said, Spans, MEMBERS, STREAMS};
 use stream_lock::StreamLock;
 use view::{copies_of, said_of, view_of, Place, View};
 pub use view::{CopyPlace, MemberStatus};
@@ -154,7 +154,7 @@ impl Duplex {
         for (place, (region, spans)) in places.iter_mut().zip(regions) {
             *place = Some(Place {
                 region: region.number(),
-                state: State::Whole,
+                state: Completeness::Whole,
                 since: seconds(),
                 spans: spans.clone(),
                 handle: Some(region.clone()),
@@ -497,7 +497,7 @@ impl Duplex {
     /// The view for a write: members that are missing here are out.
     fn to_write(&self) -> Result<Arc<View>> {
         let view = self.current()?;
-        let is_missing = |(_, place): (usize, &Place)| place.handle.is_none() && place.state != State::Out;
+        let is_missing = |(_, place): (usize, &Place)| place.handle.is_none() && place.state != Completeness::Out;
         let lacks = view.places().any(is_missing);
         match lacks {
             true => {

@@ -16,7 +16,7 @@ const VERSION: u32 = 1;
 
 /// The state of a member's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum Completeness {
     /// It has all acknowledged content.
     Whole,
     /// It missed a write, and is neither read nor written.
@@ -25,16 +25,16 @@ pub enum State {
     Filling,
 }
 
-impl State {
-    fn from_raw(raw: u32) -> Option<State> {
-        [State::Whole, State::Out, State::Filling].get((raw as usize).checked_sub(1)?).copied()
+impl Completeness {
+    fn from_raw(raw: u32) -> Option<Completeness> {
+        [Completeness::Whole, Completeness::Out, Completeness::Filling].get((raw as usize).checked_sub(1)?).copied()
     }
 
     fn to_raw(self) -> u32 {
         match self {
-            State::Whole => 1,
-            State::Out => 2,
-            State::Filling => 3,
+            Completeness::Whole => 1,
+            Completeness::Out => 2,
+            Completeness::Filling => 3,
         }
     }
 }
@@ -43,7 +43,7 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     pub region: u32,
-    pub state: State,
+    pub state: Completeness,
     /// When it got this state, in seconds since 1970.
     pub since: u64,
 }
@@ -143,7 +143,8 @@ impl Said {
         let mut members = [None; MEMBERS];
         for (member, raw) in members.iter_mut().zip(raw.members) {
             if raw.state != 0 {
-                *member = Some(Member { region: raw.region, state: State::from_raw(raw.state)?, since: raw.since });
+                *member =
+                    Some(Member { region: raw.region, state: Completeness::from_raw(raw.state)?, since: raw.since });
             }
         }
         let mut spans = Spans::default();
@@ -206,9 +207,9 @@ mod tests {
             epoch: Epoch::first(5).next(6),
             segment: 1 << 20,
             members: [
-                Some(Member { region: 1, state: State::Whole, since: 1 }),
+                Some(Member { region: 1, state: Completeness::Whole, since: 1 }),
                 None,
-                Some(Member { region: 4, state: State::Filling, since: 2 }),
+                Some(Member { region: 4, state: Completeness::Filling, since: 2 }),
             ],
             me: Some(2),
             spans,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::choose_members::Found;
-use super::raw::{self, Said, Spans, State, MEMBERS};
+use super::raw::{self, Completeness, Said, Spans, MEMBERS};
 use crate::label::Epoch;
 use crate::region::Region;
 
@@ -11,7 +11,7 @@ use crate::region::Region;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     pub region: u32,
-    pub state: State,
+    pub state: Completeness,
     /// When it got this state, in seconds since 1970.
     pub since: u64,
     /// Its region is open.
@@ -23,7 +23,7 @@ pub struct MemberStatus {
 impl MemberStatus {
     /// Does it have all acknowledged content, and is it open?
     pub fn is_whole(&self) -> bool {
-        self.state == State::Whole && self.is_there
+        self.state == Completeness::Whole && self.is_there
     }
 }
 
@@ -39,7 +39,7 @@ pub struct CopyPlace {
 #[derive(Clone)]
 pub(super) struct Place {
     pub region: u32,
-    pub state: State,
+    pub state: Completeness,
     pub since: u64,
     pub spans: Spans,
     pub handle: Option<Arc<dyn Region>>,
@@ -48,11 +48,11 @@ pub(super) struct Place {
 impl Place {
     /// Its region, if it is in use.
     pub fn used(&self) -> Option<&Arc<dyn Region>> {
-        self.handle.as_ref().filter(|_| self.state != State::Out)
+        self.handle.as_ref().filter(|_| self.state != Completeness::Out)
     }
 
     pub fn is_whole(&self) -> bool {
-        self.state == State::Whole && self.handle.is_some()
+        self.state == Completeness::Whole && self.handle.is_some()
     }
 }
 

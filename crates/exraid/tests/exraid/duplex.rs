@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use exraid::duplex::{Duplex, Refusal, Spans, State, Supply};
+use exraid::duplex::{Completeness, Duplex, Refusal, Spans, Supply};
 use exraid::fault::{Cut, FaultDisk, Faults, RamDisk};
 use exraid::{region, Class, Device, Layout, Region, Uuid};
 
@@ -85,7 +85,7 @@ fn heal(disk: &FaultDisk) {
     disk.set(|faults| faults.error = 0);
 }
 
-fn states(duplex: &Duplex) -> Vec<State> {
+fn states(duplex: &Duplex) -> Vec<Completeness> {
     duplex.members().iter().map(|member| member.state).collect()
 }
 
@@ -116,7 +116,7 @@ fn streams_get_longer_and_shorter_and_what_is_not_needed_is_given_back() {
     duplex.write(1, &[5; 4096], 3 * SEGMENT).expect("it gets longer");
     assert_eq!(duplex.len(1), 4 * SEGMENT);
     let refused = duplex.write(2, &[5; 4096], 30 * SEGMENT).expect_err("there is no room");
-    assert_eq!((refused.class, states(&duplex)), (Class::NoSpace, vec![State::Whole; 2]));
+    assert_eq!((refused.class, states(&duplex)), (Class::NoSpace, vec![Completeness::Whole; 2]));
     duplex.shrink(1, SEGMENT + 1).expect("shorter");
     assert_eq!(duplex.len(1), 2 * SEGMENT);
     let back = segments.1.lock().expect("unpoisoned").clone();
@@ -162,22 +162,22 @@ fn a_member_that_misses_a_write_is_out_and_is_filled_before_it_counts_again() {
     duplex.write(0, &[1; 4096], 0).expect("written");
     fail(&rig.faults[0]);
     duplex.write(0, &[2; 4096], 0).expect("the other has it");
-    assert_eq!(states(&duplex), [State::Out, State::Whole]);
+    assert_eq!(states(&duplex), [Completeness::Out, Completeness::Whole]);
     heal(&rig.faults[0]);
     duplex.write(0, &[3; 4096], 4096).expect("written");
     duplex.flush().expect("durable");
     assert_eq!(read(&duplex, 0, 0, 1), [2]);
 
     let both = Duplex::open(&open_disks(&rig.disks), None, true).expect("the other counts");
-    assert_eq!((read(&both, 0, 0, 1), states(&both)[0]), (vec![2], State::Out));
+    assert_eq!((read(&both, 0, 0, 1), states(&both)[0]), (vec![2], Completeness::Out));
 
     duplex.begin_member(0).expect("it may come back");
-    assert_eq!(states(&duplex)[0], State::Filling);
+    assert_eq!(states(&duplex)[0], Completeness::Filling);
     duplex.write(1, &[4; 4096], 8192).expect("written to both");
     let half = Duplex::open(&open_disks(&rig.disks[..1]), None, true);
     assert!(matches!(half, Err(Refusal::Stale { .. })), "it lacks something, and says so");
     assert!(duplex.fill(&|_| u64::MAX, &mut |_| true).expect("filled"));
-    assert_eq!(states(&duplex), [State::Whole; 2]);
+    assert_eq!(states(&duplex), [Completeness::Whole; 2]);
     let alone = Duplex::open(&open_disks(&rig.disks[..1]), None, true).expect("it has all");
     assert_eq!(
         (read(&alone, 0, 0, 1), read(&alone, 0, 4096, 1), read(&alone, 1, 8192, 1)),
@@ -191,10 +191,10 @@ fn where_no_member_is_left_a_write_fails() {
     let duplex = create(&rig);
     rig.faults.iter().for_each(|disk| fail(disk));
     duplex.write(0, &[1; 4096], 0).expect_err("no member has it");
-    assert_eq!(states(&duplex), [State::Whole; 2], "neither is better than the other");
+    assert_eq!(states(&duplex), [Completeness::Whole; 2], "neither is better than the other");
     heal(&rig.faults[0]);
     duplex.write(0, &[2; 4096], 0).expect("the first has it");
-    assert_eq!(states(&duplex), [State::Whole, State::Out]);
+    assert_eq!(states(&duplex), [Completeness::Whole, Completeness::Out]);
     fail(&rig.faults[0]);
     duplex.write(0, &[3; 4096], 0).expect_err("the last one");
     duplex.flush().expect_err("the last one");
@@ -223,9 +223,9 @@ fn a_missing_member_is_excluded_before_anything_is_written_and_halves_are_refuse
     drop(create(&rig));
     for n in 0..2 {
         let alone = Duplex::open(&open_disks(&rig.disks[n..=n]), None, false).expect("one is enough");
-        assert_eq!(states(&alone), [State::Whole; 2], "who only looks changes nothing");
+        assert_eq!(states(&alone), [Completeness::Whole; 2], "who only looks changes nothing");
         alone.write(0, &[n as u8; 4096], 0).expect("written");
-        assert_eq!(states(&alone)[1 - n], State::Out);
+        assert_eq!(states(&alone)[1 - n], Completeness::Out);
     }
     let halves = Duplex::open(&open_disks(&rig.disks), None, false);
     assert!(matches!(halves, Err(Refusal::Split { .. })));
@@ -258,7 +258,7 @@ fn a_power_cut_while_a_member_is_excluded_or_filled_loses_nothing_that_was_ackno
             promised.push((RamDisk::now(), number as u8));
             heal(&rig.faults[0]);
         }
-        assert_eq!(states(&duplex), [State::Out, State::Whole]);
+        assert_eq!(states(&duplex), [Completeness::Out, Completeness::Whole]);
         duplex.begin_member(0).expect("it may come back");
         duplex.write(0, &[6; 512], 0).expect("both have it");
         duplex.flush().expect("durable");
@@ -286,7 +286,7 @@ fn a_power_cut_while_a_member_is_excluded_or_filled_loses_nothing_that_was_ackno
                 "fails at {fails_at}, cut at {instant} of {end}: {found}, and {least} was promised"
             );
             // The member that is read is the one that counts; alone it has as much.
-            for (n, state) in states(&both).iter().enumerate().filter(|(_, state)| **state == State::Whole) {
+            for (n, state) in states(&both).iter().enumerate().filter(|(_, state)| **state == Completeness::Whole) {
                 let alone = Duplex::open(&open_disks(&left[n..=n]), None, true).expect("it counts");
                 assert!(read(&alone, 0, 0, 1)[0] >= least, "{n} {state:?} at {instant}");
             }
@@ -313,7 +313,7 @@ fn processes_agree_on_who_is_a_member() {
     fail(&rig.faults[1]);
     one.write(0, &[2; 512], 0).expect("the first has it");
     heal(&rig.faults[1]);
-    assert_eq!(states(&other), [State::Whole, State::Out], "the other process finds out");
+    assert_eq!(states(&other), [Completeness::Whole, Completeness::Out], "the other process finds out");
     other.write(0, &[3; 512], 512).expect("written");
     one.begin_member(1).expect("it may come back");
     std::thread::scope(|scope| {

@@ -23,7 +23,7 @@ pub enum Scheme {
 
 /// A page that is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum BlockState {
     /// It is also on disk.
     Clean,
     /// Of the running transaction.
@@ -51,16 +51,16 @@ impl Union {
     }
 
     /// The state of a page of a large file; none: it is not in memory.
-    pub fn state(&self, fs: &dyn Inodes, ino: Ino, page: u64) -> Result<Option<State>> {
+    pub fn state(&self, fs: &dyn Inodes, ino: Ino, page: u64) -> Result<Option<BlockState>> {
         let session = fs.session();
         let (epoch, commits) = (session.epoch()?, backing::of(session).is_some());
         session.read(ino, || {
             let Some(block) = file::block_of(fs.memory(), &fs.node(ino)?.content(), page)? else { return Ok(None) };
             let descriptor = fs.memory().descriptor(block)?;
             Ok(Some(match descriptor.place {
-                0 if commits && descriptor.epoch >= epoch => State::Running,
-                0 => State::Frozen,
-                _ => State::Clean,
+                0 if commits && descriptor.epoch >= epoch => BlockState::Running,
+                0 => BlockState::Frozen,
+                _ => BlockState::Clean,
             }))
         })
     }

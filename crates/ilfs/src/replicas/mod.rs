@@ -46,7 +46,7 @@ use crate::files::Files;
 use crate::part::Owner;
 use crate::place::Place;
 use crate::room::seconds;
-use crate::table::{Health, Home, Segment, State, KEY};
+use crate::table::{Health, Home, Segment, SlotState, KEY};
 use crate::Log;
 use fill::Filled;
 use lacking::{counts, whole};
@@ -184,7 +184,7 @@ impl Log {
     /// and of the same priority segments without a replica in use.
     fn task_of(&self, session: &Session, slot: u32, segment: &Segment) -> Option<((u8, u8, u32, u64), Task)> {
         let is_plain = segment.class == 0 && segment.replica.is_none();
-        if is_plain || segment.live == 0 || segment.state == State::Cleaning {
+        if is_plain || segment.live == 0 || segment.state == SlotState::Cleaning {
             return None;
         }
         let (table, areas, sequence) = (self.at.table(session.memory()), self.areas(), segment.sequence);

@@ -9,7 +9,7 @@ use crate::avoided::{LATER, SOON};
 use crate::error::{Error, Result};
 use crate::placement::Choice;
 use crate::room::RESERVE;
-use crate::table::{Health, Segment, State, KEY};
+use crate::table::{Health, Segment, SlotState, KEY};
 use crate::{Class, Log};
 
 /// Slots that replicas leave to the cleaner, beside its reserve: one part in so many, and at least so many.
@@ -22,11 +22,11 @@ impl Log {
             let Some((now, segment)) = change.table().find(sequence)?.filter(|(now, _)| *now == slot) else {
                 return Ok(None);
             };
-            if segment.state == State::Open {
+            if segment.state == SlotState::Open {
                 self.close(change, now, segment)?;
             }
             let segment = change.table().get(now)?;
-            Ok((segment.state == State::Full).then_some((now, segment)))
+            Ok((segment.state == SlotState::Full).then_some((now, segment)))
         })
     }
 

@@ -4,7 +4,7 @@ use pram::{Off, Tx};
 
 use super::TAG;
 use super::{
-    field, slot_in, slot_word, Cause, Health, RawSegment, RawTable, RawTableRegion, Result, Segment, State, Table,
+    field, slot_in, slot_word, Cause, Health, RawSegment, RawTable, RawTableRegion, Result, Segment, SlotState, Table,
     Where, CHUNK, CHUNK_BYTES, LEAST_REPLICAS, LEAVES,
 };
 use crate::storage_class::CLASSES;
@@ -213,7 +213,7 @@ impl<'t, 'o> Change<'t, 'o> {
         let (n, mut region) = self.table().region_of(slot)?;
         self.count(&mut region, 0, 0, 1)?;
         self.set_region(n, &region)?;
-        self.put(slot, &Segment { state: State::Bad, ..Segment::FREE })
+        self.put(slot, &Segment { state: SlotState::Bad, ..Segment::FREE })
     }
 
     /// Gives the next slot of a list to the backing.
@@ -226,12 +226,12 @@ impl<'t, 'o> Change<'t, 'o> {
     pub fn take_named_for_backing(&mut self, slot: u32) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         match self.table().get(slot)?.state {
-            State::Free | State::Freed | State::Discarding => {
+            SlotState::Free | SlotState::Freed | SlotState::Discarding => {
                 region.fresh = region.fresh.max(u64::from(slot) + 1);
                 self.set_region(n, &region)?;
                 self.put_backing(slot, 0)
             }
-            State::Bad => self.put(slot, &Segment { state: State::Backing, ..Segment::FREE }),
+            SlotState::Bad => self.put(slot, &Segment { state: SlotState::Backing, ..Segment::FREE }),
             _ => Ok(()),
         }
     }
@@ -239,7 +239,7 @@ impl<'t, 'o> Change<'t, 'o> {
     /// Does the backing have a slot of the region?
     pub fn has_backing(&self, region: &RawTableRegion) -> Result<bool> {
         for slot in region.first..region.range().end.min(region.fresh as u32) {
-            if self.table().get(slot)?.state == State::Backing {
+            if self.table().get(slot)?.state == SlotState::Backing {
                 return Ok(true);
             }
         }
@@ -250,25 +250,25 @@ impl<'t, 'o> Change<'t, 'o> {
         let (n, mut region) = self.table().region_of(slot)?;
         self.count(&mut region, 0, 0, 1)?;
         self.set_region(n, &region)?;
-        self.put(slot, &Segment { state: State::Backing, stamp: since, ..Segment::FREE })
+        self.put(slot, &Segment { state: SlotState::Backing, stamp: since, ..Segment::FREE })
     }
 
     /// Takes a slot from the backing: process `by` is discarding it.
     pub fn release_from_backing(&mut self, slot: u32, by: u64) -> Result<()> {
-        if self.table().get(slot)?.state != State::Backing {
+        if self.table().get(slot)?.state != SlotState::Backing {
             return Ok(());
         }
         let (n, mut region) = self.table().region_of(slot)?;
         self.count(&mut region, 0, 0, -1)?;
         self.set_region(n, &region)?;
-        self.put(slot, &Segment { state: State::Discarding, stamp: by, ..Segment::FREE })
+        self.put(slot, &Segment { state: SlotState::Discarding, stamp: by, ..Segment::FREE })
     }
 
     /// Makes an open segment of these free slots: the first is the segment, the others are replicas of it.
     pub fn open(&mut self, slots: &[u32], sequence: u64, head: u8, class: u8) -> Result<Segment> {
         slots.iter().try_for_each(|slot| self.take_next(*slot))?;
         let next = self.chain_in(slots[0], sequence)?;
-        let segment = Segment { sequence, state: State::Open, head, class, next, ..Segment::FREE };
+        let segment = Segment { sequence, state: SlotState::Open, head, class, next, ..Segment::FREE };
         self.put(slots[0], &segment)?;
         slots[1..].iter().try_for_each(|slot| self.link_replica(slots[0], *slot, false))?;
         self.table().get(slots[0])
@@ -286,7 +286,7 @@ impl<'t, 'o> Change<'t, 'o> {
 
     /// Frees a slot to which nothing leads any more.
     pub(super) fn free_slot(&mut self, slot: u32, failed: bool, epoch: u64) -> Result<()> {
-        let freed = Segment { state: State::Freed, stamp: epoch, failed, ..Segment::FREE };
+        let freed = Segment { state: SlotState::Freed, stamp: epoch, failed, ..Segment::FREE };
         self.put(slot, &freed)?;
         let head = self.head()?;
         match slot_in(head.last_freed) {
@@ -302,7 +302,7 @@ impl<'t, 'o> Change<'t, 'o> {
 
     /// Takes the first freed slot out of its list, if it was freed in an epoch before `durable`: process `by` is
     /// discarding it, or it is bad.
-    pub fn take_freed(&mut self, durable: u64, by: u64) -> Result<Option<(u32, State)>> {
+    pub fn take_freed(&mut self, durable: u64, by: u64) -> Result<Option<(u32, SlotState)>> {
         let head = self.head()?;
         let Some(slot) = slot_in(head.freed) else { return Ok(None) };
         let segment = self.table().get(slot)?;
@@ -316,10 +316,10 @@ impl<'t, 'o> Change<'t, 'o> {
         self.tx.set(field!(self, waiting), &head.waiting.saturating_sub(1))?;
         if segment.failed {
             self.set_bad(slot)?;
-            return Ok(Some((slot, State::Bad)));
+            return Ok(Some((slot, SlotState::Bad)));
         }
-        self.put(slot, &Segment { state: State::Discarding, stamp: by, ..Segment::FREE })?;
-        Ok(Some((slot, State::Discarding)))
+        self.put(slot, &Segment { state: SlotState::Discarding, stamp: by, ..Segment::FREE })?;
+        Ok(Some((slot, SlotState::Discarding)))
     }
 
     /// Moves a slot to the end of the freed ones, as if freed in this epoch. Does so only if it is the first and was
@@ -370,8 +370,8 @@ impl<'t, 'o> Change<'t, 'o> {
     pub fn discarded(&mut self, slot: u32, is_wanted: bool, by: u64) -> Result<()> {
         let segment = self.table().get(slot)?;
         match (segment.state, segment.stamp == by) {
-            (State::Discarding, true) if is_wanted => self.push_reserved(slot),
-            (State::Discarding, true) => self.push_free(slot),
+            (SlotState::Discarding, true) if is_wanted => self.push_reserved(slot),
+            (SlotState::Discarding, true) => self.push_free(slot),
             _ => Ok(()),
         }
     }
@@ -379,7 +379,7 @@ impl<'t, 'o> Change<'t, 'o> {
     /// Hands a slot that the dead process `from` was discarding to process `by`; returns whether it did.
     pub fn take_orphan(&mut self, slot: u32, from: u64, by: u64) -> Result<bool> {
         let segment = self.table().get(slot)?;
-        let is_it = segment.state == State::Discarding && segment.stamp == from;
+        let is_it = segment.state == SlotState::Discarding && segment.stamp == from;
         if is_it {
             self.put(slot, &Segment { stamp: by, ..segment })?;
         }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use pram::{Memory, Tx};
 
-use super::{slot_in, Change, Health, RawTable, RawTableRegion, Result, Segment, State, Table, Where};
+use super::{slot_in, Change, Health, RawTable, RawTableRegion, Result, Segment, SlotState, Table, Where};
 use crate::storage_class::CLASSES;
 use crate::Place;
 
@@ -178,7 +178,7 @@ struct Checked<'r> {
 
 impl Checked<'_> {
     /// Follows a list of slots in one state; returns their number.
-    fn walk(&mut self, first: u64, state: State, each: &mut dyn FnMut(&Segment)) -> Result<u64> {
+    fn walk(&mut self, first: u64, state: SlotState, each: &mut dyn FnMut(&Segment)) -> Result<u64> {
         let (mut next, mut count) = (slot_in(first), 0);
         while let Some(slot) = next {
             let segment = self.table.get(slot)?;
@@ -197,9 +197,9 @@ impl Checked<'_> {
         let mut miscounted = Vec::new();
         let (mut spare, mut held, mut bad, mut slots) = (0, 0, 0, 0);
         for (n, region) in self.regions.clone() {
-            let reserved = self.walk(region.reserved, State::Free, &mut |_| ())?;
+            let reserved = self.walk(region.reserved, SlotState::Free, &mut |_| ())?;
             let unused = u64::from(region.range().end).saturating_sub(region.fresh);
-            let free = reserved + self.walk(region.free, State::Free, &mut |_| ())? + unused;
+            let free = reserved + self.walk(region.free, SlotState::Free, &mut |_| ())? + unused;
             if (free, reserved) != (region.spare, region.held) {
                 let recorded = (region.spare, region.held);
                 miscounted.push(format!(
@@ -211,7 +211,7 @@ impl Checked<'_> {
                 (bad, slots) = (bad + region.bad, slots + u64::from(region.slots));
             }
         }
-        let freed = self.walk(self.raw.freed, State::Freed, &mut |_| ())?;
+        let freed = self.walk(self.raw.freed, SlotState::Freed, &mut |_| ())?;
         self.problems.append(&mut miscounted);
         let raw = &self.raw;
         let (counted, recorded) =
@@ -231,15 +231,15 @@ impl Checked<'_> {
             let in_list = self.in_list[slot as usize] || self.regions.iter().any(|(_, region)| is_unused(region));
             let mut wrong = |what: &str| self.problems.push(format!("slot {slot} is {what}"));
             match segment.state {
-                State::Free | State::Freed if !in_list => wrong("free in no list"),
+                SlotState::Free | SlotState::Freed if !in_list => wrong("free in no list"),
                 state if state.is_used() && in_list => wrong("in use and in a list"),
                 state if state.is_used() => {
                     live.add(segment.class, segment.live);
                     self.check_used(slot, &segment, &mut linked)?;
                 }
-                State::Backing if in_list => wrong("the backing's and in a list"),
-                State::Replica if in_list => wrong("a replica and in a list"),
-                State::Replica => _ = replicas.insert(slot),
+                SlotState::Backing if in_list => wrong("the backing's and in a list"),
+                SlotState::Replica if in_list => wrong("a replica and in a list"),
+                SlotState::Replica => _ = replicas.insert(slot),
                 _ => {}
             }
         }
@@ -270,7 +270,7 @@ impl Checked<'_> {
         let is_whole = self.regions.iter().any(|(_, region)| slot_in(region.whole) == Some(slot));
         let is_head = is_whole || self.raw.heads.iter().any(|head| slot_in(*head) == Some(slot));
         let fits = segment.live <= segment.used && u64::from(segment.used) <= self.raw.blocks;
-        if !fits || segment.sequence >= self.raw.sequence || is_head != (segment.state == State::Open) {
+        if !fits || segment.sequence >= self.raw.sequence || is_head != (segment.state == SlotState::Open) {
             self.problems.push(format!("slot {slot}: {segment:?}, next number {}", self.raw.sequence));
         }
         Ok(())

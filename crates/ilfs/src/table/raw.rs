@@ -32,7 +32,7 @@ pub struct RawTableRegion {
     /// The first of the free slots for which its host keeps room.
     pub reserved: u64,
     /// Free slots, also never used ones; the reserved ones of them; and slots that take no content: bad ones, and [the
-    /// backing's](State::Backing).
+    /// backing's](SlotState::Backing).
     pub spare: u64,
     pub held: u64,
     pub bad: u64,
@@ -216,7 +216,7 @@ pub(super) const CHAINS_BYTES: u64 = BUCKETS * 8;
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SlotState {
     /// It can be used.
     Free,
     /// It takes parts.
@@ -237,26 +237,26 @@ pub enum State {
     Backing,
 }
 
-impl State {
-    const ALL: [State; 9] = [
-        State::Free,
-        State::Open,
-        State::Full,
-        State::Cleaning,
-        State::Freed,
-        State::Discarding,
-        State::Bad,
-        State::Replica,
-        State::Backing,
+impl SlotState {
+    const ALL: [SlotState; 9] = [
+        SlotState::Free,
+        SlotState::Open,
+        SlotState::Full,
+        SlotState::Cleaning,
+        SlotState::Freed,
+        SlotState::Discarding,
+        SlotState::Bad,
+        SlotState::Replica,
+        SlotState::Backing,
     ];
 
-    fn from_raw(raw: u64) -> Option<State> {
-        State::ALL.get(raw as usize).copied()
+    fn from_raw(raw: u64) -> Option<SlotState> {
+        SlotState::ALL.get(raw as usize).copied()
     }
 
     /// Is it the slot in the chain of its segment?
     pub fn is_used(self) -> bool {
-        matches!(self, State::Open | State::Full | State::Cleaning)
+        matches!(self, SlotState::Open | SlotState::Full | SlotState::Cleaning)
     }
 }
 
@@ -265,7 +265,7 @@ impl State {
 pub struct Segment {
     pub sequence: u64,
     pub live: u32,
-    pub state: State,
+    pub state: SlotState,
     /// A write to it failed: it is not used again once no block in it is live.
     pub failed: bool,
     /// The head that filled it.
@@ -311,7 +311,7 @@ impl Segment {
     pub const FREE: Segment = Segment {
         sequence: 0,
         live: 0,
-        state: State::Free,
+        state: SlotState::Free,
         failed: false,
         head: 0,
         class: 0,
@@ -333,7 +333,7 @@ impl Segment {
         Ok(Segment {
             sequence: bits(state, 0, LIVE_AT),
             live: bits(state, LIVE_AT, STATE_AT - LIVE_AT) as u32,
-            state: State::from_raw(bits(state, STATE_AT, 4)).ok_or_else(damaged)?,
+            state: SlotState::from_raw(bits(state, STATE_AT, 4)).ok_or_else(damaged)?,
             failed: bits(state, FAILED_AT, 1) == 1,
             head: bits(state, HEAD_AT, 2) as u8,
             class,
@@ -350,7 +350,7 @@ impl Segment {
 
     /// As it is stored.
     pub fn to_raw(self) -> [u64; 4] {
-        let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or(0) as u64;
+        let state = SlotState::ALL.iter().position(|state| *state == self.state).unwrap_or(0) as u64;
         let flags = u64::from(self.failed) << FAILED_AT
             | u64::from(self.head) << HEAD_AT
             | u64::from(self.class) << CLASS_AT
@@ -376,7 +376,7 @@ mod tests {
         let segment = Segment {
             sequence: (1 << 36) - 1,
             live: 2048,
-            state: State::Bad,
+            state: SlotState::Bad,
             failed: true,
             head: 1,
             class: 5,

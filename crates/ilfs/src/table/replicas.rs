@@ -5,7 +5,7 @@
 //! ```
 
 use super::change::Change;
-use super::{damaged, Health, Result, Segment, State, Table};
+use super::{damaged, Health, Result, Segment, SlotState, Table};
 
 /// Slots that a segment has at most: replicas in failed regions stay until there are enough others.
 const LONGEST: usize = 64;
@@ -30,7 +30,7 @@ impl Table<'_> {
         let mut next = segment.replica;
         while let Some(replica) = next {
             let entry = self.get(replica)?;
-            if entry.state != State::Replica || entry.sequence != segment.sequence || all.len() > LONGEST {
+            if entry.state != SlotState::Replica || entry.sequence != segment.sequence || all.len() > LONGEST {
                 return Err(damaged(format!("slot {replica} is no replica of segment {}", segment.sequence)));
             }
             all.push((replica, entry));
@@ -72,7 +72,7 @@ impl Change<'_, '_> {
         let segment = self.table().get(of)?;
         let replica = Segment {
             sequence: segment.sequence,
-            state: State::Replica,
+            state: SlotState::Replica,
             class: segment.class,
             partial,
             replica: segment.replica,
@@ -126,7 +126,7 @@ impl Change<'_, '_> {
     /// Marks the replica in a slot as whole if it still belongs to that segment; returns whether it does.
     pub fn end_replica(&mut self, sequence: u64, slot: u32) -> Result<bool> {
         let replica = self.table().get(slot)?;
-        let is_its = replica.state == State::Replica && replica.sequence == sequence;
+        let is_its = replica.state == SlotState::Replica && replica.sequence == sequence;
         if is_its {
             self.put(slot, &Segment { partial: false, ..replica })?;
         }
@@ -159,7 +159,7 @@ impl Change<'_, '_> {
     pub fn lose(&mut self, slot: u32, epoch: u64) -> Result<()> {
         let segment = self.table().get(slot)?;
         let (first, of) = match segment.state {
-            State::Replica => match self.table().find(segment.sequence)? {
+            SlotState::Replica => match self.table().find(segment.sequence)? {
                 Some(found) => found,
                 None => return self.put(slot, &Segment::FREE),
             },

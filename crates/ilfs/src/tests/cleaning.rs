@@ -9,7 +9,7 @@ use super::super::clean::{Cleaned, Obstacle, Reason};
 use super::super::error::Error;
 use super::super::place::{Run, BLOCK};
 use super::super::salvage::Salvage;
-use super::super::table::State;
+use super::super::table::SlotState;
 use super::rig::{content, region_of, Rig, MIB, POOL, SEGMENT};
 use super::world::World;
 
@@ -149,7 +149,7 @@ fn a_segment_that_could_not_be_written_is_emptied_and_not_used_again() {
     world.commit();
     world.reclaim().expect("it works");
     let table = world.rig.log.at.table(world.rig.session.memory());
-    let bad = (0..14).filter(|slot| table.get(*slot).expect("a slot").state == State::Bad).count();
+    let bad = (0..14).filter(|slot| table.get(*slot).expect("a slot").state == SlotState::Bad).count();
     assert_eq!((bad, world.verify()), (1, 0));
     world.rig.check();
 }

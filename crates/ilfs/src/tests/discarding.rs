@@ -1,7 +1,7 @@
 //! Slots that a dead process was giving back to the disk.
 
 use super::super::leave::Course;
-use super::super::table::State;
+use super::super::table::SlotState;
 use super::replicas::{file, world, MOST};
 use super::world::World;
 
@@ -17,7 +17,7 @@ fn with_orphan(world: &World) -> u32 {
     world.clean(u64::MAX).expect("it works");
     world.commit();
     let taken = log.change(session, |change| change.take_freed(world.durable.get(), DEAD)).expect("it works");
-    let Some((slot, State::Discarding)) = taken else { panic!("{taken:?}: something was freed") };
+    let Some((slot, SlotState::Discarding)) = taken else { panic!("{taken:?}: something was freed") };
     slot
 }
 

@@ -7,7 +7,7 @@ use exraid::{Aligned, Buffers};
 
 use super::super::checksums::Sums;
 use super::super::place::{Place, Run, BLOCK};
-use super::super::table::{Segment, State};
+use super::super::table::{Segment, SlotState};
 use super::super::Head;
 use super::replicas::{file, world, MOST};
 use super::rig::{block, content, session_of, snapshot, Rig, MIB, SEGMENT};
@@ -93,7 +93,7 @@ fn content_is_sought_below_the_high_water_mark() {
     let before = snapshot(&rig.session);
     // The last slot below the mark, and the first one above.
     let last = (rig.log.regions()[0].high_water() / SEGMENT) as u32 - 1;
-    let full = Segment { sequence: 1 << 20, state: State::Full, parts: 1, used: 2, ..Segment::FREE };
+    let full = Segment { sequence: 1 << 20, state: SlotState::Full, parts: 1, used: 2, ..Segment::FREE };
     rig.log.change(&rig.session, |change| change.adopt(last - 1, full)).expect("room");
     let blocks: Vec<_> = (0..2 * u64::from(rig.log.content_of_segment())).map(|page| block(2, page, page)).collect();
     let places = rig.write(Head::Hot, &blocks).expect("there is room");

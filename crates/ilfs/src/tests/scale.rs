@@ -10,7 +10,7 @@ use pram::Session;
 
 use super::super::replicas::Task;
 use super::super::storage_class::Class;
-use super::super::table::{Segment, State, KEY};
+use super::super::table::{Segment, SlotState, KEY};
 use super::super::{Log, SEGMENT};
 use super::rig::{options, MIB, POOL};
 
@@ -29,7 +29,7 @@ fn log(segments: u32) -> (Arc<Session>, Log) {
     let one = |slot: u32| Segment {
         sequence: u64::from(slot) + 1,
         live: 1 + slot % 700,
-        state: State::Full,
+        state: SlotState::Full,
         class: Class::Lazy(0).code(),
         used: 800,
         parts: 1,
@@ -88,7 +88,7 @@ fn a_pass_of_balancing_is_linear() {
         while let Some((slot, segment)) = log.movable(session, 0, &[1]).expect("an answer") {
             assert!(segment.live <= last, "the fullest come first");
             last = segment.live;
-            log.change(session, |change| change.put(slot, &Segment { state: State::Cleaning, ..segment }))
+            log.change(session, |change| change.put(slot, &Segment { state: SlotState::Cleaning, ..segment }))
                 .expect("put");
             taken += 1;
         }
@@ -115,7 +115,7 @@ fn a_pass_over_what_leaves_is_linear() {
         let (mut taken, table) = (0, log.at.table(session.memory()));
         while let Some((slot, segment)) = log.next_to_leave(session).expect("an answer") {
             log.change(session, |change| change.free(slot, &segment, 1)).expect("it is freed");
-            assert!(session.read(KEY, || table.get(slot)).expect("read").state == State::Freed);
+            assert!(session.read(KEY, || table.get(slot)).expect("read").state == SlotState::Freed);
             taken += 1;
         }
         taken

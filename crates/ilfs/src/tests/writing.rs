@@ -8,7 +8,7 @@ use super::super::clean::Cleaned;
 use super::super::error::Error;
 use super::super::place::{Place, Run, BLOCK};
 use super::super::room::Want;
-use super::super::table::State;
+use super::super::table::SlotState;
 use super::super::{Head, LEAST};
 use super::rig::{block, content, options, region_of, Rig, MIB, SEGMENT};
 use super::world::{Pages, World};
@@ -164,7 +164,7 @@ fn a_failed_write_goes_elsewhere_and_its_segment_is_not_used_again() {
             let expected = content(seed * 1000 + page as u64);
             assert!(rig.read(Run::one(*place)).expect("it is read") == expected, "{place}");
             let (_, segment) = rig.log.find(&rig.session, *place).expect("it is there");
-            assert_ne!(segment.state, State::Free);
+            assert_ne!(segment.state, SlotState::Free);
         }
         assert!(rig.read(Run::one(first[0])).expect("it is read") == content(99), "what was there before is there");
     }

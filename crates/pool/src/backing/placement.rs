@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use backing::image::Image;
 use backing::log::{Disk, Log};
-use exraid::duplex::{self, Duplex, MemberStatus, Said, State};
+use exraid::duplex::{self, Completeness, Duplex, MemberStatus, Said};
 
 use super::regions::IMAGE;
 use super::{room, scrub};
@@ -149,15 +149,16 @@ impl Pool<'_> {
     /// Moves the backing to where it should lie, and not in these regions; true if something was done.
     pub fn improve(&self, without: &[u32], go_on: &dyn Fn() -> bool) -> Result<bool> {
         let members = self.duplex.members();
-        if members.iter().any(|member| member.state == State::Filling && member.is_there) {
+        if members.iter().any(|member| member.state == Completeness::Filling && member.is_there) {
             return self.fill(go_on).map(|()| true);
         }
         let log = self.union.log();
         let fenced: Vec<u32> = log.out_of_use(self.fs.session())?.into_iter().map(|fenced| fenced.number).collect();
-        let is_fenced = |member: &&MemberStatus| member.state != State::Out && fenced.contains(&member.region);
+        let is_fenced = |member: &&MemberStatus| member.state != Completeness::Out && fenced.contains(&member.region);
         // A member that was missing when the memory was made anew: its segments may have another use by now.
-        let is_strange =
-            |member: &&MemberStatus| member.state != State::Out && member.is_there && !self.has_segments(member.region);
+        let is_strange = |member: &&MemberStatus| {
+            member.state != Completeness::Out && member.is_there && !self.has_segments(member.region)
+        };
         if let Some(lost) = members.iter().find(is_fenced).or_else(|| members.iter().find(is_strange)) {
             // Writes to it may never be found.
             if members.iter().any(|member| member.is_whole() && !fenced.contains(&member.region)) {
@@ -211,7 +212,8 @@ impl Pool<'_> {
                 choices.push(region.number());
             }
         }
-        let out = |number: &u32| members.iter().find(|member| member.region == *number && member.state == State::Out);
+        let out =
+            |number: &u32| members.iter().find(|member| member.region == *number && member.state == Completeness::Out);
         let now = seconds();
         choices.retain(|number| out(number).is_none_or(|member| now.saturating_sub(member.since) >= CALM));
         // A former member has less to copy.

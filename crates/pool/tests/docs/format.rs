@@ -187,12 +187,12 @@ fn constants_are_as_documented() {
 #[test]
 fn segments_are_as_documented() {
     use ilfs::part::{Entry, Found, Identity, Owner, Part};
-    use ilfs::table::{Segment, State};
+    use ilfs::table::{Segment, SlotState};
     let page = Page::open("FORMAT.md");
     let segment = Segment {
         sequence: 0x9_8765_4321,
         live: 1017,
-        state: State::Cleaning,
+        state: SlotState::Cleaning,
         failed: true,
         head: 1,
         class: 5,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use conquest::{Caller, FormatOptions, Ino, Kind, NewDisk, OpenOptions, Pool};
 use conquest_fs::node::{Fallocate, WriteFlags};
-use conquest_fs::ubj::policy::{Scheme, State};
+use conquest_fs::ubj::policy::{BlockState, Scheme};
 use rustix::io::Errno;
 
 use super::trace::{self, Reference, Trace, BLOCK};
@@ -188,7 +188,7 @@ impl Rig {
         for block in first..first + count {
             match union.state(&*self.pool, self.ino, block)? {
                 None => self.found.missed += 1,
-                Some(State::Frozen) if self.cache == Cache::Union => self.found.frozen += 1,
+                Some(BlockState::Frozen) if self.cache == Cache::Union => self.found.frozen += 1,
                 Some(_) => self.found.normal += 1,
             }
         }

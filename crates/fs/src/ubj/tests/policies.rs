@@ -1,6 +1,6 @@
 //! The figures and settings for comparisons with other caches.
 
-use super::super::policy::{Scheme, State};
+use super::super::policy::{BlockState, Scheme};
 use super::rig::Rig;
 use crate::file;
 use crate::node::Fallocate;
@@ -13,14 +13,14 @@ fn a_page_is_frozen_clean_and_on_disk_in_turn() {
     let ino = rig.create("file");
     let state = |page| rig.union().state(&*rig.fs, ino, page).expect("it can be read");
     rig.write(ino, 0, &vec![1; 16 * PAGE as usize]);
-    assert_eq!((state(0), state(16)), (Some(State::Frozen), None));
+    assert_eq!((state(0), state(16)), (Some(BlockState::Frozen), None));
     assert_eq!(rig.union().write_back(&*rig.fs, usize::MAX, None).expect("there is room"), 16);
-    assert_eq!(state(0), Some(State::Clean));
+    assert_eq!(state(0), Some(BlockState::Clean));
     rig.evict_all();
     assert_eq!(state(0), None);
     let before = rig.union().capacity(rig.fs.session());
     rig.write(ino, 0, &vec![2; PAGE as usize]);
-    assert_eq!((state(0), state(1)), (Some(State::Frozen), None));
+    assert_eq!((state(0), state(1)), (Some(BlockState::Frozen), None));
     assert!(rig.union().capacity(rig.fs.session()).abs_diff(before) <= 64, "blocks in use count as room");
 }
 

@@ -1,7 +1,7 @@
 //! The transitions of a block's states (UBJ, Figure 3), each by itself. On memory that is kept each write commits, so a block is
 //! dirty and frozen from its birth; that of a running transaction there is on `logged` alone, where the state follows from the epoch.
 
-use super::super::policy::State;
+use super::super::policy::BlockState;
 use super::rig::Rig;
 use crate::attr::Ino;
 use crate::file;
@@ -16,7 +16,7 @@ fn rig() -> (Rig, Ino) {
     (rig, ino)
 }
 
-fn state(rig: &Rig, ino: Ino) -> Option<State> {
+fn state(rig: &Rig, ino: Ino) -> Option<BlockState> {
     rig.union().state(&*rig.fs, ino, 3).expect("it can be read")
 }
 
@@ -36,7 +36,7 @@ fn requests(rig: &Rig) -> usize {
 #[test]
 fn what_is_written_is_dirty() {
     let (rig, ino) = rig();
-    assert_eq!((state(&rig, ino), rig.blocks_of(ino), requests(&rig)), (Some(State::Frozen), 16, 0));
+    assert_eq!((state(&rig, ino), rig.blocks_of(ino), requests(&rig)), (Some(BlockState::Frozen), 16, 0));
 }
 
 /// Normal to frozen, in place: no data is written, nothing moves.
@@ -45,7 +45,7 @@ fn a_commit_freezes_blocks_where_they_are() {
     let (rig, ino) = rig();
     let before = block(&rig, ino);
     rig.commit();
-    assert_eq!((state(&rig, ino), block(&rig, ino), requests(&rig)), (Some(State::Frozen), before, 0));
+    assert_eq!((state(&rig, ino), block(&rig, ino), requests(&rig)), (Some(BlockState::Frozen), before, 0));
 }
 
 /// Frozen and up to date to frozen and out of date: the new content is in a copy. The old commit is released with the new one.
@@ -54,7 +54,7 @@ fn a_write_to_a_frozen_block_goes_to_a_copy_and_the_old_one_is_released() {
     let (rig, ino) = rig();
     let before = block(&rig, ino);
     rig.write(ino, 3 * PAGE + 5, &[2; 10]);
-    assert!(block(&rig, ino) != before && state(&rig, ino) == Some(State::Frozen));
+    assert!(block(&rig, ino) != before && state(&rig, ino) == Some(BlockState::Frozen));
     assert_eq!(rig.blocks_of(ino), 16, "one for each page");
     rig.check(&[ino], true, "written to");
 }
@@ -80,7 +80,7 @@ fn a_checkpoint_makes_what_is_up_to_date_clean_where_it_is() {
     let (rig, ino) = rig();
     let before = block(&rig, ino);
     assert_eq!(write_back(&rig), 16);
-    assert_eq!((state(&rig, ino), block(&rig, ino)), (Some(State::Clean), before));
+    assert_eq!((state(&rig, ino), block(&rig, ino)), (Some(BlockState::Clean), before));
     assert_eq!(write_back(&rig), 0, "what is clean is not written again");
 }
 
@@ -93,7 +93,7 @@ fn a_checkpoint_writes_the_last_commit_alone() {
         rig.write(ino, 3 * PAGE, &[version; PAGE as usize]);
         rig.commit();
     }
-    assert_eq!((write_back(&rig), state(&rig, ino)), (1, Some(State::Clean)));
+    assert_eq!((write_back(&rig), state(&rig, ino)), (1, Some(BlockState::Clean)));
     rig.evict_all();
     assert_eq!(rig.read(ino)[3 * PAGE as usize], 5);
     rig.check(&[ino], true, "written back");
@@ -106,7 +106,7 @@ fn a_write_to_a_clean_block_makes_the_page_dirty() {
     write_back(&rig);
     let before = block(&rig, ino);
     rig.write(ino, 3 * PAGE, &[2; 100]);
-    assert!(state(&rig, ino) == Some(State::Frozen) && block(&rig, ino) != before);
+    assert!(state(&rig, ino) == Some(BlockState::Frozen) && block(&rig, ino) != before);
     rig.check(&[ino], true, "written to");
     assert_eq!(write_back(&rig), 1);
 }
@@ -116,12 +116,12 @@ fn a_write_to_a_clean_block_makes_the_page_dirty() {
 fn what_is_clean_leaves_the_memory_and_what_is_dirty_does_not() {
     let (rig, ino) = rig();
     rig.evict_all();
-    assert_eq!((state(&rig, ino), rig.blocks_of(ino)), (Some(State::Frozen), 16));
+    assert_eq!((state(&rig, ino), rig.blocks_of(ino)), (Some(BlockState::Frozen), 16));
     write_back(&rig);
     rig.evict_all();
     assert_eq!((state(&rig, ino), rig.blocks_of(ino)), (None, 0));
     rig.write(ino, 3 * PAGE + 1, &[2]);
-    assert_eq!((state(&rig, ino), rig.blocks_of(ino)), (Some(State::Frozen), 1));
+    assert_eq!((state(&rig, ino), rig.blocks_of(ino)), (Some(BlockState::Frozen), 1));
 }
 
 /// Reads are served in any state and change none.
@@ -137,7 +137,7 @@ fn a_read_changes_no_state() {
         assert_eq!((state(&rig, ino), block(&rig, ino)), before);
         seen.push(before.0);
     }
-    assert_eq!(seen, [Some(State::Frozen), Some(State::Frozen), Some(State::Clean), None]);
+    assert_eq!(seen, [Some(BlockState::Frozen), Some(BlockState::Frozen), Some(BlockState::Clean), None]);
 }
 
 /// Any state to none: truncation, a hole, the end of the file.
