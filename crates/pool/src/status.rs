@@ -30,8 +30,8 @@ pub struct Status {
     pub medium: MediumKind,
     #[serde(serialize_with = "as_text")]
     pub nvram: PathBuf,
-    /// How cache lines are written back to memory, where the medium needs it.
-    pub write_back: Option<&'static str>,
+    /// The instruction by which the processor writes cache lines back to memory, where the medium needs one.
+    pub flush_instruction: Option<&'static str>,
     /// Bytes of the memory, and of its chunks in use and free.
     pub size: u64,
     pub used: u64,
@@ -368,7 +368,7 @@ impl Pool {
             uuid: self.config.uuid.clone(),
             medium: self.config.medium,
             nvram: self.config.nvram_path(&self.dir),
-            write_back: self.fs.memory().write_back(),
+            flush_instruction: self.fs.memory().flush_instruction(),
             size,
             used,
             free: (session.memory().geo.heap_chunks(size) * CHUNK).saturating_sub(used),

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::medium::{Medium, MediumKind, Needs};
-use crate::mem::{store_fence, Mapping, Sync, WriteBack};
+use crate::mem::{store_fence, LineFlush, Mapping, Sync};
 use crate::memory::Memory;
 
 const SYS: &str = "/sys";
@@ -28,17 +28,17 @@ const SYS: &str = "/sys";
 #[derive(Debug)]
 pub struct Dax {
     /// `None`: the caches survive.
-    write_back: Option<WriteBack>,
+    flush: Option<LineFlush>,
 }
 
 impl Dax {
     /// The medium of a memory in `file`.
     pub fn of(file: impl AsFd) -> Result<Dax> {
         let stat = rustix::fs::fstat(file).map_err(Error::host("memory"))?;
-        let how = WriteBack::of_this_processor().ok_or_else(|| {
+        let how = LineFlush::of_this_processor().ok_or_else(|| {
             Error::Unusable("the medium `dax` needs an x86-64 processor; use `--medium battery`".into())
         })?;
-        Ok(Dax { write_back: (!caches_survive(SYS.as_ref(), &stat)).then_some(how) })
+        Ok(Dax { flush: (!caches_survive(SYS.as_ref(), &stat)).then_some(how) })
     }
 }
 
@@ -51,25 +51,25 @@ impl Medium for Dax {
         Needs { flush: true, stores: false }
     }
 
-    fn write_back(&self) -> Option<&'static str> {
-        Some(match self.write_back {
-            Some(WriteBack::Keep) => "CLWB",
-            Some(WriteBack::Drop) => "CLFLUSHOPT",
-            Some(WriteBack::DropInOrder) => "CLFLUSH",
+    fn flush_instruction(&self) -> Option<&'static str> {
+        Some(match self.flush {
+            Some(LineFlush::Keep) => "CLWB",
+            Some(LineFlush::Drop) => "CLFLUSHOPT",
+            Some(LineFlush::DropInOrder) => "CLFLUSH",
             None => "none: the caches survive",
         })
     }
 
     fn flush(&self, map: &Mapping, off: u64, len: u64) {
-        if let Some(how) = self.write_back {
+        if let Some(how) = self.flush {
             // Everything flushed has been stored before, so it is in bounds.
-            let flushed = map.write_back(off, len, how);
+            let flushed = map.flush_lines(off, len, how);
             debug_assert!(flushed.is_ok(), "flush of {off:#x} (+{len})");
         }
     }
 
     fn stream(&self, map: &Mapping, off: u64, bytes: &[u8]) -> Result<bool> {
-        match self.write_back {
+        match self.flush {
             Some(how) => map.stream(off, bytes, how).map(|()| true),
             None => Ok(false),
         }
@@ -178,25 +178,25 @@ mod tests {
     #[test]
     fn every_instruction_that_this_processor_has_leaves_the_content() {
         let map = Mapping::anonymous(8192).unwrap();
-        let Some(best) = WriteBack::of_this_processor() else {
+        let Some(best) = LineFlush::of_this_processor() else {
             eprintln!("skipped: no x86-64 processor");
             return;
         };
         map.write(100, &[7; 300]).unwrap();
         // A processor that has the better one has the worse ones too.
-        let all = [WriteBack::Keep, WriteBack::Drop, WriteBack::DropInOrder];
+        let all = [LineFlush::Keep, LineFlush::Drop, LineFlush::DropInOrder];
         for how in all.into_iter().skip_while(|how| *how != best) {
-            map.write_back(100, 300, how).unwrap();
+            map.flush_lines(100, 300, how).unwrap();
             store_fence();
             assert!(map.equals(100, &[7; 300]).unwrap(), "{how:?}");
-            map.write_back(8191, 1, how).unwrap();
-            assert!(map.write_back(8191, 2, how).is_err(), "beyond the end");
+            map.flush_lines(8191, 1, how).unwrap();
+            assert!(map.flush_lines(8191, 2, how).is_err(), "beyond the end");
         }
     }
 
     #[test]
     fn what_is_streamed_is_there_and_nothing_else() {
-        let Some(how) = WriteBack::of_this_processor() else {
+        let Some(how) = LineFlush::of_this_processor() else {
             eprintln!("skipped: no x86-64 processor");
             return;
         };

@@ -57,8 +57,8 @@ pub trait Medium: Send + Sync {
     fn kind(&self) -> MediumKind;
     fn needs(&self) -> Needs;
 
-    /// How flushed lines become durable, for display; `None`: stores are durable at once.
-    fn write_back(&self) -> Option<&'static str> {
+    /// The instruction by which flushed lines become durable, for display; `None`: stores are durable at once.
+    fn flush_instruction(&self) -> Option<&'static str> {
         None
     }
 

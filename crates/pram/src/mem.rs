@@ -15,9 +15,9 @@
 pub mod byte_lock;
 pub mod descriptor;
 pub mod fork;
-mod write_back;
+mod line_flush;
 
-pub use write_back::{store_fence, WriteBack};
+pub use line_flush::{store_fence, LineFlush};
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -31,7 +31,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 use descriptor::Kept;
-use write_back::stream_16;
+use line_flush::stream_16;
 
 /// A type that may lie in persistent RAM: plain bytes, no padding, no references, every bit pattern valid.
 pub trait Pod: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {}
@@ -423,7 +423,7 @@ impl Mapping {
 
     /// Stores bytes past the caches (non-temporal stores). The ends, where lines are shared, go through the caches and
     /// are written back. Durable at the next [`store_fence`]. For many bytes at once, in memory that nobody reads yet.
-    pub fn stream(&self, off: u64, bytes: &[u8], how: WriteBack) -> Result<()> {
+    pub fn stream(&self, off: u64, bytes: &[u8], how: LineFlush) -> Result<()> {
         self.at(off, bytes.len() as u64)?;
         let head = (off.next_multiple_of(LINE) - off).min(bytes.len() as u64) as usize;
         let (head, rest) = bytes.split_at(head);
@@ -431,7 +431,7 @@ impl Mapping {
         let (lines_at, tail_at) = (off + head.len() as u64, off + (head.len() + lines.len()) as u64);
         for (at, bytes) in [(off, head), (tail_at, tail)] {
             self.write(at, bytes)?;
-            self.write_back(at, bytes.len() as u64, how)?;
+            self.flush_lines(at, bytes.len() as u64, how)?;
         }
         let dst = self.at(lines_at, lines.len() as u64)?;
         for (i, piece) in lines.chunks_exact(16).enumerate() {
@@ -523,7 +523,7 @@ impl Mapping {
     }
 
     /// Starts to write the cache lines of a range back to memory; done at the next [`store_fence`].
-    pub fn write_back(&self, off: u64, len: u64, how: WriteBack) -> Result<()> {
+    pub fn flush_lines(&self, off: u64, len: u64, how: LineFlush) -> Result<()> {
         self.at(off, len)?;
         for line in lines(off, len) {
             // SAFETY: the line holds a byte of the range, so its start is in bounds (2): the base is a page.

@@ -66,7 +66,7 @@ impl Medium {
     pub fn apply(&mut self, event: &Event, cut: Option<usize>) {
         match event {
             Event::Store { off, bytes } => self.store(*off, &bytes[..cut.unwrap_or(bytes.len())]),
-            Event::WriteBack { off, len, by } => self.flush(*off, *len, *by),
+            Event::LineFlush { off, len, by } => self.flush(*off, *len, *by),
             Event::Fence { by } => self.fence(*by),
             _ => {}
         }

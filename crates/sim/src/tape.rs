@@ -18,7 +18,7 @@ pub enum Event {
         bytes: Vec<u8>,
     },
     /// Lines of memory are flushed from the caches.
-    WriteBack {
+    LineFlush {
         off: u64,
         len: u64,
         by: Thread,
@@ -70,7 +70,7 @@ impl Event {
     pub fn shape(&self) -> String {
         match self {
             Event::Store { bytes, .. } => format!("store {}", bytes.len()),
-            Event::WriteBack { len, .. } => format!("write back {len}"),
+            Event::LineFlush { len, .. } => format!("flush lines {len}"),
             Event::Fence { .. } => "fence".into(),
             Event::Write { file, at, bytes } => format!("write {file} {at} {}", bytes.len()),
             Event::Flush { file } => format!("flush {file}"),
@@ -367,7 +367,7 @@ impl Medium for TapeMedium {
     }
 
     fn flush(&self, _: &Mapping, off: u64, len: u64) {
-        self.tape.note(|| Event::WriteBack { off, len, by: Thread::current() });
+        self.tape.note(|| Event::LineFlush { off, len, by: Thread::current() });
     }
 
     fn stream(&self, map: &Mapping, off: u64, bytes: &[u8]) -> pram::Result<bool> {

@@ -228,7 +228,7 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
         ("pool", s.pool.display().to_string()),
         ("uuid", s.uuid.clone()),
         ("medium", format!("{}, {}", s.medium, s.nvram.display())),
-        ("write-back", s.write_back.unwrap_or("not needed").into()),
+        ("cpu flush", s.flush_instruction.unwrap_or("not needed").into()),
         ("size", size::show(s.size)),
         ("used", format!("{} ({percent:.1} %), {} free{cached}", size::show(used), size::show(s.free))),
         ("memory", memory(s)),

@@ -245,9 +245,9 @@ impl Memory {
 
     // Durability.
 
-    /// How flushed lines become durable, for display; `None`: stores are durable at once.
-    pub fn write_back(&self) -> Option<&'static str> {
-        self.medium.write_back()
+    /// The instruction by which flushed lines become durable, for display; `None`: stores are durable at once.
+    pub fn flush_instruction(&self) -> Option<&'static str> {
+        self.medium.flush_instruction()
     }
 
     #[inline(always)]

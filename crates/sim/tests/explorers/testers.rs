@@ -112,10 +112,10 @@ fn a_fence_of_another_thread_does_not_count() {
         medium.subsets()
     };
     assert_eq!(ways(Event::Store { off: 8, bytes: vec![1; 8] }), 2);
-    assert_eq!(ways(Event::WriteBack { off: 8, len: 8, by: one }), 2);
+    assert_eq!(ways(Event::LineFlush { off: 8, len: 8, by: one }), 2);
     assert_eq!(ways(Event::Fence { by: other }), 2, "nothing is durable yet");
     assert_eq!(ways(Event::Store { off: 8, bytes: vec![2; 8] }), 3);
-    assert_eq!(ways(Event::WriteBack { off: 8, len: 8, by: other }), 3);
+    assert_eq!(ways(Event::LineFlush { off: 8, len: 8, by: other }), 3);
     assert_eq!(ways(Event::Fence { by: one }), 2, "the first store is durable, not the second");
     assert_eq!(ways(Event::Fence { by: other }), 1, "all are");
 }

@@ -250,7 +250,7 @@ fn repeated(pool: &Pool, command: &str) {
 }
 
 fn write_back(pool: &Pool) {
-    tell(&format!("write-back {}", pool.status()["write_back"].as_str().expect("a way")));
+    tell(&format!("write-back {}", pool.status()["flush_instruction"].as_str().expect("a way")));
 }
 
 /// Round `number`: checks the state after the cut that ended the round before, and loads until the next cut.

@@ -2,7 +2,7 @@
 
 /// How this processor writes a cache line back to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteBack {
+pub enum LineFlush {
     /// CLWB: the line stays in the cache.
     Keep,
     /// CLFLUSHOPT: the line leaves the cache.
@@ -12,9 +12,9 @@ pub enum WriteBack {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl WriteBack {
+impl LineFlush {
     /// The best that this processor has.
-    pub fn of_this_processor() -> Option<WriteBack> {
+    pub fn of_this_processor() -> Option<LineFlush> {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
         const CLFLUSHOPT: u32 = 1 << 23;
         const CLWB: u32 = 1 << 24;
@@ -27,9 +27,9 @@ impl WriteBack {
             }
         };
         Some(match ebx {
-            b if b & CLWB != 0 => WriteBack::Keep,
-            b if b & CLFLUSHOPT != 0 => WriteBack::Drop,
-            _ => WriteBack::DropInOrder,
+            b if b & CLWB != 0 => LineFlush::Keep,
+            b if b & CLFLUSHOPT != 0 => LineFlush::Drop,
+            _ => LineFlush::DropInOrder,
         })
     }
 
@@ -39,9 +39,9 @@ impl WriteBack {
         // SAFETY: the instructions change no content and fault only where a load would; `p` is mapped (1).
         unsafe {
             match self {
-                WriteBack::Keep => asm!("clwb [{}]", in(reg) p, options(nostack, preserves_flags)),
-                WriteBack::Drop => asm!("clflushopt [{}]", in(reg) p, options(nostack, preserves_flags)),
-                WriteBack::DropInOrder => asm!("clflush [{}]", in(reg) p, options(nostack, preserves_flags)),
+                LineFlush::Keep => asm!("clwb [{}]", in(reg) p, options(nostack, preserves_flags)),
+                LineFlush::Drop => asm!("clflushopt [{}]", in(reg) p, options(nostack, preserves_flags)),
+                LineFlush::DropInOrder => asm!("clflush [{}]", in(reg) p, options(nostack, preserves_flags)),
             }
         }
     }
@@ -68,10 +68,10 @@ pub fn store_fence() {
     unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };
 }
 
-/// Other processors are not supported: no `WriteBack` exists there, so nothing below is ever called.
+/// Other processors are not supported: no `LineFlush` exists there, so nothing below is ever called.
 #[cfg(not(target_arch = "x86_64"))]
-impl WriteBack {
-    pub fn of_this_processor() -> Option<WriteBack> {
+impl LineFlush {
+    pub fn of_this_processor() -> Option<LineFlush> {
         None
     }
     pub(super) fn line(self, _: *mut u8) {}
