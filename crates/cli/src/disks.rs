@@ -224,14 +224,17 @@ pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) 
     if work.lost > 0 {
         row(
             "LOST",
-            format!("{} of content have no copy that is there: `conquest fsck` names the files", size::show(work.lost)),
+            format!(
+                "{} of content have no replica that can be read: `conquest fsck` names the files",
+                size::show(work.lost)
+            ),
         );
     }
     if work.lacking > 0 {
         let time = work.seconds.map(|seconds| format!(", some {}", duration(seconds))).unwrap_or_default();
         let lazy =
             if work.lazy > 0 { format!("; of these {} lazily, later", size::show(work.lazy)) } else { String::new() };
-        row("copies", format!("{} in {} segments lack one{lazy}{time}", size::show(work.lacking), work.segments));
+        row("replicas", format!("{} in {} segments lack one{lazy}{time}", size::show(work.lacking), work.segments));
     }
     for leaving in &work.leaving {
         row("leaving", format!("region {}: {} are left to be moved", leaving.region, size::show(leaving.left)));

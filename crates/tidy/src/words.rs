@@ -11,7 +11,20 @@ const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("crates/backing/src/save/", "segment", "chunk"),
     ("crates/backing/", "region", "memory"),
     ("crates/fs/src/fsck/mark", "segment", "chunk"),
+    ("crates/fs/src/node/usage", "copies", "replica"),
+    ("crates/fs/src/setting/redundancy", "copies", "replica"),
+    ("crates/ilfs/src/replicas/", "copies", "replica"),
+    ("crates/ilfs/src/table/", "copies", "replica"),
+    ("crates/ilfs/src/write", "copies", "replica"),
 ];
+
+/// Where a word is in no literal and no documentation any more, and what is said instead.
+const IN_NO_TEXT: &[(&str, &str, &str)] = &[
+    ("crates/cli/src/", "copies", "replica, or a region's member"),
+    ("crates/ilfs/src/replicas/", "copies", "replica"),
+];
+/// What no module is called.
+const NO_MODULE: &[(&str, &str)] = &[("copy", "backing or replica"), ("copies", "backing or replica")];
 
 /// Pictures that name nothing in any crate.
 const NOWHERE: &[(&str, &str)] = &[
@@ -63,6 +76,34 @@ fn names(tokens: TokenStream, see: &mut dyn FnMut(String)) {
             _ => {}
         }
     }
+}
+
+fn texts(tokens: TokenStream, see: &mut dyn FnMut(String)) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => texts(group.stream(), see),
+            TokenTree::Literal(literal) => see(literal.to_string()),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn words_that_were_given_up_are_in_no_text_and_name_no_module() {
+    let mut found = Vec::new();
+    for source in crates().iter().flat_map(|of| sources(of)) {
+        for (word, instead) in NO_MODULE.iter().filter(|(word, _)| source.modules.iter().any(|name| name == word)) {
+            found.push(format!("{}: {word} is {instead}", source.path));
+        }
+        let given_up: Vec<_> = IN_NO_TEXT.iter().filter(|(place, ..)| source.path.starts_with(place)).collect();
+        texts(source.text.parse().expect("Rust"), &mut |text| {
+            let is_in_word = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '-';
+            for (_, word, instead) in given_up.iter().filter(|g| text.split(|l| !is_in_word(l)).any(|w| w == g.1)) {
+                found.push(format!("{}: {text}: {word} is {instead}", source.path));
+            }
+        });
+    }
+    expect_only("words that were given up", &found, &[]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::{say, size};
     after_help = "Columns:\n  \
     apparent  the lengths of files\n  \
     memory    what is in memory and stays: names, attributes, small files, and what waits for its place on disk\n  \
-    disk      what is on disks, with every copy\n  \
+    disk      what is on disks, with every replica\n  \
     cached    what is on disks and in memory too, which goes when the memory is wanted\n\n\
     A file with several names is counted once, where it is found first. Exit status: 1 if something could not be looked at.\n\n\
     Examples:\n  conquest du -sh /mnt/fast\n  conquest du -h /mnt/fast/photos\n  conquest du --by-owner /mnt/fast\n  \

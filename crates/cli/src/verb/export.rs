@@ -208,7 +208,7 @@ fn serve(dir: &Path, at: &Path, ready: &dyn Fn()) -> Result<()> {
     if let Err(e) = fuse::flushes_for_others() {
         tracing::warn!("where memory is short, a loop device may wait for itself: PR_SET_IO_FLUSHER: {e}");
     }
-    let volume = Volume::open(dir, &mut progress::bytes("making copies the same")).context(what)?;
+    let volume = Volume::open(dir, &mut progress::bytes("making members equal")).context(what)?;
     for problem in volume.problems() {
         tracing::warn!("region {}: {}", problem.region, problem.why);
     }

@@ -14,10 +14,10 @@ use crate::{progress, say};
 /// Show or set how many replicas of each file to keep on disk.
 #[derive(clap::Args)]
 #[command(after_help = "Values:\n  \
-    none         one copy, wherever there is room: the usual\n  \
-    whole        one copy, all of a file in one region: the loss of another does not touch it\n  \
-    mirror[:N]   N copies, 2 to 4, each in a region of its own [N: 2]\n  \
-    lazy[:DELAY] two copies, the second once the file was left alone for DELAY, as in 20s, 2m, 1h [DELAY: 2m]\n\n\
+    none         one replica, wherever there is room: the usual\n  \
+    whole        one replica, all of a file in one region: the loss of another does not touch it\n  \
+    mirror[:N]   N replicas, 2 to 4, each in a region of its own [N: 2]\n  \
+    lazy[:DELAY] two replicas, the second once the file was left alone for DELAY, as in 20s, 2m, 1h [DELAY: 2m]\n\n\
     What is made in a directory takes over what the directory has at that moment.\n\n\
     Examples:\n  conquest redundancy set mirror /mnt/fast/photos --recursive\n  \
     conquest redundancy set lazy:5m /mnt/fast/projects --priority high\n  \
@@ -77,7 +77,7 @@ struct Unset {
 
 fn parse(text: &str) -> Result<Redundancy, String> {
     Redundancy::from_text(text.as_bytes()).ok_or_else(|| match text.split_once(':') {
-        Some(("mirror", _)) => "there can be 2 to 4 copies: `mirror:2`, `mirror:3`, `mirror:4`".into(),
+        Some(("mirror", _)) => "there can be 2 to 4 replicas: `mirror:2`, `mirror:3`, `mirror:4`".into(),
         Some(("lazy", _)) => {
             "a delay is 1 to 60 seconds (`lazy:20s`), whole minutes up to an hour (`lazy:5m`) or whole hours up to a day \
              (`lazy:2h`)"
@@ -126,7 +126,7 @@ struct OfPath {
     /// number of regions with some.
     placed: u64,
     waiting: u64,
-    copies: u32,
+    replicas: u32,
     regions: u32,
 }
 
@@ -167,7 +167,7 @@ fn look(path: &Path) -> Result<OfPath> {
         is_directory: path.is_dir(),
         placed: usage.placed,
         waiting: usage.waiting,
-        copies: usage.replicas_least,
+        replicas: usage.replicas_least,
         regions: usage.regions,
         path: path.display().to_string(),
     })
@@ -265,11 +265,11 @@ fn warning(wanted: Redundancy, regions: u32) -> String {
     match regions {
         0 => format!("warning: the pool has no disk, so all content is in its memory alone; {remedy}\n"),
         1 => format!(
-            "warning: {wanted} takes {} regions and the pool has 1: there will be 1 copy; {remedy}\n",
+            "warning: {wanted} takes {} regions and the pool has 1: there will be 1 replica; {remedy}\n",
             wanted.replicas()
         ),
         n => format!(
-            "warning: {wanted} takes {} regions and the pool has {n}: there will be {n} copies; {remedy}\n",
+            "warning: {wanted} takes {} regions and the pool has {n}: there will be {n} replicas; {remedy}\n",
             wanted.replicas()
         ),
     }
@@ -297,7 +297,9 @@ mod tests {
     #[test]
     fn too_few_regions_are_reported() {
         assert!(warning(Redundancy::Mirror(3), 0).contains("no disk"));
-        assert!(warning(Redundancy::Mirror(3), 1).contains("takes 3 regions and the pool has 1: there will be 1 copy"));
-        assert!(warning(Redundancy::Mirror(3), 2).contains("there will be 2 copies"));
+        assert!(
+            warning(Redundancy::Mirror(3), 1).contains("takes 3 regions and the pool has 1: there will be 1 replica")
+        );
+        assert!(warning(Redundancy::Mirror(3), 2).contains("there will be 2 replicas"));
     }
 }

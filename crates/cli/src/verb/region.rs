@@ -28,7 +28,7 @@ use crate::{disks, locate, mount_points, mounts, paths_in_pools, progress, regio
     conquest region replace /srv/pool /dev/sdb        (a disk that was away is put back)\n  \
     conquest region remove /srv/pool /dev/sdb --force --dry-run\n                                                    \
     (what would be lost with a dead disk)\n  \
-    conquest region domain /srv/pool shelf 0 1        (they share their fate: no two copies there)\n  \
+    conquest region domain /srv/pool shelf 0 1        (they share their fate: no two replicas there)\n  \
     conquest region balance /srv/pool                 (old content to new disks)\n  \
     conquest region check /srv/pool /dev/sdb && ...   (may it be stopped?)")]
 pub struct Args {
@@ -89,8 +89,8 @@ struct Remove {
     dry_run: bool,
     /// Remove the regions even if too few are left for all replicas that files are to have. Replicas are given up last,
     /// after everything else has been moved
-    #[arg(long, conflicts_with_all = ["cancel", "force"])]
-    reduce_copies: bool,
+    #[arg(long, alias = "reduce-copies", conflicts_with_all = ["cancel", "force"])]
+    reduce_replicas: bool,
     /// Cancel the removal: the regions take content again
     #[arg(long, conflicts_with = "force")]
     cancel: bool,
@@ -219,7 +219,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let (has, regions) = (if regions.len() > 1 { "have" } else { "has" }, regions.join(", "));
             say(&match args.domain.as_str() {
                 "0" => format!("{regions} {has} a domain alone"),
-                domain => format!("{regions} {has} the domain {domain}: no two copies of a file are in it"),
+                domain => format!("{regions} {has} the domain {domain}: no two replicas of a file are in it"),
             })?;
         }
         What::Replace(args) => replace(args)?,
@@ -261,8 +261,8 @@ fn remove(args: &Remove) -> Result<()> {
         (_, _, true) => HowToLeave::Force,
         (true, ..) => HowToLeave::Look,
         (_, true, _) => HowToLeave::Cancel,
-        _ if args.background => HowToLeave::Begin { fewer: args.reduce_copies },
-        _ => HowToLeave::Leave { fewer: args.reduce_copies },
+        _ if args.background => HowToLeave::Begin { fewer: args.reduce_replicas },
+        _ => HowToLeave::Leave { fewer: args.reduce_replicas },
     };
     let (mut show, mut all) = (progress::bytes("moving"), 0);
     let mut go_on = |left: u64| {
@@ -276,8 +276,8 @@ fn remove(args: &Remove) -> Result<()> {
     drop(show);
     let pool = pool.display();
     match left {
-        Left::Looked(leaving) if leaving.fewer > 0 && !args.reduce_copies => Err(Failure::new(format!(
-            "{}{}: give the pool another disk first, or allow that with `--reduce-copies`",
+        Left::Looked(leaving) if leaving.fewer > 0 && !args.reduce_replicas => Err(Failure::new(format!(
+            "{}{}: give the pool another disk first, or allow that with `--reduce-replicas`",
             described(&leaving),
             fewer(&leaving)
         ))),
@@ -329,7 +329,7 @@ fn fewer(leaving: &Leaving) -> String {
     match leaving.fewer {
         0 => String::new(),
         bytes => format!(
-            "; {} of content will have fewer copies than it is to have, {} at most",
+            "; {} of content will have fewer replicas than it is to have, {} at most",
             size::show(bytes),
             leaving.domains
         ),

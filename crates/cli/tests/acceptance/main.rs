@@ -10,7 +10,7 @@
 //! | [`alone`] | the disks alone open the pool, whose backing lies in its regions |
 //! | [`direct`] | programs under direct access do the same as elsewhere |
 //! | [`disks`] | disks of pools: made, refused, missing, and their fate |
-//! | [`copies`] | replicas in several regions, disks lost and back, removal by force, balance, scrub |
+//! | [`replicas`] | replicas in several regions, disks lost and back, removal by force, balance, scrub |
 //! | [`regions`] | regions of several disks: lost, back, replaced |
 //! | [`export`] | volumes as one block device, for other file systems, with disks lost |
 //! | [`older`] | images and backings that are older than the pool's disks |

@@ -187,7 +187,7 @@ fn commands() -> Outcome {
     // More than there are regions: the setting is made, with a warning.
     let ran = lab.run(&["redundancy", "set", "mirror:3", &text(&dir.join("sub"))]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.err.contains("takes 3 regions and the pool has 2: there will be 2 copies"), "{}", ran.err);
+    assert!(ran.err.contains("takes 3 regions and the pool has 2: there will be 2 replicas"), "{}", ran.err);
     both(&dir.join("sub"), Some("mirror:3"), Some("high"));
     both(&dir.join("sub/file"), Some("mirror:2"), Some("high"));
     assert_eq!(shown(&lab, &dir.join("sub/file"))["inherited_from"], Value::Null);

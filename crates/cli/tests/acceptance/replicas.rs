@@ -306,9 +306,9 @@ fn leave() -> Outcome {
     becomes_on_disks(&lab, "safe", "mirror:2");
     hold_anew(&lab, &[("plain", 1), ("safe", 2)]);
     for how in ["--dry-run", "--background"] {
-        lab.refused(1, &["region", "remove", &lab.pool(), "3", how], &["fewer copies", "--reduce-copies"]);
+        lab.refused(1, &["region", "remove", &lab.pool(), "3", how], &["fewer replicas", "--reduce-replicas"]);
     }
-    let printed = lab.ok(&["region", "remove", &lab.pool(), "3", "--reduce-copies", "--dry-run"]);
+    let printed = lab.ok(&["region", "remove", &lab.pool(), "3", "--reduce-replicas", "--dry-run"]);
     assert!(printed.contains("will have fewer") && printed.contains("they fit"), "{printed}");
     lab.ok(&["region", "remove", &lab.pool(), "3", "--reduce-copies"]);
     becomes_on_disks(&lab, "safe", "none");

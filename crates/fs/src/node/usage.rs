@@ -81,8 +81,8 @@ impl Usage {
             ("cached", self.cached),
             ("placed", self.placed),
             ("disk", self.disk),
-            ("copies", self.replicas_least.into()),
-            ("copies_most", self.replicas_most.into()),
+            ("replicas", self.replicas_least.into()),
+            ("replicas_most", self.replicas_most.into()),
             ("regions", self.regions.into()),
         ]
     }
@@ -99,8 +99,8 @@ impl Usage {
             "cached" => self.cached = value,
             "placed" => self.placed = value,
             "disk" => self.disk = value,
-            "copies" => self.replicas_least = small(),
-            "copies_most" => self.replicas_most = small(),
+            "replicas" => self.replicas_least = small(),
+            "replicas_most" => self.replicas_most = small(),
             "regions" => self.regions = small(),
             _ => {}
         }

@@ -33,7 +33,7 @@ pub enum Redundancy {
 }
 
 /// Copies that `mirror` means, and how many there can be.
-const USUAL_COPIES: u8 = 2;
+const USUAL_REPLICAS: u8 = 2;
 const MOST_REPLICAS: u8 = 4;
 /// Seconds that `lazy` means.
 const USUAL_DELAY: u32 = 120;
@@ -45,7 +45,7 @@ impl Redundancy {
         match text.split_once(':') {
             None if text == "none" => Some(Redundancy::None),
             None if text == "whole" => Some(Redundancy::Whole),
-            None if text == "mirror" => Some(Redundancy::Mirror(USUAL_COPIES)),
+            None if text == "mirror" => Some(Redundancy::Mirror(USUAL_REPLICAS)),
             None if text == "lazy" => Some(Redundancy::Lazy(USUAL_DELAY)),
             Some(("mirror", "2")) => Some(Redundancy::Mirror(2)),
             Some(("mirror", "3")) => Some(Redundancy::Mirror(3)),

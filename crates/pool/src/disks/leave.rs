@@ -368,8 +368,8 @@ fn cannot(names: &str, leaving: Leaving, e: &ilfs::Error) -> Error {
             leaving.room >> 20
         )),
         ilfs::Error::TooFewDomains { bytes, domains } => Error::Pool(format!(
-            "{names}: {} MiB of content would have fewer copies than it is to have, {domains} at most: give the pool another disk first \
-             (`conquest region add`), or allow that with `--reduce-copies`",
+            "{names}: {} MiB of content would have fewer replicas than it is to have, {domains} at most: give the pool another disk first \
+             (`conquest region add`), or allow that with `--reduce-replicas`",
             bytes.div_ceil(1 << 20)
         )),
         e => Error::Pool(format!("{names} cannot be taken from the pool: {e}")),

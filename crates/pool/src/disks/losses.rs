@@ -144,13 +144,13 @@ fn is_reported_rightly(fault: Fault) {
     files.extend((fault != Fault::Old).then_some((early, "early", 1)));
     let read = unreadable(&pool, &files);
     assert_eq!(read.is_empty(), fault == Fault::None, "{fault:?}");
-    assert!(read.iter().all(|(ino, _)| *ino != safe), "{fault:?}: it has another copy");
+    assert!(read.iter().all(|(ino, _)| *ino != safe), "{fault:?}: it has another replica");
     let report = pool.fsck(false, &mut |_, _| {}).expect("it runs");
     assert!(pages(report.lost.iter()) == read, "{fault:?}: what a check tells: {:?}", report.lost);
     for (ino, name, _) in files {
         let usage = pool.usage(ino).expect("an answer");
         let is_lost = read.iter().any(|(lost, _)| *lost == ino);
-        assert_eq!(usage.replicas_least == 0, is_lost, "{fault:?}: copies of {name}");
+        assert_eq!(usage.replicas_least == 0, is_lost, "{fault:?}: replicas of {name}");
     }
     // With memory that has seen none of these reads.
     drop(pool);

@@ -56,10 +56,7 @@ impl Pool {
         }
         let backing = self.backing_in(number);
         if let Some((false, why)) = &backing {
-            return Ok(Verdict {
-                may_stop: false,
-                why: format!("{name} has the only copy of the pool's backing{why}"),
-            });
+            return Ok(Verdict { may_stop: false, why: format!("{name} has the pool's only backing{why}") });
         }
         let kept = match (&backing, self.fs.union()) {
             (Some(_), Some(union)) => union.log().backing_in_region(self.fs.session(), number)?,
@@ -67,10 +64,9 @@ impl Pool {
         };
         let held = Held { segments: held.segments.saturating_sub(kept), ..held };
         Ok(match backing {
-            Some((true, why)) if held.segments == 0 => Verdict {
-                may_stop: true,
-                why: format!("{name} holds no content, and a copy of the pool's backing{why}"),
-            },
+            Some((true, why)) if held.segments == 0 => {
+                Verdict { may_stop: true, why: format!("{name} holds no content, and the pool's backing{why}") }
+            }
             _ => verdict_on_region(&name, held, alone),
         })
     }
@@ -89,7 +85,7 @@ impl Pool {
         })
     }
 
-    /// If the backing lies in this region: whether another whole copy exists, and where, in words.
+    /// If the backing lies in this region: whether another whole backing exists, and where, in words.
     fn backing_in(&self, number: u32) -> Option<(bool, String)> {
         let members = self.duplex.as_ref()?.members();
         let own = members.iter().find(|member| member.region == number)?;
@@ -159,7 +155,7 @@ fn verdict_on_region(name: &str, held: Held, alone: u64) -> Verdict {
         },
         Held { live, .. } if alone == 0 => Verdict {
             may_stop: true,
-            why: format!("all {} KiB of content that {name} holds have copies elsewhere", live >> 10),
+            why: format!("all {} KiB of content that {name} holds have replicas elsewhere", live >> 10),
         },
         Held { segments, .. } => Verdict {
             may_stop: false,
@@ -174,7 +170,7 @@ fn verdict_on_missing(name: &str, held: Held, alone: u64) -> Verdict {
         (0, _) => Verdict { may_stop: true, why: format!("{name}, and held nothing that is in use") },
         (live, 0) => Verdict {
             may_stop: true,
-            why: format!("{name}; all {} KiB of content that it holds have copies elsewhere", live >> 10),
+            why: format!("{name}; all {} KiB of content that it holds have replicas elsewhere", live >> 10),
         },
         (_, alone) => Verdict {
             may_stop: false,

@@ -43,7 +43,7 @@ const PIECE: usize = 1 << 20;
 const MORE: u64 = 8 << 20;
 const SHARE: u64 = 4;
 /// The text of `image` afterwards, so that it is not taken for anything else. Existing pools have these bytes.
-const STUB: &str = "CQ-LINK: the copy of this pool's memory lies in its regions; see pool.toml\n";
+const STUB: &str = "CQ-LINK: the backing of this pool lies in its regions; see pool.toml\n";
 
 /// Regions in which it lies, at most.
 pub const REGIONS: usize = 2;

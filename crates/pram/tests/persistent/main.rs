@@ -14,7 +14,7 @@
 //! | [`save`] | save, restore, and images that must be refused |
 //! | [`readahead`] | reading ahead gives the same bytes and errors |
 //! | [`log`] | the redo log: every crash, damage, and logs that must be refused |
-//! | [`copy`] | a backing that is read back is made durable before anything follows it |
+//! | [`backing`] | a backing that is read back is made durable before anything follows it |
 //! | [`epoch`] | epochs, the participants in their end, and commits that end |
 //! | [`image`] | the incremental image: every crash, damage, and images that must be refused |
 //! | [`tape`] | a disk that remembers its requests, loses power, and fails |
@@ -26,7 +26,7 @@
 //! | [`processes`] | several processes, some of them killed |
 
 mod blocks;
-mod copy;
+mod backing;
 mod crowded;
 mod delegation;
 mod epoch;
