@@ -19,8 +19,8 @@ use pram::Session;
 use super::areas::Area;
 use super::discard::Discarding;
 use super::error::{Error, Result};
-use super::room::{in_operation, seconds};
-use super::table::{Change, Segment, SlotState, KEY};
+use super::room::seconds;
+use super::table::{transact, Change, Segment, SlotState, KEY};
 use super::Log;
 
 /// Seconds after which a slot that is taken must have been named: the process that names it waits for disks, but not
@@ -71,7 +71,7 @@ impl Log {
         let area = self.area(session, number)?;
         let mut is_prepared = false;
         loop {
-            match in_operation(session, |tx| {
+            match transact(session, |tx| {
                 let waits = tx.unplaced();
                 self.try_for_backing(&mut Change::new(tx, self.at), &area, waits, is_prepared)
             })? {

@@ -286,7 +286,7 @@ impl Log {
         // the others.
         let mut chunks = pairs.chunks(room::AT_ONCE);
         let first = chunks.next().unwrap_or(&[]);
-        let at = room::in_operation(session, |tx| match Where::find(tx.memory())? {
+        let at = table::transact(session, |tx| match Where::find(tx.memory())? {
             Some(_) => unusable("the pool has a log").map(|()| None),
             None => {
                 let at = Where::make(tx, (segment / BLOCK) as u32, all, sequence)?;
@@ -294,7 +294,7 @@ impl Log {
             }
         })?;
         let Some(at) = at else { return Ok(()) };
-        chunks.try_for_each(|some| room::in_operation(session, |tx| add(&mut Change::new(tx, at), some)))
+        chunks.try_for_each(|some| table::transact(session, |tx| add(&mut Change::new(tx, at), some)))
     }
 
     /// Blocks of content that a segment holds.

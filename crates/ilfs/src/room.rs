@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use exraid::{Class as Failure, Op as Transfer, LATE};
 use pram::session::assert_may_wait;
-use pram::{Session, Tx};
+use pram::Session;
 
 use super::areas::Area;
 use super::error::{Error, Result};
@@ -15,7 +15,7 @@ use super::part::{content_of, summary_blocks};
 use super::place::Place;
 use super::placement::Choice;
 use super::storage_class::{self, Class};
-use super::table::{slot_in, Change, RawTable, RawTableRegion, Segment, SlotState, KEY};
+use super::table::{slot_in, transact, Change, RawTable, RawTableRegion, Segment, SlotState, KEY};
 use super::{Head, Log};
 
 /// Regions, or segments, that one transaction changes at most.
@@ -132,32 +132,13 @@ pub(super) fn seconds() -> u32 {
     (pram::clock::now() / 1_000_000_000).clamp(0, u32::MAX.into()) as u32
 }
 
-/// A transaction with the lock of the table. Begins anew if its memory has to grow.
-pub(super) fn in_operation<R>(session: &Session, mut work: impl FnMut(&mut Tx<'_>) -> Result<R>) -> Result<R> {
-    let mut op = session.begin()?;
-    loop {
-        op.lock(&[KEY])?;
-        let done = {
-            let mut tx = op.tx()?;
-            match work(&mut tx) {
-                Ok(done) => return Ok(tx.commit().map(|()| done)?),
-                Err(e) => e,
-            }
-        };
-        match done.must_grow() {
-            true => op.renew_with_memory()?,
-            false => return Err(done),
-        }
-    }
-}
-
 impl Log {
     pub(super) fn change<R>(
         &self,
         session: &Session,
         mut work: impl FnMut(&mut Change<'_, '_>) -> Result<R>,
     ) -> Result<R> {
-        in_operation(session, |tx| work(&mut Change::new(tx, self.at)))
+        transact(session, |tx| work(&mut Change::new(tx, self.at)))
     }
 
     /// About how many blocks can be written to the hot head now.

@@ -35,7 +35,7 @@ mod check;
 mod raw;
 mod replicas;
 
-use pram::{Memory, Off, Tag, Tx};
+use pram::{Memory, Off, Session, Tag, Tx};
 
 use super::error::{Error, Result};
 use super::storage_class::CLASSES;
@@ -62,6 +62,26 @@ pub const GROWING: u64 = (1 << 48) - 3;
 #[derive(Clone, Copy, Debug)]
 pub struct Where {
     log: Off<RawTable>,
+}
+
+/// Runs `work` in a transaction with the lock of the table; once more if the heap first had to take memory. That is all that
+/// a change of the table provides for by itself: an operation of a file that lacks room ends, and runs again as a whole.
+pub fn transact<R>(session: &Session, mut work: impl FnMut(&mut Tx<'_>) -> Result<R>) -> Result<R> {
+    let mut op = session.begin()?;
+    loop {
+        op.lock(&[KEY])?;
+        let done = {
+            let mut tx = op.tx()?;
+            match work(&mut tx) {
+                Ok(done) => return Ok(tx.commit().map(|()| done)?),
+                Err(e) => e,
+            }
+        };
+        match done.must_grow() {
+            true => op.renew_with_memory()?,
+            false => return Err(done),
+        }
+    }
 }
 
 /// Where fields lie in [`RawTable`].

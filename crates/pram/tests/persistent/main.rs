@@ -25,8 +25,8 @@
 //! | [`delegation`] | what is recalled, and what nobody may keep |
 //! | [`processes`] | several processes, some of them killed |
 
-mod blocks;
 mod backing;
+mod blocks;
 mod crowded;
 mod delegation;
 mod epoch;
