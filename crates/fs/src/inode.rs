@@ -214,6 +214,9 @@ impl<'a> Table<'a> {
     /// [`block`](Self::block), for a caller that is neither in an operation nor in a section of one of its inodes: it may be packed or
     /// unpacked, and its memory reused, between the look at the word and that at the memory.
     pub fn block_outside(&self, block: u64) -> Result<Block> {
+        if matches!(self.lead(block), Ok(Block::None)) {
+            return Ok(Block::None);
+        }
         self.outside(block, || self.block(block))
     }
 

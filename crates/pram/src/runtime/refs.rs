@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::sessions::bits;
 use super::{Runtime, COMMON};
 use crate::error::Result;
 
@@ -169,14 +170,20 @@ impl Runtime {
         self.take(self.held_base(n)..self.held_base(n) + held_bytes(self.keys))
     }
 
+    /// The words of `session`, which has entered, that have memory: by page, the first key of each, in ascending order.
+    fn held_pages(&self, session: u32) -> impl Iterator<Item = u64> + '_ {
+        let base = self.held_base(session);
+        let words = (0..held_bytes(self.keys) / 8).map(move |n| (n, self.word(base + n * 8).load(Ordering::Acquire)));
+        words
+            .filter(|(_, word)| *word != 0)
+            .flat_map(|(n, word)| bits(word).map(move |bit| (n * 64 + u64::from(bit)) * IN_PAGE))
+    }
+
     /// Does any session hold a reference to anything?
     pub fn any_reference(&self) -> Result<bool> {
         for n in self.full().chain(self.any_guest().then_some(COMMON)) {
-            let (base, end) = (self.refs_base(n), self.refs_base(n) + self.keys * 4);
-            let mut at = base;
-            while let Some((from, to)) = self.touched(at).filter(|(from, _)| *from < end) {
-                at = to.min(end);
-                if !self.map.is_zero(from.max(base), at - from.max(base))? {
+            for key in self.held_pages(n) {
+                if !self.map.is_zero(self.refs_base(n) + key * 4, PAGE)? {
                     return Ok(true);
                 }
             }
@@ -189,25 +196,8 @@ impl Runtime {
         if session >= COMMON {
             return self.referenced_by_guest(session);
         }
-        let (base, end) = (self.refs_base(session), self.refs_base(session) + self.keys * 4);
-        let mut found = Vec::new();
-        let mut at = base;
-        while let Some((from, to)) = self.touched(at).filter(|(from, _)| *from < end) {
-            at = to.min(end);
-            let keys = (from.max(base) - base) / 4..(at - base) / 4;
-            found.extend(keys.filter(|key| self.holds(session, *key)));
-        }
-        found
-    }
-
-    /// The next stretch of the runtime file, at or after `from`, that has ever been touched.
-    fn touched(&self, from: u64) -> Option<(u64, u64)> {
-        use rustix::fs::{seek, SeekFrom};
-        let Some(file) = &self.file else { return (from < self.at.end).then_some((from, self.at.end)) };
-        let file = file.lend().ok()?;
-        let start = seek(&file, SeekFrom::Data(from)).ok()?;
-        let end = seek(&file, SeekFrom::Hole(start)).ok()?;
-        (end > from).then_some((start, end))
+        let keys = self.held_pages(session).flat_map(|first| first..(first + IN_PAGE).min(self.keys));
+        keys.filter(|key| self.holds(session, *key)).collect()
     }
 
     /// Drops all references of a session. Their memory stays: others may be looking at it.
@@ -215,14 +205,9 @@ impl Runtime {
         if session >= COMMON {
             return self.clear_guest(session);
         }
-        let base = self.refs_base(session);
-        for n in 0..held_bytes(self.keys) / 8 {
-            let mut bits = self.word(self.held_base(session) + n * 8).load(Ordering::Acquire);
-            while bits != 0 {
-                let page = n * 64 + u64::from(bits.trailing_zeros());
-                self.map.zero(base + page * PAGE, PAGE).expect("runtime offsets are computed within its size");
-                bits &= bits - 1;
-            }
+        for key in self.held_pages(session) {
+            let page = self.refs_base(session) + key * 4;
+            self.map.zero(page, PAGE).expect("runtime offsets are computed within its size");
         }
     }
 }

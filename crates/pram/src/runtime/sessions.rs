@@ -351,7 +351,7 @@ impl Runtime {
 
 /// The numbers of the bits that are set.
 #[inline(always)]
-fn bits(mut word: u64) -> impl Iterator<Item = u32> {
+pub(super) fn bits(mut word: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let n = word.trailing_zeros();
         word &= word.wrapping_sub(1);
