@@ -55,7 +55,7 @@ impl Medium {
             kind,
             durable: base.to_vec(),
             visible: base.to_vec(),
-            touched: base.chunks(PAGE).map(|p| p.iter().any(|b| *b != 0)).collect(),
+            touched: touched(base),
             doubts: BTreeMap::new(),
             pending: Vec::new(),
             stores: 0,
@@ -178,8 +178,13 @@ fn mapping_of(bytes: &[u8], touched: &[bool]) -> Mapping {
 
 /// A mapping that holds `bytes`.
 pub fn mapping(bytes: &[u8]) -> Mapping {
-    let touched: Vec<bool> = bytes.chunks(PAGE).map(|p| p.iter().any(|b| *b != 0)).collect();
-    mapping_of(bytes, &touched)
+    mapping_of(bytes, &touched(bytes))
+}
+
+/// By page, is it not all zero?
+fn touched(bytes: &[u8]) -> Vec<bool> {
+    const ZERO: [u8; PAGE] = [0; PAGE];
+    bytes.chunks(PAGE).map(|page| page != &ZERO[..page.len()]).collect()
 }
 
 /// Calls `look` with the medium that held `base` at each of these points, which are in ascending order; returns the

@@ -122,7 +122,7 @@ impl Point {
 /// Memory and disks between two events.
 #[derive(Clone)]
 pub struct Still {
-    pub memory: Vec<u8>,
+    pub memory: Arc<Vec<u8>>,
     pub marks: Vec<u64>,
     pub files: Files,
 }
@@ -139,7 +139,7 @@ impl Still {
     fn store(&mut self, event: &Event, len: usize) {
         if let Event::Store { off, bytes } = event {
             let at = *off as usize;
-            self.memory[at..at + len].copy_from_slice(&bytes[..len]);
+            Arc::make_mut(&mut self.memory)[at..at + len].copy_from_slice(&bytes[..len]);
         }
     }
 

@@ -348,7 +348,7 @@ impl World {
     /// The present memory, marks and disks.
     pub fn still(&self) -> Result<Still, String> {
         let marks = self.mapped_marks()?.map(|marks| crate::tape::words_of(&marks)).unwrap_or_default();
-        Ok(Still { memory: self.bytes(), marks, files: self.tape.files() })
+        Ok(Still { memory: Arc::new(self.bytes()), marks, files: self.tape.files() })
     }
 
     /// The memory's bytes.

@@ -35,7 +35,7 @@ fn go_on(history: &History, n: usize, left: &Files) -> Result<History, String> {
     // On a full file system work may fail: that is not judged here.
     let _ = work_with(&world.fs, &found);
     let instant = history.boundaries[n].bytes.clone();
-    let start = Still { memory: instant.to_vec(), marks: Vec::new(), files: left.clone() };
+    let start = Still { memory: instant.clone(), marks: Vec::new(), files: left.clone() };
     live(&world, start, vec![Boundary::new(0, instant)], 0).map_err(|e| format!("after recovery: {e}"))
 }
 

@@ -261,7 +261,7 @@ fn judge(
     sabotage: Sabotage,
 ) -> Result<(), String> {
     let home = Home::new()?;
-    let mut memory = left.memory.clone();
+    let mut memory = left.memory.to_vec();
     if sabotage == Sabotage::NotUndone {
         // A transaction that counts as committed is not undone.
         let geo = pram::memory::Geometry::of(SIZE).map_err(text)?;

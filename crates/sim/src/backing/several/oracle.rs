@@ -55,7 +55,7 @@ pub fn judge(history: &History, at: usize, found: &[u8]) -> Result<(), String> {
 
 /// The number of lines in which each state up to `last` differs from `found`.
 fn differing(history: &History, found: &[u8], last: usize) -> Vec<usize> {
-    let (parts, mut bytes) = (copied(found.len()), history.start.memory.clone());
+    let (parts, mut bytes) = (copied(found.len()), history.start.memory.to_vec());
     let differs = |bytes: &[u8], line: usize| {
         let (start, end) = (line * LINE, (line * LINE + LINE).min(found.len()));
         let mut within = parts.iter().map(|part| part.start.clamp(start, end)..part.end.clamp(start, end));

@@ -65,7 +65,7 @@ pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Mishap], dir: &Pat
     let seats = seats.map(|seat| seat.map(Mutex::new)).collect::<Result<Vec<_>, String>>()?;
     let scripts = play.parts.iter().map(|_| Mutex::default()).collect();
     let house = House { play, pool, stage, dir, seats, scripts };
-    let start = Still { memory: house.pool.bytes()?, marks: Vec::new(), files: house.pool.tape.files() };
+    let start = Still { memory: Arc::new(house.pool.bytes()?), marks: Vec::new(), files: house.pool.tape.files() };
     house.pool.tape.start(None);
     house.stage.begin(house.pool.undertaker()?);
     let finale = std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use sim::backing::plot::Plot;
 use sim::backing::{explore_away, Depth};
 use sim::scenario::{rich, singles};
 use sim::story::Story;
-use sim::verdict::{failures, replays, sample, Filter};
+use sim::verdict::{failures, full, replays, sample, Filter};
 
 /// Each operation in one plot.
 #[test]
@@ -20,7 +20,7 @@ fn what_was_promised_elsewhere_is_not_written_over() {
 #[test]
 fn every_plot_is_left_behind_and_taken_up_again() {
     let stories: Vec<Story> = Plot::ALL.map(|plot| Story::of(&rich(), plot)).into();
-    let few = Depth { deaths: Depth::deep().deaths / 4, ..Depth::deep() };
+    let few = Depth { deaths: Depth::deep().deaths / if full() { 4 } else { 8 }, ..Depth::deep() };
     let stats = explore_away(&stories, few);
     assert!(replays() || stats.taken_up > 100 && stats.promised > 100, "{stats:?}");
 }
