@@ -52,7 +52,7 @@ use conquest::Ino;
 use pram::mem::descriptor::Kept;
 use rustix::io::Errno;
 
-pub use raw::system_call;
+pub use raw::{after_fault, byte, bytes, path, system_call};
 
 use call::Stop;
 use state::State;

@@ -1,11 +1,13 @@
 //! The memory and the descriptors of the program around us: the one module with unsafe code.
 //!
 //! 1. The addresses and lengths come from a system call: the program says that its memory there is valid, as it says to the kernel.
-//!    An address that cannot be the program's is EFAULT; one that is not mapped faults in the program's own thread.
+//!    An address where there is none is EFAULT ([`touch`]).
 //! 2. Nothing keeps such memory beyond the call.
 //! 3. A descriptor's number is borrowed for one call of the kernel, which fails if there is none.
 
 #![allow(unsafe_code)]
+
+mod touch;
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -15,15 +17,22 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use conquest_fs::path::PATH_MAX;
 
-/// No memory is below this address, nor above the other.
-const FIRST: usize = 4096;
+pub use touch::{after_fault, byte};
+
+/// No memory of programs is above.
+const PAGE: usize = 4096;
 const END: usize = 0x7fff_ffff_f000;
 
 fn check(addr: usize, len: usize) -> Result<(), Errno> {
     match addr.checked_add(len) {
-        Some(end) if addr >= FIRST && end <= END => Ok(()),
+        Some(end) if end <= END => Ok(()),
         _ => Err(Errno::FAULT),
     }
+}
+
+/// May a program have memory there?
+pub fn is_of_program(addr: usize, len: usize) -> bool {
+    check(addr, len).is_ok()
 }
 
 /// A path, without the zero byte that ends it.
@@ -36,34 +45,78 @@ pub fn path<'a>(addr: usize) -> Result<&'a [u8], Errno> {
 /// A text of at most so many bytes, without the zero byte that ends it.
 #[inline(always)]
 pub fn string<'a>(addr: usize, most: usize) -> Result<Option<&'a [u8]>, Errno> {
-    check(addr, 1)?;
-    // SAFETY: 1. No byte behind the end is looked at.
-    let len = unsafe { libc::strnlen(addr as *const libc::c_char, most + 1) };
-    if len > most {
-        return Ok(None);
+    let mut len = 0;
+    loop {
+        let at = addr + len;
+        check(at, 1)?;
+        touch::byte(at).ok_or(Errno::FAULT)?;
+        // To the end of the page.
+        let room = (PAGE - at % PAGE).min(most + 1 - len);
+        // SAFETY: 1. The page is there, and no byte behind the end is looked at.
+        let more = unsafe { libc::strnlen(at as *const libc::c_char, room) };
+        len += more;
+        match more < room {
+            true => break,
+            false if len > most => return Ok(None),
+            false => {}
+        }
     }
     // SAFETY: 1, 2.
     Ok(Some(unsafe { std::slice::from_raw_parts(addr as *const u8, len) }))
 }
 
+/// As much as there is, as a write takes it: no less than a byte.
 #[inline(always)]
-pub fn bytes<'a>(addr: usize, len: usize) -> Result<&'a [u8], Errno> {
+pub fn bytes_there<'a>(addr: usize, len: usize) -> Result<&'a [u8], Errno> {
+    check(addr, len)?;
     if len == 0 {
         return Ok(&[]);
     }
-    check(addr, len)?;
-    // SAFETY: 1, 2.
-    Ok(unsafe { std::slice::from_raw_parts(addr as *const u8, len) })
+    match touch::readable(addr, len) {
+        0 => Err(Errno::FAULT),
+        // SAFETY: 1, 2.
+        len => Ok(unsafe { std::slice::from_raw_parts(addr as *const u8, len) }),
+    }
 }
 
 #[inline(always)]
-pub fn bytes_mut<'a>(addr: usize, len: usize) -> Result<&'a mut [u8], Errno> {
+pub fn bytes<'a>(addr: usize, len: usize) -> Result<&'a [u8], Errno> {
+    bytes_there(addr, len).and_then(|bytes| if bytes.len() == len { Ok(bytes) } else { Err(Errno::FAULT) })
+}
+
+/// Memory to store to, of which the first byte at least is there. What lies beyond `sure` bytes is not looked at: the caller does before it
+/// stores there ([`can_store`]).
+#[inline(always)]
+pub fn room<'a>(addr: usize, len: usize, sure: usize) -> Result<&'a mut [u8], Errno> {
+    check(addr, len)?;
     if len == 0 {
         return Ok(&mut []);
     }
-    check(addr, len)?;
+    let sure = sure.clamp(1, len);
+    let len = match touch::writable(addr, sure) {
+        0 => return Err(Errno::FAULT),
+        there if there < sure => there,
+        _ => len,
+    };
     // SAFETY: 1, 2.
     Ok(unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, len) })
+}
+
+/// All of it is about to be overwritten.
+#[inline(always)]
+pub fn bytes_mut<'a>(addr: usize, len: usize) -> Result<&'a mut [u8], Errno> {
+    check(addr, len)?;
+    match touch::overwritable(addr, len) == len {
+        true if len == 0 => Ok(&mut []),
+        // SAFETY: 1, 2.
+        true => Ok(unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, len) }),
+        false => Err(Errno::FAULT),
+    }
+}
+
+/// Is the memory there that `room` has not looked at?
+pub fn can_store(room: &[u8]) -> bool {
+    touch::writable(room.as_ptr() as usize, room.len()) == room.len()
 }
 
 #[inline(always)]

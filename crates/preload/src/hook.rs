@@ -38,8 +38,7 @@ pub extern "C" fn hook(nr: u32, args: &[usize; 6]) -> Outcome {
 fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
     let arg = |n: u8| args[n as usize];
     let descriptor = |n: u8| mounts::of_descriptor(arg(n) as i32);
-    // SAFETY: the kernel would read the same string.
-    let path = |n: u8| unsafe { mounts::of_path(arg(n)) };
+    let path = |n: u8| mounts::of_path(arg(n));
     let at =
         |[dir, name]: [u8; 2]| descriptor(dir).or_else(|| path(name).filter(|_| is_from_here(arg(dir), arg(name))));
     let engine = match class {
@@ -112,8 +111,7 @@ fn close_range(nr: u32, args: &[usize; 6]) -> Outcome {
 
 /// Does a path lead from the root or the working directory, whatever the descriptor beside it is?
 fn is_from_here(dir: usize, path: usize) -> bool {
-    // SAFETY: the path is one that `of_path` has read from.
-    dir as i32 == libc::AT_FDCWD || unsafe { *(path as *const u8) } == b'/'
+    dir as i32 == libc::AT_FDCWD || direct::byte(path) == Some(b'/')
 }
 
 fn ask(engine: &Engine, nr: u32, args: &[usize; 6]) -> Outcome {
@@ -187,8 +185,10 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
 fn clone_flags(nr: u32, args: &[usize; 6]) -> u64 {
     match i64::from(nr) {
         libc::SYS_clone => args[0] as u64,
-        // SAFETY: the kernel reads the same structure, which begins with the flags.
-        libc::SYS_clone3 if args[0] > 0x1000 => unsafe { (args[0] as *const u64).read_unaligned() },
+        // Of its structure, which begins with the flags.
+        libc::SYS_clone3 => {
+            direct::bytes(args[0], 8).ok().and_then(|flags| flags.try_into().ok()).map_or(0, u64::from_ne_bytes)
+        }
         libc::SYS_vfork => libc::CLONE_VM as u64 | libc::CLONE_VFORK as u64,
         _ => 0,
     }

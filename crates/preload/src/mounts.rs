@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::{counts, stack};
+use crate::{counts, signals, stack};
 use direct::{Engine, Mounted};
 use pram::clock::coarse;
 use pram::mem::descriptor::{self, despite_limit, Kept};
@@ -61,24 +61,15 @@ pub fn of_descriptor(fd: i32) -> Option<&'static Engine> {
 }
 
 /// The engine of the pool that a path may lie in.
-///
-/// # Safety
-/// `path` is the address of a string, or none at all that a program could have.
 #[inline]
-pub unsafe fn of_path(path: usize) -> Option<&'static Engine> {
-    if !(0x1000..1 << 47).contains(&path) {
-        return None;
-    }
-    // SAFETY: the caller's.
-    match unsafe { *(path as *const u8) } {
-        // SAFETY: the same.
-        b'/' => match all().iter().find(|mount| unsafe { mount.holds(path as *const u8) }) {
+pub fn of_path(path: usize) -> Option<&'static Engine> {
+    // Where there is none the kernel says so.
+    match direct::byte(path)? {
+        b'/' => match all().iter().find(|mount| mount.holds(path)) {
             Some(mount) => mount.engine(),
             None => {
-                // SAFETY: the same.
-                if matches!(unsafe { *(path as *const u8).add(1) }, b'd' | b'p') {
-                    // SAFETY: the same.
-                    unsafe { make_named_real(path as *const libc::c_char) };
+                if matches!(direct::byte(path + 1), Some(b'd' | b'p')) {
+                    make_named_real(path);
                 }
                 None
             }
@@ -89,13 +80,9 @@ pub unsafe fn of_path(path: usize) -> Option<&'static Engine> {
 }
 
 /// A descriptor that the path names is to be real: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`.
-///
-/// # Safety
-/// It is the address of a string.
 #[cold]
-unsafe fn make_named_real(path: *const libc::c_char) {
-    // SAFETY: the caller's.
-    let path = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
+fn make_named_real(path: usize) {
+    let Ok(path) = direct::path(path) else { return };
     let number = match path {
         b"/dev/stdin" => Some(0),
         b"/dev/stdout" => Some(1),
@@ -211,15 +198,11 @@ impl Mount {
     }
 
     /// Does the path lead into the mount, or to it?
-    ///
-    /// # Safety
-    /// It is the address of a string.
     #[inline]
-    unsafe fn holds(&self, path: *const u8) -> bool {
-        // SAFETY: reading ends with the first byte that differs, at the latest with the 0 at the end.
-        let byte = |at: usize| unsafe { *path.add(at) };
-        self.dir.iter().enumerate().all(|(at, expected)| byte(at) == *expected)
-            && matches!(byte(self.dir.len()), b'/' | 0)
+    fn holds(&self, path: usize) -> bool {
+        let len = self.dir.len();
+        // A string that is shorter differs before its end.
+        direct::bytes(path, len + 1).is_ok_and(|text| text[..len] == self.dir && matches!(text[len], b'/' | 0))
     }
 
     #[inline]
@@ -263,7 +246,10 @@ impl Mount {
             return Some(engine);
         }
         match self.try_attach() {
-            Ok(engine) => self.engine.store(Box::into_raw(Box::new(engine)), Ordering::Release),
+            Ok(engine) => {
+                signals::catch_faults();
+                self.engine.store(Box::into_raw(Box::new(engine)), Ordering::Release);
+            }
             Err(why) => {
                 counts::report_refusal(&self.dir, &why);
                 self.is_refused.store(true, Ordering::Relaxed);

@@ -37,6 +37,7 @@ const STEPS: &[(&str, &str)] = &[
     ("cc", "printf '#include <stdio.h>\\nint main(){FILE*f=fopen(\"made\",\"w\");fprintf(f,\"%%d\\\\n\",42);fclose(f);puts(\"ran\");}' >p.c; cc p.c -o p && ./p && cat made && rm p"),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_descriptors.py"), "\nEND")),
+    ("python3", concat!("python3 - <<'END'\n", include_str!("direct_addresses.py"), "\nEND")),
 ];
 
 /// A command that runs under direct access.

@@ -18,6 +18,8 @@ use crate::state::State;
 const MOST: usize = 0x7fff_f000;
 /// Bytes that are copied at a time: as many as a message of the mount has.
 const PIECE: usize = 1 << 20;
+/// Most bytes of a buffer that is looked at without asking for the file's size.
+const SMALL: usize = 4096;
 /// Most buffers of one call.
 const BUFFERS: usize = 1024;
 
@@ -59,14 +61,42 @@ impl State {
     #[inline(always)]
     pub fn read(&self, fd: usize, buf: usize, len: usize) -> Outcome {
         let file = self.file(fd)?;
-        let buf = buffer_to_fill(&file, buf, len)?;
         let mut position = file.position();
         if position.is_kernels {
             return Err(Stop::Kernel);
         }
+        let buf = self.room_to_fill(&file, (buf, len), position.at)?;
         let n = self.read_at(&file, position.at, buf)?;
         position.at += n as u64;
         Ok(n)
+    }
+
+    /// The buffer of a read at `at`. Memory that the file has nothing for is not looked at.
+    #[inline(always)]
+    fn room_to_fill<'a>(&self, file: &OpenFile, (buf, len): (usize, usize), at: u64) -> Outcome<&'a mut [u8]> {
+        if !file.reads() {
+            return Err(Errno::BADF.into());
+        }
+        let len = len.min(MOST);
+        if len <= SMALL {
+            if let Ok(room) = raw::room(buf, len, len) {
+                return Ok(room);
+            }
+        }
+        self.large_room(file, (buf, len), at)
+    }
+
+    fn large_room<'a>(&self, file: &OpenFile, (buf, len): (usize, usize), at: u64) -> Outcome<&'a mut [u8]> {
+        let left = match file.is_dir() {
+            true => 0,
+            false => self.fs().size(file.ino)?.saturating_sub(at),
+        };
+        let sure = usize::try_from(left).unwrap_or(usize::MAX).min(len);
+        match raw::room(buf, if sure == 0 { len } else { sure }, sure) {
+            // Nothing is stored there.
+            Err(_) if sure == 0 && raw::is_of_program(buf, len) => Ok(&mut []),
+            room => Ok(room?),
+        }
     }
 
     #[inline(always)]
@@ -109,8 +139,8 @@ impl State {
 
     pub fn pread(&self, fd: usize, buf: usize, len: usize, at: usize) -> Outcome {
         let file = self.file(fd)?;
-        let buf = buffer_to_fill(&file, buf, len)?;
-        self.read_at(&file, offset(at, buf.len())?, buf)
+        let at = offset(at, len.min(MOST))?;
+        self.read_at(&file, at, self.room_to_fill(&file, (buf, len), at)?)
     }
 
     pub fn readv(&self, fd: usize, buffers: (usize, usize), at: Option<usize>, flags: u32) -> Outcome {
@@ -130,8 +160,8 @@ impl State {
         };
         let mut done = 0;
         for (addr, len) in buffers {
-            let part = raw::bytes_mut(addr, len)?;
-            let n = match self.read_at(&file, start + done as u64, part) {
+            let at = start + done as u64;
+            let n = match self.room_to_fill(&file, (addr, len), at).and_then(|part| self.read_at(&file, at, part)) {
                 Err(_) if done > 0 => break,
                 n => n?,
             };
@@ -152,7 +182,7 @@ impl State {
         if !file.writes() {
             return Err(Errno::BADF.into());
         }
-        let data = raw::bytes(buf, len.min(MOST))?;
+        let data = raw::bytes_there(buf, len.min(MOST))?;
         let mut position = file.position();
         if position.is_kernels {
             return Err(Stop::Kernel);
@@ -247,8 +277,8 @@ impl State {
         if !file.writes() {
             return Err(Errno::BADF.into());
         }
-        let data = raw::bytes(buf, len.min(MOST))?;
-        let at = offset(at, data.len())?;
+        let at = offset(at, len.min(MOST))?;
+        let data = raw::bytes_there(buf, len.min(MOST))?;
         Ok(self.write_at(&file, data, How::of(&file, at))?.1)
     }
 
@@ -265,11 +295,9 @@ impl State {
         let gathered;
         let data = match buffers.iter().filter(|(_, len)| *len > 0).collect::<Vec<_>>()[..] {
             [] => &[],
-            [&(addr, len)] => raw::bytes(addr, len)?,
+            [&(addr, len)] => raw::bytes_there(addr, len)?,
             ref parts => {
-                let parts: Vec<&[u8]> =
-                    parts.iter().map(|(addr, len)| raw::bytes(*addr, *len)).collect::<Result<_, _>>()?;
-                gathered = parts.concat();
+                gathered = gather(parts)?;
                 &gathered[..]
             }
         };
@@ -378,12 +406,20 @@ fn beyond_limit() -> Stop {
     Errno::FBIG.into()
 }
 
-#[inline(always)]
-fn buffer_to_fill<'a>(file: &OpenFile, buf: usize, len: usize) -> Outcome<&'a mut [u8]> {
-    match file.reads() {
-        true => Ok(raw::bytes_mut(buf, len.min(MOST))?),
-        false => Err(Errno::BADF.into()),
+/// What the buffers hold, as far as it is there.
+fn gather(parts: &[&(usize, usize)]) -> Outcome<Vec<u8>> {
+    let mut all = Vec::new();
+    for &&(addr, len) in parts {
+        let part = match raw::bytes_there(addr, len) {
+            Err(_) if !all.is_empty() => break,
+            part => part?,
+        };
+        all.extend_from_slice(part);
+        if part.len() < len {
+            break;
+        }
     }
+    Ok(all)
 }
 
 /// The buffers of a `readv` or `writev`, and how many bytes they are.

@@ -20,13 +20,13 @@ impl State {
         if !file.is_dir() {
             return Err(Errno::NOTDIR.into());
         }
-        let buf = raw::bytes_mut(buf, len)?;
+        let room = raw::room(buf, len, 1)?;
         if !may_be_a_file() {
-            return self.list(&file, buf);
+            return self.list(&file, room);
         }
         let mut copy = vec![0; len.min(MOST)];
         let used = self.list(&file, &mut copy)?;
-        buf[..used].copy_from_slice(&copy[..used]);
+        raw::bytes_mut(buf, used)?.copy_from_slice(&copy[..used]);
         Ok(used)
     }
 
@@ -35,18 +35,19 @@ impl State {
         if position.is_kernels {
             return Err(Stop::Kernel);
         }
-        let (mut used, mut is_full, mut next) = (0, false, position.at);
+        let (mut used, mut is_full, mut next, mut failure) = (0, false, position.at, Errno::INVAL);
         let listed = self.fs().readdir(file.ino, position.at, &mut |entry| {
             match put(&mut buf[used..], &entry) {
-                Some(size) => (used, next) = (used + size, entry.cookie),
-                None => is_full = true,
+                Ok(Some(size)) => (used, next) = (used + size, entry.cookie),
+                Ok(None) => is_full = true,
+                Err(errno) => (is_full, failure) = (true, errno),
             }
             !is_full
         });
         // Entries before a failure count.
         match (listed, used) {
             (Err(e), 0) => Err(e.into()),
-            (Ok(()), 0) if is_full => Err(Errno::INVAL.into()),
+            (Ok(()), 0) if is_full => Err(failure.into()),
             // A directory that was removed has none, not even `.`.
             _ if self.fs().is_removed(file.ino)? => Err(Errno::NOENT.into()),
             _ => {
@@ -58,9 +59,12 @@ impl State {
 }
 
 /// Puts a record at the beginning of `buf`, and returns its size, if it fits.
-fn put(buf: &mut [u8], entry: &DirEntry) -> Option<usize> {
+fn put(buf: &mut [u8], entry: &DirEntry) -> Result<Option<usize>, Errno> {
     let size = (HEAD + entry.name.len() + 1).next_multiple_of(8);
-    let record = buf.get_mut(..size)?;
+    let Some(record) = buf.get_mut(..size) else { return Ok(None) };
+    if !raw::can_store(record) {
+        return Err(Errno::FAULT);
+    }
     record[..8].copy_from_slice(&entry.ino.to_ne_bytes());
     record[8..16].copy_from_slice(&entry.cookie.to_ne_bytes());
     record[16..18].copy_from_slice(&(size as u16).to_ne_bytes());
@@ -68,5 +72,5 @@ fn put(buf: &mut [u8], entry: &DirEntry) -> Option<usize> {
     let (name, rest) = record[HEAD..].split_at_mut(entry.name.len());
     name.copy_from_slice(entry.name);
     rest.fill(0);
-    Some(size)
+    Ok(Some(size))
 }
