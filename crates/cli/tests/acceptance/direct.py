@@ -98,6 +98,12 @@ for lock in (fcntl.lockf, fcntl.flock):
         c=open("cp","r+"); lock(c,fcntl.LOCK_EX); os.write(q,b"x"); os._exit(0 if select.select([woken],[],[],10)[0] else 1)
     os.set_blocking(wake,False); old=signal.set_wakeup_fd(wake); os.read(r,1); c=open("cp","r+"); signal.setitimer(signal.ITIMER_REAL,0.05)
     lock(c,fcntl.LOCK_EX); signal.set_wakeup_fd(old); show("handled", os.waitpid(pid,0)[1]); c.close()
+# the same while it waits for a reader
+signal.signal(signal.SIGALRM,lambda *a: None); signal.siginterrupt(signal.SIGALRM,False); r,q=os.pipe(); woken,wake=os.pipe(); pid=os.fork()
+if pid==0: handled=bool(select.select([woken],[],[],10)[0]); os.read(r,1<<20); os._exit(0 if handled else 1)
+os.set_blocking(wake,False); old=signal.set_wakeup_fd(wake); w=os.open("sent",os.O_RDWR|os.O_CREAT); os.write(w,b"s"*200000)
+while os.write(q,b"q"*4096) and select.select([],[q],[],0)[1]: pass
+signal.setitimer(signal.ITIMER_REAL,0.05); show(os.sendfile(q,w,0,4096)); signal.set_wakeup_fd(old); show("handled", os.waitpid(pid,0)[1]); os.close(w); os.close(r); os.close(q)
 # what is stored through a mapping is read by another descriptor
 w=open("m","r+b"); m=mmap.mmap(w.fileno(),8192); g=os.open("m",os.O_RDWR)
 m[5:8]=b"new"; show(os.pread(g,3,5)); os.pwrite(g,b"NEWER",4096); show(m[4096:4101]); m[6:7]=b"E"

@@ -1,9 +1,10 @@
 //! copy_file_range, sendfile.
 
+use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{fcntl_getfl, OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::place::number;
 use super::{Outcome, Stop};
@@ -142,7 +143,15 @@ impl State {
             Some(_) => self.write(out, data.as_ptr() as usize, data.len()),
             None => {
                 let out: BorrowedFd = raw::borrow(number(out))?;
-                Ok(rustix::io::write(out, data)?)
+                if rustix::fs::tell(out).is_ok() {
+                    return Ok(rustix::io::write(out, data)?);
+                }
+                // To wait is for the kernel: a signal ends that.
+                match rustix::io::pwritev2(out, &[IoSlice::new(data)], u64::MAX, ReadWriteFlags::NOWAIT) {
+                    Err(Errno::AGAIN) if fcntl_getfl(out)?.contains(OFlags::NONBLOCK) => Err(Errno::AGAIN.into()),
+                    Err(Errno::AGAIN | Errno::OPNOTSUPP) => Err(Stop::Kernel),
+                    written => Ok(written?),
+                }
             }
         }
     }
