@@ -1,6 +1,6 @@
 //! An open file: what all descriptors share that were made by one `open` and by duplicating.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use conquest::{Ino, Kind, Pool};
@@ -31,10 +31,21 @@ pub struct OpenFile {
     pub keeps_real: AtomicBool,
 }
 
+/// How many open files of this process are directories.
+static DIRECTORIES: AtomicUsize = AtomicUsize::new(0);
+
+#[inline(always)]
+pub fn is_any_a_directory() -> bool {
+    DIRECTORIES.load(Ordering::Relaxed) > 0
+}
+
 impl OpenFile {
     /// Takes over a reference to the inode.
     pub fn new(pool: Arc<Pool>, (ino, kind, parent): (Ino, Kind, Ino), flags: u32) -> OpenFile {
         let (flags, position) = (AtomicU32::new(flags), Mutex::default());
+        if kind == Kind::Directory {
+            DIRECTORIES.fetch_add(1, Ordering::Relaxed);
+        }
         OpenFile {
             pool,
             ino,
@@ -87,6 +98,9 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         if self.keeps_real.load(Ordering::Relaxed) {
             self.real.take().into_iter().for_each(std::mem::forget);
+        }
+        if self.is_dir() {
+            DIRECTORIES.fetch_sub(1, Ordering::Relaxed);
         }
         self.pool.release(self.ino, 1);
     }

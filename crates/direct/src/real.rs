@@ -22,8 +22,10 @@ use crate::takes::{self, Takes};
 const DEEPEST: usize = 2048;
 /// `struct pollfd`
 const POLL: usize = 8;
-/// In `struct msghdr`: the length of the ancillary data.
-const CONTROL_LENGTH: usize = 40;
+/// In `struct msghdr`: address and length of the ancillary data.
+const CONTROL: usize = 32;
+/// `struct cmsghdr`
+const HEADER: usize = 16;
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -35,11 +37,54 @@ impl State {
             Takes::One(n) => self.make_real(args[usize::from(n)] as RawFd),
             Takes::Two(a, b) => [a, b].into_iter().try_for_each(|n| self.make_real(args[usize::from(n)] as RawFd)),
             Takes::Poll => (0..args[1]).try_for_each(|n| self.make_real(raw::get::<i32>(args[0] + n * POLL)?)),
-            Takes::Below => self.make_these_real(self.descriptors.numbers(0, args[0].saturating_sub(1))),
-            Takes::Message if raw::get::<usize>(args[1] + CONTROL_LENGTH)? == 0 => self.make_real(args[0] as RawFd),
-            Takes::Message | Takes::All => self.make_all_real(false),
+            Takes::Sets => {
+                args[1..4].iter().filter(|set| **set != 0).try_for_each(|set| self.make_set_real(*set, args[0]))
+            }
+            Takes::Message => self.make_real(args[0] as RawFd).and_then(|()| self.make_passed_real(args[1])),
+            Takes::All => self.make_all_real(false),
             Takes::Inherited => self.make_all_real(true),
             Takes::FirstAndInherited => self.make_real(args[0] as RawFd).and(self.make_all_real(true)),
+        }
+    }
+
+    /// Those in a set of numbers below `end`.
+    fn make_set_real(&self, set: usize, end: usize) -> Result<()> {
+        let all = self.descriptors.numbers(0, (end as u32 as usize).saturating_sub(1));
+        all.into_iter().try_for_each(|fd| {
+            let word: u64 = raw::get(set + fd as usize / 64 * 8)?;
+            if word >> (fd % 64) & 1 == 0 {
+                Ok(())
+            } else {
+                self.make_real(fd)
+            }
+        })
+    }
+
+    /// Those that a message passes to another process.
+    fn make_passed_real(&self, message: usize) -> Result<()> {
+        let [mut at, len]: [usize; 2] = raw::get(message + CONTROL)?;
+        let end = at.saturating_add(len);
+        while at.saturating_add(HEADER) <= end {
+            let (len, kind): (usize, [i32; 2]) = (raw::get(at)?, raw::get(at + 8)?);
+            // The kernel refuses it.
+            if len < HEADER || len > end - at {
+                break;
+            }
+            if kind == [libc::SOL_SOCKET, libc::SCM_RIGHTS] {
+                (at + HEADER..=at + len - 4).step_by(4).try_for_each(|fd| self.make_real(raw::get(fd)?))?;
+            }
+            at += len.next_multiple_of(8);
+        }
+        Ok(())
+    }
+
+    /// A directory is about to be removed: nothing leads to it then.
+    pub fn make_dir_real(&self, dir: Ino) {
+        for fd in self.descriptors.numbers(0, usize::MAX) {
+            if self.descriptors.get(fd).is_some_and(|file| file.ino == dir && file.is_dir()) {
+                // Where that fails it is served here as before.
+                let _ = self.make_real(fd);
+            }
         }
     }
 

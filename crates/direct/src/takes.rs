@@ -14,9 +14,9 @@ pub enum Takes {
     Two(u8, u8),
     /// An array of `struct pollfd`: address and length.
     Poll,
-    /// Numbers below the first argument.
-    Below,
-    /// Those that a message of the second argument holds.
+    /// Sets of numbers below the first argument: the second to the fourth.
+    Sets,
+    /// The first argument, and those that the message in the second holds.
     Message,
     /// All that the process has.
     All,
@@ -31,7 +31,7 @@ pub fn of(nr: u32) -> Takes {
     #[allow(non_upper_case_globals)]
     match c_long::from(nr) {
         SYS_poll | SYS_ppoll => Takes::Poll,
-        SYS_select | SYS_pselect6 => Takes::Below,
+        SYS_select | SYS_pselect6 => Takes::Sets,
         SYS_sendmsg => Takes::Message,
         SYS_fchdir => Takes::One(0),
         SYS_execveat => Takes::FirstAndInherited,

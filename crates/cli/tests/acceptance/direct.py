@@ -104,6 +104,13 @@ if pid==0: handled=bool(select.select([woken],[],[],10)[0]); os.read(r,1<<20); o
 os.set_blocking(wake,False); old=signal.set_wakeup_fd(wake); w=os.open("sent",os.O_RDWR|os.O_CREAT); os.write(w,b"s"*200000)
 while os.write(q,b"q"*4096) and select.select([],[q],[],0)[1]: pass
 signal.setitimer(signal.ITIMER_REAL,0.05); show(os.sendfile(q,w,0,4096)); signal.set_wakeup_fd(old); show("handled", os.waitpid(pid,0)[1]); os.close(w); os.close(r); os.close(q)
+# removed directories that are open, beside other descriptors
+os.makedirs("gone/too"); g=os.open("gone/too",os.O_RDONLY); h=os.open("gone",os.O_RDONLY); w=os.open("stays",os.O_RDWR|os.O_CREAT); os.write(w,b"stays")
+os.mkdir("new"); os.rmdir("gone/too"); os.rename("new","gone"); show(os.fstat(g).st_nlink, os.fstat(h).st_nlink, os.listdir(g), err(os.mkdir,"x"), err(lambda: os.open("y",os.O_CREAT,0o600,dir_fd=g)))
+show(select.select([w],[],[],0)[0]==[w], select.select([g],[],[],0)[0]==[g]); sys.stdout.flush()
+pid=os.fork()
+if pid==0: show(stat.S_ISDIR(os.fstat(g).st_mode), os.listdir(h), os.pread(w,9,0), err(os.copy_file_range,g,w,1)); sys.stdout.flush(); os._exit(0)
+os.waitpid(pid,0); os.rmdir("gone"); os.rmdir("x"); os.close(g); os.close(h); os.close(w)
 # what is stored through a mapping is read by another descriptor
 w=open("m","r+b"); m=mmap.mmap(w.fileno(),8192); g=os.open("m",os.O_RDWR)
 m[5:8]=b"new"; show(os.pread(g,3,5)); os.pwrite(g,b"NEWER",4096); show(m[4096:4101]); m[6:7]=b"E"

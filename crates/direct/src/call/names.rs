@@ -4,10 +4,10 @@ use conquest_fs::node::Rename;
 use conquest_fs::Kind;
 use rustix::io::Errno;
 
-use super::place::At;
+use super::place::{At, Place};
 use super::{Outcome, Stop};
-use crate::raw;
 use crate::state::State;
+use crate::{open_file, raw};
 
 const NOREPLACE: u32 = 1;
 const EXCHANGE: u32 = 2;
@@ -28,7 +28,10 @@ impl State {
         }
         let place = self.place(at)?;
         match flags {
-            REMOVEDIR => place.view().rmdir(place.path)?,
+            REMOVEDIR => {
+                self.before_removal(&place);
+                place.view().rmdir(place.path)?;
+            }
             _ => place.view().unlink(place.path)?,
         }
         Ok(0)
@@ -46,8 +49,24 @@ impl State {
             _ => return Err(Errno::INVAL.into()),
         };
         let (from, to) = (self.place(from)?, self.place(to)?);
+        if how == Rename::Replace {
+            self.before_removal(&to);
+        }
         from.view().rename_to(from.path, &to.view(), to.path, how)?;
         Ok(0)
+    }
+
+    /// A descriptor of a directory that is no more cannot be made real.
+    fn before_removal(&self, place: &Place) {
+        if !open_file::is_any_a_directory() {
+            return;
+        }
+        if let Ok(held) = place.view().hold(place.path, false) {
+            if held.kind == Kind::Directory {
+                self.make_dir_real(held.ino);
+            }
+            self.fs().release(held.ino, 1);
+        }
     }
 
     pub fn link(&self, old: At, new: At, flags: u32) -> Outcome {
