@@ -41,12 +41,12 @@ const STEPS: &[(&str, &str)] = &[
 ];
 
 /// A command that runs under direct access.
-fn direct(lab: &Lab, args: &[&str]) -> Command {
+pub fn direct(lab: &Lab, args: &[&str]) -> Command {
     lab.command(&[&["run", "--"], args].concat())
 }
 
 /// Puts the library where the lab's program looks for it.
-fn need_library(lab: &Lab) -> Result<(), Skip> {
+pub fn need_library(lab: &Lab) -> Result<(), Skip> {
     const LIBRARY: &str = "libconquest_preload.so";
     let built = Path::new(env!("CARGO_BIN_EXE_conquest")).with_file_name(LIBRARY);
     std::fs::copy(&built, lab.path(LIBRARY)).map_err(|e| Skip(format!("needs {}: {e}", built.display())))?;

@@ -42,6 +42,7 @@
 //! | [`stopped`] | a server that is stopped: commands say so instead of waiting |
 //! | [`frozen`] | a disk that does not answer while a mount ends, and a server that is killed or stopped then |
 //! | [`lab`] | the environment of a test: directories, pools, mounts, and cleaning up |
+//! | [`two_sides`] | one process under direct access, one through the mount, on the same files: the last change is seen |
 //! | [`tree`] | comparing and describing directory trees |
 //! | [`runner`] | runs tests side by side, each in a process and a mount namespace of its own |
 //! | [`settings`] | values from the environment: the seed of the run, and other numbers |
@@ -56,7 +57,7 @@
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
 //! `CONQUEST_JOBS` (tests at a time), `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
 //! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`,
-//! `CONQUEST_LONG` (minutes of `long`, default 60), `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
+//! `CONQUEST_LONG` (minutes of `long`, default 60), `CONQUEST_TWO_SIDES` (minutes of its two sides, default 10), `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
 //! `CONQUEST_BOOTS` and `CONQUEST_STATES` (boots of the machine whose disk's writes are logged, default 2; states in
 //! which a cut may leave the disk after each, default 60).
 
@@ -104,6 +105,7 @@ mod slow_disk;
 mod stopped;
 mod suites;
 mod tree;
+mod two_sides;
 mod watchdog;
 
 use std::process::ExitCode;
@@ -128,14 +130,15 @@ fn main() -> ExitCode {
     }
     let name = args.iter().skip_while(|a| *a != runner::ONE).nth(1);
     let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
-    let [machines, long, slow, suites, builds]: [&[Test]; 5] = match filters.is_empty() {
-        true => [&[]; 5],
-        false => [qemu::TESTS, long::TESTS, slow_disk::LONG, suites::LONG, main_job::LONG],
+    let [machines, long, slow, suites, builds, sides]: [&[Test]; 6] = match filters.is_empty() {
+        true => [&[]; 6],
+        false => [qemu::TESTS, long::TESTS, slow_disk::LONG, suites::LONG, main_job::LONG, two_sides::LONG],
     };
     let all = [
         alone::TESTS,
         bad_input::TESTS,
         direct::TESTS,
+        two_sides::TESTS,
         disks::TESTS,
         regions::TESTS,
         replicas::TESTS,
@@ -176,6 +179,7 @@ fn main() -> ExitCode {
         slow,
         suites,
         builds,
+        sides,
     ];
     let chosen: Vec<Test> = all
         .iter()
