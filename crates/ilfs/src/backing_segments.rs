@@ -19,7 +19,6 @@ use pram::Session;
 use super::areas::Area;
 use super::discard::Discarding;
 use super::error::{Error, Result};
-use super::room::seconds;
 use super::table::{transact, Change, Segment, SlotState, KEY};
 use super::Log;
 
@@ -101,7 +100,7 @@ impl Log {
         if area.is_taking && (all.spare <= 1 || needed > self.content_of(left)) {
             return Err(Error::NoSpace);
         }
-        change.take_for_backing(slot, seconds().into())?;
+        change.take_for_backing(slot, self.seconds().into())?;
         Ok(Wish::Backing(slot))
     }
 
@@ -218,7 +217,7 @@ impl Log {
         with_named: &dyn Fn(With) -> Result<()>,
         at_once: bool,
     ) -> Result<u64> {
-        let (area, now) = (self.area(session, number)?, u64::from(seconds()));
+        let (area, now) = (self.area(session, number)?, u64::from(self.seconds()));
         // A slot that was taken later than now was taken before the clock was set back.
         let is_old = |since: u64| at_once || since > now || since + NAMED <= now;
         let old: Vec<u32> =

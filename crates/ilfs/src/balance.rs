@@ -6,7 +6,6 @@
 
 use std::cmp::Reverse;
 use std::sync::PoisonError;
-use std::time::Instant;
 
 use pram::session::assert_may_wait;
 use pram::Session;
@@ -171,7 +170,7 @@ impl Log {
         let of = (from, sorted);
         let mut agenda = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         if !agenda.counts(&of) {
-            let (began, mut found) = (Instant::now(), Vec::new());
+            let (began, mut found) = (self.clock.instant(), Vec::new());
             for slot in region.range() {
                 let segment = session.read(KEY, || table.get(slot))?;
                 if may(slot, &segment)? {

@@ -19,7 +19,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
-use std::time::Instant;
 
 use exraid::{Aligned, Background, Buffers};
 use pram::session::assert_may_wait;
@@ -167,7 +166,7 @@ impl Log {
         let (live, agenda) = &mut *victims;
         // Blocks that died since may be in segments that are not in the list.
         if !agenda.counts(&()) || *live != all.live && agenda.may_be_made_again() {
-            let (began, mut looked, mut found) = (Instant::now(), 0, Vec::new());
+            let (began, mut looked, mut found) = (self.clock.instant(), 0, Vec::new());
             for slot in session.read(KEY, || table.used_slots())? {
                 looked += 1;
                 // Each by itself: a choice that is a moment old is as good.

@@ -19,17 +19,12 @@ const GLANCE: Duration = Duration::from_millis(200);
 const UNTHROTTLED: Duration = Duration::from_millis(1500);
 
 /// The last look at other processes.
+#[derive(Default)]
 pub struct Beside {
-    looked: Instant,
+    looked: Option<Instant>,
     /// The sum of all processes' counters then.
     used: u64,
     others: bool,
-}
-
-impl Default for Beside {
-    fn default() -> Beside {
-        Beside { looked: Instant::now(), used: 0, others: false }
-    }
 }
 
 impl Log {
@@ -58,9 +53,10 @@ impl Log {
     /// Tells this thread whether files are used.
     fn look_beside(&self, session: &Session) {
         let mut seen = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.looked.elapsed() >= GLANCE {
+        if seen.looked.is_none_or(|looked| self.clock.since(looked) >= GLANCE) {
             let used = session.runtime().sum_of_counts(self.options.activity);
-            *seen = Beside { looked: Instant::now(), used, others: used != seen.used };
+            let others = seen.looked.is_some() && used != seen.used;
+            *seen = Beside { looked: Some(self.clock.instant()), used, others };
         }
         Background::set_beside(seen.others);
     }

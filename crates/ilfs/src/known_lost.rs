@@ -12,6 +12,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use pram::clock::Clock;
+
 use super::error::Error;
 use super::place::{Place, Run};
 
@@ -21,8 +23,8 @@ const MOST: usize = 1 << 16;
 /// Searches that have to agree.
 const LOOKS: u32 = 2;
 
-#[derive(Default)]
 pub struct KnownLost {
+    clock: Clock,
     blocks: HashSet<Place>,
     /// By segment and slot.
     looked: HashMap<(u64, u32), Looked>,
@@ -39,6 +41,15 @@ struct Looked {
 }
 
 impl KnownLost {
+    pub fn new(clock: &Clock) -> KnownLost {
+        KnownLost { clock: clock.clone(), blocks: HashSet::new(), looked: HashMap::new() }
+    }
+
+    /// Does a search still count, of a segment with so many blocks?
+    fn counts(&self, known: &Looked, used: u32) -> bool {
+        self.clock.since(known.since) < COUNTS && known.used == used
+    }
+
     pub fn has(&self, place: Place) -> bool {
         self.blocks.contains(&place)
     }
@@ -62,7 +73,7 @@ impl KnownLost {
 
     /// The range of blocks without a summary around `place`, in a slot.
     pub fn unnamed(&self, place: Place, slot: u32, used: u32) -> Option<Range<u32>> {
-        let known = self.looked.get(&(place.sequence(), slot)).filter(|known| known.counts(used))?;
+        let known = self.looked.get(&(place.sequence(), slot)).filter(|known| self.counts(known, used))?;
         let mut all = known.unnamed.iter().filter(|_| known.times >= LOOKS);
         all.find(|unnamed| unnamed.contains(&place.block())).cloned()
     }
@@ -76,18 +87,12 @@ impl KnownLost {
         let ends = std::iter::once(0).chain(named.iter().map(|part| part.end));
         let begins = named.iter().map(|part| part.start).chain(std::iter::once(used));
         let now: Vec<_> = ends.zip(begins).map(|(from, to)| from..to).collect();
-        let before = self.looked.get(&(sequence, slot)).filter(|known| known.counts(used));
+        let before = self.looked.get(&(sequence, slot)).filter(|known| self.counts(known, used));
         let (times, before) =
             before.map_or((0, std::iter::once(0..used).collect()), |known| (known.times, known.unnamed.clone()));
         // A block counts only if no search found its summary.
         let both = now.iter().flat_map(|a| before.iter().map(|b| a.start.max(b.start)..a.end.min(b.end)));
         let unnamed = both.filter(|range| !range.is_empty()).collect();
-        self.looked.insert((sequence, slot), Looked { since: Instant::now(), used, times: times + 1, unnamed });
-    }
-}
-
-impl Looked {
-    fn counts(&self, used: u32) -> bool {
-        self.since.elapsed() < COUNTS && self.used == used
+        self.looked.insert((sequence, slot), Looked { since: self.clock.instant(), used, times: times + 1, unnamed });
     }
 }

@@ -318,7 +318,7 @@ impl Log {
             ready: Mutex::new(false),
             failed: Mutex::default(),
             cleaner: Mutex::default(),
-            victims: Mutex::default(),
+            victims: Mutex::new((0, Agenda::new(session.clock()))),
             left: Mutex::default(),
             readings: AtomicU64::new(1),
             out_of_reach: AtomicU64::new(0),
@@ -329,11 +329,11 @@ impl Log {
             aside: Mutex::new(avoided::Aside::new(session.clock())),
             unread: Mutex::default(),
             under_way: Mutex::new(avoided::Aside::new(session.clock())),
-            lacking: Mutex::default(),
+            lacking: Mutex::new(Agenda::new(session.clock())),
             is_in_place: AtomicBool::new(false),
-            moving: Mutex::default(),
+            moving: Mutex::new(Agenda::new(session.clock())),
             scrub_left: Mutex::default(),
-            known_lost: Mutex::default(),
+            known_lost: Mutex::new(known_lost::KnownLost::new(session.clock())),
             are_orphans_known: AtomicBool::new(false),
             left_of: Mutex::default(),
             full: Mutex::default(),
@@ -445,7 +445,7 @@ impl Log {
             return None;
         }
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, segments)) = left.filter(|(at, _)| at.elapsed() < GLANCE) {
+        if let Some((_, segments)) = left.filter(|(at, _)| self.clock.since(*at) < GLANCE) {
             return Some(segments);
         }
         let segments = areas.taking().map(|(_, region)| match region.left() {
@@ -453,7 +453,7 @@ impl Log {
             None => region.properties().size / self.segment(),
         });
         let segments = segments.sum();
-        *left = Some((Instant::now(), segments));
+        *left = Some((self.clock.instant(), segments));
         Some(segments)
     }
 

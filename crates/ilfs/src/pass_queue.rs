@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use pram::clock::Clock;
+
 /// Looking at so many slots costs nothing.
 const FEW: u64 = 4096;
 /// A list is used for so many times the time that it took to make.
@@ -22,20 +24,20 @@ pub struct Agenda<K> {
     of: Option<K>,
     list: VecDeque<(u32, u64)>,
     looked: u64,
+    clock: Clock,
     made: Instant,
     took: Duration,
 }
 
-impl<K> Default for Agenda<K> {
-    fn default() -> Agenda<K> {
-        Agenda { of: None, list: VecDeque::new(), looked: 0, made: Instant::now(), took: Duration::ZERO }
-    }
-}
-
 impl<K: PartialEq> Agenda<K> {
+    pub fn new(clock: &Clock) -> Agenda<K> {
+        let (clock, made) = (clock.clone(), clock.instant());
+        Agenda { of: None, list: VecDeque::new(), looked: 0, clock, made, took: Duration::ZERO }
+    }
+
     /// Is the list still valid for this purpose?
     pub fn counts(&self, of: &K) -> bool {
-        self.of.as_ref() == Some(of) && self.looked > FEW && self.made.elapsed() < self.took * WORTH
+        self.of.as_ref() == Some(of) && self.looked > FEW && self.clock.since(self.made) < self.took * WORTH
     }
 
     /// Fills the list with segments, sorted by their keys, the least first. `began` and `looked`: when making it began,
@@ -45,7 +47,7 @@ impl<K: PartialEq> Agenda<K> {
         found.truncate(MOST);
         self.list = found.into_iter().map(|(_, slot, sequence)| (slot, sequence)).collect();
         (self.of, self.looked) = (Some(of), looked);
-        (self.made, self.took) = (Instant::now(), began.elapsed());
+        (self.made, self.took) = (self.clock.instant(), self.clock.since(began));
     }
 
     /// The next one, which stays in the list.
@@ -55,7 +57,7 @@ impl<K: PartialEq> Agenda<K> {
 
     /// May an empty list be made anew although it is valid? If that takes at most one part of the time in so many.
     pub fn may_be_made_again(&self) -> bool {
-        self.list.is_empty() && self.made.elapsed() > self.took * AGAIN
+        self.list.is_empty() && self.clock.since(self.made) > self.took * AGAIN
     }
 
     /// Takes the next one out of the list.
@@ -70,7 +72,8 @@ mod tests {
 
     #[test]
     fn a_list_counts_for_its_purpose_and_as_long_as_it_is_worth_it() {
-        let mut agenda = Agenda::default();
+        let clock = Clock::default();
+        let mut agenda = Agenda::new(&clock);
         agenda.fill(1, (Instant::now(), FEW), vec![(2, 5, 50), (1, 6, 60)]);
         assert!(!agenda.counts(&1), "there are few");
         assert_eq!([agenda.take(), agenda.take(), agenda.take()], [Some((6, 60)), Some((5, 50)), None]);

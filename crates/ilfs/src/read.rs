@@ -390,7 +390,7 @@ impl Log {
 
     /// Lost blocks may have been repaired since.
     pub(super) fn forget_known_lost(&self) {
-        *self.known_lost() = KnownLost::default();
+        *self.known_lost() = KnownLost::new(&self.clock);
     }
 
     /// Does the slot hold a segment with another number?

@@ -9,14 +9,12 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::error::{Error, Result};
 use super::part::Part;
-use super::room::seconds;
 use super::table::{slot_in, Change, Segment, SlotState, KEY, ORDERING};
 use super::walk::Walk;
 use super::Log;
@@ -133,13 +131,13 @@ impl Log {
     /// Those of these slots whose first summary has a number not below `from`. Many are read at a time, one block in
     /// each.
     fn newer_slots(&self, session: &Session, slots: &[u32], from: u64) -> Vec<u32> {
-        let (next, newer, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+        let (next, newer, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), self.clock.instant());
         let reported = AtomicU64::new(0);
         let look = || {
             while let Some(some) = slots.chunks(BATCH).nth(next.fetch_add(1, Ordering::Relaxed)) {
                 let found = some.iter().copied().filter(|slot| self.first_number(session, *slot) >= Some(from));
                 newer.lock().unwrap_or_else(PoisonError::into_inner).extend(found.collect::<Vec<_>>());
-                let (done, seconds) = (next.load(Ordering::Relaxed) * BATCH, began.elapsed().as_secs());
+                let (done, seconds) = (next.load(Ordering::Relaxed) * BATCH, self.clock.since(began).as_secs());
                 if seconds >= reported.load(Ordering::Relaxed) + TELL
                     && reported.swap(seconds, Ordering::Relaxed) < seconds
                 {
@@ -207,7 +205,7 @@ impl Log {
         }
         self.change(session, |change| {
             let (head, stamp) = (last.head.min(1) as u8, change.head()?.clock);
-            let (class, due) = (last.class as u8, seconds());
+            let (class, due) = (last.class as u8, self.seconds());
             let segment = Segment { sequence, state: SlotState::Full, head, class, due, stamp, ..Segment::FREE };
             change.adopt(slot, with(segment, &parts, last))
         })?;

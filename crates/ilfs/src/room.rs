@@ -127,12 +127,12 @@ fn head_of(head: Head, class: Class) -> usize {
     2 * usize::from(class.code()) + head as usize
 }
 
-/// Seconds since 1970.
-pub(super) fn seconds() -> u32 {
-    (pram::clock::now() / 1_000_000_000).clamp(0, u32::MAX.into()) as u32
-}
-
 impl Log {
+    /// Seconds since 1970.
+    pub(super) fn seconds(&self) -> u32 {
+        self.clock.seconds().min(u32::MAX.into()) as u32
+    }
+
     pub(super) fn change<R>(
         &self,
         session: &Session,
@@ -391,7 +391,7 @@ impl Log {
         let (before, count) = (u128::from(segment.used), u128::from(content));
         let stamp = u128::from(want.stamp.unwrap_or(all.clock));
         let due = match want.class {
-            Class::Lazy(delay) => seconds().saturating_add(delay).min(want.due.unwrap_or(u32::MAX)),
+            Class::Lazy(delay) => self.seconds().saturating_add(delay).min(want.due.unwrap_or(u32::MAX)),
             _ => 0,
         };
         let taken = Segment {

@@ -313,7 +313,7 @@ impl<'l> Writer<'l> {
             segment: self.log.blocks,
             head: self.head as u32,
             class: self.class.code().into(),
-            written: pram::clock::now(),
+            written: self.log.clock.now(),
             entries: blocks.iter().zip(room.version..).map(entry).collect(),
         }
     }

@@ -56,6 +56,11 @@ impl Clock {
         now().wrapping_add(self.moved() as i64)
     }
 
+    /// [`seconds`], by this clock.
+    pub fn seconds(&self) -> u64 {
+        self.now().max(0) as u64 / 1_000_000_000
+    }
+
     /// [`monotonic`], by this clock.
     pub fn monotonic(&self) -> u64 {
         monotonic() + self.moved()

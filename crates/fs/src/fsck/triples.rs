@@ -14,7 +14,7 @@
 //! Other sweeps, and giving back inode blocks, are kept out.
 
 use std::mem::offset_of;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -86,11 +86,11 @@ impl Fs {
     #[cold]
     pub(crate) fn make_triples(&self) -> Result<()> {
         let mut found_nothing = self.found_nothing.lock().unwrap_or_else(|e| e.into_inner());
-        if found_nothing.is_some_and(|since| since.elapsed() < REST) {
+        if found_nothing.is_some_and(|since| self.session().clock().since(since) < REST) {
             return Err(Errno::NOSPC.into());
         }
         let freed = self.free_unused_triples()?;
-        *found_nothing = (freed == 0).then(Instant::now);
+        *found_nothing = (freed == 0).then(|| self.session().clock().instant());
         match freed {
             0 => Err(Errno::NOSPC.into()),
             _ => Ok(()),

@@ -6,6 +6,8 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use pram::clock::Clock;
+
 use super::Fs;
 use crate::error::Result;
 use crate::inode;
@@ -44,8 +46,8 @@ struct Count {
 }
 
 impl Count {
-    fn is_fresh(&self) -> bool {
-        self.at.elapsed() < (self.took * SHARE).max(GLANCE)
+    fn is_fresh(&self, clock: &Clock) -> bool {
+        clock.since(self.at) < (self.took * SHARE).max(GLANCE)
     }
 }
 
@@ -94,14 +96,15 @@ impl Fs {
     }
 
     fn recent_count(&self) -> u64 {
+        let clock = self.session().clock();
         let mut last = self.census.0.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(count) = last.filter(Count::is_fresh) {
+        if let Some(count) = last.filter(|count| count.is_fresh(clock)) {
             return count.inodes;
         }
-        let start = Instant::now();
+        let start = clock.instant();
         // In a damaged table some cannot be counted; that is for others to tell.
         let inodes = self.count_inodes().unwrap_or(0);
-        *last = Some(Count { inodes, at: Instant::now(), took: start.elapsed() });
+        *last = Some(Count { inodes, at: clock.instant(), took: clock.since(start) });
         inodes
     }
 

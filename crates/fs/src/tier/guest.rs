@@ -1,6 +1,6 @@
 //! Room for a guest ([`pram::session::Kind`]), which leaves disks to others: it asks its attendant, and waits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pram::session::assert_may_wait;
 
@@ -51,7 +51,7 @@ fn ask(fs: &Fs, union: &Union) -> Result<bool> {
     let room = || -> Result<_> {
         Ok((free_memory(session), union.log().available_about(session)?, std::cmp::Reverse(dirty(session))))
     };
-    let (before, start, asked) = (room()?, Instant::now(), session.ask_for_room());
+    let (before, start, asked) = (room()?, session.clock().instant(), session.ask_for_room());
     loop {
         session.memory().wait_by(|| std::thread::sleep(GLANCE));
         session.expect_attendant()?;
@@ -59,7 +59,7 @@ fn ask(fs: &Fs, union: &Union) -> Result<bool> {
         if now.0 > before.0 || now.1 > before.1 || now.2 > before.2 {
             return Ok(true);
         }
-        if session.is_room_made(asked) || start.elapsed() > PATIENCE {
+        if session.is_room_made(asked) || session.clock().since(start) > PATIENCE {
             return Ok(false);
         }
     }

@@ -150,7 +150,7 @@ impl Union {
             self.reserve_ahead(session)?;
             let is_due = self.is_write_due(session, *written) && !stopped();
             if is_due {
-                *written = Instant::now();
+                *written = session.clock().instant();
             }
             Ok(is_due)
         };

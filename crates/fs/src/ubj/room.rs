@@ -250,7 +250,7 @@ impl Union {
     /// Is so much dirty, or for so long, that writing has to begin?
     pub(crate) fn is_write_due(&self, session: &Session, since: Instant) -> bool {
         let dirty = dirty(session);
-        dirty > self.dirty_most(session) || (dirty > 0 && since.elapsed() > self.options.age)
+        dirty > self.dirty_most(session) || (dirty > 0 && session.clock().since(since) > self.options.age)
     }
 
     /// Evicts where memory is short, or the cache has more than it may; false if that was not enough.

@@ -6,7 +6,6 @@ use pram::Session;
 
 use crate::error::Result;
 use crate::place::{Place, BLOCK};
-use crate::room::seconds;
 use crate::table::{Health, Home, Segment, KEY};
 use crate::{Class, Log};
 
@@ -69,7 +68,7 @@ impl Log {
 
     /// Counts the segments that lack replicas.
     pub fn lacking(&self, session: &Session) -> Result<Lacking> {
-        let (mut lacking, now) = (Lacking::default(), seconds());
+        let (mut lacking, now) = (Lacking::default(), self.seconds());
         let (table, areas) = (self.at.table(session.memory()), self.areas());
         let there: Vec<usize> = areas.list.iter().filter(|area| area.region.is_some()).map(|area| area.n).collect();
         self.each_used(session, &mut |slot, segment| {

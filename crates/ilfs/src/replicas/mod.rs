@@ -34,7 +34,6 @@ mod slot;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
-use std::time::Instant;
 
 use pram::session::assert_may_wait;
 use pram::Session;
@@ -45,7 +44,6 @@ use crate::failure::{cause_of, is_gone, is_of_the_slot};
 use crate::files::Files;
 use crate::part::Owner;
 use crate::place::Place;
-use crate::room::seconds;
 use crate::table::{Health, Home, Segment, SlotState, KEY};
 use crate::Log;
 use fill::Filled;
@@ -138,7 +136,7 @@ impl Log {
     pub(crate) fn next_task(&self, session: &Session) -> Result<Option<Task>> {
         let mut agenda = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
         if !agenda.counts(&()) {
-            let (began, mut looked, mut found) = (Instant::now(), 0, Vec::new());
+            let (began, mut looked, mut found) = (self.clock.instant(), 0, Vec::new());
             let (gives_up, mut is_in_place) = (self.gives_up(session)?, true);
             self.each_used(session, &mut |slot, segment| {
                 looked += 1;
@@ -210,7 +208,7 @@ impl Log {
         // A segment is copied only if a region with one of its replicas is there.
         let can = || homes.iter().any(|home| !home.partial && is_there(home)) && !self.is_aside(sequence);
         let urgency = (1, 2 - segment.priority.min(2), u32::from(whole > 0), sequence);
-        let is_due = whole < wanted && segment.due <= seconds() && can();
+        let is_due = whole < wanted && segment.due <= self.seconds() && can();
         is_due.then_some((urgency, Task::Make { slot, segment: *segment }))
     }
 

@@ -102,7 +102,8 @@ fn unreadable(world: &World) -> Vec<(u64, u64)> {
 
 #[test]
 fn a_lazy_replica_is_made_when_it_is_due_and_of_what_is_live() {
-    let world = world(2, &[(1, Class::Lazy(0)), (2, Class::Lazy(3600)), (3, Class::None)]);
+    let classes = [(1, Class::Lazy(0)), (2, Class::Lazy(3600)), (3, Class::None), (4, Class::Lazy(24 * 3600))];
+    let world = world(2, &classes);
     for ino in 1..=3 {
         world.write(&file(ino, 0..MOST)).expect("there is room");
     }
@@ -114,6 +115,13 @@ fn a_lazy_replica_is_made_when_it_is_due_and_of_what_is_live() {
     let (_, copied) = make_replicas(&world);
     assert!((53 * 4096..(53 + MOST + 1) * 4096).contains(&copied), "{copied}");
     assert_eq!(replicas(&world, 1), 2);
+    world.write(&file(4, 0..MOST)).expect("there is room");
+    let due = |hours: u64| {
+        world.rig.session.clock().advance(Duration::from_secs(hours * 3600));
+        make_replicas(&world);
+        replicas(&world, 4)
+    };
+    assert_eq!([due(1), due(0), due(23)], [1, 1, 2], "it is due a day after it was written");
     assert_eq!(world.verify(), 0);
     world.rig.check();
 }

@@ -57,12 +57,13 @@ fn fail(e: &exraid::Error) -> Error {
 impl Placement {
     /// Does some of the work; false if there is nothing to do.
     pub fn maintain(&mut self, pool: &Pool, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        if self.rests.is_some_and(|until| Instant::now() < until) {
+        let clock = pool.fs.session().clock();
+        if self.rests.is_some_and(|until| clock.instant() < until) {
             return Ok(false);
         }
         let done = self.work(pool, go_on);
         if done.is_err() {
-            self.rests = Some(Instant::now() + REST);
+            self.rests = Some(clock.instant() + REST);
         }
         done
     }
@@ -102,11 +103,12 @@ impl Placement {
     /// Writes the states of members to regions that are no members; gives back segments of the backing that no note names.
     fn announce(&mut self, pool: &Pool) -> Result<()> {
         let said = pool.duplex.for_witness().map_err(|e| fail(&e))?;
-        let is_due = self.looked.is_none_or(|looked| looked.elapsed() > SELDOM);
+        let clock = pool.fs.session().clock();
+        let is_due = self.looked.is_none_or(|looked| clock.since(looked) > SELDOM);
         if self.announced == Some(said.epoch.number()) && !is_due {
             return Ok(());
         }
-        (self.looked, self.announced) = (Some(Instant::now()), Some(said.epoch.number()));
+        (self.looked, self.announced) = (Some(clock.instant()), Some(said.epoch.number()));
         pool.make_room();
         let members = pool.duplex.members();
         for region in pool.union.regions() {

@@ -133,10 +133,10 @@ impl Disk {
     fn unless_full(&mut self, fs: &Fs, tick: Duration, work: impl FnOnce() -> Next) -> Next {
         if !fs.session().runtime().backing_full() {
             self.tried = None;
-        } else if self.tried.is_some_and(|tried| tried.elapsed() < RETRY) {
+        } else if self.tried.is_some_and(|tried| fs.session().clock().since(tried) < RETRY) {
             return Next::waiting(tick, "the disk of the backing is full");
         } else {
-            self.tried = Some(Instant::now());
+            self.tried = Some(fs.session().clock().instant());
         }
         work()
     }

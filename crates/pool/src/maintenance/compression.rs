@@ -58,6 +58,10 @@ struct Work {
 }
 
 impl Work {
+    fn now(&self) -> Instant {
+        self.fs.session().clock().instant()
+    }
+
     fn tick(&mut self, run: &Run) -> Next {
         if let Err(e) = self.fs.expand_hot() {
             tell(run, "making often read content plain", &e);
@@ -69,7 +73,7 @@ impl Work {
             return Next::waiting(TICK, ELSEWHERE);
         }
         let is_tight = self.is_tight();
-        if !is_tight && self.next.is_some_and(|next| Instant::now() < next) {
+        if !is_tight && self.next.is_some_and(|next| self.now() < next) {
             return Next::after(TICK, ROUND);
         }
         let again = self.round(run, is_tight).unwrap_or_else(|e| {
@@ -77,7 +81,7 @@ impl Work {
             false
         });
         let rest = (self.config.plan().warm / ROUNDS).clamp(REST.0, REST.1);
-        self.next = (!again).then(|| Instant::now() + rest);
+        self.next = (!again).then(|| self.now() + rest);
         Next::after(TICK, ROUND)
     }
 
@@ -101,8 +105,8 @@ impl Work {
         if let Err(e) = self.fs.train_first_profile(quiet) {
             tell(run, "a profile of the pool's inodes", &e);
         }
-        if self.profiled.is_none_or(|at| at.elapsed() >= TRAINING) {
-            self.profiled = Some(Instant::now());
+        if self.profiled.is_none_or(|at| self.now() - at >= TRAINING) {
+            self.profiled = Some(self.now());
             if let Err(e) = self.fs.train_profile_of_seconds(quiet) {
                 tell(run, "a profile of inodes with times in seconds", &e);
             }
@@ -110,7 +114,7 @@ impl Work {
         let rest = Box::new(|rest| run.pause(rest, "its share of a processor is used up"));
         let mut budget = Budget::processor(self.config.share(), self.fs.session().clock(), rest);
         let mut compressor = Compressor::new(&self.fs, plan)?;
-        compressor.puts_off = self.trained.is_none_or(|at| at.elapsed() >= TRAINING);
+        compressor.puts_off = self.trained.is_none_or(|at| self.now() - at >= TRAINING);
         let (mut from, mut blocks, mut packed) = (0, 0, Packed::default());
         let (mut seen, total) = (0, self.fs.count_inodes()?);
         while let Some(ino) = self.fs.next_used(from)? {
@@ -143,7 +147,7 @@ impl Work {
         }
         if put_off > 0 && !run.is_stopped() {
             self.fs.train_if_due(&mut || budget.turn())?;
-            self.trained = Some(Instant::now());
+            self.trained = Some(self.now());
         }
         Ok(put_off > 0)
     }

@@ -39,7 +39,7 @@ pub fn start(fs: &Arc<Fs>, dir: &Path, duplex: Option<&Arc<Duplex>>) -> Result<O
         is_clear: false,
         is_compared: false,
         looked: None,
-        counted: Instant::now(),
+        counted: fs.session().clock().instant(),
     };
     let plan = Plan { job: Job::Rebuild, first: TICK, nice: 0 };
     Task::start(fs, plan, Arc::<Wakeup>::default(), move |run| work.run(run)).map(Some)
@@ -63,8 +63,9 @@ struct DiskWork {
 impl DiskWork {
     fn run(&mut self, run: &Run) -> Next {
         let (fs, union) = (&*self.fs, &*self.union);
-        if self.counted.elapsed() > LOOK {
-            self.counted = Instant::now();
+        let clock = fs.session().clock();
+        if clock.since(self.counted) > LOOK {
+            self.counted = clock.instant();
             let looked = union.log().look_again(fs.session());
             if let Err(e) = looked.and_then(|()| union.log().count_out_of_reach(fs.session())) {
                 run.failed("work on disks", &e);
@@ -114,8 +115,9 @@ impl DiskWork {
     fn work(&mut self, run: &Run) -> Result<Piece> {
         let (fs, union, dir) = (&*self.fs, &*self.union, &*self.dir);
         let mut budget = Budget::pieces(fs.session().clock(), Box::new(|rest| run.pause(rest, "others use the disks")));
-        if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            self.looked = Some(Instant::now());
+        let clock = fs.session().clock();
+        if self.looked.is_none_or(|looked| clock.since(looked) > LOOK) {
+            self.looked = Some(clock.instant());
             union.look_after_regions(fs)?;
         }
         let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
@@ -152,7 +154,7 @@ fn look_for_old(fs: &Fs, union: &Union) -> Result<()> {
             "{}: {why}. What it lacks is lost, where no other region has it: a scrub begins, which names it",
             region.name()
         );
-        union.log().set_scrubbed(fs.session(), 0, pram::clock::seconds())?;
+        union.log().set_scrubbed(fs.session(), 0, fs.session().clock().seconds())?;
         union.log().set_tasks(fs.session(), &|tasks| (tasks.scrub, tasks.paused) = (true, false))?;
     }
     Ok(())

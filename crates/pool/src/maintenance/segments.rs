@@ -3,7 +3,7 @@
 //! Every process that may write has this task, and writes and evicts; the one with the role of maintenance cleans.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::report::Job;
 use super::task::{Next, Plan, Task};
@@ -35,7 +35,7 @@ impl Drop for Attended {
 /// Starts the task; none if the pool has no disks.
 pub fn start(fs: &Arc<Fs>) -> Result<Option<Task>> {
     let Some(union) = fs.union() else { return Ok(None) };
-    let (fs, attended, mut written) = (fs.clone(), Attended::begin(union), Instant::now());
+    let (fs, attended, mut written) = (fs.clone(), Attended::begin(union), fs.session().clock().instant());
     let plan = Plan { job: Job::WriteBack, first: Duration::ZERO, nice: 0 };
     let task = Task::start(&fs.clone(), plan, union.wakeup().clone(), move |run| {
         let (cleans, asked) = (fs.session().try_maintenance(), fs.session().runtime().room_asked());

@@ -95,7 +95,7 @@ fn what_was_acknowledged_is_written_although_the_host_is_full() {
     union.write_all(&pool).expect("there is room");
 
     host.fill("somebody", 20 * MIB);
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    pool.session().clock().advance(std::time::Duration::from_millis(600));
     let stat = pool.statfs();
     let disks = stat.free_blocks.saturating_sub(128 * MIB / 4096) * 4096;
     assert!(disks < 40 * MIB, "df tells of {disks} bytes, the host has {}", host.free());
