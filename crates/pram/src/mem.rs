@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code)]
 
+mod advice;
 pub mod byte_lock;
 pub mod descriptor;
 pub mod fork;
@@ -26,7 +27,7 @@ use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, Ordering
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
@@ -236,13 +237,6 @@ impl Mapping {
     /// Bytes of address space: the mapping cannot get longer.
     pub fn reserved(&self) -> u64 {
         self.reserved
-    }
-
-    /// Asks for huge pages, where the kernel gives them: fewer TLB misses over a large memory.
-    pub fn advise_huge(&self) {
-        // SAFETY: the advice changes no content, and the whole range is mapped.
-        let _ =
-            unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.reserved as usize, Advice::LinuxHugepage) };
     }
 
     /// Bytes that can be used.

@@ -519,10 +519,11 @@ impl Runtime {
     /// Zeroes a range and gives its memory back.
     fn clear(&self, off: u64, len: u64) {
         use rustix::fs::{fallocate, FallocateFlags};
-        let punched =
-            self.file.as_ref().and_then(|file| file.lend().ok()).is_some_and(|f| {
-                fallocate(f, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, off, len).is_ok()
-            });
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punched = match &self.file {
+            Some(file) => file.lend().is_ok_and(|file| fallocate(file, hole, off, len).is_ok()),
+            None => self.map.give_back(off, len).is_ok(),
+        };
         if !punched {
             self.map.zero(off, len).expect("runtime offsets are computed within its size");
         }
