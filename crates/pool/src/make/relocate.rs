@@ -43,7 +43,7 @@ const PIECE: usize = 1 << 20;
 const MORE: u64 = 8 << 20;
 const SHARE: u64 = 4;
 /// The text of `image` afterwards, so that it is not taken for anything else. Existing pools have these bytes.
-const STUB: &str = "CQ-LINK: the backing of this pool lies in its regions; see pool.toml\n";
+const STUB: &str = "CQ-LINK: the copy of this pool's memory lies in its regions; see pool.toml\n";
 
 /// Regions in which it lies, at most.
 pub const REGIONS: usize = 2;
@@ -238,4 +238,20 @@ pub fn write_stub(dir: &Path) -> Result<()> {
         Ok(())
     };
     write().map_err(|e| Error::host(&path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the text was put in today's words, and a pool that was there counted as one without its backing.
+    #[test]
+    fn the_text_of_pools_that_are_there_is_known() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let theirs = "CQ-LINK: the copy of this pool's memory lies in its regions; see pool.toml\n";
+        fs::write(dir.path().join(IMAGE), theirs).expect("written");
+        assert!(is_elsewhere(dir.path()));
+        fs::write(dir.path().join(IMAGE), theirs.replace("copy", "backing")).expect("written");
+        assert!(!is_elsewhere(dir.path()));
+    }
 }
