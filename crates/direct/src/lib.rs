@@ -8,6 +8,7 @@
 //! | this | the engine: attaching, and one entry for all calls |
 //! | `call` | the system calls, by groups |
 //! | [`calls`] | how each system call names files |
+//! | [`callers`] | code that calls the kernel past the C library |
 //! | [`sites`] | places in the C library's text that make system calls |
 //! | [`counts`] | counts calls for `conquest run --check` |
 //! | `takes` | which arguments of a system call are descriptors |
@@ -29,6 +30,7 @@
 #![deny(unsafe_code)]
 
 mod call;
+pub mod callers;
 pub mod calls;
 pub mod counts;
 mod descriptors;
@@ -127,6 +129,18 @@ impl Engine {
     #[inline(always)]
     pub fn is_direct(&self, fd: i32) -> bool {
         self.state.descriptors.has(fd)
+    }
+
+    /// Does a call of the class [`Class::Somehow`](calls::Class::Somehow) take descriptors that are served here?
+    pub fn takes_any(&self, nr: u32, args: &[usize; 6]) -> bool {
+        self.state.takes_any(nr, args)
+    }
+
+    /// From now on files are opened by the kernel: something in the process would meet placeholders.
+    pub fn open_only_real(&self) {
+        self.state.opens_only_real.store(true, Ordering::Relaxed);
+        // One that fails is EBADF to it.
+        let _ = self.make_all_real();
     }
 
     /// Are the engine's own descriptors what they were? A program that closes what it does not know, by calls that nobody sees, takes them.

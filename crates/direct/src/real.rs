@@ -88,6 +88,25 @@ impl State {
         }
     }
 
+    /// Does a call take descriptors that are served here, of those that it names in memory or as a range?
+    pub fn takes_any(&self, nr: u32, args: &[usize; 6]) -> bool {
+        let any = |first, last| !self.descriptors.numbers(first, last).is_empty();
+        let is_direct = |fd: usize| self.descriptors.has(fd as RawFd);
+        match takes::of(nr) {
+            Takes::Poll => {
+                let mut asked = (0..args[1]).map_while(|n| raw::get::<i32>(args[0] + n * POLL).ok());
+                asked.any(|fd| self.descriptors.has(fd))
+            }
+            Takes::Sets => any(0, (args[0] as u32 as usize).saturating_sub(1)),
+            Takes::Message => {
+                is_direct(args[0])
+                    || raw::get::<usize>(args[1] + CONTROL + 8).is_ok_and(|len| len > 0) && any(0, usize::MAX)
+            }
+            Takes::None => any(args[0], args[1]),
+            _ => any(0, usize::MAX),
+        }
+    }
+
     pub fn make_all_real(&self, exec: bool) -> Result<()> {
         let mut all = self.descriptors.numbers(0, usize::MAX);
         if exec {

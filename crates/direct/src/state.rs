@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use conquest::{Durability, Error, Fs, Ino, OpenOptions, Pool, Result, ROOT};
@@ -37,6 +37,8 @@ pub struct State {
     pub working_directory: AtomicU64,
     /// RLIMIT_FSIZE.
     pub size_limit: AtomicU64,
+    /// Does the kernel open all files?
+    pub opens_only_real: AtomicBool,
     pub locks: Mutex<Locks>,
     /// How many entries that has.
     pub lock_count: AtomicUsize,
@@ -80,6 +82,7 @@ impl State {
             useless: Kept::new(useless()?)?,
             working_directory: AtomicU64::new(0),
             size_limit: AtomicU64::new(size_limit()),
+            opens_only_real: AtomicBool::new(false),
             locks: Mutex::default(),
             lock_count: AtomicUsize::new(0),
         })

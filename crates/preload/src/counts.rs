@@ -21,6 +21,10 @@ pub fn begin() {
     }
 }
 
+pub fn are_kept() -> bool {
+    COUNTS.get().is_some()
+}
+
 #[inline]
 pub fn add(nr: u32, is_direct: bool) {
     if let Some(counts) = COUNTS.get() {

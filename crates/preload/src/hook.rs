@@ -4,7 +4,7 @@ use direct::calls::Class;
 use direct::{Answer, Engine};
 use pram::mem::descriptor;
 
-use crate::{counts, mounts, operation, process, raw, signals, stack};
+use crate::{counts, loaded, mounts, operation, process, raw, signals, stack};
 
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
@@ -79,12 +79,20 @@ fn protect_own(class: Class, nr: u32, args: &[usize; 6]) -> Option<Outcome> {
     (!is_free).then(|| Outcome::of(-(libc::EBUSY as isize)))
 }
 
+/// Counts a call that may take descriptors which are served by engines.
+fn count_somehow(nr: u32, args: &[usize; 6], is_direct: bool) {
+    if counts::are_kept() && mounts::engines().any(|engine| engine.takes_any(nr, args)) {
+        counts::add(nr, is_direct);
+    }
+}
+
 /// Closes all but our own.
 fn close_range(nr: u32, args: &[usize; 6]) -> Outcome {
     let [first, last, flags] = [0, 1, 2].map(|n| args[n] as u32);
     if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Outcome::KERNEL;
     }
+    count_somehow(nr, args, true);
     mounts::engines().for_each(|engine| _ = engine.call(nr, args));
     if flags & CLOSE_RANGE_UNSHARE != 0 {
         // Threads have descriptors of their own from now on.
@@ -115,6 +123,10 @@ fn is_from_here(dir: usize, path: usize) -> bool {
 }
 
 fn ask(engine: &Engine, nr: u32, args: &[usize; 6]) -> Outcome {
+    let opens = matches!(i64::from(nr), libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat);
+    if opens && loaded::has_grown() && stack::on_own(loaded::look) {
+        stack::on_own(|| mounts::engines().for_each(Engine::open_only_real));
+    }
     let answer = stack::on_own(|| engine.call(nr, args));
     counts::add(nr, matches!(answer, Answer::Done(_)));
     match answer {
@@ -129,6 +141,12 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
     match class {
         Class::Somehow if nr == libc::SYS_close_range as u32 => close_range(nr, args),
         Class::Somehow => {
+            // What its rings take the kernel may take by itself.
+            if nr == libc::SYS_io_uring_setup as u32 {
+                loaded::note_rings();
+                mounts::engines().for_each(Engine::open_only_real);
+            }
+            count_somehow(nr, args, false);
             for engine in mounts::engines() {
                 if let Answer::Done(value) = engine.call(nr, args) {
                     return Outcome::of(value);

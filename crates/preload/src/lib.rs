@@ -8,6 +8,7 @@ mod counts;
 mod env;
 mod hook;
 mod libc_text;
+mod loaded;
 mod mounts;
 mod operation;
 mod process;

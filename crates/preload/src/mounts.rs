@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::{counts, signals, stack};
+use crate::{counts, loaded, signals, stack};
 use direct::{Engine, Mounted};
 use pram::clock::coarse;
 use pram::mem::descriptor::{self, despite_limit, Kept};
@@ -248,6 +248,9 @@ impl Mount {
         match self.try_attach() {
             Ok(engine) => {
                 signals::catch_faults();
+                if loaded::look() {
+                    engine.open_only_real();
+                }
                 self.engine.store(Box::into_raw(Box::new(engine)), Ordering::Release);
             }
             Err(why) => {

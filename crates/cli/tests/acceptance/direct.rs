@@ -11,6 +11,7 @@ pub const TESTS: &[Test] = &[
     ("direct::programs_do_the_same_as_elsewhere", programs),
     ("direct::the_mount_sees_at_once_what_a_program_does", seen_at_once),
     ("direct::files_larger_than_memory_are_read_and_changed", large),
+    ("direct::calls_are_counted", counted),
     ("direct::pjdfstest_passes", pjdfstest),
     ("direct::fsx_finds_nothing", fsx),
 ];
@@ -38,6 +39,7 @@ const STEPS: &[(&str, &str)] = &[
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_descriptors.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_addresses.py"), "\nEND")),
+    ("cc", include_str!("direct_raw.sh")),
 ];
 
 /// A command that runs under direct access.
@@ -108,6 +110,23 @@ fn seen_at_once() -> Outcome {
     }
     lab.umount();
     lab.check();
+    Ok(())
+}
+
+/// Also those that name descriptors in memory, or as a range.
+fn counted() -> Outcome {
+    lab::require("python3")?;
+    let lab = Lab::mounted("64M");
+    need_library(&lab)?;
+    let script = "import os, select, socket\n\
+        f = os.open('f', os.O_RDWR | os.O_CREAT); p = select.poll(); p.register(f); p.poll(0)\n\
+        s, t = socket.socketpair(); g = os.dup(os.open('f', os.O_RDONLY)); socket.send_fds(s, [b'x'], [g])\n\
+        h = os.open('f', os.O_RDONLY); os.closerange(h, h + 9)";
+    let ran = lab.command(&["run", "--check", "--", "python3", "-c", script]).current_dir(lab.mnt()).output();
+    let told = String::from_utf8_lossy(&ran.expect("python3").stderr).into_owned();
+    assert!(told.contains("1 by the mount: poll\n") && told.contains("1 by the mount: sendmsg"), "{told}");
+    assert!(told.contains(" calls on pools were direct"), "{told}");
+    lab.umount();
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! open, creat.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use conquest_fs::path::Open;
@@ -41,7 +42,11 @@ impl State {
         let flags = flags as i32;
         let has = |flag: i32| flags & flag == flag;
         let access = flags & libc::O_ACCMODE;
-        let strange = flags & !KNOWN != 0 || has(O_PATH) || has(O_TMPFILE) || has(O_CREAT | O_DIRECTORY);
+        let strange = self.opens_only_real.load(Ordering::Relaxed)
+            || flags & !KNOWN != 0
+            || has(O_PATH)
+            || has(O_TMPFILE)
+            || has(O_CREAT | O_DIRECTORY);
         if strange || access == libc::O_ACCMODE || has(O_NOATIME) && self.identity()?.uid != 0 {
             return Err(Stop::Kernel);
         }
