@@ -14,7 +14,9 @@
 //!
 //! Measured with one writer that syncs after each 32 MiB, on two disks held to 20 MB/s of which one falls to 4, a single
 //! run each of an unoptimised build: with a region that sits out 8.4 MB/s, 0.9 s a sync, and 14 % of the content on the
-//! slow disk; by speed alone 5.2 MB/s, 2.2 s and 42 %. A sync waits for the last segment, also if only that is slow.
+//! slow disk; by speed alone 5.2 MB/s, 2.2 s and 42 %. A sync waits for the last segment, also if only that is slow. The
+//! gain is not certain: on a busy machine, with disks at 8 and 1.6 MB/s, placement by speed alone was slower to write (3.1
+//! against 3.9 MB/s) and quicker to sync (1.2 against 3.4 s).
 //!
 //! A degraded region tolerates fewer further failures than it was made for, or none. New content there would be lost
 //! with the next disk, and has to be rebuilt onto the replacement of the lost one. So the region sits out, and is not
