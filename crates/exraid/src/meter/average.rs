@@ -18,7 +18,7 @@ impl Average {
         if seconds <= 0.0 {
             return Average { bytes: self.bytes + bytes, ..self };
         }
-        let left = (-seconds / self.horizon).exp();
+        let left = libm::exp(-seconds / self.horizon);
         let weight = self.horizon * (1.0 - left) / seconds;
         Average {
             horizon: self.horizon,
@@ -51,7 +51,7 @@ pub struct Latency<'s> {
 impl Latency<'_> {
     pub fn add(&self, took: Duration) {
         let micros = (took.as_nanos() as f64 / 1000.0).max(1.0);
-        let bucket = (micros.log2() * 4.0) as usize;
+        let bucket = (libm::log2(micros) * 4.0) as usize;
         self.store.add(self.at + bucket.min(BUCKETS - 1), 1);
         self.store.add(self.at + BUCKETS, 1);
     }
@@ -80,7 +80,7 @@ impl Latency<'_> {
             sum >= wanted
         };
         match counts().position(reached).filter(|_| wanted > 0) {
-            Some(place) => Duration::from_nanos((((place + 1) as f64 / 4.0).exp2() * 1000.0) as u64),
+            Some(place) => Duration::from_nanos((libm::exp2((place + 1) as f64 / 4.0) * 1000.0) as u64),
             None => Duration::ZERO,
         }
     }

@@ -56,7 +56,7 @@ fn entropy(content: &[u8]) -> Option<f64> {
         content[place * step..][..SAMPLED / PLACES].iter().for_each(|byte| counts[usize::from(*byte)] += 1);
     }
     let part = |n: u32| f64::from(n) / SAMPLED as f64;
-    Some(counts.iter().filter(|n| **n > 0).map(|n| -part(*n) * part(*n).log2()).sum())
+    Some(counts.iter().filter(|n| **n > 0).map(|n| -part(*n) * libm::log2(part(*n))).sum())
 }
 
 #[cfg(test)]

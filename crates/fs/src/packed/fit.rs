@@ -279,7 +279,7 @@ fn cut(tally: &Tally, price: f64) -> Vec<Range> {
             range.low = parts[begin].low;
             range.count += parts[begin].count;
             let count = range.count as f64;
-            let bits = best[begin].0 + price + count * (f64::from(range.extra()) + (total / count).log2());
+            let bits = best[begin].0 + price + count * (f64::from(range.extra()) + libm::log2(total / count));
             if bits < found.0 {
                 found = (bits, begin);
             }
