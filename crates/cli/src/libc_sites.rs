@@ -189,7 +189,7 @@ mod tests {
         assert!(found.sites.len() > 100, "{} sites", found.sites.len());
         for site in &found.sites {
             assert!(site.matches(&code[(site.at() - base) as usize..]), "{site}");
-            assert_eq!(Site::parse(&site.to_string()), Some(*site));
+            assert_eq!(Site::parse(site.to_string().as_bytes()), Some(*site));
         }
         assert!(found.sites.windows(2).all(|two| two[0].at() + JUMP as u32 <= two[1].at()), "sites overlap");
     }

@@ -27,10 +27,11 @@ impl std::fmt::Display for Site {
 
 impl Site {
     /// Of its text: `b`, `r` or `s`, and numbers in base 16.
-    pub fn parse(text: &str) -> Option<Site> {
-        let mut numbers = text.get(1..)?.split('+').map(|n| u32::from_str_radix(n, 16).ok());
+    pub fn parse(text: &[u8]) -> Option<Site> {
+        let (kind, numbers) = text.split_first()?;
+        let mut numbers = numbers.split(|byte| *byte == b'+').map(number);
         let mut next = || numbers.next().flatten();
-        Some(match text.as_bytes().first()? {
+        Some(match kind {
             b'b' => {
                 let at = next()?;
                 Site::Before { at, syscall: at.checked_add(next()?)? }
@@ -60,4 +61,10 @@ impl Site {
             Site::Short { .. } => has(0, &[0x31, 0xc0, 0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff]),
         }
     }
+}
+
+/// A number in base 16.
+fn number(text: &[u8]) -> Option<u32> {
+    let add = |n: u32, digit: &u8| Some(n.checked_mul(16)? + char::from(*digit).to_digit(16)?);
+    text.iter().try_fold(0, add).filter(|_| !text.is_empty())
 }

@@ -16,11 +16,11 @@ pub struct Plan {
 
 /// What this process is to do; `None`: nothing, as it was not started by `conquest run`.
 pub fn plan() -> Option<Plan> {
-    let (sites, mounts) = (std::env::var(SITES).ok()?, std::env::var_os(MOUNTS)?);
-    let (build_id, sites) = sites.split_once(' ')?;
+    let (sites, mounts) = (std::env::var_os(SITES)?, std::env::var_os(MOUNTS)?);
+    let mut words = std::os::unix::ffi::OsStrExt::as_bytes(sites.as_os_str()).split(|byte| *byte == b' ');
     Some(Plan {
-        build_id: unhex(build_id)?,
-        sites: sites.split(' ').map(Site::parse).collect::<Option<_>>()?,
+        build_id: unhex(std::str::from_utf8(words.next()?).ok()?)?,
+        sites: words.map(Site::parse).collect::<Option<_>>()?,
         mounts: Mount::parse_all(std::os::unix::ffi::OsStrExt::as_bytes(mounts.as_os_str()))?,
     })
 }

@@ -13,11 +13,10 @@ use crate::hook;
 use crate::libc_text::Text;
 use direct::sites::{Site, JUMP};
 
-/// Most bytes of a trampoline.
-const TRAMPOLINE: usize = 128;
 const PAGE: usize = 4096;
-/// Bytes of [`Code::call_hook`].
-const CALL: usize = 32;
+/// Bytes of [`Code::call_hook`], and of the stub that all trampolines call.
+const CALL: usize = 24;
+const STUB: usize = 13;
 /// How far from the text the trampolines are looked room for, and how densely.
 const REACH: usize = 1 << 30;
 const STRIDE: usize = 1 << 20;
@@ -94,32 +93,46 @@ extern "C" {
     fn conquest_preload_entry();
 }
 
-/// The code of one trampoline.
-struct Code {
-    bytes: Vec<u8>,
-    /// Where it will be.
-    at: usize,
+/// Code that is being written.
+struct Code<'a> {
+    room: &'a mut [u8],
+    len: usize,
+    /// The stub that leads to the hook.
+    stub: usize,
 }
 
-impl Code {
-    fn put(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+impl Code<'_> {
+    /// Where the next byte will be.
+    fn here(&self) -> usize {
+        self.room.as_ptr() as usize + self.len
     }
 
-    /// A jump with this opcode and a displacement of 32 bits.
+    fn put(&mut self, bytes: &[u8]) {
+        self.room[self.len..][..bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// A jump or call with this opcode and a displacement of 32 bits.
     fn jump(&mut self, opcode: &[u8], to: usize) {
         self.put(opcode);
-        let from = self.at + self.bytes.len() + 4;
-        self.put(&displacement(from, to));
+        self.put(&displacement(self.here() + 4, to));
     }
 
     /// Goes to `answered` where the call was answered, else on.
     fn call_hook(&mut self, answered: usize) {
-        // lea rsp,[rsp-128]; mov r11,entry; call r11; lea rsp,[rsp+128]
-        self.put(&[0x48, 0x8d, 0x64, 0x24, 0x80, 0x49, 0xbb]);
-        self.put(&(conquest_preload_entry as *const () as usize).to_le_bytes());
-        self.put(&[0x41, 0xff, 0xd3, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
+        // lea rsp,[rsp-128]; call stub; lea rsp,[rsp+128]
+        self.put(&[0x48, 0x8d, 0x64, 0x24, 0x80]);
+        self.jump(&[0xe8], self.stub);
+        self.put(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
         self.jump(&[0x0f, 0x82], answered);
+    }
+
+    /// The trampolines are far from the hook, perhaps.
+    fn put_stub(&mut self) {
+        // mov r11,entry; jmp r11
+        self.put(&[0x49, 0xbb]);
+        self.put(&(conquest_preload_entry as *const () as usize).to_le_bytes());
+        self.put(&[0x41, 0xff, 0xe3]);
     }
 }
 
@@ -129,32 +142,61 @@ fn displacement(from: usize, to: usize) -> [u8; 4] {
 
 /// Makes all sites lead to [`hook::hook`], or none.
 pub fn install(text: &Text, sites: &[Site]) -> Result<()> {
-    let holds =
-        |site: &Site| (text.start..text.end).contains(&(site.at() as usize)) && site.matches(text.from(site.at()));
-    if !sites.iter().all(holds) {
+    if !sites.iter().all(|site| (text.start..text.end).contains(&(site.at() as usize))) {
         return Err(std::io::ErrorKind::InvalidData.into());
     }
-    let len = (sites.len() * TRAMPOLINE).next_multiple_of(PAGE);
+    let place = |site: &Site| text.base + site.at() as usize;
+    let Some((first, last)) = sites.iter().map(place).min().zip(sites.iter().map(place).max()) else { return Ok(()) };
+    let (from, to) = (first / PAGE * PAGE, (last + JUMP).next_multiple_of(PAGE));
+    let rx = MprotectFlags::READ | MprotectFlags::EXEC;
+    // SAFETY: the program has no other thread yet; code goes on being executable, since we run in it.
+    unsafe { mprotect(from as *mut c_void, to - from, rx | MprotectFlags::WRITE)? };
+    let written = trampolines(text, sites).map(|room| {
+        let mut trampoline = room + STUB;
+        for site in sites {
+            let at = place(site);
+            let [a, b, c, d] = displacement(at + JUMP, trampoline);
+            // SAFETY: the bytes are those of the site, which has been compared, and can be written.
+            unsafe { std::ptr::copy_nonoverlapping([0xe9, a, b, c, d].as_ptr(), at as *mut u8, JUMP) };
+            trampoline += len_of(*site);
+        }
+    });
+    // SAFETY: as it was before.
+    unsafe { mprotect(from as *mut c_void, to - from, rx)? };
+    written
+}
+
+/// Makes the trampolines of all sites, if these look as they should, one behind the other behind the stub; where that is.
+fn trampolines(text: &Text, sites: &[Site]) -> Result<usize> {
+    if !sites.iter().all(|site| site.matches(text.from(site.at()))) {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    }
+    let len = (STUB + sites.iter().map(|site| len_of(*site)).sum::<usize>()).next_multiple_of(PAGE);
     let room = room_near(text, len)?;
-    for (n, site) in sites.iter().enumerate() {
-        let code = trampoline(text, *site, room as usize + n * TRAMPOLINE);
-        assert!(code.len() <= TRAMPOLINE);
-        // SAFETY: the room is ours, writable and large enough.
-        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), room.cast::<u8>().add(n * TRAMPOLINE), code.len()) };
+    // SAFETY: the memory is ours and writable.
+    let memory = unsafe { std::slice::from_raw_parts_mut(room.cast::<u8>(), len) };
+    let mut code = Code { room: memory, len: 0, stub: room as usize };
+    code.put_stub();
+    for site in sites {
+        let end = code.len + len_of(*site);
+        trampoline(text, *site, &mut code);
+        assert_eq!(code.len, end);
     }
     // SAFETY: nothing refers to the room yet but code that is about to be used.
     unsafe { mprotect(room, len, MprotectFlags::READ | MprotectFlags::EXEC)? };
-    write_jumps(text, sites, room as usize)
+    Ok(room as usize)
 }
 
 /// Memory from which a jump reaches all of the text.
 fn room_near(text: &Text, len: usize) -> Result<*mut c_void> {
     let start = (text.base + text.start) / PAGE * PAGE;
     let rw = ProtFlags::READ | ProtFlags::WRITE;
+    // All of it will be used at once.
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::POPULATE;
     let nearest = start.saturating_sub(len);
     for hint in (0..REACH / STRIDE).map(|n| nearest.saturating_sub(n * STRIDE)) {
         // SAFETY: a new mapping where there is none.
-        match unsafe { mmap_anonymous(hint as *mut c_void, len, rw, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE) } {
+        match unsafe { mmap_anonymous(hint as *mut c_void, len, rw, flags) } {
             Ok(room) => return Ok(room),
             Err(rustix::io::Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
@@ -163,9 +205,20 @@ fn room_near(text: &Text, len: usize) -> Result<*mut c_void> {
     Err(std::io::ErrorKind::OutOfMemory.into())
 }
 
-fn trampoline(text: &Text, site: Site, at: usize) -> Vec<u8> {
+/// Bytes of the trampoline of a site.
+fn len_of(site: Site) -> usize {
+    match site {
+        Site::Before { at, syscall } => syscall.saturating_sub(at) as usize + CALL + 5,
+        Site::Read { .. } => 2 + CALL + 10 + 4 + 5,
+        Site::Short { .. } => 2 + CALL + 2 + COMPARE.len() + 5,
+    }
+}
+
+/// `cmp $-4096,%rax`
+const COMPARE: [u8; 6] = [0x48, 0x3d, 0, 0xf0, 0xff, 0xff];
+
+fn trampoline(text: &Text, site: Site, code: &mut Code) {
     let place = |offset: u32| text.base + offset as usize;
-    let mut code = Code { bytes: Vec::with_capacity(TRAMPOLINE), at };
     match site {
         Site::Before { at, syscall } => {
             code.put(&text.from(at)[..(syscall - at) as usize]);
@@ -183,34 +236,13 @@ fn trampoline(text: &Text, site: Site, at: usize) -> Vec<u8> {
             code.jump(&[0xe9], place(at + 7));
         }
         Site::Short { at } => {
-            const COMPARE: [u8; 6] = [0x48, 0x3d, 0, 0xf0, 0xff, 0xff];
             code.put(&[0x31, 0xc0]);
-            let answered = code.bytes.len() + CALL + 2;
-            code.call_hook(code.at + answered);
+            let answered = code.here() + CALL + 2;
+            code.call_hook(answered);
             code.put(&[0x0f, 0x05]);
-            debug_assert_eq!(code.bytes.len(), answered);
+            debug_assert_eq!(code.here(), answered);
             code.put(&COMPARE);
             code.jump(&[0xe9], place(at + 10));
         }
     }
-    code.bytes
-}
-
-/// Writes the jumps. The library's pages become this process's own.
-fn write_jumps(text: &Text, sites: &[Site], room: usize) -> Result<()> {
-    let place = |site: &Site| text.base + site.at() as usize;
-    let Some((first, last)) = sites.iter().map(place).min().zip(sites.iter().map(place).max()) else { return Ok(()) };
-    let (from, to) = (first / PAGE * PAGE, (last + JUMP).next_multiple_of(PAGE));
-    let rx = MprotectFlags::READ | MprotectFlags::EXEC;
-    // SAFETY: the program has no other thread yet; code goes on being executable, since we run in it.
-    unsafe { mprotect(from as *mut c_void, to - from, rx | MprotectFlags::WRITE)? };
-    for (n, site) in sites.iter().enumerate() {
-        let at = place(site);
-        let [a, b, c, d] = displacement(at + JUMP, room + n * TRAMPOLINE);
-        // SAFETY: the bytes are those of the site, which has been compared, and can be written.
-        unsafe { std::ptr::copy_nonoverlapping([0xe9, a, b, c, d].as_ptr(), at as *mut u8, JUMP) };
-    }
-    // SAFETY: as it was before.
-    unsafe { mprotect(from as *mut c_void, to - from, rx)? };
-    Ok(())
 }
