@@ -14,10 +14,12 @@
 
 mod advice;
 pub mod byte_lock;
+mod checksum;
 pub mod descriptor;
 pub mod fork;
 mod line_flush;
 
+pub use checksum::crc32c;
 pub use line_flush::{store_fence, LineFlush};
 
 use std::mem::MaybeUninit;

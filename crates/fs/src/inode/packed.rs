@@ -13,6 +13,7 @@
 
 use std::mem::offset_of;
 
+use pram::mem::crc32c;
 use pram::{Off, Op, Sequence};
 use zerocopy::{transmute, FromZeros};
 
@@ -153,7 +154,7 @@ impl Table<'_> {
         let raw: RawPacked = transmute!(*raw);
         let mut is_checked = false;
         if let Some(checked) = coded.get_mut(..raw.bytes as usize) {
-            is_checked = crc32c::crc32c(checked) == raw.check;
+            is_checked = crc32c(checked) == raw.check;
             if !is_checked {
                 mend_profile(checked, raw.check);
             }
@@ -208,7 +209,7 @@ fn mend_profile(coded: &mut [u8], check: u32) {
     let Some(first) = coded.get(PROFILE_AT).copied() else { return };
     let found = (0..PROFILES as u8).any(|n| {
         coded[PROFILE_AT] = n;
-        crc32c::crc32c(coded) == check
+        crc32c(coded) == check
     });
     if !found {
         coded[PROFILE_AT] = first;

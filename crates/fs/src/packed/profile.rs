@@ -75,7 +75,7 @@ impl Profile {
     pub fn from_bytes(bytes: &[u8]) -> Option<Profile> {
         let body = bytes.strip_prefix(&MAGIC)?.strip_prefix(&[Field::COUNT as u8])?;
         let (check, mut rest) = body.split_first_chunk::<4>()?;
-        if u32::from_le_bytes(*check) != crc32c::crc32c(rest) {
+        if u32::from_le_bytes(*check) != pram::mem::crc32c(rest) {
             return None;
         }
         let from = &mut rest;

@@ -9,7 +9,7 @@ use super::geometry::{
 };
 use crate::error::{Error, Result};
 use crate::medium::MediumKind;
-use crate::mem::Mapping;
+use crate::mem::{crc32c, Mapping};
 use crate::random;
 
 pub(super) const MAGIC: [u8; 8] = *b"CQ-PRAM\n";
@@ -157,7 +157,7 @@ pub fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
 }
 
 pub(super) fn header_crc(raw: &RawHeader) -> u32 {
-    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawHeader, crc)])
+    crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawHeader, crc)])
 }
 
 fn other_version(found: u32) -> String {
