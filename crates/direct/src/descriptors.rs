@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::open_file::OpenFile;
 
 /// Numbers beyond are the kernel's.
-pub const MOST: usize = CHUNK * CHUNKS;
-const CHUNK: usize = 512;
-const CHUNKS: usize = 2048;
-const BITS: usize = u64::BITS as usize;
+pub const MOST: usize = CHUNK * CHUNKS * GROUPS;
+/// So many numbers have a table of their own, and so many tables: a process with few descriptors, as most, takes little memory.
+const CHUNK: usize = u64::BITS as usize;
+const CHUNKS: usize = 128;
+const GROUPS: usize = 128;
 
 /// The open file of a number, locked.
 pub struct Slot<'a> {
@@ -24,17 +25,19 @@ pub struct Slot<'a> {
 
 struct Chunk {
     /// A bit for each number that has a file, readable without a lock.
-    used: [AtomicU64; CHUNK / BITS],
+    used: AtomicU64,
     files: [Mutex<Option<Arc<OpenFile>>>; CHUNK],
 }
 
+type Group = [OnceLock<Box<Chunk>>; CHUNKS];
+
 pub struct Descriptors {
-    chunks: Box<[OnceLock<Box<Chunk>>]>,
+    groups: [OnceLock<Box<Group>>; GROUPS],
 }
 
 impl Default for Descriptors {
     fn default() -> Descriptors {
-        Descriptors { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect() }
+        Descriptors { groups: std::array::from_fn(|_| OnceLock::new()) }
     }
 }
 
@@ -61,12 +64,13 @@ impl Descriptors {
     #[inline(always)]
     fn chunk(&self, fd: RawFd) -> Option<(&Chunk, usize)> {
         let fd = usize::try_from(fd).ok()?;
-        Some((self.chunks.get(fd / CHUNK)?.get()?, fd % CHUNK))
+        let group = self.groups.get(fd / CHUNK / CHUNKS)?.get()?;
+        Some((group[fd / CHUNK % CHUNKS].get()?, fd % CHUNK))
     }
 
     #[inline(always)]
     pub fn has(&self, fd: RawFd) -> bool {
-        self.chunk(fd).is_some_and(|(chunk, n)| chunk.used[n / BITS].load(Ordering::Acquire) >> (n % BITS) & 1 != 0)
+        self.chunk(fd).is_some_and(|(chunk, n)| chunk.used.load(Ordering::Acquire) >> n & 1 != 0)
     }
 
     #[inline(always)]
@@ -87,20 +91,21 @@ impl Descriptors {
     #[inline(always)]
     pub fn slot(&self, fd: RawFd) -> Option<Slot<'_>> {
         let fd = usize::try_from(fd).ok()?;
-        let chunk = self.chunks.get(fd / CHUNK)?.get_or_init(new_chunk);
+        let group = self.groups.get(fd / CHUNK / CHUNKS)?.get_or_init(new_group);
+        let chunk = group[fd / CHUNK % CHUNKS].get_or_init(new_chunk);
         Some(slot(chunk, fd % CHUNK))
     }
 
     /// All numbers from `first` to `last` that have a file.
     pub fn numbers(&self, first: usize, last: usize) -> Vec<RawFd> {
         let mut found = Vec::new();
-        for (c, chunk) in self.chunks.iter().enumerate() {
-            let Some(chunk) = chunk.get() else { continue };
-            for (w, word) in chunk.used.iter().enumerate() {
-                let mut word = word.load(Ordering::Acquire);
-                while word != 0 {
-                    found.push((c * CHUNK + w * BITS + word.trailing_zeros() as usize) as RawFd);
-                    word &= word - 1;
+        let groups = self.groups.iter().enumerate().filter_map(|(g, group)| Some((g, group.get()?)));
+        for (g, group) in groups {
+            for (c, chunk) in group.iter().enumerate() {
+                let mut used = chunk.get().map_or(0, |chunk| chunk.used.load(Ordering::Acquire));
+                while used != 0 {
+                    found.push(((g * CHUNKS + c) * CHUNK + used.trailing_zeros() as usize) as RawFd);
+                    used &= used - 1;
                 }
             }
         }
@@ -110,15 +115,17 @@ impl Descriptors {
 }
 
 #[cold]
+fn new_group() -> Box<Group> {
+    Box::new(std::array::from_fn(|_| OnceLock::new()))
+}
+
+#[cold]
 fn new_chunk() -> Box<Chunk> {
-    Box::new(Chunk {
-        used: std::array::from_fn(|_| AtomicU64::new(0)),
-        files: std::array::from_fn(|_| Mutex::new(None)),
-    })
+    Box::new(Chunk { used: AtomicU64::new(0), files: std::array::from_fn(|_| Mutex::new(None)) })
 }
 
 #[inline(always)]
 fn slot(chunk: &Chunk, n: usize) -> Slot<'_> {
     let file = chunk.files[n].lock().unwrap_or_else(PoisonError::into_inner);
-    Slot { file, word: &chunk.used[n / BITS], bit: 1 << (n % BITS) }
+    Slot { file, word: &chunk.used, bit: 1 << n }
 }

@@ -94,6 +94,7 @@ impl Identities {
     }
 }
 
+/// The content of a file of the kernel, which tells no size.
 pub fn read_file(path: &str) -> Result<Vec<u8>, Errno> {
     let file = despite_limit(|| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?;
     let mut text = vec![0; 4096];

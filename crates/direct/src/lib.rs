@@ -54,6 +54,7 @@ use conquest::Ino;
 use pram::mem::descriptor::Kept;
 use rustix::io::Errno;
 
+pub use identity::read_file;
 pub use raw::{after_fault, byte, bytes, path, system_call};
 
 use call::Stop;
@@ -84,7 +85,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Attaches to the pool in the directory `pool`, mounted there.
+    /// Attaches to the pool in the directory `pool`, mounted there, with the credentials of the calling thread: see
+    /// [`refresh_caller`](Engine::refresh_caller).
     ///
     /// # Errors
     /// [`Error::Pool`](conquest::Error::Pool) if the kernel has to be asked for all calls: its permissions cannot be told by users and groups, or

@@ -77,7 +77,8 @@ fn real(path: &Path) -> PathBuf {
 /// Fails unless the directories above `path` are safe, by the given names and without links.
 fn refuse_above(path: &Path, me: u32) -> Result<(), Foreign> {
     let named = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    for path in [named, real(path)] {
+    let real = Some(real(path)).filter(|real| *real != named);
+    for path in [Some(named), real].into_iter().flatten() {
         for dir in path.ancestors().skip(1) {
             let Ok(found) = fs::metadata(dir) else { continue };
             let allowed = if found.mode() & STICKY != 0 { GROUP_WRITES | OTHERS_WRITE } else { 0 };

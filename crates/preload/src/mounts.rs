@@ -280,18 +280,25 @@ impl Mount {
         let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root };
         let pool = Path::new(std::ffi::OsStr::from_bytes(&self.pool));
         let engine = Engine::attach(pool, mounted).map_err(|e| e.to_string())?;
-        // Another thread may have other credentials than this one.
-        engine.refresh_caller();
+        if !is_only_thread() {
+            // Another may have other credentials.
+            engine.refresh_caller();
+        }
         Ok(engine)
     }
 
     /// Is something mounted below the mount?
     fn is_covered(&self) -> bool {
-        let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return true };
+        let Ok(mounts) = direct::read_file("/proc/self/mountinfo") else { return true };
         let below = as_in_table(&[&self.dir[..], b"/"].concat());
         let places = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
         places.into_iter().any(|place| place.starts_with(&below))
     }
+}
+
+fn is_only_thread() -> bool {
+    // Its links are `.`, `..`, and the threads.
+    rustix::fs::stat(c"/proc/self/task").is_ok_and(|tasks| tasks.st_nlink == 3)
 }
 
 /// A path as the mount table has it.
