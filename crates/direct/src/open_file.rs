@@ -83,6 +83,12 @@ impl OpenFile {
         self.flags() & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
     }
 
+    /// Can paths begin here, and nothing else (O_PATH)?
+    #[inline(always)]
+    pub fn is_place(&self) -> bool {
+        self.has(libc::O_PATH)
+    }
+
     #[inline(always)]
     pub fn is_dir(&self) -> bool {
         self.kind == Kind::Directory

@@ -3,7 +3,7 @@
 use conquest_fs::{Attr, Kind};
 use rustix::io::Errno;
 
-use super::place::At;
+use super::place::{number, At};
 use super::{Outcome, Stop};
 use crate::raw;
 use crate::stat::{Stat, Statx, KNOWN};
@@ -28,7 +28,7 @@ impl State {
 
     #[inline(always)]
     pub fn fstat(&self, fd: usize, buf: usize) -> Outcome {
-        let file = self.file(fd)?;
+        let file = self.file_or_place(fd)?;
         let attr = self.fs().getattr(file.ino)?;
         raw::put(buf, &Stat::new(&attr, self.mount.dev))?;
         Ok(0)
@@ -40,7 +40,10 @@ impl State {
             return Err(Errno::INVAL.into());
         }
         if flags & EMPTY_PATH != 0 && self.is_of_descriptor(at, flags)? {
-            return Ok(self.fs().getattr(self.hold(at, flags)?.ino())?);
+            return Ok(match number(at.0) {
+                libc::AT_FDCWD => self.fs().getattr(self.hold(at, flags)?.ino())?,
+                _ => self.fs().getattr(self.file_or_place(at.0)?.ino)?,
+            });
         }
         let place = self.place(at)?;
         Ok(match flags & NOFOLLOW {

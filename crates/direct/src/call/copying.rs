@@ -68,6 +68,10 @@ impl State {
     /// From a file that is served here to any descriptor, or from a file elsewhere to one that is.
     pub fn sendfile(&self, out: usize, input: usize, at: usize, len: usize) -> Outcome {
         let len = len.min(MOST);
+        let is_place = |fd| self.descriptors.get(number(fd)).is_some_and(|file| file.is_place());
+        if is_place(out) || is_place(input) {
+            return Err(Stop::Kernel);
+        }
         let input_reads = self.descriptors.get(number(input)).is_none_or(|file| file.reads());
         self.may_send_to(out, input_reads)?;
         match self.descriptors.get(number(input)) {

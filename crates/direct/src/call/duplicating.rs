@@ -31,7 +31,7 @@ impl State {
     }
 
     pub fn duplicate(&self, fd: usize, first: RawFd, close_on_exec: bool) -> Outcome {
-        let file = self.file(fd)?;
+        let file = self.file_or_place(fd)?;
         let new = self.placeholder_from(first, close_on_exec)?;
         let old = self.descriptors.slot(new).ok_or(Stop::Kernel)?.put(file);
         drop(old);
@@ -40,7 +40,7 @@ impl State {
 
     pub fn dup2(&self, old: usize, new: usize) -> Outcome {
         match number(old) == number(new) {
-            true => self.file(old).map(|_| new),
+            true => self.file_or_place(old).map(|_| new),
             false => self.replace(old, new, false),
         }
     }
@@ -76,7 +76,7 @@ impl State {
     }
 
     pub fn fcntl(&self, fd: usize, cmd: u32, arg: usize) -> Outcome {
-        let file = self.file(fd)?;
+        let file = self.file_or_place(fd)?;
         match cmd as c_int {
             F_DUPFD | F_DUPFD_CLOEXEC => {
                 let first = RawFd::try_from(arg).map_err(|_| Errno::INVAL)?;
@@ -88,6 +88,7 @@ impl State {
                 rustix::io::fcntl_setfd(raw::borrow(number(fd))?, flags)?;
                 Ok(0)
             }
+            _ if file.is_place() => Err(Stop::Kernel),
             F_GETFL => Ok(file.flags() as usize),
             F_SETFL => {
                 let (old, new) = (file.flags(), arg as u32);

@@ -9,7 +9,7 @@ use libc::{O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOCTTY, O_NOFOL
 
 use rustix::io::Errno;
 
-use super::place::At;
+use super::place::{At, Place};
 use super::{Outcome, Stop};
 use crate::descriptors::MOST;
 use crate::open_file::OpenFile;
@@ -41,12 +41,14 @@ impl State {
         let place = self.place(at)?;
         let flags = flags as i32;
         let has = |flag: i32| flags & flag == flag;
+        if self.opens_only_real.load(Ordering::Relaxed) {
+            return Err(Stop::Kernel);
+        }
+        if has(O_PATH) {
+            return self.open_as_place(&place, flags);
+        }
         let access = flags & libc::O_ACCMODE;
-        let strange = self.opens_only_real.load(Ordering::Relaxed)
-            || flags & !KNOWN != 0
-            || has(O_PATH)
-            || has(O_TMPFILE)
-            || has(O_CREAT | O_DIRECTORY);
+        let strange = flags & !KNOWN != 0 || has(O_TMPFILE) || has(O_CREAT | O_DIRECTORY);
         if strange || access == libc::O_ACCMODE || has(O_NOATIME) && self.identity()?.uid != 0 {
             return Err(Stop::Kernel);
         }
@@ -75,6 +77,20 @@ impl State {
             Some(fd) => fd,
             None => self.placeholder(has(O_CLOEXEC))?,
         };
+        let old = self.descriptors.slot(fd).ok_or(Stop::Kernel)?.put(Arc::new(file));
+        drop(old);
+        Ok(fd as usize)
+    }
+
+    /// A directory, for paths that begin there (O_PATH). All else that is opened so is the kernel's, and other flags mean nothing.
+    #[cold]
+    fn open_as_place(&self, place: &Place, flags: i32) -> Outcome {
+        let how = Open::new().directory(true).no_follow(flags & O_NOFOLLOW != 0);
+        let opened = place.view().open_ino(place.path, how).map_err(|_| Stop::Kernel)?;
+        let shown = flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW);
+        let file = OpenFile::new(self.pool.clone(), (opened.ino, opened.kind, opened.parent), shown as u32);
+        file.position().is_kernels = true;
+        let fd = self.placeholder(flags & O_CLOEXEC != 0)?;
         let old = self.descriptors.slot(fd).ok_or(Stop::Kernel)?.put(Arc::new(file));
         drop(old);
         Ok(fd as usize)

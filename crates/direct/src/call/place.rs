@@ -67,9 +67,15 @@ impl Drop for Held<'_> {
 }
 
 impl State {
-    /// The open file that a descriptor stands for.
+    /// The open file that a descriptor stands for: one on which calls work.
     #[inline(always)]
     pub fn file(&self, fd: usize) -> Outcome<Arc<OpenFile>> {
+        self.file_or_place(fd).and_then(|file| if file.is_place() { Err(Stop::Kernel) } else { Ok(file) })
+    }
+
+    /// The same, or a directory that was opened for paths alone.
+    #[inline(always)]
+    pub fn file_or_place(&self, fd: usize) -> Outcome<Arc<OpenFile>> {
         self.descriptors.get(number(fd)).ok_or(Stop::Kernel)
     }
 
@@ -92,7 +98,7 @@ impl State {
             Some(b'/') => (within.root, within.rest(path).ok_or(Stop::Kernel)?, None),
             Some(_) if number(dir) == libc::AT_FDCWD => (self.working_directory()?, path, None),
             Some(_) => {
-                let dir = self.file(dir)?;
+                let dir = self.file_or_place(dir)?;
                 (dir.ino, path, Some(dir))
             }
         };

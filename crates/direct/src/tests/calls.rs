@@ -25,3 +25,29 @@ fn a_file_is_made_written_read_and_closed() {
     (both.direct.fds, both.kernel.fds) = (Vec::new(), Vec::new());
     assert_eq!(both.left, 0);
 }
+
+#[test]
+fn paths_begin_at_a_directory_that_was_opened_for_nothing_else() {
+    let mut both = Both::new();
+    let (dir, name) = (both.path("d"), c"sub".as_ptr() as usize);
+    let dir = dir.as_ptr() as usize;
+    both.same("mkdir", SYS_mkdir, &|_| [dir, 0o755, 0, 0, 0, 0]);
+    both.opens("open", SYS_open, &|_| [dir, (O_PATH | O_CLOEXEC | O_CREAT) as usize, 0, 0, 0, 0]);
+    both.opens("dup", SYS_dup, &|side| [side.fd(0), 0, 0, 0, 0, 0]);
+    assert!(both.direct.fds.iter().all(|fd| both.engine.is_direct(*fd)));
+    assert_eq!(both.same("mkdirat", SYS_mkdirat, &|side| [side.fd(1), name, 0o755, 0, 0, 0]), 0);
+    both.same_stat("fstat", SYS_fstat, &|side| [side.fd(0), side.out(), 0, 0, 0, 0], false);
+    let (empty, flags) = (c"".as_ptr() as usize, AT_EMPTY_PATH as usize);
+    both.same_stat("newfstatat", SYS_newfstatat, &|side| [side.fd(0), empty, side.out(), flags, 0, 0], false);
+    for nr in [SYS_read, SYS_getdents64, SYS_fchmod, SYS_fsync, SYS_ftruncate, SYS_sendfile] {
+        let failed = both.same("no file", nr, &|side| [side.fd(0), side.buf(), 0, 10, 0, 0]);
+        assert_eq!(failed, -(EBADF as isize), "call {nr}");
+    }
+    both.same("unlinkat", SYS_unlinkat, &|side| [side.fd(1), name, AT_REMOVEDIR as usize, 0, 0, 0]);
+    // A file, and a symbolic link itself: the kernel opens them.
+    let file = both.path("f");
+    both.opens("creat", SYS_creat, &|_| [file.as_ptr() as usize, 0o600, 0, 0, 0, 0]);
+    let left = both.left;
+    both.opens_or_leaves("a file", SYS_open, &|_| [file.as_ptr() as usize, O_PATH as usize, 0, 0, 0, 0], true);
+    assert_eq!(both.left, left + 1);
+}
