@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{fcntl_getfl, OFlags, SeekFrom};
+use rustix::fs::{fcntl_getfl, fstat, FileType, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::place::number;
@@ -14,12 +14,17 @@ use crate::state::State;
 
 /// Bytes read and written at a time.
 const PIECE: usize = 64 << 10;
+/// Bytes that one call copies from another file system: signals wait meanwhile.
+const AT_ONCE: usize = 1 << 20;
 /// Most bytes of one call.
 const MOST: usize = 0x7fff_f000;
 
 impl State {
     /// A descriptor of each file, and where its offset lies in memory, or 0: at its position.
     pub fn copy_file_range(&self, from: (usize, usize), to: (usize, usize), len: usize, flags: u32) -> Outcome {
+        if flags == 0 && self.is_direct(to.0) && !self.is_direct(from.0) {
+            return self.copy_in(from, to, len);
+        }
         let others = [from.0, to.0].into_iter().filter(|fd| !self.is_direct(*fd));
         for other in others {
             if flags == 0 && self.is_elsewhere(other)? {
@@ -63,6 +68,56 @@ impl State {
             }
         }
         Ok(copied as usize)
+    }
+
+    /// From a file on another file system. The kernel leaves that to the program, which `cp` takes new memory for with each file.
+    fn copy_in(&self, from: (usize, usize), to: (usize, usize), len: usize) -> Outcome {
+        let target = self.file(to.0)?;
+        let source = raw::borrow(number(from.0))?;
+        let stat = fstat(source)?;
+        if stat.st_dev == self.mounted.dev {
+            return Err(Stop::Kernel);
+        }
+        let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        // Some files of the kernel have no size, but content.
+        if !is_regular || stat.st_size <= 0 || is_mapped(target.ino) {
+            return Err(Errno::XDEV.into());
+        }
+        if target.is_dir() {
+            return Err(Errno::ISDIR.into());
+        }
+        if !target.writes() || target.has(libc::O_APPEND) {
+            return Err(Errno::BADF.into());
+        }
+        let start = if from.1 == 0 { rustix::fs::tell(source)? } else { raw::get(from.1)? };
+        let begin = if to.1 == 0 { target.position().at } else { raw::get(to.1)? };
+        let left = (stat.st_size as u64).saturating_sub(start);
+        let mut buf = vec![0; left.min(PIECE as u64).min(len as u64) as usize];
+        let (mut copied, most) = (0, len.min(AT_ONCE));
+        while copied < most && !buf.is_empty() {
+            let room = (most - copied).min(buf.len());
+            let n = match rustix::io::pread(source, &mut buf[..room], start + copied as u64) {
+                Err(_) if copied > 0 => break,
+                n => n?,
+            };
+            let written = match self.pwrite(to.0, buf.as_ptr() as usize, n, begin as usize + copied) {
+                Err(_) if copied > 0 => break,
+                written => written?,
+            };
+            copied += written;
+            if written < room {
+                break;
+            }
+        }
+        match from.1 {
+            0 => _ = rustix::fs::seek(source, SeekFrom::Start(start + copied as u64))?,
+            at => raw::put(at, &(start + copied as u64))?,
+        }
+        match to.1 {
+            0 => target.position().at = begin + copied as u64,
+            at => raw::put(at, &(begin + copied as u64))?,
+        }
+        Ok(copied)
     }
 
     /// From a file that is served here to any descriptor, or from a file elsewhere to one that is.

@@ -51,3 +51,31 @@ fn paths_begin_at_a_directory_that_was_opened_for_nothing_else() {
     both.opens_or_leaves("a file", SYS_open, &|_| [file.as_ptr() as usize, O_PATH as usize, 0, 0, 0, 0], true);
     assert_eq!(both.left, left + 1);
 }
+
+#[test]
+fn content_of_another_file_system_is_copied() {
+    let mut both = Both::new();
+    let path = both.path("f");
+    let text: Vec<u8> = (0..200_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
+    let mut source = tempfile::tempfile_in("/dev/shm").unwrap();
+    std::io::Write::write_all(&mut source, &text).unwrap();
+    let from = std::os::fd::AsRawFd::as_raw_fd(&source) as usize;
+    both.opens("open", SYS_open, &|_| [path.as_ptr() as usize, (O_CREAT | O_RDWR) as usize, 0o600, 0, 0, 0]);
+    for (start, len) in [(0, 150_000), (150_000, 1 << 30), (200_000, 10), (5, 70_000)] {
+        let offset = std::cell::Cell::new(0u64);
+        let args = |side: &Side| {
+            offset.set(start);
+            [from, offset.as_ptr() as usize, side.fd(0), 0, len, 0]
+        };
+        let copied = both.same("copy_file_range", SYS_copy_file_range, &args);
+        assert_eq!(offset.get(), start + copied as u64);
+    }
+    for at in (0..280_000).step_by(1 << 16) {
+        both.same("pread", SYS_pread64, &|side| [side.fd(0), side.buf(), 1 << 16, at, 0, 0]);
+        assert!(both.direct.buf == both.kernel.buf, "from {at} on");
+    }
+    let none = std::fs::File::open("/proc/self/status").unwrap();
+    let none = std::os::fd::AsRawFd::as_raw_fd(&none) as usize;
+    let args = |side: &Side| [none, 0, side.fd(0), 0, 100, 0];
+    assert_eq!(both.results(SYS_copy_file_range, &args).0, Some(-(EXDEV as isize)), "its size is not known");
+}
