@@ -1,6 +1,7 @@
 //! References: the objects that a process holds open, and the leaks that its death would leave.
 
-use std::collections::HashMap;
+use std::collections::hash_map::{Entry, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Mutex;
 
 use super::Session;
@@ -20,10 +21,29 @@ impl Drop for Unfinished<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Held(Mutex<Entries>);
 
+/// Spreads keys, which are small numbers that nobody chooses.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        let mixed = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     /// By key: the entry, and what it counts.
-    by_key: HashMap<u64, (u32, u32)>,
+    by_key: HashMap<u64, (u32, u32), BuildHasherDefault<Spread>>,
     free: Vec<u32>,
     /// Entries that have been used.
     used: u32,
@@ -57,15 +77,16 @@ impl Entries {
 
     /// Takes up to `n` from what is counted for `key`; how many, and how many are left.
     fn take_back(&mut self, rt: &Runtime, key: u64, n: u32) -> (u32, u32) {
-        let Some((entry, count)) = self.by_key.get(&key).copied() else { return (0, 0) };
+        let Entry::Occupied(mut found) = self.by_key.entry(key) else { return (0, 0) };
+        let (entry, count) = *found.get();
         let (taken, left) = (n.min(count), count.saturating_sub(n));
         rt.set_entry(entry, key, left);
         match left {
             0 => {
-                self.by_key.remove(&key);
+                found.remove();
                 self.free.push(entry);
             }
-            left => _ = self.by_key.insert(key, (entry, left)),
+            left => _ = found.insert((entry, left)),
         }
         (taken, left)
     }
