@@ -32,7 +32,8 @@ pub struct Args {
     /// The pool directory; created if it does not exist
     pool: PathBuf,
     /// The persistent RAM: its size, or the path of a file or device. With a size it lies in shared memory on `logged`,
-    /// and in the file `nvram` of the pool directory on `battery` and `dax` [default: a quarter of the RAM]
+    /// and in the file `nvram` of the pool directory on `battery` and `dax` [default: a quarter of the RAM,
+    /// at most half of the free space]
     #[arg(long, value_name = "SIZE|PATH")]
     nvram: Option<String>,
     /// Size of a file named with --nvram PATH [default: the size of the file or device]
@@ -54,9 +55,9 @@ pub struct Args {
     /// The most bytes a second written to the backing in the background, like 100M [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_rate)]
     rate: Option<Rate>,
-    /// On battery and dax: keep a mirrored backing in this directory. An operation returns when it is in memory and
-    /// there, and either is enough to open the pool
-    #[arg(long, value_name = "DIR", conflicts_with = "backing")]
+    /// On battery and dax: keep a mirrored backing in this directory, or with `regions` on the pool's own disks. An
+    /// operation returns when it is in memory and there, and either is enough to open the pool
+    #[arg(long, value_name = "regions|DIR", conflicts_with = "backing")]
     mirror: Option<PathBuf>,
     /// A disk for content: a file, made if it does not exist, or a whole block device; may be given several times.
     /// Several disks as one: `stripe:`, as large and as fast as all, lost with any; `mirror:`, the same content on
@@ -92,7 +93,7 @@ pub struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Medium {
-    /// Ordinary RAM, with a log and an image in the pool directory: durable after fsync, and within seconds
+    /// Ordinary RAM, with a backing on disk: a change is durable after fsync, or within seconds
     Logged,
     /// RAM that the platform preserves: stores are durable when visible
     Battery,

@@ -30,7 +30,7 @@ use crate::{disks, locate, mount_points, mounts, paths_in_pools, progress, regio
     (what would be lost with a dead disk)\n  \
     conquest region domain /srv/pool shelf 0 1        (they share their fate: no two replicas there)\n  \
     conquest region balance /srv/pool                 (old content to new disks)\n  \
-    conquest region check /srv/pool /dev/sdb && ...   (may it be stopped?)")]
+    conquest region check /srv/pool /dev/sdb && ...   (can it be removed without losing data?)")]
 pub struct Args {
     #[command(subcommand)]
     what: What,

@@ -21,9 +21,9 @@ const LIBC: [&str; 2] = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
 
 /// Run a program with direct access to pools: much faster than through the mount.
 ///
-/// The program's calls on files of a mounted pool are answered in its own process, on the pool's memory. All other calls, and all
-/// programs that it starts and that cannot be served so (statically linked ones, for example), use the mount as before. The caller must be allowed
-/// to open the pool's memory; for others nothing changes.
+/// The program's calls on files of a mounted pool are answered in its own process, on the pool's memory. All other calls go to
+/// the kernel. The same holds for all programs that it starts, but statically linked ones and some others use the mount. The
+/// caller must be allowed to open the pool's memory; otherwise all calls use the mount.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  conquest run -- make -j2\n  conquest run -- git status\n  conquest run --pool /srv/pool -- tar xf linux.tar"

@@ -15,7 +15,7 @@ use crate::{damage, locate, progress, say, size};
 #[command(
     after_help = "Examples:\n  conquest scrub /srv/pool\n  conquest scrub /srv/pool --json | jq '.damage[].path'\n  \
     conquest scrub /srv/pool --background      (`conquest status` shows it)\n  \
-    conquest scrub /srv/pool --forget          (what was found was seen)\n\n\
+    conquest scrub /srv/pool --forget          (clear the list of findings)\n\n\
     Exit status: 0 all is well, 1 something was wrong (put right or lost, as is said), 2 it could not be done."
 )]
 pub struct Args {

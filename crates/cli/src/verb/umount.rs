@@ -21,9 +21,9 @@ use crate::{killed_servers, locate, mount_points, mounts, say, serve, servers};
 /// Unmount one mount point, or all. After the last, wait until the server has closed the pool.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
-    conquest umount /mnt/fast     (other places of the pool stay)\n  \
-    conquest umount /srv/pool     (all places of the pool)\n  \
-    conquest umount               (all places of the pool of `conquest up`)")]
+    conquest umount /mnt/fast     (other mount points of the pool stay)\n  \
+    conquest umount /srv/pool     (all mount points of the pool)\n  \
+    conquest umount               (all mount points of the pool of `conquest up`)")]
 pub struct Args {
     /// The directory where it is mounted, or the pool directory for all its mount points [default: the pool that is
     /// mounted where `conquest up` mounts, or else the default pool]
