@@ -592,8 +592,8 @@ fn full_disk() -> Outcome {
     std::fs::remove_file(filler).expect("remove");
     // Without a command.
     lab::wait_until(Duration::from_secs(30), "the pool goes on", || lab.status()["backing"]["failure"].is_null());
-    let log = std::fs::read_to_string(lab.path("pool/server.log")).expect("the log");
-    assert!(log.contains("room again"), "{log}");
+    let log = || std::fs::read_to_string(lab.path("pool/server.log")).expect("the log");
+    lab::wait_until(Duration::from_secs(30), "the log says so", || log().contains("room again"));
     write_new(&lab.mnt().join("later"), b"room").expect("write");
     File::open(lab.mnt().join("later")).and_then(|file| file.sync_all()).expect("fsync");
     lab.ok(&["umount", &lab.text("mnt"), "--release"]);

@@ -275,6 +275,10 @@ class Agent:
         self.process.stdout.close()
         self.start()
 
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
 DIRS = ["", "d/", "e/", "d/s/"]
 OPEN = [os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_CREAT, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR | os.O_CREAT | os.O_TRUNC,
         os.O_RDWR | os.O_CREAT | os.O_APPEND, os.O_WRONLY | os.O_APPEND]
@@ -471,6 +475,8 @@ def main(seed, seconds, base, plain, *command):
         if steps % 3000 == 600:
             story.storm(200)
     story.same_trees()
+    for agent in [*story.sides.values(), story.plain]:
+        agent.end()
     print(f"seed {seed}: {steps} operations, {story.killed} kills")
 
 if sys.argv[1] == "side":
