@@ -1,8 +1,9 @@
 //! References: the objects that a process holds open, and the leaks that its death would leave.
 
-use std::collections::hash_map::{Entry, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::hash_map::Entry;
 use std::sync::Mutex;
+
+use rustc_hash::FxHashMap;
 
 use super::Session;
 use crate::error::{Error, Result};
@@ -21,29 +22,10 @@ impl Drop for Unfinished<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Held(Mutex<Entries>);
 
-/// Spreads keys, which are small numbers that nobody chooses.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        let mixed = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
 #[derive(Debug, Default)]
 struct Entries {
-    /// By key: the entry, and what it counts.
-    by_key: HashMap<u64, (u32, u32), BuildHasherDefault<Spread>>,
+    /// By key, a number that nobody chooses: the entry, and what it counts.
+    by_key: FxHashMap<u64, (u32, u32)>,
     free: Vec<u32>,
     /// Entries that have been used.
     used: u32,
