@@ -9,6 +9,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::place::number;
 use super::{Outcome, Stop};
 use crate::mapped::is_mapped;
+use crate::open_file::OpenFile;
 use crate::raw;
 use crate::state::State;
 
@@ -41,7 +42,7 @@ impl State {
         if source.is_dir() || target.is_dir() {
             return Err(Errno::ISDIR.into());
         }
-        if !source.reads() || !target.writes() || target.has(libc::O_APPEND) {
+        if !source.reads() || !takes_copies(&target) {
             return Err(Errno::BADF.into());
         }
         let offset = |at: usize, position: u64| match at {
@@ -70,7 +71,7 @@ impl State {
         Ok(copied as usize)
     }
 
-    /// From a file on another file system. The kernel leaves that to the program, which `cp` takes new memory for with each file.
+    /// From a file on another file system. The kernel refuses that, and `cp` then copies through a buffer that it allocates for each file.
     fn copy_in(&self, from: (usize, usize), to: (usize, usize), len: usize) -> Outcome {
         let target = self.file(to.0)?;
         let source = raw::borrow(number(from.0))?;
@@ -86,29 +87,17 @@ impl State {
         if target.is_dir() {
             return Err(Errno::ISDIR.into());
         }
-        if !target.writes() || target.has(libc::O_APPEND) {
+        if !takes_copies(&target) {
             return Err(Errno::BADF.into());
         }
         let start = if from.1 == 0 { rustix::fs::tell(source)? } else { raw::get(from.1)? };
         let begin = if to.1 == 0 { target.position().at } else { raw::get(to.1)? };
         let left = (stat.st_size as u64).saturating_sub(start);
-        let mut buf = vec![0; left.min(PIECE as u64).min(len as u64) as usize];
-        let (mut copied, most) = (0, len.min(AT_ONCE));
-        while copied < most && !buf.is_empty() {
-            let room = (most - copied).min(buf.len());
-            let n = match rustix::io::pread(source, &mut buf[..room], start + copied as u64) {
-                Err(_) if copied > 0 => break,
-                n => n?,
-            };
-            let written = match self.pwrite(to.0, buf.as_ptr() as usize, n, begin as usize + copied) {
-                Err(_) if copied > 0 => break,
-                written => written?,
-            };
-            copied += written;
-            if written < room {
-                break;
-            }
-        }
+        let most = len.min(AT_ONCE).min(usize::try_from(left).unwrap_or(usize::MAX));
+        let read = |buf: &mut [u8], done: usize| Ok(rustix::io::pread(source, buf, start + done as u64)?);
+        let write =
+            |data: &[u8], done: usize| self.pwrite(to.0, data.as_ptr() as usize, data.len(), begin as usize + done);
+        let copied = move_data(most, read, write)?;
         match from.1 {
             0 => _ = rustix::fs::seek(source, SeekFrom::Start(start + copied as u64))?,
             at => raw::put(at, &(start + copied as u64))?,
@@ -174,24 +163,7 @@ impl State {
     }
 
     fn send(&self, out: usize, start: u64, len: usize, read: impl Fn(&mut [u8], u64) -> Outcome) -> Outcome {
-        let mut buf = vec![0; len.min(PIECE)];
-        let mut sent = 0;
-        while sent < len {
-            let room = (len - sent).min(PIECE);
-            let n = match read(&mut buf[..room], start + sent as u64) {
-                Err(_) if sent > 0 => break,
-                n => n?,
-            };
-            let written = match self.write_to(out, &buf[..n]) {
-                Err(_) if sent > 0 => break,
-                written => written?,
-            };
-            sent += written;
-            if written < room {
-                break;
-            }
-        }
-        Ok(sent)
+        move_data(len, |buf, done| read(buf, start + done as u64), |data, _| self.write_to(out, data))
     }
 
     fn write_to(&self, out: usize, data: &[u8]) -> Outcome {
@@ -214,4 +186,35 @@ impl State {
             }
         }
     }
+}
+
+/// May a file be the target of copy_file_range?
+fn takes_copies(file: &OpenFile) -> bool {
+    file.writes() && !file.has(libc::O_APPEND)
+}
+
+/// Moves up to `len` bytes, by pieces; both are called with how many are done. Data that is moved counts, also where an error follows.
+fn move_data(
+    len: usize,
+    read: impl Fn(&mut [u8], usize) -> Outcome,
+    write: impl Fn(&[u8], usize) -> Outcome,
+) -> Outcome {
+    let mut buf = vec![0; len.min(PIECE)];
+    let mut done = 0;
+    while done < len {
+        let room = (len - done).min(PIECE);
+        let n = match read(&mut buf[..room], done) {
+            Err(_) if done > 0 => break,
+            n => n?,
+        };
+        let written = match write(&buf[..n], done) {
+            Err(_) if done > 0 => break,
+            written => written?,
+        };
+        done += written;
+        if written < room {
+            break;
+        }
+    }
+    Ok(done)
 }

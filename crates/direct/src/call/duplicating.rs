@@ -32,10 +32,7 @@ impl State {
 
     pub fn duplicate(&self, fd: usize, first: RawFd, close_on_exec: bool) -> Outcome {
         let file = self.file_or_place(fd)?;
-        let new = self.placeholder_from(first, close_on_exec)?;
-        let old = self.descriptors.slot(new).ok_or(Stop::Kernel)?.put(file);
-        drop(old);
-        Ok(new as usize)
+        self.stand_for(self.placeholder_from(first, close_on_exec)?, file)
     }
 
     pub fn dup2(&self, old: usize, new: usize) -> Outcome {

@@ -77,9 +77,7 @@ impl State {
             Some(fd) => fd,
             None => self.placeholder(has(O_CLOEXEC))?,
         };
-        let old = self.descriptors.slot(fd).ok_or(Stop::Kernel)?.put(Arc::new(file));
-        drop(old);
-        Ok(fd as usize)
+        self.stand_for(fd, Arc::new(file))
     }
 
     /// A directory, for paths that begin there (O_PATH). All else that is opened so is the kernel's, and other flags mean nothing.
@@ -91,9 +89,15 @@ impl State {
         let file = OpenFile::new(self.pool.clone(), (opened.ino, opened.kind, opened.parent), shown as u32);
         file.position().is_kernels = true;
         let fd = self.placeholder(flags & O_CLOEXEC != 0)?;
-        let old = self.descriptors.slot(fd).ok_or(Stop::Kernel)?.put(Arc::new(file));
+        self.stand_for(fd, Arc::new(file))
+    }
+
+    /// From now on a placeholder stands for this file; returns its number.
+    #[inline(always)]
+    pub fn stand_for(&self, placeholder: RawFd, file: Arc<OpenFile>) -> Outcome {
+        let old = self.descriptors.slot(placeholder).ok_or(Stop::Kernel)?.put(file);
         drop(old);
-        Ok(fd as usize)
+        Ok(placeholder as usize)
     }
 
     /// Reserves a number. One that the table has no room for is the kernel's.
