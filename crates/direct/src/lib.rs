@@ -145,7 +145,7 @@ impl Engine {
         let _ = self.make_all_real();
     }
 
-    /// Are the engine's own descriptors what they were? A program that closes what it does not know, by calls that nobody sees, takes them.
+    /// Does the engine have its own descriptors still? A program may have closed or replaced them by calls that the library does not see.
     pub fn is_intact(&self) -> bool {
         let is_intact = self.state.useless.lend().is_ok() && self.state.mounted.root.lend().is_ok();
         if !is_intact {

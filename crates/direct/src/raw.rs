@@ -19,8 +19,8 @@ use conquest_fs::path::PATH_MAX;
 
 pub use touch::{after_fault, byte};
 
-/// No memory of programs is above.
 const PAGE: usize = 4096;
+/// No program has memory above.
 const END: usize = 0x7fff_ffff_f000;
 
 fn check(addr: usize, len: usize) -> Result<(), Errno> {

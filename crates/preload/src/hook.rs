@@ -141,7 +141,7 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
     match class {
         Class::Somehow if nr == libc::SYS_close_range as u32 => close_range(nr, args),
         Class::Somehow => {
-            // What its rings take the kernel may take by itself.
+            // The kernel may use a descriptor that a ring names without a call.
             if nr == libc::SYS_io_uring_setup as u32 {
                 loaded::note_rings();
                 mounts::engines().for_each(Engine::open_only_real);

@@ -56,7 +56,7 @@ impl State {
         Ok(0)
     }
 
-    /// A descriptor of a directory that is no more cannot be made real.
+    /// Makes the descriptors of a directory real before it is removed: afterwards nothing leads to it.
     fn before_removal(&self, place: &Place) {
         if !open_file::is_any_a_directory() {
             return;

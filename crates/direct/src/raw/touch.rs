@@ -83,7 +83,7 @@ pub fn overwritable(addr: usize, len: usize) -> usize {
 
 #[inline(always)]
 fn reach(addr: usize, len: usize, touch: impl Fn(usize) -> bool) -> usize {
-    // Nothing is ever there, and a null pointer is the most frequent of the wrong ones.
+    // No program has memory there. A null pointer is the most frequent wrong address: it costs no fault.
     if addr < PAGE {
         return 0;
     }

@@ -170,7 +170,7 @@ impl Runtime {
         self.take(self.held_base(n)..self.held_base(n) + held_bytes(self.keys))
     }
 
-    /// The words of `session`, which has entered, that have memory: by page, the first key of each, in ascending order.
+    /// The first key of each page of references that has memory, in ascending order. The session has entered.
     fn held_pages(&self, session: u32) -> impl Iterator<Item = u64> + '_ {
         let base = self.held_base(session);
         let words = (0..held_bytes(self.keys) / 8).map(move |n| (n, self.word(base + n * 8).load(Ordering::Acquire)));
