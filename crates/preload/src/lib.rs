@@ -27,7 +27,7 @@ static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
-    let Some(plan) = env::plan() else { return };
+    let Some(plan) = env::plan().filter(|plan| !plan.mounts.is_empty()) else { return };
     // SAFETY: nothing else of this library has run yet.
     unsafe { dlmalloc::enable_alloc_after_fork() };
     process::watch_forks();
@@ -35,6 +35,8 @@ extern "C" fn init() {
     mounts::set(plan.mounts);
     let Some(text) = libc_text::find(&plan.build_id) else { return };
     if trampoline::install(&text, &plan.sites).is_ok() {
+        // Hooks look at paths from now on, whatever their addresses are.
+        signals::catch_faults();
         mounts::look_at_working_directory();
     }
 }

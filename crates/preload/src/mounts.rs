@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::{counts, loaded, signals, stack};
+use crate::{counts, loaded, stack};
 use direct::{Engine, Mounted};
 use pram::clock::coarse;
 use pram::mem::descriptor::{self, despite_limit, Kept};
@@ -247,7 +247,6 @@ impl Mount {
         }
         match self.try_attach() {
             Ok(engine) => {
-                signals::catch_faults();
                 if loaded::look() {
                     engine.open_only_real();
                 }

@@ -4,6 +4,7 @@
 //! SIGSEGV and SIGBUS knows the addresses: [`after_fault`] tells it where to go on. A byte that is to be stored to is changed to itself, in one
 //! step. Another thread that unmaps the memory in the midst of a call gets the signal.
 
+/// No program has memory in the first one. A null pointer is the most frequent wrong address, and some calls take one: it costs no fault.
 const PAGE: usize = 4096;
 
 std::arch::global_asm!(
@@ -56,6 +57,9 @@ pub fn after_fault(at: usize) -> Option<usize> {
 /// The byte there.
 #[inline(always)]
 pub fn byte(at: usize) -> Option<u8> {
+    if at < PAGE {
+        return None;
+    }
     // SAFETY: it reads one byte, whatever it is; where there is none it returns -1.
     u8::try_from(unsafe { conquest_touch(at) }).ok()
 }
@@ -83,7 +87,6 @@ pub fn overwritable(addr: usize, len: usize) -> usize {
 
 #[inline(always)]
 fn reach(addr: usize, len: usize, touch: impl Fn(usize) -> bool) -> usize {
-    // No program has memory there. A null pointer is the most frequent wrong address: it costs no fault.
     if addr < PAGE {
         return 0;
     }
