@@ -56,6 +56,7 @@ use rustix::io::Errno;
 
 pub use identity::read_file;
 pub use raw::{after_fault, byte, bytes, path, system_call};
+pub use real::named_descriptor;
 
 use call::Stop;
 use state::State;

@@ -32,6 +32,9 @@ type Result<T> = std::result::Result<T, Errno>;
 impl State {
     /// Makes the descriptors real that a call takes.
     pub fn make_taken_real(&self, nr: u32, args: &[usize; 6]) -> Result<()> {
+        // A path that cannot be read names none.
+        let named = |n: usize| raw::path(args[n]).ok().and_then(named_descriptor);
+        takes::paths(nr).filter_map(named).try_for_each(|fd| self.make_real(fd))?;
         match takes::of(nr) {
             Takes::None => Ok(()),
             Takes::One(n) => self.make_real(args[usize::from(n)] as RawFd),
@@ -297,6 +300,21 @@ impl State {
         };
         self.fs().readdir(dir, 0, &mut see).map_err(|e| e.errno())?;
         found.ok_or(Errno::NOENT)
+    }
+}
+
+/// The descriptor that a path names: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`.
+#[must_use]
+pub fn named_descriptor(path: &[u8]) -> Option<RawFd> {
+    match path {
+        b"/dev/stdin" => Some(0),
+        b"/dev/stdout" => Some(1),
+        b"/dev/stderr" => Some(2),
+        path => {
+            let at = path.windows(4).position(|part| part == b"/fd/")?;
+            let mut digits = path[at + 4..].iter().take_while(|byte| byte.is_ascii_digit());
+            digits.try_fold(0i32, |n, digit| n.checked_mul(10)?.checked_add(i32::from(digit - b'0')))
+        }
     }
 }
 

@@ -54,6 +54,19 @@ fn of_class(class: Class) -> Takes {
     }
 }
 
+/// The arguments of system call `nr` that are paths.
+pub fn paths(nr: u32) -> impl Iterator<Item = usize> {
+    #[allow(non_upper_case_globals)]
+    let (first, second) = match (Class::of(nr), c_long::from(nr)) {
+        (Class::Path(n) | Class::At(_, n), _) => (Some(n), None),
+        (Class::Paths(a, b) | Class::TwoAt([_, a], [_, b]), _) => (Some(a), Some(b)),
+        (_, SYS_chdir | SYS_execve) => (Some(0), None),
+        (_, SYS_execveat) => (Some(1), None),
+        _ => (None, None),
+    };
+    first.into_iter().chain(second).map(usize::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -164,14 +164,12 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         }
         Class::Signal => Outcome::of(signals::set_action(nr, args)),
         Class::Enter => {
-            if nr == libc::SYS_fchdir as u32 {
-                if descriptor::is_own(args[0] as i32) {
-                    return Outcome::of(-(libc::EBADF as isize));
-                }
-                if let Some(engine) = mounts::of_descriptor(args[0] as i32) {
-                    _ = engine.call(nr, args);
-                }
+            let is_number = nr == libc::SYS_fchdir as u32;
+            if is_number && descriptor::is_own(args[0] as i32) {
+                return Outcome::of(-(libc::EBADF as isize));
             }
+            let engine = if is_number { mounts::of_descriptor(args[0] as i32) } else { mounts::of_named(args[0]) };
+            engine.map(|engine| engine.call(nr, args));
             let done = call();
             mounts::look_at_working_directory();
             done

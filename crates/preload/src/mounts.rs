@@ -60,6 +60,12 @@ pub fn of_descriptor(fd: i32) -> Option<&'static Engine> {
     engines().find(|engine| engine.is_direct(fd))
 }
 
+/// The engine that serves the descriptor which a path names.
+#[cold]
+pub fn of_named(path: usize) -> Option<&'static Engine> {
+    of_descriptor(direct::path(path).ok().and_then(direct::named_descriptor)?)
+}
+
 /// The engine of the pool that a path may lie in.
 #[inline]
 pub fn of_path(path: usize) -> Option<&'static Engine> {
@@ -68,32 +74,12 @@ pub fn of_path(path: usize) -> Option<&'static Engine> {
         b'/' => match all().iter().find(|mount| mount.holds(path)) {
             Some(mount) => mount.engine(),
             None => {
-                if matches!(direct::byte(path + 1), Some(b'd' | b'p')) {
-                    make_named_real(path);
-                }
-                None
+                let may_name = matches!(direct::byte(path + 1), Some(b'd' | b'p'));
+                may_name.then(|| of_named(path)).flatten()
             }
         },
         0 => None,
         _ => all().get(WORKING.load(Ordering::Relaxed).wrapping_sub(1))?.engine(),
-    }
-}
-
-/// A descriptor that the path names is to be real: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`.
-#[cold]
-fn make_named_real(path: usize) {
-    let Ok(path) = direct::path(path) else { return };
-    let number = match path {
-        b"/dev/stdin" => Some(0),
-        b"/dev/stdout" => Some(1),
-        b"/dev/stderr" => Some(2),
-        path => path.windows(4).position(|part| part == b"/fd/").and_then(|at| {
-            let mut digits = path[at + 4..].iter().take_while(|byte| byte.is_ascii_digit());
-            digits.try_fold(0i32, |n, digit| n.checked_mul(10)?.checked_add(i32::from(digit - b'0')))
-        }),
-    };
-    if let Some((number, engine)) = number.and_then(|number| Some((number, of_descriptor(number)?))) {
-        stack::on_own(|| engine.make_real(number));
     }
 }
 

@@ -45,7 +45,10 @@ impl State {
                 _ => self.fs().getattr(self.file_or_place(at.0)?.ino)?,
             });
         }
-        let place = self.place(at)?;
+        let place = match self.place(at) {
+            Err(Stop::Kernel) => return Ok(self.fs().getattr(self.hold(at, flags)?.ino())?),
+            place => place?,
+        };
         Ok(match flags & NOFOLLOW {
             0 => place.view().stat(place.path)?,
             _ => place.view().lstat(place.path)?,

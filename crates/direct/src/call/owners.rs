@@ -70,7 +70,10 @@ impl State {
         if self.is_of_descriptor(at, flags)? {
             return self.set_inode(self.hold(at, flags)?.ino(), set);
         }
-        let place = self.place(at)?;
+        let place = match self.place(at) {
+            Err(Stop::Kernel) => return self.set_inode(self.hold(at, flags)?.ino(), set),
+            place => place?,
+        };
         match flags & NOFOLLOW {
             0 => place.view().setattr(place.path, set)?,
             _ => place.view().lsetattr(place.path, set)?,

@@ -128,9 +128,21 @@ impl State {
                 _ => Ok(Held::Open(self.file(at.0)?)),
             };
         }
-        let place = self.place(at)?;
         let follow = flags & libc::AT_SYMLINK_NOFOLLOW as u32 == 0;
+        let place = match self.place(at) {
+            Err(Stop::Kernel) if follow => return self.named(at.1).map(Held::Open),
+            place => place?,
+        };
         let held = place.view().hold(place.path, follow)?;
         Ok(Held::Reference(self.fs(), held.ino))
+    }
+
+    /// The open file that a path names by its descriptor's number (`/proc/self/fd/3`), which calls that follow links reach.
+    #[cold]
+    fn named(&self, path: usize) -> Outcome<Arc<OpenFile>> {
+        let number =
+            raw::path(path)?.strip_prefix(b"/proc/self/fd/").and_then(|number| std::str::from_utf8(number).ok());
+        let number = number.and_then(|number| number.parse::<u32>().ok()).ok_or(Stop::Kernel)?;
+        self.file_or_place(number as usize)
     }
 }

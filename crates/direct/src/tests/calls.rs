@@ -1,8 +1,11 @@
 //! Calls one by one.
 
+use std::ffi::CString;
+
 use libc::*;
 
 use super::both::{Both, Side};
+use crate::Answer;
 
 #[test]
 fn a_file_is_made_written_read_and_closed() {
@@ -50,6 +53,30 @@ fn paths_begin_at_a_directory_that_was_opened_for_nothing_else() {
     let left = both.left;
     both.opens_or_leaves("a file", SYS_open, &|_| [file.as_ptr() as usize, O_PATH as usize, 0, 0, 0, 0], true);
     assert_eq!(both.left, left + 1);
+}
+
+#[test]
+fn paths_name_descriptors() {
+    let mut both = Both::new();
+    let (dir, file) = (both.path("d"), both.path("f"));
+    both.same("mkdir", SYS_mkdir, &|_| [dir.as_ptr() as usize, 0o755, 0, 0, 0, 0]);
+    both.opens("the directory", SYS_open, &|_| [dir.as_ptr() as usize, (O_PATH | O_DIRECTORY) as usize, 0, 0, 0, 0]);
+    both.opens("creat", SYS_creat, &|_| [file.as_ptr() as usize, 0o600, 0, 0, 0, 0]);
+    for n in 0..2 {
+        let named = |side: &Side| CString::new(format!("/proc/self/fd/{}", side.fd(n))).unwrap();
+        let (direct, kernel) = (named(&both.direct), named(&both.kernel));
+        let is_direct = both.direct.fd(n);
+        let path = |side: &Side| if side.fd(n) == is_direct { direct.as_ptr() } else { kernel.as_ptr() } as usize;
+        assert_eq!(both.same("chmod", SYS_chmod, &|side| [path(side), 0o711, 0, 0, 0, 0]), 0);
+        both.same("utimes", SYS_utimes, &|side| [path(side), 0, 0, 0, 0, 0]);
+        both.same_stat("stat", SYS_stat, &|side| [path(side), side.out(), 0, 0, 0, 0], false);
+        both.same("chown", SYS_chown, &|side| [path(side), 1, 2, 0, 0, 0]);
+        assert!(both.engine.is_direct(both.direct.fds[n]));
+    }
+    // Of the link itself the kernel tells, and the descriptor is to be real: there is no mount here that it could be opened on.
+    let named = CString::new(format!("/proc/self/fd/{}", both.direct.fds[1])).unwrap();
+    let args = [named.as_ptr() as usize, both.direct.out(), 0, 0, 0, 0];
+    assert_eq!(both.engine.call(SYS_lstat as u32, &args), Answer::Done(-(EBADF as isize)));
 }
 
 #[test]
