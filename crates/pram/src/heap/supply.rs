@@ -86,19 +86,20 @@ impl Heap<'_> {
         taken
     }
 
-    /// The next `step` chunks to take memory for, such that `run` chunks in a row become free.
+    /// The next chunks to take memory for, such that `run` chunks in a row become free: up to a multiple of `step`, since huge
+    /// pages lie at such.
     pub(crate) fn plan(&self, run: u64, step: u64) -> Option<Plan> {
         if run == 1 {
-            let next = self.rt.next_absent(0, step).map(|(first, len)| first..first + len);
+            let next = self.rt.next_absent(0, step).map(|(first, len)| first..first + len.min(step - first % step));
             if let Some(chunks) = next {
                 return Some(Plan { chunks: vec![chunks], new: None });
             }
         } else if let Some(first) = self.rt.window(run) {
-            return Some(Plan { chunks: self.absent_in(first..first + run), new: None });
+            return Some(Plan { chunks: self.absent_in(first..(first + run).next_multiple_of(step)), new: None });
         }
         let (size, group) = (self.memory.size(), self.memory.groups());
         let first = group * PER_GROUP + 1;
-        let end = (first + run.max(step)).min((group + 1) * PER_GROUP).min(size / CHUNK);
+        let end = (first + run).next_multiple_of(step).min((group + 1) * PER_GROUP).min(size / CHUNK);
         let fits = group < self.memory.geo.groups(size) && end >= first + run;
         fits.then(|| Plan { chunks: Some(first..end).into_iter().collect(), new: Some(group) })
     }

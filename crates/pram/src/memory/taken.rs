@@ -60,6 +60,9 @@ impl Memory {
     pub(crate) fn take(&self, range: Range<u64>) -> Result<()> {
         match self.map.growing_file() {
             Some(file) => {
+                if self.info.medium != MediumKind::Dax {
+                    self.map.take_huge(range.clone());
+                }
                 let taken = file.lend().and_then(|file| reserve::take(file, range, self.info.medium));
                 taken.map_err(Error::host("taking memory"))
             }
