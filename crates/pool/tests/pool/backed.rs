@@ -118,7 +118,7 @@ fn a_lost_region_is_made_from_its_backing() {
 /// A store must never meet a full disk.
 #[test]
 fn an_imported_region_has_the_memory_that_it_uses() {
-    let home = Home::new(with_backing(".".as_ref()));
+    let home = Home::new(FormatOptions { size: 32 << 20, ..with_backing(".".as_ref()) });
     drop(home.open());
     import(&home.pool(), true).unwrap();
     let (found, nvram) = (home.open(), std::fs::metadata(home.pool().join("nvram")).unwrap());
