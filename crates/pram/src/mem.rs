@@ -12,17 +12,16 @@
 
 #![allow(unsafe_code)]
 
-mod advice;
 pub mod byte_lock;
 mod checksum;
 pub mod descriptor;
 pub mod fork;
 mod line_flush;
+mod pages;
 
 pub use checksum::crc32c;
 pub use line_flush::{store_fence, LineFlush};
 
-use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -111,9 +110,6 @@ const AHEAD: u64 = 16;
 const LEAST_AHEAD: u64 = 256 << 30;
 const MOST_AHEAD: u64 = 16 << 40;
 
-/// Bytes of a huge page.
-const HUGE: u64 = 2 << 20;
-
 /// The length that most accesses do not exceed.
 const SHORT: u64 = 256;
 
@@ -176,18 +172,7 @@ impl Mapping {
 
     /// Maps a file as `flags` say, which do not fix the address.
     fn file_by(fd: impl AsFd, len: u64, flags: MapFlags) -> rustix::io::Result<Mapping> {
-        let (anywhere, access) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
-        let map = |at: *mut c_void, flags| unsafe { rustix::mm::mmap(at, len as usize, access, flags, &fd, 0) };
-        let mut p = map(anywhere, flags)?;
-        let beyond = p as usize % HUGE as usize;
-        if beyond > 0 && len >= HUGE {
-            // SAFETY: nobody has seen it yet.
-            unsafe { rustix::mm::munmap(p, len as usize) }?;
-            // Huge pages lie at multiples of their size; the space below is free, as a rule.
-            let aligned = map(p.wrapping_byte_sub(beyond), flags | MapFlags::FIXED_NOREPLACE);
-            p = aligned.or_else(|_| map(anywhere, flags))?;
-        }
+        let p = pages::map_file(fd, len, flags)?;
         let is_shared = flags.contains(MapFlags::SHARED);
         Ok(Mapping::adopt(p, len, is_shared))
     }

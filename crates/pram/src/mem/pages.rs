@@ -1,22 +1,43 @@
-//! Advice to the kernel about the pages of a mapping.
+//! The pages of a mapping: huge ones where the kernel gives such, and given back.
 
+use std::ffi::c_void;
 use std::ops::Range;
+use std::os::fd::AsFd;
+use std::ptr::null_mut;
 
 use rustix::fs::{fallocate, FallocateFlags};
-use rustix::mm::Advice;
+use rustix::mm::{madvise, mmap, munmap, Advice, MapFlags, ProtFlags};
 
 use super::descriptor::Kept;
-use super::{Mapping, HUGE};
+use super::Mapping;
 use crate::error::{Error, Result};
 
 const PAGE: u64 = 4096;
+/// Bytes of a huge page; such lie at multiples of that.
+const HUGE: u64 = 2 << 20;
+
+/// Maps the first `len` bytes of a file as `flags` say, which do not fix the address.
+pub(super) fn map_file(fd: impl AsFd, len: u64, flags: MapFlags) -> rustix::io::Result<*mut c_void> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+    let map = |at: *mut c_void, flags| unsafe { mmap(at, len as usize, access, flags, &fd, 0) };
+    let anywhere = map(null_mut(), flags)?;
+    let beyond = anywhere as usize % HUGE as usize;
+    if beyond == 0 || len < HUGE {
+        return Ok(anywhere);
+    }
+    // SAFETY: nobody has seen it yet.
+    unsafe { munmap(anywhere, len as usize) }?;
+    // The space below is free, as a rule.
+    let aligned = map(anywhere.wrapping_byte_sub(beyond), flags | MapFlags::FIXED_NOREPLACE);
+    aligned.or_else(|_| map(null_mut(), flags))
+}
 
 impl Mapping {
     /// Asks for huge pages, where the kernel gives them: fewer TLB misses over a large memory.
     pub fn advise_huge(&self) {
         // SAFETY: the advice changes no content, and the whole range is mapped.
-        let _ =
-            unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.reserved as usize, Advice::LinuxHugepage) };
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.reserved as usize, Advice::LinuxHugepage) };
     }
 
     /// Takes memory for each whole 2 MiB of a range in which there is none yet, as one page of that size, where the kernel
@@ -41,7 +62,6 @@ impl Mapping {
     pub(crate) fn give_back(&self, off: u64, len: u64) -> Result<()> {
         let start = self.at(off, len)?;
         // SAFETY: in bounds (2). The kernel puts zeros, or a file's content, in their place, as another process's store would.
-        unsafe { rustix::mm::madvise(start.cast(), len as usize, Advice::LinuxDontNeed) }
-            .map_err(Error::host("giving memory back"))
+        unsafe { madvise(start.cast(), len as usize, Advice::LinuxDontNeed) }.map_err(Error::host("giving memory back"))
     }
 }
