@@ -8,12 +8,12 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use conquest_fs::{Fs, Ticket};
+use pram::priority::ThreadPriority;
 use rustix::io::Errno;
 
 use crate::answer_later::Parked;
 use crate::convert::errno;
 use crate::request::Answer;
-use crate::wait_policy::ThreadPriority;
 
 /// Replies that wait.
 #[derive(Default)]

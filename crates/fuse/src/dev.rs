@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pram::priority::ThreadPriority;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -15,7 +16,6 @@ use crate::init;
 use crate::request::{Answer, Request};
 use crate::server::{Served, Server};
 use crate::sys::Device;
-use crate::wait_policy::ThreadPriority;
 
 /// Serves the few messages that io_uring does not carry.
 pub fn serve_beside(device: &Arc<Device>, server: &Server) -> io::Result<()> {

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use pram::priority;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{getppid, pidfd_open, Pid, PidfdFlags};
@@ -19,7 +20,6 @@ use crate::connection::Connection;
 use crate::error::{Context, Result};
 use crate::notify;
 use crate::sys::{Device, Signals};
-use crate::wait_policy;
 
 /// The descriptors that [`Mount::guarded`](crate::Mount::guarded) gives to a guard.
 pub struct Duty {
@@ -60,7 +60,7 @@ pub fn guard(server: u32, dir: &Path, duty: Duty) -> Result<()> {
 }
 
 fn relay_all(duty: Duty) {
-    wait_policy::come_first();
+    priority::come_first();
     let (device, mut server) = (Device::from(duty.device), UnixStream::from(duty.server));
     if let Err(e) = notify::relay(&device, &mut server) {
         tracing::debug!("no more notifications: {e}");

@@ -18,7 +18,6 @@
 //! | `init` | the negotiation of capabilities |
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
 //! | `wait_policy` | how queues wait for requests, on quiet and on busy machines |
-//! | `host_cpus` | how many threads run, and how long one has waited for a processor |
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
 //! | `enospc` | on a full pool: when a request that found no space is tried again |
 //! | `server` | opcode → operation, and the answers that save messages |
@@ -68,7 +67,6 @@ mod error;
 mod fuseblk;
 mod guard;
 mod helper;
-mod host_cpus;
 mod init;
 mod ioctl;
 mod kernel;

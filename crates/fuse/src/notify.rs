@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use conquest_fs::node::{Change, ReadFlags, Recall};
 use conquest_fs::{Fs, Ino, Kind, ROOT};
+use pram::priority;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -25,7 +26,6 @@ use crate::absent::Absent;
 use crate::prune::{self, Window};
 use crate::stale_attrs::StaleAttrs;
 use crate::sys::Device;
-use crate::wait_policy;
 
 /// Interval and number of attempts to notify the kernel of an inode that it does not have yet but is about to get. As a
 /// rule the pending request is done at once, or waits for a commit.
@@ -108,9 +108,9 @@ impl Notifier {
             Change::Entry { parent, name, old } => self.directory(fs, parent, Some((&name, old))),
             Change::Directory(dir) => self.directory(fs, dir, None),
             Change::All => {
-                wait_policy::come_among_others();
+                priority::come_among_others();
                 self.all(fs);
-                wait_policy::come_first();
+                priority::come_first();
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
 
 use conquest::Pool;
+use pram::priority;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -20,7 +21,7 @@ use crate::server::Server;
 use crate::sys::{Device, Signals};
 use crate::threads::Threads;
 use crate::wait_policy::WaitPolicy;
-use crate::{dev, fuseblk, init, no_open, unmount, uring, wait_policy, workers};
+use crate::{dev, fuseblk, init, no_open, unmount, uring, workers};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -178,7 +179,7 @@ impl Mount {
     fn start_watcher(&mut self) -> Result<()> {
         let (pool, notifier) = (self.pool.clone(), self.notifier.clone());
         let watch = move || {
-            wait_policy::come_first();
+            priority::come_first();
             // Without the watcher the kernel would believe its cache for ever.
             let watched = pool.watch(&mut |change| notifier.tell(&pool, change));
             watched.map_err(|e| io::Error::other(format!("changes by other processes are no longer seen: {e}")))

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::host_cpus::{Delay, Host};
-use crate::sys::{may_come_last, set_priority, Priority};
+use pram::host_cpus::{Delay, Host, Looks};
+use pram::priority::{self, may_come_last, Priority};
 
 /// The requests of an epoch; and of one that tries the other way, which may be far worse.
 const EPOCH: usize = 32;
@@ -33,10 +33,6 @@ const BUSY: u32 = 5_000_000;
 const HELD: Duration = Duration::from_millis(1);
 /// Epochs until the other way is tried, at first and at most.
 const TRIALS: (u32, u32) = (8, 1024);
-/// The host counts as busy if this many of the last 8 looks saw no processor idle.
-const MANY: u32 = 4;
-/// Calls of [`ThreadPriority::review`] from one look to the next.
-const CALLS: u32 = 4;
 
 /// The ways between which a queue chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,60 +169,6 @@ impl Found {
     }
 }
 
-/// The last looks at the host, a bit each: set if all processors were busy.
-#[derive(Default)]
-struct Looks(u8);
-
-impl Looks {
-    /// Adds one look. Were the processors busy in most of them?
-    fn add(&mut self, all_busy: bool) -> bool {
-        self.0 = self.0 << 1 | u8::from(all_busy);
-        self.0.count_ones() >= MANY
-    }
-}
-
-/// The priority of a thread that sleeps until there is work: before other threads where all processors are busy.
-/// Elsewhere such a priority would make it move from one processor to the other (a request over /dev/fuse took twice as
-/// long).
-#[derive(Default)]
-pub struct ThreadPriority {
-    host: Host,
-    looks: Looks,
-    calls: u32,
-    now: Option<Priority>,
-}
-
-impl ThreadPriority {
-    /// The thread that owns it calls this now and then.
-    pub fn review(&mut self) {
-        self.calls = self.calls.wrapping_add(1);
-        if self.calls % CALLS != 0 {
-            return;
-        }
-        let priority = if self.looks.add(self.host.all_busy()) { Priority::First } else { Priority::Shared };
-        if self.now.replace(priority) != Some(priority) {
-            set(priority);
-        }
-    }
-}
-
-/// Lets the calling thread precede all others, for short work that other processes and their callers wait for.
-/// Otherwise it would get no processor for seconds, beside callers and queues that wake each other all the time.
-pub fn come_first() {
-    set(Priority::First);
-}
-
-/// Gives the calling thread the usual priority, for long work.
-pub fn come_among_others() {
-    set(Priority::Shared);
-}
-
-fn set(priority: Priority) {
-    if let Err(e) = set_priority(priority) {
-        tracing::debug!(?priority, "the priority stays as it is: {e}");
-    }
-}
-
 /// The way in the word of a policy.
 fn way_of(word: u32) -> Way {
     match word & 1 {
@@ -262,7 +204,7 @@ impl QueueWait<'_> {
         let way = way_of(now);
         if self.now != Some(now) {
             (self.now, self.count) = (Some(now), 0);
-            set(match way {
+            priority::set(match way {
                 Way::First => Priority::First,
                 Way::Yielding if self.policy.last => Priority::Last,
                 // A thread of the first priority would yield to nobody.

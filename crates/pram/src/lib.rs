@@ -13,7 +13,9 @@
 //! | [`budget`] | the budget of background work, and its rests |
 //! | [`sip`] | the keyed hash of the format |
 //! | [`random`] | unpredictable numbers |
+//! | [`host_cpus`] | how many threads run, and how long one has waited for a processor |
 //! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
+//! | [`priority`] | before or after whom a thread runs that others wait for |
 //! | [`medium`] | the medium of a memory: when a store is durable |
 //! | [`reserve`] | room on the host for a memory's file, all of it at once |
 //! | [`marks`] | which lines of a memory have changed since the last commit |
@@ -48,11 +50,13 @@ pub mod delegation;
 pub mod error;
 pub mod events;
 pub mod heap;
+pub mod host_cpus;
 pub mod marks;
 pub mod medium;
 pub mod mem;
 pub mod memory;
 pub mod off;
+pub mod priority;
 pub mod random;
 pub mod reserve;
 pub mod runtime;

@@ -18,6 +18,7 @@ pub mod descriptor;
 pub mod fork;
 mod line_flush;
 mod pages;
+pub mod priority;
 
 pub use checksum::crc32c;
 pub use line_flush::{store_fence, LineFlush};

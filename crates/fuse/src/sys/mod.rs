@@ -6,7 +6,6 @@
 //! | [`flusher`] | declares that the process writes back the changes of others |
 //! | [`device`] | /dev/fuse and its clones |
 //! | [`loop_device`] | a block device to mount as |
-//! | [`priority`] | how a thread is scheduled |
 //! | [`ring`] | a queue of FUSE over io_uring: commands and the buffers the kernel fills |
 //! | [`setattr`] | the flags of one mount |
 //! | [`signals`] | signals as a file descriptor |
@@ -15,7 +14,6 @@ mod child;
 mod device;
 mod flusher;
 mod loop_device;
-mod priority;
 mod ring;
 mod setattr;
 mod signals;
@@ -24,7 +22,6 @@ pub use child::{in_child, in_child_within};
 pub use device::{Device, DEVICE};
 pub use flusher::flushes_for_others;
 pub use loop_device::{unshare_root, LoopControl};
-pub use priority::{may_come_last, set_priority, Priority};
 pub use ring::{is_passing, try_ring, Entry, Event, Queue};
 pub use setattr::mount_setattr;
 pub use signals::Signals;

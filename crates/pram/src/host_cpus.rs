@@ -7,6 +7,8 @@ use std::time::Duration;
 const LOADAVG: &str = "/proc/loadavg";
 /// The scheduler's statistics of the thread that opens the file.
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+/// The host counts as busy if this many of the last 8 looks saw no processor idle.
+const MANY: u32 = 4;
 
 /// The processors of the host, and its count of running threads.
 pub struct Host {
@@ -24,7 +26,6 @@ impl Default for Host {
 
 impl Host {
     /// A host without a count.
-    #[cfg(test)]
     pub fn unknown() -> Host {
         Host { running: None, processors: 1 }
     }
@@ -42,6 +43,18 @@ impl Host {
 fn running_in(loadavg: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(loadavg).ok()?;
     text.split(' ').nth(3)?.split('/').next()?.parse().ok()
+}
+
+/// The last looks at the host, a bit each: set if all processors were busy.
+#[derive(Default)]
+pub struct Looks(u8);
+
+impl Looks {
+    /// Adds one look. Were the processors busy in most of them?
+    pub fn add(&mut self, all_busy: bool) -> bool {
+        self.0 = self.0 << 1 | u8::from(all_busy);
+        self.0.count_ones() >= MANY
+    }
 }
 
 /// How long a thread has waited for a processor.
