@@ -15,6 +15,7 @@ use crate::config::CommitInterval;
 use conquest_fs::error::Result;
 use conquest_fs::node::Fs;
 use conquest_fs::wakeup::Wakeup;
+use pram::priority::ThreadPriority;
 
 /// The longest interval between two looks whether a commit is due.
 const TICK: Duration = Duration::from_millis(100);
@@ -46,10 +47,10 @@ impl CommitTimer {
         let interval = Arc::new(Interval::new(interval));
         let (of, now) = (fs.clone(), interval.clone());
         let plan = Plan { job: Job::Commit, first: interval.tick(), nice: 0 };
-        let mut disk = Disk::default();
+        let (mut disk, mut priority) = (Disk::default(), ThreadPriority::default());
         let rest = UntilAsked { fs: fs.clone(), seen: AtomicU32::new(0) };
         let commits = Task::start(fs, plan, rest, move |run| {
-            disk.unless_full(&of, now.tick(), || commit(&of, now.get().into(), now.tick(), run))
+            disk.unless_full(&of, now.tick(), || commit(&of, &mut priority, (now.get().into(), now.tick()), run))
         })?;
         let (of, plan) = (fs.clone(), Plan { job: Job::Checkpoint, first: TICK, nice: 0 });
         let mut disk = Disk::default();
@@ -142,12 +143,16 @@ impl Disk {
     }
 }
 
-fn commit(fs: &Fs, interval: Duration, tick: Duration, run: &Run) -> Next {
+/// Guests that wait for a commit would wait for the time slices of other programs too, where no processor is idle.
+fn commit(fs: &Fs, priority: &mut ThreadPriority, (interval, tick): (Duration, Duration), run: &Run) -> Next {
     let Some(backing) = backing::of(fs.session()).filter(|_| fs.session().runtime().backing_failure().is_none()) else {
         return Next::waiting(tick, "the backing has failed");
     };
     match backing.commit_if_asked(fs.session()) {
-        Ok(true) => return Next::NOW,
+        Ok(true) => {
+            priority.review();
+            return Next::NOW;
+        }
         Ok(false) => {}
         Err(e) => run.note_failure("a commit", &e),
     }
@@ -158,6 +163,7 @@ fn commit(fs: &Fs, interval: Duration, tick: Duration, run: &Run) -> Next {
         bytes if bytes >= much(fs, backing.is_awaited()) => (backing.takes(fs.session()) * SHARE).min(interval),
         _ => interval,
     };
+    priority.come_among_others();
     // A commit that fails reports that to every process, and to the log, by itself.
     if let Err(e) = backing.commit_if_due(fs.session(), wait.as_nanos() as u64) {
         run.note_failure("a commit", &e);

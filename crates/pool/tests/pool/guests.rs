@@ -1,6 +1,7 @@
 //! Guests: pools opened beside a process that does the background work.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use conquest::{Caller, Durability, Error, FormatOptions, MediumKind, NewDisk, OpenOptions, Pool};
@@ -110,6 +111,66 @@ fn a_guest_that_is_left_alone_loses_nothing() {
     let works = home.open(Durability::Fsync);
     assert_eq!(content(&works, "a"), b"a");
     assert_eq!(works.fsck(false, &mut |_, _| {}).unwrap().problems, Vec::<String>::new());
+}
+
+/// Does a thread of this name precede all threads of ordinary priority?
+fn comes_first(name: &str) -> bool {
+    let of = |task: &Path, file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+    let is_first = |task: &Path| of(task, "stat").split(' ').nth_back(11) == Some(&libc::SCHED_RR.to_string());
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|entry| entry.path());
+    tasks.into_iter().any(|task| of(&task, "comm").trim_end() == name && is_first(&task))
+}
+
+/// Else each of them waits for the time slices of other programs.
+#[test]
+fn who_commits_for_guests_comes_first_where_no_processor_is_idle() {
+    let may = std::thread::Builder::new().name("may".into()).spawn(|| {
+        pram::priority::come_first();
+        comes_first("may")
+    });
+    if !may.unwrap().join().unwrap() {
+        println!("needs a real-time priority");
+        return;
+    }
+    let home = Home::new(MediumKind::Logged);
+    let interval = "0.2".parse().ok();
+    let works = Pool::open(home.pool(), &OpenOptions { commit_interval: interval, ..OpenOptions::default() }).unwrap();
+    let pool = guest(&home.pool()).unwrap();
+    let (is_over, start) = (AtomicBool::new(false), Instant::now());
+    let wait = |what: &str, is_so: &mut dyn FnMut() -> bool| {
+        while !is_so() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        }
+    };
+    std::thread::scope(|scope| {
+        let _ends = Ends(&is_over);
+        for _ in 0..=std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        wait("it comes first for a guest", &mut || {
+            write(&pool, "a").and_then(|()| pool.sync()).unwrap();
+            comes_first("commit")
+        });
+        wait("nobody waits for a commit in its time", &mut || {
+            write(&works, "b").unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            !comes_first("commit")
+        });
+    });
+    drop((pool, works));
+}
+
+/// Ends the threads of a scope that look at it, also when the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Descriptors of this process for what belongs to the pool in `dir`.
