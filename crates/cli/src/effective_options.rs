@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use conquest::Atime;
+use fuse::MountOptions;
 
 use crate::locate;
 
@@ -28,10 +29,14 @@ pub fn save_of(pid: u32) -> Option<Option<PathBuf>> {
     }
 }
 
-/// May mount points of the mount map users, by the command line of its server? `None` if that is unknown.
-pub fn maps_users(pid: u32) -> Option<bool> {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    Some(words_in(&String::from_utf8(line).ok()?).contains(&"idmap"))
+/// Options that hold for a mount as long as it lives.
+const FIXED: [&str; 2] = ["idmap", "noxattr"];
+
+/// The first fixed option among those asked for that a mount does not have, by the command line of its server.
+pub fn lacking(pid: u32, asked: &MountOptions) -> Option<&'static str> {
+    let line = String::from_utf8(std::fs::read(format!("/proc/{pid}/cmdline")).ok()?).ok()?;
+    let (asked, has) = ([asked.idmap, asked.noxattr], words_in(&line));
+    FIXED.into_iter().zip(asked).find(|(word, asked)| *asked && !has.contains(word)).map(|(word, _)| word)
 }
 
 fn saved_by(line: &str) -> Option<&str> {

@@ -144,8 +144,8 @@ fn refuse_others(request: &Request, server: &SessionStatus, place: &Mounted) -> 
             return differs(format!("save={}", asked.display()), now, fixed());
         }
     }
-    if options.mount.idmap && effective_options::maps_users(server.pid) == Some(false) {
-        return differs("idmap".into(), "no idmap".into(), fixed());
+    if let Some(word) = effective_options::lacking(server.pid, &options.mount) {
+        return differs(word.into(), format!("no {word}"), fixed());
     }
     if options.mount.allow_other && !place.allow_other {
         return differs("allow_other".into(), "access for its owner alone".into(), fixed());

@@ -18,7 +18,7 @@ use fuse::TransportChoice;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::time::Timespec;
 
-use crate::effective_options::{atime_by, has, is_known, maps_users, save_of, stays};
+use crate::effective_options::{atime_by, has, is_known, lacking, save_of, stays};
 use crate::failure::{Context, Failure, Result};
 use crate::mount_request::Request;
 use crate::options::Options;
@@ -130,8 +130,8 @@ impl Remount {
             }
             _ => {}
         }
-        if self.options.mount.idmap && maps_users(server.pid) == Some(false) {
-            return fixed("idmap");
+        if let Some(word) = lacking(server.pid, &self.options.mount) {
+            return fixed(word);
         }
         match (&self.options.save, save_of(server.pid)) {
             (Some(file), Some(now)) if now.as_ref() != Some(file) => fixed("save="),

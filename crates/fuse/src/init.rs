@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{self, init, InHeader, InitIn, InitOut, Opcode, OutHeader};
 use crate::error::{Context, Error, Result};
-use crate::options::Transport;
+use crate::options::{MountOptions, Transport};
 use crate::sys;
 
 /// Largest payload of a request: a write of 256 pages.
@@ -51,11 +51,21 @@ pub struct Terms {
     pub needed: u64,
 }
 
-/// The terms of a pool.
-pub const POOL: Terms = Terms { wanted: WANTED, needed: NEEDED };
+/// The terms of a pool without options.
+const POOL: Terms = Terms { wanted: WANTED, needed: NEEDED };
 
-/// The terms of a pool whose mount points may map users.
-pub const POOL_IDMAPPED: Terms = Terms { wanted: WANTED | init::ALLOW_IDMAP, needed: NEEDED | init::ALLOW_IDMAP };
+/// The terms of a pool that is mounted with these options.
+pub fn terms(options: &MountOptions) -> Terms {
+    let mut terms = POOL;
+    if options.idmap {
+        terms.wanted |= init::ALLOW_IDMAP;
+        terms.needed |= init::ALLOW_IDMAP;
+    }
+    if options.noxattr {
+        terms.wanted &= !init::POSIX_ACL;
+    }
+    terms
+}
 
 /// Reads INIT from a fresh connection and answers it. Returns the kernel's minor version.
 pub fn negotiate(dev: &sys::Device, terms: &Terms, transport: Transport) -> Result<u32> {
@@ -140,15 +150,20 @@ mod tests {
         assert_eq!(u64::from(out.flags) | u64::from(out.flags2) << 32, NEEDED | init::POSIX_ACL);
         let all = answer(&offer(44, u64::MAX), &POOL, Transport::Uring).unwrap();
         assert_eq!(u64::from(all.flags) | u64::from(all.flags2) << 32, WANTED | init::OVER_IO_URING);
-        let idmapped = answer(&offer(44, u64::MAX), &POOL_IDMAPPED, Transport::Dev).unwrap();
+        let idmapped =
+            answer(&offer(44, u64::MAX), &terms(&MountOptions::parse("idmap").unwrap()), Transport::Dev).unwrap();
         assert_eq!(u64::from(idmapped.flags2) << 32 & init::ALLOW_IDMAP, init::ALLOW_IDMAP);
+        let plain = terms(&MountOptions::parse("noxattr").unwrap());
+        assert_eq!(POOL.wanted & !plain.wanted, init::POSIX_ACL);
     }
 
     #[test]
     fn refuses_what_is_too_old() {
         assert!(answer(&offer(35, u64::MAX), &POOL, Transport::Dev).is_err());
         assert!(answer(&offer(44, 0), &POOL, Transport::Dev).is_err());
-        let e = answer(&offer(39, NEEDED), &POOL_IDMAPPED, Transport::Dev).unwrap_err().to_string();
+        let e = answer(&offer(39, NEEDED), &terms(&MountOptions::parse("idmap").unwrap()), Transport::Dev)
+            .unwrap_err()
+            .to_string();
         assert!(e.contains("6.12"), "{e}");
         let e = answer(&offer(40, NEEDED), &POOL, Transport::Uring).unwrap_err().to_string();
         assert!(e.contains("io_uring"), "{e}");

@@ -47,6 +47,8 @@ pub struct MountOptions {
     pub transport: TransportChoice,
     /// Further mount points may map users and groups to others.
     pub idmap: bool,
+    /// Files have no extended attributes and no ACLs through the mount, and the kernel does not ask for any.
+    pub noxattr: bool,
     /// Change the existing mount, by [`remount`](crate::remount), instead of making one.
     pub remount: bool,
     /// `nosuid`, `nodev` and the like, for the kernel.
@@ -62,6 +64,7 @@ impl Default for MountOptions {
             allow_other: false,
             transport: TransportChoice::Auto,
             idmap: false,
+            noxattr: false,
             remount: false,
             flags: MountFlags::empty(),
         }
@@ -92,6 +95,7 @@ impl MountOptions {
             "remount" => self.remount = true,
             "allow_other" => self.allow_other = true,
             "idmap" => self.idmap = true,
+            "noxattr" => self.noxattr = true,
             _ if word.starts_with("transport=") => self.transport = transport_choice(&word["transport=".len()..])?,
             _ if is_kernel_flag(word) || is_for_mount(word) => {}
             _ => return Err(unknown(word)),
@@ -194,7 +198,7 @@ fn transport_choice(value: &str) -> Result<TransportChoice> {
 fn unknown(word: &str) -> Error {
     Error::Option(format!(
         "unknown mount option `{word}`; there are ro, rw, noatime, relatime, strictatime, nodiratime, nosuid, nodev, \
-         noexec, nosymfollow, sync, dirsync, allow_other, idmap and transport=auto|uring|dev"
+         noexec, nosymfollow, sync, dirsync, allow_other, idmap, noxattr and transport=auto|uring|dev"
     ))
 }
 

@@ -15,6 +15,7 @@ use crate::cookies::Cookies;
 use crate::deferred_replies::Deferred;
 use crate::enospc::{Removals, Retry};
 use crate::notify::Notifier;
+use crate::options::MountOptions;
 use crate::privileges::Privileges;
 use crate::process::{self, Process};
 use crate::recalls::Recalls;
@@ -27,6 +28,7 @@ pub struct Server {
     pool: Arc<Pool>,
     /// An operation that has returned is durable: the kernel need not ask for more.
     durable: bool,
+    has_xattrs: bool,
     pub(crate) notifier: Notifier,
     pub(crate) removals: Removals,
     pub(crate) privileges: Privileges,
@@ -60,13 +62,19 @@ pub enum Later {
 }
 
 impl Server {
-    pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> conquest_fs::Result<Server> {
+    pub fn new(
+        pool: Arc<Pool>,
+        notifier: Notifier,
+        file_system: String,
+        options: &MountOptions,
+    ) -> conquest_fs::Result<Server> {
         // The kernel has the root without ever looking it up.
         pool.retain(conquest_fs::ROOT, 1)?;
         let durable = pool.durable_at_return();
         Ok(Server {
             pool,
             durable,
+            has_xattrs: !options.noxattr,
             notifier,
             removals: Removals::default(),
             privileges: Privileges::default(),
@@ -272,6 +280,8 @@ impl Server {
             Getattr => self.getattr(req),
             Setattr => self.setattr(req),
             Statx => self.statx(req),
+            // The kernel asks no more.
+            Getxattr | Setxattr | Listxattr | Removexattr if !self.has_xattrs => Err(Errno::NOSYS),
             Getxattr => self.getxattr(req),
             Setxattr => self.setxattr(req),
             Listxattr => self.listxattr(req),

@@ -67,11 +67,10 @@ impl Mount {
     ) -> Result<Mount> {
         let signals = Signals::catch().context("receive signals")?;
         let threads = Threads::new()?;
-        let terms = if options.idmap { &init::POOL_IDMAPPED } else { &init::POOL };
-        let minor = init::negotiate(&device, terms, transport)?;
+        let minor = init::negotiate(&device, &init::terms(options), transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
-        let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number.clone())?);
+        let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number.clone(), options)?);
         let mut mount = Mount {
             dir: dir.into(),
             connection: connection_of(&number),

@@ -39,7 +39,7 @@ impl Lab {
         // Notifications go nowhere.
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let notifier = Notifier::new(Arc::new(Device::from(OwnedFd::from(null))), VERSION.1);
-        let server = Arc::new(Server::new(pool, notifier, String::new()).unwrap());
+        let server = Arc::new(Server::new(pool, notifier, String::new(), &MountOptions::default()).unwrap());
         Lab { server, data: vec![0; 1 << 20], _dir: dir }
     }
 

@@ -22,6 +22,7 @@ pub const TESTS: &[Test] = &[
     ("mounting::remount_knows_strictatime", remount_strict),
     ("mounting::read_only_is_read_only", read_only),
     ("mounting::access_times_follow_the_options", access_times),
+    ("mounting::extended_attributes_can_be_left_out", noxattr),
     ("mounting::umount_waits_for_the_server", umount_waits),
     ("mounting::what_the_pool_lies_on_can_be_unmounted_after_it", below_is_free),
     ("mounting::umount_says_where_a_pool_stays_mounted", stays_mounted),
@@ -63,6 +64,30 @@ fn helpers() -> Outcome {
     }
     let ran = Command::new("mount").args(["-t", "conquest", "/no/such/pool", &mnt]).output().expect("mount");
     lab::Ran::from(ran).is_refusal(1, &["no pool", "conquest list"], "mount -t conquest of nothing");
+    Ok(())
+}
+
+fn noxattr() -> Outcome {
+    use rustix::fs::{getxattr, setxattr, XattrFlags};
+    let lab = Lab::with_pool("32M");
+    let file = lab.mnt().join("f");
+    let get = || getxattr(&file, "user.a", &mut [0u8; 8][..]);
+    let set = || setxattr(&file, "user.a", b"text", XattrFlags::empty());
+    lab.mount();
+    std::fs::write(&file, "content").expect("write");
+    assert_eq!((set(), get()), (Ok(()), Ok(4)));
+    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt"), "-o", "remount,noxattr"], &["noxattr", "unmount"]);
+    lab.umount();
+    lab.mount_with("noxattr");
+    for _ in 0..2 {
+        assert_eq!((set(), get()), (Err(rustix::io::Errno::OPNOTSUPP), Err(rustix::io::Errno::OPNOTSUPP)));
+    }
+    assert_eq!(std::fs::read(&file).expect("read"), b"content");
+    lab.umount();
+    lab.mount();
+    assert_eq!(get(), Ok(4), "it is there still");
+    lab.umount();
+    lab.check();
     Ok(())
 }
 
