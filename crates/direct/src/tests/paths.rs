@@ -285,3 +285,31 @@ fn renaming_is_as_on_tmpfs() {
 }
 
 const CWD: usize = AT_FDCWD as isize as usize;
+
+/// The library has little stack. The path leads over forty links to a file that is made.
+#[test]
+fn many_links_take_no_more_stack_than_one() {
+    let both = Both::new();
+    world::make(&both, "t");
+    for n in 0..40 {
+        let (link, target) = (both.path(&format!("t/in/n{n}")), CString::new(format!("n{}", n + 1)).unwrap());
+        assert_eq!(raw(&both, SYS_symlink, [target.as_ptr() as usize, link.as_ptr() as usize, 0]), 0);
+    }
+    let open = |name: &str| {
+        let path = both.path(name);
+        raw(&both, SYS_open, [path.as_ptr() as usize, (O_CREAT | O_WRONLY) as usize, 0o600])
+    };
+    let (loops, made) = std::thread::scope(|scope| {
+        let small = std::thread::Builder::new().stack_size(256 << 10);
+        small.spawn_scoped(scope, || (open("t/in/l_loop"), open("t/in/n0"))).unwrap().join().unwrap()
+    });
+    assert_eq!((loops, made > 0), (-ELOOP as isize, true));
+    raw(&both, SYS_close, [made as usize, 0, 0]);
+}
+
+fn raw(both: &Both, nr: c_long, [a, b, c]: [usize; 3]) -> isize {
+    match both.engine.call(nr as u32, &[a, b, c, 0, 0, 0]) {
+        crate::Answer::Done(result) => result,
+        crate::Answer::Kernel => panic!("{nr} was left to the kernel"),
+    }
+}

@@ -19,6 +19,13 @@ pub struct Opened {
     pub parent: Ino,
 }
 
+/// What is under a name that was to be made.
+enum Reached {
+    File(Opened),
+    /// A symbolic link, which is followed.
+    Link(At),
+}
+
 impl<'a> View<'a> {
     pub fn open(&self, path: impl AsPath, how: Open) -> Result<File<'a>> {
         let opened = self.open_ino(path, how)?;
@@ -35,7 +42,10 @@ impl<'a> View<'a> {
         }
         let mut links = 0;
         let (dir, name) = self.parent_by(path, &mut links)?;
-        self.open_in(dir, (name, is_of_dir(path)), how, &mut links)
+        match self.open_in(dir, (name, is_of_dir(path)), how)? {
+            Reached::File(opened) => Ok(opened),
+            Reached::Link(link) => self.open_by_links(dir, link, how, &mut links),
+        }
     }
 
     pub(super) fn file(&self, ino: Ino, how: Open) -> File<'a> {
@@ -119,7 +129,7 @@ impl<'a> View<'a> {
 
     /// Makes the file `name` in `dir`, or opens it if it is there.
     #[inline(always)]
-    fn open_in(&self, dir: At, (name, slash): (&[u8], bool), how: Open, links: &mut u32) -> Result<Opened> {
+    fn open_in(&self, dir: At, (name, slash): (&[u8], bool), how: Open) -> Result<Reached> {
         if slash || is_no_name(name) {
             let exists = how.exclusive && !slash;
             return Err(if exists { Errno::EXIST } else { Errno::ISDIR }.into());
@@ -128,36 +138,41 @@ impl<'a> View<'a> {
         for _ in 0..SYMLINKS {
             let mut made = Node::blank();
             match self.fs.create_at(dir, name, (Kind::Regular, how.mode, 0), &self.caller, true, &mut made) {
-                Ok(()) => return Ok(Opened { ino: made.ino, kind: Kind::Regular, parent: dir.ino }),
+                Ok(()) => return Ok(Reached::File(Opened { ino: made.ino, kind: Kind::Regular, parent: dir.ino })),
                 Err(e) if e.errno() == Errno::EXIST && !how.exclusive => {}
                 Err(e) => return Err(e),
             }
             match self.lookup_retain(dir, name) {
                 Err(e) if e.errno() == Errno::NOENT => {}
-                found => return self.open_there(dir, found?, how, links),
+                found => return self.open_there(dir, found?, how),
             }
         }
         Err(Errno::LOOP.into())
     }
 
-    /// Opens what is there under a name that was to be made. A symbolic link to nothing: makes what it names.
-    fn open_there(&self, dir: At, found: Found, how: Open, links: &mut u32) -> Result<Opened> {
+    /// Opens what is there under a name that was to be made.
+    fn open_there(&self, dir: At, found: Found, how: Open) -> Result<Reached> {
         if found.raw.kind == Kind::Symlink as u8 && !how.no_follow {
             self.fs.release(found.ino, 1);
-            let target = self.target(dir, found.at(), links)?;
-            let (start, rest) = self.start_of(dir, &target)?;
-            let (dir, name) = self.parent_from(start, rest, links)?;
-            return self.open_by_link(dir, (name, is_of_dir(rest)), how, links);
+            return Ok(Reached::Link(found.at()));
         }
         self.may_make_over(dir, &found).inspect_err(|_| self.fs.release(found.ino, 1))?;
-        self.open_found(found, how)
+        self.open_found(found, how).map(Reached::File)
     }
 
-    /// [`open_in`](Self::open_in) at the end of a symbolic link.
+    /// Opens the file that a symbolic link in `dir` leads to, or makes it. A loop: forty links take no more stack than one.
     #[cold]
     #[inline(never)]
-    fn open_by_link(&self, dir: At, name: (&[u8], bool), how: Open, links: &mut u32) -> Result<Opened> {
-        self.open_in(dir, name, how, links)
+    fn open_by_links(&self, mut dir: At, mut link: At, how: Open, links: &mut u32) -> Result<Opened> {
+        loop {
+            let target = self.target(dir, link, links)?;
+            let (start, rest) = self.start_of(dir, &target)?;
+            let (next, name) = self.parent_from(start, rest, links)?;
+            match self.open_in(next, (name, is_of_dir(rest)), how)? {
+                Reached::File(opened) => return Ok(opened),
+                Reached::Link(further) => (dir, link) = (next, further),
+            }
+        }
     }
 
     /// In a sticky directory the kernel may refuse those who would make a file and find that of another.
