@@ -133,7 +133,7 @@ impl State {
         let done = match self.real(&file) {
             Ok(real) if real.is_intact() => self.replace_all(&file, real.as_fd()),
             Ok(_) => Err(Errno::BADF),
-            // The program has as many descriptors as it may, and more cannot be had.
+            // The program has as many descriptors as it may, and more cannot be had; or one to be closed would take locks.
             Err(Errno::MFILE) => {
                 self.open_in_place(&file, fd)?;
                 self.replace_all(&file, raw::borrow(fd)?)
@@ -173,8 +173,11 @@ impl State {
             return Err(Errno::BADF);
         }
         let closes = close_on_exec(fd)?;
+        let fillers = self.fill_below(fd);
         raw::close(fd);
-        let opened = self.open_on_mount(file).and_then(|real| match real.as_raw_fd() == fd {
+        let opened = self.open_on_mount(file);
+        fillers.into_iter().for_each(raw::close);
+        let opened = opened.and_then(|real| match real.as_raw_fd() == fd {
             true => rustix::io::fcntl_setfd(&real, if closes { FdFlags::CLOEXEC } else { FdFlags::empty() })
                 .map(|()| real.into_raw_fd()),
             // Another thread may have the number now.
@@ -195,6 +198,19 @@ impl State {
         // The number is not the placeholder's any more.
         let _still_held = slot.take();
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Placeholders at all free numbers below `fd`: the kernel gives the lowest free one.
+    fn fill_below(&self, fd: RawFd) -> Vec<RawFd> {
+        let mut fillers = Vec::new();
+        while let Ok(filler) = raw::borrow(self.useless.number()).and_then(|useless| raw::duplicate(useless, 0, true)) {
+            if filler > fd {
+                raw::close(filler);
+                break;
+            }
+            fillers.push(filler);
+        }
+        fillers
     }
 
     /// Closing any descriptor of a file takes the process's POSIX locks of it: where it may have some, the one that the
@@ -219,17 +235,16 @@ impl State {
         }
     }
 
-    /// The real descriptor of an open file that nobody else has.
+    /// The real descriptor of an open file that nobody else has. EMFILE where there is no number for it: to move it to a high one is to close
+    /// one, which takes the locks of the process.
     pub fn real<'f>(&self, file: &'f Arc<OpenFile>) -> Result<&'f Own> {
         if let Some(real) = file.real.get() {
             return Ok(real);
         }
-        let real = despite_limit(|| self.open_on_mount(file))?;
-        let real = match self.may_have_locks(file.ino) {
-            // To move it is to close one.
-            true => Own::new(real)?,
-            false => Own::raised(real)?,
-        };
+        if self.may_have_locks(file.ino) {
+            return Err(Errno::MFILE);
+        }
+        let real = Own::raised(despite_limit(|| self.open_on_mount(file))?)?;
         Ok(file.real.get_or_init(|| real))
     }
 
