@@ -65,7 +65,11 @@ table! {
         SYS_dup SYS_fcntl SYS_flock SYS_fsync SYS_fdatasync SYS_ftruncate SYS_getdents SYS_getdents64
         SYS_fchmod SYS_fchown SYS_fstatfs SYS_readahead SYS_fsetxattr SYS_fgetxattr SYS_flistxattr
         SYS_fremovexattr SYS_fadvise64 SYS_sync_file_range SYS_vmsplice SYS_fallocate SYS_preadv SYS_pwritev
-        SYS_preadv2 SYS_pwritev2 SYS_syncfs;
+        SYS_preadv2 SYS_pwritev2 SYS_syncfs
+        // A file is no socket, queue, timer, or set of signals or events: the kernel says so of a real descriptor.
+        SYS_bind SYS_connect SYS_listen SYS_accept SYS_accept4 SYS_getsockname SYS_getpeername SYS_getsockopt SYS_setsockopt
+        SYS_sendto SYS_recvfrom SYS_recvmsg SYS_recvmmsg SYS_shutdown SYS_signalfd SYS_signalfd4 SYS_timerfd_settime
+        SYS_timerfd_gettime SYS_inotify_add_watch SYS_inotify_rm_watch SYS_epoll_wait SYS_epoll_pwait SYS_epoll_pwait2;
     Class::Descriptors(0, 1) => SYS_sendfile SYS_tee SYS_dup2 SYS_dup3;
     Class::Descriptors(0, 2) => SYS_splice SYS_copy_file_range SYS_epoll_ctl;
     Class::Map => SYS_mmap;

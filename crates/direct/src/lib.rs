@@ -58,6 +58,8 @@ pub use identity::read_file;
 pub use raw::{after_fault, byte, bytes, path, system_call};
 pub use real::named_descriptor;
 
+pub use takes::cloned;
+
 use call::Stop;
 use state::State;
 

@@ -39,6 +39,10 @@ impl State {
             Takes::None => Ok(()),
             Takes::One(n) => self.make_real(args[usize::from(n)] as RawFd),
             Takes::Two(a, b) => [a, b].into_iter().try_for_each(|n| self.make_real(args[usize::from(n)] as RawFd)),
+            Takes::Ioctl => {
+                let source = takes::cloned(args).map_or(Ok(()), |source| self.make_real(source));
+                source.and_then(|()| self.make_real(args[0] as RawFd))
+            }
             Takes::Poll => (0..args[1]).try_for_each(|n| self.make_real(raw::get::<i32>(args[0] + n * POLL)?)),
             Takes::Sets => {
                 args[1..4].iter().filter(|set| **set != 0).try_for_each(|set| self.make_set_real(*set, args[0]))
@@ -251,7 +255,7 @@ impl State {
     fn open_on_mount(&self, file: &OpenFile) -> Result<OwnedFd> {
         let attr = self.fs().getattr(file.ino).map_err(|e| e.errno())?;
         let by_handle = self.identities.current().is_some_and(|identity| identity.opens_handles);
-        let flags = file.flags() & !(libc::O_NOFOLLOW as u32);
+        let flags = file.flags();
         let open = |root: BorrowedFd| match by_handle {
             true => raw::open_inode(root, file.ino, attr.generation, flags),
             false => self.open_by_path(root, file, flags),

@@ -16,6 +16,8 @@ pub enum Takes {
     Poll,
     /// Sets of numbers below the first argument: the second to the fourth.
     Sets,
+    /// The first argument; where content is cloned the third too.
+    Ioctl,
     /// The first argument, and those that the message in the second holds.
     Message,
     /// All that the process has.
@@ -26,6 +28,11 @@ pub enum Takes {
     FirstAndInherited,
 }
 
+/// The descriptor of the file whose content an `ioctl` clones, if that is the command.
+pub fn cloned(args: &[usize; 6]) -> Option<i32> {
+    (args[1] as u32 == FICLONE as u32).then_some(args[2] as i32)
+}
+
 /// The descriptors that system call `nr` takes; all, where that is not known.
 pub fn of(nr: u32) -> Takes {
     #[allow(non_upper_case_globals)]
@@ -34,6 +41,7 @@ pub fn of(nr: u32) -> Takes {
         SYS_select | SYS_pselect6 => Takes::Sets,
         SYS_sendmsg => Takes::Message,
         SYS_fchdir => Takes::One(0),
+        SYS_ioctl => Takes::Ioctl,
         SYS_execveat => Takes::FirstAndInherited,
         // It is wholly served, but that the kernel closes what is not served here.
         SYS_close_range => Takes::None,

@@ -46,7 +46,7 @@ fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         Class::Paths(a, b) => path(a).or_else(|| path(b)),
         Class::At(dir, name) => at([dir, name]),
         Class::TwoAt(from, to) => at(from).or_else(|| at(to)),
-        Class::Descriptor(n) => descriptor(n),
+        Class::Descriptor(n) => descriptor(n).or_else(|| of_cloned(nr, args)),
         Class::Descriptors(a, b) => descriptor(a).or_else(|| descriptor(b)),
         // A descriptor of the kernel may be one of a pool's file.
         Class::Map => mounts::engines().next().filter(|_| arg(4) as i32 >= 0),
@@ -59,6 +59,15 @@ fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         }
     }
     engine.map_or(Outcome::KERNEL, |engine| ask(engine, nr, args))
+}
+
+/// The engine of the file that a call clones.
+#[inline]
+fn of_cloned(nr: u32, args: &[usize; 6]) -> Option<&'static Engine> {
+    match nr == libc::SYS_ioctl as u32 {
+        true => direct::cloned(args).and_then(mounts::of_descriptor),
+        false => None,
+    }
 }
 
 /// To the program our descriptors are not open. One at a number where it puts another is moved away.
