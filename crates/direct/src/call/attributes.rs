@@ -39,9 +39,10 @@ impl State {
         if flags & !STAT_FLAGS != 0 {
             return Err(Errno::INVAL.into());
         }
-        if flags & EMPTY_PATH != 0 && self.is_of_descriptor(at, flags)? {
+        // These calls alone take a null pointer for an empty path.
+        if flags & EMPTY_PATH != 0 && (at.1 == 0 || self.is_of_descriptor(at, flags)?) {
             return Ok(match number(at.0) {
-                libc::AT_FDCWD => self.fs().getattr(self.hold(at, flags)?.ino())?,
+                libc::AT_FDCWD => self.fs().getattr(self.working_directory()?)?,
                 _ => self.fs().getattr(self.file_or_place(at.0)?.ino)?,
             });
         }

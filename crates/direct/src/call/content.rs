@@ -48,6 +48,21 @@ impl How {
     }
 }
 
+/// How much of a buffer one call takes.
+#[inline(always)]
+fn at_most(addr: usize, len: usize) -> Outcome<usize> {
+    match len > MOST && !raw::is_of_program(addr, len) {
+        true => Err(Errno::FAULT.into()),
+        false => Ok(len.min(MOST)),
+    }
+}
+
+/// An offset that a call is given: it may not be negative, whatever the descriptor.
+#[inline(always)]
+fn begins(at: usize) -> Outcome<()> {
+    i64::try_from(at).map(drop).map_err(|_| Errno::INVAL.into())
+}
+
 /// An offset of a call; the file system has none beyond.
 #[inline(always)]
 fn offset(at: usize, len: usize) -> Outcome<u64> {
@@ -77,7 +92,7 @@ impl State {
         if !file.reads() {
             return Err(Errno::BADF.into());
         }
-        let len = len.min(MOST);
+        let len = at_most(buf, len)?;
         if len <= SMALL {
             if let Ok(room) = raw::room(buf, len, len) {
                 return Ok(room);
@@ -139,8 +154,9 @@ impl State {
 
     pub fn pread(&self, fd: usize, buf: usize, len: usize, at: usize) -> Outcome {
         let file = self.file(fd)?;
-        let at = offset(at, len.min(MOST))?;
-        self.read_at(&file, at, self.room_to_fill(&file, (buf, len), at)?)
+        begins(at)?;
+        let room = self.room_to_fill(&file, (buf, len), at as u64)?;
+        self.read_at(&file, offset(at, len.min(MOST))?, room)
     }
 
     pub fn readv(&self, fd: usize, buffers: (usize, usize), at: Option<usize>, flags: u32) -> Outcome {
@@ -148,6 +164,7 @@ impl State {
         if flags & !RWF_HIPRI != 0 {
             return Err(Stop::Kernel);
         }
+        at.map_or(Ok(()), begins)?;
         if !file.reads() {
             return Err(Errno::BADF.into());
         }
@@ -182,7 +199,7 @@ impl State {
         if !file.writes() {
             return Err(Errno::BADF.into());
         }
-        let data = raw::bytes_there(buf, len.min(MOST))?;
+        let data = raw::bytes_there(buf, at_most(buf, len)?)?;
         let mut position = file.position();
         if position.is_kernels {
             return Err(Stop::Kernel);
@@ -274,11 +291,13 @@ impl State {
 
     pub fn pwrite(&self, fd: usize, buf: usize, len: usize, at: usize) -> Outcome {
         let file = self.file(fd)?;
+        begins(at)?;
         if !file.writes() {
             return Err(Errno::BADF.into());
         }
-        let at = offset(at, len.min(MOST))?;
-        let data = raw::bytes_there(buf, len.min(MOST))?;
+        let len = at_most(buf, len)?;
+        let at = offset(at, len)?;
+        let data = raw::bytes_there(buf, len)?;
         Ok(self.write_at(&file, data, How::of(&file, at))?.1)
     }
 
@@ -287,6 +306,7 @@ impl State {
         if flags & !(RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND) != 0 {
             return Err(Stop::Kernel);
         }
+        at.map_or(Ok(()), begins)?;
         if !file.writes() {
             return Err(Errno::BADF.into());
         }

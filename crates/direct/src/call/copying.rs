@@ -26,11 +26,8 @@ impl State {
         if flags == 0 && self.is_direct(to.0) && !self.is_direct(from.0) {
             return self.copy_in(from, to, len);
         }
-        let others = [from.0, to.0].into_iter().filter(|fd| !self.is_direct(*fd));
-        for other in others {
-            if flags == 0 && self.is_elsewhere(other)? {
-                return Err(Errno::XDEV.into());
-            }
+        if flags == 0 && self.is_direct(from.0) && !self.is_direct(to.0) {
+            return self.copy_out(from.0, to.0);
         }
         let (source, target) = (self.file(from.0)?, self.file(to.0)?);
         if is_mapped(source.ino) {
@@ -69,6 +66,18 @@ impl State {
             }
         }
         Ok(copied as usize)
+    }
+
+    /// To a file on another file system, which the kernel refuses.
+    fn copy_out(&self, from: usize, to: usize) -> Outcome {
+        let (source, target) = (self.file(from)?, raw::borrow(number(to))?);
+        let stat = fstat(target)?;
+        let may = source.reads() && !source.is_dir() && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let takes = fcntl_getfl(target)? & (OFlags::RWMODE | OFlags::APPEND);
+        match may && stat.st_dev != self.mounted.dev && [OFlags::WRONLY, OFlags::RDWR].contains(&takes) {
+            true => Err(Errno::XDEV.into()),
+            false => Err(Stop::Kernel),
+        }
     }
 
     /// From a file on another file system. The kernel refuses that, and `cp` then copies through a buffer that it allocates for each file.
@@ -116,10 +125,14 @@ impl State {
         if is_place(out) || is_place(input) {
             return Err(Stop::Kernel);
         }
-        let input_reads = self.descriptors.get(number(input)).is_none_or(|file| file.reads());
-        self.may_send_to(out, input_reads)?;
+        let given: Option<i64> = if at == 0 { None } else { Some(raw::get(at)?) };
         match self.descriptors.get(number(input)) {
             Some(file) => {
+                if !file.reads() {
+                    return Err(Errno::BADF.into());
+                }
+                let given = given.map(from_start).transpose()?;
+                self.may_send_to(out)?;
                 if is_mapped(file.ino) {
                     return Err(Stop::Kernel);
                 }
@@ -127,7 +140,7 @@ impl State {
                     return Err(Errno::INVAL.into());
                 }
                 let read = |buf: &mut [u8], at: u64| Ok(self.fs().read(file.ino, at, buf)?);
-                let start = if at == 0 { file.position().at } else { raw::get(at)? };
+                let start = given.unwrap_or_else(|| file.position().at);
                 let sent = self.send(out, start, len, read)?;
                 match at {
                     0 => file.position().at = start + sent as u64,
@@ -138,7 +151,11 @@ impl State {
             None => {
                 let real = raw::borrow(number(input))?;
                 let Ok(position) = rustix::fs::tell(real) else { return Err(Stop::Kernel) };
-                let start = if at == 0 { position } else { raw::get(at)? };
+                if fcntl_getfl(real)? & OFlags::RWMODE == OFlags::WRONLY {
+                    return Err(Errno::BADF.into());
+                }
+                let start = given.map_or(Ok(position), from_start)?;
+                self.may_send_to(out)?;
                 let read = |buf: &mut [u8], at: u64| Ok(rustix::io::pread(real, buf, at)?);
                 let sent = self.send(out, start, len, read)?;
                 match at {
@@ -150,12 +167,12 @@ impl State {
         }
     }
 
-    fn may_send_to(&self, out: usize, input_reads: bool) -> Outcome<()> {
+    fn may_send_to(&self, out: usize) -> Outcome<()> {
         let flags = match self.descriptors.get(number(out)) {
             Some(file) => OFlags::from_bits_retain(file.flags()),
             None => fcntl_getfl(raw::borrow(number(out))?)?,
         };
-        match flags & OFlags::RWMODE == OFlags::RDONLY || !input_reads {
+        match flags & OFlags::RWMODE == OFlags::RDONLY {
             true => Err(Errno::BADF.into()),
             false if flags.contains(OFlags::APPEND) => Err(Errno::INVAL.into()),
             false => Ok(()),
@@ -186,6 +203,11 @@ impl State {
             }
         }
     }
+}
+
+/// An offset that a call is given.
+fn from_start(at: i64) -> Outcome<u64> {
+    u64::try_from(at).map_err(|_| Errno::INVAL.into())
 }
 
 /// May a file be the target of copy_file_range?

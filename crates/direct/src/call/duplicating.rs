@@ -8,6 +8,7 @@ use rustix::io::{Errno, FdFlags};
 use super::place::number;
 use super::{Outcome, Stop};
 use crate::descriptors::MOST;
+use crate::open_file::OpenFile;
 use crate::raw;
 use crate::state::State;
 
@@ -93,6 +94,9 @@ impl State {
                 if new & ASYNC != 0 || may_not_note {
                     return Err(Stop::Kernel);
                 }
+                if file.is_dir() && new & libc::O_DIRECT as u32 != 0 {
+                    return Err(Errno::INVAL.into());
+                }
                 file.set_flags(old & !CHANGED | new & CHANGED);
                 file.real.get().map_or(Ok(()), |real| {
                     rustix::fs::fcntl_setfl(real, rustix::fs::OFlags::from_bits_retain(new & CHANGED))
@@ -116,10 +120,16 @@ impl State {
                 Ok(0)
             }
             // No file shares content with another. `cp` asks first.
-            libc::FICLONE if self.is_direct(arg) => Err(Errno::OPNOTSUPP.into()),
-            libc::FICLONE if self.is_elsewhere(arg)? => Err(Errno::XDEV.into()),
+            libc::FICLONE if self.may_clone(&file, arg) => Err(Errno::OPNOTSUPP.into()),
+            libc::FICLONE if !self.is_direct(arg) && self.is_elsewhere(arg)? => Err(Errno::XDEV.into()),
             _ => Err(Stop::Kernel),
         }
+    }
+
+    /// Are these two files between which content could be shared, if any could?
+    fn may_clone(&self, target: &OpenFile, source: usize) -> bool {
+        let writes = target.writes() && !target.has(libc::O_APPEND) && !target.is_dir();
+        writes && self.file(source).is_ok_and(|source| source.reads() && !source.is_dir())
     }
 
     pub fn is_direct(&self, fd: usize) -> bool {

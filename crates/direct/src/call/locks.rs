@@ -41,6 +41,8 @@ impl State {
         // Position and size are those that are known here.
         let from = match c_int::from(lock.whence) {
             SEEK_CUR => file.position().at,
+            // A directory's is what the mount says.
+            SEEK_END if file.is_dir() => return Err(Stop::Kernel),
             SEEK_END => self.fs().size(file.ino)?,
             _ => 0,
         };

@@ -140,6 +140,7 @@ impl State {
     #[inline(never)]
     fn serve_rest(&self, nr: u32, args: &[usize; 6]) -> Outcome {
         let &[a, b, c, d, e, f] = args;
+        let empty = c"".as_ptr() as usize;
         #[allow(non_upper_case_globals)]
         match c_long::from(nr) {
             SYS_link => self.link((CWD, a), (CWD, b), 0),
@@ -173,16 +174,16 @@ impl State {
             SYS_sendfile => self.sendfile(a, b, c, d),
             SYS_setxattr => self.setxattr((CWD, a), 0, b, (c, d), e as u32),
             SYS_lsetxattr => self.setxattr((CWD, a), AT_SYMLINK_NOFOLLOW as u32, b, (c, d), e as u32),
-            SYS_fsetxattr => self.setxattr((a, 0), AT_EMPTY_PATH as u32, b, (c, d), e as u32),
+            SYS_fsetxattr => self.setxattr((a, empty), AT_EMPTY_PATH as u32, b, (c, d), e as u32),
             SYS_getxattr => self.getxattr((CWD, a), 0, b, (c, d)),
             SYS_lgetxattr => self.getxattr((CWD, a), AT_SYMLINK_NOFOLLOW as u32, b, (c, d)),
-            SYS_fgetxattr => self.getxattr((a, 0), AT_EMPTY_PATH as u32, b, (c, d)),
+            SYS_fgetxattr => self.getxattr((a, empty), AT_EMPTY_PATH as u32, b, (c, d)),
             SYS_listxattr => self.listxattr((CWD, a), 0, (b, c)),
             SYS_llistxattr => self.listxattr((CWD, a), AT_SYMLINK_NOFOLLOW as u32, (b, c)),
-            SYS_flistxattr => self.listxattr((a, 0), AT_EMPTY_PATH as u32, (b, c)),
+            SYS_flistxattr => self.listxattr((a, empty), AT_EMPTY_PATH as u32, (b, c)),
             SYS_removexattr => self.removexattr((CWD, a), 0, b),
             SYS_lremovexattr => self.removexattr((CWD, a), AT_SYMLINK_NOFOLLOW as u32, b),
-            SYS_fremovexattr => self.removexattr((a, 0), AT_EMPTY_PATH as u32, b),
+            SYS_fremovexattr => self.removexattr((a, empty), AT_EMPTY_PATH as u32, b),
             _ => Err(Stop::Kernel),
         }
     }

@@ -73,6 +73,10 @@ impl State {
         };
         let what = (opened.ino, opened.kind, opened.parent);
         let file = OpenFile::new(self.pool.clone(), what, (flags & !OF_OPENING) as u32 | LARGE);
+        if has(libc::O_DIRECT) && file.is_dir() {
+            early.into_iter().for_each(raw::close);
+            return Err(Errno::INVAL.into());
+        }
         let fd = match early {
             Some(fd) => fd,
             None => self.placeholder(has(O_CLOEXEC))?,

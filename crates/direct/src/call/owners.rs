@@ -87,27 +87,29 @@ impl State {
     }
 
     pub fn utimensat(&self, at: At, times: usize, flags: u32) -> Outcome {
+        // Which file it is counts first.
         let times = match times {
-            0 => NOW,
+            0 => Ok(NOW),
             times => {
                 let [a, b, c, d]: [i64; 4] = raw::get(times)?;
                 let times = [(a, b), (c, d)];
                 if times.iter().all(|(_, nanos)| *nanos == libc::UTIME_OMIT) {
                     return Ok(0);
                 }
-                exact(times)?
+                exact(times)
             }
         };
         if at.1 == 0 && number(at.0) != libc::AT_FDCWD {
             return match flags {
-                0 => self.set_times(self.file(at.0)?.ino, times),
+                0 => self.set_times(self.file(at.0)?.ino, times?),
                 _ => Err(Errno::INVAL.into()),
             };
         }
         if flags & !(NOFOLLOW | EMPTY_PATH) != 0 {
             return Err(Errno::INVAL.into());
         }
-        self.set_times(self.hold(at, flags)?.ino(), times)
+        let held = self.hold(at, flags)?;
+        self.set_times(held.ino(), times?)
     }
 
     /// `utimes` and `futimesat`: microseconds.

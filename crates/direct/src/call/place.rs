@@ -99,6 +99,9 @@ impl State {
             Some(_) if number(dir) == libc::AT_FDCWD => (self.working_directory()?, path, None),
             Some(_) => {
                 let dir = self.file_or_place(dir)?;
+                if !dir.is_dir() {
+                    return Err(Errno::NOTDIR.into());
+                }
                 (dir.ino, path, Some(dir))
             }
         };
@@ -106,7 +109,7 @@ impl State {
         Ok(Place { fs: self.fs(), caller, within: Within { start, ..within }, path, _dir: dir })
     }
 
-    fn working_directory(&self) -> Outcome<Ino> {
+    pub fn working_directory(&self) -> Outcome<Ino> {
         match self.working_directory.load(Ordering::Relaxed) {
             0 => Err(Stop::Kernel),
             ino => Ok(ino),
@@ -116,8 +119,7 @@ impl State {
     /// Does the call mean what the descriptor stands for (AT_EMPTY_PATH)?
     #[inline(always)]
     pub fn is_of_descriptor(&self, at: At, flags: u32) -> Outcome<bool> {
-        let may = flags & libc::AT_EMPTY_PATH as u32 != 0;
-        Ok(may && (at.1 == 0 || raw::path(at.1)?.is_empty()))
+        Ok(flags & libc::AT_EMPTY_PATH as u32 != 0 && raw::path(at.1)?.is_empty())
     }
 
     /// The inode that a path names, or with AT_EMPTY_PATH a descriptor.

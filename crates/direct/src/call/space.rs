@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::place::At;
-use super::Outcome;
+use super::{Outcome, Stop};
 use crate::raw;
 use crate::state::State;
 
@@ -43,7 +43,11 @@ impl State {
         let (Ok(offset), Ok(len @ 1..)) = (u64::try_from(offset), u64::try_from(len)) else {
             return Err(Errno::INVAL.into());
         };
-        let how = Fallocate::of_flags(FallocateFlags::from_bits_retain(mode)).ok_or(Errno::OPNOTSUPP)?;
+        let how = Fallocate::of_flags(FallocateFlags::from_bits_retain(mode)).ok_or(Stop::Kernel)?;
+        if matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange) {
+            // The mount does not have them.
+            return Err(Stop::Kernel);
+        }
         if !file.writes() {
             return Err(Errno::BADF.into());
         }

@@ -20,7 +20,7 @@ mod walk;
 
 use rustix::io::Errno;
 
-use crate::attr::{Attr, Caller, Kind, SetAttr};
+use crate::attr::{Attr, Caller, Kind, SetAttr, NAME_MAX};
 use crate::error::Result;
 use crate::node::{want, At, Fs, Node, Rename};
 use walk::{is_no_name, is_of_dir};
@@ -158,6 +158,11 @@ impl<'a> View<'a> {
         if is_no_name(new.1) {
             let no_replace = matches!(how, Rename::NoReplace | Rename::Whiteout { replace: false });
             return Err(if no_replace { Errno::EXIST } else { Errno::BUSY }.into());
+        }
+        if new.1.len() > NAME_MAX {
+            // That the other is missing comes first.
+            self.fs.lookup_step(old.0, old.1, &self.caller)?;
+            return Err(Errno::NAMETOOLONG.into());
         }
         if is_of_dir(from) || is_of_dir(to) {
             self.rename_of_dirs(old, new, (is_of_dir(from), is_of_dir(to)), how)?;
