@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`main_job`] | copy, compare, build, git, sqlite, run; `kill -9` in the middle; nothing lost |
 //! | [`kill9`] | `kill -9` at random moments under several writers, against an independent record |
+//! | [`libc_calls`] | every function of the C library on files, under direct access and on tmpfs |
 //! | [`large`] | files larger than memory: fsx, and kills and power cuts under sqlite3 and an appending program |
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | damaged, missing, foreign or full files get a clear error, and nothing is lost |
@@ -81,6 +82,7 @@ mod idmap;
 mod kill9;
 mod lab;
 mod large;
+mod libc_calls;
 mod like_others;
 mod long;
 mod looking;
@@ -130,14 +132,17 @@ fn main() -> ExitCode {
     }
     let name = args.iter().skip_while(|a| *a != runner::ONE).nth(1);
     let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
-    let [machines, long, slow, suites, builds, sides]: [&[Test]; 6] = match filters.is_empty() {
-        true => [&[]; 6],
-        false => [qemu::TESTS, long::TESTS, slow_disk::LONG, suites::LONG, main_job::LONG, two_sides::LONG],
+    let [machines, long, slow, suites, builds, sides, calls]: [&[Test]; 7] = match filters.is_empty() {
+        true => [&[]; 7],
+        false => {
+            [qemu::TESTS, long::TESTS, slow_disk::LONG, suites::LONG, main_job::LONG, two_sides::LONG, libc_calls::LONG]
+        }
     };
     let all = [
         alone::TESTS,
         bad_input::TESTS,
         direct::TESTS,
+        libc_calls::TESTS,
         two_sides::TESTS,
         disks::TESTS,
         regions::TESTS,
@@ -180,6 +185,7 @@ fn main() -> ExitCode {
         suites,
         builds,
         sides,
+        calls,
     ];
     let chosen: Vec<Test> = all
         .iter()
