@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use pram::session::stopped::is_asked_to_stop;
+
 use crate::raw;
 
 /// Bytes of the kernel's set of signals.
@@ -38,11 +40,24 @@ pub fn begin() -> bool {
 
 #[inline]
 pub fn end() {
+    if is_asked_to_stop() {
+        stop();
+    }
     IS_UNDER_WAY.set(false);
     if let Some(mask) = BLOCKED.take() {
         // Signals that were put off come now.
         block_exactly(mask);
     }
+}
+
+/// Stops this process, which others had go on: see [`stopped`](pram::session::stopped). Before signals that were put off come: a SIGCONT
+/// among them was not the user's, and goes with this.
+#[cold]
+#[inline(never)]
+fn stop() {
+    let [process, thread] =
+        [rustix::process::getpid(), rustix::thread::gettid()].map(|pid| pid.as_raw_nonzero().get() as usize);
+    raw::call(libc::SYS_tgkill as u32, &[process, thread, libc::SIGSTOP as usize, 0, 0, 0]);
 }
 
 /// A signal came within: what is to be blocked until the end, where `mask` was.

@@ -359,7 +359,7 @@ impl Heap<'_> {
         for slot in (0..self.memory.geo.slots as u32).filter(|s| *s != mine) {
             if self.rt.try_slot(slot) {
                 let dropped = self.drop_chunks(slot);
-                self.rt.free_slot(slot);
+                _ = self.rt.free_slot(slot);
                 dropped?;
             }
         }

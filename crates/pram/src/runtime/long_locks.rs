@@ -39,7 +39,12 @@ impl Runtime {
 
     /// Is `key` long locked? For the holder of its lock.
     pub(crate) fn is_long_locked(&self, key: u64) -> bool {
-        self.long_locks().any(|(_, _, k)| k == key)
+        self.holder_of_long_lock(key).is_some()
+    }
+
+    /// The session that has the long lock of `key`.
+    pub(crate) fn holder_of_long_lock(&self, key: u64) -> Option<u32> {
+        self.long_locks().find(|(_, _, k)| *k == key).map(|(_, session, _)| session)
     }
 
     /// An entry for `key`, which has none and whose lock the caller holds; `None` if all are taken.

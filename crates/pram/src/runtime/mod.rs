@@ -23,6 +23,7 @@
 //! | [`reports`] | each process's reports of its background tasks |
 //! | `chunks` | chunks of the heap: their owners; which are free, absent, and have room |
 //! | `sessions` | the attached processes |
+//! | `stops` | marks that ask a stopped process to go on for a moment |
 
 mod attendance;
 mod blocks;
@@ -36,6 +37,7 @@ mod observed_times;
 mod refs;
 pub mod reports;
 mod sessions;
+mod stops;
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -60,7 +62,7 @@ use crate::memory::{Geometry, Memory, Tag, CLASSES, GROUP, TAGS};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x11\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x12\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -138,7 +140,7 @@ pub(crate) const RING: u64 = 1024;
 pub(crate) const EVENT: u64 = 320;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
-/// Bytes per slot: its word, its tally, its blocks, zeros, then the current chunk of each (tag, class).
+/// Bytes per slot: its word, its tally, its blocks, its mark (see `stops`), zeros, then the current chunk of each (tag, class).
 const SLOT_REC: u64 = 64 + CURRENTS * 8;
 
 /// The failing operation in an error, where the host has no memory.
@@ -349,11 +351,15 @@ impl Runtime {
             && word.compare_exchange(seen, seen | u64::from(self.me() + 1), Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
+    /// True: this use of the slot was [marked](Self::mark_slot).
     #[inline(always)]
-    pub fn free_slot(&self, slot: u32) {
-        let word = self.word(self.slot_at(slot));
-        let uses = (word.load(Ordering::Relaxed) >> 32).wrapping_add(1) as u32;
+    pub fn free_slot(&self, slot: u32) -> bool {
+        let at = self.slot_at(slot);
+        let word = self.word(at);
+        let used = word.load(Ordering::Relaxed);
+        let uses = (used >> 32).wrapping_add(1) as u32;
         word.store(u64::from(uses) << 32, Ordering::Release);
+        self.is_slot_marked(at, used)
     }
 
     /// The slot's word as a value that changes with each use, and the session that uses it now.
@@ -436,6 +442,11 @@ impl Runtime {
 
     pub fn end_sweep(&self) {
         self.header(H_SWEEPING).store(0, Ordering::SeqCst);
+    }
+
+    /// The session that sweeps or excludes sweeps.
+    pub(crate) fn sweeper(&self) -> Option<u32> {
+        (self.header(H_SWEEPING).load(Ordering::SeqCst) as u32).checked_sub(1)
     }
 
     /// Ends the sweep of session `n`, which died.

@@ -18,11 +18,14 @@ pub(super) const GUESTS_AT: u64 = (HEADER + FULL as u64 * SESSION_REC).next_mult
 pub(super) const GUEST_REC: u64 = 2048;
 /// Of a guest: entries of its table. Behind what all records have.
 pub(super) const S_ENTRIES: u64 = SESSION_REC;
-const _: () = assert!(S_ENTRIES + 8 <= GUEST_REC && SESSIONS % 64 == 0);
+/// The namespace of its process's number, 0: unknown; and its mark: see `stops`.
+pub(super) const S_PID_NAMESPACE: u64 = S_ENTRIES + 8;
+pub(super) const S_STOP: u64 = S_ENTRIES + 16;
+const _: () = assert!(S_STOP + 8 <= GUEST_REC && SESSIONS % 64 == 0);
 /// Bytes per session record: state, pid, role and other words, counts, then a label.
 pub(crate) const SESSION_REC: u64 = 1792;
 const S_STATE: u64 = 0;
-const S_PID: u64 = 8;
+pub(super) const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
 /// What the process's death would leave beside its slots: how many things it is in the middle of (4 bytes), and whether
 /// its references alone hold anything (4 bytes).
@@ -117,7 +120,8 @@ impl Runtime {
         };
     }
 
-    pub(crate) fn enter_session(&self, n: u32, role: u64, label: &[u8]) {
+    /// `pid_namespace`: of a guest.
+    pub(crate) fn enter_session(&self, n: u32, role: u64, label: &[u8], pid_namespace: u64) {
         self.label_session(n, label);
         self.session(n, S_PID).store(u64::from(std::process::id()), Ordering::Relaxed);
         self.session(n, S_ROLE).store(role, Ordering::Relaxed);
@@ -130,6 +134,9 @@ impl Runtime {
         self.clear_changing(n);
         if n < FULL {
             self.clear_reports(n);
+        } else {
+            self.session(n, S_PID_NAMESPACE).store(pid_namespace, Ordering::Relaxed);
+            self.session(n, S_STOP).store(0, Ordering::Relaxed);
         }
         (0..COUNTS).for_each(|count| self.session(n, S_COUNTS + count as u64 * 8).store(0, Ordering::Relaxed));
         self.session(n, S_STATE).store(TAKEN, Ordering::Release);

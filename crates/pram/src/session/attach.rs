@@ -3,17 +3,19 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::reap::{end_transfers, reap_one, recover};
+use super::stopped::{pid_namespace, GoesOn};
 use super::{transfer, Attach, Backing, Kind};
 use crate::error::{Error, Result};
 use crate::mem::descriptor::Kept;
 use crate::mem::{byte_lock, Mapping};
 use crate::memory::{Memory, EPOCH_ROOT, OPEN_ROOT};
-use crate::runtime::{Attendant, Runtime, FULL, SESSIONS};
+use crate::runtime::{pause, Attendant, Runtime, FULL, SESSIONS};
 
 /// The file whose locks say which processes are attached to a memory, held so that none attaches or detaches meanwhile.
 pub struct Exclusive(Option<OwnedFd>);
@@ -111,14 +113,25 @@ fn open_again(file: impl AsFd) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
+/// Waits for others that come or go. One that is stopped meanwhile does not hold this up: see [`stopped`](super::stopped).
 pub(super) fn lock_file(file: impl AsFd) -> Result<()> {
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(Error::Host { what: "locking the memory".into(), errno }),
+    let mut goes_on: Option<GoesOn> = None;
+    for round in 0u32.. {
+        if try_lock_file(&file)? {
+            break;
+        }
+        match round {
+            0..100 => pause(round),
+            // There may be thousands that wait.
+            _ => std::thread::sleep(Duration::from_millis(u64::from(round / 100).min(10))),
+        }
+        match &goes_on {
+            Some(holder) if !holder.has_lock(&file) => goes_on = None,
+            None if round > 100 && round % 20 == 0 => goes_on = GoesOn::with_lock(&file),
+            _ => {}
         }
     }
+    Ok(())
 }
 
 pub(super) fn try_lock_file(file: impl AsFd) -> Result<bool> {
@@ -166,7 +179,8 @@ pub(super) fn attach_locked(
     rt.take_record(me)?;
     memory.marks().map_or(Ok(()), |marks| marks.take_groups(memory.groups()))?;
     memory.step();
-    rt.enter_session(me, how.role, how.label);
+    let namespace = if how.kind == Kind::Guest { pid_namespace() } else { 0 };
+    rt.enter_session(me, how.role, how.label, namespace);
     memory.step();
     memory.forget_backing()?;
     memory.commit_word(memory.root(OPEN_ROOT), 1)?;

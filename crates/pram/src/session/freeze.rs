@@ -1,7 +1,7 @@
 //! All operations stand still: for a commit, a save, a repair.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Op, Session};
 use crate::error::{Error, Result};
@@ -62,33 +62,84 @@ impl Drop for Frozen<'_> {
     }
 }
 
+/// How long all others wait for an operation that stands still, before they go on. Each further time in a row they wait twice as long,
+/// so that a freeze comes about in the end on a host that hardly gets on.
+const PATIENCE: Duration = Duration::from_millis(50);
+const MOST: Duration = Duration::from_secs(1);
+/// When an operation that stands still is reported.
+const REPORTED: Duration = Duration::from_secs(2);
+
 impl Session {
-    /// Waits until no operation is under way, and makes new ones wait.
+    /// Waits until no operation is under way, and makes new ones wait. Where the process of an operation stands still, the others go on
+    /// until that has ended.
     pub fn freeze(&self) -> Result<Frozen<'_>> {
-        while !self.rt.try_freeze() {
-            self.wait_thaw()?;
+        let mut patience = PATIENCE;
+        loop {
+            while !self.rt.try_freeze() {
+                self.wait_thaw()?;
+            }
+            let frozen = Frozen { session: self, since: Instant::now() };
+            std::sync::atomic::fence(Ordering::SeqCst);
+            self.memory.step();
+            let Some(slot) = self.drain_for(Some(patience))? else { return Ok(frozen) };
+            drop(frozen);
+            self.drain_slot(slot)?;
+            patience = (patience * 2).min(MOST);
         }
-        let frozen = Frozen { session: self, since: Instant::now() };
-        std::sync::atomic::fence(Ordering::SeqCst);
-        self.memory.step();
-        self.drain()?;
-        Ok(frozen)
     }
 
     /// Waits until every operation that is under way now has ended.
     pub fn drain(&self) -> Result<()> {
-        for slot in 0..self.rt.slots() {
-            let (before, Some(_)) = self.rt.slot_state(slot) else { continue };
-            let mut rounds = 0u32;
-            while let (now, Some(session)) = self.rt.slot_state(slot) {
-                if now != before {
-                    break;
+        self.drain_for(None).map(drop)
+    }
+
+    /// The same. When so much time has passed it returns a slot whose operation stands still, if there is one.
+    fn drain_for(&self, patience: Option<Duration>) -> Result<Option<u32>> {
+        let before: Vec<_> = (0..self.rt.slots()).map(|slot| self.rt.slot_state(slot)).collect();
+        let start = Instant::now();
+        let under_way = before.iter().zip(0..).filter(|((_, session), _)| session.is_some());
+        for ((used, _), slot) in under_way.clone() {
+            while self.wait_for_slot(slot, *used)? {
+                if self.shared.is_none() || patience.is_none_or(|patience| start.elapsed() < patience) {
+                    continue;
                 }
-                self.memory.wait_by(|| runtime::pause(rounds));
-                rounds += 1;
-                if rounds % 100 == 0 && !self.is_alive(session) {
-                    self.reap()?;
+                let mut stuck = under_way.clone().filter(|((used, _), slot)| self.rt.slot_state(*slot).0 == *used);
+                if let Some((_, slot)) = stuck.find(|(_, slot)| !self.may_go_on(*slot)) {
+                    return Ok(Some(slot));
                 }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits some milliseconds for a use of a slot to end; true if it has not.
+    fn wait_for_slot(&self, slot: u32, used: u64) -> Result<bool> {
+        for round in 0..100 {
+            if self.rt.slot_state(slot).0 != used {
+                return Ok(false);
+            }
+            self.memory.wait_by(|| runtime::pause(round));
+        }
+        match self.rt.slot_state(slot).1.is_none_or(|session| self.is_alive(session)) {
+            // What it waits for may be another operation's.
+            true => self.urge_all(),
+            false => _ = self.reap()?,
+        }
+        Ok(true)
+    }
+
+    /// Waits for an operation that stands still.
+    fn drain_slot(&self, slot: u32) -> Result<()> {
+        let ((used, session), start) = (self.rt.slot_state(slot), Instant::now());
+        let mut is_reported = session.is_none();
+        while self.wait_for_slot(slot, used)? {
+            if !is_reported && start.elapsed() > REPORTED {
+                let pid = self.rt.sessions().into_iter().find(|s| Some(s.index) == session).map_or(0, |s| s.pid);
+                tracing::warn!(
+                    "process {pid} stands still in the midst of an operation (stopped, frozen, or held by a debugger): nothing becomes \
+                     durable, and what it has locked stays locked, until it goes on (`kill -CONT {pid}`) or ends"
+                );
+                is_reported = true;
             }
         }
         Ok(())

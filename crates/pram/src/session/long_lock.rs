@@ -18,6 +18,7 @@ pub struct LongLock<'s> {
 impl Drop for LongLock<'_> {
     fn drop(&mut self) {
         self.session.runtime().give_up_long_lock(self.entry);
+        self.session.heed();
     }
 }
 
@@ -31,7 +32,7 @@ impl Session {
             match self.runtime().take_long_lock(key) {
                 Some(entry) => return Ok(LongLock { session: self, entry }),
                 // All are taken, by others for other keys.
-                None => op.sit_out(|| true)?,
+                None => op.sit_out(None)?,
             }
         }
     }
@@ -62,7 +63,7 @@ impl Op<'_> {
     fn wait_apart(&mut self, key: u64) -> Result<()> {
         let session = self.session();
         while session.runtime().is_long_locked(key) {
-            self.sit_out(|| session.runtime().is_long_locked(key))?;
+            self.sit_out(Some(key))?;
             self.lock(&[key])?;
         }
         Ok(())
@@ -73,11 +74,13 @@ impl Op<'_> {
         self.session().runtime().is_long_locked(key)
     }
 
-    /// Ends the operation, and begins it anew when `still` returns false, or after some milliseconds.
-    fn sit_out(&mut self, still: impl Fn() -> bool) -> Result<()> {
+    /// Ends the operation, and begins it anew when `key` is not long locked any more, or after some milliseconds.
+    fn sit_out(&mut self, key: Option<u64>) -> Result<()> {
         const ROUNDS: u32 = 100;
         self.end();
         let session = self.session();
+        let holder = || key.map(|key| session.runtime().holder_of_long_lock(key));
+        let still = || holder() != Some(None);
         for round in 0..ROUNDS {
             if !still() {
                 break;
@@ -86,6 +89,9 @@ impl Op<'_> {
         }
         if still() {
             session.reap()?;
+            if let Some(Some(n)) = holder() {
+                session.urge_session(n, || holder() == Some(Some(n)));
+            }
         }
         self.begin_anew()
     }

@@ -17,6 +17,7 @@
 //! | `references` | the objects that a process holds open |
 //! | [`long_lock`] | locks that outlive operations |
 //! | [`no_sweep`] | excluding sweeps while a change builds new objects beside the old |
+//! | [`stopped`] | processes that stand still in the midst of something |
 //! | `supply` | memory from the host: taken ahead of use, given back |
 //! | `thread` | the slot that a thread takes first |
 //! | [`transfer`] | blocks that a device reads or writes |
@@ -34,6 +35,7 @@ mod no_sweep;
 mod op;
 mod reap;
 mod references;
+pub mod stopped;
 mod supply;
 mod thread;
 pub mod transfer;
@@ -193,7 +195,7 @@ impl Session {
             generation: fork::generation(),
         };
         session.recover_all()?;
-        session.rt.enter_session(0, 0, b"");
+        session.rt.enter_session(0, 0, b"", 0);
         session.memory.forget_backing()?;
         session.set_open(1)?;
         session.supply_first()?;
@@ -326,7 +328,9 @@ impl Session {
         // Freezers set their mark first and look at slots second; we take the slot first. All four are
         // sequentially consistent, so one of us sees the other.
         if self.rt.held() {
-            self.rt.free_slot(slot);
+            if self.rt.free_slot(slot) {
+                self.heed_slot(slot);
+            }
             return Entry::Frozen;
         }
         Entry::In
@@ -352,6 +356,7 @@ impl Session {
             self.memory.wait_by(|| runtime::pause(round));
             if round % 100 == 99 {
                 self.reap()?;
+                self.urge_all();
             }
         }
         unreachable!("the loop ends by returning")
@@ -375,6 +380,7 @@ impl Session {
             self.memory.wait_by(|| runtime::pause(round));
             if round % 100 == 99 {
                 self.reap()?;
+                self.urge_slot(slot);
             }
         }
         unreachable!("the loop ends by returning")
@@ -472,7 +478,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Waits for the holder of a lock, first spinning; after a long wait checks that the holder is alive.
+    /// Waits for the holder of a lock, first spinning; after a long wait checks that the holder is alive and not stopped.
     #[cold]
     fn wait_for(&self, lock: runtime::KeyLock, mut slot: u32, spins: u32) -> Result<()> {
         for _ in 0..spins {
@@ -487,8 +493,9 @@ impl Session {
         self.memory.wait_by(|| lock.wait());
         if lock.look().owner() == Some(slot) {
             let (_, session) = self.rt.slot_state(slot);
-            if session.is_some_and(|s| !self.is_alive(s)) {
-                self.reap()?;
+            match session.is_none_or(|s| self.is_alive(s)) {
+                true => self.urge_slot(slot),
+                false => _ = self.reap()?,
             }
         }
         Ok(())

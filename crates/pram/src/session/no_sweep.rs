@@ -13,6 +13,7 @@ pub struct NoSweep<'s>(&'s Session);
 impl Drop for NoSweep<'_> {
     fn drop(&mut self) {
         self.0.runtime().end_sweep();
+        self.0.heed();
     }
 }
 
@@ -26,6 +27,10 @@ impl Session {
             self.memory().wait_by(|| std::thread::sleep(Duration::from_millis(2)));
             if round % 100 == 0 {
                 self.reap()?;
+            }
+            if round % 10 == 0 {
+                let excludes = || self.runtime().sweeper();
+                excludes().into_iter().for_each(|n| self.urge_session(n, || excludes() == Some(n)));
             }
         }
         Ok(NoSweep(self))

@@ -54,8 +54,8 @@ impl<'s> Op<'s> {
     #[inline(always)]
     pub(super) fn end(&mut self) {
         self.unlock();
-        if self.inside.take().is_some() {
-            self.session.rt.free_slot(self.slot);
+        if self.inside.take().is_some() && self.session.rt.free_slot(self.slot) {
+            self.session.heed_slot(self.slot);
         }
     }
 

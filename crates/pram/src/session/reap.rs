@@ -58,7 +58,7 @@ pub(super) fn reap_one(memory: &Memory, rt: &Runtime, n: u32) -> Result<()> {
     memory.step();
     // 3. Release its chunks and its slots.
     Heap { memory, rt }.salvage(&mine)?;
-    mine.iter().for_each(|slot| rt.free_slot(*slot));
+    mine.iter().for_each(|slot| _ = rt.free_slot(*slot));
     memory.step();
     // 4. A sweep is due if it may have left anything else. (References first: an operation that removes a name and
     //    finds a reference marks that session, and looks again.)

@@ -42,6 +42,7 @@ struct Supplier<'a>(&'a Session);
 impl Drop for Supplier<'_> {
     fn drop(&mut self) {
         self.0.runtime().supplier().store(0, Ordering::SeqCst);
+        self.0.heed();
         self.0.memory().step();
     }
 }
@@ -112,6 +113,11 @@ impl Session {
             }
             self.memory().wait_by(|| pause(round));
             round += 1;
+            if round % 100 == 0 {
+                let has_it = || self.runtime().supplier().load(Ordering::SeqCst);
+                let seen = has_it();
+                self.urge_session((seen as u32).wrapping_sub(1), || has_it() == seen);
+            }
         }
     }
 

@@ -24,6 +24,7 @@
 //! | [`guests`] | processes that leave background work to others, and children of `fork` |
 //! | [`delegation`] | what is recalled, and what nobody may keep |
 //! | [`processes`] | several processes, some of them killed |
+//! | [`stopped`] | processes that are stopped while others wait for them |
 
 mod backing;
 mod blocks;
@@ -45,5 +46,6 @@ mod readahead;
 mod rig;
 mod save;
 mod speed;
+mod stopped;
 mod tape;
 mod tx;

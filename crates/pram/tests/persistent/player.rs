@@ -45,6 +45,10 @@ impl Player {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal: `STOP`, `CONT`.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
