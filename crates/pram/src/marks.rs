@@ -341,6 +341,16 @@ impl Marks {
         self.map.write(NOTES + at, value.as_bytes())
     }
 
+    /// Is no line marked, in any set?
+    pub fn is_empty(&self) -> Result<bool> {
+        for set in 0..SETS {
+            if !self.each_page(set, &mut |_, bits| Ok(bits == 0))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The number of marked lines; a line counts once for each set that has it.
     pub fn marked(&self) -> Result<u64> {
         let mut lines = 0;
