@@ -136,6 +136,11 @@ impl Engine {
         self.state.descriptors.has(fd)
     }
 
+    /// Is this a descriptor of a file of the pool, served here or the kernel's?
+    pub fn is_of_pool(&self, fd: i32) -> bool {
+        self.is_direct(fd) || self.state.inode_of(fd).is_some()
+    }
+
     /// Does a call of the class [`Class::Somehow`](calls::Class::Somehow) take descriptors that are served here?
     pub fn takes_any(&self, nr: u32, args: &[usize; 6]) -> bool {
         self.state.takes_any(nr, args)

@@ -254,7 +254,9 @@ impl State {
 
     fn open_on_mount(&self, file: &OpenFile) -> Result<OwnedFd> {
         let attr = self.fs().getattr(file.ino).map_err(|e| e.errno())?;
-        let by_handle = self.identities.current().is_some_and(|identity| identity.opens_handles);
+        // The kernel knows the root as of no generation.
+        let by_handle =
+            file.ino != self.mount.root && self.identities.current().is_some_and(|identity| identity.opens_handles);
         let flags = file.flags();
         let open = |root: BorrowedFd| match by_handle {
             true => raw::open_inode(root, file.ino, attr.generation, flags),

@@ -48,8 +48,8 @@ fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         Class::TwoAt(from, to) => at(from).or_else(|| at(to)),
         Class::Descriptor(n) => descriptor(n).or_else(|| of_cloned(nr, args)),
         Class::Descriptors(a, b) => descriptor(a).or_else(|| descriptor(b)),
-        // A descriptor of the kernel may be one of a pool's file.
-        Class::Map => mounts::engines().next().filter(|_| arg(4) as i32 >= 0),
+        Class::Map if arg(4) as i32 >= 0 => mounts::engines().find(|engine| engine.is_of_pool(arg(4) as i32)),
+        Class::Map => None,
         _ => return stack::on_own(|| look_at_process(class, nr, args)),
     };
     let takes_others = matches!(class, Class::Descriptor(_) | Class::Map) && engine.is_none();
@@ -58,7 +58,23 @@ fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
             return refused;
         }
     }
-    engine.map_or(Outcome::KERNEL, |engine| ask(engine, nr, args))
+    let Some(engine) = engine else { return Outcome::KERNEL };
+    match class {
+        Class::Descriptors(a, b) => leave_others([a, b].map(arg), engine),
+        Class::TwoAt([a, _], [b, _]) => leave_others([a, b].map(arg), engine),
+        _ => {}
+    }
+    ask(engine, nr, args)
+}
+
+/// A call names descriptors of several pools: an engine knows nothing of those of another.
+#[inline]
+fn leave_others(numbers: [usize; 2], engine: &'static Engine) {
+    for other in mounts::engines().filter(|other| !std::ptr::eq(*other, engine)) {
+        for fd in numbers.into_iter().map(|fd| fd as i32).filter(|fd| other.is_direct(*fd)) {
+            stack::on_own(|| other.make_real(fd));
+        }
+    }
 }
 
 /// The engine of the file that a call clones.

@@ -12,6 +12,7 @@ pub const TESTS: &[Test] = &[
     ("direct::the_mount_sees_at_once_what_a_program_does", seen_at_once),
     ("direct::files_larger_than_memory_are_read_and_changed", large),
     ("direct::calls_are_counted", counted),
+    ("direct::two_pools_are_served_beside_each_other", two_pools),
     ("direct::pjdfstest_passes", pjdfstest),
     ("direct::fsx_finds_nothing", fsx),
 ];
@@ -129,6 +130,28 @@ fn counted() -> Outcome {
     assert!(told.contains("1 by the mount: poll\n") && told.contains("1 by the mount: sendmsg"), "{told}");
     assert!(told.contains(" calls on pools were direct"), "{told}");
     lab.umount();
+    Ok(())
+}
+
+/// An engine knows nothing of another's descriptors: calls that name some of both do what the mounts do.
+fn two_pools() -> Outcome {
+    lab::require("python3")?;
+    let labs = [Lab::mounted("64M"), Lab::mounted("64M")];
+    need_library(&labs[0])?;
+    let script = include_str!("direct_two_pools.py");
+    let pools = labs.each_ref().map(|lab| lab.text("mnt"));
+    let arguments = ["python3", "-c", script, &pools[0], &pools[1]];
+    let elsewhere = said(program(arguments[0], &arguments[1..]).current_dir("/"));
+    for lab in &labs {
+        let names: Vec<_> = std::fs::read_dir(lab.mnt()).expect("a directory").flatten().collect();
+        assert!(names.is_empty(), "{names:?}");
+    }
+    let here = said(direct(&labs[0], &arguments).current_dir("/"));
+    assert_eq!(here, elsewhere);
+    for lab in &labs {
+        lab.umount();
+        lab.check();
+    }
     Ok(())
 }
 
