@@ -5,6 +5,7 @@
 //! the C library is not the one that `conquest run` has looked at nothing is rewritten: the mount serves the process.
 
 mod counts;
+mod emulator;
 mod env;
 mod hook;
 mod libc_text;
@@ -28,6 +29,9 @@ static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
     let Some(plan) = env::plan().filter(|plan| !plan.mounts.is_empty()) else { return };
+    if emulator::runs_this() {
+        return;
+    }
     // SAFETY: nothing else of this library has run yet.
     unsafe { dlmalloc::enable_alloc_after_fork() };
     process::watch_forks();

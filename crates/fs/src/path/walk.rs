@@ -90,6 +90,14 @@ impl<'a> View<'a> {
         self.walk_last(at, name, (follow, is_of_dir(path)), links)
     }
 
+    #[inline(never)]
+    fn may_go_up(&self, at: At, within: &Within) -> Result<()> {
+        match at.ino == within.root || self.fs.getattr(at.ino)?.nlink == 0 {
+            true => Err(Error::Outside),
+            false => Ok(()),
+        }
+    }
+
     /// The directory that holds the last component of `path`, and that component; none if the path is that of `start`.
     pub(super) fn parent_from<'p>(&self, start: At, path: &'p [u8], links: &mut u32) -> Result<(At, &'p [u8])> {
         let (mut at, mut rest) = (start, trim_leading(path));
@@ -180,11 +188,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Fails if `name` in `at` leads above the root of the mount.
+    /// Fails if `name` in `at` leads above the root of the mount, or out of a directory that was removed: the kernel knows where that was.
     #[inline(always)]
     pub(super) fn stay_below(&self, at: At, name: &[u8]) -> Result<()> {
         match self.within {
-            Some(within) if name == b".." && at.ino == within.root => Err(Error::Outside),
+            Some(within) if name == b".." => self.may_go_up(at, within),
             _ => Ok(()),
         }
     }
