@@ -204,6 +204,10 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
             Outcome::KERNEL
         }
         Class::Credentials => {
+            // Without its privileges the process may have no way to a file that it has open. A child, or what it executes, needs a real one.
+            if nr != libc::SYS_umask as u32 {
+                mounts::engines().for_each(|engine| _ = engine.make_all_real());
+            }
             let done = call();
             mounts::engines().for_each(Engine::refresh_caller);
             done

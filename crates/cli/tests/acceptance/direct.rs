@@ -58,6 +58,7 @@ const STEPS: &[(&str, &str)] = &[
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_descriptors.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_addresses.py"), "\nEND")),
+    ("python3", concat!("python3 - <<'END'\n", include_str!("direct_privileges.py"), "\nEND")),
     ("cc", include_str!("direct_raw.sh")),
     // Elsewhere, in processes that never look at the pool.
     ("python3", "cd / && t=$(mktemp) && touch \"$t\" && echo touched; rm \"$t\"; python3 -c \"import ctypes; c = ctypes.CDLL(None, use_errno=True); print([(c.access(ctypes.c_void_p(at), 0), ctypes.get_errno()) for at in (0, 8, 0x8000)])\""),
