@@ -73,8 +73,11 @@ class Side:
     def inode_of(self, name):
         return os.stat(self.path(name)).st_ino
 
+    def links(self, h):
+        return os.fstat(self.files[h]).st_nlink
+
     def is_removed_dir(self, h):
-        return self.is_dir(h) and os.fstat(self.files[h]).st_nlink == 0
+        return self.is_dir(h) and self.links(h) == 0
 
     def ftruncate(self, h, n):
         os.ftruncate(self.files[h], n)
@@ -298,8 +301,8 @@ class Story:
         self.sides = {"D": Agent(command, base), "M": Agent([], base)}
         self.plain = Agent([], plain)
         self.log, self.handles, self.next, self.killed = [], {"D": [], "M": []}, 0, 0
-        # Inodes elsewhere of files that D may have made shorter, and the handles of M that append.
-        self.cut, self.appending = set(), set()
+        # Inodes elsewhere of files that D may have made shorter.
+        self.cut = set()
 
     def name(self):
         r = self.rng
@@ -352,8 +355,10 @@ class Story:
     def step(self):
         side = self.rng.choice("DM")
         op = self.pick(side)
-        if self.rng.random() < 1 / 150:
+        # What is done to a removed file shows in no tree.
+        if self.rng.random() < 1 / 150 and not any(self.plain("links", h) == 0 for h in op[1:3]):
             return self.kill(side, op)
+        self.ask_for_size(side, op)
         # A directory that was moved on the other side: the kernel has its old name until it has looked it up again.
         here = self.sides[side](*op)
         for _ in range(3):
@@ -369,27 +374,30 @@ class Story:
             self.fail(op, f"{side} answers {self.short(here)}, another file system {self.short(there)}")
         if op[0] in ("open", "open_at", "dup") and here is None:
             self.handles[side].append(op[1])
-        self.follow_appends(side, op, here)
+        self.note_cut(side, op, here)
         if op[0] == "utime" and here is None:
             self.same_on_all("times", op[1])
         if op[0] in ("write", "writev", "pwrite", "store", "ftruncate", "copy", "fallocate") and self.rng.random() < 0.5:
             # Not by the same handle: by a name, if there is one.
             self.same_on_all("stat", self.name())
 
-    def follow_appends(self, side, op, here):
-        """The kernel places an append by the size that it knows, and nothing tells it of a smaller one: SEMANTICS. So the offset is not
-        compared after an append to a file that D has cut."""
-        if isinstance(here, str) and here.isupper():
-            return
+    def note_cut(self, side, op, here):
+        """D may have made a file shorter."""
         flags = op[-1] if op[0] == "open_at" else op[3] if op[0] == "open" else 0
-        if side == "D" and (op[0] == "ftruncate" or flags & os.O_TRUNC):
+        if side != "D" or isinstance(here, str) and here.isupper():
+            return
+        if op[0] == "ftruncate" or flags & os.O_TRUNC:
             self.cut.add(self.plain("inode", op[1]))
-        elif side == "D" and op[0] == "truncate":
+        elif op[0] == "truncate":
             self.cut.add(self.plain("inode_of", op[1]))
-        elif side == "M" and (flags & os.O_APPEND or op[0] == "dup" and op[2] in self.appending):
-            self.appending.add(op[1])
-        elif op[0] in ("write", "writev") and op[1] in self.appending and self.plain("inode", op[1]) in self.cut:
-            self.same("M", "lseek", op[1], 0, os.SEEK_END)
+
+    def ask_for_size(self, side, op):
+        """The kernel places an append, and copies within a file, by the size that it knows. Nothing tells it of a smaller one, so it has to ask
+        for it: SEMANTICS."""
+        if side == "M" and op[0] in ("write", "writev", "copy"):
+            for h in op[1:3]:
+                if self.plain("inode", h) in self.cut:
+                    self.same("M", "fstat", h)
 
     def same(self, side, *op):
         here, there = self.sides[side](*op), self.plain(*op)
@@ -415,7 +423,7 @@ class Story:
         self.log.append((side, "killed in", op))
         now = other("tree")
         if now != before:
-            self.follow_appends(side, op, self.plain(*op))
+            self.note_cut(side, op, self.plain(*op))
             after = self.plain("tree")
             if now != after:
                 self.differ(op, now, after, "killed")
