@@ -69,5 +69,5 @@ fn newest(marks: &Marks) -> Result<Option<Raw>> {
 }
 
 fn crc_of(raw: &Raw) -> u32 {
-    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(Raw, crc)])
+    pram::mem::crc32c(&raw.as_bytes()[..std::mem::offset_of!(Raw, crc)])
 }

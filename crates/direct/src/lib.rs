@@ -69,8 +69,10 @@ pub struct Mounted {
     pub dir: Vec<u8>,
     /// `st_dev` of everything in it, as `stat` encodes it.
     pub dev: u64,
-    /// A descriptor of its root directory.
+    /// A descriptor of its root directory, O_PATH.
     pub root: Kept,
+    /// Its flags, as `statfs` tells them.
+    pub flags: u64,
 }
 
 /// The answer to a system call.

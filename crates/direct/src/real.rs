@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 
 use conquest::{Caller, Ino};
 use conquest_fs::node::DirEntry;
-use pram::mem::descriptor::{despite_limit, Own};
+use pram::mem::descriptor::{despite_limit, Kept, Own};
 use rustix::fs::{fstat, openat, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, FdFlags};
 
@@ -262,7 +262,8 @@ impl State {
             true => raw::open_inode(root, file.ino, attr.generation, flags),
             false => self.open_by_path(root, file, flags),
         };
-        let real = match self.mounted.root.lend() {
+        let root = if by_handle { self.opened_root().and_then(Kept::lend) } else { self.mounted.root.lend() };
+        let real = match root {
             Ok(root) => open(root.as_fd())?,
             // What it leads to now is looked at below.
             Err(_) => open(self.root_again()?.as_fd())?,
@@ -271,6 +272,18 @@ impl State {
         match (seen.st_dev, seen.st_ino) == (self.mounted.dev, file.ino) {
             true => Ok(real),
             false => Err(Errno::STALE),
+        }
+    }
+
+    /// By an O_PATH descriptor handles cannot be opened.
+    fn opened_root(&self) -> Result<&Kept> {
+        match self.opened_root.get() {
+            Some(root) => Ok(root),
+            None => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let root = Kept::new(openat(self.mounted.root.lend()?, c".", flags, Mode::empty())?)?;
+                Ok(self.opened_root.get_or_init(|| root))
+            }
         }
     }
 

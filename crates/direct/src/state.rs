@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use conquest::{Durability, Error, Fs, Ino, OpenOptions, Pool, Result, ROOT};
 use pram::mem::descriptor::Kept;
-use rustix::fs::{fstatfs, open, AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags};
+use rustix::fs::{open, AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{getrlimit, Resource};
 
@@ -24,9 +24,9 @@ const NOSYMFOLLOW: u64 = 0x2000;
 pub struct State {
     pub pool: Arc<Pool>,
     pub mounted: Mounted,
+    /// The root directory of the mount, opened once a file is by its handle.
+    pub opened_root: OnceLock<Kept>,
     pub mount: OfMount,
-    /// As `statfs` tells them.
-    pub mount_flags: u64,
     /// Do programs on the mount not run?
     pub noexec: bool,
     pub identities: Identities,
@@ -63,8 +63,7 @@ impl State {
         if identities.current().is_none() || !has_all_users() {
             return Err(refused("only the kernel knows what this process may do"));
         }
-        let mount_flags = fstatfs(mounted.root.lend()?)?.f_flags as u64;
-        let flags = StatVfsMountFlags::from_bits_retain(mount_flags);
+        let flags = StatVfsMountFlags::from_bits_retain(mounted.flags);
         if flags.contains(StatVfsMountFlags::RDONLY) || flags.bits() & NOSYMFOLLOW != 0 {
             return Err(refused("the mount is restricted"));
         }
@@ -74,9 +73,9 @@ impl State {
         Ok(State {
             pool: Arc::new(Pool::open(pool, &options)?),
             mount,
-            mount_flags,
             noexec: flags.contains(StatVfsMountFlags::NOEXEC),
             mounted,
+            opened_root: OnceLock::new(),
             identities,
             descriptors: Descriptors::default(),
             useless: Kept::new(useless()?)?,

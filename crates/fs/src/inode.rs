@@ -162,21 +162,22 @@ pub struct Known {
     decoded: Decoded,
 }
 
-/// Offsets of second levels that this process has found to be ones. One that the table does not refer to any more
-/// (after a repair) is looked at anew.
-struct Levels(Box<[AtomicU64]>);
+/// Offsets of second levels that this process has found to be ones, by the last digits of their places. One that the table does not
+/// refer to any more (after a repair) is looked at anew.
+#[derive(Default)]
+struct Levels([AtomicU64; LEVELS as usize]);
 
-impl Default for Levels {
-    fn default() -> Self {
-        Levels((0..TABLE).map(|_| AtomicU64::new(0)).collect())
-    }
-}
+/// Each is of four thousand blocks.
+const LEVELS: u64 = 32;
 
 impl<'a> Table<'a> {
     /// The offset of the word that refers to the block of `ino`, if its second level exists.
     #[inline(always)]
     pub fn block_word(&self, block: u64) -> Result<Option<Off<u64>>> {
-        let Some(known) = self.known.levels.0.get((block / TABLE) as usize) else { return Ok(None) };
+        if block / TABLE >= TABLE {
+            return Ok(None);
+        }
+        let known = &self.known.levels.0[(block / TABLE % LEVELS) as usize];
         let level2 = self.memory.load(self.top.index(block / TABLE))?;
         if level2 == 0 {
             return Ok(None);

@@ -40,7 +40,7 @@ pub struct Perms {
 }
 
 /// Triples held in [`Perms::triples`], and places in [`Perms::indices`].
-const CACHED: usize = 1024;
+const CACHED: usize = 256;
 
 /// A triple in two words. The second is 0 while the first changes; its upper half is that of the numbering.
 #[derive(Default)]

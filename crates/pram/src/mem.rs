@@ -20,7 +20,7 @@ mod line_flush;
 mod pages;
 pub mod priority;
 
-pub use checksum::crc32c;
+pub use checksum::{crc32c, crc32c_append};
 pub use line_flush::{store_fence, LineFlush};
 
 use std::mem::MaybeUninit;

@@ -13,6 +13,26 @@ use pram::mem::descriptor::{self, despite_limit, Kept};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
 
+/// The mount table of this process.
+const TABLE_FILE: &str = "/proc/self/mountinfo";
+/// The flags that `statfs` tells are valid.
+const ST_VALID: u64 = 0x20;
+/// `ST_NOSYMFOLLOW`
+const NOSYMFOLLOW: u64 = 0x2000;
+/// Options in the mount table, and flags that `statfs` tells.
+const FLAGS: [(&str, u64); 10] = [
+    ("ro", libc::ST_RDONLY),
+    ("nosuid", libc::ST_NOSUID),
+    ("nodev", libc::ST_NODEV),
+    ("noexec", libc::ST_NOEXEC),
+    ("sync", libc::ST_SYNCHRONOUS),
+    ("mand", libc::ST_MANDLOCK),
+    ("noatime", libc::ST_NOATIME),
+    ("nodiratime", libc::ST_NODIRATIME),
+    ("relatime", libc::ST_RELATIME),
+    ("nosymfollow", NOSYMFOLLOW),
+];
+
 /// The inode number of a pool's root.
 const ROOT: u64 = 1;
 
@@ -150,7 +170,7 @@ fn has_table_changed() -> bool {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     if table.is_none() {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let opened = despite_limit(|| rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()));
+        let opened = despite_limit(|| rustix::fs::open(TABLE_FILE, flags, Mode::empty()));
         *table = opened.and_then(Kept::new).ok();
     }
     let Some(Ok(lent)) = table.as_ref().map(Kept::lend) else {
@@ -214,7 +234,8 @@ impl Mount {
 
     fn look_at_place(&self) {
         let is_there = self.look(CWD, self.dir.as_slice()) == Some(self.id.load(Ordering::Relaxed));
-        self.is_hidden.store(!is_there || self.is_covered(), Ordering::Relaxed);
+        let is_covered = direct::read_file(TABLE_FILE).map_or(true, |table| self.is_covered(&table));
+        self.is_hidden.store(!is_there || is_covered, Ordering::Relaxed);
     }
 
     /// The ID of the mount whose root is there, if it is this pool's.
@@ -251,18 +272,20 @@ impl Mount {
         if !descriptor::has_room() {
             return Err("the program may open few files".into());
         }
-        // Handles cannot be opened by an O_PATH descriptor.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // To open it for more takes the mount's server.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&*self.dir, flags, Mode::empty()).map_err(|e| e.to_string())?;
         // Changes from here on are seen.
         _ = has_table_changed();
         let id = self.look(&root, c"").ok_or("another file system is mounted there")?;
-        if self.is_covered() {
+        let table = direct::read_file(TABLE_FILE).map_err(|e| e.to_string())?;
+        if self.is_covered(&table) {
             return Err("something else is mounted below it".into());
         }
+        let flags = flags_of(&table, id).ok_or("its options are unknown")?;
         self.id.store(id, Ordering::Relaxed);
         let root = Kept::new(root).map_err(|e| e.to_string())?;
-        let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root };
+        let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root, flags };
         let pool = Path::new(std::ffi::OsStr::from_bytes(&self.pool));
         let engine = Engine::attach(pool, mounted).map_err(|e| e.to_string())?;
         if !is_only_thread() {
@@ -272,11 +295,10 @@ impl Mount {
         Ok(engine)
     }
 
-    /// Is something mounted below the mount?
-    fn is_covered(&self) -> bool {
-        let Ok(mounts) = direct::read_file("/proc/self/mountinfo") else { return true };
+    /// Is something mounted below the mount, by the mount table?
+    fn is_covered(&self, table: &[u8]) -> bool {
         let below = as_in_table(&[&self.dir[..], b"/"].concat());
-        let places = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+        let places = table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
         places.into_iter().any(|place| place.starts_with(&below))
     }
 }
@@ -284,6 +306,18 @@ impl Mount {
 fn is_only_thread() -> bool {
     // Its links are `.`, `..`, and the threads.
     rustix::fs::stat(c"/proc/self/task").is_ok_and(|tasks| tasks.st_nlink == 3)
+}
+
+/// The flags of the mount with this ID, as `statfs` tells them.
+fn flags_of(table: &[u8], id: u64) -> Option<u64> {
+    let mut lines = table.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b' '));
+    let line = lines.find(|line| line.clone().next() == Some(id.to_string().as_bytes()))?;
+    // Those of the mount, and behind a dash, a type and a source those of the file system.
+    let options = [line.clone().nth(5)?, line.skip_while(|field| *field != b"-").nth(3)?];
+    let words = options.into_iter().flat_map(|words| words.split(|byte| *byte == b','));
+    Some(words.fold(ST_VALID, |flags, word| {
+        flags | FLAGS.iter().find(|(name, _)| name.as_bytes() == word).map_or(0, |(_, flag)| *flag)
+    }))
 }
 
 /// A path as the mount table has it.

@@ -8,10 +8,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::operation;
 
-use rustix::mm::{mmap_anonymous, mprotect, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{madvise, mmap_anonymous, mprotect, Advice, MapFlags, MprotectFlags, ProtFlags};
 
 /// Bytes of a stack: several times what an operation was seen to take.
 const SIZE: usize = 512 << 10;
+/// What attaching was seen to take.
+const USUAL: usize = 48 << 10;
 /// Bytes below it that nobody may touch.
 const GUARD: usize = 4096;
 
@@ -67,6 +69,8 @@ fn make() -> Option<usize> {
     let memory = memory.ok()?;
     // SAFETY: nobody uses the mapping yet.
     unsafe { mprotect(memory, GUARD, MprotectFlags::empty()) }.ok()?;
+    // SAFETY: the same. Without it each page is a fault.
+    _ = unsafe { madvise(memory.byte_add(GUARD + SIZE - USUAL), USUAL, Advice::LinuxPopulateWrite) };
     Some(memory as usize + GUARD)
 }
 

@@ -84,7 +84,7 @@ impl State {
             free_files: sizes.free_inodes,
             name_max: sizes.name_max.into(),
             fragment_size: sizes.block_size.into(),
-            flags: self.mount_flags,
+            flags: self.mounted.flags,
             ..StatFs::default()
         };
         raw::put(buf, &sizes)?;

@@ -73,7 +73,8 @@ impl Both {
         // Another number than that of tmpfs: nothing is taken for a real descriptor.
         let dev = stat(dir.path()).unwrap().st_dev + 1;
         let root = Kept::new(root).unwrap();
-        let mounted = Mounted { dir: dir.path().as_os_str().as_bytes().to_vec(), dev, root };
+        let flags = rustix::fs::fstatfs(root.lend().unwrap()).unwrap().f_flags as u64;
+        let mounted = Mounted { dir: dir.path().as_os_str().as_bytes().to_vec(), dev, root, flags };
         let attended = Pool::open(pool.path(), &OpenOptions::default()).unwrap();
         let engine = Engine::attach(pool.path(), mounted).unwrap();
         Both { engine, direct: Side::new(), kernel: Side::new(), left: 0, dir, _attended: attended, _pool: pool }

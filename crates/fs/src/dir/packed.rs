@@ -59,8 +59,8 @@ impl Head {
 
     /// With the check code of these bytes and of the rest of the header.
     fn sealed(self, body: &[u8]) -> Head {
-        let rest = crc32c::crc32c(&self.pack().to_le_bytes()[4..]);
-        Head { check: crc32c::crc32c_append(rest, body), ..self }
+        let rest = pram::mem::crc32c(&self.pack().to_le_bytes()[4..]);
+        Head { check: pram::mem::crc32c_append(rest, body), ..self }
     }
 }
 

@@ -243,7 +243,7 @@ impl Copied {
         let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
         let packed = &self.stream[start..self.ends[i]];
         if let Some(chunk) = self.raw_chunk(n) {
-            if crc32c::crc32c(packed) != chunk.check {
+            if pram::mem::crc32c(packed) != chunk.check {
                 return Err(damaged("a chunk does not have its checksum"));
             }
         }
@@ -283,9 +283,9 @@ fn raw_chunk(table: &[u8], n: usize) -> Option<RawStreamChunk> {
 
 /// The checksum of a head.
 fn checksum(owner: u64, head: RawCompressed, tables: &[u8], stream: &[u8]) -> u32 {
-    let sum = crc32c::crc32c(&owner.to_le_bytes());
-    let sum = crc32c::crc32c_append(sum, RawCompressed { check: 0, ..head }.as_bytes());
-    crc32c::crc32c_append(crc32c::crc32c_append(sum, tables), stream)
+    let sum = pram::mem::crc32c(&owner.to_le_bytes());
+    let sum = pram::mem::crc32c_append(sum, RawCompressed { check: 0, ..head }.as_bytes());
+    pram::mem::crc32c_append(pram::mem::crc32c_append(sum, tables), stream)
 }
 
 /// Is the content compressed?
@@ -359,7 +359,7 @@ fn link(tx: &mut Tx, c: &mut Content, encoded: &Encoded) -> Result<()> {
     let mut tables = Vec::new();
     if chunks > 1 {
         for (n, end) in encoded.ends.iter().enumerate() {
-            let check = crc32c::crc32c(encoded.chunk(n));
+            let check = pram::mem::crc32c(encoded.chunk(n));
             tables.extend_from_slice(RawStreamChunk { end: *end, check }.as_bytes());
         }
     }

@@ -1,7 +1,7 @@
 //! Allocation of free inodes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use pram::{Memory, Off, Op};
 
@@ -21,7 +21,8 @@ const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
 /// Finds free inodes. Per process; per slot, so that threads keep out of each other's blocks.
 pub struct Allocator {
-    slots: Box<[SlotState]>,
+    /// A process has seldom more of them than threads.
+    slots: Box<[OnceLock<Box<SlotState>>]>,
     rotor: Mutex<Rotor>,
 }
 
@@ -79,12 +80,12 @@ struct Rotor {
 
 impl Allocator {
     pub fn new(slots: u32) -> Self {
-        Allocator { slots: (0..slots.max(1)).map(|_| SlotState::default()).collect(), rotor: Mutex::default() }
+        Allocator { slots: (0..slots.max(1)).map(|_| OnceLock::new()).collect(), rotor: Mutex::default() }
     }
 
     #[inline(always)]
     fn slot(&self, slot: u32) -> &SlotState {
-        &self.slots[(slot as usize).min(self.slots.len() - 1)]
+        self.slots[(slot as usize).min(self.slots.len() - 1)].get_or_init(Box::default)
     }
 
     /// Reserves a free inode; give it to a transaction or [`unreserve`](Self::unreserve) it.

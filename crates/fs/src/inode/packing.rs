@@ -297,7 +297,7 @@ fn write_packed(op: &mut Op, table: Table, inodes: &[Option<RawInode>; N]) -> Re
     let mut packed = [0; MAX];
     let len = table.pack(inodes, &mut packed)?;
     let coded = &packed[..len];
-    let head = RawPacked { atimes: 0, check: crc32c::crc32c(coded), bytes: len as u32 };
+    let head = RawPacked { atimes: 0, check: pram::mem::crc32c(coded), bytes: len as u32 };
     let mut tx = op.tx()?;
     let made = tx.alloc(tag::PACKED, CODED + len as u64)?;
     tx.init_bytes(made.off, head.as_bytes())?;

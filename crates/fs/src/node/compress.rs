@@ -20,7 +20,7 @@ mod tests;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pram::Op;
 use rustix::io::Errno;
@@ -66,22 +66,18 @@ pub(crate) enum Compressed {
 }
 
 /// Reads of compressed files, by this process.
+#[derive(Default)]
 pub(super) struct Heat {
     /// Inode number, when counting began (seconds, of which 16 bits), and reads since.
-    counts: Vec<AtomicU64>,
+    counts: OnceLock<Box<[AtomicU64; COUNTED]>>,
     hot: Mutex<Vec<Ino>>,
-}
-
-impl Default for Heat {
-    fn default() -> Heat {
-        Heat { counts: (0..COUNTED).map(|_| AtomicU64::new(0)).collect(), hot: Mutex::default() }
-    }
 }
 
 impl Heat {
     /// A compressed file was read. Two counts at the same time may count once: it is a hint.
     fn note(&self, ino: Ino) {
-        let (count, second) = (&self.counts[ino as usize % COUNTED], now().0 / 1_000_000_000);
+        let counts = self.counts.get_or_init(|| Box::new([const { AtomicU64::new(0) }; COUNTED]));
+        let (count, second) = (&counts[ino as usize % COUNTED], now().0 / 1_000_000_000);
         let is = count.load(Ordering::Relaxed);
         let (of, since, reads) = (is >> 24, (is >> 8) as u16, is & 0xff);
         let is_recent = i64::from((second as u16).wrapping_sub(since)) <= HOT_WITHIN;

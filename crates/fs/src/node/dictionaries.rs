@@ -85,8 +85,8 @@ impl Listed {
 }
 
 fn checksum(head: &RawDictionary, bytes: &[u8]) -> u32 {
-    let sum = crc32c::crc32c(&head.number.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c_append(sum, &head.len.to_le_bytes()), bytes)
+    let sum = pram::mem::crc32c(&head.number.to_le_bytes());
+    pram::mem::crc32c_append(pram::mem::crc32c_append(sum, &head.len.to_le_bytes()), bytes)
 }
 
 /// The result of a look at the lists.

@@ -67,7 +67,7 @@ impl Profile {
             }
         }
         self.symbols.to_bytes(&mut out);
-        let check = crc32c::crc32c(&out).to_le_bytes();
+        let check = pram::mem::crc32c(&out).to_le_bytes();
         [&MAGIC[..], &[Field::COUNT as u8], &check, &out].concat()
     }
 

@@ -208,7 +208,7 @@ fn a_made_up_profile_is_refused_or_packs_every_inode() {
                 let at = 9 + rng.below(made.len() as u64 - 9) as usize;
                 made[at] = rng.next() as u8;
             }
-            let check = crc32c::crc32c(&made[9..]).to_le_bytes();
+            let check = pram::mem::crc32c(&made[9..]).to_le_bytes();
             made[5..9].copy_from_slice(&check);
             let Some(profile) = Profile::from_bytes(&made) else {
                 refused += 1;

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Beyond this many bytes several streams at once, as the crate has them, are faster.
-const LITTLE: usize = 2048;
+const LITTLE: usize = 8192;
 
 const UNKNOWN: u8 = 0;
 const HAS: u8 = 1;
@@ -12,22 +12,28 @@ const HAS_NOT: u8 = 2;
 /// Has the processor an instruction for it?
 static INSTRUCTION: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-#[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc32c_append(0, bytes)
+}
+
+/// The sum of what has the sum `so_far` and of `bytes` behind it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn crc32c_append(so_far: u32, bytes: &[u8]) -> u32 {
     let has = match INSTRUCTION.load(Ordering::Relaxed) {
         UNKNOWN => ask(),
         known => known,
     };
     match has == HAS && bytes.len() <= LITTLE {
         // SAFETY: the processor has SSE4.2.
-        true => unsafe { of_little(bytes) },
-        false => crc32c::crc32c(bytes),
+        true => unsafe { of_little(so_far, bytes) },
+        false => crc32c::crc32c_append(so_far, bytes),
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub use crc32c::crc32c;
+pub use crc32c::crc32c_append;
 
 #[cfg(target_arch = "x86_64")]
 #[cold]
@@ -43,12 +49,12 @@ fn ask() -> u8 {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
-unsafe fn of_little(bytes: &[u8]) -> u32 {
+unsafe fn of_little(so_far: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u64, _mm_crc32_u8};
     let words = bytes.chunks_exact(8);
     let rest = words.remainder();
     let word = |bytes: &[u8]| u64::from_le_bytes(std::array::from_fn(|n| bytes[n]));
-    let sum = words.fold(u64::from(u32::MAX), |sum, bytes| _mm_crc32_u64(sum, word(bytes)));
+    let sum = words.fold(u64::from(!so_far), |sum, bytes| _mm_crc32_u64(sum, word(bytes)));
     !rest.iter().fold(sum as u32, |sum, byte| _mm_crc32_u8(sum, *byte))
 }
 
@@ -56,9 +62,12 @@ unsafe fn of_little(bytes: &[u8]) -> u32 {
 mod tests {
     #[test]
     fn it_is_the_sum_that_others_make() {
-        let bytes: Vec<u8> = (0..5000u32).map(|n| ((n * n) >> 3) as u8).collect();
-        for len in (0..70).chain([2047, 2048, 2049, 5000]) {
-            assert_eq!(super::crc32c(&bytes[..len]), crc32c::crc32c(&bytes[..len]), "{len} bytes");
+        let bytes: Vec<u8> = (0..9000u32).map(|n| ((n * n) >> 3) as u8).collect();
+        for len in (0..70).chain([4096, 8191, 8192, 8193, 9000]) {
+            let (bytes, all) = (&bytes[..len], crc32c::crc32c(&bytes[..len]));
+            assert_eq!(super::crc32c(bytes), all, "{len} bytes");
+            let (head, rest) = bytes.split_at(len / 3);
+            assert_eq!(super::crc32c_append(super::crc32c(head), rest), all, "{len} bytes");
         }
     }
 }
