@@ -287,6 +287,8 @@ impl Mount {
         let root = Kept::new(root).map_err(|e| e.to_string())?;
         let mounted = Mounted { dir: self.dir.clone(), dev: self.dev, root, flags };
         let pool = Path::new(std::ffi::OsStr::from_bytes(&self.pool));
+        // At the end of each call: see `operation`.
+        pram::session::stopped::obey();
         let engine = Engine::attach(pool, mounted).map_err(|e| e.to_string())?;
         if !is_only_thread() {
             // Another may have other credentials.

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::reap::{end_transfers, reap_one, recover};
-use super::stopped::{pid_namespace, GoesOn};
+use super::stopped::{namespace_of_guest, GoesOn};
 use super::{transfer, Attach, Backing, Kind};
 use crate::error::{Error, Result};
 use crate::mem::descriptor::Kept;
@@ -179,7 +179,7 @@ pub(super) fn attach_locked(
     rt.take_record(me)?;
     memory.marks().map_or(Ok(()), |marks| marks.take_groups(memory.groups()))?;
     memory.step();
-    let namespace = if how.kind == Kind::Guest { pid_namespace() } else { 0 };
+    let namespace = if how.kind == Kind::Guest { namespace_of_guest() } else { 0 };
     rt.enter_session(me, how.role, how.label, namespace);
     memory.step();
     memory.forget_backing()?;

@@ -19,10 +19,10 @@
 //! | a guest, whose user the waiting process may signal | go on as above |
 //! | a guest of another user | wait, until a process that may does so: the mount's server does before a commit |
 //! | by a debugger, or frozen | wait for the locks that it holds; a [freeze](Session::freeze) lets all others go on meanwhile |
-//! | a process that does background work | the same: it looks for no marks |
+//! | a process that does background work, or a guest that does not [obey] | the same: it looks for no marks |
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{kill_process, test_kill_process, Pid, Signal};
@@ -33,6 +33,15 @@ use crate::mem::fork;
 /// The process that is asked to stop, 0: none. Its children are not asked: neither one of `fork`, whose generation (high half) is another,
 /// nor one that shares its memory, whose number is.
 static ASKED: AtomicU64 = AtomicU64::new(0);
+
+/// Does this process [stop itself](is_asked_to_stop)?
+static OBEYS: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process looks at the end of each call whether [it is to stop](is_asked_to_stop). Sessions that it begins after this are let
+/// go on; other guests stay stopped: they would run on.
+pub fn obey() {
+    OBEYS.store(true, Ordering::Relaxed);
+}
 
 /// Is this process to stop itself now? Answers once. For a thread at the end of a call, when it holds nothing of a pool.
 #[inline(always)]
@@ -129,8 +138,17 @@ impl Session {
     }
 }
 
+/// The namespace by which others find the process of a guest that begins; 0: they do not.
+pub(super) fn namespace_of_guest() -> u64 {
+    if OBEYS.load(Ordering::Relaxed) {
+        pid_namespace()
+    } else {
+        0
+    }
+}
+
 /// The namespace that numbers of processes are of; 0: unknown.
-pub(super) fn pid_namespace() -> u64 {
+fn pid_namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 

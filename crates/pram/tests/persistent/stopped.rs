@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pram::session::stopped::is_asked_to_stop;
+use pram::session::stopped::{is_asked_to_stop, obey};
 use pram::session::Kind;
 use pram::Session;
 use rustix::process::{getpid, kill_process, Signal};
@@ -32,6 +32,9 @@ fn beside(path: &Path, name: &str) -> std::path::PathBuf {
 /// The child: takes something, is stopped there, gives it up when it goes on, and stops itself if it is asked to.
 fn play(part: &str, path: &Path) {
     let kind = if part == "full" { Kind::Full } else { Kind::Guest };
+    if part != "disobeys" {
+        obey();
+    }
     let session = rig::attach_as(path, kind).unwrap();
     let meanwhile = || {
         say("inside");
@@ -43,7 +46,7 @@ fn play(part: &str, path: &Path) {
             op.lock(&[KEY]).unwrap();
             meanwhile();
         }
-        "slot" | "full" => {
+        "slot" | "full" | "disobeys" => {
             let _op = session.begin_in(SLOT).unwrap();
             meanwhile();
         }
@@ -180,10 +183,20 @@ fn the_lock_of_the_file() {
 /// A process that cannot be made to go on holds up the freeze alone.
 #[test]
 fn others_go_on_while_a_freeze_waits() {
+    freeze_waits_alone("others_go_on_while_a_freeze_waits", "full");
+}
+
+/// A guest that would not stop itself again stays stopped.
+#[test]
+fn a_guest_that_does_not_obey_stays_stopped() {
+    freeze_waits_alone("a_guest_that_does_not_obey_stays_stopped", "disobeys");
+}
+
+fn freeze_waits_alone(test: &str, part_of_child: &str) {
     if let Some((part, path)) = part() {
         return play(&part, &path);
     }
-    let stopped = Stopped::in_part("others_go_on_while_a_freeze_waits", "full");
+    let stopped = Stopped::in_part(test, part_of_child);
     let (session, is_frozen) = (&stopped.session, AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
