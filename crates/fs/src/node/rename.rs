@@ -9,7 +9,7 @@ use super::watch::Part;
 use super::{check_name, want, At, Fs, Node, Rename};
 use crate::attr::{Caller, Ino, LINK_MAX};
 use crate::dir::{self, Entry};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::InodePlace;
 use crate::layout::MAX_INODES;
 use crate::ROOT;
@@ -32,15 +32,16 @@ struct Parts {
 
 impl Fs {
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), how: Rename, caller: &Caller) -> Result<()> {
-        self.rename_at((from.0.into(), from.1), (to.0.into(), to.1), how, caller)
+        self.rename_at((from.0.into(), from.1), (to.0.into(), to.1), how, (caller, false))
     }
 
-    pub(crate) fn rename_at(&self, from: (At, &[u8]), to: (At, &[u8]), how: Rename, caller: &Caller) -> Result<()> {
+    /// Where a kernel is beside that can do the same, directories that it knows are its to move: it has one name for each, and somebody may work there.
+    pub(crate) fn rename_at(&self, from: (At, &[u8]), to: (At, &[u8]), how: Rename, by: (&Caller, bool)) -> Result<()> {
         check_name_for_rename(from.1)?;
         check_name_for_rename(to.1)?;
         check_name(from.1)?;
         check_name(to.1)?;
-        self.update(|op| self.rename_in(op, from, to, how, caller))
+        self.update(|op| self.rename_in(op, from, to, how, by))
     }
 
     fn rename_in<'n>(
@@ -49,7 +50,7 @@ impl Fs {
         from: (At, &'n [u8]),
         to: (At, &'n [u8]),
         how: Rename,
-        caller: &Caller,
+        (caller, has_kernel): (&Caller, bool),
     ) -> Result<()> {
         let whiteout = match how {
             Rename::Whiteout { .. } => Some(self.whiteout_perm(op, from.0, caller)?),
@@ -63,6 +64,9 @@ impl Fs {
             (_, Some(dst)) if dst.ino == parts.src.ino => return Ok(()),
             _ => {}
         }
+        if has_kernel && self.is_moved_in_kernel(&parts, how) {
+            return Err(Error::Outside);
+        }
         self.refuse_circle(&parts, how)?;
         self.permit_rename(&parts, how, caller)?;
         match how {
@@ -75,6 +79,12 @@ impl Fs {
             op.tell_inode(ino, Part::Attributes);
         }
         Ok(())
+    }
+
+    fn is_moved_in_kernel(&self, parts: &Parts, how: Rename) -> bool {
+        let exchanged = parts.dst.as_ref().filter(|_| how == Rename::Exchange);
+        let mut moved = exchanged.into_iter().chain([&parts.src]);
+        moved.any(|node| node.is_dir() && self.session().is_cached(node.ino))
     }
 
     /// Locks both directories and the named inodes, as they are at one instant.

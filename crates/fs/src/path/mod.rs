@@ -167,7 +167,7 @@ impl<'a> View<'a> {
         if is_of_dir(from) || is_of_dir(to) {
             self.rename_of_dirs(old, new, (is_of_dir(from), is_of_dir(to)), how)?;
         }
-        self.fs.rename_at(old, new, how, &self.caller)
+        self.fs.rename_at(old, new, how, (&self.caller, self.within.is_some()))
     }
 
     /// A slash behind a name says that what is renamed is a directory.
