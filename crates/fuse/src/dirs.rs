@@ -82,6 +82,8 @@ impl Server {
             // Entries listed before a failure count: the kernel holds references to them.
             (Err(e), 0) => Err(errno(e)),
             (Ok(()), 0) if full => Err(Errno::INVAL),
+            // A kernel that has removed it does not ask.
+            _ if self.fs().is_removed(req.head.nodeid).is_ok_and(|is_removed| is_removed) => Err(Errno::NOENT),
             (_, len) => Ok(len),
         }
     }
