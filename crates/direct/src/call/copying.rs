@@ -151,12 +151,15 @@ impl State {
             None => {
                 let real = raw::borrow(number(input))?;
                 let Ok(position) = rustix::fs::tell(real) else { return Err(Stop::Kernel) };
-                if fcntl_getfl(real)? & OFlags::RWMODE == OFlags::WRONLY {
+                if ![OFlags::RDONLY, OFlags::RDWR].contains(&(fcntl_getfl(real)? & OFlags::RWMODE)) {
                     return Err(Errno::BADF.into());
                 }
                 let start = given.map_or(Ok(position), from_start)?;
                 self.may_send_to(out)?;
-                let read = |buf: &mut [u8], at: u64| Ok(rustix::io::pread(real, buf, at)?);
+                let read = |buf: &mut [u8], at: u64| match rustix::io::pread(real, buf, at) {
+                    Err(Errno::ISDIR) => Err(Errno::INVAL.into()),
+                    read => Ok(read?),
+                };
                 let sent = self.send(out, start, len, read)?;
                 match at {
                     0 => _ = rustix::fs::seek(real, SeekFrom::Start(start + sent as u64))?,
@@ -172,10 +175,10 @@ impl State {
             Some(file) => OFlags::from_bits_retain(file.flags()),
             None => fcntl_getfl(raw::borrow(number(out))?)?,
         };
-        match flags & OFlags::RWMODE == OFlags::RDONLY {
-            true => Err(Errno::BADF.into()),
-            false if flags.contains(OFlags::APPEND) => Err(Errno::INVAL.into()),
-            false => Ok(()),
+        match [OFlags::WRONLY, OFlags::RDWR].contains(&(flags & OFlags::RWMODE)) {
+            false => Err(Errno::BADF.into()),
+            true if flags.contains(OFlags::APPEND) => Err(Errno::INVAL.into()),
+            true => Ok(()),
         }
     }
 

@@ -48,7 +48,8 @@ impl State {
             flags if flags == NOREPLACE | WHITEOUT => return Err(Stop::Kernel),
             _ => return Err(Errno::INVAL.into()),
         };
-        let (from, to) = (self.place(from)?, self.place(to)?);
+        let from = self.place(from)?;
+        let to = self.place(to).or_else(|stop| self.first_of(&from, directory_of(from.path), true, stop))?;
         if how == Rename::Replace {
             self.before_removal(&to);
         }
@@ -78,7 +79,8 @@ impl State {
         if flags & EMPTY_PATH != 0 {
             return Err(Stop::Kernel);
         }
-        let (old, new) = (self.place(old)?, self.place(new)?);
+        let old = self.place(old)?;
+        let new = self.place(new).or_else(|stop| self.first_of(&old, old.path, flags & FOLLOW != 0, stop))?;
         let caller = old.view().caller;
         if caller.uid != 0 {
             // The kernel may reserve links to their owners.
@@ -91,6 +93,15 @@ impl State {
         }
         old.view().link_to((old.path, flags & FOLLOW != 0), &new.view(), new.path)?;
         Ok(0)
+    }
+
+    /// What is wrong with the first of two places comes before what is with the second.
+    #[cold]
+    fn first_of<T>(&self, first: &Place, path: &[u8], follow: bool, second: Stop) -> Outcome<T> {
+        if matches!(second, Stop::Errno(_)) && !path.is_empty() {
+            self.fs().release(first.view().hold(path, follow)?.ino, 1);
+        }
+        Err(second)
     }
 
     pub fn symlink(&self, target: usize, at: At) -> Outcome {
@@ -125,4 +136,10 @@ impl State {
         raw::bytes_mut(buf, len)?.copy_from_slice(&target[..len]);
         Ok(len)
     }
+}
+
+/// The part of a path that leads to the directory of what it names.
+fn directory_of(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    &path[..path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)]
 }

@@ -38,20 +38,20 @@ const HOW: usize = 24;
 impl State {
     #[inline(always)]
     pub fn open(&self, at: At, flags: u32, mode: u32) -> Outcome {
-        let place = self.place(at)?;
         let flags = flags as i32;
         let has = |flag: i32| flags & flag == flag;
         if self.opens_only_real.load(Ordering::Relaxed) {
             return Err(Stop::Kernel);
         }
         if has(O_PATH) {
-            return self.open_as_place(&place, flags);
+            return self.open_as_place(&self.place(at)?, flags);
         }
         let access = flags & libc::O_ACCMODE;
         let strange = flags & !KNOWN != 0 || has(O_TMPFILE) || has(O_CREAT | O_DIRECTORY);
         if strange || access == libc::O_ACCMODE || has(O_NOATIME) && self.identity()?.uid != 0 {
             return Err(Stop::Kernel);
         }
+        let place = self.place(at)?;
         let how = Open::new()
             .read(access != libc::O_WRONLY)
             .write(access != libc::O_RDONLY)
