@@ -58,7 +58,7 @@
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
 //! `CONQUEST_JOBS` (tests at a time), `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
 //! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`,
-//! `CONQUEST_LONG` (minutes of `long`, default 60), `CONQUEST_TWO_SIDES` (minutes of its two sides, default 10), `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
+//! `CONQUEST_LONG` (minutes of `long`, default 60), `CONQUEST_TWO_SIDES` (minutes of its two sides, default 10), `CONQUEST_SEQUENCES` (of calls under direct access, default 100), `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
 //! `CONQUEST_BOOTS` and `CONQUEST_STATES` (boots of the machine whose disk's writes are logged, default 2; states in
 //! which a cut may leave the disk after each, default 60).
 
