@@ -162,8 +162,15 @@ impl Union {
     pub(crate) fn may_make_room(&self, session: &Session, lack: Lack) -> bool {
         // A region that has been added since has room.
         let changes = || self.log.changes(session).unwrap_or(0);
+        let has_more = || self.room.exhausted_changes.load(Ordering::Relaxed) != changes();
         !self.room.is_exhausted(lack)
-            || (lack == Lack::Disk && self.room.exhausted_changes.load(Ordering::Relaxed) != changes())
+            || lack == Lack::Disk && (has_more() || self.will_have_room(session).unwrap_or(false))
+    }
+
+    /// Blocks that are being written count twice, as dirty and as content of their segment: is there room once they are written?
+    fn will_have_room(&self, session: &Session) -> Result<bool> {
+        let under_way = self.under_way.load(Ordering::Relaxed);
+        Ok(under_way > 0 && self.log.available_about(session)? + under_way > dirty(session))
     }
 
     /// Has the log room for so many bytes more of large files, beside all that is dirty?
@@ -198,16 +205,15 @@ impl Union {
         dirty(session) > SLOWED * self.dirty_most(session)
     }
 
-    /// Has hosts keep more room. Dead blocks count as room already, anywhere; blocks that are being written count twice.
+    /// Has hosts keep more room. Dead blocks count as room already, anywhere.
     pub(crate) fn make_disk(&self, session: &Session) -> Result<()> {
         let before = self.log.available_about(session)?;
         self.reserve_ahead(session)?;
-        let (available, under_way) = (self.log.available_about(session)?, self.under_way.load(Ordering::Relaxed));
-        let needed = dirty(session) + ENOUGH;
+        let (available, needed) = (self.log.available_about(session)?, dirty(session) + ENOUGH);
         match () {
             // Others have made some, perhaps before it was looked for the first time.
             () if available > before || available >= needed => {}
-            () if under_way > 0 && available + under_way >= needed => _ = self.room.wait_for_progress(),
+            () if self.will_have_room(session)? => _ = self.room.wait_for_progress(),
             () => self.note_exhausted(session, Lack::Disk)?,
         }
         Ok(())
