@@ -57,7 +57,7 @@ use rustix::io::Errno;
 pub use identity::read_file;
 pub use raw::{after_fault, byte, bytes, path, system_call};
 pub use real::named_descriptor;
-
+pub use state::NOSYMFOLLOW;
 pub use takes::cloned;
 
 use call::Stop;

@@ -19,7 +19,7 @@ use crate::stat::OfMount;
 use crate::Mounted;
 
 /// A mount flag that `rustix` does not know: symbolic links are not followed.
-const NOSYMFOLLOW: u64 = 0x2000;
+pub const NOSYMFOLLOW: u64 = 0x2000;
 
 pub struct State {
     pub pool: Arc<Pool>,

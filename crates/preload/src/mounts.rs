@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::{counts, loaded, stack};
-use direct::{Engine, Mounted};
+use direct::{Engine, Mounted, NOSYMFOLLOW};
 use pram::clock::coarse;
 use pram::mem::descriptor::{self, despite_limit, Kept};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -17,8 +17,6 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
 const TABLE_FILE: &str = "/proc/self/mountinfo";
 /// The flags that `statfs` tells are valid.
 const ST_VALID: u64 = 0x20;
-/// `ST_NOSYMFOLLOW`
-const NOSYMFOLLOW: u64 = 0x2000;
 /// Options in the mount table, and flags that `statfs` tells.
 const FLAGS: [(&str, u64); 10] = [
     ("ro", libc::ST_RDONLY),

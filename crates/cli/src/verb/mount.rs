@@ -34,7 +34,8 @@ pub struct Args {
     /// transport=uring|dev, durability=strict|fsync (strict: every change is durable when its call returns, on every
     /// medium), commit=SECONDS (instead of the pool's own interval), save=FILE (write an image of the pool at unmount
     /// and on SIGTERM), idmap (further mount points may map users and groups to others, as containers request with
-    /// `:idmap`), noxattr (no extended attributes and no ACLs through the mount: fewer messages); remount, with other options: change those of the existing mount
+    /// `:idmap`), noxattr (no extended attributes and no ACLs through the mount: fewer messages); remount, with other
+    /// options: change those of the existing mount
     #[arg(short, value_name = "OPTS")]
     options: Vec<String>,
     /// Serve from this process, until it is unmounted or gets SIGINT or SIGTERM

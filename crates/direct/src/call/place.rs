@@ -12,6 +12,7 @@ use super::{Outcome, Stop};
 use crate::identity::Identity;
 use crate::open_file::OpenFile;
 use crate::raw;
+use crate::real::named_descriptor;
 use crate::state::State;
 
 /// A directory's descriptor and a path's address, as `*at` calls have them.
@@ -142,9 +143,11 @@ impl State {
     /// The open file that a path names by its descriptor's number (`/proc/self/fd/3`), which calls that follow links reach.
     #[cold]
     fn named(&self, path: usize) -> Outcome<Arc<OpenFile>> {
-        let number =
-            raw::path(path)?.strip_prefix(b"/proc/self/fd/").and_then(|number| std::str::from_utf8(number).ok());
-        let number = number.and_then(|number| number.parse::<u32>().ok()).ok_or(Stop::Kernel)?;
-        self.file_or_place(number as usize)
+        let path = raw::path(path)?;
+        // The kernel has each number there in one form.
+        let is_whole =
+            |digits: &[u8]| digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || !digits.starts_with(b"0"));
+        let number = named_descriptor(path).filter(|_| path.strip_prefix(b"/proc/self/fd/").is_some_and(is_whole));
+        self.file_or_place(number.ok_or(Stop::Kernel)? as usize)
     }
 }

@@ -73,6 +73,12 @@ fn paths_name_descriptors() {
         both.same("chown", SYS_chown, &|side| [path(side), 1, 2, 0, 0, 0]);
         assert!(both.engine.is_direct(both.direct.fds[n]));
     }
+    for name in ["/proc/self/fd/+", "/proc/self/fd/0"] {
+        // There is no such entry. The engine has nothing to say of it, and no mount here to make the descriptor real on.
+        let path = CString::new(format!("{name}{}", both.direct.fds[1])).unwrap();
+        let answer = both.engine.call(SYS_chmod as u32, &[path.as_ptr() as usize, 0o700, 0, 0, 0, 0]);
+        assert_ne!(answer, Answer::Done(0), "{name}");
+    }
     // Of the link itself the kernel tells, and the descriptor is to be real: there is no mount here that it could be opened on.
     let named = CString::new(format!("/proc/self/fd/{}", both.direct.fds[1])).unwrap();
     let args = [named.as_ptr() as usize, both.direct.out(), 0, 0, 0, 0];

@@ -47,12 +47,14 @@ impl Mapping {
         let starts = (range.start.next_multiple_of(HUGE)..range.end).step_by(HUGE as usize);
         for start in starts.take_while(|start| start + HUGE <= range.end.min(self.reserved)) {
             // The kernel makes one page of those that are there: it wants one at least.
-            let is_begun = fallocate(&file, FallocateFlags::empty(), start, PAGE).is_ok();
+            if fallocate(&file, FallocateFlags::empty(), start, PAGE).is_err() {
+                break;
+            }
             // SAFETY: the call changes no content, and the range is mapped; where it is not aligned the kernel refuses.
             let taken = unsafe {
                 libc::madvise(self.base.as_ptr().add(start as usize).cast(), HUGE as usize, libc::MADV_COLLAPSE)
             };
-            if !is_begun || taken != 0 {
+            if taken != 0 {
                 break;
             }
         }
