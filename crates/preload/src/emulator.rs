@@ -1,5 +1,6 @@
 //! Valgrind runs a program's code by itself: it makes the system calls, has descriptors and signal handlers of its own, and looks at each
-//! access to memory. The engine would be one more program to check, and meet what is not the kernel.
+//! access to memory. The engine would run under that too: slowly,
+//! and with system calls that valgrind changes.
 
 use std::arch::asm;
 

@@ -270,7 +270,7 @@ impl Mount {
         if !descriptor::has_room() {
             return Err("the program may open few files".into());
         }
-        // To open it for more takes the mount's server.
+        // Any other way to open it sends a message to the mount's server.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&*self.dir, flags, Mode::empty()).map_err(|e| e.to_string())?;
         // Changes from here on are seen.

@@ -35,7 +35,8 @@ impl Fs {
         self.rename_at((from.0.into(), from.1), (to.0.into(), to.1), how, (caller, false))
     }
 
-    /// Where a kernel is beside that can do the same, directories that it knows are its to move: it has one name for each, and somebody may work there.
+    /// `by`: the caller, and whether the kernel can rename through a mount instead. If so, this fails with [`Error::Outside`] for a
+    /// directory that the kernel has cached: the kernel keeps one name for each, and a process may have it as working directory.
     pub(crate) fn rename_at(&self, from: (At, &[u8]), to: (At, &[u8]), how: Rename, by: (&Caller, bool)) -> Result<()> {
         check_name_for_rename(from.1)?;
         check_name_for_rename(to.1)?;

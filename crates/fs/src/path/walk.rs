@@ -90,6 +90,7 @@ impl<'a> View<'a> {
         self.walk_last(at, name, (follow, is_of_dir(path)), links)
     }
 
+    /// Fails if `..` in `at` is the kernel's to follow.
     #[inline(never)]
     fn may_go_up(&self, at: At, within: &Within) -> Result<()> {
         match at.ino == within.root || self.fs.getattr(at.ino)?.nlink == 0 {

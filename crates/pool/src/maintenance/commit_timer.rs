@@ -143,7 +143,8 @@ impl Disk {
     }
 }
 
-/// Guests that wait for a commit would wait for the time slices of other programs too, where no processor is idle.
+/// Commits if that is due or a guest asks. While guests ask, this thread comes first where no processor is idle: else they would
+/// also wait for the time slices of other programs.
 fn commit(fs: &Fs, priority: &mut ThreadPriority, (interval, tick): (Duration, Duration), run: &Run) -> Next {
     let Some(backing) = backing::of(fs.session()).filter(|_| fs.session().runtime().backing_failure().is_none()) else {
         return Next::waiting(tick, "the backing has failed");

@@ -41,7 +41,8 @@ impl Mapping {
     }
 
     /// Takes memory for each whole 2 MiB of a range in which there is none yet, as one page of that size, where the kernel
-    /// gives such: one fault where there would be 512. It says nothing of what was taken.
+    /// gives such: one fault where there would be 512. A failure is no error: the caller
+    /// takes small pages for what is left.
     pub(crate) fn take_huge(&self, range: Range<u64>) {
         let Some(Ok(file)) = self.growing_file().map(Kept::lend) else { return };
         let starts = (range.start.next_multiple_of(HUGE)..range.end).step_by(HUGE as usize);

@@ -15,7 +15,7 @@ const SINCE: u64 = 32;
 /// A mark that is older than this does not count: what has set it may have died before it let the process go on, and then
 /// it is somebody else who does.
 const COUNTS: u64 = 2_000_000_000;
-/// After this one may set it again: it has not helped.
+/// A mark of this age may be set again: the process has not gone on.
 const AGAIN: u64 = 5_000_000;
 
 fn is_within(since: u64, time: u64) -> bool {

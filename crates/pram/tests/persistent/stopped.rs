@@ -169,7 +169,7 @@ fn the_exclusion_of_sweeps() {
     given_up("the_exclusion_of_sweeps", "sweeps", |session| drop(session.without_sweeps().unwrap()));
 }
 
-/// One who comes or goes may have no session. He is stopped again by the one who waited.
+/// A process that attaches or detaches may have no session. The process that waited for the lock stops it again.
 #[test]
 fn the_lock_of_the_file() {
     if let Some((part, path)) = part() {
